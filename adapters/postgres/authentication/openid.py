@@ -39,7 +39,7 @@ def stored_grant(alias: LiteralString) -> LiteralString:
 
 
 def grant_columns(alias: LiteralString) -> LiteralString:
-    """Return the columns of a grant, in the order of `to_grant`. The row has a user, a service and its organization."""
+    """Return the columns of a grant, in the order of `to_grant`. The row has a user, a service, its organization and a time."""
     return f"{stored_grant(alias)}, {resource_facts(alias, f'{alias}.user_id')}"
 
 
@@ -70,13 +70,16 @@ def resource_facts(alias: LiteralString, user_id: LiteralString) -> LiteralStrin
             select array_prepend(ar.token_seconds::text, array({scope})) {_usable_resource(alias, user_id)}) end"""
 
 
-# Whether the external client `ac` may act for the user `{user_id}`. True for registered applications.
+# Whether the external client `ac` may act for the user `{user_id}` by a grant that began at `{began_at}`. True for registered
+# applications. A grant from before the policy admitted the client again stays ended: the first sign-in of one user would else
+# bring the tokens of all back.
 # The user has agreed to how it authenticates now: otherwise one user who agrees to a client without keys would take the keys from
 # the tokens of all others. Its document is not gone, as in `external_clients.check_document`.
 IS_AGREED_CLIENT: Final = f"""
     not exists (
         select from services x where x.id = ac.service_id and x.client_uri is not null and (
-            x.document_failing_since + make_interval(secs => {DOCUMENT_USABLE_FOR.total_seconds():.0f}) <= %(now)s
+            {{began_at}} < ac.created_at
+            or x.document_failing_since + make_interval(secs => {DOCUMENT_USABLE_FOR.total_seconds():.0f}) <= %(now)s
             or not exists (
                 select from consents k where k.user_id = {{user_id}} and k.service_id = x.id
                   and k.client_authentication = x.client_authentication)))"""
@@ -92,10 +95,11 @@ def resource_is_usable(alias: LiteralString) -> LiteralString:
 
 
 def _usable_resource(alias: LiteralString, user_id: LiteralString) -> LiteralString:
+    agreed = IS_AGREED_CLIENT.format(user_id=user_id, began_at=f"{alias}.created_at")
     return f"""
         from api_resources ar join api_resource_clients ac on ac.resource_id = ar.id and ac.service_id = {alias}.service_id
         where ar.id = {alias}.api_resource_id and ar.org_id = {alias}.org_id
-          and {is_active("ar")} and {may_use_resource("ar", user_id)} and {IS_AGREED_CLIENT.format(user_id=user_id)}"""
+          and {is_active("ar")} and {may_use_resource("ar", user_id)} and {agreed}"""
 
 
 def grant_parameters(grant: OpenIdGrant | None) -> dict[str, object]:

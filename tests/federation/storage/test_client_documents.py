@@ -67,7 +67,7 @@ async def test_a_session_is_live_until_its_document_is_gone(storage: Postgres, p
     await become_external(pool, shop, NOW - 2 * DOCUMENT_USABLE_FOR)
     ada, orders = (await add(storage, account(ADA))).id, await add_api_resource(pool, acme)
     await run_sql(pool, "update api_resources set host = null")
-    await run_sql(pool, "insert into api_resource_clients values (%s, %s, %s, '{}', %s)", acme, orders, shop.id, NOW)
+    await run_sql(pool, "insert into api_resource_clients values (%s, %s, %s, '{}', %s)", acme, orders, shop.id, NOW - HOUR)
     await within(storage, lambda tx: enroll_user(tx, shop.id, ada, NOW))
     await within(storage, lambda tx: tx.consents.add(acme, shop.id, ada, (), NOW))
     await run_sql(pool, "update consents set client_authentication = 'none'")

@@ -13,6 +13,7 @@ import pytest
 
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.storage import Postgres
+from core.authentication.model.openid import OpenIdGrant, ResourceGrant
 from core.federation.oauth.model.authorization import CODE_TTL, AuthorizationCode, RedeemedAuthorizationCode
 from core.kernel.callers import BrowserSession, ServiceContext
 from core.kernel.causes import SYSTEM
@@ -20,6 +21,7 @@ from core.kernel.values import digest
 from core.maintenance.model.housekeeping import Sweep
 from tests.support.builders import make_device, one_factor, run_concurrently, run_sql
 from tests.support.rows import DAY, HOUR, MICROSECOND, NOW, SECOND, account, add, begin, session, within
+from tests.support.services import add_api_resource
 
 CODE: Final = digest("code")
 REDIRECT_URI: Final = "https://shop.example.com/callback"
@@ -89,6 +91,17 @@ async def test_every_field_of_a_code_is_stored_but_not_the_code_itself(stored_co
     assert await run_sql(pool, f"select {columns} from authorization_codes") == [  # noqa: S608
         (CODE, shop.org_id, shop.id, code.user_id, code.browser_session_id, REDIRECT_URI, "challenge", NOW, NOW + CODE_TTL, None)
     ]
+
+
+async def test_a_code_is_no_older_than_the_client_of_its_resource(storage: Postgres, pool: Pool, acme: UUID, shop: ServiceContext) -> None:
+    """Another user's sign-in can store an external client after this code got its time, and older grants are ended."""
+    orders = await add_api_resource(pool, acme, services=(shop.id,))
+    await run_sql(pool, "update api_resource_clients set created_at = %s", NOW + HOUR)
+    grant = OpenIdGrant((), resource="https://api.example.com/", api=ResourceGrant(orders, (), None))
+    stored = await store_code(storage, shop, openid=grant)
+    later = replace(stored.code, created_at=NOW + 2 * HOUR, expires_at=NOW + 3 * HOUR)
+    assert await within(storage, lambda tx: tx.authorization_codes.add(later, digest("later")))
+    assert await run_sql(pool, "select created_at from authorization_codes order by 1") == [(NOW + HOUR,), (NOW + 2 * HOUR,)]
 
 
 async def test_redeeming_returns_the_browser_session(stored_code: StoredCode, pool: Pool) -> None:

@@ -48,14 +48,17 @@ class AuthorizationCodes(Repository):
 
     async def add(self, code: AuthorizationCode, code_hash: bytes) -> bool:
         # Lock the service with `for key share`: it must not be deleted before this row, which
-        # refers to it, is committed.
+        # refers to it, is committed. Another user's sign-in may have stored the external client later than this code's time.
         return await self._exists(
             """
             insert into authorization_codes (code_hash, org_id, service_id, user_id, browser_session_id, redirect_uri, code_challenge,
                                              created_at, expires_at, nonce, key_thumbprint, scope, id_token_claims, userinfo_claims,
                                              resource, api_resource_id, api_scope, asked_scope, asked_acr, further_scope)
             select %(code_hash)s, %(org_id)s, %(service_id)s, %(user_id)s, %(browser_session_id)s, %(redirect_uri)s, %(code_challenge)s,
-                   %(created_at)s, %(expires_at)s, %(nonce)s, %(key_thumbprint)s, %(scope)s::text[], %(id_token_claims)s::text[],
+                   greatest(%(created_at)s, (
+                       select ac.created_at from api_resource_clients ac
+                       where ac.resource_id = %(api_resource_id)s and ac.service_id = %(service_id)s)),
+                   %(expires_at)s, %(nonce)s, %(key_thumbprint)s, %(scope)s::text[], %(id_token_claims)s::text[],
                    %(userinfo_claims)s::text[], %(resource)s, %(api_resource_id)s, %(api_scope)s::text[],
                    %(asked_scope)s::text[], %(asked_acr)s::text[], %(further_scope)s::text[]
             where %(service_id)s::uuid is null or exists (

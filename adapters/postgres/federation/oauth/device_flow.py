@@ -48,7 +48,7 @@ POLL: Final = f"""
                    and d.code_challenge is not distinct from %(challenge)s
                    and (%(is_authenticated)s or v.client_uri is null or not {IS_CONFIDENTIAL}) as is_matching,
                coalesce(%(now)s < d.polled_at + make_interval(secs => d.interval_seconds), false) as is_early,
-               d.org_id, d.scope, d.resource, d.api_resource_id, d.api_scope, d.asked_scope, d.further_scope
+               d.org_id, d.created_at, d.scope, d.resource, d.api_resource_id, d.api_scope, d.asked_scope, d.further_scope
         from device_codes d join services v on v.id = d.service_id
         where d.device_code_hash = %(device_code_hash)s for update of d),
     counted as (

@@ -1,5 +1,6 @@
 """Grants of users to external clients: admins list and end them, users see and end them, and the policy ends them."""
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -7,11 +8,15 @@ import pytest
 from core.accounts.model.accounts import Account
 from core.federation.oauth.model.external_grants import ExternalGrantNotFound
 from core.programs.model.api_resources import ApiResourceNotFound
+from tests.fakes.outside import FakeClock
 from tests.federation.api.external.external import ExternalParty
+from tests.federation.api.external.test_devices import begin
 from tests.federation.api.relying import add_relying_party, claims, sign_in_browser
-from tests.federation.api.resources.orders import READ, WRITE
+from tests.federation.api.resources.orders import READ, WRITE, error
+from tests.federation.api.resources.test_introspection import introspect, program
 from tests.support.browser import FakeBrowser, leads_to
 from tests.support.builders import EMAIL, run_sql, sign_in
+from tests.support.programs import Program
 from tests.support.tenants import Tenant
 
 NAME = "Assistant"  # of the document
@@ -23,6 +28,7 @@ class Assistant:
     def __init__(self, client: ExternalParty, user: Account, tokens: dict[str, Any], ids: tuple[Any, ...]) -> None:
         self.client, self.user, self.tokens, self.tenant = client, user, tokens, client.tenant
         self.resource, self.service = ids
+        self.program: Program | None = None  # of the API resource
         self.path = f"{self.tenant.path}/api-resources/{self.resource}/external-clients"
         self.grant = f"{self.path}/grants/{user.id}/{self.service}"
 
@@ -41,13 +47,8 @@ class Assistant:
 
     async def is_active(self) -> bool:
         """Return what introspection tells the API resource about the access token."""
-        body = {"kind": "secret", "name": "Main"}
-        path = self.path.replace("external-clients", "credentials")
-        created = (await self.tenant.api.post(path, body, token=self.tenant.token("admin"))).json
-        fields = {"client_id": str(self.resource), "client_secret": created["secret"], "token": self.tokens["access_token"]}
-        answer = await self.client.post("/auth/introspect", **fields)
-        assert answer.status == 200, answer.text
-        return bool(answer.json["active"])
+        self.program = self.program or await program(self.tenant, self.resource)
+        return bool((await introspect(self.program, self.tokens["access_token"]))["active"])
 
     async def admit(self, **policy: Any) -> None:
         answer = await self.tenant.api.call("PUT", self.path, policy, token=self.tenant.token("admin"))
@@ -112,14 +113,25 @@ async def test_a_user_sees_and_ends_a_grant(assistant: Assistant) -> None:
     assert await assistant.grants() == []
 
 
-async def test_a_client_that_the_policy_no_longer_admits_gets_no_token(assistant: Assistant) -> None:
+async def test_a_client_that_the_policy_no_longer_admits_gets_no_token(assistant: Assistant, clock: FakeClock) -> None:
+    """Nothing from before works again when the policy admits it later and a user signs in: an admin may have ended leaked tokens."""
     await assistant.admit(admit="listed", hosts=[assistant.client.host, "chatgpt.com"])
     assert await assistant.is_live()
     await assistant.admit(admit="any")
     assert await assistant.is_live()
+    client, device = assistant.client, await begin(assistant.client, assistant.client.browser)
+    await device.decide()
+    code = await client.code()
     await assistant.admit(admit="listed", hosts=["chatgpt.com"])
     assert (await assistant.is_live(), await assistant.is_active()) == (False, False)
     assert len(await assistant.grants()) == 1, "admins still see it"
+    clock.advance(timedelta(seconds=1))
+    await assistant.admit(admit="any")
+    tokens = await client.tokens()
+    assert (await assistant.is_live(), await assistant.is_active()) == (False, False)
+    assert [error(await client.exchange(code)), error(await device.poll())] == ["invalid_grant", "access_denied"]
+    assistant.tokens = tokens
+    assert (await assistant.is_live(), await assistant.is_active()) == (True, True)
 
 
 async def test_a_scope_that_the_policy_no_longer_gives_is_in_no_further_token(client: ExternalParty, user: Account) -> None:

@@ -26,7 +26,7 @@ ADD = """
         returning id, org_id),
     usable as (
         insert into api_resource_clients (org_id, resource_id, service_id, own_scopes, created_at)
-        select org_id, %(resource)s, id, '{}', now() from client),
+        select org_id, %(resource)s, id, '{}', %(now)s from client),
     admitted as (
         update api_resources set external_admit = 'listed', external_hosts = array[%(host)s], external_registration = true
         where id = %(resource)s),
@@ -66,7 +66,7 @@ async def add_external_client(
         "authentication": f"private_key_jwt {host}" if has_keys else "none",
     }
     async with pool.connection() as connection:
-        await connection.execute(ADD, {"id": service, "org": org_id, "resource": resource, "user": user.id, **names})
+        await connection.execute(ADD, {"id": service, "org": org_id, "resource": resource, "user": user.id, "now": now, **names})
     context = await service_context(pool, service)
     grant = OpenIdGrant((), resource=identifier, api=ResourceGrant(resource, (scope,), 600))
     caller = Anonymous(address=f"{slug}:8", agent=f"{slug} {kind}")

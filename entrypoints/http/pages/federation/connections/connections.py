@@ -64,9 +64,8 @@ class NewConnectionQuery(Query):
 
 
 def _wrong_field(refusal: Refusal, form: Form) -> str | None:
-    if isinstance(refusal, ConnectionSettingInvalid):
-        return CLAIM + refusal.setting if CLAIM + refusal.setting in form else refusal.setting
-    return wrong_field(refusal, FIELDS)
+    name = refusal.setting if isinstance(refusal, ConnectionSettingInvalid) else wrong_field(refusal, FIELDS)
+    return f"{CLAIM}{name}" if f"{CLAIM}{name}" in form else name
 
 
 def path_of(slug: str = "") -> str:
