@@ -32,6 +32,7 @@ _GUIDES: Final[Mapping[str, str]] = MappingProxyType(
         "applications/test_sign_in.html": "guides/openid-connect",
         "federation/connections.html": "guides/identity-providers#set-up-a-connection-of-your-organization",
         "federation/connection.html": "guides/identity-providers#set-up-a-connection-of-your-organization",
+        "federation/connection_test.html": "guides/identity-providers#set-up-a-connection-of-your-organization",
         "eventing/deliveries.html": "guides/webhooks",
         "eventing/log.html": "guides/audit-log",
         "eventing/new_webhook.html": "guides/webhooks",
