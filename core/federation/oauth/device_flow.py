@@ -88,7 +88,7 @@ async def request_codes(ports: Ports, caller: Caller, request: AuthorizationRequ
         if context.is_code_flow_only or (context.is_external and not service.uses_device_flow):
             raise DeviceFlowRefused
         try:
-            check_document(service, ports.clock.now())
+            check_document(service)
         except ClientDocumentGone as gone:  # there is no grant yet that could be invalid
             raise DeviceFlowRefused(gone.message) from None
         grant = await _parse_grant(ports, read, context, request)
@@ -178,7 +178,7 @@ async def redeem(
             is_authenticated=client is not None and client.authenticated,
         ) or refuse(DeviceCodeInvalid)
     oauth.require_within(ports, poll.openid or NO_GRANT, requested)
-    check_document(None if client is None else client.service, now)
+    check_document(None if client is None else client.service)
     application = WaitingApplication(poll.service.org_id, poll.service.id)
     try:
         account, approving_session_id = _check_poll(poll, now, has_verifier=challenge is not None)
@@ -354,12 +354,12 @@ async def _store_decision(ports: Ports, caller: Person, request: DeviceRequest, 
             raise NoAccessToResource
         if request.openid is not None:
             service = await tx.services.by_id(request.org_id, request.service_id) or refuse(UserCodeUnknown)
-            await _require_document(tx, service, caller.user_id, request.openid, now)
+            await _require_document(tx, service, caller.user_id, request.openid)
             await consents.remember(tx, service, caller.user_id, request.openid, facts_of(service, None), now)
         await tx.device_codes.decide(user_code_hash, decision.status, caller.session_id, now) or refuse(UserCodeUnknown)
 
 
-async def _require_document(tx: Transaction, service: Service, user_id: UUID, grant: OpenIdGrant, now: datetime) -> None:
+async def _require_document(tx: Transaction, service: Service, user_id: UUID, grant: OpenIdGrant) -> None:
     """Check that the user may approve an external client although its document is not available, as at a sign-in.
 
     Raises: ClientDocumentUnavailable if the document is gone, or the user has not agreed to the grant before.
@@ -367,6 +367,6 @@ async def _require_document(tx: Transaction, service: Service, user_id: UUID, gr
     since = service.document_failing_since
     if since is None:
         return
-    if service.is_document_gone(now) or not await consents.are_given(tx, service, user_id, grant, facts_of(service, None)):
+    if service.is_document_gone or not await consents.are_given(tx, service, user_id, grant, facts_of(service, None)):
         reason, advice = f"could not be fetched since {format_day(since)}", "Try again when it is available."
         raise ClientDocumentUnavailable(service.known_name, reason, advice)

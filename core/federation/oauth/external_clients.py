@@ -32,6 +32,7 @@ from core.federation.oauth.model.client_metadata import KEY_RULES
 from core.federation.oauth.model.client_registration import SealedClientInvalid, has_sealed_form, is_sealed
 from core.federation.oauth.model.clients import ClientCredentials
 from core.federation.oauth.model.external_clients import (
+    FAILURE_NOTED_FOR,
     FETCHES_OF_PERSON,
     OF_ORGANIZATION,
     OF_PERSON,
@@ -132,8 +133,8 @@ async def load(ports: Ports, visitor: Visitor, client: ExternalClient, redirect_
             raise
         is_limited = isinstance(failure, (ClientDocumentsLimited, ClientHostBusy))
         if not is_limited:
-            await _note_failure(ports, visitor, stored, now)
-        if stored.has_old_document(now) if is_limited else stored.is_document_gone(now):
+            stored = await _note_failure(ports, visitor, stored, now)
+        if stored.has_old_document(now) if is_limited else stored.is_document_gone:
             raise
         return _with_service(client, stored, failure)
     if stored is not None:
@@ -194,11 +195,13 @@ async def _charge(ports: Ports, visitor: Visitor, client: ExternalClient, *, is_
                 raise ClientDocumentsLimited(wait)
 
 
-async def _note_failure(ports: Ports, visitor: Visitor, stored: Service, now: datetime) -> None:
-    """Remember that a fetch failed which began now, so that grants end if none succeeds (`check_document`)."""
-    if stored.document_failing_since is None:
-        async with ports.storage.transaction(by=visitor) as tx:
-            await tx.external_clients.note_failure(stored.org_id, stored.id, now)
+async def _note_failure(ports: Ports, visitor: Visitor, stored: Service, now: datetime) -> Service:
+    """Remember that a fetch failed which began now, so that grants end if none succeeds (`check_document`). Return the client then."""
+    if stored.document_failed_at is not None and now < stored.document_failed_at + FAILURE_NOTED_FOR:
+        return stored
+    async with ports.storage.transaction(by=visitor) as tx:
+        await tx.external_clients.note_failure(stored.org_id, stored.id, now)
+    return replace(stored, document_failing_since=stored.document_failing_since or now, document_failed_at=now)
 
 
 async def _note_success(ports: Ports, visitor: Visitor, stored: Service, fetched_at: datetime) -> None:
