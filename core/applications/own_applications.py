@@ -13,7 +13,7 @@ async def list_own(ports: Ports, caller: Person) -> list[OwnApplication]:
     """Return the applications that the caller may use, by organization and name, at most MAX_LISTED.
 
     These are applications that the caller has used or is assigned to, and those of the
-    organizations that the caller is a confirmed member of.
+    organizations that the caller is a confirmed member of. A session that is good in one organization only shows no other one.
     """
     async with ports.storage.reading() as read:
-        return await read.own_applications.of_user(caller.user_id, MAX_LISTED, ports.clock.now())
+        return await read.own_applications.of_user(caller.user_id, MAX_LISTED, ports.clock.now(), org_id=caller.bounded_to)

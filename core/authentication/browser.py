@@ -14,6 +14,7 @@ from core.kernel.access import (
     OwnMembershipNotConfirmed,
     RoleInsufficient,
     require_capability,
+    require_reach,
 )
 from core.kernel.callers import BrowserSession, Member, Person, SessionContext, Visitor, to_acting_member, to_member
 from core.kernel.causes import Caller
@@ -57,7 +58,7 @@ async def authenticate_member(
     about a rule that starts later. It is for requests that can be repeated.
 
     Raises: SessionEnded, OrganizationNotFound, OwnMembershipNotConfirmed, RoleInsufficient,
-    OrganizationNotActive, ImpersonatedElsewhere; the errors of `policy_checks.require`.
+    OrganizationNotActive, ImpersonatedElsewhere, OwnProofNeeded; the errors of `policy_checks.require`.
     """
     now = ports.clock.now()
     async with ports.storage.reading() as read:
@@ -79,6 +80,7 @@ async def authenticate_member(
             raise inactive_refusal(await read.organizations.by_id(state.id) or refuse(OrganizationNotFound), state.rights) from None
     if user.impersonated_in not in (None, organization.id):
         raise ImpersonatedElsewhere
+    require_reach(user, organization.id)
     assert state is not None, "without a membership, the organization is not found"
     admission = await policy_checks.require_in(ports, PolicyPath.CONSOLE, user, organization, state.policy)
     if reminds:
@@ -99,7 +101,7 @@ async def explain_closed(ports: Ports, caller: Caller, cookie: str, refusal: App
         if state is None or not state.confirmed or Capability.ORGANIZATION_MANAGE not in state.rights:
             return refusal
         organization = await read.organizations.by_id(state.id)
-    if organization is None or user.impersonated_in not in (None, state.id):
+    if organization is None or not {user.impersonated_in, user.bounded_to} <= {None, state.id}:
         return refusal
     return inactive_refusal(organization, state.rights)
 
@@ -107,7 +109,7 @@ async def explain_closed(ports: Ports, caller: Caller, cookie: str, refusal: App
 async def _load_acting_user(read: Reading, caller: Caller, cookie: str, now: datetime) -> Person:
     found = await read.session_contexts.load_of_browser(digest(cookie), now) or refuse(SessionEnded)
     visitor = _to_visitor(caller, *found)
-    impersonation = await read.impersonations.load(visitor.session_id, now) if visitor.is_platform_owner else None
+    impersonation = await read.impersonations.load(visitor.session_id, now) if visitor.is_platform_owner else None  # never with a bound
     if impersonation is None:
         return visitor
     session_id, context = impersonation
@@ -130,7 +132,8 @@ def _to_visitor(caller: Caller, session: BrowserSession, context: SessionContext
         email=context.email,
         email_verified=context.email_verified_at is not None,
         session_id=session.id,
-        is_platform_owner=context.is_platform_owner,
+        is_platform_owner=context.is_platform_owner and context.bounded_to is None,
+        bounded_to=context.bounded_to,
         mfa_missing=context.mfa_missing,
         sign_in=context.sign_in,
         time_zone=context.time_zone,

@@ -49,13 +49,18 @@ def judge(ports: Ports, path: PolicyPath, subject: PolicySubject | None, now: da
     if subject is None:
         return NO_POLICY
     session = subject.session or PolicySession(())
+    seen = seen_in(session.proofs, subject.policy.org_id, now)
+    if session.proofs and not seen:  # begun at the connection of another organization
+        ports.metrics.sign_in_policy_decided(path, Outcome.STEP_UP)
+        return Decision(outcome=Outcome.STEP_UP, rule=Rule.SESSION_LIFETIME, source=subject.policy.name)
     decision = decide(
         subject.policy,
         PolicyFacts(
             now=now,
-            proofs=seen_in(session.proofs, subject.policy.org_id, now),
+            proofs=seen,
             factors=relying_party.without_lost_keys(ports, subject.account, subject.keys).factors,
-            first_ways=subject.account.first_ways(subject.providers, email_is_on=ports.policy.offers_email(subject.email_sign_in)),
+            first_ways=subject.account.first_ways(subject.providers, email_is_on=ports.policy.offers_email(subject.email_sign_in))
+            | {proof.method for proof in seen if not proof.is_own and proof.method is not None},
             is_admin=subject.is_admin,
             acts=path in _ACTING,
             risk_is_high=session.risk_is_high,
@@ -65,6 +70,8 @@ def judge(ports: Ports, path: PolicyPath, subject: PolicySubject | None, now: da
             ages=path is not PolicyPath.PERSONAL_TOKEN,
         ),
     )
+    if (ends := [proof.until for proof in seen if proof.until is not None]) and decision.outcome is Outcome.ALLOWED:
+        decision = replace(decision, valid_until=min(ends if decision.valid_until is None else [*ends, decision.valid_until]))
     ports.metrics.sign_in_policy_decided(path, decision.outcome)
     return name_methods(decision, ports.policy.provider_names)
 

@@ -15,7 +15,7 @@ from core.authentication.model.sessions import NO_ENTITLEMENT, OpenIdSubject, Se
 from core.authentication.service_access import enroll_end_user
 from core.authentication.tokens import issuing
 from core.kernel.callers import proofs_at
-from core.kernel.proofs import Method, Proofs, Strength, methods_of, strength_of
+from core.kernel.proofs import Method, Proofs, Strength, methods_of, seen_in, strength_of
 from core.kernel.values import digest, new_secret
 from core.tenancy import platform_sign_in_policy
 from ports import Ports
@@ -31,7 +31,8 @@ async def start_session(ports: Ports, tx: Transaction, sign_in: VerifiedSignIn, 
         if service.refuses_passwords:  # the service can have changed while the password was hashed
             raise NeedsCodeFlow
     methods = methods_of(sign_in.proofs)
-    second_factor = strength_of(sign_in.proofs) >= Strength.TWO
+    own = seen_in(sign_in.proofs, None, now)  # an organization's provider says nothing about the account's own factors
+    second_factor = strength_of(own) >= Strength.TWO
     device_token = await devices.remember_device(tx, sign_in.device, methods, now, second_factor=second_factor, trust=sign_in.trusts_device)
     start = SessionStart(
         id=person.session_id,
@@ -49,7 +50,7 @@ async def start_session(ports: Ports, tx: Transaction, sign_in: VerifiedSignIn, 
         await tx.logins.begin_session(session, digest(secret), device, for_application=sign_in.for_application)
     await _warn_of_risk(tx, account, device, sign_in.proofs, now)
     if sign_in.device.has_recovery:
-        await account_recovery.cancel_by_sign_in(tx, account, sign_in.proofs)
+        await account_recovery.cancel_by_sign_in(tx, account, own)
     if account.is_platform_owner:
         await platform_sign_in_policy.ensure(tx, now)
     tx.record(events.signed_in(account.id, methods, sign_in.service, is_member=sign_in.device.is_member))

@@ -37,12 +37,14 @@ from core.kernel.access import (
     Requirement,
     RoleInsufficient,
     require_capability,
+    require_reach,
     to_person,
 )
 from core.kernel.callers import Member, MembershipState, OrganizationStatus, Person, to_acting_member, to_member
 from core.kernel.causes import Caller
 from core.kernel.claims import Accepts, Claims
 from core.kernel.errors import Limited, OrganizationNotActive, Refusal, SessionEnded, TokenExpired, TokenInvalid, WrongToken, refuse
+from core.kernel.proofs import boundary_of, end_of, joined
 from core.kernel.roles import Capability
 from core.kernel.sign_in_policy.decision import Outcome
 from core.kernel.values import PageResult, digest, new_secret
@@ -90,7 +92,7 @@ async def load_member(ports: Ports, caller: Caller, claims: Claims, proof: Proof
     member's first request in an organization confirms the membership. Until then the
     organization has no control over the account.
 
-    Raises: NotForApplications, ImpersonatedElsewhere; the errors of `policy_checks.require`.
+    Raises: NotForApplications, ImpersonatedElsewhere, OwnProofNeeded; the errors of `policy_checks.require`.
     """
     assert requirement.capability is not None, "the requirement of an organization's route has a capability"
     if claims.client_id is not None:  # an application's token never gives a capability, in any organization (security J-9)
@@ -108,6 +110,7 @@ async def load_member(ports: Ports, caller: Caller, claims: Claims, proof: Proof
         raise
     if user.impersonated_in not in (None, organization.id):
         raise ImpersonatedElsewhere
+    require_reach(user, organization.id)
     if claims.org == organization.slug and claims.org_id != organization.id:
         raise NotAMember  # the token names an organization that had this slug before (security J-6)
     if acts_in is not None and requirement.asks_policy:
@@ -133,7 +136,7 @@ def _confirmed_member(user: Person, claims: Claims, state: MembershipState | Non
 def new_session(ports: Ports, start: SessionStart, now: datetime) -> Session:
     """Return a session that starts now."""
     latest = now + ports.policy.session_absolute_ttl
-    ends_at = latest if start.ends_by is None else min(latest, start.ends_by)
+    ends_at = min(filter(None, (latest, start.ends_by, end_of(start.proofs))))
     lifetime = issuing.limited_lifetime(ports.policy.refresh_token_ttl, start.service.refresh_token_seconds if start.service else None)
     return Session(
         id=start.id,
@@ -331,12 +334,22 @@ async def logout(ports: Ports, caller: Person) -> None:
         await tx.sessions.end(caller.session_id, ports.clock.now())
 
 
-async def end_replaced(ports: Ports, caller: Caller, cookie: str, successor: Session) -> None:
-    """End the browser session of this cookie, because a new sign-in in this browser replaces it.
+async def end_replaced(ports: Ports, caller: Caller, cookie: str, successor: Session) -> datetime:
+    """End the browser session of this cookie, because a new sign-in in this browser replaces it. Return the end (UTC) of the new one.
 
     Its SAML sessions end with it: later logouts do not notify their services. If the
     new session is of the same user, the applications' sessions of OpenID Connect move to it. If it
     is of another user, they end, except those with offline access.
+
+    A sign-in at an organization's connection does not replace the account's own proofs of the same user,
+    and these do not replace the proof of the connection: the new session keeps them. With own proofs of the
+    old session, it also keeps the times of the old one, which never move (security S-3).
     """
     async with ports.storage.transaction(by=caller) as tx:
-        await tx.sessions.replace_in_browser(digest(cookie), successor.id, ports.clock.now())
+        old = await tx.sessions.replace_in_browser(digest(cookie), successor.id, ports.clock.now())
+        proofs = None if old is None else joined(old.proofs, old.ends_at, successor.proofs, successor.ends_at)
+        if old is None or proofs is None:
+            return successor.expires_at
+        kept = old if boundary_of(successor.proofs) is not None else successor
+        await tx.session_sign_ins.join(successor.id, successor.user_id, proofs, kept.expires_at, kept.ends_at)
+        return kept.expires_at

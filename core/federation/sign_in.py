@@ -200,11 +200,12 @@ async def sign_in_browser(
     is_meant = flow.target is not FlowTarget.PAGE and not is_by_provider(in_session(outcome.session.proofs))
     if is_meant and flow.org_id is not None and flow.service_id is not None:
         await confirm_membership_if_admitted(ports, outcome, flow.org_id, flow.service_id)
+    expires_at = outcome.session.expires_at
     if cookie is not None:
-        await end_replaced(ports, caller, cookie, outcome.session)
+        expires_at = await end_replaced(ports, caller, cookie, outcome.session)
     offers = can_passkey and first_method_of(in_session(outcome.session.proofs)) == Method.PASSWORD
     offers = offers and await passkey_offers.is_due(ports, outcome.session.user_id, outcome.session.id, outcome.session.created_at)
-    return BrowserSignIn(outcome.secret, outcome.session.expires_at, outcome.device_token, offers)
+    return BrowserSignIn(outcome.secret, expires_at, outcome.device_token, offers)
 
 
 async def join(

@@ -115,6 +115,7 @@ async def _preview_openid(
     now = ports.clock.now()
     async with ports.storage.reading() as read:
         facts = await read.openid_facts.load_all(visitor.user_id, service.id, now) or refuse(SessionEnded)
+        facts = facts.seen_by(visitor.bounded_to)
     if document is not None:
         facts = replace(facts, further=replace(facts.further, document=document))
     return OpenIdPreview(
@@ -161,6 +162,7 @@ async def _preview_saml(ports: Ports, provider: SamlIdentityProvider, account: A
         name = str(account.email if name_format is NameIdFormat.EMAIL else account.id)
     async with ports.storage.reading() as read:
         facts = await assertions.load_facts(read, provider, account.id, now)
+    facts = None if facts is None else facts.seen_by(visitor.bounded_to)
     try:
         attributes = assertions.build_attributes(provider, account, facts)
     except (TooManySamlValues, SamlValuesNotJoinable) as refusal:

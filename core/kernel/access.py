@@ -131,6 +131,12 @@ class MfaMissing(AuthenticationInsufficient):
     needed: Mapping[str, str] = {"acr_values": "mfa"}
 
 
+class OwnProofNeeded(AuthenticationInsufficient):
+    """You signed in through an organization, and that counts there only. Confirm that it's you with a way of your own account."""
+
+    needed: Mapping[str, str] = {"max_age": "0"}
+
+
 class AddressNotVerified(Forbidden):
     """Verify your email address first. Open the link in the email that we sent you, or request a new one."""
 
@@ -165,11 +171,12 @@ def to_person(caller: Caller, claims: Claims, session: SessionContext | None, *,
         email=session.email,
         email_verified=session.email_verified_at is not None,
         session_id=claims.session_id,
-        is_platform_owner=session.is_platform_owner,
+        is_platform_owner=session.is_platform_owner and session.bounded_to is None,
         organization=organization,
         service=session.service,
         impersonator_id=session.impersonator_id,
         impersonated_in=session.impersonated_in,
+        bounded_to=session.bounded_to,
         mfa_missing=session.mfa_missing,
         key_thumbprint=claims.key_thumbprint,
         sign_in=session.sign_in,
@@ -189,6 +196,17 @@ def require_mfa(person: Person) -> None:
     """
     if person.mfa_missing:
         raise MfaMissing
+
+
+def require_reach(user: Person, org_id: UUID | None) -> None:
+    """Check that the user's session is good in this organization. `org_id` None: everywhere.
+
+    Raises: OwnProofNeeded.
+    """
+    if user.bounded_to is not None and user.bounded_to != org_id:
+        refusal = OwnProofNeeded()
+        refusal.caller = user
+        raise refusal
 
 
 def require_sign_in(user: Person, age: SignInAge, policy: Policy, now: datetime) -> None:

@@ -129,7 +129,8 @@ class Person(Caller):
     `service` is set if an application holds the token, because the user signed in to that service.
     Such a token allows only a few actions (security J-9). `impersonated_in` is the only organization
     that an impersonation may act in, or None if it may act in all organizations of the user.
-    `mfa_missing` is true if the user enabled the second factor in another session after this one
+    `bounded_to` is the only organization in which the session is good, because it began at a connection
+    of this organization, or None. `mfa_missing` is true if the user enabled the second factor in another session after this one
     had started. `personal_token` is set if a program presents a personal access token of the user. Its
     id is also `session_id`.
     """
@@ -143,6 +144,7 @@ class Person(Caller):
     service: ServiceContext | None = None
     impersonator_id: UUID | None = None
     impersonated_in: UUID | None = None
+    bounded_to: UUID | None = None
     mfa_missing: bool = False
     personal_token: PersonalTokenContext | None = None
     key_thumbprint: str | None = None  # of the key that the access token is bound to
@@ -272,6 +274,7 @@ class SessionContext:
     uses_service: bool = False
     mfa_missing: bool = False
     impersonated_in: UUID | None = None
+    bounded_to: UUID | None = None  # of `Person`
     sign_in: SignInFacts | None = None
     time_zone: str | None = None  # only of a browser's session
 

@@ -136,10 +136,13 @@ def seen_in(proofs: SessionProofs, org_id: UUID | None, now: datetime) -> Proofs
     return _of(every_proof(proofs), org_id, now)
 
 
-def in_session(proofs: SessionProofs) -> Proofs:
-    """Return the proofs that count wherever the session is good: the account's own, or those of a session with a boundary."""
+def in_session(proofs: SessionProofs, org_id: UUID | None = None) -> Proofs:
+    """Return the proofs that count wherever the session is good: the account's own, or those of a session with a boundary.
+
+    The session of an application is good in its organization (`org_id`).
+    """
     every = every_proof(proofs)
-    return _of(every, boundary_of(every), None)
+    return _of(every, org_id or boundary_of(every), None)
 
 
 def every_proof(proofs: SessionProofs) -> Proofs:
@@ -169,6 +172,29 @@ def renewed(proofs: SessionProofs, new: Proofs, since: datetime) -> Proofs:
     firsts = (proof for proof in recent(every, since) if proof.is_own and not proof.is_second)
     kept = (proof for proof in firsts if (proof.method, proof.provider) not in methods)
     return (*kept, *(proof for proof in every if not proof.is_own), *new)
+
+
+def joined(proofs: SessionProofs, ends_at: datetime, new: SessionProofs, new_ends_at: datetime) -> Proofs | None:
+    """Return the proofs of a new session that replaces one of the same user, or None if nothing of the old one stays.
+
+    A sign-in at an organization's connection keeps the account's own proofs, and the other way round. Each session ends at its time
+    (UTC), and the proof of the connection with it.
+    """
+    old, new = ([_ending(proof, end) for proof in every_proof(some)] for some, end in ((proofs, ends_at), (new, new_ends_at)))
+    is_own = all(proof.is_own for proof in new)
+    kept = [proof for proof in old if proof.is_own is not is_own]
+    return (*kept, *new) if any(not proof.is_second for proof in kept) else None
+
+
+def _ending(proof: Proof, end: datetime) -> Proof:
+    return proof if proof.is_own else replace(proof, until=min(proof.until or end, end))
+
+
+def end_of(proofs: SessionProofs) -> datetime | None:
+    """Return the latest end (UTC) of a session with these proofs, if its only first factor is the proof of a connection, or None."""
+    if boundary_of(proofs) is None:
+        return None
+    return min((proof.until for proof in in_session(proofs) if proof.until is not None), default=None)
 
 
 def with_second(proofs: SessionProofs, second: Proof) -> Proofs:
@@ -267,7 +293,7 @@ def is_fresh(proofs: Proofs) -> bool:
 
 def is_by_provider(proofs: Proofs) -> bool:
     """Return whether an identity provider authenticated the user."""
-    return _newest_first_factor(proofs).method is Method.PROVIDER
+    return _newest_first_factor(proofs).method in (Method.PROVIDER, Method.CONNECTION)
 
 
 def required_strength(factors: Collection[Factor]) -> Strength:

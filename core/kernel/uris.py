@@ -165,6 +165,23 @@ def is_on_loopback(uri: str) -> bool:
     return host_of(uri) in LOOPBACK
 
 
+def is_on_device(uri: str) -> bool:
+    """Return whether a program on the user's own device answers this redirect URI: an application, or a server that any program can be.
+
+    `localhost` and all names below it are the loopback interface (RFC 6761 section 6.3).
+    """
+    host = host_of(uri) or ""
+    return not uri.startswith("https://") or host in LOOPBACK or host.endswith(".localhost") or _is_own_address(host)
+
+
+def _is_own_address(host: str) -> bool:
+    try:
+        address = ipaddress.ip_address(host.strip("[]"))
+    except ValueError:
+        return False
+    return address.is_loopback or address.is_unspecified
+
+
 def is_same_server(uri: str, other: str) -> bool:
     """Return whether two URLs have the same host and port. All names of the loopback interface are one host."""
     return _server_of(uri) == _server_of(other) is not None

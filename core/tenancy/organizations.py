@@ -153,9 +153,13 @@ async def add_first_owner(tx: Transaction, organization: Organization, owner_id:
 
 
 async def list_own(ports: Ports, caller: Person) -> list[tuple[Organization, Membership]]:
-    """Return the organizations that the caller is a member of, in any status, ordered by slug."""
+    """Return the organizations that the caller is a member of, in any status, ordered by slug.
+
+    A session that is good in one organization only shows no other one.
+    """
     async with ports.storage.reading() as read:
-        return await read.organizations.by_member(caller.user_id)
+        own = await read.organizations.by_member(caller.user_id)
+    return [each for each in own if caller.bounded_to in (None, each[0].id)]
 
 
 async def get(ports: Ports, caller: OrganizationCaller) -> Organization:

@@ -87,6 +87,7 @@ async def _load_usable_methods(
     is_there = {
         Method.EMAIL.value: _offers_email(ports, application) or (application is None and ways.email),
         Method.PASSKEY.value: relying_party.has_host(ports),
+        Method.CONNECTION.value: any(each.state == "active" for each in await read.connections.of_org(org_id)),
     }
     clients = {slug: connection.settings.client for slug, connection in ports.providers.connections.items()}
     providers = {PROVIDER_PREFIX + slug for slug, client in clients.items() if client is not None or slug in ways.providers}

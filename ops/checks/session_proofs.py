@@ -22,6 +22,7 @@ STORING: Final = {KERNEL, "adapters/postgres/authentication/sign_in_proofs.py"}
 SQL: Final = {
     "adapters/postgres/authentication/personal_tokens.py",  # copies them into the session of the token
     "adapters/postgres/authentication/refresh_tokens.py",
+    "adapters/postgres/authentication/session_sign_ins.py",  # removes that of a connection that has ended
     "adapters/postgres/authentication/sign_in_proofs.py",
 }
 _COLUMN: Final = re.compile(r"\b[a-z]\.proofs\b")

@@ -37,12 +37,12 @@ OWN_APPLICATIONS: Final = f"""
     left join (saml_configurations f join saml_certificates k
                on k.service_id = f.service_id and k.deactivated_at is null and k.valid_until > %(now)s)
         on f.service_id = v.id and f.enabled
-    where {REGISTERED} and {may_use("v", "%(user_id)s")}
+    where {REGISTERED} and {may_use("v", "%(user_id)s")} and (%(org_id)s::uuid is null or v.org_id = %(org_id)s)
     order by {ORGANIZATION}, v.name, v.id limit %(limit)s"""
 
 
 class OwnApplications(Repository):
     """Implements `ports.storage.applications.users.OwnApplications`."""
 
-    async def of_user(self, user_id: UUID, limit: int, now: datetime) -> list[OwnApplication]:
-        return await self._all(OWN_APPLICATION.read, OWN_APPLICATIONS, user_id=user_id, limit=limit, now=now)
+    async def of_user(self, user_id: UUID, limit: int, now: datetime, *, org_id: UUID | None = None) -> list[OwnApplication]:
+        return await self._all(OWN_APPLICATION.read, OWN_APPLICATIONS, user_id=user_id, limit=limit, now=now, org_id=org_id)

@@ -98,7 +98,7 @@ ROTATED: Final = Record(
 )
 # Of a session without a service and without a grant
 ROTATED_PLAIN: Final = Record(RotatedSession, "e", subject=SUBJECT_PLAIN.as_field(), openid=None, facts=None, keeps_refresh_token=None)
-INTROSPECTED_WIDTH: Final = 8
+INTROSPECTED_WIDTH: Final = 9
 TO_FACTS: Final = USER_FACTS.if_any("email")
 # The facts for the claims in the answer, which only an application with a claims document has
 FACTS_OF_SESSION: Final = user_facts_sql("s.user_id", "s.service_id", condition="v.claims_version is not null")
@@ -196,7 +196,7 @@ ROTATE_PLAIN: Final = (
 
 
 def to_introspected_session(row: Row) -> IntrospectedSession:
-    id_, user_id, email, expires_at, scope, further_scope, api_scope, created_at = row[:INTROSPECTED_WIDTH]
+    id_, user_id, email, expires_at, scope, further_scope, api_scope, created_at, bounded_to = row[:INTROSPECTED_WIDTH]
     return IntrospectedSession(
         id=id_,
         user_id=user_id,
@@ -205,7 +205,7 @@ def to_introspected_session(row: Row) -> IntrospectedSession:
         openid=OpenIdGrant(to_scope(scope, further_scope)),
         api_scope=None if api_scope is None else tuple(api_scope),
         refresh_token_created_at=created_at,
-        facts=TO_FACTS(row[INTROSPECTED_WIDTH:]),
+        facts=None if (facts := TO_FACTS(row[INTROSPECTED_WIDTH:])) is None else facts.seen_by(bounded_to),
     )
 
 
@@ -230,7 +230,7 @@ class RefreshTokens(Repository):
             to_introspected_session,
             f"""
             select s.id, s.user_id, u.email, s.expires_at, s.scope, s.further_scope, ({resource_facts("s", "s.user_id")})[2:],
-                   t.created_at, f.*
+                   t.created_at, s.bounded_to, f.*
             from sessions s join users u on u.id = s.user_id join organizations o on o.id = s.org_id
             {IMPERSONATOR_JOIN}
             {SERVICE_JOIN}

@@ -33,7 +33,8 @@ SIGN_IN: Final = Record(
         (coalesce(s.fresh, true) or u.password_hash is null)
         and (s.grant_type is distinct from 'device_code' or coalesce(s.authenticated_at > s.created_at, false))""",
     strength=Column(sql=f"case when s.mfa_missing then 1 else {STRENGTH} end", read=STRENGTHS),
-    required=Column(sql=f"case when {HAS_SECOND_FACTOR} then 2 else 1 end", read=STRENGTHS),
+    # A session with a bound gives only what its organization gives anyway, so the account's second factor is not asked for.
+    required=Column(sql=f"case when {HAS_SECOND_FACTOR} and s.bounded_to is null then 2 else 1 end", read=STRENGTHS),
 )
 # An owner who needs a recovery has no power over the platform: the mailbox alone may have signed in (security A-13).
 IS_OWNER: Final = "u.is_platform_owner and u.recovery_required_at is null"
@@ -57,7 +58,13 @@ MEMBERSHIP: Final = Record(
 
 def session_context(**further: Description) -> Record[SessionContext]:
     """Return the record of a session `s` and its user `u`. The fields `further` differ by the kind of the session."""
-    own: dict[str, Description] = {"user_id": "u.id", "email": Email, "impersonator_id": "s.impersonator_id", "is_platform_owner": IS_OWNER}
+    own: dict[str, Description] = {
+        "user_id": "u.id",
+        "email": Email,
+        "impersonator_id": "s.impersonator_id",
+        "is_platform_owner": IS_OWNER,
+        "bounded_to": "s.bounded_to",
+    }
     others = dict.fromkeys(("organization", "acts_in", "service", "uses_service", "mfa_missing", "impersonated_in", "time_zone"))
     return Record(SessionContext, "u", **{**others, **own, "sign_in": SIGN_IN.as_field(if_any="at"), **further})
 

@@ -1,5 +1,6 @@
 """Storage of the sign-in of a session, and of the browser that it belongs to."""
 
+from datetime import datetime
 from typing import Final
 from uuid import UUID
 
@@ -9,9 +10,16 @@ from adapters.postgres.engine.statements import Repository
 from core.kernel.callers import BrowserSession
 from core.kernel.proofs import SessionProofs
 
+_PROOFS: Final = ", ".join(f"{name} = %({name})s" for name in NAMES)
 REAUTHENTICATE: Final = f"""
-    update sessions set {", ".join(f"{name} = %({name})s" for name in NAMES)}, mfa_missing = mfa_missing and not %(second_factor)s
+    update sessions set {_PROOFS}, mfa_missing = mfa_missing and not %(second_factor)s
     where id = %(session_id)s and user_id = %(user_id)s"""
+
+# The users `u` of a connection, or one of them
+_OF_CONNECTION: Final = """
+    u.id in (select i.user_id from connection_identities i
+             where i.org_id = %(org_id)s and i.connection_id = %(connection_id)s
+               and (%(user_id)s::uuid is null or i.user_id = %(user_id)s))"""
 
 
 class SessionSignIns(Repository):
@@ -34,7 +42,7 @@ class SessionSignIns(Repository):
     async def require_mfa_again(self, user_id: UUID, session_id: UUID, *, is_proved: bool) -> None:
         sql = f"""
             update sessions s set mfa_missing = true
-            where s.user_id = %(user_id)s and s.ended_at is null and s.service_id is null and not s.mfa_missing
+            where s.user_id = %(user_id)s and s.ended_at is null and s.service_id is null and not s.mfa_missing and s.bounded_to is null
               and case when s.id = %(session_id)s then not %(is_proved)s and {STRENGTH} < 2 else {STRENGTH} < 3 end"""
         await self._run(sql, user_id=user_id, session_id=session_id, is_proved=is_proved)
 
@@ -46,3 +54,28 @@ class SessionSignIns(Repository):
 
     async def reauthenticate(self, session_id: UUID, user_id: UUID, proofs: SessionProofs) -> None:
         await self._run(REAUTHENTICATE, session_id=session_id, user_id=user_id, **columns_of(proofs))
+
+    async def join(self, session_id: UUID, user_id: UUID, proofs: SessionProofs, expires_at: datetime, ends_at: datetime) -> None:
+        sql = f"""
+            update sessions set {_PROOFS}, expires_at = %(expires_at)s, ends_at = %(ends_at)s
+            where id = %(session_id)s and user_id = %(user_id)s"""
+        await self._run(sql, session_id=session_id, user_id=user_id, expires_at=expires_at, ends_at=ends_at, **columns_of(proofs))
+
+    async def end_of_connection(self, org_id: UUID, connection_id: UUID, user_id: UUID | None, now: datetime) -> None:
+        # Codes and approvals lock the account, too, so none of them starts a session with the proof afterwards.
+        values = {"org_id": org_id, "connection_id": connection_id, "user_id": user_id, "now": now}
+        await self._run(f"select 1 from users u where {_OF_CONNECTION} order by u.id for no key update", **values)
+        sql = f"""
+            with found as (
+                select s.id, s.bounded_to is not null or s.service_id is not null as ends
+                from users u join sessions s on s.user_id = u.id and s.ended_at is null
+                where {_OF_CONNECTION} and s.proofs @> jsonb_build_array(jsonb_build_object('connection', %(connection_id)s::text))),
+            ended as (update sessions s set ended_at = %(now)s from found f where f.ends and s.id = f.id),
+            kept as (
+                update sessions s
+                set proofs = (select jsonb_agg(p) from jsonb_array_elements(s.proofs) p
+                              where p ->> 'connection' is distinct from %(connection_id)s::text)
+                from found f where not f.ends and s.id = f.id
+                returning s.id)
+            delete from policy_passes y using kept k where y.session_id = k.id and y.org_id = %(org_id)s"""
+        await self._run(sql, **values)

@@ -9,10 +9,10 @@ from adapters.postgres.applications.services import LOGGED_NAME, REQUIRED_STRENG
 from adapters.postgres.authentication.live_sessions import IMPERSONATOR_JOIN, MAY_IMPERSONATE, SESSION_NOT_ENDED
 from adapters.postgres.authentication.openid import STORED_WIDTH, grant_parameters, stored_grant, to_grant
 from adapters.postgres.authentication.sign_in_proofs import NAMES as PROOF_COLUMNS
-from adapters.postgres.authentication.sign_in_proofs import STRENGTH, columns_of
+from adapters.postgres.authentication.sign_in_proofs import STRENGTH, columns_of, proof_columns
 from adapters.postgres.engine.records import Columns, Record
 from adapters.postgres.engine.statements import Repository
-from core.authentication.model.sessions import LiveSession, Session
+from core.authentication.model.sessions import LiveSession, ReplacedSession, Session
 from core.kernel.callers import Person
 from core.kernel.errors import SessionEnded
 from core.kernel.values import PageResult
@@ -46,6 +46,7 @@ SESSION: Final = Record(
     grant="s.grant_type",
     openid=Columns(stored_grant("s"), STORED_WIDTH, to_grant, grant_parameters),
 )
+REPLACED: Final = Record(ReplacedSession, "s", proofs=proof_columns("s"))
 BEGIN: Final = SESSION.insert("sessions", "service_id", "browser_hash", *PROOF_COLUMNS)
 START_ROTATION: Final = """
     insert into refresh_tokens (token_hash, session_id, generation, created_at) select %(refresh_hash)s, id, 1, created_at from begun"""
@@ -76,7 +77,7 @@ def session_parameters(session: Session) -> dict[str, object]:
     """Return the parameters of BEGIN, except `browser_hash`."""
     service = session.service
     of_service = {"service_id": service.id, "org_id": service.org_id} if service else {"service_id": None}
-    return SESSION.values(session) | of_service | columns_of(session.proofs, session.created_at)
+    return SESSION.values(session) | of_service | columns_of(session.proofs, session.created_at, service.org_id if service else None)
 
 
 class Sessions(Repository):
@@ -113,7 +114,7 @@ class Sessions(Repository):
         sql = "update sessions set ended_at = %(now)s where id = %(session_id)s and ended_at is null"
         await self._run(sql, session_id=session_id, now=now)
 
-    async def replace_in_browser(self, browser_hash: bytes, successor: UUID, now: datetime) -> None:
+    async def replace_in_browser(self, browser_hash: bytes, successor: UUID, now: datetime) -> ReplacedSession | None:
         sql = """
             select 1 from users u where u.id = (
                 select s.user_id from sessions s where s.browser_hash = %(browser_hash)s and s.ended_at is null)
@@ -121,13 +122,18 @@ class Sessions(Repository):
         await self._run(sql, browser_hash=browser_hash)
         # A trigger ends the sessions of applications that still belong to the old session when the
         # statement is done.
-        sql = """
+        sql = f"""
             with moved as (
                 update sessions a set browser_session_id = n.id
                 from sessions s join sessions n on n.id = %(successor)s and n.user_id = s.user_id
                 where s.browser_hash = %(browser_hash)s and s.ended_at is null and a.browser_session_id = s.id and a.ended_at is null)
-            update sessions set ended_at = %(now)s where browser_hash = %(browser_hash)s and ended_at is null"""
-        await self._run(sql, browser_hash=browser_hash, successor=successor, now=now)
+            update sessions s set ended_at = %(now)s
+            from (select) as one left join sessions n on n.id = %(successor)s
+            where s.browser_hash = %(browser_hash)s and s.ended_at is null
+            returning n.user_id is not distinct from s.user_id and s.expires_at > %(now)s and not s.mfa_missing, {REPLACED.columns}"""
+        return await self._one(
+            lambda row: REPLACED.read(row[1:]) if row[0] else None, sql, browser_hash=browser_hash, successor=successor, now=now
+        )
 
     async def end_all(self, user_id: UUID, now: datetime) -> None:
         await self._run("update sessions set ended_at = %(now)s where user_id = %(user_id)s and ended_at is null", user_id=user_id, now=now)

@@ -20,6 +20,7 @@ from core.kernel.proofs import (
     Proofs,
     SessionProofs,
     Strength,
+    boundary_of,
     every_proof,
     first_method_of,
     first_proof,
@@ -29,7 +30,7 @@ from core.kernel.proofs import (
     session_strength,
 )
 
-NAMES: Final = ("proofs", "strength", "provider", "authenticated_at", "second_factor", "fresh")
+NAMES: Final = ("proofs", "strength", "bounded_to", "provider", "authenticated_at", "second_factor", "fresh")
 # Of a session `s`, which may be missing
 STRENGTH: Final = "coalesce(s.strength, case when s.second_factor then 2 else 1 end)"
 _METHODS: Final[Mapping[str | None, Method]] = MappingProxyType({method.value: method for method in Method})
@@ -52,15 +53,16 @@ def to_proofs(row: Row) -> Proofs:
     return (first, Proof(Method.TOTP, at)) if second_factor else (first,)
 
 
-def columns_of(proofs: SessionProofs, created_at: datetime | None = None) -> dict[str, object]:
-    """Return the parameters NAMES. A sign-in at `created_at` is not dated by itself."""
-    seen = in_session(proofs)
+def columns_of(proofs: SessionProofs, created_at: datetime | None = None, org_id: UUID | None = None) -> dict[str, object]:
+    """Return the parameters NAMES. A sign-in at `created_at` is not dated by itself. `org_id`: of the application of the session."""
+    seen = in_session(proofs, org_id)
     if not seen:
         return dict.fromkeys(NAMES) | {"second_factor": False, "fresh": True}
     strength, at = session_strength(seen), proved_at(seen)
     return {
         "proofs": Jsonb([to_json(proof) for proof in every_proof(proofs)]),
         "strength": strength.value,
+        "bounded_to": boundary_of(proofs),
         "provider": first_method_of(seen),
         "authenticated_at": None if at == created_at else at,
         "second_factor": strength >= Strength.TWO,

@@ -89,6 +89,10 @@ class Profile:
     def without_details(self) -> Self:
         return replace(self, **dict.fromkeys(DETAILS))
 
+    def only_names(self) -> Self:
+        """Return the profile with the names alone."""
+        return type(self)(name=self.name, given_name=self.given_name, family_name=self.family_name)
+
     def changed_fields(self, new: Self) -> list[str]:
         """Return the names of the fields that differ."""
         return [name for name in self.__slots__ if getattr(self, name) != getattr(new, name)]
@@ -114,12 +118,14 @@ class OwnProfile:
 
         An application does not learn a pending address. It reads the details at the userinfo endpoint
         only, because the user agreed to them there. With OpenID Connect, it sees the address and the profile
-        only if it has their scopes.
+        only if it has their scopes. In a session that began at an organization's connection, the organization's provider could be
+        the caller, which learns only the names.
         """
+        own = self if caller.bounded_to is None else type(self)(self.email, None, self.profile.only_names())
         if caller.service is None:
-            return self
-        profile = self.profile.without_details() if caller.sees("profile") else NO_PROFILE
-        return type(self)(self.email if caller.sees("email") else None, None, profile)
+            return own
+        profile = own.profile.without_details() if caller.sees("profile") else NO_PROFILE
+        return type(self)(own.email if caller.sees("email") else None, None, profile)
 
 
 @dataclass(frozen=True, slots=True)

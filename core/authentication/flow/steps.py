@@ -11,7 +11,7 @@ from typing import Final
 from uuid import UUID
 
 from core.kernel.callers import BrowserSession, ServiceContext, proofs_at
-from core.kernel.proofs import Factor, Proofs, Strength, covers, is_fresh, proved_at, reachable_strength, session_strength
+from core.kernel.proofs import Factor, Proofs, Strength, boundary_of, covers, is_fresh, proved_at, reachable_strength, session_strength
 from core.kernel.sign_in_policy.decision import NO_POLICY, Decision, Outcome
 
 CLOCK_LEEWAY: Final = timedelta(seconds=30)  # the clocks of our processes can differ; the same as for tokens (security J-3)
@@ -130,14 +130,15 @@ def next_step(facts: Facts) -> Step:
     needs, session = facts.needs, facts.session
     if needs.sign_up and not facts.has_started:
         return Step.SIGN_UP
-    refusal = Step.SIGN_IN if session is None else _refusal(facts)
+    refusal = Step.SIGN_IN if session is None or not facts.seen else _refusal(facts)
     if refusal is Step.SIGN_IN and needs.is_silent:
         return Step.LOGIN_REQUIRED
     return refusal or _of_access(facts)
 
 
 def _after_proofs(facts: Facts) -> Step:
-    skips_second = facts.is_trusted and facts.needs.keeps_trust
+    # A session with a bound gives only what its organization gives anyway.
+    skips_second = facts.needs.keeps_trust and (facts.is_trusted or boundary_of(facts.proofs) is not None)
     return Step.START_SESSION if skips_second or covers(facts.proofs, facts.factors) else Step.SECOND_FACTOR
 
 

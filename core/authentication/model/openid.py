@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Any, Final, Self
 from uuid import UUID
 
 from core.accounts.model.profiles import DETAILS, NO_PROFILE, Profile
@@ -198,6 +198,17 @@ class UserFacts:
     user_id: UUID | None = None
     scopes_in_id_token: bool = True  # whether the application wants the claims of scopes in its ID tokens
     further: FurtherFacts = NO_FURTHER_FACTS
+    origin_org_id: UUID | None = None  # the organization that created the account
+
+    def seen_by(self, bounded_to: UUID | None) -> Self:
+        """Return the facts that an application sees in a session with this bound, if any (docs/adr/0047).
+
+        The organization's provider could sign in as a linked user, and agree to all scopes. So it learns only the names of an account
+        that another organization, or the user, has created.
+        """
+        if bounded_to in (None, self.origin_org_id):
+            return self
+        return replace(self, profile=self.profile.only_names())
 
     @property
     def roles(self) -> tuple[str, ...]:

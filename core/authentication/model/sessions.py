@@ -6,7 +6,7 @@ Reauthentication proves that the user is here (security A-12). The forms that wa
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Final
@@ -102,6 +102,15 @@ class Session:
     request_id: str | None = None  # of the request that started it; only the sign-in log has it
 
 
+@dataclass(frozen=True, slots=True)
+class ReplacedSession:
+    """The live browser session that a new one of the same user has replaced. Times are UTC."""
+
+    proofs: SessionProofs
+    expires_at: datetime
+    ends_at: datetime
+
+
 class TokenNotRevocable(Invalid):
     """A program's token cannot be revoked alone. Revoke the credential that it was issued for, or replace the client secret."""
 
@@ -162,6 +171,10 @@ class OpenIdSubject:
     grant: OpenIdGrant
     facts: UserFacts | None
     nonce: str | None = None
+
+    def seen_by(self, bounded_to: UUID | None) -> OpenIdSubject:
+        """Return the subject with the facts that an application sees in a session with this bound, if any."""
+        return self if bounded_to is None or self.facts is None else replace(self, facts=self.facts.seen_by(bounded_to))
 
     @classmethod
     def narrowed(

@@ -77,7 +77,7 @@ async def load_options(ports: Ports, caller: Person, decision: Decision | None =
         pending = await read.reauthentications.load(caller.session_id)
         status = await read.mfa.status(account.id) or refuse(AccountGone)
         keys = (await relying_party.load_usable(ports, read, account.id))[1] if status.has_keys else []
-    is_recent = caller.sign_in is not None and caller.sign_in.is_younger_than(ports.policy.fresh_sign_in_ttl, now)
+    is_recent = _has_recent_first_factor(ports, caller, now)
     needs_second = bool(account.second_factors)
     # It waits for the second factor, and counts for nothing if this was turned off since.
     has_provider = needs_second and pending is not None and now - pending.at <= ports.policy.fresh_sign_in_ttl
@@ -93,6 +93,13 @@ async def load_options(ports: Ports, caller: Person, decision: Decision | None =
         second_methods=tuple(method for method in status.methods if method is not Method.PASSKEY or keys),
     )
     return options if decision is None else _that_meet(options, decision)
+
+
+def _has_recent_first_factor(ports: Ports, caller: Person, now: datetime) -> bool:
+    """Return whether the caller has just shown a first factor of the account's own, so that only the second one may be missing."""
+    if caller.bounded_to is not None or caller.sign_in is None:
+        return False
+    return caller.sign_in.is_younger_than(ports.policy.fresh_sign_in_ttl, now)
 
 
 def _that_meet(options: ReauthenticationOptions, decision: Decision) -> ReauthenticationOptions:
@@ -261,13 +268,13 @@ async def _verify_first_factor(ports: Ports, caller: Person, account: Account, p
         return _FirstFactor(Proof(Method.PASSWORD, now))
     if proof.email_code is not None:
         return _FirstFactor(Proof(Method.EMAIL, now), await _verify_emailed_code(ports, caller, account, proof.email_code, now))
-    limit, has_second = ports.policy.fresh_sign_in_ttl, proof.code is not None or proof.passkey is not None
+    has_second = proof.code is not None or proof.passkey is not None
     if has_second and account.second_factors:
-        if caller.sign_in is not None and caller.sign_in.is_younger_than(limit, now):
+        if _has_recent_first_factor(ports, caller, now):
             return _FirstFactor(None)
         async with ports.storage.reading() as read:
             pending = await read.reauthentications.load(caller.session_id)
-        if pending is not None and now - pending.at <= limit:
+        if pending is not None and now - pending.at <= ports.policy.fresh_sign_in_ttl:
             return _FirstFactor(first_proof(pending.provider, pending.at))
     raise FirstFactorMissing
 

@@ -8,7 +8,7 @@ from core.authentication.model.openid import SESSION_EXPIRY, IdToken, ResourceGr
 from core.authentication.model.sessions import OpenIdSubject, TokenPair, TokenSubject
 from core.kernel.callers import ServiceContext, proofs_at
 from core.kernel.claims import FRONTEND_CLIENT_ID, Claims
-from core.kernel.proofs import acr_of, amr_of, proved_at
+from core.kernel.proofs import acr_of, amr_of, boundary_of, proved_at
 from core.kernel.values import new_id
 from ports import Ports
 
@@ -26,7 +26,7 @@ def issue_tokens(ports: Ports, subject: TokenSubject, refresh_token: str, now: d
     client would have no valid one.
     """
     service, entitlement = subject.service, subject.entitlement
-    openid, proofs = subject.openid, proofs_at(subject.service, subject.proofs, now)
+    openid, proofs = subject.openid and subject.openid.seen_by(boundary_of(subject.proofs)), proofs_at(subject.service, subject.proofs, now)
     expires_at = _expires_at(ports, subject, now, openid.grant.api if openid else None)
     shows_email = service is None or openid is None or openid.grant.shows_email_to(service)
     claims = Claims(

@@ -60,7 +60,7 @@ from core.federation.oauth.model.device_flow import (
 )
 from core.federation.oauth.model.external_clients import ClientDocumentGone, check_document, facts_of, is_external, narrow
 from core.federation.oauth.model.openid_requests import ResourceUnknown, parse_own_resource, parse_resource_scope
-from core.kernel.access import BlockedByDirectory, require_mfa
+from core.kernel.access import BlockedByDirectory, require_mfa, require_reach
 from core.kernel.callers import OrganizationStatus, Person, ServiceContext
 from core.kernel.causes import Caller
 from core.kernel.display import format_day
@@ -249,7 +249,8 @@ async def _start_session(
         if not await tx.device_codes.redeem(device_code_hash, poll.service, now):
             raise DeviceCodeInvalid
         match = await devices.match_device(tx, person.user_id, fingerprint, poll.service.org_id, now)
-        await devices.remember_device(tx, match, methods_of(seen_in(poll.proofs, poll.service.org_id, now)), now)
+        proofs = seen_in(poll.proofs, poll.service.org_id, now) or refuse(DeviceCodeDenied)
+        await devices.remember_device(tx, match, methods_of(proofs), now)
         service, entitlement = await enroll_end_user(tx, poll.service, person.user_id, now)
         if not admission.is_allowed:  # the policy, or a fact that it judges, has changed after the approval
             raise GrantBelowPolicy(admission.decision)
@@ -259,7 +260,7 @@ async def _start_session(
             person=person,
             account=locked,
             service=poll.service,
-            proofs=poll.proofs,
+            proofs=proofs,
             device_id=match.device.id,
             grant=Grant.DEVICE_CODE,
             entitlement=entitlement,
@@ -345,6 +346,7 @@ async def _store_decision(ports: Ports, caller: Person, request: DeviceRequest, 
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
         await lock_own_account(tx, caller, now)
+        require_reach(caller, request.org_id)
         if decision is DeviceDecision.DENY:
             await tx.device_codes.decide(user_code_hash, decision.status, None, now) or refuse(UserCodeUnknown)
             return

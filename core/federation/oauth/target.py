@@ -30,6 +30,7 @@ from core.kernel.access import AccountGone
 from core.kernel.callers import Visitor, proofs_at
 from core.kernel.errors import refuse
 from core.kernel.proofs import Factor, Strength
+from core.kernel.uris import is_on_device
 from ports import Ports
 
 _REFUSALS: Final = {Step.LOGIN_REQUIRED: SignInRequired, Step.TOO_WEAK: AuthenticationUnmet, Step.CONSENT_REQUIRED: ConsentRequired}
@@ -183,9 +184,9 @@ async def _grant(ports: Ports, visitor: Visitor, waiting: WaitingRequest) -> tup
     would learn who they are. With OpenID Connect, and for an API resource, the user agrees once to each
     scope, unless they are a confirmed member of the organization of a trusted application.
 
-    Any program on the user's machine can claim a redirect URI that is not https (RFC 8252 section
-    8.6). For such a URI the user must agree each time. Exception: the application has a secret, which
-    another program lacks, and the user has agreed to these scopes before.
+    Any program on the user's machine can claim a redirect URI that is not https (RFC 8252 section 8.6), and an external
+    client is no better known at `https://localhost`. For such a URI the user must agree each time. Exception: the
+    application has a secret, which another program lacks, and the user has agreed to these scopes before.
 
     Every user must agree each time if the application is set to always ask.
 
@@ -196,7 +197,8 @@ async def _grant(ports: Ports, visitor: Visitor, waiting: WaitingRequest) -> tup
     context, service = authorization.context, authorization.service
     if context is None or service is None:
         return grant, Consents.COVERED, None
-    is_https = (authorization.redirect_uri or "").startswith("https:")
+    redirect_uri = authorization.redirect_uri or ""
+    is_https = not is_on_device(redirect_uri) if context.is_external else redirect_uri.startswith("https:")
     is_claimable = not is_https and (context.is_public or service.pkce_without_secret)
     always = service.always_ask_consent
     async with ports.storage.reading() as read:

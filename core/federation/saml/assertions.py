@@ -32,7 +32,7 @@ from core.federation.saml.model.configuration import (
 )
 from core.federation.saml.model.messages import PASSWORD_CONTEXT, UNSPECIFIED_CONTEXT, NameId, SamlAssertion, new_message_id
 from core.federation.saml.model.sign_on import LOGIN_PROVIDER, SignOnNotFound, SubjectMismatch
-from core.kernel.access import AddressNotVerified, require_mfa
+from core.kernel.access import AddressNotVerified, require_mfa, require_reach
 from core.kernel.callers import BrowserSession, Person, Visitor, proofs_at
 from core.kernel.deferred import Deferred
 from core.kernel.errors import SessionEnded, refuse
@@ -73,8 +73,8 @@ async def authorize_assertion(
     of the service yet becomes one until the membership ends. `confirm_membership` confirms the
     membership first.
 
-    Raises: MfaMissing, NoAccessToService, SecondFactorRequired, AddressNotVerified, SessionEnded, SignOnNotFound; the errors
-    of `configuration.find_provider` and of `policy_checks.require`.
+    Raises: MfaMissing, NoAccessToService, OwnProofNeeded, SecondFactorRequired, AddressNotVerified, SessionEnded, SignOnNotFound;
+    the errors of `configuration.find_provider` and of `policy_checks.require`.
     """
     now = ports.clock.now()
     locked = tx.saml_sign_ons.lock_user_deferred(org_slug, person.user_id, now, confirm_membership=confirm_membership)
@@ -93,6 +93,7 @@ async def authorize_assertion(
         if await tx.end_users.may_sign_on(org_id, provider.service.id, account.id, now) is not False:
             raise SamlDisabled
         raise NoAccessToService if await tx.end_users.blocked_at(org_id, account.id) is None else BlockedByAdmin
+    require_reach(person, provider.service.org_id)
     require_sign_on_factors(
         provider, account, proofs_at(provider.service, person.browser.proofs, now) if isinstance(person, Visitor) else ()
     )
@@ -100,7 +101,8 @@ async def authorize_assertion(
         await require_in_transaction(ports, tx, PolicyPath.SAML, provider.service.org_id, provider.service.id, person)
     if finished is not None and finished.value is None:
         raise SignOnNotFound
-    return AuthorizedUser(person, account, provider, await load_facts(tx, provider, account.id, now))
+    facts = await load_facts(tx, provider, account.id, now)
+    return AuthorizedUser(person, account, provider, None if facts is None else facts.seen_by(person.bounded_to))
 
 
 def require_sign_on_factors(provider: SamlIdentityProvider, account: Account, used: Proofs) -> None:

@@ -123,6 +123,7 @@ async def _visitor_over_api(ports: Ports, flow: Flow, caller: Caller) -> Visitor
         email=context.email,
         email_verified=context.email_verified_at is not None,
         session_id=browser.id,
+        bounded_to=context.bounded_to,
         mfa_missing=context.mfa_missing,
         sign_in=context.sign_in,
         address=caller.address,

@@ -29,7 +29,8 @@ def name_methods(decision: Decision, providers: Mapping[ConnectionSlug, str]) ->
     """Return the decision with the names of the methods, if they are the reason. `providers` are the names of the identity providers."""
     if decision.rule is not Rule.METHODS:
         return decision
-    names = {Method.TOTP.value: "authenticator app"} | {PROVIDER_PREFIX + slug: name for slug, name in providers.items()}
+    own = {Method.TOTP.value: "authenticator app", Method.CONNECTION.value: "single sign-on of the organization"}
+    names = own | {PROVIDER_PREFIX + slug: name for slug, name in providers.items()}
     return replace(decision, method_names=tuple(names.get(method, method) for method in METHODS if method in (decision.methods or ())))
 
 

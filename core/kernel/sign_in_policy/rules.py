@@ -58,7 +58,7 @@ RULES_OF_PLATFORM: Final = frozenset(
 )
 PROVIDER_PREFIX: Final = "provider:"
 METHODS: Final = (
-    *(Method.PASSWORD.value, Method.EMAIL.value, Method.PASSKEY.value, Method.TOTP.value),
+    *(Method.PASSWORD.value, Method.EMAIL.value, Method.PASSKEY.value, Method.TOTP.value, Method.CONNECTION.value),
     *(PROVIDER_PREFIX + slug for slug in PLATFORM_CONNECTIONS),
 )
 IPV4_IN_IPV6: Final = 96  # bits before an IPv4 address in an IPv6 address (::ffff:0:0/96)

@@ -36,7 +36,7 @@ class ExternalClientsOfAnyone(Invalid):
 
 
 class AccessWasChosen(Conflict):
-    """This API already has another access policy, and it stays. Leave the field access out, or change the access settings first."""
+    """This API already has another access policy, which stays. Send this again without access, or change the access settings first."""
 
 
 USER_SCOPES: Final = ("profile", "email")  # of OpenID Connect, which give a client data of the user

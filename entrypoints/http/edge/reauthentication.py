@@ -21,6 +21,7 @@ from entrypoints.http.edge.queries import path_id
 # In the parameter `policy`, where the slug of an organization stands. No slug has this character.
 PLATFORM: Final = "*"
 EVERYWHERE: Final = "**"  # all policies of the user, for a change of their factors
+OWN_PROOF: Final = "***"  # no policy: the session began at an organization's connection, and the route needs a way of the account's own
 KEPT_FORM: Final = "kept_form"  # the field with the id of the kept form that is sent
 # Names of password fields, and of tokens from links. A form with a secret is not kept, not even sealed, but filled in again.
 SECRETS: Final = frozenset({"current_password", "new_password", "password", "client_secret", "token"})
@@ -55,6 +56,11 @@ async def to_reauthentication(for_policy: str | None = None) -> Response:
 def to_reauthentication_for(place: PolicyPlace, next_path: str) -> Response:
     """Return a redirect to the page that asks users to confirm that it's them for a sign-in policy, and then leads to `next_path`."""
     return _redirect({"next": next_path, "policy": _name_of(place)})
+
+
+def to_own_proof(next_path: str) -> Response:
+    """Return a redirect to the page that asks users to confirm with a way of the account's own, and then leads to `next_path`."""
+    return _redirect({"next": next_path, "policy": OWN_PROOF})
 
 
 def _name_of(place: PolicyPlace) -> str:

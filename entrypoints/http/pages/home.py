@@ -15,6 +15,7 @@ from entrypoints.http.base.context import ports, signed_in
 from entrypoints.http.base.redirects import redirect
 from entrypoints.http.base.rendering.templates import page_response, render
 from entrypoints.http.edge.access import page_session, platform_page, sign_in_session
+from entrypoints.http.edge.access.declaration import Bounded
 from entrypoints.http.edge.ended_sessions import SIGNED_IN_PATH
 from entrypoints.http.edge.openapi import describes_page
 from entrypoints.http.pages.applications.figure_charts import show_results
@@ -26,7 +27,7 @@ routes = Blueprint("home", __name__)
 
 
 @routes.get(HOME_PATH)
-@page_session
+@page_session(bounded=Bounded.YES)
 @describes_page({303: "The browser is redirected to the user's start page."})
 async def show_home() -> Response:
     """Go to your start page, which is also where a sign-in without a target leads.
@@ -51,7 +52,7 @@ async def show_home() -> Response:
 
 
 @routes.get(SIGNED_IN_PATH)
-@sign_in_session
+@sign_in_session(bounded=Bounded.YES)
 @describes_page({200: "The page."})
 async def show_signed_in() -> Response:
     """Say that you are signed in again.

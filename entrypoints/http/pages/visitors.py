@@ -18,6 +18,12 @@ async def visitor() -> Visitor | None:
         return None
 
 
+async def visitor_of_account() -> Visitor | None:
+    """Return the user of `visitor_with_mfa`, or None if an organization's connection signed them in, for pages about the account."""
+    user = await visitor_with_mfa()
+    return None if user is None or user.bounded_to is not None else user
+
+
 async def visitor_with_mfa() -> Visitor | None:
     """Return the user of this browser's session, or None without a session or if the second factor is missing.
 

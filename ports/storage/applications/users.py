@@ -195,7 +195,7 @@ class EndUsers(EndUsersRead, Protocol):
 class OwnApplications(Protocol):
     """The applications of users, in all organizations."""
 
-    async def of_user(self, user_id: UUID, limit: int, now: datetime) -> list[OwnApplication]:
+    async def of_user(self, user_id: UUID, limit: int, now: datetime, *, org_id: UUID | None = None) -> list[OwnApplication]:
         """Return the applications that the user may use, and has used, is assigned to, or is a confirmed member of the organization of.
 
         They are ordered by organization and name.

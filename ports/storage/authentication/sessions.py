@@ -13,6 +13,7 @@ from core.authentication.model.sessions import (
     LiveSession,
     Presenter,
     RefreshTokenState,
+    ReplacedSession,
     RotatedSession,
     Session,
 )
@@ -52,11 +53,12 @@ class Sessions(SessionsRead, Protocol):
     async def end(self, session_id: UUID, now: datetime) -> None:
         """End this session. A session that has already ended keeps its end."""
 
-    async def replace_in_browser(self, browser_hash: bytes, successor: UUID, now: datetime) -> None:
+    async def replace_in_browser(self, browser_hash: bytes, successor: UUID, now: datetime) -> ReplacedSession | None:
         """End the browser session of the cookie with this hash, if it has not ended. The session `successor` replaces it.
 
         If both are of the same user, the applications' sessions that the user authorized in the old
-        one move to the new one. This takes two statements, of which the first locks the account.
+        one move to the new one. Return the old one then, if it was live and lacked no second factor.
+        This takes two statements, of which the first locks the account.
         """
 
     async def end_all(self, user_id: UUID, now: datetime) -> None: ...
@@ -155,6 +157,17 @@ class SessionSignIns(SessionSignInsRead, Protocol):
 
     async def reauthenticate(self, session_id: UUID, user_id: UUID, proofs: SessionProofs) -> None:
         """Replace the proofs of the session."""
+
+    async def join(self, session_id: UUID, user_id: UUID, proofs: SessionProofs, expires_at: datetime, ends_at: datetime) -> None:
+        """Replace the proofs and the end of a session that has just started, by those that it shares with the session it replaced."""
+
+    async def end_of_connection(self, org_id: UUID, connection_id: UUID, user_id: UUID | None, now: datetime) -> None:
+        """End the sign-ins of a connection of the organization: of this user, or of all users that it knows.
+
+        Sessions that are good in the organization alone end, and so do those of its applications. Other sessions lose the proof of the
+        connection, and their passes of the organization's sign-in policy. Call this before the connection forgets its users. It takes two
+        statements, of which the first locks the accounts. Lock order: the organization before this.
+        """
 
     async def require_mfa_again(self, user_id: UUID, session_id: UUID, *, is_proved: bool) -> None:
         """Mark the user's own sessions as missing the second factor.

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from core.kernel.uris import canonicalize, has_private_scheme, is_web_url, native_flaw, target_flaw, to_ascii, web_flaw
+from core.kernel.uris import canonicalize, has_private_scheme, is_on_device, is_web_url, native_flaw, target_flaw, to_ascii, web_flaw
 
 WEB_URIS = [
     "https://example.com",
@@ -231,3 +231,11 @@ def test_a_uri_has_a_flaw_exactly_if_it_is_refused() -> None:
     every = [*WEB_URIS, *APPLICATION_URIS, *INVALID_URIS, *LONG]
     assert [uri for uri in every if (web_flaw(uri) is None) is not is_web_url(uri)] == []
     assert [uri for uri in every if (native_flaw(uri) is None) is not (is_web_url(uri) or has_private_scheme(uri))] == []
+
+
+def test_a_program_on_the_device_answers_names_and_addresses_of_the_loopback_interface() -> None:
+    hosts = ("localhost:1", "LocalHost", "a.b.localhost", "127.0.0.1", "127.9.9.9", "[::1]:444", "0.0.0.0", "[::]")  # noqa: S104
+    assert [host for host in hosts if not is_on_device(f"https://{host}/callback")] == []
+    assert is_on_device("com.example.app:/callback")
+    elsewhere = ("localhost.example.com", "notlocalhost", "128.0.0.1", "[2001:db8::1]", "example.com")
+    assert [host for host in elsewhere if is_on_device(f"https://{host}/callback")] == []

@@ -162,6 +162,8 @@ def outcome_of(answer: Answer) -> str:
     if "enrolment_url" in body:
         assert urlsplit(body["enrolment_url"]).path == "/app/enroll"
         return ENROLL
+    if 'max_age="0"' in answer.headers.get("WWW-Authenticate", ""):  # the session is good elsewhere
+        return STEP_UP
     if "rule" not in body:
         assert (answer.status, body.get("error")) == (400, "invalid_grant"), answer.text
         assert "Acme" in body["error_description"], "it names the rule"

@@ -56,7 +56,7 @@ def parse_metadata(members: Mapping[str, Any]) -> ClientMetadata:
     grants, responses = read_texts(members, "grant_types"), read_texts(members, "response_types")
     if "authorization_code" not in (grants or ("authorization_code",)) or "code" not in (responses or ("code",)):
         raise MetadataFlaw("does not ask for the authorization code flow")
-    is_local = any(not uri.startswith("https://") for uri in redirect_uris)
+    is_local = any(map(uris.is_on_device, redirect_uris))
     return ClientMetadata(
         name=_parse_name(members.get("client_name")),
         redirect_uris=redirect_uris,

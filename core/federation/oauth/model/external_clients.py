@@ -10,7 +10,7 @@ from uuid import UUID, uuid5
 from core.applications.model.client_names import known_name
 from core.applications.model.services import Service, ServiceType
 from core.authentication.model.agreements import ClientFacts
-from core.federation.oauth.model.authorization import RedirectUriNotRegistered
+from core.federation.oauth.model.authorization import RedirectUriMissing, RedirectUriNotRegistered
 from core.federation.oauth.model.client_documents import ClientDocument, host_of, is_address
 from core.federation.oauth.model.client_metadata import ClientMethod
 from core.federation.oauth.model.client_registration import is_sealed
@@ -184,9 +184,11 @@ def find_published(published: Sequence[str], redirect_uri: str) -> str | None:
 
 
 def choose_redirect_uri(service: Service, redirect_uri: str | None) -> str:
-    """Return the redirect URI for the code. Raises: RedirectUriNotRegistered."""
-    published = None if redirect_uri is None else find_published(service.redirect_uris, redirect_uri)
-    if redirect_uri is None or published is None:
+    """Return the redirect URI for the code. Raises: RedirectUriMissing, RedirectUriNotRegistered."""
+    if redirect_uri is None:
+        raise RedirectUriMissing
+    published = find_published(service.redirect_uris, redirect_uri)
+    if published is None:
         raise ClientRedirectUnknown(service.client_uri or "")
     return redirect_uri if uris.equals_except_loopback_port(published, redirect_uri) else published
 

@@ -17,7 +17,7 @@ from core.privacy import personal_data
 from core.privacy.model.personal_data import closure_message
 from entrypoints.http.base.context import caller, own_profile, ports, signed_in
 from entrypoints.http.edge.access import anyone, person, person_with_profile
-from entrypoints.http.edge.access.declaration import ApplicationTokens, Programs
+from entrypoints.http.edge.access.declaration import ApplicationTokens, Bounded, Programs
 from entrypoints.http.edge.bodies import (
     MAX_TEXT,
     EmailAddress,
@@ -198,7 +198,7 @@ def _to_response(user: Person, own: OwnProfile) -> ProfileResponse:
 
 
 @routes.get("/api/user")
-@person_with_profile(applications=ApplicationTokens.ALL, area=Area.ACCOUNT)
+@person_with_profile(applications=ApplicationTokens.ALL, area=Area.ACCOUNT, bounded=Bounded.YES)
 async def get_profile() -> ProfileResponse:
     """Return your profile.
 

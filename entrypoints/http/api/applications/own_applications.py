@@ -10,6 +10,7 @@ from core.applications.model.users import OwnApplication
 from core.kernel.api_scopes import Area
 from entrypoints.http.base.context import app_context, ports, signed_in
 from entrypoints.http.edge.access import person_anywhere
+from entrypoints.http.edge.access.declaration import Bounded
 from entrypoints.http.edge.bodies import ResponseModel
 
 routes = Blueprint("own_applications", __name__)
@@ -50,7 +51,7 @@ def launch_url(application: OwnApplication) -> str | None:
 
 
 @routes.get("/api/user/applications")
-@person_anywhere(area=Area.ACCOUNT)
+@person_anywhere(area=Area.ACCOUNT, bounded=Bounded.YES)
 async def list_own() -> OwnApplicationListResponse:
     """List the applications that you may use.
 

@@ -14,7 +14,7 @@ from core.kernel.roles import Capability, Permission
 from entrypoints.http.api.applications.services import existing_service
 from entrypoints.http.base.context import acting, acting_key, ports, signed_in
 from entrypoints.http.edge.access import member, person, service_key
-from entrypoints.http.edge.access.declaration import ApplicationTokens
+from entrypoints.http.edge.access.declaration import ApplicationTokens, Bounded
 from entrypoints.http.edge.bodies import (
     AT_LEAST_ONE_FIELD,
     DateTime,
@@ -52,7 +52,7 @@ class OwnSubscriptionResponse(SubscriptionResponse):
 
 
 @routes.get("/api/subscription")
-@person(applications=ApplicationTokens.ALL)
+@person(applications=ApplicationTokens.ALL, bounded=Bounded.ITS_ORGANIZATION)
 @refuses(400, 404)
 async def get_own() -> OwnSubscriptionResponse:
     """Get your own subscription.

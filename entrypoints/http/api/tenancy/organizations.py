@@ -16,7 +16,7 @@ from core.tenancy.model.organizations import LimitSource, Membership, Organizati
 from entrypoints.http.api.tenancy.role_choices import Role
 from entrypoints.http.base.context import acting, acting_member, ports, signed_in
 from entrypoints.http.edge.access import member, person_anywhere, verified_person
-from entrypoints.http.edge.access.declaration import Programs
+from entrypoints.http.edge.access.declaration import Bounded, Programs
 from entrypoints.http.edge.bodies import AT_LEAST_ONE_FIELD, Name, RequestModel, ResponseModel, Text, Timestamp, optional
 from entrypoints.http.edge.openapi import describes, refuses
 
@@ -106,7 +106,7 @@ async def create(data: OrganizationRequest) -> OwnOrganizationResponse:
 
 
 @routes.get("/api/organizations")
-@person_anywhere(area=Area.ACCOUNT)
+@person_anywhere(area=Area.ACCOUNT, bounded=Bounded.YES)
 async def list_own_organizations() -> list[OwnOrganizationResponse]:
     """List your organizations.
 

@@ -153,7 +153,12 @@ FAILURE_REASONS: Final[Labels] = {
     MANY_ATTEMPTS: "Many attempts at once, counted together",
 }
 # Of ways to sign in. All others are shown as words by `to_words`.
-WAYS: Final[Labels] = {Method.OWNER_RECOVERY: "Link from the server", Method.TOTP: "Authenticator app", LOGIN_PROVIDER: "SAML"}
+WAYS: Final[Labels] = {
+    Method.OWNER_RECOVERY: "Link from the server",
+    Method.TOTP: "Authenticator app",
+    Method.CONNECTION: "Single sign-on of an organization",
+    LOGIN_PROVIDER: "SAML",
+}
 
 
 def label(value: str, labels: Labels | None = None) -> str:

@@ -1,12 +1,12 @@
 """Access decorators. Every route has exactly one, directly below the route decorator, so that it runs first."""
 
 from functools import partial
-from typing import Unpack
+from typing import Final, Unpack
 
 from core.kernel.rate_limits import BILLING
 from core.kernel.roles import Capability, Permission
 from entrypoints.http.edge.access import callers
-from entrypoints.http.edge.access.declaration import Access, Credentials
+from entrypoints.http.edge.access.declaration import Access, Bounded, Credentials
 from entrypoints.http.edge.access.guards import AccessDecorator, Changes
 
 anyone = AccessDecorator(Access("anyone"), callers.as_anyone)
@@ -43,9 +43,13 @@ page_session = AccessDecorator(Access("page_session", Credentials.COOKIE), calle
 platform_page = AccessDecorator(Access("platform_page", Credentials.COOKIE, outlives=True), callers.as_console_user)
 
 
+_IN_ORGANIZATION: Final = Changes(bounded=Bounded.ITS_ORGANIZATION)
+
+
 def member(capability: Capability, **changes: Unpack[Changes]) -> AccessDecorator:
     """Return the decorator for members and service accounts of the organization `<org_slug>` with the capability."""
-    return AccessDecorator(Access("member", Credentials.ACCESS_TOKEN, capability=capability, **changes), callers.as_member)
+    access = Access("member", Credentials.ACCESS_TOKEN, capability=capability, **_IN_ORGANIZATION | changes)
+    return AccessDecorator(access, callers.as_member)
 
 
 def platform_owner(capability: Capability, **changes: Unpack[Changes]) -> AccessDecorator:
@@ -59,7 +63,8 @@ def member_page(capability: Capability, **changes: Unpack[Changes]) -> AccessDec
     Other browsers are redirected to the sign-in page, and members who have not confirmed their
     membership to the page on which they can. The rule is that of the API's route that does the same.
     """
-    return AccessDecorator(Access("member_page", Credentials.COOKIE, capability=capability, **changes), callers.as_browser_of_member)
+    access = Access("member_page", Credentials.COOKIE, capability=capability, **_IN_ORGANIZATION | changes)
+    return AccessDecorator(access, callers.as_browser_of_member)
 
 
 def service_key(permission: Permission) -> AccessDecorator:

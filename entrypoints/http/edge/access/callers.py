@@ -21,14 +21,15 @@ from core.kernel.access import (
     NotWithOpenId,
     OwnMembershipNotConfirmed,
     Requirement,
+    require_reach,
     require_sign_in,
 )
-from core.kernel.callers import Person, ServiceAccountCaller
+from core.kernel.callers import Member, Person, ServiceAccountCaller
 from core.kernel.errors import SessionEnded, Unauthenticated, refuse
 from core.kernel.page_paths import ORGANIZATIONS_PATH
 from entrypoints.http.base.context import anonymous, app_context, current_request, ports, request_record
 from entrypoints.http.base.cookies import session_cookie
-from entrypoints.http.edge.access.declaration import Access, ApplicationTokens
+from entrypoints.http.edge.access.declaration import Access, ApplicationTokens, Bounded
 from entrypoints.http.edge.directory.authentication import authenticate_directory
 from entrypoints.http.edge.ended_sessions import to_sign_in_again
 from entrypoints.http.edge.limits import take_directory_token
@@ -206,6 +207,16 @@ async def _authorize(user: Person | ServiceAccountCaller, access: Access) -> Non
         g.caller = user
 
 
+def _require_reach(user: Person, access: Access) -> None:
+    """Check that the route is open to the user's session, which may be good in one organization only. Raises: OwnProofNeeded."""
+    if access.bounded is Bounded.YES:
+        return
+    org_id = None
+    if access.bounded is Bounded.ITS_ORGANIZATION:
+        org_id = user.acts_in.id if isinstance(user, Member) else None if user.service is None else user.service.org_id
+    require_reach(user, org_id)
+
+
 async def _authorize_user(user: Person, access: Access) -> None:
     request_record().caller = str(user.user_id)
     if user.impersonator_id is not None:
@@ -221,6 +232,7 @@ async def _authorize_user(user: Person, access: Access) -> None:
         raise NotWhileImpersonating
     if user.impersonator_id is not None and not access.ends_session:
         await policy_checks.require_of_impersonator(ports(), user)
+    _require_reach(user, access)
     if access.is_of_platform and not user.is_platform_owner:
         raise NotWhileImpersonating if user.impersonator_id is not None else NotAPlatformOwner
     if access.verified and not user.email_verified:

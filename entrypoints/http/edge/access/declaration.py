@@ -58,6 +58,14 @@ class ApplicationTokens(Enum):
     ALL = auto()  # the response leaves out what the scopes of the token do not give
 
 
+class Bounded(Enum):
+    """What a route gives to a session that began at an organization's connection, and has no proof of the account's own."""
+
+    NO = auto()  # the user must confirm with a way of the account's own
+    ITS_ORGANIZATION = auto()  # the organization or application that the request acts in must be of that organization
+    YES = auto()  # the route shows nothing of other organizations, and changes nothing about the account
+
+
 @dataclass(frozen=True, slots=True)
 class Access:
     """The access rule of a route."""
@@ -81,6 +89,7 @@ class Access:
     asks_policy: bool = True  # False: members need not meet the sign-in policy of the organization
     ends_session: bool = False  # the route only ends the caller's session: no policy of the platform keeps an impersonator in it
     own_scope: str | None = None  # the scope of tokens that an application gets for itself
+    bounded: Bounded = Bounded.NO
     # The sign-in that the route needs. None: a recent one for a change that outlives the session, else any.
     sign_in: SignInAge | None = None
 

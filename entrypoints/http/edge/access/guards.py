@@ -20,18 +20,28 @@ from core.authentication.model.policy import EnrolmentRequired, StepUpNeeded
 from core.authentication.model.sessions import KeptFormEnded
 from core.eventing import refusals
 from core.eventing.refusals import RefusedChange
+from core.kernel.access import OwnProofNeeded
 from core.kernel.api_scopes import Area
 from core.kernel.callers import ScimClient
 from core.kernel.errors import Refusal, SessionEnded
 from core.kernel.rate_limits import Bucket
 from core.kernel.sign_in_age import SignInAge, SignInNotRecent
 from entrypoints.http.base.context import app_context, caller, ports, request_record
-from entrypoints.http.edge.access.declaration import ACCESS_ATTRIBUTE, SAFE_METHODS, Access, ApplicationTokens, Credentials, Programs, View
+from entrypoints.http.edge.access.declaration import (
+    ACCESS_ATTRIBUTE,
+    SAFE_METHODS,
+    Access,
+    ApplicationTokens,
+    Bounded,
+    Credentials,
+    Programs,
+    View,
+)
 from entrypoints.http.edge.ended_sessions import to_sign_in_again
 from entrypoints.http.edge.limits import make_charge, prepare_charge, take_token
 from entrypoints.http.edge.protocol.connection import LazyBody
 from entrypoints.http.edge.queries import check_query, path_id, repeatable_parameters
-from entrypoints.http.edge.reauthentication import EVERYWHERE, to_ended_form, to_policy, to_reauthentication
+from entrypoints.http.edge.reauthentication import EVERYWHERE, OWN_PROOF, to_ended_form, to_policy, to_reauthentication
 from entrypoints.http.edge.signatures import by_signature, ids_of
 
 Authenticate = Callable[[Access], Awaitable[Response | None]]
@@ -53,6 +63,7 @@ class Changes(TypedDict, total=False):
     area: Area
     asks_policy: bool
     ends_session: bool
+    bounded: Bounded
     sign_in: SignInAge | None
 
 
@@ -157,6 +168,11 @@ class _Steps:
             if self.access.credentials is not Credentials.COOKIE:
                 raise
             return await to_reauthentication(EVERYWHERE if isinstance(refusal, SignInNotAccepted) else None)
+        except OwnProofNeeded as refusal:
+            if self.access.credentials is not Credentials.COOKIE:
+                raise
+            g.caller = refusal.caller
+            return await to_reauthentication(OWN_PROOF)
         except (EnrolmentRequired, StepUpNeeded) as refusal:
             if self.access.credentials is not Credentials.COOKIE:
                 raise

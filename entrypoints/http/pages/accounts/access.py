@@ -27,6 +27,7 @@ from entrypoints.http.base.context import ports, signed_in
 from entrypoints.http.base.redirects import redirect
 from entrypoints.http.base.rendering.labels import label, sign_in_methods
 from entrypoints.http.edge.access import page_session
+from entrypoints.http.edge.access.declaration import Bounded
 from entrypoints.http.edge.bodies import Name
 from entrypoints.http.edge.openapi import describes_page
 from entrypoints.http.pages.consequences import Question, ask, ask_again, sentence
@@ -214,7 +215,7 @@ async def unlink_identity(provider: str, form: Form) -> Response:
 
 
 @routes.get(ORGANIZATIONS)
-@page_session
+@page_session(bounded=Bounded.YES)
 @describes_page({200: "The list."}, api=["GET /api/organizations", "POST /api/organizations/<org_slug>/leave"])
 async def show_organizations() -> Response:
     """List the organizations that you are a member of.
@@ -299,7 +300,7 @@ async def leave_organization(org_slug: str) -> Response:
 
 
 @routes.get(APPLICATIONS)
-@page_session
+@page_session(bounded=Bounded.YES)
 @describes_page({200: "The list."}, api=["GET /api/user/applications"])
 async def show_applications() -> Response:
     """List the applications that you may use.

@@ -36,7 +36,7 @@ from entrypoints.http.edge.typed_fields import link_token
 from entrypoints.http.pages.authentication.sign_in import presented_browser, sign_in_response
 from entrypoints.http.pages.flow.flows import flow_of_link, links, page_flow, page_values
 from entrypoints.http.pages.form_pages import form_page, refused_form_page
-from entrypoints.http.pages.visitors import visitor_with_mfa
+from entrypoints.http.pages.visitors import visitor_of_account
 
 routes = Blueprint("email_links", __name__)
 
@@ -65,7 +65,7 @@ async def verify_email() -> Response:
     if not wants_page():
         return await _verify_for_program()
     # Load everything before the token is used up, so that a failure afterwards cannot hide that the address is verified.
-    link, user = await email_links.find(ports(), TokenPurpose.VERIFY_EMAIL, link_token()), await visitor_with_mfa()
+    link, user = await email_links.find(ports(), TokenPurpose.VERIFY_EMAIL, link_token()), await visitor_of_account()
     flow = await _flow(link)
     try:
         values = await page_values(flow)

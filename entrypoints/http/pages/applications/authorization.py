@@ -29,7 +29,7 @@ from entrypoints.http.edge.openapi import refuses
 from entrypoints.http.edge.validation import FieldsInvalid, validate
 from entrypoints.http.pages.applications.applications import APPLICATION, SERVICE, application_path, application_values
 from entrypoints.http.pages.consequences import Question, ask, ask_on_refusal, sentence
-from entrypoints.http.pages.console import console_page, redirect_with_notice, shows
+from entrypoints.http.pages.console import console_page, redirect_with_notice, show_document, shows
 from entrypoints.http.pages.console_forms import Fields, Form, accepts, answers_with, on_refusal, once, ports_once
 from entrypoints.http.pages.form_values import FieldInvalid, checked, is_checked, to_lines, to_model, to_optional, to_version
 
@@ -298,6 +298,7 @@ async def _document_values(typed: Form, service_slug: str, result: Authorization
     if typed and result is None:
         with suppress(Refusal):  # so that the page of a refused change has the preview and the box that confirms it
             result = await authorization.preview(ports(), acting_member(), service_slug, _to_document(typed), versions=_to_versions(typed))
+    show_document(to_authorization_response(found))
     stored = {"document": _to_text(to_authorization_response(found)), "version": str(found.version)}
     return {"typed": {**stored, **typed}, "result": result, **application_values(service)}
 
@@ -322,7 +323,7 @@ def _to_versions(form: Form) -> list[int]:
 @routes.get(DOCUMENT)
 @member_page(Capability.SERVICES_MANAGE)
 @shows(f"PUT {API}", f"GET {API}")
-async def show_document(org_slug: str, service_slug: str) -> Response:
+async def show_whole_document(org_slug: str, service_slug: str) -> Response:
     """Show the document of all permissions and roles."""
     return await console_page("applications/authorization_document.html", **await _document_values({}, service_slug))
 

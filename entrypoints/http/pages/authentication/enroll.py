@@ -18,6 +18,7 @@ from entrypoints.http.base.context import ports, signed_in
 from entrypoints.http.base.redirects import next_of, redirect
 from entrypoints.http.base.rendering.templates import page_response, render
 from entrypoints.http.edge.access import sign_in_session
+from entrypoints.http.edge.access.declaration import Bounded
 from entrypoints.http.edge.forms import read_form
 from entrypoints.http.edge.openapi import describes_page
 from entrypoints.http.edge.reauthentication import to_reauthentication_for
@@ -63,7 +64,7 @@ def _values(enrollment: Enrollment, place: PolicyPlace, next_path: str) -> dict[
 
 
 @routes.get(ENROLL_PATH)
-@sign_in_session
+@sign_in_session(bounded=Bounded.YES)
 @describes_page({200: "The page.", 303: "Nothing is missing. Continue at `next`, or confirm first that it's you."}, optional=FIELDS)
 async def show() -> Response:
     """Ask the user to set up the factor that a sign-in policy requires.
@@ -84,7 +85,7 @@ async def show() -> Response:
 
 
 @routes.post(ENROLL_PATH)
-@sign_in_session(outlives=False)
+@sign_in_session(outlives=False, bounded=Bounded.YES)
 @describes_page({303: "Continue at `next`, or at the page if the rule has started.", 403: "Not a form of our page."}, form=["form_token"])
 async def postpone() -> Response:
     """Leave the factor that a sign-in policy requires for later.

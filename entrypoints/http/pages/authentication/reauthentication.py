@@ -26,8 +26,9 @@ from core.authentication.model.sessions import (
     SecondFactorMissing,
 )
 from core.authentication.reauthentication import kept_forms, reauthentication
+from core.kernel.access import OwnProofNeeded
 from core.kernel.errors import Invalid, Limited, Refusal, Unauthenticated
-from core.kernel.page_paths import ACCOUNT_PATH, REAUTHENTICATION_PATH
+from core.kernel.page_paths import ACCOUNT_PATH, HOME_PATH, REAUTHENTICATION_PATH
 from core.kernel.proofs import Method
 from core.kernel.rate_limits import EMAIL_SIGN_IN, LOGIN, MFA_VERIFICATION
 from core.kernel.sign_in_age import SignInAge, is_enough
@@ -38,11 +39,12 @@ from entrypoints.http.base.context import ports, signed_in
 from entrypoints.http.base.redirects import page_of_form, redirect, safe_next
 from entrypoints.http.base.rendering.templates import page_response, render
 from entrypoints.http.edge.access import sign_in_session
+from entrypoints.http.edge.access.declaration import Bounded
 from entrypoints.http.edge.forms import read_form
 from entrypoints.http.edge.limits import give_back_taken
 from entrypoints.http.edge.openapi import describes_page
 from entrypoints.http.edge.queries import path_id
-from entrypoints.http.edge.reauthentication import EVERYWHERE, place_of
+from entrypoints.http.edge.reauthentication import EVERYWHERE, OWN_PROOF, place_of
 from entrypoints.http.pages.console import redirect_with_notice
 from entrypoints.http.pages.console_forms import wrong_field
 from entrypoints.http.pages.form_pages import check_session_form, refused_page, session_form_token
@@ -83,12 +85,19 @@ async def _kept_form(target: dict[str, str]) -> KeptForm | None:
 
 async def _step_up(target: dict[str, str]) -> Decision | None:
     """Return the decision of the sign-in policy that asks for the confirmation, or None if it asks for nothing now."""
-    if "policy" not in target:
+    if target.get("policy") in (None, OWN_PROOF):
         return None
     if target["policy"] == EVERYWHERE:
         return await factor_changes.find_missing_sign_in(ports(), signed_in())
     enrollment = await policy_checks.find_enrollment(ports(), signed_in(), place_of(target["policy"]))
     return enrollment.decision if enrollment.decision.outcome is Outcome.STEP_UP else None
+
+
+def _reason(target: dict[str, str], decision: Decision | None) -> str | None:
+    """Return why the page asks, if it is not the age of the sign-in."""
+    if decision is not None:
+        return f"{explain(decision)} Confirm that it's you in a way that it accepts."
+    return OwnProofNeeded().message if target.get("policy") == OWN_PROOF else None
 
 
 def _name(place: LinkedPlace) -> str:
@@ -109,16 +118,16 @@ async def _values(target: dict[str, str], kept: KeptForm | None, *, is_emailed: 
         "email": user.email,
         "target": target,
         "options": options,
-        "asked": None if decision is None else f"{explain(decision)} Confirm that it's you in a way that it accepts.",
+        "asked": _reason(target, decision),
         "providers": {place.provider: _name(place) for place in options.providers},
         "is_emailed": is_emailed,
         "label": kept and kept.label,
-        "way_back": page_of_form(kept.path) if kept else ACCOUNT_PATH,
+        "way_back": page_of_form(kept.path) if kept else ACCOUNT_PATH if user.bounded_to is None else HOME_PATH,
     }
 
 
 @routes.get(REAUTHENTICATION_PATH)
-@sign_in_session
+@sign_in_session(bounded=Bounded.YES)
 @describes_page(
     {
         200: "The form, or the button that sends a kept form again.",
@@ -130,7 +139,8 @@ async def _values(target: dict[str, str], kept: KeptForm | None, *, is_emailed: 
         "form": "The id of a form that was sent with a sign-in that was too old.",
         "empty": "Whether a form with a secret was sent at `next`, which was not kept.",
         "emailed": "Whether a code was just emailed.",
-        "policy": "The sign-in policy that asks for it: `acme`, `acme/shop`, `*` for the platform, or `**` for all of the user.",
+        "policy": "The sign-in policy that asks for it: `acme`, `acme/shop`, `*` for the platform, or `**` for all of the user. `***` asks "
+        "for a way of the account's own.",
     },
 )
 async def show() -> Response:
@@ -145,8 +155,10 @@ async def show() -> Response:
     except KeptFormEnded as refusal:
         return refused_page(refusal, "authentication/kept_form_ended.html", form_page=next_path)
     decision = await _step_up(target)
-    is_of_place = target.get("policy", EVERYWHERE) != EVERYWHERE
+    is_of_place = target.get("policy", EVERYWHERE) not in (EVERYWHERE, OWN_PROOF)
     is_fresh = is_of_place or is_enough(user.sign_in, SignInAge.FRESH, ports().policy, ports().clock.now())
+    if target.get("policy") == OWN_PROOF and user.bounded_to is not None:
+        is_fresh = False
     if decision is not None or not is_fresh:
         values = await _values(target, kept, is_emailed="emailed" in request.args, decision=decision)
         return page_response(render(TEMPLATE, problem=None, wrong=None, **values))
@@ -183,7 +195,7 @@ def _proof(form: Mapping[str, str]) -> ReauthenticationProof:
 
 
 @routes.post(REAUTHENTICATION_PATH)
-@sign_in_session(limit=(LOGIN, MFA_VERIFICATION), outlives=True, sign_in=SignInAge.ANY)
+@sign_in_session(limit=(LOGIN, MFA_VERIFICATION), outlives=True, sign_in=SignInAge.ANY, bounded=Bounded.YES)
 @describes_page(
     {**ANSWERS, 400: "A field is missing or malformed.", 401: "The password, a code or the passkey is wrong."},
     form=["form_token", "password", "credential"],
@@ -206,7 +218,7 @@ async def confirm() -> Response:
 
 
 @routes.post(f"{REAUTHENTICATION_PATH}/email")
-@sign_in_session(limit=EMAIL_SIGN_IN, outlives=True, sign_in=SignInAge.ANY)
+@sign_in_session(limit=EMAIL_SIGN_IN, outlives=True, sign_in=SignInAge.ANY, bounded=Bounded.YES)
 @describes_page({**ANSWERS, 400: "The email address is not verified."}, form=["form_token"])
 async def send_code() -> Response:
     """Email a code to the user, to confirm that it's them.
@@ -223,7 +235,7 @@ async def send_code() -> Response:
 
 
 @routes.post(f"{REAUTHENTICATION_PATH}/<provider:provider>")
-@sign_in_session(outlives=True, sign_in=SignInAge.ANY)
+@sign_in_session(outlives=True, sign_in=SignInAge.ANY, bounded=Bounded.YES)
 @describes_page(
     {**ANSWERS, 303: "Redirect to the start of the sign-in at the identity provider.", 400: "The identity provider is not offered."},
     form=["form_token"],

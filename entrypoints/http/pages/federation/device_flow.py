@@ -21,7 +21,7 @@ from core.federation.oauth.model.device_flow import (
     format_user_code,
     verification_url,
 )
-from core.kernel.access import BlockedByDirectory
+from core.kernel.access import BlockedByDirectory, OwnProofNeeded
 from core.kernel.callers import Person, Visitor
 from core.kernel.errors import Invalid, Limited, Refusal
 from core.kernel.page_paths import SIGN_IN_PATH
@@ -31,11 +31,12 @@ from entrypoints.http.base.context import ports, request_record, signed_in
 from entrypoints.http.base.redirects import redirect, safe_next, to_sign_in, with_next
 from entrypoints.http.base.rendering.templates import page_response, render
 from entrypoints.http.edge.access import person_or_browser, sign_in_session
+from entrypoints.http.edge.access.declaration import Bounded
 from entrypoints.http.edge.bodies import RequestModel, ResponseModel, Text
 from entrypoints.http.edge.client_address import limit_key
 from entrypoints.http.edge.forms import parameters, read_form
 from entrypoints.http.edge.openapi import describes, describes_page, refuses, serves_both, takes
-from entrypoints.http.edge.reauthentication import to_policy_first
+from entrypoints.http.edge.reauthentication import to_own_proof, to_policy_first
 from entrypoints.http.pages.form_pages import check_session_form, no_access_page, refused_page, session_form_token
 
 routes = Blueprint("device_pages", __name__)
@@ -59,7 +60,7 @@ class ActionUnknown(Invalid):
 
 
 @routes.get(VERIFY_PATH)
-@sign_in_session(limit=DEVICE)
+@sign_in_session(limit=DEVICE, bounded=Bounded.YES)
 @refuses(400)
 @describes_page({200: "The form for the code that the device shows."}, optional={"user_code": "The code to fill in."})
 async def verify_page() -> Response:
@@ -74,7 +75,7 @@ async def verify_page() -> Response:
 
 
 @routes.post(VERIFY_PATH)
-@person_or_browser(limit=DEVICE, outlives=True, sign_in=SignInAge.ANY)
+@person_or_browser(limit=DEVICE, outlives=True, sign_in=SignInAge.ANY, bounded=Bounded.YES)
 @refuses(400)
 @serves_both
 @describes({303: "The browser must sign in first, and is redirected to the sign-in page."})
@@ -111,6 +112,8 @@ async def _verify_by_form(user: Visitor) -> Response:
         return _refused_form(refusal, user, user_code=user_code)
     except (BlockedByDirectory, NoAccessToService) as refusal:
         return no_access_page(refusal, user, verification_url(user_code))
+    except OwnProofNeeded:
+        return to_own_proof(safe_next(verification_url(user_code)))
     except (EnrolmentRequired, StepUpNeeded) as refusal:
         return to_policy_first(refusal, safe_next(verification_url(user_code)))
     is_approved = decision is DeviceDecision.APPROVE

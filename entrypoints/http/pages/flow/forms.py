@@ -16,6 +16,7 @@ from core.authentication.model.openid import Scope, in_order
 from core.federation import claims
 from core.federation.destination import Asked, Destination
 from core.federation.oauth.model.client_metadata import ClientMethod
+from core.kernel import uris
 from core.kernel.callers import Visitor
 from core.kernel.errors import Invalid, Refusal
 from core.programs.model.client_policy import ClientAdmission
@@ -145,7 +146,7 @@ def _external_client_values(asked: Asked, host: str | None) -> dict[str, Any]:
             news.append(_describe_authentication(client.authentication, agreement.authentication))
     return {
         "host": host,
-        "is_local": not (redirect_uri or "").startswith("https://"),
+        "is_local": uris.is_on_device(redirect_uri or ""),
         "is_open": api is not None and api.external_clients.admit is ClientAdmission.ANY,
         "news": news,
     }

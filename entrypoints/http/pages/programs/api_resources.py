@@ -17,6 +17,7 @@ from core.programs.model.api_resources import ApiResource, ResourceAssignment
 from core.tenancy.model.groups import AssignedGroup, OrganizationGroupNotFound
 from entrypoints.http.api.programs.api_resources import (
     ApiResourceAccessRequest,
+    ApiResourceAccessResponse,
     ApiResourceRequest,
     ApiResourceUpdateRequest,
     to_changes,
@@ -28,7 +29,7 @@ from entrypoints.http.edge.access import member_page
 from entrypoints.http.edge.queries import PageQuery, path_id
 from entrypoints.http.pages.applications.access import POLICIES
 from entrypoints.http.pages.assigned_groups import assigned_group_values
-from entrypoints.http.pages.console import console_page, may, neighbors, organization_path, redirect_with_notice, shows
+from entrypoints.http.pages.console import console_page, may, neighbors, organization_path, redirect_with_notice, show_document, shows
 from entrypoints.http.pages.console_forms import Fields, Form, accepts, check_typed_name, on_refusal, once, ports_once
 from entrypoints.http.pages.form_values import FieldInvalid, checked, to_lines, to_model, to_number
 
@@ -197,6 +198,7 @@ async def _access_values(typed: Form, resource_id: UUID, query: AssignmentsQuery
     if may(Capability.END_USERS_VIEW):
         assigned = await api_resources.list_groups(ports(), acting_member(), resource.id)
         listed = await api_resources.list_assignments(ports(), acting_member(), resource.id, query.page_request(), search=query.search)
+    show_document(ApiResourceAccessResponse(policy=resource.policy))
     return {
         **resource_values(resource),
         "typed": typed,

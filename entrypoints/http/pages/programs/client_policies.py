@@ -44,7 +44,6 @@ FIELDS: Final[Fields] = {
     model.ClientHostsMissing: "hosts",
     model.ClientScopeUnknown: "scopes",
     model.ExternalClientsOfAnyone: "access",
-    model.AccessWasChosen: "access",
 }
 
 

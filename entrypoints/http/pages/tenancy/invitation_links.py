@@ -37,7 +37,7 @@ from entrypoints.http.pages.authentication.sign_in import presented_browser, sig
 from entrypoints.http.pages.flow.flows import page_flow, page_values
 from entrypoints.http.pages.flow.forms import JOINED
 from entrypoints.http.pages.form_pages import check_browser_form, form_page, refused_form_page, refused_page, session_form_token
-from entrypoints.http.pages.visitors import visitor_with_mfa
+from entrypoints.http.pages.visitors import visitor_of_account
 
 routes = Blueprint("invitation_pages", __name__)
 
@@ -94,7 +94,7 @@ async def invitation_page() -> Response:
 
 async def _show(token: str, refusal: Invalid | Limited | None = None, name: str = "") -> Response:
     """Return the page of an invitation, or the page that says that it cannot be answered. `refusal` is that of the last attempt."""
-    user = await visitor_with_mfa()
+    user = await visitor_of_account()
     try:
         opened = await joining.find_invitation(ports(), token, user)
     except (InvitationNotPending, InvitationExpired) as ended:
@@ -161,7 +161,7 @@ async def accept_by_form() -> Response:
     token = form.get("token", "")
     if "new_password" in form or "join" in form:
         return await _join(form, token)
-    user = await visitor_with_mfa()
+    user = await visitor_of_account()
     try:
         accepted = await joining.accept_by_form(ports(), caller(), token, user, cookies.session_cookie(), form.get("form_token"))
     except (InvitationNotPending, InvitationExpired) as ended:
@@ -228,7 +228,7 @@ async def decline_by_form() -> Response:
     design = await invitations.get_design(ports(), token)
     try:
         # The hash of a token works for the signed-in recipient.
-        user = await visitor_with_mfa() if parse_token(token)[1] else None
+        user = await visitor_of_account() if parse_token(token)[1] else None
         organization = await invitations.decline(ports(), user or caller(), token)
     except (InvitationNotPending, InvitationExpired) as ended:
         return _ended_page(ended)

@@ -2,6 +2,7 @@
 
 from datetime import timedelta
 from pathlib import Path
+from uuid import UUID
 
 import pytest
 from quart_trio import QuartTrio
@@ -14,6 +15,7 @@ from entrypoints.http.edge.size_limits import MAX_BODY
 from tests.fakes.outside import FakeClock
 from tests.support.browser import ACCOUNT, FakeBrowser, form_token, hidden_fields, leads_to, main_of
 from tests.support.builders import NEW_PASSWORD, PASSWORD, Answer, run_concurrently, run_sql
+from tests.support.connections.proofs import connection_proof, write_proofs
 from tests.support.saml.browser import SamlBrowser
 from tests.support.tenants import Tenant
 
@@ -51,6 +53,17 @@ async def tokens(pool: Pool) -> list[str]:
 async def test_the_page_with_the_button_shows_nothing_of_what_was_typed(browser: SamlBrowser, pool: Pool) -> None:
     page = await confirm(browser, await browser.submit(NEW_TOKEN, NEW_TOKEN, **FILLED))
     assert ("Create a personal access token" in page.text, "Nightly" in page.text, await tokens(pool)) == (True, False, [])
+    assert (await browser.send(NEW_TOKEN, **hidden_fields(page))).status == 200
+    assert (await tokens(pool), await count(pool)) == (["Nightly <export>"], 0)
+
+
+async def test_a_form_for_the_account_waits_for_a_way_of_its_own(browser: SamlBrowser, pool: Pool, clock: FakeClock, user: Account) -> None:
+    opened = hidden_fields(await browser.open(NEW_TOKEN))
+    await write_proofs(pool, user.id, (connection_proof(UUID(int=1), clock.now()),))
+    refused = await browser.send(NEW_TOKEN, **opened, **FILLED)
+    asking = await browser.open(leads_to(refused))
+    assert "with a way of your own account" in asking.text
+    page = await confirm(browser, refused)
     assert (await browser.send(NEW_TOKEN, **hidden_fields(page))).status == 200
     assert (await tokens(pool), await count(pool)) == (["Nightly <export>"], 0)
 

@@ -150,10 +150,12 @@ async def test_only_scopes_of_the_policy_are_granted(client: ExternalParty) -> N
 async def test_errors_go_to_the_client_only_after_its_redirect_uri_was_confirmed(client: ExternalParty) -> None:
     assert error(await client.open(code_challenge=None, code_challenge_method=None)) == "invalid_request"
     assert error(await client.open(prompt="none")) == "consent_required"
-    for redirect_uri in ("https://other.example/callback", "https://client.example/callback/", None):
+    unknown = "does not list this redirect URI"
+    refused = {"https://other.example/callback": unknown, "https://client.example/callback/": unknown, None: "Send redirect_uri"}
+    for redirect_uri, reason in refused.items():
         answer = await client.open(redirect_uri=redirect_uri)
         assert answer.status == 400
-        assert "does not list this redirect URI" in answer.text
+        assert reason in answer.text
     client.server.answers["/client"] = Published(404)
     client.browser.cookies.clear()
     answer = await client.open(prompt="none")
@@ -161,10 +163,12 @@ async def test_errors_go_to_the_client_only_after_its_redirect_uri_was_confirmed
     assert "Location" not in answer.headers
 
 
-@pytest.mark.parametrize("uri", [LOCAL, "http://127.0.0.1:1/callback"])
+@pytest.mark.parametrize("uri", [LOCAL, "http://127.0.0.1:1/callback", "https://app.localhost/callback"])
 async def test_a_native_client_listens_on_any_port(client: ExternalParty, uri: str) -> None:
-    client.server.publish(redirect_uris=["http://127.0.0.1:33418/callback", "https://client.example/callback"])
+    uris = ["http://127.0.0.1:33418/callback", "https://client.example/callback", "https://app.localhost/callback"]
+    client.server.publish(redirect_uris=uris)
     client.redirect_uri = uri
+    assert "program on this device" in (await client.open()).text
     tokens = await client.tokens()
     assert claims(tokens)["client_id"] == client.address
     assert (await client.open()).status == 200, "another program can claim the address, so the user is asked each time"

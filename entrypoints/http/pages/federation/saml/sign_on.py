@@ -15,7 +15,7 @@ from core.federation.saml import sign_on as saml_sign_on
 from core.federation.saml import target
 from core.federation.saml.model.messages import ReceivedDocument, SamlMessageInvalid
 from core.federation.saml.model.sign_on import SignOnResult
-from core.kernel.access import AddressNotVerified
+from core.kernel.access import AddressNotVerified, OwnProofNeeded
 from core.kernel.callers import Visitor
 from core.kernel.errors import Refusal, refuse
 from core.kernel.rate_limits import AUTH
@@ -25,14 +25,14 @@ from entrypoints.http.base.context import app_context, caller, ports, signed_in
 from entrypoints.http.base.redirects import redirect, to_sign_in
 from entrypoints.http.edge.access import anyone
 from entrypoints.http.edge.access.callers import as_anyone, as_person_or_browser
-from entrypoints.http.edge.access.declaration import Access, Credentials
+from entrypoints.http.edge.access.declaration import Access, Bounded, Credentials
 from entrypoints.http.edge.access.guards import AccessDecorator
 from entrypoints.http.edge.bodies import ResponseModel, TokenText
 from entrypoints.http.edge.errors import wants_page
 from entrypoints.http.edge.limits import keep_taken, take_token
 from entrypoints.http.edge.openapi import describes, describes_page, refuses, serves_both, succeeds_with_page
 from entrypoints.http.edge.queries import Query
-from entrypoints.http.edge.reauthentication import to_policy
+from entrypoints.http.edge.reauthentication import OWN_PROOF, to_policy, to_reauthentication
 from entrypoints.http.pages.federation.saml.messages import REFUSALS, continue_at, read_parameters, result_page
 from entrypoints.http.pages.flow.flows import path_of, require_tab
 from entrypoints.http.pages.form_pages import no_access_page
@@ -119,7 +119,7 @@ async def _to_sign_in(org_slug: str, service_slug: str) -> Response:
 
 
 @routes.get(f"{SAML}/login")
-@AccessDecorator(Access("person_or_browser", Credentials.ACCESS_TOKEN_OR_COOKIE, outlives=True), _authenticate)
+@AccessDecorator(Access("person_or_browser", Credentials.ACCESS_TOKEN_OR_COOKIE, outlives=True, bounded=Bounded.YES), _authenticate)
 @describes({303: "Without an access token and without a session on our pages: redirect to the sign-in page."}, changes_state=True)
 @refuses(429)
 @serves_both
@@ -142,6 +142,10 @@ async def login(org_slug: str, service_slug: str, query_args: SamlLoginQuery) ->
         if not isinstance(user, Visitor) or not wants_page():
             raise
         return no_access_page(refusal, user, request.full_path)
+    except OwnProofNeeded:
+        if not isinstance(user, Visitor) or not wants_page():
+            raise
+        return await to_reauthentication(OWN_PROOF)
     except (EnrolmentRequired, StepUpNeeded) as refusal:
         if not isinstance(user, Visitor) or not wants_page():
             raise

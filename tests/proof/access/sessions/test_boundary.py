@@ -1,0 +1,155 @@
+"""A session that began at an organization's connection, at every route: it is good in that organization alone (docs/adr/0047)."""
+
+from collections.abc import Iterator, Mapping
+from datetime import datetime
+from typing import Final
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+from quart_trio import QuartTrio
+
+from adapters.postgres.engine.pool import Pool
+from core.kernel.page_paths import REAUTHENTICATION_PATH
+from core.kernel.proofs import Proofs
+from entrypoints.http.app import build_routes
+from entrypoints.http.edge.access.declaration import Access, Bounded, Credentials, access_of
+from entrypoints.http.edge.reauthentication import OWN_PROOF
+from tests.fakes.outside import FakeClock
+from tests.proof.access.calls import Request, call, prepare, routes, without_variant
+from tests.proof.access.console import DONE
+from tests.proof.access.state import Changes, changes_since, mark, state, undo
+from tests.proof.access.table import CODES, REQUESTS, read_matrix
+from tests.proof.access.test_matrix import difference
+from tests.proof.access.world import Caller, World
+from tests.support.builders import Answer
+from tests.support.connections.proofs import connection_proof, merged, write_proofs
+
+pytestmark = pytest.mark.slow
+
+TABLE = read_matrix()
+ACCESS = {route: access_of(view) for route, view in routes(build_routes())}
+OF_PEOPLE: Final = (Credentials.ACCESS_TOKEN, Credentials.OPTIONAL_ACCESS_TOKEN, Credentials.ACCESS_TOKEN_OR_COOKIE, Credentials.COOKIE)
+USERS: Final = ("owner", "member", "admin", "stranger", "guest", "with-mfa", "owner-application", "application", "platform")
+BROWSERS: Final = ("browser", "admin-browser", "stranger-browser", "browser-with-mfa", "platform-browser")
+PIECES = 6
+SAMPLED = 8
+# The application that the request names decides.
+OF_THE_APPLICATION: Final = {
+    "POST /auth/device/verify",
+    "GET /api/organizations/<org_slug>/services/<service_slug>/saml/login",
+}
+
+# The pages outside organizations that such a session can open: they show nothing of other organizations. Routes of the API are marked in
+# docs/reference/operations.md.
+OPEN_PAGES: Final = {
+    "GET /app",
+    "GET /app/account/applications",
+    "GET /app/account/organizations",
+    "GET /app/enroll",
+    "POST /app/enroll",
+    "GET /app/reauthenticate",
+    "POST /app/reauthenticate",
+    "POST /app/reauthenticate/<provider:provider>",
+    "POST /app/reauthenticate/email",
+    "GET /app/signed-in",
+}
+
+
+def walked() -> Iterator[tuple[str, Access, str]]:
+    """Yield each route that reads a session, and a user that it answers."""
+    for route, row in TABLE.items():
+        access = ACCESS[without_variant(route)]
+        candidates = () if access.credentials not in OF_PEOPLE else BROWSERS if access.credentials is Credentials.COOKIE else USERS
+        if access.credentials is Credentials.ACCESS_TOKEN_OR_COOKIE and "form" in route:
+            candidates = BROWSERS
+        users = [name for name in candidates if row.get(name, "").startswith((DONE, "2", "3")) and row[name] not in CODES]
+        if users:
+            yield route, access, users[0]
+
+
+def states(caller: Caller, world: World, now: datetime) -> Mapping[str, Proofs]:
+    here, elsewhere = caller.at.organization.id, (world.rival if caller.at is world.home else world.home).organization.id
+    return {
+        "bounded here": (connection_proof(here, now),),
+        "bounded elsewhere": (connection_proof(elsewhere, now),),
+        "merged": merged(elsewhere, now, second=True),
+    }
+
+
+def test_pages_outside_of_organizations_are_closed_unless_they_are_listed() -> None:
+    pages = {route: access for route, access in ACCESS.items() if access.credentials is Credentials.COOKIE and "/app" in route}
+    outside = {route for route, access in pages.items() if access.name != "member_page" and access.bounded is not Bounded.NO}
+    assert outside == OPEN_PAGES
+    of_members = {access.bounded for access in ACCESS.values() if access.name in ("member", "member_page")}
+    assert of_members == {Bounded.ITS_ORGANIZATION}
+    assert not [route for route, access in ACCESS.items() if access.is_of_platform and access.bounded is not Bounded.NO]
+
+
+def test_a_user_of_the_table_can_open_each_route() -> None:
+    reading = {route for route, access in ACCESS.items() if access.credentials in OF_PEOPLE}
+    assert reading - {without_variant(route) for route, _, _ in walked()} == NEVER_ANSWERED
+
+
+# No user of the table gets more than an error there.
+NEVER_ANSWERED: Final = {
+    "GET /app/account/subscriptions/<subscription_id>",
+    "POST /app/account/subscriptions/<subscription_id>/cancel",
+    "POST /api/auth/reauthenticate/<provider>",
+    "POST /app/reauthenticate/<provider:provider>",
+}
+
+
+@pytest.mark.parametrize("piece", range(PIECES))
+async def test_a_session_is_good_in_its_organization_alone(piece: int, app: QuartTrio, pool: Pool, world: World, clock: FakeClock) -> None:
+    wrong: list[str] = []
+    for number, (route, access, name) in list(enumerate(walked()))[piece::PIECES]:
+        request, caller = REQUESTS.get(route, Request()), world.callers[name]
+        assert caller.account is not None
+        for kind, proofs in states(caller, world, clock.now()).items():
+            is_open = is_good(route, access, kind)
+            if is_alike(access, kind, number):
+                continue
+            await prepare(pool, request, caller)
+            await write_proofs(pool, caller.account.id, proofs)
+            before = await mark(pool)
+            answer = await call(app, route, request, caller)
+            if is_open and (finding := difference(answer, TABLE[route][name])):
+                wrong.append(f"{route} as {name}, {kind}: {finding}")
+            elif not is_open and not asks_for_own_proof(access, answer):
+                wrong.append(f"{route} as {name}, {kind}: {answer.status} {answer.headers.get('Location', '')} asks for no own proof")
+            elif not is_open and (changes := but_kept_forms(await changes_since(pool, before))):
+                wrong.append(f"{route} as {name}, {kind}: it was refused, and changed {changes}")
+            await undo(pool)
+    assert not wrong, "\n".join(wrong)
+    assert await state(pool) == world.state
+
+
+def is_alike(access: Access, kind: str, number: int) -> bool:
+    """Return whether the route of this number is left out, because others show the same. No refusal is left out.
+
+    Sessions with an own proof are those of the matrix. One decorator opens all pages of organizations. A route for the account does
+    not ask which organization the session belongs to.
+    """
+    if kind == "merged" or (kind == "bounded here" and access.name == "member_page"):
+        return number % SAMPLED > 0
+    return access.bounded is Bounded.NO and kind == ("bounded here", "bounded elsewhere")[number % 2]
+
+
+def is_good(route: str, access: Access, kind: str) -> bool:
+    """Return whether a session of this kind is good at the route."""
+    if kind == "bounded elsewhere":
+        return access.bounded is Bounded.YES and without_variant(route) not in OF_THE_APPLICATION
+    return kind == "merged" or access.bounded is not Bounded.NO
+
+
+def asks_for_own_proof(access: Access, answer: Answer) -> bool:
+    if answer.status == 303:
+        location = urlsplit(answer.headers.get("Location", ""))
+        return location.path == REAUTHENTICATION_PATH and parse_qs(location.query).get("policy") == [OWN_PROOF]
+    challenge = answer.headers.get("WWW-Authenticate", "")
+    return answer.status == 401 and 'error="insufficient_user_authentication"' in challenge and 'max_age="0"' in challenge
+
+
+def but_kept_forms(changes: Changes) -> list[str]:
+    """Return the tables that a request has changed, but for the form that waits for the confirmation."""
+    return sorted({table for table, _ in changes.lost | changes.got} - {"kept_forms"})
