@@ -38,7 +38,6 @@ from core.federation.oauth.model.external_clients import (
     OF_PERSON,
     OF_PERSON_AND_CLIENT,
     OF_PLATFORM,
-    REPEATED_FETCHES,
     ClientDocumentsLimited,
     ClientNotAdmitted,
     ClientResourceUnknown,
@@ -175,10 +174,10 @@ def _with_service(client: ExternalClient, service: Service, failure: Refusal | N
 
 
 async def _charge(ports: Ports, visitor: Visitor, client: ExternalClient, *, is_new: bool, fetches: bool) -> None:
-    """Count a new client, or a fetch of a stored one's document: for the person, the organization and the platform, or for none.
+    """Count a new client, or a fetch of a known one's document: for the person, the organization and the platform, or for none.
 
-    A person who opens several pages with one new client in an hour is charged for it once. The processes have caches of their
-    own, so a few fetches more are free.
+    A client is new for a person once in an hour. Further fetches of its document, such as by other processes, which have caches
+    of their own, count as those of a stored one.
 
     Raises: ClientDocumentsLimited.
     """
@@ -186,9 +185,9 @@ async def _charge(ports: Ports, visitor: Visitor, client: ExternalClient, *, is_
     async with ports.storage.transaction(by=visitor) as tx:
         same = f"{person} {digest(client.context.client_name).hex()}"
         if is_new and await tx.rates.charge(same, (OF_PERSON_AND_CLIENT,), now) > 0:
-            if fetches and (wait := await tx.rates.charge(same, (REPEATED_FETCHES,), now)) > 0:
-                raise ClientDocumentsLimited(wait)
-            return
+            if not fetches:
+                return
+            is_new = False
         own, organization = OF_PERSON if is_new else FETCHES_OF_PERSON, f"organization {client.api.org_id}"
         for key, window in ((person, own), (organization, OF_ORGANIZATION), *[("platform", OF_PLATFORM)] * fetches):
             if (wait := await tx.rates.charge_window(key, window, now)) > 0:
