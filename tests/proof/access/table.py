@@ -449,6 +449,17 @@ PATCH  {org}/branding                         401  403  403  403  403  200  200 
 PUT    {org}/branding/logo                    401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403  401  403
 DELETE {org}/branding/logo                    401  403  403  403  403  204  204  403  403  204  403* 403* 403  403  403  403  403  401  403
 
+POST   {org}/connections                      401  403  403  403  403  201  201  403  403  403  403* 403* 403  403  403  403  403  401  403
+GET    {org}/connections                      401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403  401  403
+GET    {connection}                           401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403  401  403
+PATCH  {connection}                           401  403  403  403  403  200  200  403  403  403  403* 403* 403  403  403  403  403  401  403
+DELETE {connection}                           401  403  403  403  403  204  204  403  403  403  403* 403* 403  403  403  403  403  401  403
+PUT    {connection}/client-secret             401  403  403  403  403  204  204  403  403  403  403* 403* 403  403  403  403  403  401  403
+POST   {connection}/keys                      401  403  403  403  403  201  201  403  403  403  403* 403* 403  403  403  403  403  401  403
+POST   {connection}/keys/activate             401  403  403  403  403  200  200  403  403  403  403* 403* 403  403  403  403  403  401  403
+POST   {connection}/certificates              401  403  403  403  403  201  201  403  403  403  403* 403* 403  403  403  403  403  401  403
+DELETE {connection}/certificates/<fingerprint> 401  403  403  403  403  204  204  403  403  403  403* 403* 403  403  403  403  403  401  403
+
 POST   {org}/domains                          401  403  403  403  403  200  200  403  403  403  403* 403* 403  403  403  403  403  401  403
 GET    {org}/domains                          401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403  401  403
 GET    {org}/domains/<domain>                 401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403  401  403
@@ -803,6 +814,7 @@ SHORT: Final = {
     "{robot}": PLATFORM_ACCOUNT,
     "{own-token}": "/api/user/personal-tokens/<personal_token_id>",
     "{reauthentication-options}": "/api/auth/reauthenticate/passkey/options",
+    "{connection}": f"{ORG}/connections/<connection_slug>",
     "{registration-token}": f"{ORG}/registration-tokens/<registration_token_id>",
     "{member-token}": f"{ORG}/personal-tokens/<personal_token_id>",
     "{saml}": "/saml/<org_slug>/<service_slug>",
@@ -1050,6 +1062,15 @@ REQUESTS: Final[Mapping[str, Request]] = {
     f"POST {ORG}/webhooks/<webhook_id>/deliveries/resend-failed": Request({}),
     f"PATCH {ORG}/webhooks/<webhook_id>": Request({"name": "A New Name"}),
     f"POST {ORG}/scim-tokens": Request({"name": "Another"}),
+    f"POST {ORG}/connections": Request(
+        {"slug": "another", "name": "Another", "oidc": {"issuer": "https://another.example", "client_id": "another"}}
+    ),
+    f"PATCH {ORG}/connections/<connection_slug>": Request({"name": "A New Name"}),
+    f"PUT {ORG}/connections/<connection_slug>/client-secret": Request({"client_secret": "a new secret"}),
+    f"POST {ORG}/connections/<connection_slug>/keys": Request(
+        setup_sql="delete from connection_keys where org_id = '{org_id}' and state = 'next'"
+    ),
+    f"POST {ORG}/connections/<connection_slug>/certificates": Request({"certificate": "{another_certificate}"}),
     f"POST {ORG}/registration-tokens": Request({"name": "Another"}),
     "POST /auth/register": Request(
         {"client_name": "Another", "redirect_uris": ["https://anywhere.example/callback"]},
@@ -1249,6 +1270,21 @@ REQUESTS: Final[Mapping[str, Request]] = {
     f"GET {PAGES_OF_ORG}/audit-log/<entry_id>": Request(things={"entry_id": "{audit_entry_id}"}),
     "GET /app/platform/log": Request(query={"target_type": "user"}),
     "GET /app/platform/log/export": Request(query={"target_type": "user"}),
+    f"POST {PAGES_OF_ORG}/connections/new": Request(form={**OF_THE_SESSION, "name": "Another", "slug": "another", "protocol": "oidc"}),
+    f"POST {PAGES_OF_ORG}/connections/<connection_slug>": Request(
+        form={**OF_THE_SESSION, "name": "Another", "issuer": "https://{org_slug}.example", "client_id": "another"}
+    ),
+    f"POST {PAGES_OF_ORG}/connections/<connection_slug>/remove": Request(form={**OF_THE_SESSION, "confirmation": "{org_slug} Okta"}),
+    f"POST {PAGES_OF_ORG}/connections/<connection_slug>/client-secret": Request(form={**OF_THE_SESSION, "client_secret": "a new secret"}),
+    f"POST {PAGES_OF_ORG}/connections/<connection_slug>/keys": Request(
+        form=OF_THE_SESSION, setup_sql="delete from connection_keys where org_id = '{org_id}' and state = 'next'"
+    ),
+    f"POST {PAGES_OF_ORG}/connections/<connection_slug>/keys/activate": Request(form=OF_THE_SESSION),
+    f"POST {PAGES_OF_ORG}/connections/<connection_slug>/certificates": Request(
+        form={**OF_THE_SESSION, "certificate": "{another_certificate}"}
+    ),
+    f"POST {PAGES_OF_ORG}/connections/<connection_slug>/certificates/<fingerprint>/remove": Request(form=OF_THE_SESSION),
+    f"POST {PAGES_OF_ORG}/connections/<connection_slug>/mapping": Request(form={**OF_THE_SESSION, "claim_email": "mail"}),
     f"POST {PAGES_OF_ORG}/domains": Request(form={**OF_THE_SESSION, "domain": "anywhere.example"}),
     f"POST {PAGES_OF_ORG}/domains/<domain>/verify": Request(
         form=OF_THE_SESSION, setup_sql="update domains set verified_at = null where org_id = '{org_id}'"
