@@ -293,6 +293,9 @@ class Certificates(Protocol):
         8192 bits.
         """
 
+    async def public_jwk(self, pem: str) -> Mapping[str, str]:
+        """Return the public key of a certificate that `create` made, as a JWK. Its id is the thumbprint of the certificate."""
+
     async def facts(self, pem: str) -> CertificateFacts:
         """Return the facts of an identity provider's certificate, which is in PEM, or its base64 alone, as metadata have it.
 

@@ -1,5 +1,6 @@
 """X.509 certificates: self-signed certificates for our own keys, and certificates of services."""
 
+from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -9,6 +10,7 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
+from adapters.crypto.own_assertions import public_jwk
 from core.federation.connections.model.connections import CertificateFacts, ProviderCertificateInvalid
 from core.federation.saml.model.configuration import MAX_CERTIFICATE_LENGTH, SamlCertificate, SloCertificateInvalid
 from core.kernel.values import new_id
@@ -29,6 +31,9 @@ class X509Certificates:
 
     async def read(self, pem: str) -> str:
         return await trio.to_thread.run_sync(_read, pem, limiter=self._generation)
+
+    async def public_jwk(self, pem: str) -> Mapping[str, str]:
+        return await trio.to_thread.run_sync(public_jwk, pem, limiter=self._generation)
 
     async def facts(self, pem: str) -> CertificateFacts:
         return await trio.to_thread.run_sync(_facts, pem, limiter=self._generation)

@@ -79,12 +79,13 @@ async def load_options(ports: Ports, caller: Person, decision: Decision | None =
         keys = (await relying_party.load_usable(ports, read, account.id))[1] if status.has_keys else []
     is_recent = _has_recent_first_factor(ports, caller, now)
     needs_second = bool(account.second_factors)
-    # It waits for the second factor, and counts for nothing if this was turned off since.
-    has_provider = needs_second and pending is not None and now - pending.at <= ports.policy.fresh_sign_in_ttl
+    # A sign-in at a provider waits for the second factor, and counts for nothing if this was turned off since.
+    is_waiting = needs_second and pending is not None and now - pending.at <= ports.policy.fresh_sign_in_ttl
+    waiting = pending.provider if pending is not None and is_waiting else None
     # A provider that cannot ask its user again proves little where the account has a password, but a policy can ask for its method.
     takes_all = account.password_hash is None or decision is not None
     options = ReauthenticationOptions(
-        needs_first_factor=not (is_recent or has_provider),
+        needs_first_factor=not is_recent,
         password=account.password_hash is not None,
         email_code=account.email_verified_at is not None,
         passkey=any(key.kind is PasskeyKind.PASSKEY for key in keys),
@@ -92,7 +93,9 @@ async def load_options(ports: Ports, caller: Person, decision: Decision | None =
         needs_second_factor=needs_second,
         second_methods=tuple(method for method in status.methods if method is not Method.PASSKEY or keys),
     )
-    return options if decision is None else _that_meet(options, decision)
+    if decision is not None:
+        return _that_meet(options, decision, waiting)
+    return replace(options, needs_first_factor=options.needs_first_factor and waiting is None)
 
 
 def _has_recent_first_factor(ports: Ports, caller: Person, now: datetime) -> bool:
@@ -102,8 +105,11 @@ def _has_recent_first_factor(ports: Ports, caller: Person, now: datetime) -> boo
     return caller.sign_in.is_younger_than(ports.policy.fresh_sign_in_ttl, now)
 
 
-def _that_meet(options: ReauthenticationOptions, decision: Decision) -> ReauthenticationOptions:
-    """Return the ways that are enough for the decision of a sign-in policy. A first factor shows that the user is here now."""
+def _that_meet(options: ReauthenticationOptions, decision: Decision, waiting: ConnectionSlug | None) -> ReauthenticationOptions:
+    """Return the ways that are enough for the decision of a sign-in policy. A first factor shows that the user is here now.
+
+    After a sign-in at the `waiting` provider, only the second factor is missing, if the policy accepts this provider.
+    """
     rules = Rules(methods=decision.methods)
     second_methods = tuple(method for method in options.second_methods if rules.may_use(method))
     if decision.methods is not None and second_methods == (Method.BACKUP_CODE,):  # it stands for one of the others
@@ -111,9 +117,13 @@ def _that_meet(options: ReauthenticationOptions, decision: Decision) -> Reauthen
     # Without an allowed second factor, only a passkey gives two factors.
     by_passkey_only = decision.required >= (Strength.PHISHING_RESISTANT if second_methods else Strength.TWO)
     allowed, first_ways = decision.methods, () if by_passkey_only else decision.methods
+    if decision.required <= Strength.ONE:  # the account asks for its second factor, and the policy does not
+        second_methods = options.second_methods
+    is_next = waiting is not None and (first_ways is None or PROVIDER_PREFIX + waiting in first_ways)
+    asks_again = options.needs_first_factor or decision.rule is not Rule.SECOND_FACTOR or not second_methods
     return replace(
         options,
-        needs_first_factor=options.needs_first_factor or decision.rule is not Rule.SECOND_FACTOR or not second_methods,
+        needs_first_factor=asks_again and not is_next,
         second_methods=second_methods,
         password=options.password and (first_ways is None or Method.PASSWORD in first_ways),
         email_code=options.email_code and (first_ways is None or Method.EMAIL in first_ways),
@@ -198,7 +208,8 @@ async def reauthenticate(ports: Ports, caller: Person, proof: ReauthenticationPr
     A first factor that was verified in this session a few minutes ago is not needed again. A right
     factor changes nothing while another one is missing or wrong.
 
-    A passkey that verified its user stands for all factors. Otherwise it is the second one.
+    A passkey that verified its user stands for all factors. Otherwise it is the second one. A first factor beside it
+    counts too, because a sign-in policy can ask for its method.
 
     Raises: FirstFactorMissing; PasswordWrong, EmailedCodeWrong, CodeWrong, which count as failed
     attempts; PasskeyUnknown, PasskeyRefused, PasskeyChanged; SecondFactorMissing, CodeMalformed,
@@ -211,7 +222,7 @@ async def reauthenticate(ports: Ports, caller: Person, proof: ReauthenticationPr
         account = await read.accounts.by_id(caller.user_id) or refuse(AccountGone)
     key = None if proof.passkey is None else await _verify_key(ports, caller, account, proof.passkey)
     is_complete = key is not None and not key.proof.is_second
-    first = _FirstFactor(None) if is_complete else await _verify_first_factor(ports, caller, account, proof, now)
+    first = await _verify_first_factor(ports, caller, account, proof, now, is_needed=not is_complete)
     code = None if key is not None else await _verify_second_factor(ports, caller, account, proof.code)
     async with ports.storage.transaction(by=caller) as tx:
         locked = await lock_own_account(tx, caller, now)
@@ -226,7 +237,7 @@ async def reauthenticate(ports: Ports, caller: Person, proof: ReauthenticationPr
             await codes.use(tx, caller, account, code, now)
         await tx.reauthentications.remove(caller.session_id)
         second = key.proof if key is not None else None if code is None else Proof(code.method, now)
-        if is_complete and second is not None:
+        if is_complete and first.proof is None:
             first, second = _FirstFactor(second), None
         await _store(ports, tx, caller, account, first.proof, second, now)
         context = await tx.session_contexts.load(caller.session_id, account.id, None, now) or refuse(SessionEnded)
@@ -262,7 +273,13 @@ async def _verify_key(ports: Ports, caller: Person, account: Account, credential
     return await passkey.verify(ports, caller, credential, _binding(caller), user_id=account.id, verification=verification)
 
 
-async def _verify_first_factor(ports: Ports, caller: Person, account: Account, proof: ReauthenticationProof, now: datetime) -> _FirstFactor:
+async def _verify_first_factor(
+    ports: Ports, caller: Person, account: Account, proof: ReauthenticationProof, now: datetime, *, is_needed: bool
+) -> _FirstFactor:
+    """Return the first factor of the request, of a sign-in at a provider that waits for the second factor, or of the session.
+
+    Raises: FirstFactorMissing if one is needed; the errors of the password and of the emailed code.
+    """
     if proof.password is not None:
         await _verify_password(ports, caller, account, proof.password)
         return _FirstFactor(Proof(Method.PASSWORD, now))
@@ -270,12 +287,14 @@ async def _verify_first_factor(ports: Ports, caller: Person, account: Account, p
         return _FirstFactor(Proof(Method.EMAIL, now), await _verify_emailed_code(ports, caller, account, proof.email_code, now))
     has_second = proof.code is not None or proof.passkey is not None
     if has_second and account.second_factors:
-        if _has_recent_first_factor(ports, caller, now):
-            return _FirstFactor(None)
         async with ports.storage.reading() as read:
             pending = await read.reauthentications.load(caller.session_id)
         if pending is not None and now - pending.at <= ports.policy.fresh_sign_in_ttl:
             return _FirstFactor(first_proof(pending.provider, pending.at))
+        if _has_recent_first_factor(ports, caller, now):
+            return _FirstFactor(None)
+    if not is_needed:
+        return _FirstFactor(None)
     raise FirstFactorMissing
 
 

@@ -45,8 +45,13 @@ async def test_a_new_connection_is_a_draft_with_the_mapping_of_its_preset(api: A
     assert connection["mapping"]["groups"] == "groups"
     assert (connection["keys"], connection["certificates"], connection["client_secret_set_at"]) == ([], [], None)
     assert connection["missing"] == ["client_secret"]
-    redirect_uri = f"http://gatehouse.test/auth/connections/{connection['id']}/callback"
-    assert connection["endpoints"] == {"redirect_uri": redirect_uri, "entity_id": None, "acs_url": None}
+    base = f"http://gatehouse.test/auth/connections/{connection['id']}"
+    assert connection["endpoints"] == {
+        "redirect_uri": f"{base}/callback",
+        "jwks_uri": f"{base}/jwks.json",
+        "entity_id": None,
+        "acs_url": None,
+    }
     assert (await api.get(f"{acme.path}/connections/okta", token=acme.token("admin"))).json == connection
     saml = await created(api, acme, slug="adfs", oidc=None, saml=SAML, mapping={"email": "mail"})
     assert (saml["protocol"], saml["oidc"], saml["mapping"]["email"]) == ("saml", None, "mail")

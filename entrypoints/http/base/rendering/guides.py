@@ -30,6 +30,8 @@ _GUIDES: Final[Mapping[str, str]] = MappingProxyType(
         "applications/subscriptions.html": "guides/billing",
         "applications/access_reasons.html": "guides/roles-and-groups#what-may-this-user-do",
         "applications/test_sign_in.html": "guides/openid-connect",
+        "federation/connections.html": "guides/identity-providers#set-up-a-connection-of-your-organization",
+        "federation/connection.html": "guides/identity-providers#set-up-a-connection-of-your-organization",
         "eventing/deliveries.html": "guides/webhooks",
         "eventing/log.html": "guides/audit-log",
         "eventing/new_webhook.html": "guides/webhooks",

@@ -87,6 +87,7 @@ PATH_PARAMETERS = {
     "token_id": "The id of the SCIM token.",
     "registration_token_id": "The id of the registration token.",
     "connection_slug": "The slug of the connection.",
+    "connection_id": "The id of the connection.",
     "fingerprint": "The SHA-256 fingerprint of the certificate in hexadecimal.",
     "domain": "The domain, such as `example.com`.",
     "entry_id": "The id of the entry.",

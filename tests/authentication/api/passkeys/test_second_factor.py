@@ -16,11 +16,13 @@ from core.kernel.proofs import Method, Strength
 from core.kernel.sign_in_policy.decision import Decision, Outcome
 from core.kernel.sign_in_policy.rules import Rule
 from ports import Ports
+from tests.accounts.api.test_reset_and_policies import put_policy
 from tests.fakes.outside import FakeClock, FakeMetrics
 from tests.support.builders import BASE_URL, PASSWORD, Answer, Api, add_account, fresh_sign_in, run_concurrently, run_sql, sign_in
 from tests.support.mfa import add_mfa
 from tests.support.passkeys.authenticator import SoftAuthenticator, b64, unb64
 from tests.support.passkeys.users import PASSKEYS, PasskeyUser, sign_in_with_passkey, start_login, verify_second
+from tests.support.tenants import Tenant
 
 REFUSED = "This passkey could not be used here. Try again, or use another way."
 VERIFY = "/api/auth/mfa/verify"
@@ -266,3 +268,25 @@ async def test_a_reauthentication_with_a_key_needs_the_password_too(
     assert (await api.post(f"{PASSKEYS}/options", token=holder.token)).status == 401
     assert await confirm(password=PASSWORD) == 200
     assert (await api.post(f"{PASSKEYS}/options", token=holder.token)).status == 200
+
+
+async def test_the_password_beside_a_passkey_meets_a_policy_that_accepts_no_passkey(
+    acme: Tenant, api: Api, holder: PasskeyUser, user: Account
+) -> None:
+    """The user made the passkey their second factor, so the confirmation needs both."""
+    await holder.add(second_factor=True)
+    await acme.join("ada", user)
+    await put_policy(acme, acme.org, None, {"methods": ["password"]})
+    token = (await sign_in_with_passkey(api, holder.authenticator)).json["access_token"]
+    assert (await api.post(f"{PASSKEYS}/options", token=token)).status == 401
+    offered = (await api.get(REAUTHENTICATE, token=token)).json
+    assert (offered["methods"], offered["second_methods"]) == (["password"], ["passkey", "backup_code"])
+
+    async def confirm(password: str) -> int:
+        options = await api.post(f"{REAUTHENTICATE}/passkey/options", token=token)
+        passkey = holder.authenticator.get(options.json["publicKey"])
+        return (await api.post(REAUTHENTICATE, {"passkey": passkey, "password": password}, token=token)).status
+
+    assert await confirm("a wrong password") == 401
+    assert await confirm(PASSWORD) == 200
+    assert (await api.post(f"{PASSKEYS}/options", token=token)).status == 200

@@ -17,7 +17,8 @@ from tests.support.saml import new_certificate
 async def add_connection_of_tenant(ports: Ports, organization: Organization, user: Account) -> Mapping[str, str]:
     """Add a connection with a next key and a certificate, at which a user is known. Return what requests name."""
     slug, now = organization.slug, ports.clock.now()
-    settings = OidcSettings(issuer=f"https://{slug}.example", client_id=f"{slug}-client")
+    # At an address that the guard refuses, so that checks need no resolver.
+    settings = OidcSettings(issuer=f"https://192.0.2.1/{slug}", client_id=f"{slug}-client")
     connection = await add_connection(
         ports.storage, organization.id, f"{slug}-okta", name=f"{slug} Okta", settings=settings, created_at=now
     )
@@ -40,6 +41,7 @@ async def add_connection_of_tenant(ports: Ports, organization: Organization, use
         await tx.connection_keys.add_certificate(organization.id, connection.id, certificate)
         await tx.connection_identities.add(identity)
     return {
+        "connection_id": str(connection.id),
         "connection_slug": connection.slug,
         "fingerprint": certificate.fingerprint,
         "another_certificate": (await new_certificate(now, "another")).certificate,

@@ -197,6 +197,7 @@ class OwnEndpointsResponse(ResponseModel):
     """The values to copy into the identity provider. null: the protocol has none."""
 
     redirect_uri: str | None = Field(description="The redirect URI, with OpenID Connect.")
+    jwks_uri: str | None = Field(description="The address of Gatehouse's public keys for this connection, with OpenID Connect.")
     entity_id: str | None = Field(description="The entity id of Gatehouse for this connection, with SAML.")
     acs_url: str | None = Field(description="The address for SAML responses (ACS).")
 
@@ -252,6 +253,7 @@ def own_endpoints(connection: OrganizationConnection) -> OwnEndpointsResponse:
     base_url, is_saml = app_context().base_url, connection.protocol is ConnectionProtocol.SAML
     return OwnEndpointsResponse(
         redirect_uri=None if is_saml else f"{base_url}{endpoint_path(connection.id, 'callback')}",
+        jwks_uri=None if is_saml else f"{base_url}{endpoint_path(connection.id, 'jwks.json')}",
         entity_id=f"{base_url}{endpoint_path(connection.id)}" if is_saml else None,
         acs_url=f"{base_url}{endpoint_path(connection.id, 'acs')}" if is_saml else None,
     )

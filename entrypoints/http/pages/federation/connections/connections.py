@@ -68,7 +68,8 @@ def _wrong_field(refusal: Refusal, form: Form) -> str | None:
     return f"{CLAIM}{name}" if f"{CLAIM}{name}" in form else name
 
 
-def _path(slug: str = "") -> str:
+def path_of(slug: str = "") -> str:
+    """Return the path of a connection's page, or of the list."""
     return organization_path(f"/connections{slug and '/'}{slug}")
 
 
@@ -79,7 +80,7 @@ async def show_connections(org_slug: str) -> Response:
     """List the connections of an organization."""
     return await console_page(
         "federation/connections.html",
-        path=_path(),
+        path=path_of(),
         connections=await connections.list_own(ports(), acting_member()),
         presets=PRESETS,
         most=MAX_CONNECTIONS,
@@ -93,7 +94,7 @@ async def _new_values(form: Form | None) -> dict[str, Any]:
 def _values_of_new(form: Form | None, preset: str) -> dict[str, Any]:
     product = PRESETS.get(preset)
     proposed = {"preset": preset, "name": product.name, "slug": preset} if product is not None else {"preset": ""}
-    return {"path": _path(), "chosen": product, "typed": form or {**proposed, "protocol": ConnectionProtocol.OIDC}}
+    return {"path": path_of(), "chosen": product, "typed": form or {**proposed, "protocol": ConnectionProtocol.OIDC}}
 
 
 @routes.get(f"{LIST}/new")
@@ -116,7 +117,7 @@ async def create(org_slug: str, form: Form) -> Response:
     protocol = ConnectionProtocol.SAML if form.get("protocol") == ConnectionProtocol.SAML else ConnectionProtocol.OIDC
     draft = ConnectionDraft(slug=Slug.parse(data.slug), name=data.name, preset=data.preset, settings=_first_settings(data.preset, protocol))
     added = await connections.create(ports_once(), acting_member(), draft)
-    return redirect_with_notice("connection-created", _path(added.slug))
+    return redirect_with_notice("connection-created", path_of(added.slug))
 
 
 def _first_settings(preset: str | None, protocol: ConnectionProtocol) -> OidcSettings | SamlSettings:
@@ -135,8 +136,8 @@ async def _values(form: Form | None, connection_slug: str) -> dict[str, Any]:
     document = to_document(connection.settings)
     stored = {**document, "name": connection.name, "scopes": " ".join(document.get("scopes", ()))}
     return {
-        "path": _path(connection.slug),
-        "list_path": _path(),
+        "path": path_of(connection.slug),
+        "list_path": path_of(),
         "details": details,
         "connection": connection,
         "chosen": preset,
@@ -177,7 +178,7 @@ async def change(org_slug: str, connection_slug: str, form: Form) -> Response:
     else:
         settings = to_model(OidcSettingsRequest, form, {"scopes": str.split, **trusts}).build()
     await connections.change(ports(), acting_member(), connection_slug, name=name, settings=settings)
-    return redirect_with_notice("connection-saved", _path(connection_slug))
+    return redirect_with_notice("connection-saved", path_of(connection_slug))
 
 
 @routes.post(f"{ONE}/remove")
@@ -189,7 +190,7 @@ async def remove(org_slug: str, connection_slug: str, form: Form) -> Response:
     details = await connections.find(ports(), acting_member(), connection_slug)
     check_typed_name(form, details.connection.name)
     await connections.remove(ports(), acting_member(), connection_slug)
-    return redirect_with_notice("connection-removed", _path())
+    return redirect_with_notice("connection-removed", path_of())
 
 
 # Keys
@@ -222,7 +223,7 @@ async def set_client_secret(org_slug: str, connection_slug: str, form: Form) -> 
     """Set the client secret of a connection."""
     secret = to_model(ClientSecretRequest, form).client_secret
     await connections.put_client_secret(ports(), acting_member(), connection_slug, secret)
-    return redirect_with_notice("connection-secret-set", _path(f"{connection_slug}/keys"))
+    return redirect_with_notice("connection-secret-set", path_of(f"{connection_slug}/keys"))
 
 
 @routes.post(f"{ONE}/keys")
@@ -234,7 +235,7 @@ async def set_client_secret(org_slug: str, connection_slug: str, form: Form) -> 
 async def create_key(org_slug: str, connection_slug: str, form: Form) -> Response:
     """Create a key for a connection."""
     await connections.create_key(ports_once(), acting_member(), connection_slug)
-    return redirect_with_notice("connection-key-created", _path(f"{connection_slug}/keys"))
+    return redirect_with_notice("connection-key-created", path_of(f"{connection_slug}/keys"))
 
 
 @routes.post(f"{ONE}/keys/activate")
@@ -244,7 +245,7 @@ async def create_key(org_slug: str, connection_slug: str, form: Form) -> Respons
 async def activate_key(org_slug: str, connection_slug: str, form: Form) -> Response:
     """Use the next key of a connection."""
     await connections.activate_key(ports(), acting_member(), connection_slug)
-    return redirect_with_notice("connection-key-activated", _path(f"{connection_slug}/keys"))
+    return redirect_with_notice("connection-key-activated", path_of(f"{connection_slug}/keys"))
 
 
 @routes.post(f"{ONE}/certificates")
@@ -256,7 +257,7 @@ async def add_certificate(org_slug: str, connection_slug: str, form: Form) -> Re
     """Add a certificate of the identity provider."""
     pem = to_model(ProviderCertificateRequest, form).certificate
     await connections.add_certificate(ports(), acting_member(), connection_slug, pem)
-    return redirect_with_notice("connection-certificate-added", _path(f"{connection_slug}/keys"))
+    return redirect_with_notice("connection-certificate-added", path_of(f"{connection_slug}/keys"))
 
 
 @routes.post(f"{ONE}/certificates/<fingerprint>/remove")
@@ -266,7 +267,7 @@ async def add_certificate(org_slug: str, connection_slug: str, form: Form) -> Re
 async def remove_certificate(org_slug: str, connection_slug: str, fingerprint: str, form: Form) -> Response:
     """Remove a certificate of the identity provider."""
     await connections.remove_certificate(ports(), acting_member(), connection_slug, fingerprint)
-    return redirect_with_notice("connection-certificate-removed", _path(f"{connection_slug}/keys"))
+    return redirect_with_notice("connection-certificate-removed", path_of(f"{connection_slug}/keys"))
 
 
 # Mapping
@@ -297,4 +298,4 @@ async def change_mapping(org_slug: str, connection_slug: str, form: Form) -> Res
     optional = dict.fromkeys(("name", "given_name", "family_name", "groups"), to_optional)
     mapping = to_model(ClaimMappingRequest, claims, optional).build()
     await connections.change(ports(), acting_member(), connection_slug, mapping=mapping)
-    return redirect_with_notice("connection-saved", _path(f"{connection_slug}/mapping"))
+    return redirect_with_notice("connection-saved", path_of(f"{connection_slug}/mapping"))

@@ -2,6 +2,7 @@
 
 import re
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from quart_trio import QuartTrio
@@ -9,6 +10,7 @@ from quart_trio import QuartTrio
 from adapters.http.providers import HttpProviders
 from core.accounts.model.accounts import Account
 from core.kernel.connections import CODEHOST, WEBSUITE
+from core.kernel.roles import ADMIN
 from ports import Ports
 from tests.accounts.api.test_reset_and_policies import put_policy
 from tests.fakes.outside import FakeClock
@@ -18,6 +20,7 @@ from tests.federation.provider_sign_in import ProviderSignIn
 from tests.support.browser import ACCOUNT, hidden_fields, leads_to
 from tests.support.builders import BASE_URL, PASSWORD, Answer, run_sql
 from tests.support.direct import change_ports
+from tests.support.identities import add_identity
 from tests.support.mfa import add_mfa, use_in_sessions
 from tests.support.services import add_service, add_service_user
 from tests.support.tenants import Tenant
@@ -27,6 +30,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.parametrize("provider", [CODEHOST, W
 PAGE = "/app/reauthenticate"
 PASSWORD_PAGE = f"{ACCOUNT}/password"
 NEW_PASSKEY = f"{ACCOUNT}/passkeys/new"
+MEMBERS = "/app/organizations/acme/members"
 NEW_TOKEN = f"{ACCOUNT}/personal-tokens/new"
 
 
@@ -86,6 +90,38 @@ async def test_a_second_factor_that_was_turned_off_is_not_waited_for(provider_on
     back = leads_to(await go_to_provider(provider_only, asking))
     await run_sql(provider_only.pool, "update users set mfa_enabled_at = null")
     assert "Continue with" in (await browser.open(back)).text
+
+
+def accepts(*methods: str, **rules: Any) -> dict[str, Any]:
+    return {"methods": ["passkey", *methods], **rules}
+
+
+@pytest.mark.parametrize(
+    ("page", "document"),
+    [
+        (NEW_PASSKEY, accepts("provider:codehost", "provider:websuite", "totp", second_factor=["everyone"])),
+        (MEMBERS, accepts("provider:codehost", "provider:websuite", "totp", second_factor=["everyone"])),
+        (MEMBERS, accepts("provider:codehost", "provider:websuite")),
+        (MEMBERS, {"session_lifetime_minutes": 15}),
+    ],
+    ids=["a change", "with the app", "without the app", "newer"],
+)
+async def test_the_code_after_the_provider_meets_a_policy_that_the_password_does_not(
+    acme: Tenant, user: Account, clock: FakeClock, provider_sign_in: ProviderSignIn, page: str, document: dict[str, Any]
+) -> None:
+    """The password of the session does not count with the code, also if it is young."""
+    await acme.join("ada", user, ADMIN)
+    await add_identity(acme.pool, user.id, provider_sign_in.name, subject="4711")
+    await run_sql(acme.pool, "update identities set issuer = %s", provider_sign_in.provider.address)
+    app, browser = await add_mfa(acme.ports, user), provider_sign_in.browser
+    await browser.sign_in_with(app)
+    await put_policy(acme, acme.org, None, document)
+    clock.advance(timedelta(minutes=1 if "methods" in document else 20))
+    code = await browser.open(leads_to(await go_to_provider(provider_sign_in, await browser.open(leads_to(await browser.open(page))))))
+    assert ('id="code"' in code.text, "Continue with" in code.text, 'type="password"' in code.text) == (True, False, False)
+    back = leads_to(await browser.send(PAGE, **hidden_fields(code), code=app.code()))
+    assert leads_to(await browser.open(back)) == page
+    assert (await browser.open(page)).status == 200
 
 
 async def test_another_identity_and_a_refusal_lead_back_to_the_ways(provider_only: ProviderSignIn) -> None:
