@@ -11,12 +11,11 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux has 
 
 def test_memory_in_use_moves_into_huge_pages_and_keeps_its_content() -> None:
     memory = bytearray(b"content " * 2**21)  # 16 MiB
-    before = _in_huge_pages()
 
     moved = huge_pages.collapse()
 
-    # Memory that is fragmented has few of them, and some kernels refuse the request.
-    assert _in_huge_pages() >= before if moved else True
+    # Some kernels refuse the request, and fragmented memory has few huge pages.
+    assert moved == 0 or _in_huge_pages() > 0
     assert memory == b"content " * 2**21
 
 
