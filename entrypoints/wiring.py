@@ -34,6 +34,7 @@ from adapters.http.client_documents import HttpClientDocuments
 from adapters.http.client_keys import HttpClientKeys, HttpIssuerKeys
 from adapters.http.guard import Guard, shorten_resolver_timeouts
 from adapters.http.lazy_sender import LazySender
+from adapters.http.openid_providers import HttpOpenIdProviders
 from adapters.http.payments import HttpPayments
 from adapters.http.providers import HttpProviders
 from adapters.images import PillowImages
@@ -146,6 +147,7 @@ async def wire(settings: Settings, base_url: str, conninfo: str) -> AsyncIterato
         mail=MailRouter(mail_transport(settings), OrganizationSmtp(guard)),
         dns=_Dns(settings.dns_servers),
         providers=HttpProviders(platform_connections(settings), clock),
+        openid_providers=HttpOpenIdProviders(sender, clock),
         payments=HttpPayments(payment_settings(settings), clock),
         sender=sender,
         client_keys=HttpClientKeys(clients_sender, clock, policy.key_ports),

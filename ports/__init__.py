@@ -15,6 +15,7 @@ from ports.outside import (
     HttpSender,
     IdentityProviders,
     MailTransport,
+    OpenIdProviders,
     Payments,
     PublishedKeys,
     TxtRecords,
@@ -44,6 +45,7 @@ class Ports:
     mail: MailTransport
     dns: TxtRecords
     providers: IdentityProviders
+    openid_providers: OpenIdProviders
     payments: Payments
     sender: HttpSender
     client_keys: PublishedKeys

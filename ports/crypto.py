@@ -19,6 +19,7 @@ from core.accounts.model.passkeys import (
 from core.authentication.model.dpop import NonceKey, SignedProof
 from core.authentication.model.openid import IdToken, IdTokenHint, LogoutToken
 from core.authentication.model.tokens import SigningKey
+from core.federation.connections.model.connections import CertificateFacts
 from core.federation.saml.model.configuration import SamlCertificate
 from core.kernel.claims import Accepts, Claims, PreAuthClaims, ProgramClaims
 from core.kernel.values import Email
@@ -290,6 +291,15 @@ class Certificates(Protocol):
 
         Raises: SloCertificateInvalid if it is not one X.509 certificate with an RSA key of 2048 to
         8192 bits.
+        """
+
+    async def public_jwk(self, pem: str) -> Mapping[str, str]:
+        """Return the public key of a certificate that `create` made, as a JWK. Its id is the thumbprint of the certificate."""
+
+    async def facts(self, pem: str) -> CertificateFacts:
+        """Return the facts of an identity provider's certificate, which is in PEM, or its base64 alone, as metadata have it.
+
+        Raises: ProviderCertificateInvalid, as `read`.
         """
 
     async def valid_until(self, pem: str) -> datetime:

@@ -9,9 +9,17 @@ from uuid import UUID
 from core.accounts.model.devices import Location, ParsedUserAgent
 from core.billing.model.checkout import Checkout, CheckoutSession
 from core.billing.model.provider_objects import ProviderSnapshot
+from core.federation.connections.model.openid import (
+    CodeRequest,
+    OpenIdAnswer,
+    OpenIdClient,
+    OpenIdProviderMetadata,
+    ProviderKey,
+    ProviderLogout,
+)
 from core.federation.oauth.model.client_documents import ClientDocument
 from core.kernel.connections import Connection, ConnectionSlug
-from core.kernel.outbound import Reply
+from core.kernel.outbound import MAX_REPLY_SIZE, NO_HEADERS, Reply
 from core.kernel.providers import AuthenticationRequest, FederatedIdentity, ProviderClient, ProviderTokens
 from core.kernel.values import Email
 from core.mailing.model.emails import PreparedEmail
@@ -109,8 +117,8 @@ class HttpSender(Protocol):
         Raises: SendFailed.
         """
 
-    async def get(self, url: str, within: float) -> Reply:
-        """Return the response to a GET request, as `post` does."""
+    async def get(self, url: str, within: float, *, headers: Mapping[str, str] = NO_HEADERS, at_most: int = MAX_REPLY_SIZE) -> Reply:
+        """Return the response to a GET request, as `post` does, with at most this number of bytes of its body."""
 
 
 class PublishedKeys(Protocol):
@@ -178,6 +186,34 @@ class IdentityProviders(Protocol):
 
         Raises: ProviderFailed.
         """
+
+
+class OpenIdProviders(Protocol):
+    """The OpenID providers of organizations, which choose their addresses (security W-1).
+
+    Every method returns within 10 s. Redirects are not followed. Of one connection, three calls run
+    at a time. All methods raise OpenIdAnswerRefused and OpenIdProviderUnreachable.
+    """
+
+    async def discover(self, client: OpenIdClient, *, refresh: bool = False) -> OpenIdProviderMetadata:
+        """Return the metadata of the client's issuer, which are kept for an hour. With `refresh`, fetch them now."""
+
+    async def exchange(
+        self, client: OpenIdClient, metadata: OpenIdProviderMetadata, request: CodeRequest, code: str, needed: Collection[str]
+    ) -> OpenIdAnswer:
+        """Redeem a code and return the verified claims about the user (OpenID Connect Core section 3.1.3.7).
+
+        The userinfo endpoint is asked if the ID token lacks one of the `needed` claims.
+        """
+
+    async def check_client(self, client: OpenIdClient, metadata: OpenIdProviderMetadata, redirect_uri: str) -> None:
+        """Check that the token endpoint accepts our credentials, by a request with a wrong code."""
+
+    async def keys(self, client: OpenIdClient, metadata: OpenIdProviderMetadata) -> Sequence[ProviderKey]:
+        """Return the keys that the provider publishes now, at most 50."""
+
+    async def read_logout(self, client: OpenIdClient, metadata: OpenIdProviderMetadata, token: str) -> ProviderLogout:
+        """Return the sign-out that a logout token reports. The caller lets each `token_id` work once (Back-Channel Logout section 2.6)."""
 
 
 class Payments(Protocol):

@@ -1,5 +1,6 @@
 """X.509 certificates: self-signed certificates for our own keys, and certificates of services."""
 
+from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -9,6 +10,8 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
+from adapters.crypto.own_assertions import public_jwk
+from core.federation.connections.model.connections import CertificateFacts, ProviderCertificateInvalid
 from core.federation.saml.model.configuration import MAX_CERTIFICATE_LENGTH, SamlCertificate, SloCertificateInvalid
 from core.kernel.values import new_id
 
@@ -29,6 +32,12 @@ class X509Certificates:
     async def read(self, pem: str) -> str:
         return await trio.to_thread.run_sync(_read, pem, limiter=self._generation)
 
+    async def public_jwk(self, pem: str) -> Mapping[str, str]:
+        return await trio.to_thread.run_sync(public_jwk, pem, limiter=self._generation)
+
+    async def facts(self, pem: str) -> CertificateFacts:
+        return await trio.to_thread.run_sync(_facts, pem, limiter=self._generation)
+
     async def valid_until(self, pem: str) -> datetime:
         return await trio.to_thread.run_sync(_valid_until, pem, limiter=self._generation)
 
@@ -37,6 +46,25 @@ def _valid_until(pem: str) -> datetime:
     from cryptography import x509
 
     return x509.load_pem_x509_certificate(pem.encode()).not_valid_after_utc
+
+
+def _facts(pem: str) -> CertificateFacts:
+    from cryptography import x509
+
+    text = pem.strip()
+    if "-----" not in text:
+        text = f"-----BEGIN CERTIFICATE-----\n{text}\n-----END CERTIFICATE-----"
+    try:
+        canonical = _read(text)
+    except SloCertificateInvalid:
+        raise ProviderCertificateInvalid from None
+    certificate = x509.load_pem_x509_certificate(canonical.encode())
+    return CertificateFacts(
+        certificate=canonical,
+        fingerprint=certificate.fingerprint(hashes.SHA256()).hex(),
+        valid_from=certificate.not_valid_before_utc,
+        valid_until=certificate.not_valid_after_utc,
+    )
 
 
 def _read(pem: str) -> str:

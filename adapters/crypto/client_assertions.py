@@ -10,7 +10,7 @@ from adapters.crypto.signed_tokens import MAX_TOKEN_LENGTH, REFUSED_HEADERS
 from core.applications.model.client_settings import ASSERTION_ALGORITHMS, ClientKeysInvalid
 from core.federation.oauth.model.clients import AssertionKeyUnknown, ClientAssertionInvalid
 
-_ALGORITHM_OF_TYPE: Final = {type_: algorithm for algorithm, type_ in KEY_TYPES.items()}
+_ALGORITHM_OF_TYPE: Final = {KEY_TYPES[algorithm]: algorithm for algorithm in ASSERTION_ALGORITHMS}
 
 
 class _Verifier:

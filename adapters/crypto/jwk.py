@@ -1,6 +1,6 @@
 """The choice of the public key that verifies a token of another party (RFC 7517, RFC 8725)."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import jwt
@@ -8,7 +8,12 @@ from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 
 # The key types of the accepted algorithms. None is symmetric: with one, anyone who knows the public
 # key or the client secret could sign (RFC 8725 section 3.1).
-KEY_TYPES: Final = {"RS256": "RSA", "PS256": "RSA", "ES256": "EC", "EdDSA": "OKP"}
+KEY_TYPES: Final = {
+    **dict.fromkeys(("RS256", "RS384", "RS512", "PS256", "PS384", "PS512"), "RSA"),
+    **dict.fromkeys(("ES256", "ES384"), "EC"),
+    "EdDSA": "OKP",
+}
+CURVES: Final = {"ES256": "P-256", "ES384": "P-384"}  # RFC 7518 section 3.4
 MIN_RSA_BITS: Final = 2048
 MAX_RSA_BITS: Final = 8192  # larger ones would take long to verify
 MAX_RSA_EXPONENT: Final = 2**32
@@ -36,15 +41,29 @@ def find_key(keys: Keys, algorithm: str, kid: object) -> Any:
 
     Raises: NoSuchKey, KeyUnusable.
     """
-    candidates = [
-        key
-        for key in keys[:MAX_KEYS]
-        if key.get("kty") == KEY_TYPES[algorithm] and key.get("use", "sig") == "sig" and key.get("alg", algorithm) == algorithm
-    ]
+    candidates = [key for key in keys[:MAX_KEYS] if is_for(key, algorithm)]
     matching = candidates if kid is None else [key for key in candidates if key.get("kid") == kid]
     if len(matching) != 1:
         raise NoSuchKey
     return load_key(matching[0], algorithm)
+
+
+def is_for(key: Mapping[str, Any], algorithm: str) -> bool:
+    """Return whether a key says that it verifies signatures of this algorithm."""
+    return (
+        key.get("kty") == KEY_TYPES[algorithm]
+        and key.get("use", "sig") == "sig"
+        and key.get("alg", algorithm) == algorithm
+        and (algorithm not in CURVES or key.get("crv") == CURVES[algorithm])
+    )
+
+
+def is_usable_key(key: Mapping[str, Any], algorithms: Iterable[str]) -> bool:
+    """Return whether a key can verify signatures of one of these algorithms."""
+    try:
+        return any(load_key(key, algorithm) is not None for algorithm in algorithms if is_for(key, algorithm))
+    except KeyUnusable:
+        return False
 
 
 def load_key(jwk: Mapping[str, Any], algorithm: str) -> Any:
@@ -56,7 +75,7 @@ def load_key(jwk: Mapping[str, Any], algorithm: str) -> Any:
     match key:
         case rsa.RSAPublicKey() if MIN_RSA_BITS <= key.key_size <= MAX_RSA_BITS and key.public_numbers().e < MAX_RSA_EXPONENT:
             return key
-        case ec.EllipticCurvePublicKey() if isinstance(key.curve, ec.SECP256R1):
+        case ec.EllipticCurvePublicKey() if isinstance(key.curve, ec.SECP256R1 | ec.SECP384R1):  # PyJWT has checked that the algorithm fits
             return key
         case ed25519.Ed25519PublicKey():
             return key

@@ -6,13 +6,12 @@ from typing import Any
 
 from adapters.crypto.access_tokens import AccessTokens, to_time, to_uuid
 from adapters.crypto.signed_tokens import CLAIMS, ID_TOKEN, LOGOUT_TOKEN, NEVER, PRE_AUTH_TOKEN
-from core.authentication.model.openid import IdToken, IdTokenHint, LogoutToken, at_hash
+from core.authentication.model.openid import LOGOUT_EVENT, IdToken, IdTokenHint, LogoutToken, at_hash
 from core.authentication.model.tokens import UnknownKey
 from core.kernel.claims import PreAuthClaims
 from core.kernel.errors import PreAuthExpired, TokenInvalid, WrongToken
 from core.kernel.proofs import amr_of, proved_at
 
-LOGOUT_EVENT = "http://schemas.openid.net/event/backchannel-logout"
 CLAIMS_TTL = timedelta(minutes=5)
 PRE_AUTH_PATH = "/api/auth/mfa/verify"  # the only path that accepts it; its audience (security J-2, J-8)
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from adapters.http.guard import Guard
-from core.kernel.outbound import Reply
+from core.kernel.outbound import MAX_REPLY_SIZE, NO_HEADERS, Reply
 
 if TYPE_CHECKING:
     from adapters.http.sender import GuardedSender
@@ -26,8 +26,8 @@ class LazySender:
     async def post(self, url: str, body: bytes, headers: Mapping[str, str], within: float) -> Reply:
         return await (await self._loaded()).post(url, body, headers, within)
 
-    async def get(self, url: str, within: float) -> Reply:
-        return await (await self._loaded()).get(url, within)
+    async def get(self, url: str, within: float, *, headers: Mapping[str, str] = NO_HEADERS, at_most: int = MAX_REPLY_SIZE) -> Reply:
+        return await (await self._loaded()).get(url, within, headers=headers, at_most=at_most)
 
     async def _loaded(self) -> "GuardedSender":
         if self._sender is None:

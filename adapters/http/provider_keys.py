@@ -2,15 +2,17 @@
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import trio
 
+from adapters.crypto import IdTokenKeyUnknown
 from ports.observe import Clock
 
 CACHE_TTL: Final = timedelta(hours=1)
 REFETCH_PAUSE: Final = timedelta(minutes=1)  # minimum time between fetches for tokens that no cached key verifies
 
+T = TypeVar("T")
 Keys = Sequence[Mapping[str, Any]]
 Fetch = Callable[[], Awaitable[Keys]]
 
@@ -49,6 +51,20 @@ class ProviderKeys:
                 return None
             self._refetched_at = now
             return await self._fetch(fetch)
+
+    async def verify(self, fetch: Fetch, read: Callable[[Keys], T]) -> T:
+        """Return the content of a token that `read` verifies with the keys, or with newer ones if none of them signed it.
+
+        Raises: the errors of `read`, such as IdTokenKeyUnknown.
+        """
+        keys, is_new = await self.get(fetch)
+        try:
+            return read(keys)
+        except IdTokenKeyUnknown:
+            newer = None if is_new else await self.get_newer(keys, fetch)
+            if newer is None:
+                raise
+            return read(newer)
 
     async def _fetch(self, fetch: Fetch) -> Keys:
         self._keys = await fetch()

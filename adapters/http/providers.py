@@ -14,7 +14,7 @@ from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 import structlog
 
-from adapters.crypto import IdTokenInvalid, IdTokenKeyUnknown, read_id_token
+from adapters.crypto import IdTokenInvalid, read_id_token
 from adapters.http.provider_keys import Keys, ProviderKeys
 from adapters.http.upstream import UpstreamFailed, UpstreamHttp, parse_json, read_body
 from core.federation.oauth.model.authorization import s256_challenge
@@ -172,14 +172,7 @@ class HttpProviders:
             )
 
         try:
-            keys, is_new = await cache.get(fetch)
-            try:
-                return verify(keys)
-            except IdTokenKeyUnknown:
-                newer = None if is_new else await cache.get_newer(keys, fetch)
-                if newer is None:
-                    raise
-                return verify(newer)
+            return await cache.verify(fetch, verify)
         except IdTokenInvalid as invalid:
             _fail(str(invalid))
 

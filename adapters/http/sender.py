@@ -15,7 +15,7 @@ import httpcore
 import trio
 
 from adapters.http.guard import Guard
-from core.kernel.outbound import MAX_REPLY_SIZE, Reply, SendFailed, SendFailure
+from core.kernel.outbound import MAX_REPLY_SIZE, NO_HEADERS, Reply, SendFailed, SendFailure
 
 DEFAULT_PORTS: Final = {b"http": 80, b"https": 443}
 CONNECT_TIMEOUT: Final = 3.0  # seconds for each address but the last, to leave time for the next one
@@ -32,13 +32,15 @@ class GuardedSender:
     async def post(self, url: str, body: bytes, headers: Mapping[str, str], within: float) -> Reply:
         return await self._send_within(within, "POST", url, body, headers)
 
-    async def get(self, url: str, within: float) -> Reply:
-        return await self._send_within(within, "GET", url, None, {})
+    async def get(self, url: str, within: float, *, headers: Mapping[str, str] = NO_HEADERS, at_most: int = MAX_REPLY_SIZE) -> Reply:
+        return await self._send_within(within, "GET", url, None, headers, at_most)
 
-    async def _send_within(self, within: float, method: str, url: str, body: bytes | None, headers: Mapping[str, str]) -> Reply:
+    async def _send_within(
+        self, within: float, method: str, url: str, body: bytes | None, headers: Mapping[str, str], at_most: int = MAX_REPLY_SIZE
+    ) -> Reply:
         try:
             with trio.fail_after(within):
-                return await self._send(method, url, body, headers)
+                return await self._send(method, url, body, headers, at_most)
         except trio.TooSlowError:
             raise SendFailed(SendFailure.TIMED_OUT) from None
         except (httpcore.ConnectError, httpcore.ConnectTimeout) as error:
@@ -46,7 +48,7 @@ class GuardedSender:
         except (httpcore.NetworkError, httpcore.ProtocolError):
             raise SendFailed(SendFailure.BROKEN) from None
 
-    async def _send(self, method: str, url: str, body: bytes | None, headers: Mapping[str, str]) -> Reply:
+    async def _send(self, method: str, url: str, body: bytes | None, headers: Mapping[str, str], at_most: int) -> Reply:
         target = httpcore.URL(url)
         sent = {"Accept": "*/*", "Accept-Encoding": "identity", "User-Agent": "Gatehouse", **headers, "Connection": "close"}
         all_headers = {"Host": _host_of(target), **sent}
@@ -55,7 +57,7 @@ class GuardedSender:
         connection = httpcore.AsyncHTTPConnection(target.origin, self._tls, network_backend=self._connections)
         try:
             async with connection.stream(method, target, headers=list(all_headers.items()), content=body) as response:
-                return Reply(response.status, await _read_start(response), _headers(response))
+                return Reply(response.status, await _read_start(response, at_most), _headers(response))
         finally:
             with trio.CancelScope(shield=True):
                 await connection.aclose()
@@ -96,16 +98,16 @@ class _GuardedNetwork(httpcore.AsyncNetworkBackend):
         await trio.sleep(seconds)
 
 
-async def _read_start(response: httpcore.Response) -> bytes:
+async def _read_start(response: httpcore.Response, at_most: int) -> bytes:
     body = bytearray()
     # Do not leave the loop early: the nested iterators of the library end cleanly only from the
     # inside.
     with trio.CancelScope() as enough:
         async for part in response.aiter_stream():
             body += part
-            if len(body) >= MAX_REPLY_SIZE:
+            if len(body) >= at_most:
                 enough.cancel()
-    return bytes(body[:MAX_REPLY_SIZE])
+    return bytes(body[:at_most])
 
 
 def _headers(response: httpcore.Response) -> dict[str, str]:

@@ -136,7 +136,6 @@ SENTENCES: Final[Mapping[str, tuple[Sentence, ...]]] = MappingProxyType(
             "{actor} created a sign-in link for {target}",
         ),
         "platform.owner.recovered": ("{target} used a sign-in link from the server",),
-        "connection.updated": ("{actor} changed the logo of the identity provider {target}",),
         "platform.sign_in_policy.updated": ("{actor} changed the sign-in policy of the platform",),
         "signing_key.rotated": ("{operator} published the signing key {target}", "{actor} published the signing key {target}"),
         "signing_key.compromised": (
@@ -167,6 +166,15 @@ SENTENCES: Final[Mapping[str, tuple[Sentence, ...]]] = MappingProxyType(
         "domain.verified": ("{actor} verified the domain {domain}", "{actor} verified a domain"),
         "domain.deleted": ("{actor} removed the domain {domain}", "{actor} removed a domain"),
         "branding.updated": ("{actor} changed the branding",),
+        "connection.created": ("{actor} created the connection {name}", "{actor} created a connection"),
+        # That of the platform has no name here.
+        "connection.updated": ("{actor} changed the connection {name}", "{actor} changed the logo of the identity provider {target}"),
+        "connection.deleted": ("{actor} removed the connection {name}", "{actor} removed a connection"),
+        "connection.client_secret.set": ("{actor} set the client secret of {name}", "{actor} set the client secret of a connection"),
+        "connection.key.created": ("{actor} created a key for the connection {name}", "{actor} created a key for a connection"),
+        "connection.key.activated": ("{actor} activated the next key of {name}", "{actor} activated the next key of a connection"),
+        "connection.certificate.added": ("{actor} added a certificate to {name}", "{actor} added a certificate to a connection"),
+        "connection.certificate.removed": ("{actor} removed a certificate from {name}", "{actor} removed a certificate from a connection"),
         "hrd.updated": ("{actor} changed the sign-in routing",),
         # Applications, plans and subscriptions
         "service.created": ("{actor} created the application {target}",),

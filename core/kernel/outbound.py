@@ -3,13 +3,15 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from types import MappingProxyType
 from typing import Final
 
 from core.kernel import uris
 from core.kernel.errors import Invalid
 
 LONGEST_URL: Final = 2048
-MAX_REPLY_SIZE: Final = 64 * 1024  # bytes of the body; the rest is not read
+MAX_REPLY_SIZE: Final = 64 * 1024  # bytes of the body, unless the caller needs more; the rest is not read
+NO_HEADERS: Final[Mapping[str, str]] = MappingProxyType({})
 
 
 class TargetInvalid(Invalid):

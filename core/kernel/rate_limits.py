@@ -67,5 +67,5 @@ IMAGE_UPLOAD = per_minute("image-upload", 20)
 DOCUMENTATION_SEARCH = per_minute("documentation-search", 60)  # a search reads all texts
 POLICY_PREVIEW = per_minute("policy-preview", 20)  # it judges each member
 BILLING = Bucket("billing", 0.06, 100)  # POST /webhooks/billing: 1000 a minute, 100 at once
-METADATA_FETCH = per_minute("metadata-fetch", 10)  # SAML metadata at URLs, per organization
+METADATA_FETCH = per_minute("metadata-fetch", 10)  # metadata at URLs that an organization chose, and test sign-ins there, per organization
 SCIM = Bucket("scim", 0.02, 500)  # /scim/v2/*, per organization: 50 a second, 500 at once. Entra ID sends up to 25 a second

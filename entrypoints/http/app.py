@@ -50,6 +50,8 @@ from entrypoints.http.api.authentication import (
 )
 from entrypoints.http.api.billing import checkout, provider_events, subscriptions
 from entrypoints.http.api.eventing import audit, platform_log, siem, webhooks
+from entrypoints.http.api.federation.connections import checks as connection_checks
+from entrypoints.http.api.federation.connections import connections as organization_connections
 from entrypoints.http.api.federation.oauth import (
     client_registration,
     consents,
@@ -173,7 +175,9 @@ _ENDPOINTS: Final[tuple[tuple[ModuleType, str], ...]] = (
     (service_account_resources, "The scopes of API resources that service accounts get for themselves."),
     (end_users, "Users of an organization's services, and their sessions."),
     (oauth_credentials, "A service's own OAuth credentials at the identity providers."),
+    (organization_connections, "Connections: an organization's own identity providers."),
     (saml, "SAML configuration and certificate of a service."),
+    (connection_checks, "Connections: the check of an identity provider of the organization, and our keys there."),
     (saml_metadata, "SAML: the metadata of an application, and the check of the configuration."),
     (oauth_pages, "OAuth 2.0: the authorization endpoint, for browsers."),
     (pushed_requests, "OAuth 2.0: pushed authorization requests."),

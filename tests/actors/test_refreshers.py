@@ -109,6 +109,7 @@ def down_ports() -> Ports:
         mail=unused,
         dns=unused,
         providers=unused,
+        openid_providers=unused,
         payments=unused,
         sender=unused,
         client_keys=unused,

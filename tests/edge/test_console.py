@@ -59,6 +59,7 @@ PAGES_OWN = {
     "GET /app/organizations/<org_slug>/applications/<service_slug>/api-keys/new": {"preset"},  # fills the form
     "GET /app/organizations/<org_slug>/applications/<service_slug>/claims": {"preset"},
     "GET /app/organizations/<org_slug>/service-accounts/new": {"preset"},
+    "GET /app/organizations/<org_slug>/connections/new": {"preset"},
     "GET /app/organizations/<org_slug>/service-accounts/<account_id>": {"preset"},
     "GET /app/platform/service-accounts/new": {"preset"},
     "GET /app/platform/service-accounts/<account_id>": {"preset"},

@@ -24,6 +24,7 @@ AS_TYPED: Final = {
         *(
             "acs_url",
             "slo_url",
+            "sso_url",
             "metadata_url",
             "url",
             "endpoint_url",
@@ -36,6 +37,7 @@ AS_TYPED: Final = {
         *("backchannel_logout_uri", "device_activation_uri", "initiate_login_uri", "identifier", "issuer", "picture", "profile", "website"),
     },
     "names at other services": {"client_id", "entity_id", "email_attribute", "id_attribute", "subject", "audience", "billing_price_id"},
+    "names of claims": {"claim_email", "claim_name", "claim_given_name", "claim_family_name", "claim_groups"},
     "claims and attributes, a line each": {"names", "fixed", "values", "access_claims", "further_attributes"},
     "networks": {"admin_networks"},
     "hosts, or addresses of clients at them": {"hosts"},
@@ -79,7 +81,7 @@ CASES: Final[list[tuple[str, str, list[str]]]] = [
     ("domain", DOMAIN, DOMAINS),
     ("invited_domains", "a.example\nb.example", ["https://a.example./\r\r\n @b.example \n\n"]),
     ("host", "mail.example.com", ["mail.example.com", " mail.example.com. "]),
-    ("slo_certificate", PEM, CERTIFICATES),
+    ("slo_certificate certificate", PEM, CERTIFICATES),
 ]
 # Other texts stay as they are, so that the API refuses them.
 OTHER: Final[dict[str, list[str]]] = {

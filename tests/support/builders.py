@@ -39,6 +39,7 @@ from adapters.email.message import EmailTemplates
 from adapters.http.client_documents import HttpClientDocuments
 from adapters.http.client_keys import HttpClientKeys, HttpIssuerKeys
 from adapters.http.guard import AllowedTarget, Guard
+from adapters.http.openid_providers import HttpOpenIdProviders
 from adapters.http.payments import HttpPayments
 from adapters.http.providers import HttpProviders
 from adapters.http.sender import GuardedSender
@@ -166,7 +167,8 @@ def with_loopback_sender(ports: Ports) -> Ports:
     sender = GuardedSender(Guard([AllowedTarget.parse("127.0.0.1/32")], lookup=_literals), _authorities())
     allowed = ports.policy.key_ports
     client_keys, issuer_keys = HttpClientKeys(sender, ports.clock, allowed), HttpIssuerKeys(sender, ports.clock, allowed)
-    return replace(ports, sender=sender, client_keys=client_keys, issuer_keys=issuer_keys)
+    openid_providers = HttpOpenIdProviders(sender, ports.clock)
+    return replace(ports, sender=sender, client_keys=client_keys, issuer_keys=issuer_keys, openid_providers=openid_providers)
 
 
 def _literals(host: str, port: int, **options: Any) -> Any:
@@ -203,6 +205,7 @@ async def make_ports(
         mail=mail,
         dns=FakeTxtRecords(),
         providers=HttpProviders([], clock),
+        openid_providers=HttpOpenIdProviders(sender, clock),
         payments=HttpPayments(None, clock),
         sender=sender,
         client_keys=HttpClientKeys(sender, clock, policy.key_ports),

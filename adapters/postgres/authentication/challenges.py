@@ -20,7 +20,7 @@ from adapters.postgres.engine.records import Column, Record
 from adapters.postgres.engine.statements import Row
 from core.accounts.model.attempt_limits import AttemptLimit, SecretKind
 from core.accounts.model.devices import KnownBy, Location
-from core.authentication.flow.model import ChallengeOrigin, EmailAttempt, EmailChallenge, ProviderTrip
+from core.authentication.flow.model import ChallengeOrigin, ConnectionTrip, EmailAttempt, EmailChallenge, ProviderTrip
 from core.kernel.connections import ConnectionSlug
 from core.kernel.values import Email
 
@@ -52,6 +52,15 @@ TRIP: Final = Record(
     "f",
     provider=Column(sql="f.challenge ->> 'provider'", read=ConnectionSlug),
     scopes=Column(sql="f.challenge -> 'scopes'", read=tuple),
+    user_id="f.challenge_user_id",
+    begun_at="f.challenge_begun_at",
+    expires_at="f.challenge_expires_at",
+    flow=FLOW.as_field(),
+)
+CONNECTION_TRIP: Final = Record(
+    ConnectionTrip,
+    "f",
+    connection_id="(f.challenge ->> 'connection')::uuid",
     user_id="f.challenge_user_id",
     begun_at="f.challenge_begun_at",
     expires_at="f.challenge_expires_at",
@@ -89,6 +98,9 @@ FORGET_EMAIL: Final = f"update sign_in_flows f set {NO_CHALLENGE} where f.challe
 OF_BROWSER: Final = "f.id = %(flow_id)s and f.browser_hash = %(holder_hash)s"
 OF_CLIENT: Final = "f.secret_hash = %(holder_hash)s and f.browser_hash is null"
 LIVE_TRIP: Final = "f.challenge ->> 'provider' = %(provider)s and f.closed_at is null and f.challenge_expires_at > %(now)s"
+LIVE_CONNECTION_TRIP: Final = """
+    f.challenge_hash = %(state_hash)s and f.browser_hash = %(browser_hash)s and f.challenge ->> 'connection' = %(connection_id)s::text
+    and f.closed_at is null and f.challenge_expires_at > %(now)s"""
 
 
 def _count_attempt_sql(condition: LiteralString) -> LiteralString:
@@ -109,13 +121,17 @@ COUNT_OF_BROWSER: Final = _count_attempt_sql(OF_BROWSER)
 COUNT_OF_CLIENT: Final = _count_attempt_sql(OF_CLIENT)
 
 
-def _values(challenge: EmailChallenge | ProviderTrip) -> dict[str, object]:
-    if isinstance(challenge, EmailChallenge):
-        values = EMAIL.values(challenge)
-    else:
-        scopes = None if challenge.scopes is None else list(challenge.scopes)
-        stored = Jsonb({"provider": challenge.provider, "scopes": scopes})
-        values = {"challenge_id": None, "challenge_email": None, **TRIP.values(challenge), "challenge": stored}
+def _values(challenge: EmailChallenge | ProviderTrip | ConnectionTrip) -> dict[str, object]:
+    match challenge:
+        case EmailChallenge():
+            values = EMAIL.values(challenge)
+        case ProviderTrip():
+            scopes = None if challenge.scopes is None else list(challenge.scopes)
+            stored = Jsonb({"provider": challenge.provider, "scopes": scopes})
+            values = {"challenge_id": None, "challenge_email": None, **TRIP.values(challenge), "challenge": stored}
+        case ConnectionTrip():
+            stored = Jsonb({"connection": str(challenge.connection_id)})
+            values = {"challenge_id": None, "challenge_email": None, **CONNECTION_TRIP.values(challenge), "challenge": stored}
     # The session of a SAML sign-on belongs to an API client.
     return values if challenge.user_id is not None else values | {"session_id": None}
 
@@ -125,7 +141,7 @@ class Flows(StoredFlows):
 
     __slots__ = ()
 
-    async def start(self, challenge: EmailChallenge | ProviderTrip, state_hash: bytes | None = None) -> bool:
+    async def start(self, challenge: EmailChallenge | ProviderTrip | ConnectionTrip, state_hash: bytes | None = None) -> bool:
         return await self._exists(
             START if challenge.flow.is_stored else ADD,
             **_values(challenge),
@@ -212,3 +228,14 @@ class Flows(StoredFlows):
             taken as (update sign_in_flows t set {NO_CHALLENGE} from f where t.id = f.id)
             select {TRIP.columns} from f"""
         return await self._one(TRIP.read, sql, state_hash=state_hash, browser_hash=browser_hash, provider=provider, now=now)
+
+    async def take_connection_trip(
+        self, state_hash: bytes, browser_hash: bytes, connection_id: UUID, now: datetime
+    ) -> ConnectionTrip | None:
+        sql = f"""
+            with f as (select * from sign_in_flows f where {LIVE_CONNECTION_TRIP} for update),
+            taken as (update sign_in_flows t set {NO_CHALLENGE} from f where t.id = f.id)
+            select {CONNECTION_TRIP.columns} from f"""
+        return await self._one(
+            CONNECTION_TRIP.read, sql, state_hash=state_hash, browser_hash=browser_hash, connection_id=connection_id, now=now
+        )

@@ -79,7 +79,7 @@ IS_AGREED_CLIENT: Final = f"""
     not exists (
         select from services x where x.id = ac.service_id and x.client_uri is not null and (
             {{began_at}} < ac.created_at
-            or x.document_failing_since + make_interval(secs => {DOCUMENT_USABLE_FOR.total_seconds():.0f}) <= %(now)s
+            or x.document_failing_since + make_interval(secs => {DOCUMENT_USABLE_FOR.total_seconds():.0f}) <= x.document_failed_at
             or not exists (
                 select from consents k where k.user_id = {{user_id}} and k.service_id = x.id
                   and k.client_authentication = x.client_authentication)))"""

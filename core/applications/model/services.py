@@ -167,6 +167,7 @@ class Service(ServiceSettings):
     registered_with: str | None = None  # the name of the token with which the application registered itself
     document_fetched_at: datetime | None = None  # of an external client: when the metadata in this row were fetched
     document_failing_since: datetime | None = None  # of an external client: the first of the latest fetches that all failed
+    document_failed_at: datetime | None = None  # of an external client: the last of them
     client_authentication: str | None = None  # of an external client: its method, and the host of its keys, as a consent covers them
     uses_device_flow: bool = False  # of an external client: its metadata list this grant. Applications may always use it
 
@@ -190,9 +191,14 @@ class Service(ServiceSettings):
         """The application as sign-in policies see it."""
         return PolicyApplication(self.id, self.name, self.email_sign_in, self.required_strength)
 
-    def is_document_gone(self, now: datetime) -> bool:
-        """Return whether the document of an external client has not been available for so long that its grants have ended."""
-        return self.document_failing_since is not None and now >= self.document_failing_since + DOCUMENT_USABLE_FOR
+    @property
+    def is_document_gone(self) -> bool:
+        """Whether the document of an external client was not available for so long that its grants have ended.
+
+        One failure is not enough, because only sign-ins fetch the document: the last one is so much later than the first.
+        """
+        since, latest = self.document_failing_since, self.document_failed_at
+        return since is not None and latest is not None and latest >= since + DOCUMENT_USABLE_FOR
 
     def has_old_document(self, now: datetime) -> bool:
         """Return whether the stored metadata of an external client are too old for a sign-in that may not fetch them now."""

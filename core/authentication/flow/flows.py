@@ -1,6 +1,7 @@
 """Reading sign-ins in progress."""
 
 from dataclasses import replace
+from typing import Final
 from uuid import UUID
 
 from core.applications.model.services import ServiceNotFound
@@ -8,6 +9,8 @@ from core.authentication.flow.model import Flow, FlowEnded, FlowTarget
 from core.kernel.errors import refuse
 from core.kernel.values import digest
 from ports import Ports
+
+NOT_ON_PAGES: Final = frozenset({FlowTarget.LINK, FlowTarget.REAUTHENTICATION, FlowTarget.TEST})
 
 
 async def load(ports: Ports, flow_id: UUID, device_cookie: str | None) -> Flow | None:
@@ -21,7 +24,7 @@ async def load(ports: Ports, flow_id: UUID, device_cookie: str | None) -> Flow |
 async def load_open(ports: Ports, flow_id: UUID, device_cookie: str | None) -> Flow:
     """Return the open flow, with pages, of the browser with this device cookie. Raises: FlowEnded."""
     flow = await load(ports, flow_id, device_cookie)
-    if flow is None or not flow.is_open(ports.clock.now()) or flow.target in (FlowTarget.LINK, FlowTarget.REAUTHENTICATION):
+    if flow is None or not flow.is_open(ports.clock.now()) or flow.target in NOT_ON_PAGES:
         raise FlowEnded
     return flow
 

@@ -47,6 +47,7 @@ class FlowTarget(StrEnum):
     SAML = "saml"
     LINK = "link"
     REAUTHENTICATION = "reauthentication"
+    TEST = "test"  # of a connection: it signs no user in
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -189,3 +190,17 @@ class ProviderTrip:
         return PendingIdentity(
             self.service_id, self.provider, identity.issuer, identity.subject, identity.email, identity.tokens, known_elsewhere
         )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConnectionTrip:
+    """The trip of a browser to the identity provider of an organization. Times are UTC.
+
+    With the target TEST, the answer is only shown, to the user who began the test.
+    """
+
+    flow: Flow
+    connection_id: UUID
+    user_id: UUID | None = None  # of a test: the user who must return
+    begun_at: datetime
+    expires_at: datetime

@@ -261,6 +261,10 @@ class IdToken:
     claims: Mapping[str, Any]  # about the user
 
 
+# The member of `events` in a logout token.
+LOGOUT_EVENT: Final = "http://schemas.openid.net/event/backchannel-logout"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogoutToken:
     """The contents of a logout token (Back-Channel Logout section 2.4). Times are UTC."""

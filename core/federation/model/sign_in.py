@@ -1,5 +1,6 @@
 """Sign-in through identity providers, and its preview."""
 
+import hmac
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -9,6 +10,7 @@ from typing import Final
 from core.authentication.model.openid import Scope
 from core.federation.saml.model.configuration import NameIdFormat, SamlAttribute
 from core.kernel.errors import Conflict, Forbidden, Invalid, Unauthenticated
+from core.kernel.values import base64url
 
 STATE_TTL: Final = timedelta(minutes=15)
 MAX_STATE_LENGTH: Final = 100  # characters; our own states are shorter
@@ -61,6 +63,15 @@ class ProviderAnswer:
     code: str | None = field(repr=False)
     error: str | None
     issuer: str | None
+
+
+def derive_secret(purpose: str, state: str, device_cookie: str) -> str:
+    """Return the nonce or the code verifier of a request, which is the same before the redirect and after it.
+
+    The database stores only hashes of the state and the cookie, so a reader of the database cannot
+    compute it. Another browser has another cookie, so its request does not match.
+    """
+    return base64url(hmac.digest(device_cookie.encode(), f"{purpose} {state}".encode(), "sha256"))
 
 
 class PreviewOutcome(StrEnum):

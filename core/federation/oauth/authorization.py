@@ -143,7 +143,7 @@ async def exchange_code(
     """
     if not client.authenticated:
         raise ClientInvalid
-    check_document(client.service, ports.clock.now())
+    check_document(client.service)
     key = dpop.bind(proof, is_required=client.is_bound_only, binds_refresh_token=client.relies_on_pkce)
     if client.context is not None and client.context.status is not OrganizationStatus.ACTIVE:
         raise OrganizationNotActive
@@ -297,7 +297,7 @@ async def refresh_tokens(
     Raises: ClientInvalid if the client secret is missing; GrantInvalid, ClientDocumentGone, OrganizationNotActive,
     MembershipEnded, ScopeNotAsked.
     """
-    check_document(None if client is None else client.service, ports.clock.now())
+    check_document(None if client is None else client.service)
     key = dpop.bind(proof, is_required=False, binds_refresh_token=client is None or client.relies_on_pkce)
     presenter = replace(_presenter(client), key=key)
     if requested != RequestedAccess():  # checked before the token is used up

@@ -34,6 +34,7 @@ from core.federation.oauth import consents, external_clients, requests
 from core.federation.oauth.model import authorization as oauth_model
 from core.federation.oauth.model import openid_requests
 from core.federation.oauth.model.authorization import AuthorizationRequest, RequestedAccess
+from core.federation.oauth.model.client_documents import ClientDocumentUnavailable
 from core.federation.oauth.model.clients import OAuthClient
 from core.federation.oauth.model.device_flow import (
     CODE_TTL,
@@ -62,13 +63,14 @@ from core.federation.oauth.model.openid_requests import ResourceUnknown, parse_o
 from core.kernel.access import BlockedByDirectory, require_mfa, require_reach
 from core.kernel.callers import OrganizationStatus, Person, ServiceContext
 from core.kernel.causes import Caller
+from core.kernel.display import format_day
 from core.kernel.errors import ClientInvalid, NotFound, OrganizationNotActive, refuse
 from core.kernel.proofs import methods_of, seen_in
 from core.kernel.values import digest, new_id, new_secret
 from core.programs.api_resources import find_requested
 from core.programs.model.api_resources import NoAccessToResource
 from ports import Ports
-from ports.storage import Reading
+from ports.storage import Reading, Transaction
 
 # The device
 
@@ -86,7 +88,7 @@ async def request_codes(ports: Ports, caller: Caller, request: AuthorizationRequ
         if context.is_code_flow_only or (context.is_external and not service.uses_device_flow):
             raise DeviceFlowRefused
         try:
-            check_document(service, ports.clock.now())
+            check_document(service)
         except ClientDocumentGone as gone:  # there is no grant yet that could be invalid
             raise DeviceFlowRefused(gone.message) from None
         grant = await _parse_grant(ports, read, context, request)
@@ -176,7 +178,7 @@ async def redeem(
             is_authenticated=client is not None and client.authenticated,
         ) or refuse(DeviceCodeInvalid)
     oauth.require_within(ports, poll.openid or NO_GRANT, requested)
-    check_document(None if client is None else client.service, now)
+    check_document(None if client is None else client.service)
     application = WaitingApplication(poll.service.org_id, poll.service.id)
     try:
         account, approving_session_id = _check_poll(poll, now, has_verifier=challenge is not None)
@@ -320,8 +322,8 @@ async def decide(ports: Ports, caller: Person, user_code: str, decision: DeviceD
     session in which all required factors were verified. The approval is also the user's consent to the
     scopes of the request.
 
-    Raises: MfaMissing, BlockedByDirectory, NoAccessToService, NoAccessToResource, SessionEnded; the errors of `find_request`
-    and `policy_checks.require`.
+    Raises: MfaMissing, BlockedByDirectory, NoAccessToService, NoAccessToResource, ClientDocumentUnavailable, SessionEnded; the
+    errors of `find_request` and `policy_checks.require`.
     UserCodeUnknown is also raised if a parallel call decided first.
     """
     if decision is DeviceDecision.APPROVE:
@@ -352,7 +354,21 @@ async def _store_decision(ports: Ports, caller: Person, request: DeviceRequest, 
         await require_in_transaction(ports, tx, PolicyPath.DEVICE, request.org_id, request.service_id, caller)
         if request.api is not None and not await tx.api_resources.may_use(request.org_id, request.api.id, caller.user_id):
             raise NoAccessToResource
-        await tx.device_codes.decide(user_code_hash, decision.status, caller.session_id, now) or refuse(UserCodeUnknown)
         if request.openid is not None:
             service = await tx.services.by_id(request.org_id, request.service_id) or refuse(UserCodeUnknown)
+            await _require_document(tx, service, caller.user_id, request.openid)
             await consents.remember(tx, service, caller.user_id, request.openid, facts_of(service, None), now)
+        await tx.device_codes.decide(user_code_hash, decision.status, caller.session_id, now) or refuse(UserCodeUnknown)
+
+
+async def _require_document(tx: Transaction, service: Service, user_id: UUID, grant: OpenIdGrant) -> None:
+    """Check that the user may approve an external client although its document is not available, as at a sign-in.
+
+    Raises: ClientDocumentUnavailable if the document is gone, or the user has not agreed to the grant before.
+    """
+    since = service.document_failing_since
+    if since is None:
+        return
+    if service.is_document_gone or not await consents.are_given(tx, service, user_id, grant, facts_of(service, None)):
+        reason, advice = f"could not be fetched since {format_day(since)}", "Try again when it is available."
+        raise ClientDocumentUnavailable(service.known_name, reason, advice)

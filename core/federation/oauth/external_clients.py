@@ -32,12 +32,12 @@ from core.federation.oauth.model.client_metadata import KEY_RULES
 from core.federation.oauth.model.client_registration import SealedClientInvalid, has_sealed_form, is_sealed
 from core.federation.oauth.model.clients import ClientCredentials
 from core.federation.oauth.model.external_clients import (
+    FAILURE_NOTED_FOR,
     FETCHES_OF_PERSON,
     OF_ORGANIZATION,
     OF_PERSON,
     OF_PERSON_AND_CLIENT,
     OF_PLATFORM,
-    REPEATED_FETCHES,
     ClientDocumentsLimited,
     ClientNotAdmitted,
     ClientResourceUnknown,
@@ -132,8 +132,8 @@ async def load(ports: Ports, visitor: Visitor, client: ExternalClient, redirect_
             raise
         is_limited = isinstance(failure, (ClientDocumentsLimited, ClientHostBusy))
         if not is_limited:
-            await _note_failure(ports, visitor, stored, now)
-        if stored.has_old_document(now) if is_limited else stored.is_document_gone(now):
+            stored = await _note_failure(ports, visitor, stored, now)
+        if stored.has_old_document(now) if is_limited else stored.is_document_gone:
             raise
         return _with_service(client, stored, failure)
     if stored is not None:
@@ -174,10 +174,10 @@ def _with_service(client: ExternalClient, service: Service, failure: Refusal | N
 
 
 async def _charge(ports: Ports, visitor: Visitor, client: ExternalClient, *, is_new: bool, fetches: bool) -> None:
-    """Count a new client, or a fetch of a stored one's document: for the person, the organization and the platform, or for none.
+    """Count a new client, or a fetch of a known one's document: for the person, the organization and the platform, or for none.
 
-    A person who opens several pages with one new client in an hour is charged for it once. The processes have caches of their
-    own, so a few fetches more are free.
+    A client is new for a person once in an hour. Further fetches of its document, such as by other processes, which have caches
+    of their own, count as those of a stored one.
 
     Raises: ClientDocumentsLimited.
     """
@@ -185,20 +185,22 @@ async def _charge(ports: Ports, visitor: Visitor, client: ExternalClient, *, is_
     async with ports.storage.transaction(by=visitor) as tx:
         same = f"{person} {digest(client.context.client_name).hex()}"
         if is_new and await tx.rates.charge(same, (OF_PERSON_AND_CLIENT,), now) > 0:
-            if fetches and (wait := await tx.rates.charge(same, (REPEATED_FETCHES,), now)) > 0:
-                raise ClientDocumentsLimited(wait)
-            return
+            if not fetches:
+                return
+            is_new = False
         own, organization = OF_PERSON if is_new else FETCHES_OF_PERSON, f"organization {client.api.org_id}"
         for key, window in ((person, own), (organization, OF_ORGANIZATION), *[("platform", OF_PLATFORM)] * fetches):
             if (wait := await tx.rates.charge_window(key, window, now)) > 0:
                 raise ClientDocumentsLimited(wait)
 
 
-async def _note_failure(ports: Ports, visitor: Visitor, stored: Service, now: datetime) -> None:
-    """Remember that a fetch failed which began now, so that grants end if none succeeds (`check_document`)."""
-    if stored.document_failing_since is None:
-        async with ports.storage.transaction(by=visitor) as tx:
-            await tx.external_clients.note_failure(stored.org_id, stored.id, now)
+async def _note_failure(ports: Ports, visitor: Visitor, stored: Service, now: datetime) -> Service:
+    """Remember that a fetch failed which began now, so that grants end if none succeeds (`check_document`). Return the client then."""
+    if stored.document_failed_at is not None and now < stored.document_failed_at + FAILURE_NOTED_FOR:
+        return stored
+    async with ports.storage.transaction(by=visitor) as tx:
+        await tx.external_clients.note_failure(stored.org_id, stored.id, now)
+    return replace(stored, document_failing_since=stored.document_failing_since or now, document_failed_at=now)
 
 
 async def _note_success(ports: Ports, visitor: Visitor, stored: Service, fetched_at: datetime) -> None:

@@ -70,10 +70,7 @@ async def read_source(ports: Ports, caller: OrganizationCaller, text: str, url: 
     target = parse_target(url)
     if not target.startswith("https:") and not is_on_loopback(target):
         raise MetadataNotFetched("Its URL must start with https://.")
-    async with ports.storage.autocommit() as statements:
-        wait = await statements.rates.charge(f"metadata {caller.acts_in.id}", (METADATA_FETCH,), ports.clock.now())
-    if wait > 0:
-        raise Limited(wait)
+    await charge_fetch(ports, caller)
     try:
         reply = await ports.sender.get(target, FETCH_SECONDS)
     except SendFailed as failure:
@@ -83,6 +80,14 @@ async def read_source(ports: Ports, caller: OrganizationCaller, text: str, url: 
     if len(reply.body) >= MAX_REPLY_SIZE:
         raise MetadataNotFetched("It must have less than 64 KiB.")
     return reply.body.decode("utf-8", "replace")
+
+
+async def charge_fetch(ports: Ports, caller: OrganizationCaller) -> None:
+    """Count a fetch from an address that the organization chose. Raises: Limited."""
+    async with ports.storage.autocommit() as statements:
+        wait = await statements.rates.charge(f"metadata {caller.acts_in.id}", (METADATA_FETCH,), ports.clock.now())
+    if wait > 0:
+        raise Limited(wait)
 
 
 async def parse(ports: Ports, text: str) -> tuple[SamlConfiguration, Sequence[SamlProblem]]:

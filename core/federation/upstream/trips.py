@@ -5,7 +5,6 @@ We exchange the code for the identity of the user. Applications get no code or t
 continues at their request (security A-4, A-7, O-1, O-5, O-6).
 """
 
-import hmac
 import re
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -29,6 +28,7 @@ from core.federation.model.sign_in import (
     ProviderConsentDenied,
     ProviderStateUnknown,
     SignedInAsAnotherUser,
+    derive_secret,
 )
 from core.federation.oauth import requests
 from core.federation.oauth import target as oauth_target
@@ -47,7 +47,7 @@ from core.kernel.errors import OrganizationNotActive, ProviderFailed, Refusal, r
 from core.kernel.page_paths import HOME_PATH
 from core.kernel.providers import AuthenticationRequest, FederatedIdentity, ReauthenticationNotConfirmed
 from core.kernel.sign_in_age import SignInAge
-from core.kernel.values import base64url, digest, is_printable, new_secret
+from core.kernel.values import digest, is_printable, new_secret
 from ports import Ports
 
 _CODE_OR_ERROR: Final = re.compile("[ -~]{1,4096}")  # RFC 6749 appendices A.7 and A.11
@@ -258,22 +258,13 @@ def find_provider(ports: Ports, provider_name: str) -> ConnectionSlug:
 
 
 async def _authentication_request(ports: Ports, trip: ProviderTrip, state: str, device_cookie: str, base_url: str) -> AuthenticationRequest:
-    """Return the request to the provider. It is the same before the redirect and after it.
-
-    The nonce and the code verifier are derived from the state and the browser's cookie. The
-    database stores only hashes of the state and the cookie, so a reader of the database cannot
-    compute them. Another browser has another cookie, so its request does not match.
-    """
-
-    def derive(purpose: str) -> str:
-        return base64url(hmac.digest(device_cookie.encode(), f"{purpose} {state}".encode(), "sha256"))
-
+    """Return the request to the provider. It is the same before the redirect and after it."""
     return AuthenticationRequest(
         client=await oauth_credentials.load_client(ports, trip.provider, trip.org_id, trip.service_id),
         redirect_uri=f"{base_url}/auth/{trip.provider}/callback",
         state=state,
-        nonce=derive("nonce"),
-        code_verifier=derive("verifier"),
+        nonce=derive_secret("nonce", state, device_cookie),
+        code_verifier=derive_secret("verifier", state, device_cookie),
         scopes=trip.scopes,
         fresh_since=_fresh_since(ports, trip),
     )

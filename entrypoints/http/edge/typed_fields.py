@@ -62,6 +62,7 @@ def to_certificate(text: str) -> str:
 
 # A field name has one kind on all pages. Fields of other kinds, such as passwords, are taken as they are.
 READERS: Final[Mapping[str, Callable[[str], str]]] = {
+    "certificate": to_certificate,
     "code": to_code,
     "domain": to_domain,
     "email": trim,

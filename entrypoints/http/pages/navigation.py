@@ -118,6 +118,7 @@ OF_ORGANIZATION: Final[Sequence[Group]] = (
                     Tab("Sign-in policy", "/sign-in-policy", Capability.SIGN_IN_POLICY_MANAGE),
                     Tab("Branding", "/branding", Capability.ORGANIZATION_MANAGE),
                     Tab("Domains", "/domains", Capability.INTEGRATIONS_MANAGE),
+                    Tab("Single sign-on", "/connections", Capability.INTEGRATIONS_MANAGE),
                     Tab("Mail server", "/mail-server", Capability.INTEGRATIONS_MANAGE),
                     Tab("SIEM", "/siem", Capability.INTEGRATIONS_MANAGE),
                 ),

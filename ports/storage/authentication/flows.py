@@ -6,7 +6,7 @@ from uuid import UUID
 
 from core.accounts.model.attempt_limits import AttemptLimit
 from core.accounts.model.devices import KnownBy
-from core.authentication.flow.model import CodeAttempt, EmailAttempt, EmailChallenge, Flow, ProviderTrip
+from core.authentication.flow.model import CodeAttempt, ConnectionTrip, EmailAttempt, EmailChallenge, Flow, ProviderTrip
 from core.kernel.connections import ConnectionSlug
 from core.kernel.deferred import Deferred
 from core.kernel.values import Email
@@ -60,7 +60,7 @@ class Flows(FlowsRead, Protocol):
 
     # Challenges: of a flow, only the newest one counts
 
-    async def start(self, challenge: EmailChallenge | ProviderTrip, state_hash: bytes | None = None) -> bool:
+    async def start(self, challenge: EmailChallenge | ProviderTrip | ConnectionTrip, state_hash: bytes | None = None) -> bool:
         """Store an email, a trip or a ticket for one, and add the flow if it is not stored. A trip has a state.
 
         It replaces an earlier challenge and the proofs of the flow, and attempts start again. A ticket is
@@ -82,6 +82,11 @@ class Flows(FlowsRead, Protocol):
 
     async def take_trip(self, state_hash: bytes, browser_hash: bytes, provider: ConnectionSlug, now: datetime) -> ProviderTrip | None:
         """Return the trip that this browser started to this provider, and forget it. Only one of several parallel calls gets it."""
+
+    async def take_connection_trip(
+        self, state_hash: bytes, browser_hash: bytes, connection_id: UUID, now: datetime
+    ) -> ConnectionTrip | None:
+        """Return the trip that this browser started to this connection, and forget it, as `take_trip` does."""
 
 
 class FlowSteps(Protocol):

@@ -14,7 +14,7 @@ class OrganizationConnectionsRead(Protocol):
     """Read access to the connections of organizations. Those of the platform are not among them."""
 
     async def of_org(self, org_id: UUID) -> list[OrganizationConnection]:
-        """Return the connections of the organization, oldest first."""
+        """Return the connections of the organization, by slug."""
 
     async def by_slug(self, org_id: UUID, slug: str) -> OrganizationConnection | None: ...
 

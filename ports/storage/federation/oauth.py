@@ -195,7 +195,7 @@ class ExternalClients(ExternalClientsRead, Protocol):
         """Lock the client if it is still unused. The organization is locked."""
 
     async def note_failure(self, org_id: UUID, service_id: UUID, now: datetime) -> None:
-        """Remember that the document could not be fetched, unless it is known, or a later document is stored."""
+        """Remember that the document could not be fetched, unless a later document is stored."""
 
     async def note_success(self, org_id: UUID, service_id: UUID, fetched_at: datetime) -> None:
         """Forget the failures before this fetch of the document."""

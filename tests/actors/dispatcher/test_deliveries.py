@@ -210,7 +210,7 @@ async def test_gone_from_an_old_url_does_not_deactivate_a_webhook_with_a_new_one
             await run_sql(pool, "update webhooks set url = 'https://new.example.com/'")  # by a member, during the request
             return Reply(410, b"")
 
-        async def get(self, url: str, within: float) -> Reply:
+        async def get(self, url: str, within: float, **_: Any) -> Reply:
             return await ports.sender.get(url, within)
 
     await add_webhook(ports, acme, "https://old.example.com/")
@@ -238,7 +238,7 @@ async def test_a_defect_does_not_affect_other_deliveries(ports: Ports, pool: Poo
                 raise RuntimeError("a defect")
             return await ports.sender.post(url, body, headers, within)
 
-        async def get(self, url: str, within: float) -> Reply:
+        async def get(self, url: str, within: float, **_: Any) -> Reply:
             return await ports.sender.get(url, within)
 
     for path in ("/broken", "/good"):

@@ -304,3 +304,12 @@ def test_urls_that_are_allowed_as_targets(url: str) -> None:
 def test_urls_that_are_refused_as_targets(url: str) -> None:
     with pytest.raises(TargetInvalid, match="The URL is not allowed as a target: "):
         parse_target(url)
+
+
+async def test_a_get_request_can_have_headers_and_a_longer_answer() -> None:
+    body = b"x" * (MAX_REPLY_SIZE + 2)
+    async with run_server(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(body) + body) as (server, port):
+        reply = await sender().get(f"http://127.0.0.1:{port}/", 5, headers={"Authorization": "Bearer x"}, at_most=MAX_REPLY_SIZE + 1)
+    assert len(reply.body) == MAX_REPLY_SIZE + 1
+    assert server.got is not None
+    assert server.got.headers["authorization"] == "Bearer x"

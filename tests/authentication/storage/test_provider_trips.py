@@ -2,7 +2,7 @@
 
 from collections import Counter
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -10,7 +10,7 @@ import pytest
 
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.storage import Postgres
-from core.authentication.flow.model import ChallengeOrigin, EmailChallenge, Flow, FlowTarget, ProviderTrip, new_flow
+from core.authentication.flow.model import ChallengeOrigin, ConnectionTrip, EmailChallenge, Flow, FlowTarget, ProviderTrip, new_flow
 from core.kernel.connections import PLATFORM_CONNECTIONS, ConnectionSlug
 from core.kernel.proofs import first_proof
 from core.kernel.values import digest
@@ -104,6 +104,40 @@ async def test_a_trip_ends_only_in_its_browser_at_its_provider_and_in_time(stora
     assert await take(storage) is None
     assert await run_sql(pool, "select challenge, challenge_hash, challenge_user_id, challenge_begun_at, challenge_expires_at"
                                " from sign_in_flows") == [(None,) * 5]  # fmt: skip
+
+
+@pytest.mark.slow
+async def test_a_trip_to_a_connection_ends_once_in_its_browser_at_this_connection(storage: Postgres) -> None:
+    """The state of a trip to a provider of the platform ends none, and the other way round."""
+    user_id = (await add(storage, account())).id
+    times: Any = {"begun_at": NOW, "expires_at": NOW + TTL}
+    trip = ConnectionTrip(flow=page(wants_fresh=True), connection_id=uuid4(), **times)
+    tested = ConnectionTrip(
+        flow=new_flow(NOW, FlowTarget.TEST, "/app", BROWSER), connection_id=trip.connection_id, user_id=user_id, **times
+    )
+    at_provider = trip_of(page())
+
+    async def take_one(state: bytes = STATE, browser: bytes = BROWSER, id_: UUID = trip.connection_id, at: datetime = NOW) -> object:
+        return await within(storage, lambda tx: tx.flows.take_connection_trip(state, browser, id_, at))
+
+    async def start_one(each: ConnectionTrip | ProviderTrip, state: bytes) -> bool:
+        return await within(storage, lambda tx: tx.flows.start(each, state))
+
+    assert await start_one(trip, STATE)
+    assert await start_one(tested, digest("tested"))
+    assert await start_one(at_provider, digest("provider"))
+    for attempt in (
+        take_one(digest("guessed")),
+        take_one(digest("provider")),
+        take_one(browser=OTHER_BROWSER),
+        take_one(id_=uuid4()),
+        take_one(at=NOW + TTL),
+        take(storage),
+    ):
+        assert await attempt is None
+    taken = await run_concurrently(20, lambda _: take_one())
+    assert [each for each in taken if each] == [replace(trip, flow=replace(trip.flow, is_stored=True))]
+    assert await take_one(digest("tested")) == replace(tested, flow=replace(tested.flow, is_stored=True))
 
 
 @pytest.mark.slow

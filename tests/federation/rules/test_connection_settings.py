@@ -7,7 +7,8 @@ from uuid import uuid4
 
 import pytest
 
-from core.federation.connections.model.mapping import ClaimMapping, ReceivedClaims, SubjectMissing, map_claims, saml_subject
+from core.federation.connections.model.asserted import ReceivedClaims, SubjectMissing, map_claims, saml_subject
+from core.federation.connections.model.mapping import ClaimMapping
 from core.federation.connections.model.settings import (
     ConnectionSettingInvalid,
     OidcSettings,
@@ -28,19 +29,16 @@ TIME = datetime(2026, 11, 27, tzinfo=UTC)
 @pytest.mark.parametrize(
     ("settings", "setting", "changes"),
     [
-        *(
-            (OIDC, "issuer", {"issuer": issuer})
-            for issuer in ("", "acme", "http://acme.example", "https://a.example/#", "https://a@b.example")
-        ),
+        *((OIDC, "issuer", {"issuer": issuer}) for issuer in ("acme", "http://acme.example", "https://a.example/#", "https://a@b.example")),
         *(
             (OIDC, "issuer", {"issuer": f"https://login.microsoftonline.com/{tenant}/v2.0"})
             for tenant in ("common", "organizations", "consumers", "{tenantid}")
         ),
         (OIDC, "issuer", {"issuer": "https://a.example/" + "a" * 1024}),
-        *((OIDC, "client_id", {"client_id": client_id}) for client_id in ("", " a", "a\n", "a" * 1025)),
+        *((OIDC, "client_id", {"client_id": client_id}) for client_id in (" a", "a\n", "a" * 1025)),
         *((OIDC, "scopes", {"scopes": scopes}) for scopes in (("a b",), ("",), ("a", "a"), tuple("abcdefghijklmnopqrstu"), ('"',), ("é",))),
-        *((SAML, "entity_id", {"entity_id": entity_id}) for entity_id in ("", " a", "a" * 1025)),
-        *((SAML, "sso_url", {"sso_url": url}) for url in ("", "http://adfs.example/sso", "javascript:alert(1)")),
+        *((SAML, "entity_id", {"entity_id": entity_id}) for entity_id in (" a", "a" * 1025)),
+        *((SAML, "sso_url", {"sso_url": url}) for url in ("http://adfs.example/sso", "javascript:alert(1)")),
         (SAML, "metadata_url", {"metadata_url": "http://adfs.example/metadata"}),
         (SAML, "name_id_format", {"name_id_format": NameIdFormat.TRANSIENT}),
         *(

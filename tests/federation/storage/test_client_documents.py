@@ -50,6 +50,8 @@ async def test_failures_count_from_the_first_one_after_the_latest_document(
     await succeed(NOW + DAY, other_tenant)
     await succeed(NOW)
     assert await since() == first
+    await succeed(NOW + 5 * HOUR / 2)
+    assert await since() == NOW + 3 * HOUR, "a later failure is the first one again"
     await succeed(NOW + 3 * HOUR)
     assert await since() is None
     orders = await add_api_resource(pool, acme)
@@ -80,8 +82,11 @@ async def test_a_session_is_live_until_its_document_is_gone(storage: Postgres, p
 
     assert await is_live(NOW + HOUR), "no fetch has failed"
     await within(storage, lambda tx: tx.external_clients.note_failure(acme, shop.id, NOW + HOUR - DOCUMENT_USABLE_FOR))
-    assert await is_live(NOW + HOUR - HOUR / 60)
-    assert not await is_live(NOW + HOUR)
+    for latest, expected in ((NOW, True), (NOW + HOUR, False)):
+        await within(storage, lambda tx: tx.external_clients.note_failure(acme, shop.id, latest))  # noqa: B023
+        assert await is_live(NOW + 2 * HOUR) is expected, "one failure alone ends nothing"
     async with storage.autocommit() as statements:
         assert await statements.refresh_tokens.rotate(digest("token"), digest("next"), NOW + HOUR, NOW + DAY) is None
-        assert await statements.refresh_tokens.rotate(digest("token"), digest("next"), NOW, NOW + DAY) is not None
+    await within(storage, lambda tx: tx.external_clients.note_success(acme, shop.id, NOW + HOUR))
+    async with storage.autocommit() as statements:
+        assert await statements.refresh_tokens.rotate(digest("token"), digest("next"), NOW + HOUR, NOW + DAY) is not None

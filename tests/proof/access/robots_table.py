@@ -285,6 +285,18 @@ PATCH  {org}/branding                         200  200  403  200  403  403*
 PUT    {org}/branding/logo                    200  200  403  200  403  403*
 DELETE {org}/branding/logo                    204  204  403  204  403  403*
 
+POST   {org}/connections                      403  403  403  201  403  403*
+GET    {org}/connections                      200  200  403  200  403  403*
+GET    {connection}                           200  200  403  200  403  403*
+PATCH  {connection}                           403  403  403  200  403  403*
+DELETE {connection}                           403  403  403  204  403  403*
+POST   {connection}/check                     200  200  403  200  403  403*
+PUT    {connection}/client-secret             403  403  403  204  403  403*
+POST   {connection}/keys                      403  403  403  201  403  403*
+POST   {connection}/keys/activate             403  403  403  200  403  403*
+POST   {connection}/certificates              403  403  403  201  403  403*
+DELETE {connection}/certificates/<fingerprint> 403  403  403  204  403  403*
+
 POST   {org}/domains                          403  403  403  200  403  403*
 GET    {org}/domains                          200  200  403  200  403  403*
 GET    {org}/domains/<domain>                 200  200  403  200  403  403*

@@ -169,6 +169,8 @@ DELETE {own-token}                            401  204  204  204  204  204  204 
 GET    /api/user/identities                   401  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  401  200
 GET    /auth/<provider:provider>              302  302  302  302  302  302  302  302  302  302  302  302  302  302  302  302  302  302  302
 GET    /auth/<provider:provider>/callback     400  400  400  400  400  400  400  400  400  400  400  400  400  400  400  400  400  400  400
+GET    {at_connection}/callback               400  400  400  400  400  400  400  400  400  400  400  400  400  400  400  400  400  400  400
+GET    {at_connection}/jwks.json              200  200  200  200  200  200  200  200  200  200  404  404  200  200  200  200  404  200  200
 POST   /api/user/identities/<provider>/link   401  200  200  200  200  200  200  200  403  403  200  200  403  403  403  403  403  401  200
 DELETE /api/user/identities/<provider>        401  200  200  200  200  200  200  200  403  403  200  200  200  200  200  200  200  401  200
 GET    /api/provider-token/<provider>         401  200  200  200  200  200  200  200  403  403  200  200  200  200  200  200  200  401  200
@@ -448,6 +450,18 @@ GET    {org}/branding                         401  403  403  403  200  200  200 
 PATCH  {org}/branding                         401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403  401  403
 PUT    {org}/branding/logo                    401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403  401  403
 DELETE {org}/branding/logo                    401  403  403  403  403  204  204  403  403  204  403* 403* 403  403  403  403  403  401  403
+
+POST   {org}/connections                      401  403  403  403  403  201  201  403  403  403  403* 403* 403  403  403  403  403  401  403
+GET    {org}/connections                      401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403  401  403
+GET    {connection}                           401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403  401  403
+PATCH  {connection}                           401  403  403  403  403  200  200  403  403  403  403* 403* 403  403  403  403  403  401  403
+DELETE {connection}                           401  403  403  403  403  204  204  403  403  403  403* 403* 403  403  403  403  403  401  403
+POST   {connection}/check                     401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403  401  403
+PUT    {connection}/client-secret             401  403  403  403  403  204  204  403  403  403  403* 403* 403  403  403  403  403  401  403
+POST   {connection}/keys                      401  403  403  403  403  201  201  403  403  403  403* 403* 403  403  403  403  403  401  403
+POST   {connection}/keys/activate             401  403  403  403  403  200  200  403  403  403  403* 403* 403  403  403  403  403  401  403
+POST   {connection}/certificates              401  403  403  403  403  201  201  403  403  403  403* 403* 403  403  403  403  403  401  403
+DELETE {connection}/certificates/<fingerprint> 401  403  403  403  403  204  204  403  403  403  403* 403* 403  403  403  403  403  401  403
 
 POST   {org}/domains                          401  403  403  403  403  200  200  403  403  403  403* 403* 403  403  403  403  403  401  403
 GET    {org}/domains                          401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403  401  403
@@ -803,6 +817,8 @@ SHORT: Final = {
     "{robot}": PLATFORM_ACCOUNT,
     "{own-token}": "/api/user/personal-tokens/<personal_token_id>",
     "{reauthentication-options}": "/api/auth/reauthenticate/passkey/options",
+    "{connection}": f"{ORG}/connections/<connection_slug>",
+    "{at_connection}": "/auth/connections/<connection_id>",
     "{registration-token}": f"{ORG}/registration-tokens/<registration_token_id>",
     "{member-token}": f"{ORG}/personal-tokens/<personal_token_id>",
     "{saml}": "/saml/<org_slug>/<service_slug>",
@@ -931,6 +947,7 @@ REQUESTS: Final[Mapping[str, Request]] = {
         setup_sql="update sessions set device_id = '{device_id}' where user_id = '{own_id}'"
     ),
     "GET /auth/<provider:provider>/callback": Request(query={"state": "made up", "code": "made up"}, cookies=BROWSER),
+    "GET /auth/connections/<connection_id>/callback": Request(query={"state": "made up", "code": "made up"}, cookies=BROWSER),
     "POST /app/account/identities/<provider:provider>/link": Request(form=OF_THE_SESSION, things={"provider": "websuite"}),
     "POST /app/account/identities/<provider:provider>/unlink": Request(form=OF_THE_SESSION),
     "POST /api/user/identities/<provider>/link": Request(things={"provider": "websuite"}),  # the only provider without a link
@@ -1050,6 +1067,15 @@ REQUESTS: Final[Mapping[str, Request]] = {
     f"POST {ORG}/webhooks/<webhook_id>/deliveries/resend-failed": Request({}),
     f"PATCH {ORG}/webhooks/<webhook_id>": Request({"name": "A New Name"}),
     f"POST {ORG}/scim-tokens": Request({"name": "Another"}),
+    f"POST {ORG}/connections": Request(
+        {"slug": "another", "name": "Another", "oidc": {"issuer": "https://another.example", "client_id": "another"}}
+    ),
+    f"PATCH {ORG}/connections/<connection_slug>": Request({"name": "A New Name"}),
+    f"PUT {ORG}/connections/<connection_slug>/client-secret": Request({"client_secret": "a new secret"}),
+    f"POST {ORG}/connections/<connection_slug>/keys": Request(
+        setup_sql="delete from connection_keys where org_id = '{org_id}' and state = 'next'"
+    ),
+    f"POST {ORG}/connections/<connection_slug>/certificates": Request({"certificate": "{another_certificate}"}),
     f"POST {ORG}/registration-tokens": Request({"name": "Another"}),
     "POST /auth/register": Request(
         {"client_name": "Another", "redirect_uris": ["https://anywhere.example/callback"]},
@@ -1249,6 +1275,22 @@ REQUESTS: Final[Mapping[str, Request]] = {
     f"GET {PAGES_OF_ORG}/audit-log/<entry_id>": Request(things={"entry_id": "{audit_entry_id}"}),
     "GET /app/platform/log": Request(query={"target_type": "user"}),
     "GET /app/platform/log/export": Request(query={"target_type": "user"}),
+    f"POST {PAGES_OF_ORG}/connections/new": Request(form={**OF_THE_SESSION, "name": "Another", "slug": "another", "protocol": "oidc"}),
+    f"POST {PAGES_OF_ORG}/connections/<connection_slug>": Request(
+        form={**OF_THE_SESSION, "name": "Another", "issuer": "https://192.0.2.1/{org_slug}", "client_id": "another"}
+    ),
+    f"POST {PAGES_OF_ORG}/connections/<connection_slug>/remove": Request(form={**OF_THE_SESSION, "confirmation": "{org_slug} Okta"}),
+    f"POST {PAGES_OF_ORG}/connections/<connection_slug>/client-secret": Request(form={**OF_THE_SESSION, "client_secret": "a new secret"}),
+    f"POST {PAGES_OF_ORG}/connections/<connection_slug>/keys": Request(
+        form=OF_THE_SESSION, setup_sql="delete from connection_keys where org_id = '{org_id}' and state = 'next'"
+    ),
+    f"POST {PAGES_OF_ORG}/connections/<connection_slug>/keys/activate": Request(form=OF_THE_SESSION),
+    f"POST {PAGES_OF_ORG}/connections/<connection_slug>/certificates": Request(
+        form={**OF_THE_SESSION, "certificate": "{another_certificate}"}
+    ),
+    f"POST {PAGES_OF_ORG}/connections/<connection_slug>/certificates/<fingerprint>/remove": Request(form=OF_THE_SESSION),
+    f"POST {PAGES_OF_ORG}/connections/<connection_slug>/mapping": Request(form={**OF_THE_SESSION, "claim_email": "mail"}),
+    f"POST {PAGES_OF_ORG}/connections/<connection_slug>/test": Request(form=OF_THE_SESSION),
     f"POST {PAGES_OF_ORG}/domains": Request(form={**OF_THE_SESSION, "domain": "anywhere.example"}),
     f"POST {PAGES_OF_ORG}/domains/<domain>/verify": Request(
         form=OF_THE_SESSION, setup_sql="update domains set verified_at = null where org_id = '{org_id}'"

@@ -176,6 +176,9 @@ RIGHTS: Final[Mapping[str, Callable[[Robot, Gain], bool]]] = {
     # Users who are deactivated are marked there.
     "service_users": lambda robot, gain: bool(gain.old) or has_grant(robot, Capability.END_USERS_MANAGE),
     "domains": with_grant(Capability.INTEGRATIONS_MANAGE),
+    "connections": with_grant(Capability.INTEGRATIONS_MANAGE),
+    "connection_keys": with_grant(Capability.INTEGRATIONS_MANAGE),
+    "connection_certificates": with_grant(Capability.INTEGRATIONS_MANAGE),
     "smtp_configurations": with_grant(Capability.INTEGRATIONS_MANAGE),
     "siem_configurations": with_grant(Capability.INTEGRATIONS_MANAGE),
     "oauth_credentials": with_grant(Capability.SERVICES_MANAGE),

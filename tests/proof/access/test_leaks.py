@@ -45,7 +45,7 @@ from tests.proof.access.state import (
 from tests.proof.access.table import REQUESTS
 from tests.proof.access.test_matrix import decorator_refusal
 from tests.proof.access.world import Caller, World
-from tests.support.builders import Answer, make_vault
+from tests.support.builders import Answer, make_vault, run_sql
 from tests.support.database import KeptConnections
 from tests.support.scim import SCIM_JSON
 
@@ -57,6 +57,15 @@ PIECES = 16  # so that the workers of a test run share the routes
 COMPARED = (*THOROUGH, "foreign-anonymous")
 # These routes change nothing. The changes of all others are undone after each call.
 LOOKS_ONLY = frozenset(route for route in TABLE if route.startswith("GET") and route != "GET /auth/verify-email")
+
+# Routes whose use case counts requests of the organization. Each attempt is the first one.
+COUNTED = frozenset(
+    {
+        "POST /api/organizations/<org_slug>/connections/<connection_slug>/check",
+        "POST /app/organizations/<org_slug>/connections/<connection_slug>/test",
+        "GET /app/organizations/<org_slug>/connections/<connection_slug>/test/start",
+    }
+)
 
 _NEW = re.compile(  # the id in the page of something that was just created
     r"(?:(?<=/api-resources/)|(?<=/service-accounts/))[0-9a-f-]{36}(?=/(?:applications|credentials)$)"
@@ -84,6 +93,8 @@ class Site:
 
         An attempt that should not change anything has none: `findings` looks once after all of them.
         """
+        if route in COUNTED:
+            await run_sql(self.pool, "delete from rates")
         answer = await call(self.app, route, attempt.request, caller)
         if answer.status >= 400 or route in LOOKS_ONLY:
             return answer, Changes()
@@ -115,6 +126,7 @@ EXISTENCE_SHOWN_ON_PURPOSE = {
     "POST /auth/device/code body.client_id": "every visitor of an application sees its client id",
     "POST /auth/device/code body.org": "the organization, or the provider, does not exist (decision 86)",
     "POST /app/account/email form.email": "an address belongs to one account",
+    "GET /auth/connections/<connection_id>/jwks.json <connection_id>": "identity providers read our public keys there",
     "DELETE /api/privacy/forget/<user_id> <user_id> of both": "only a user who owns all organizations of the other may",
 }
 # Responses that show more about the resource on purpose.

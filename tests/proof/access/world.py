@@ -69,6 +69,7 @@ from tests.proof.access.robots import (
 )
 from tests.proof.access.state import State, state
 from tests.proof.access.things.attributes import add_attributes
+from tests.proof.access.things.connections import add_connection_of_tenant
 from tests.proof.access.things.external import add_external_client, address_at, register
 from tests.proof.access.things.openid import add_openid_sessions, with_openid
 from tests.proof.access.things.saml import saml_of, sign_on_with_saml
@@ -610,6 +611,7 @@ async def _add_tenant(
         **service_things,
         **directory,
         **await _add_registration_token(ports, organization, owner),
+        **await add_connection_of_tenant(ports, organization, people["end-user"]),
         "resource_id": str(resource),
         "external_client_id": str(external_client_id(org, address_at(slug))),
         "external_access_token": external.access_token,

@@ -47,7 +47,7 @@ class OrganizationConnections(SealingRepository):
     constraints: ClassVar = {"connections_of_organizations_key": ConnectionSlugTaken}
 
     async def of_org(self, org_id: UUID) -> list[OrganizationConnection]:
-        sql = f"select {CONNECTION.columns} from connections c where c.org_id = %(org_id)s order by c.created_at, c.id"
+        sql = f'select {CONNECTION.columns} from connections c where c.org_id = %(org_id)s order by c.slug collate "C"'
         return await self._all(CONNECTION.read, sql, org_id=org_id)
 
     async def by_slug(self, org_id: UUID, slug: str) -> OrganizationConnection | None:

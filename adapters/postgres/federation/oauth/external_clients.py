@@ -20,6 +20,11 @@ UNUSED: Final = f"""
     and not exists (select from sessions s join service_users u on u.user_id = s.user_id and u.service_id = v.id
                     where s.service_id = v.id and s.ended_at is null and s.expires_at > %(now)s)"""
 
+# What is left of the failures after a successful fetch of the document. Of the later ones, the first may be unknown.
+LATER_FAILURES: Final = """
+    document_failing_since = case when document_failing_since > %(document_fetched_at)s then document_failing_since
+        when document_failed_at > %(document_fetched_at)s then document_failed_at end,
+    document_failed_at = case when document_failed_at > %(document_fetched_at)s then document_failed_at end"""
 UNUSED_CLIENT: Final = Record(UnusedClient, "v")
 
 
@@ -80,15 +85,16 @@ class ExternalClients(Repository):
 
     async def note_failure(self, org_id: UUID, service_id: UUID, now: datetime) -> None:
         sql = """
-            update services set document_failing_since = %(now)s where org_id = %(org_id)s and id = %(service_id)s
-              and document_failing_since is null and document_fetched_at < %(now)s"""
+            update services set document_failing_since = coalesce(document_failing_since, %(now)s),
+                document_failed_at = greatest(document_failed_at, %(now)s)
+            where org_id = %(org_id)s and id = %(service_id)s and document_fetched_at < %(now)s"""
         await self._run(sql, org_id=org_id, service_id=service_id, now=now)
 
     async def note_success(self, org_id: UUID, service_id: UUID, fetched_at: datetime) -> None:
-        sql = """
-            update services set document_failing_since = null
-            where org_id = %(org_id)s and id = %(service_id)s and document_failing_since <= %(fetched_at)s"""
-        await self._run(sql, org_id=org_id, service_id=service_id, fetched_at=fetched_at)
+        sql = f"""
+            update services set {LATER_FAILURES}
+            where org_id = %(org_id)s and id = %(service_id)s and document_failing_since <= %(document_fetched_at)s"""
+        await self._run(sql, org_id=org_id, service_id=service_id, document_fetched_at=fetched_at)
 
     def is_stored_deferred(self, service: Service, resource_id: UUID) -> DeferredRow[bool]:
         sql = """
@@ -111,7 +117,7 @@ class ExternalClients(Repository):
                 name = %(name)s, service_type = %(service_type)s, redirect_uris = %(redirect_uris)s, jwks = %(jwks)s,
                 jwks_uri = %(jwks_uri)s, client_authentication = %(client_authentication)s, uses_device_flow = %(uses_device_flow)s,
                 document_fetched_at = %(document_fetched_at)s, updated_at = %(now)s,
-                document_failing_since = case when document_failing_since > %(document_fetched_at)s then document_failing_since end
+                {LATER_FAILURES}
                 where org_id = %(org_id)s and id = (select id from former))
              table former""",
             **STORED.values(service),

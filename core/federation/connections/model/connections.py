@@ -9,7 +9,7 @@ from uuid import UUID
 from core.federation.connections.model.mapping import ClaimMapping
 from core.federation.connections.model.settings import OidcSettings, SamlSettings
 from core.kernel.connections import ConnectionProtocol
-from core.kernel.errors import Conflict, NotFound
+from core.kernel.errors import Conflict, Invalid, NotFound
 from core.kernel.values import Email, Slug
 
 MAX_CONNECTIONS: Final = 20  # of one organization
@@ -26,6 +26,46 @@ class ConnectionSlugTaken(Conflict):
 
 class TooManyConnections(Conflict):
     """The organization has 20 connections. Remove one that is no longer used."""
+
+
+class ConnectionProtocolMissing(Invalid):
+    """Send either oidc or saml: a connection has one protocol."""
+
+
+class NoConnectionChanges(Invalid):
+    """The request changes nothing. Send a name, settings or a mapping."""
+
+
+class ConnectionFieldFixed(Conflict):
+    """The protocol is fixed, and from the first activation on the issuer, entity ID and subject. Create another connection."""
+
+
+class ClientSecretNotUsed(Invalid):
+    """This connection has no client secret. It uses SAML, or authenticates with a key."""
+
+
+class NextKeyExists(Conflict):
+    """This connection already has a next key. Give it to the identity provider, and activate it."""
+
+
+class ConnectionKeyNotFound(NotFound):
+    """This connection has no next key. Create one, and give it to the identity provider before you activate it."""
+
+
+class ProviderCertificateInvalid(Invalid):
+    """The certificate must be one X.509 certificate in PEM, with an RSA key of 2048 to 8192 bits, without a private key."""
+
+
+class ProviderCertificateNotFound(NotFound):
+    """This connection has no such certificate. See the list of its certificates."""
+
+
+class ProviderCertificateExists(Conflict):
+    """This connection already has this certificate. Nothing was changed."""
+
+
+class TooManyProviderCertificates(Conflict):
+    """The connection has 8 certificates. Remove one that the identity provider no longer uses."""
 
 
 class ConnectionState(StrEnum):
@@ -58,11 +98,33 @@ class OrganizationConnection:
         return self.settings.protocol
 
 
+class MissingPart(StrEnum):
+    """What a connection needs before users can sign in through it."""
+
+    ISSUER = "issuer"
+    CLIENT_ID = "client_id"
+    CLIENT_SECRET = "client_secret"  # noqa: S105  (a name)
+    ENTITY_ID = "entity_id"
+    SSO_URL = "sso_url"
+    CERTIFICATE = "certificate"  # of the identity provider
+    KEY = "key"  # of ours
+
+
 class CertificateSource(StrEnum):
     """How we got a certificate of an identity provider."""
 
     METADATA = "metadata"
     ADMIN = "admin"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CertificateFacts:
+    """What a certificate says. Times are UTC."""
+
+    certificate: str  # PEM
+    fingerprint: str  # SHA-256 in hexadecimal
+    valid_from: datetime
+    valid_until: datetime
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

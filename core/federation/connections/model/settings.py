@@ -59,10 +59,10 @@ class SsoBinding(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OidcSettings:
-    """The settings of an OpenID provider."""
+    """The settings of an OpenID provider. Texts of a draft can be empty."""
 
-    issuer: str
-    client_id: str
+    issuer: str = ""
+    client_id: str = ""
     client_authentication: ProviderAuthentication = ProviderAuthentication.BASIC
     scopes: tuple[str, ...] = ("email", "profile")  # besides openid
     trusts_email: bool = False  # its addresses count as verified, also without the claim email_verified
@@ -98,10 +98,10 @@ class OidcSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SamlSettings:
-    """The settings of a SAML identity provider."""
+    """The settings of a SAML identity provider. Texts of a draft can be empty."""
 
-    entity_id: str
-    sso_url: str
+    entity_id: str = ""
+    sso_url: str = ""
     sso_binding: SsoBinding = SsoBinding.REDIRECT
     metadata_url: str | None = None  # None: the admin gave a file, or typed the values
     name_id_format: NameIdFormat = NameIdFormat.PERSISTENT
@@ -170,14 +170,14 @@ def _known(kind: type["OidcSettings | SamlSettings"], stored: Mapping[str, Any],
 
 
 def _require_text(text: str, setting: str, subject: str) -> None:
-    if not 0 < len(text) <= MAX_TEXT or not is_printable(text) or text != text.strip():
-        _refuse(setting, f"{subject} must have 1 to {MAX_TEXT} characters, without spaces at the start or the end.")
+    if len(text) > MAX_TEXT or not is_printable(text) or text != text.strip():
+        _refuse(setting, f"{subject} must have at most {MAX_TEXT} characters, without spaces at the start or the end.")
 
 
 def _require_url(url: str, setting: str, subject: str) -> None:
     if len(url) > MAX_TEXT:
         _refuse(setting, f"{subject} must have at most {MAX_TEXT} characters.")
-    if flaw := uris.web_flaw(uris.to_ascii(url)):
+    if url and (flaw := uris.web_flaw(uris.to_ascii(url))):
         _refuse(setting, f"{subject} is not valid: {flaw}")
 
 

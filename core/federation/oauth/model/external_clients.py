@@ -3,7 +3,7 @@
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Final
 from uuid import UUID, uuid5
 
@@ -23,11 +23,11 @@ from core.kernel.rate_limits import Bucket, Window
 from core.kernel.values import Slug
 from core.programs.model.api_resources import ApiResource
 
-# New clients, which no user of the organization has agreed to, and fetches of the documents of others. One organization gets at
+# New clients, which no user of the organization has agreed to, and further fetches of documents. One organization gets at
 # most a third of the fetches of the platform. One person alone cannot use up those of an organization.
 OF_PERSON: Final = Window("new-clients", 3600.0, 10)
 OF_PERSON_AND_CLIENT: Final = Bucket("new-client", 3600.0, 1)
-REPEATED_FETCHES: Final = Bucket("client-documents", 60.0, 5)  # of one person and new client
+FAILURE_NOTED_FOR: Final = timedelta(minutes=1)  # further ones of the same client change nothing until then
 FETCHES_OF_PERSON: Final = Window("client-documents", 60.0, 10)
 OF_ORGANIZATION: Final = Window("client-documents", 60.0, 20)
 OF_PLATFORM: Final = Window("client-documents", 60.0, 60)
@@ -103,9 +103,9 @@ def is_external(client_id: str | None) -> bool:
     return is_address(client_id) or is_sealed(client_id)
 
 
-def check_document(service: Service | None, now: datetime) -> None:
+def check_document(service: Service | None) -> None:
     """Check that an external client may get tokens by its stored metadata. Raises: ClientDocumentGone."""
-    if service is not None and service.document_failing_since is not None and service.is_document_gone(now):
+    if service is not None and service.document_failing_since is not None and service.is_document_gone:
         raise ClientDocumentGone(service.known_name, service.document_failing_since)
 
 

@@ -13,8 +13,10 @@ from core.applications.model.services import ServiceType
 from core.applications.model.users import EnrollmentOrigin
 from core.authentication.model.login import LoginFailure
 from core.authentication.model.sign_in_log import MANY_ATTEMPTS, UNKNOWN_ACCOUNT, SignIn
+from core.federation.connections.model.connections import MissingPart
 from core.federation.saml.model.sign_on import LOGIN_PROVIDER
 from core.kernel.api_scopes import Area
+from core.kernel.connections import ConnectionProtocol
 from core.kernel.display import PRODUCT, to_words
 from core.kernel.proofs import Method
 from core.kernel.roles import Permission
@@ -26,6 +28,16 @@ Labels = Mapping[Any, str]  # by value: a member of an enumeration, or its text
 # The labels of enumerations with values that users do not know as words.
 LABELS: Final[Mapping[type[StrEnum], Labels]] = MappingProxyType(
     {
+        ConnectionProtocol: {ConnectionProtocol.OIDC: "OpenID Connect", ConnectionProtocol.SAML: "SAML 2.0"},
+        MissingPart: {
+            MissingPart.ISSUER: "issuer",
+            MissingPart.CLIENT_ID: "client ID",
+            MissingPart.CLIENT_SECRET: "client secret",
+            MissingPart.ENTITY_ID: "entity ID",
+            MissingPart.SSO_URL: "sign-in URL",
+            MissingPart.CERTIFICATE: "certificate of the identity provider",
+            MissingPart.KEY: "key of this connection",
+        },
         AttributeKind: {
             AttributeKind.TEXT: "Text",
             AttributeKind.NUMBER: "Number",

@@ -33,7 +33,7 @@ class FakeSender:
     answer: Reply | SendFailed
     url: str | None = None
 
-    async def get(self, url: str, within: float) -> Reply:
+    async def get(self, url: str, within: float, **_: Any) -> Reply:
         self.url = url
         if isinstance(self.answer, SendFailed):
             raise self.answer

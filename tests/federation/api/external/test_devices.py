@@ -128,9 +128,9 @@ async def test_a_device_gets_nothing_after_the_policy_has_ended(client: External
 
 
 async def test_no_grant_outlives_its_document_by_more_than_seven_days(
-    client: ExternalParty, app: QuartTrio, user: Account, clock: FakeClock
+    client: ExternalParty, other_browser: FakeBrowser, app: QuartTrio, user: Account, clock: FakeClock
 ) -> None:
-    """If a fetch has failed. Requests without a page fetch nothing, so without that they go on."""
+    """If a fetch has failed. Requests without a page fetch nothing, so without that they go on. A user who is new gets nothing."""
     tokens = await client.tokens()
     [(resource,)] = await run_sql(client.tenant.pool, "select id from api_resources")
     api, document = await program(client.tenant, resource), client.server.answers.pop("/client")
@@ -139,15 +139,21 @@ async def test_no_grant_outlives_its_document_by_more_than_seven_days(
     assert (await client.open()).status == 303
     clock.advance(timedelta(days=7, minutes=-1))
     tokens = (await client.refresh(tokens)).json
-    desk = await add_relying_party(client.tenant, FakeBrowser(app), "desk")
+    desk = await add_relying_party(client.tenant, FakeBrowser(app), "kiosk")
     await sign_in_browser(desk, user, provider="password", is_known=False)
     client.browser = desk.browser
     device = await begin(client, desk.browser)
     await device.decide()
+    new, waiting = await begin(client, other_browser), await begin(client, desk.browser)
+    assert f"could not be fetched since {format_day(first_failure)}. Try again when it is available." in (await new.decide()).text
+    assert error(await new.poll()) == "authorization_pending"
     assert (await introspect(api, tokens["access_token"]))["active"] is True
     clock.advance(timedelta(minutes=1))
+    tokens = (await client.refresh(tokens)).json
+    assert (await introspect(api, tokens["access_token"]))["active"] is True, "one failure alone ends nothing"
     assert (await client.open()).status == 400
     assert (await introspect(api, tokens["access_token"])) == {"active": False}
+    assert "could not be fetched since" in (await waiting.decide()).text
     answers = {
         "invalid_grant": [await client.refresh(tokens), await device.poll()],
         "unauthorized_client": [await client.post(CODE, scope=READ, resource=ORDERS, **PKCE)],

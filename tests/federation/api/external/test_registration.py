@@ -184,10 +184,11 @@ async def test_policy_and_resource_decide(registered: ExternalParty) -> None:
 
 
 async def test_only_registered_redirect_uris_get_an_answer(registered: ExternalParty) -> None:
-    for uri in ("https://client.example/callback/", "https://other.example/callback", None):
+    wrong = "did not register this redirect URI"
+    for uri, problem in (("https://client.example/callback/", wrong), ("https://other.example/callback", wrong), (None, "redirect_uri")):
         answer = await registered.open(redirect_uri=uri)
         assert answer.status == 400
-        assert "did not register this redirect URI" in answer.text
+        assert problem in answer.text
 
 
 async def test_a_client_id_works_for_a_day_and_a_stored_client_goes_on(registered: ExternalParty, clock: FakeClock) -> None:

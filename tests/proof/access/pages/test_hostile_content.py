@@ -173,6 +173,7 @@ def requests_with(text: str, names_by_route: Mapping[str, list[str]]) -> Iterato
     yield "GET /api/organizations/<org_slug>/services/<service_slug>/saml/login", Request(query={"RelayState": value})
     failed = {"error": "access_denied", "error_description": value, "state": "made up"}
     yield "GET /auth/<provider:provider>/callback", Request(query=failed, cookies=BROWSER)
+    yield "GET /auth/connections/<connection_id>/callback", Request(query=failed, cookies=BROWSER)
 
 
 async def page_of_flow(app: QuartTrio, answer: Answer, caller: Caller) -> Answer:

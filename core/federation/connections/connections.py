@@ -1,0 +1,262 @@
+"""The connections of an organization: its members set up the identity providers through which its users sign in.
+
+A new connection is a draft, which signs no user in.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from uuid import UUID
+
+from core.federation.connections import events
+from core.federation.connections.model.connections import (
+    MAX_CERTIFICATES,
+    MAX_CONNECTIONS,
+    CertificateSource,
+    ClientSecretNotUsed,
+    ConnectionFieldFixed,
+    ConnectionKeyNotFound,
+    ConnectionState,
+    MissingPart,
+    NextKeyExists,
+    OrganizationConnection,
+    OrganizationConnectionNotFound,
+    ProviderCertificate,
+    ProviderCertificateExists,
+    ProviderCertificateNotFound,
+    TooManyConnections,
+    TooManyProviderCertificates,
+)
+from core.federation.connections.model.mapping import ClaimMapping
+from core.federation.connections.model.presets import PRESETS, PresetUnknown
+from core.federation.connections.model.settings import OidcSettings, ProviderAuthentication, SamlSettings
+from core.federation.saml.model.configuration import CERTIFICATE_YEARS, CertificateState, SamlCertificate
+from core.kernel.callers import OrganizationCaller
+from core.kernel.connections import PLATFORM_CONNECTIONS, ConnectionProtocol, ConnectionSlug
+from core.kernel.errors import refuse
+from core.kernel.roles import Capability
+from core.kernel.values import KEEP, Keep, Slug, SlugReserved, new_id, provided
+from core.tenancy import organizations
+from ports import Ports
+from ports.storage import Transaction
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConnectionDraft:
+    """The values of a new connection. Without a mapping, it gets that of its preset."""
+
+    slug: Slug
+    name: str
+    preset: str | None
+    settings: OidcSettings | SamlSettings
+    mapping: ClaimMapping | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionDetails:
+    """A connection with our keys at the identity provider, and its certificates."""
+
+    connection: OrganizationConnection
+    keys: Mapping[CertificateState, SamlCertificate]
+    certificates: Sequence[ProviderCertificate]
+
+    @property
+    def missing(self) -> Sequence[MissingPart]:
+        """What the connection still needs before users can sign in through it."""
+        settings = self.connection.settings
+        if isinstance(settings, OidcSettings):
+            has_key = settings.client_authentication is ProviderAuthentication.PRIVATE_KEY_JWT
+            needed = {
+                MissingPart.ISSUER: not settings.issuer,
+                MissingPart.CLIENT_ID: not settings.client_id,
+                MissingPart.CLIENT_SECRET: not has_key and self.connection.client_secret_set_at is None,
+                MissingPart.KEY: has_key and CertificateState.ACTIVE not in self.keys,
+            }
+        else:
+            needed = {
+                MissingPart.ENTITY_ID: not settings.entity_id,
+                MissingPart.SSO_URL: not settings.sso_url,
+                MissingPart.CERTIFICATE: not any(each.is_active for each in self.certificates),
+                MissingPart.KEY: settings.signs_requests and CertificateState.ACTIVE not in self.keys,
+            }
+        return [part for part, is_missing in needed.items() if is_missing]
+
+
+async def list_own(ports: Ports, caller: OrganizationCaller) -> list[OrganizationConnection]:
+    """Return the connections of the caller's organization, by slug. There are at most MAX_CONNECTIONS."""
+    async with ports.storage.reading() as read:
+        return await read.connections.of_org(caller.acts_in.id)
+
+
+async def find(ports: Ports, caller: OrganizationCaller, slug: str) -> ConnectionDetails:
+    """Return a connection of the caller's organization. Raises: OrganizationConnectionNotFound."""
+    async with ports.storage.reading() as read:
+        connection = await read.connections.by_slug(caller.acts_in.id, slug) or refuse(OrganizationConnectionNotFound)
+        return ConnectionDetails(
+            connection,
+            await read.connection_keys.of_connection(connection.org_id, connection.id, ports.clock.now()),
+            await read.connection_keys.certificates(connection.org_id, connection.id),
+        )
+
+
+async def create(ports: Ports, caller: OrganizationCaller, draft: ConnectionDraft) -> OrganizationConnection:
+    """Add a connection, as a draft.
+
+    Raises: SlugReserved, PresetUnknown, ConnectionSettingInvalid, TooManyConnections, ConnectionSlugTaken.
+    """
+    if ConnectionSlug(draft.slug) in PLATFORM_CONNECTIONS:  # version 0.9.0 finds these by their slugs alone
+        raise SlugReserved
+    if draft.preset is not None and draft.preset not in PRESETS:
+        raise PresetUnknown
+    settings = draft.settings.check()
+    connection = OrganizationConnection(
+        id=new_id(),
+        org_id=caller.acts_in.id,
+        slug=draft.slug,
+        name=draft.name,
+        preset=draft.preset,
+        state=ConnectionState.DRAFT,
+        mapping=(draft.mapping or _mapping_of(draft.preset, settings.protocol)).check(),
+        created_at=ports.clock.now(),
+        settings=settings,
+    )
+    async with ports.storage.transaction(by=caller) as tx:
+        await organizations.lock_organization_for(tx, caller, Capability.INTEGRATIONS_MANAGE)
+        if len(await tx.connections.of_org(connection.org_id)) >= MAX_CONNECTIONS:
+            raise TooManyConnections
+        await tx.connections.add(connection)
+        tx.record(events.created(connection))
+    return connection
+
+
+def _mapping_of(preset: str | None, protocol: ConnectionProtocol) -> ClaimMapping:
+    return ClaimMapping() if preset is None else PRESETS[preset].protocols[protocol].mapping
+
+
+async def change(
+    ports: Ports,
+    caller: OrganizationCaller,
+    slug: str,
+    *,
+    name: str | Keep = KEEP,
+    settings: OidcSettings | SamlSettings | Keep = KEEP,
+    mapping: ClaimMapping | Keep = KEEP,
+) -> OrganizationConnection:
+    """Change a connection. The protocol is fixed, and from the first activation on the values by which users are known.
+
+    Raises: OrganizationConnectionNotFound, ConnectionSettingInvalid, ConnectionFieldFixed.
+    """
+    async with ports.storage.transaction(by=caller) as tx:
+        old = await _lock(tx, caller, slug)
+        new = replace(old, **provided(name=name, settings=settings, mapping=mapping))
+        new = replace(new, settings=new.settings.check(), mapping=new.mapping.check())
+        if new.protocol is not old.protocol or (old.first_activated_at is not None and new.settings.identity != old.settings.identity):
+            raise ConnectionFieldFixed
+        if new != old:
+            await tx.connections.save(new)
+            tx.record(events.updated(old, new))
+    return new
+
+
+async def remove(ports: Ports, caller: OrganizationCaller, slug: str) -> None:
+    """Remove a connection with its keys. Raises: OrganizationConnectionNotFound."""
+    async with ports.storage.transaction(by=caller) as tx:
+        connection = await _lock(tx, caller, slug)
+        await tx.connections.remove(connection.org_id, connection.id)
+        tx.record(events.deleted(connection))
+
+
+async def put_client_secret(ports: Ports, caller: OrganizationCaller, slug: str, secret: str) -> OrganizationConnection:
+    """Store the secret with which we authenticate at the identity provider. It replaces the earlier one, and is never returned.
+
+    Raises: OrganizationConnectionNotFound, ClientSecretNotUsed.
+    """
+    now = ports.clock.now()
+    async with ports.storage.transaction(by=caller) as tx:
+        connection = await _lock(tx, caller, slug)
+        settings = connection.settings
+        if not isinstance(settings, OidcSettings) or settings.client_authentication is ProviderAuthentication.PRIVATE_KEY_JWT:
+            raise ClientSecretNotUsed
+        await tx.connections.save_client_secret(connection.org_id, connection.id, secret, now)
+        tx.record(events.client_secret_set(connection))
+    return replace(connection, client_secret_set_at=now)
+
+
+async def create_key(ports: Ports, caller: OrganizationCaller, slug: str) -> tuple[SamlCertificate, CertificateState]:
+    """Create a key of ours for a connection. The first one is active at once, and each other one when it is activated.
+
+    Raises: OrganizationConnectionNotFound, NextKeyExists.
+    """
+    await find(ports, caller, slug)  # before generating a key, which takes long
+    key = await ports.certificates.create(caller.acts_in.slug, slug, ports.clock.now(), CERTIFICATE_YEARS)
+    async with ports.storage.transaction(by=caller) as tx:
+        connection = await _lock(tx, caller, slug)
+        keys = await tx.connection_keys.of_connection(connection.org_id, connection.id, ports.clock.now())
+        if CertificateState.NEXT in keys:
+            raise NextKeyExists
+        state = CertificateState.NEXT if CertificateState.ACTIVE in keys else CertificateState.ACTIVE
+        await tx.connection_keys.add(connection.org_id, connection.id, key, state)
+        tx.record(events.key_created(connection, key))
+    return key, state
+
+
+async def activate_key(ports: Ports, caller: OrganizationCaller, slug: str) -> SamlCertificate:
+    """Use the next key from now on, and return it. The previous one stays published, and decrypts, for PREVIOUS_KEPT.
+
+    Raises: OrganizationConnectionNotFound, ConnectionKeyNotFound.
+    """
+    now = ports.clock.now()
+    async with ports.storage.transaction(by=caller) as tx:
+        connection = await _lock(tx, caller, slug)
+        org_id, id_ = connection.org_id, connection.id
+        key = (await tx.connection_keys.of_connection(org_id, id_, now)).get(CertificateState.NEXT) or refuse(ConnectionKeyNotFound)
+        await tx.connection_keys.remove(org_id, id_, CertificateState.PREVIOUS)
+        await tx.connection_keys.move(org_id, id_, CertificateState.ACTIVE, CertificateState.PREVIOUS, now)
+        await tx.connection_keys.move(org_id, id_, CertificateState.NEXT, CertificateState.ACTIVE, now)
+        tx.record(events.key_activated(connection, key))
+    return key
+
+
+async def add_certificate(ports: Ports, caller: OrganizationCaller, slug: str, pem: str) -> ProviderCertificate:
+    """Trust a certificate of the identity provider, beside the present ones, and return it.
+
+    Raises: ProviderCertificateInvalid, OrganizationConnectionNotFound, TooManyProviderCertificates, ProviderCertificateExists.
+    """
+    facts = await ports.certificates.facts(pem)
+    certificate = ProviderCertificate(
+        fingerprint=facts.fingerprint,
+        certificate=facts.certificate,
+        valid_from=facts.valid_from,
+        valid_until=facts.valid_until,
+        source=CertificateSource.ADMIN,
+        is_active=True,
+        added_at=ports.clock.now(),
+    )
+    async with ports.storage.transaction(by=caller) as tx:
+        connection = await _lock(tx, caller, slug)
+        if len(await tx.connection_keys.certificates(connection.org_id, connection.id)) >= MAX_CERTIFICATES:
+            raise TooManyProviderCertificates
+        if not await tx.connection_keys.add_certificate(connection.org_id, connection.id, certificate):
+            raise ProviderCertificateExists
+        tx.record(events.certificate_added(connection, certificate))
+    return certificate
+
+
+async def remove_certificate(ports: Ports, caller: OrganizationCaller, slug: str, fingerprint: str) -> None:
+    """Trust a certificate of the identity provider no longer. Raises: OrganizationConnectionNotFound, ProviderCertificateNotFound."""
+    async with ports.storage.transaction(by=caller) as tx:
+        connection = await _lock(tx, caller, slug)
+        present = {each.fingerprint: each for each in await tx.connection_keys.certificates(connection.org_id, connection.id)}
+        certificate = present.get(fingerprint) or refuse(ProviderCertificateNotFound)
+        await tx.connection_keys.remove_certificate(connection.org_id, connection.id, fingerprint)
+        tx.record(events.certificate_removed(connection, certificate))
+
+
+async def _lock(tx: Transaction, caller: OrganizationCaller, slug: str) -> OrganizationConnection:
+    """Lock the organization, check the caller's rights, and return the connection. Raises: OrganizationConnectionNotFound."""
+    organization, _ = await organizations.lock_organization_for(tx, caller, Capability.INTEGRATIONS_MANAGE)
+    return await tx.connections.by_slug(organization.id, slug) or refuse(OrganizationConnectionNotFound)
+
+
+def endpoint_path(connection_id: UUID, endpoint: str = "") -> str:
+    """Return the path of an endpoint of ours that the identity provider of a connection uses: `callback`, `acs`. Without: the entity ID."""
+    return f"/auth/connections/{connection_id}{'/' if endpoint else ''}{endpoint}"

@@ -1,0 +1,114 @@
+"""The person that an identity provider asserts, mapped from its claims or attributes."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+from uuid import UUID
+
+from core.accounts.model.profiles import NameInvalid, Profile, parse_name
+from core.federation.connections.model.connections import OrganizationConnection
+from core.federation.connections.model.settings import SamlSettings
+from core.federation.saml.model.configuration import NameIdFormat
+from core.kernel.errors import Invalid
+from core.kernel.values import Email, EmailInvalid, is_printable
+
+# Of a persistent NameID (SAML core section 8.3.7); OpenID Connect allows 255
+MAX_SUBJECT: Final = 256
+
+
+class SubjectMissing(Invalid):
+    """Your organization's identity provider did not say who you are. Contact your IT department."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReceivedClaims:
+    """The verified content of a response, the same for both protocols. Times are UTC."""
+
+    subject: str
+    values: Mapping[str, Sequence[str]]  # of each claim or attribute
+    is_email_verified: bool = False
+    has_second_factor: bool = False
+    authenticated_at: datetime | None = None
+    ends_at: datetime | None = None  # of the session at the identity provider
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AssertedPerson:
+    """A person that the identity provider of an organization has signed in. Times are UTC."""
+
+    connection_id: UUID
+    org_id: UUID
+    subject: str
+    email: Email | None  # None: the claim is missing, or no address
+    is_email_verified: bool
+    profile: Profile  # names only
+    groups: frozenset[str] | None  # the values of the claim with the groups; None: it is missing
+    has_second_factor: bool
+    authenticated_at: datetime | None
+    ends_at: datetime | None
+    claim_names: tuple[str, ...]  # of all that were received
+
+
+def map_claims(connection: OrganizationConnection, received: ReceivedClaims) -> AssertedPerson:
+    """Return the person, by the mapping of the connection. Names that an account cannot have are left out."""
+    mapping, settings, values = connection.mapping, connection.settings, received.values
+    groups = None if mapping.groups is None else values.get(mapping.groups)
+    return AssertedPerson(
+        connection_id=connection.id,
+        org_id=connection.org_id,
+        subject=received.subject,
+        email=_email(_first(values, mapping.email)),
+        is_email_verified=received.is_email_verified or settings.trusts_email,
+        profile=Profile(
+            name=_name(_first(values, mapping.name)),
+            given_name=_name(_first(values, mapping.given_name)),
+            family_name=_name(_first(values, mapping.family_name)),
+        ),
+        groups=None if groups is None else frozenset(groups),
+        has_second_factor=received.has_second_factor and settings.trusts_second_factor,
+        authenticated_at=received.authenticated_at,
+        ends_at=received.ends_at,
+        claim_names=tuple(sorted(values)),
+    )
+
+
+def saml_subject(settings: SamlSettings, name_id: tuple[str, str | None] | None, values: Mapping[str, Sequence[str]]) -> str:
+    """Return the subject of an assertion. `name_id` is the NameID and its format, or None.
+
+    A transient NameID is no subject, whatever format the settings ask for.
+
+    Raises: SubjectMissing.
+    """
+    if settings.subject is not None:
+        found = values.get(settings.subject, ())
+        # With several values, their order would decide about the account.
+        return require_subject(found[0] if len(found) == 1 else "")
+    if name_id is None or name_id[1] == NameIdFormat.TRANSIENT:
+        raise SubjectMissing
+    return require_subject(name_id[0])
+
+
+def require_subject(subject: str) -> str:
+    """Return a subject that can be stored. Its case counts. Raises: SubjectMissing."""
+    if not 0 < len(subject) <= MAX_SUBJECT or not is_printable(subject):
+        raise SubjectMissing
+    return subject
+
+
+def _first(values: Mapping[str, Sequence[str]], claim: str | None) -> str | None:
+    return None if claim is None else next(iter(values.get(claim, ())), None)
+
+
+def _email(text: str | None) -> Email | None:
+    try:
+        return None if text is None else Email.parse(text)
+    except EmailInvalid:
+        return None
+
+
+def _name(text: str | None) -> str | None:
+    try:
+        return None if text is None else parse_name(text)
+    except NameInvalid:
+        return None

@@ -1,0 +1,140 @@
+"""Sign-ins at the OpenID provider of an organization: our client there, the request, and the answer.
+
+Sources: OpenID Connect Core section 3.1; RFC 7636; RFC 9207.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+from uuid import UUID
+
+from core.authentication.flow.model import ConnectionTrip
+from core.federation.connections.connections import endpoint_path
+from core.federation.connections.model.asserted import ReceivedClaims, require_subject
+from core.federation.connections.model.connections import OrganizationConnection, OrganizationConnectionNotFound
+from core.federation.connections.model.mapping import ClaimMapping
+from core.federation.connections.model.openid import (
+    PROTOCOL_CLAIMS,
+    CodeRequest,
+    OpenIdAnswerRefused,
+    OpenIdClient,
+    OpenIdErrorReturned,
+    OpenIdFault,
+    authorization_url,
+    check_response_issuer,
+    read_time,
+)
+from core.federation.connections.model.settings import OidcSettings
+from core.federation.model.sign_in import ProviderAnswer, ProviderConsentDenied, derive_secret
+from core.federation.saml.model.configuration import CertificateState
+from core.kernel.errors import refuse
+from ports import Ports
+
+_CODE: Final = re.compile("[ -~]{1,4096}")  # RFC 6749 appendix A.11
+SECOND_FACTOR: Final = "mfa"  # in `amr` (RFC 8176 section 2)
+
+
+async def load_client(ports: Ports, connection: OrganizationConnection, settings: OidcSettings) -> OpenIdClient:
+    """Return our client at the provider of a connection, with its credentials. Raises: SealBroken."""
+    async with ports.storage.reading() as read:
+        secret = await read.connections.client_secret(connection.org_id, connection.id)
+        keys = await read.connection_keys.of_connection(connection.org_id, connection.id, ports.clock.now())
+    return OpenIdClient(
+        connection_id=connection.id,
+        issuer=settings.issuer,
+        client_id=settings.client_id,
+        authentication=settings.client_authentication,
+        client_secret=secret,
+        key=keys.get(CertificateState.ACTIVE),
+    )
+
+
+def make_request(
+    connection: OrganizationConnection, settings: OidcSettings, trip: ConnectionTrip, *, state: str, device_cookie: str, base_url: str
+) -> CodeRequest:
+    """Return the request to the provider. It is the same before the redirect and after it."""
+    return CodeRequest(
+        redirect_uri=redirect_uri(connection, base_url),
+        state=state,
+        nonce=derive_secret("nonce", state, device_cookie),
+        code_verifier=derive_secret("verifier", state, device_cookie),
+        scopes=settings.scopes,
+        fresh_since=trip.begun_at if trip.flow.wants_fresh else None,
+    )
+
+
+async def published_keys(ports: Ports, connection_id: UUID) -> list[Mapping[str, str]]:
+    """Return the public keys of our client assertions as JWKs: the present one, then the next one.
+
+    Raises: OrganizationConnectionNotFound.
+    """
+    async with ports.storage.reading() as read:
+        connection = await read.connections.of_active_org(connection_id) or refuse(OrganizationConnectionNotFound)
+        keys = await read.connection_keys.of_connection(connection.org_id, connection.id, ports.clock.now())
+    published = [keys[state].certificate for state in (CertificateState.ACTIVE, CertificateState.NEXT) if state in keys]
+    return [await ports.certificates.public_jwk(certificate) for certificate in published]
+
+
+def redirect_uri(connection: OrganizationConnection, base_url: str) -> str:
+    """Return the URI to register at the provider. Each connection has another one, so two on one issuer cannot be mixed up."""
+    return base_url + endpoint_path(connection.id, "callback")
+
+
+async def start(ports: Ports, client: OpenIdClient, request: CodeRequest) -> str:
+    """Return the URL of the provider that a browser is sent to. Raises: OpenIdAnswerRefused, OpenIdProviderUnreachable."""
+    return authorization_url(client, await ports.openid_providers.discover(client), request)
+
+
+async def complete(
+    ports: Ports, connection: OrganizationConnection, client: OpenIdClient, request: CodeRequest, answer: ProviderAnswer
+) -> ReceivedClaims:
+    """Return the claims of the user that the provider authenticated.
+
+    Raises: ProviderConsentDenied, OpenIdErrorReturned, OpenIdAnswerRefused, OpenIdProviderUnreachable, SubjectMissing.
+    """
+    metadata = await ports.openid_providers.discover(client)
+    check_response_issuer(metadata, answer.issuer)
+    if answer.error == "access_denied":
+        raise ProviderConsentDenied
+    if answer.error is not None:
+        raise OpenIdErrorReturned(answer.error)
+    if not _CODE.fullmatch(answer.code or ""):
+        raise OpenIdAnswerRefused(OpenIdFault.RESPONSE)
+    needed = {name for name in connection.mapping.document.values() if name is not None}
+    received = await ports.openid_providers.exchange(client, metadata, request, answer.code or "", needed)
+    return to_received(received.claims, connection.mapping)
+
+
+def to_received(claims: Mapping[str, Any], mapping: ClaimMapping) -> ReceivedClaims:
+    """Return the claims of an ID token in the form that both protocols share. Raises: SubjectMissing."""
+    methods = claims.get("amr")
+    return ReceivedClaims(
+        subject=require_subject(claims["sub"]),
+        values={name: values for name, value in claims.items() if name not in PROTOCOL_CLAIMS and (values := _texts(value)) is not None},
+        # The claim is about the address in `email`, and about no other claim.
+        is_email_verified=mapping.email == "email" and claims.get("email_verified") is True,
+        has_second_factor=isinstance(methods, list) and SECOND_FACTOR in methods,
+        authenticated_at=read_time(claims.get("auth_time")),
+        ends_at=read_time(claims.get("session_expiry")),
+    )
+
+
+def _texts(value: object) -> Sequence[str] | None:
+    """Return the values of a claim as texts, or None for an object. An empty list has no values, which is not the same as no claim."""
+    match value:
+        case list():
+            return [text for each in value if (text := _text(each)) is not None]
+        case _ if (text := _text(value)) is not None:
+            return [text]
+    return None
+
+
+def _text(value: object) -> str | None:
+    match value:
+        case str():
+            return value
+        case bool():
+            return "true" if value else "false"
+        case int() | float():
+            return str(value)
+    return None

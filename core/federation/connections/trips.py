@@ -1,0 +1,114 @@
+"""Trips of browsers to the identity providers of organizations, to test a connection.
+
+The browser goes to the identity provider with a state, and returns once with this state. A trip ends with the person that the
+identity provider asserts. It belongs to one browser and one connection (security O-11, O-12).
+"""
+
+from dataclasses import dataclass, field, replace
+from uuid import UUID
+
+from core.authentication.flow.methods import record_failure
+from core.authentication.flow.model import ConnectionTrip, FlowTarget, new_flow
+from core.authentication.model.login import LoginFailure
+from core.federation.connections import openid
+from core.federation.connections.model.asserted import AssertedPerson, ReceivedClaims, map_claims
+from core.federation.connections.model.connections import OrganizationConnection, OrganizationConnectionNotFound
+from core.federation.connections.model.settings import OidcSettings
+from core.federation.model.sign_in import MAX_STATE_LENGTH, STATE_TTL, ProviderAnswer, ProviderStateUnknown, SignedInAsAnotherUser
+from core.kernel.callers import Person
+from core.kernel.causes import Caller
+from core.kernel.errors import Refusal, Unsupported, refuse
+from core.kernel.proofs import Method
+from core.kernel.values import digest, new_secret
+from ports import Ports
+
+
+class SamlNotTested(Unsupported):
+    """Connections with SAML cannot be tested yet. Only those with OpenID Connect can."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConnectionReturn:
+    """The answer that a browser brings from an identity provider, and the browser's secrets."""
+
+    connection_id: UUID
+    browser: str | None = field(repr=False)  # the secret in the device cookie
+    state: str | None = field(repr=False)
+    answer: ProviderAnswer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConnectionTestResult:
+    """The result of a test sign-in. Nothing of it is stored, and no user is signed in."""
+
+    connection: OrganizationConnection
+    way_back: str  # the path of the page that began it
+    received: ReceivedClaims | None = field(default=None, repr=False)
+    person: AssertedPerson | None = field(default=None, repr=False)
+    problem: Refusal | None = None
+
+    @property
+    def missing(self) -> list[str]:
+        """The names of mapped claims that did not arrive."""
+        if self.received is None:
+            return []
+        return [name for name in self.connection.mapping.document.values() if name is not None and not self.received.values.get(name)]
+
+
+# To the identity provider
+
+
+async def begin_test(
+    ports: Ports, caller: Person, connection: OrganizationConnection, way_back: str, device_cookie: str, base_url: str
+) -> str:
+    """Return the URL of the identity provider at which an admin tests a connection in any state. `way_back` is the path of its page.
+
+    Raises: the errors of `openid.start`.
+    """
+    now, state = ports.clock.now(), new_secret()
+    ends_at = now + STATE_TTL
+    flow = new_flow(now, FlowTarget.TEST, way_back, digest(device_cookie), expires_at=ends_at)
+    trip = ConnectionTrip(flow=flow, connection_id=connection.id, user_id=caller.user_id, begun_at=now, expires_at=ends_at)
+    settings = _openid_settings(connection)
+    client = await openid.load_client(ports, connection, settings)
+    request = openid.make_request(connection, settings, trip, state=state, device_cookie=device_cookie, base_url=base_url)
+    url = await openid.start(ports, client, request)
+    async with ports.storage.transaction(by=caller) as tx:
+        await tx.flows.start(trip, digest(state))
+    return url
+
+
+def _openid_settings(connection: OrganizationConnection) -> OidcSettings:
+    return connection.settings if isinstance(connection.settings, OidcSettings) else refuse(SamlNotTested)
+
+
+# Back from the identity provider
+
+
+async def finish(ports: Ports, caller: Caller, visitor: Person | None, returned: ConnectionReturn, base_url: str) -> ConnectionTestResult:
+    """Return the result of a test: the person that the identity provider asserts, or the problem.
+
+    Raises: ProviderStateUnknown, OrganizationConnectionNotFound; SignedInAsAnotherUser if another user began the test.
+    """
+    browser, state = returned.browser, returned.state
+    trip = None
+    if browser is not None and state is not None and len(state) <= MAX_STATE_LENGTH:
+        async with ports.storage.transaction(by=caller) as tx:
+            trip = await tx.flows.take_connection_trip(digest(state), digest(browser), returned.connection_id, ports.clock.now())
+    if trip is None or browser is None or state is None:
+        await record_failure(ports, caller, LoginFailure.STATE, Method.CONNECTION, None)
+        raise ProviderStateUnknown
+    # The values of the answer are for the admin alone.
+    if visitor is None or visitor.user_id != trip.user_id:
+        raise SignedInAsAnotherUser
+    async with ports.storage.reading() as read:
+        connection = await read.connections.of_active_org(trip.connection_id) or refuse(OrganizationConnectionNotFound)
+    result = ConnectionTestResult(connection=connection, way_back=trip.flow.request)
+    try:
+        settings = _openid_settings(connection)
+        client = await openid.load_client(ports, connection, settings)
+        request = openid.make_request(connection, settings, trip, state=state, device_cookie=browser, base_url=base_url)
+        received = await openid.complete(ports, connection, client, request, returned.answer)
+    except Refusal as problem:
+        return replace(result, problem=problem)
+    return replace(result, received=received, person=map_claims(connection, received))

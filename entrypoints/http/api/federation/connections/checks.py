@@ -1,0 +1,60 @@
+"""The check of an organization's connection, and the keys with which we authenticate at identity providers."""
+
+import json
+
+from pydantic import Field
+from quart import Blueprint, Response
+
+from core.federation.connections import checks, openid
+from core.federation.connections.model.connections import OrganizationConnectionNotFound
+from core.kernel.errors import refuse
+from core.kernel.roles import Capability
+from core.kernel.values import parse_id
+from entrypoints.http.api.federation.connections.connections import CONNECTION
+from entrypoints.http.base.context import acting, app_context, ports
+from entrypoints.http.edge.access import anyone, member
+from entrypoints.http.edge.bodies import ResponseModel
+from entrypoints.http.edge.openapi import describes, refuses
+
+routes = Blueprint("connection_checks", __name__)
+
+
+class ConnectionProblemResponse(ResponseModel):
+    """A problem of a connection."""
+
+    code: str = Field(description="The kind of the problem.")
+    is_error: bool = Field(description="Whether users cannot sign in because of it. Otherwise it is a warning.")
+    message: str = Field(description="The problem, and what to do.")
+
+
+class ConnectionCheckResponse(ResponseModel):
+    """The problems of a connection."""
+
+    problems: list[ConnectionProblemResponse] = Field(description="The problems. Empty if there are none.")
+
+
+@routes.post(f"{CONNECTION}/check")
+@member(Capability.INTEGRATIONS_MANAGE, outlives=False)
+@refuses(429, 501)
+async def check(org_slug: str, connection_slug: str) -> ConnectionCheckResponse:
+    """Check a connection of the organization.
+
+    Fetches the metadata and the keys of the identity provider, and sends a wrong code to its token endpoint, to find out whether it
+    accepts our credentials. Nothing is stored. An organization can have ten checks a minute.
+    """
+    problems = await checks.check(ports(), acting(), connection_slug, app_context().base_url)
+    return ConnectionCheckResponse(problems=ConnectionProblemResponse.list_of(problems))
+
+
+@routes.get("/auth/connections/<connection_id>/jwks.json")
+@anyone
+@refuses(404)
+@describes({200: "A JWK set (RFC 7517)."}, content_type="application/jwk-set+json")
+async def keys(connection_id: str) -> Response:
+    """Return our public keys at the identity provider of a connection.
+
+    The identity provider verifies our client assertions with these keys (`private_key_jwt`).
+    """
+    published = await openid.published_keys(ports(), parse_id(connection_id) or refuse(OrganizationConnectionNotFound))
+    headers = {"Cache-Control": "public, max-age=300"}
+    return Response(json.dumps({"keys": published}), 200, headers, content_type="application/jwk-set+json")

@@ -1,0 +1,389 @@
+"""API of the connections of an organization: its own identity providers."""
+
+from typing import Any, Literal
+from uuid import UUID
+
+from pydantic import Field
+from quart import Blueprint
+
+from core.federation.connections import connections
+from core.federation.connections.connections import ConnectionDetails, ConnectionDraft, endpoint_path
+from core.federation.connections.model.connections import (
+    ConnectionProtocolMissing,
+    ConnectionState,
+    MissingPart,
+    NoConnectionChanges,
+    OrganizationConnection,
+)
+from core.federation.connections.model.mapping import ClaimMapping
+from core.federation.connections.model.presets import PRESETS
+from core.federation.connections.model.settings import MAX_TEXT, OidcSettings, ProviderAuthentication, SamlSettings, SsoBinding
+from core.federation.saml.model.configuration import MAX_CERTIFICATE_LENGTH, CertificateState, NameIdFormat, SamlCertificate
+from core.kernel.connections import ConnectionProtocol
+from core.kernel.roles import Capability
+from core.kernel.values import Slug, provided
+from entrypoints.http.base.context import acting, app_context, ports
+from entrypoints.http.edge.access import member
+from entrypoints.http.edge.bodies import AT_LEAST_ONE_FIELD, Name, RequestModel, ResponseModel, Text, Texts, Timestamp, optional
+from entrypoints.http.edge.openapi import describes, refuses
+from entrypoints.http.edge.signatures import before_body, returns
+
+routes = Blueprint("organization_connections", __name__)
+
+PATH = "/api/organizations/<org_slug>/connections"
+CONNECTION = f"{PATH}/<connection_slug>"
+TRUSTS_EMAIL = (
+    "Whether addresses from this identity provider count as verified, also if it does not say so. Entra ID does not say so. Choose this "
+    "only if its users cannot choose their address."
+)
+TRUSTS_SECOND_FACTOR = (
+    "Whether the second factor of the identity provider counts within the organization, if it says that it asked for one."
+)
+
+
+@before_body
+async def existing_connection(connection_slug: str, **_: object) -> None:
+    """Answer 404 if there is no connection `<connection_slug>`."""
+    await connections.find(ports(), acting(), connection_slug)
+
+
+class OidcSettingsRequest(RequestModel):
+    """The settings of an OpenID provider. Texts of a draft can be empty."""
+
+    issuer: Text = Field("", description="The issuer of one tenant, exactly as the provider spells it.", max_length=MAX_TEXT)
+    client_id: Text = Field("", description="The client id of Gatehouse at the provider.")
+    client_authentication: Literal["client_secret_basic", "client_secret_post", "private_key_jwt"] = Field(
+        "client_secret_basic", description="How Gatehouse authenticates. With `private_key_jwt`, it needs a key and no client secret."
+    )
+    scopes: Texts = Field(["email", "profile"], description="The scopes to ask for besides `openid`, at most 20.")
+    trusts_email: bool = Field(default=False, description=TRUSTS_EMAIL)
+    trusts_second_factor: bool = Field(default=False, description=TRUSTS_SECOND_FACTOR)
+
+    def build(self) -> OidcSettings:
+        values = {**dict(self), "client_authentication": ProviderAuthentication(self.client_authentication), "scopes": tuple(self.scopes)}
+        return OidcSettings(**values)
+
+
+class SamlSettingsRequest(RequestModel):
+    """The settings of a SAML identity provider. Texts of a draft can be empty."""
+
+    entity_id: Text = Field("", description="The entity id of the identity provider.", max_length=MAX_TEXT)
+    sso_url: Text = Field("", description="The address that takes our sign-in requests.", max_length=MAX_TEXT)
+    sso_binding: Literal["redirect", "post"] = Field("redirect", description="How the browser takes a request there.")
+    metadata_url: Text | None = Field(None, description="The address of its metadata, or null.", max_length=MAX_TEXT)
+    name_id_format: Text = Field(
+        "persistent",
+        description="The format of the NameID to ask for: a URN or its last part, but not `transient`.",
+        examples=["persistent"],
+    )
+    subject: Text | None = Field(
+        None,
+        description="The attribute by which users are known, or null for the NameID. It cannot be one that users can change.",
+    )
+    signs_requests: bool = Field(default=True, description="Whether Gatehouse signs its requests, which needs a key.")
+    trusts_email: bool = Field(default=False, description=TRUSTS_EMAIL)
+    trusts_second_factor: bool = Field(default=False, description=TRUSTS_SECOND_FACTOR)
+
+    def build(self) -> SamlSettings:
+        """Return the settings. Raises: NameIdFormatUnknown."""
+        name_id_format = NameIdFormat.parse(self.name_id_format)
+        return SamlSettings(**{**dict(self), "sso_binding": SsoBinding(self.sso_binding), "name_id_format": name_id_format})
+
+
+class ClaimMappingRequest(RequestModel):
+    """The names of the claims or attributes that Gatehouse reads. null: it reads none."""
+
+    email: Text = Field("email", description="The claim with the email address.")
+    name: Text | None = Field("name", description="The claim with the full name.")
+    given_name: Text | None = Field("given_name", description="The claim with the given name.")
+    family_name: Text | None = Field("family_name", description="The claim with the family name.")
+    groups: Text | None = Field(None, description="The claim with the groups.")
+
+    def build(self) -> ClaimMapping:
+        return ClaimMapping(**dict(self))
+
+
+class ConnectionRequest(RequestModel):
+    """A new connection, with the settings of one protocol."""
+
+    slug: Text = Field(description="The name of the connection in URLs. It never changes.", examples=["okta"])
+    name: Name = Field(description="The name of the connection, which users see.", examples=["Okta"])
+    preset: Text | None = Field(None, description=f"The product, or null: {', '.join(f'`{name}`' for name in PRESETS)}.")
+    oidc: OidcSettingsRequest | None = Field(None, description="The settings with OpenID Connect.")
+    saml: SamlSettingsRequest | None = Field(None, description="The settings with SAML.")
+    mapping: ClaimMappingRequest | None = Field(None, description="The claims to read. The default is the mapping of the preset.")
+
+
+class ConnectionUpdateRequest(RequestModel):
+    """The changes to a connection. Fields that are left out stay as they are."""
+
+    model_config = AT_LEAST_ONE_FIELD
+
+    name: Name = optional(description="The new name.", examples=["Okta"])
+    oidc: OidcSettingsRequest = optional(description="All settings of a connection with OpenID Connect.")
+    saml: SamlSettingsRequest = optional(description="All settings of a connection with SAML.")
+    mapping: ClaimMappingRequest = optional(description="All claims to read.")
+
+
+class ClientSecretRequest(RequestModel):
+    """The client secret for the identity provider."""
+
+    client_secret: Text = Field(description="The client secret that the identity provider has created.", min_length=1)
+
+
+class ProviderCertificateRequest(RequestModel):
+    """A certificate with which the identity provider signs."""
+
+    certificate: str = Field(
+        description="The X.509 certificate: PEM, or its base64 alone, with an RSA key of 2048 to 8192 bits.",
+        max_length=MAX_CERTIFICATE_LENGTH,
+    )
+
+
+class OidcSettingsResponse(ResponseModel):
+    """The settings of an OpenID provider."""
+
+    issuer: str = Field(description="The issuer.")
+    client_id: str = Field(description="The client id of Gatehouse at the provider.")
+    client_authentication: ProviderAuthentication = Field(description="How Gatehouse authenticates.")
+    scopes: list[str] = Field(description="The scopes to ask for besides `openid`.")
+    trusts_email: bool = Field(description="Whether its addresses count as verified.")
+    trusts_second_factor: bool = Field(description="Whether its second factor counts within the organization.")
+
+
+class SamlSettingsResponse(ResponseModel):
+    """The settings of a SAML identity provider."""
+
+    entity_id: str = Field(description="The entity id of the identity provider.")
+    sso_url: str = Field(description="The address that takes our sign-in requests.")
+    sso_binding: SsoBinding = Field(description="How the browser takes a request there.")
+    metadata_url: str | None = Field(description="The address of its metadata, or null.")
+    name_id_format: NameIdFormat = Field(description="The format of the NameID to ask for.")
+    subject: str | None = Field(description="The attribute by which users are known, or null for the NameID.")
+    signs_requests: bool = Field(description="Whether Gatehouse signs its requests.")
+    trusts_email: bool = Field(description="Whether its addresses count as verified.")
+    trusts_second_factor: bool = Field(description="Whether its second factor counts within the organization.")
+
+
+class ClaimMappingResponse(ResponseModel):
+    """The names of the claims or attributes that Gatehouse reads. null: it reads none."""
+
+    email: str = Field(description="The claim with the email address.")
+    name: str | None = Field(description="The claim with the full name.")
+    given_name: str | None = Field(description="The claim with the given name.")
+    family_name: str | None = Field(description="The claim with the family name.")
+    groups: str | None = Field(description="The claim with the groups.")
+
+
+class ConnectionResponse(ResponseModel):
+    """A connection of the organization: one of its identity providers."""
+
+    id: UUID = Field(description="The id of the connection.")
+    slug: str = Field(description="The name of the connection in URLs.", examples=["okta"])
+    name: str = Field(description="The name of the connection.", examples=["Okta"])
+    protocol: ConnectionProtocol = Field(description="The protocol: `oidc` or `saml`.")
+    preset: str | None = Field(description="The product, or null.")
+    state: ConnectionState = Field(description="Users sign in through an `active` connection only. A `draft` was never active.")
+    created_at: Timestamp = Field(description="When the connection was created.")
+
+
+class ConnectionListResponse(ResponseModel):
+    """The connections of the organization."""
+
+    connections: list[ConnectionResponse] = Field(description="The connections, ordered by slug. There are at most 20.")
+
+
+class OwnEndpointsResponse(ResponseModel):
+    """The values to copy into the identity provider. null: the protocol has none."""
+
+    redirect_uri: str | None = Field(description="The redirect URI, with OpenID Connect.")
+    jwks_uri: str | None = Field(description="The address of Gatehouse's public keys for this connection, with OpenID Connect.")
+    entity_id: str | None = Field(description="The entity id of Gatehouse for this connection, with SAML.")
+    acs_url: str | None = Field(description="The address for SAML responses (ACS).")
+
+
+class ConnectionKeyResponse(ResponseModel):
+    """A key of Gatehouse for a connection. The private key is never returned."""
+
+    state: CertificateState = Field(description="Whether the key is used, or will be, or was.")
+    certificate: str = Field(description="The X.509 certificate of the key in PEM.")
+    valid_until: Timestamp = Field(description="The end of its validity.")
+    created_at: Timestamp = Field(description="When the key was created.")
+
+
+class ProviderCertificateResponse(ResponseModel):
+    """A certificate with which the identity provider signs."""
+
+    fingerprint: str = Field(description="Its SHA-256 fingerprint in hexadecimal.")
+    certificate: str = Field(description="The certificate in PEM.")
+    valid_from: Timestamp = Field(description="The start of its validity.")
+    valid_until: Timestamp = Field(description="The end of its validity.")
+    added_at: Timestamp = Field(description="When it was added.")
+
+
+class ConnectionDetailsResponse(ConnectionResponse):
+    """A connection with its settings, keys and certificates."""
+
+    oidc: OidcSettingsResponse | None = Field(description="The settings with OpenID Connect, or null.")
+    saml: SamlSettingsResponse | None = Field(description="The settings with SAML, or null.")
+    mapping: ClaimMappingResponse = Field(description="The claims that Gatehouse reads.")
+    client_secret_set_at: Timestamp | None = Field(description="When the client secret was set, or null. It is never returned.")
+    missing: list[MissingPart] = Field(description="What the connection still needs before users can sign in through it.")
+    endpoints: OwnEndpointsResponse = Field(description="The values to copy into the identity provider.")
+    keys: list[ConnectionKeyResponse] = Field(description="The keys of Gatehouse: the active one, the next one, the previous one.")
+    certificates: list[ProviderCertificateResponse] = Field(description="The certificates of the identity provider, oldest first.")
+
+
+def _to_details(details: ConnectionDetails) -> ConnectionDetailsResponse:
+    connection = details.connection
+    settings = connection.settings
+    return ConnectionDetailsResponse.of(
+        connection,
+        oidc=settings if isinstance(settings, OidcSettings) else None,
+        saml=settings if isinstance(settings, SamlSettings) else None,
+        missing=list(details.missing),
+        endpoints=own_endpoints(connection),
+        keys=[_to_key(state, key) for state, key in details.keys.items()],
+        certificates=ProviderCertificateResponse.list_of(details.certificates),
+    )
+
+
+def own_endpoints(connection: OrganizationConnection) -> OwnEndpointsResponse:
+    """Return the values to copy into the identity provider."""
+    base_url, is_saml = app_context().base_url, connection.protocol is ConnectionProtocol.SAML
+    return OwnEndpointsResponse(
+        redirect_uri=None if is_saml else f"{base_url}{endpoint_path(connection.id, 'callback')}",
+        jwks_uri=None if is_saml else f"{base_url}{endpoint_path(connection.id, 'jwks.json')}",
+        entity_id=f"{base_url}{endpoint_path(connection.id)}" if is_saml else None,
+        acs_url=f"{base_url}{endpoint_path(connection.id, 'acs')}" if is_saml else None,
+    )
+
+
+def _to_key(state: CertificateState, key: SamlCertificate) -> ConnectionKeyResponse:
+    return ConnectionKeyResponse.of(key, state=state)
+
+
+@routes.get(PATH)
+@member(Capability.INTEGRATIONS_MANAGE)
+async def list_connections(org_slug: str) -> ConnectionListResponse:
+    """List the connections of the organization.
+
+    A connection is an identity provider of the organization, such as its Okta or Entra ID.
+    """
+    return ConnectionListResponse(connections=ConnectionResponse.list_of(await connections.list_own(ports(), acting())))
+
+
+@routes.post(PATH)
+@member(Capability.INTEGRATIONS_MANAGE, outlives=True)
+@refuses(409)
+@returns(201)
+async def create(org_slug: str, data: ConnectionRequest) -> ConnectionDetailsResponse:
+    """Create a connection.
+
+    It is a draft, which signs no user in. Copy the values of `endpoints` into the identity provider.
+    """
+    if (data.oidc is None) == (data.saml is None):
+        raise ConnectionProtocolMissing
+    settings = data.oidc.build() if data.oidc is not None else data.saml.build()  # type: ignore[union-attr]
+    mapping = None if data.mapping is None else data.mapping.build()
+    draft = ConnectionDraft(slug=Slug.parse(data.slug), name=data.name, preset=data.preset, settings=settings, mapping=mapping)
+    return _to_details(ConnectionDetails(await connections.create(ports(), acting(), draft), {}, ()))
+
+
+@routes.get(CONNECTION)
+@member(Capability.INTEGRATIONS_MANAGE)
+async def get(org_slug: str, connection_slug: str) -> ConnectionDetailsResponse:
+    """Get a connection with its settings, keys and certificates.
+
+    The client secret and private keys are never returned.
+    """
+    return _to_details(await connections.find(ports(), acting(), connection_slug))
+
+
+@routes.patch(CONNECTION)
+@member(Capability.INTEGRATIONS_MANAGE, outlives=True)
+@existing_connection
+@refuses(409)
+async def update(org_slug: str, connection_slug: str, data: ConnectionUpdateRequest) -> ConnectionDetailsResponse:
+    """Change a connection.
+
+    Settings and mapping are replaced as a whole. 409 for settings of the other protocol, and for a new issuer, entity id or
+    subject after the first activation: create another connection instead.
+    """
+    changes: dict[str, Any] = provided(name=data.name, mapping=data.mapping)
+    sent = [*provided(oidc=data.oidc, saml=data.saml).values()]
+    if len(sent) > 1:
+        raise ConnectionProtocolMissing
+    if sent:
+        changes["settings"] = sent[0].build()
+    if not changes:
+        raise NoConnectionChanges
+    if "mapping" in changes:
+        changes["mapping"] = changes["mapping"].build()
+    await connections.change(ports(), acting(), connection_slug, **changes)
+    return _to_details(await connections.find(ports(), acting(), connection_slug))
+
+
+@routes.delete(CONNECTION)
+@member(Capability.INTEGRATIONS_MANAGE, outlives=True)
+@describes({204: "The connection is removed."})
+async def remove(org_slug: str, connection_slug: str) -> None:
+    """Remove a connection with its keys and certificates."""
+    await connections.remove(ports(), acting(), connection_slug)
+
+
+@routes.put(f"{CONNECTION}/client-secret")
+@member(Capability.INTEGRATIONS_MANAGE, outlives=True)
+@existing_connection
+@describes({204: "The secret is stored."})
+async def set_client_secret(org_slug: str, connection_slug: str, data: ClientSecretRequest) -> None:
+    """Set the client secret of a connection.
+
+    It replaces the earlier one. It is stored encrypted, and never returned.
+    """
+    await connections.put_client_secret(ports(), acting(), connection_slug, data.client_secret)
+
+
+@routes.post(f"{CONNECTION}/keys")
+@member(Capability.INTEGRATIONS_MANAGE, outlives=True)
+@refuses(409)
+@returns(201)
+async def create_key(org_slug: str, connection_slug: str) -> ConnectionKeyResponse:
+    """Create a key of Gatehouse for a connection.
+
+    With OpenID Connect, Gatehouse authenticates with it at the provider. With SAML, it signs requests and decrypts assertions. The
+    first key is active at once. A further one is the next key: give its certificate to the identity provider, then activate it.
+    """
+    key, state = await connections.create_key(ports(), acting(), connection_slug)
+    return _to_key(state, key)
+
+
+@routes.post(f"{CONNECTION}/keys/activate")
+@member(Capability.INTEGRATIONS_MANAGE, outlives=True)
+async def activate_key(org_slug: str, connection_slug: str) -> ConnectionKeyResponse:
+    """Use the next key of a connection from now on.
+
+    The previous key still decrypts assertions for 7 days. 404 if there is no next key.
+    """
+    return _to_key(CertificateState.ACTIVE, await connections.activate_key(ports(), acting(), connection_slug))
+
+
+@routes.post(f"{CONNECTION}/certificates")
+@member(Capability.INTEGRATIONS_MANAGE, outlives=True)
+@existing_connection
+@refuses(409)
+@returns(201)
+async def add_certificate(org_slug: str, connection_slug: str, data: ProviderCertificateRequest) -> ProviderCertificateResponse:
+    """Trust a certificate of the identity provider.
+
+    Its signatures are accepted beside those of the present certificates, of which there are at most 8.
+    """
+    return ProviderCertificateResponse.of(await connections.add_certificate(ports(), acting(), connection_slug, data.certificate))
+
+
+@routes.delete(f"{CONNECTION}/certificates/<fingerprint>")
+@member(Capability.INTEGRATIONS_MANAGE, outlives=True)
+@describes({204: "The certificate is removed."})
+async def remove_certificate(org_slug: str, connection_slug: str, fingerprint: str) -> None:
+    """Trust a certificate of the identity provider no longer."""
+    await connections.remove_certificate(ports(), acting(), connection_slug, fingerprint)

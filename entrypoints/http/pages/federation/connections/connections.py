@@ -1,0 +1,301 @@
+"""The pages of an organization's connections: its own identity providers."""
+
+from typing import Any, Final
+
+from quart import Blueprint, Response
+
+from core.federation.connections import connections
+from core.federation.connections.connections import ConnectionDraft
+from core.federation.connections.model.connections import (
+    MAX_CERTIFICATES,
+    MAX_CONNECTIONS,
+    ConnectionFieldFixed,
+    ConnectionSlugTaken,
+    ProviderCertificateExists,
+    ProviderCertificateInvalid,
+)
+from core.federation.connections.model.presets import PRESETS
+from core.federation.connections.model.settings import ConnectionSettingInvalid, OidcSettings, SamlSettings, to_document
+from core.federation.saml.model.configuration import NameIdFormat
+from core.kernel.connections import ConnectionProtocol
+from core.kernel.errors import Refusal
+from core.kernel.roles import Capability
+from core.kernel.values import Slug, SlugInvalid, SlugReserved
+from entrypoints.http.api.federation.connections.connections import CONNECTION as API_OF_ONE
+from entrypoints.http.api.federation.connections.connections import PATH as API
+from entrypoints.http.api.federation.connections.connections import (
+    ClaimMappingRequest,
+    ClientSecretRequest,
+    ConnectionRequest,
+    ConnectionUpdateRequest,
+    OidcSettingsRequest,
+    ProviderCertificateRequest,
+    SamlSettingsRequest,
+    own_endpoints,
+)
+from entrypoints.http.base.context import acting_member, ports
+from entrypoints.http.edge.access import member_page
+from entrypoints.http.edge.openapi import refuses
+from entrypoints.http.edge.queries import Query
+from entrypoints.http.pages.console import console_page, organization_path, redirect_with_notice, shows
+from entrypoints.http.pages.console_forms import Fields, Form, accepts, check_typed_name, on_refusal, once, ports_once, wrong_field
+from entrypoints.http.pages.form_values import is_checked, to_model, to_optional
+
+routes = Blueprint("organization_connection_pages", __name__)
+
+LIST: Final = "/app/organizations/<org_slug>/connections"
+ONE: Final = f"{LIST}/<connection_slug>"
+FIELDS: Final[Fields] = {
+    ConnectionSlugTaken: "slug",
+    SlugInvalid: "slug",
+    SlugReserved: "slug",
+    ConnectionFieldFixed: "issuer",
+    ProviderCertificateInvalid: "certificate",
+    ProviderCertificateExists: "certificate",
+}
+CLAIM: Final = "claim_"  # in front of the names of the fields of the mapping
+NAME_ID_FORMATS: Final = [each for each in NameIdFormat if each is not NameIdFormat.TRANSIENT]
+
+
+class NewConnectionQuery(Query):
+    """The product of a new connection."""
+
+    preset: str = ""
+
+
+def _wrong_field(refusal: Refusal, form: Form) -> str | None:
+    name = refusal.setting if isinstance(refusal, ConnectionSettingInvalid) else wrong_field(refusal, FIELDS)
+    return f"{CLAIM}{name}" if f"{CLAIM}{name}" in form else name
+
+
+def path_of(slug: str = "") -> str:
+    """Return the path of a connection's page, or of the list."""
+    return organization_path(f"/connections{slug and '/'}{slug}")
+
+
+@routes.get(LIST)
+@member_page(Capability.INTEGRATIONS_MANAGE)
+@shows(f"GET {API}", f"POST {API}")
+async def show_connections(org_slug: str) -> Response:
+    """List the connections of an organization."""
+    return await console_page(
+        "federation/connections.html",
+        path=path_of(),
+        connections=await connections.list_own(ports(), acting_member()),
+        presets=PRESETS,
+        most=MAX_CONNECTIONS,
+    )
+
+
+async def _new_values(form: Form | None) -> dict[str, Any]:
+    return _values_of_new(form, (form or {}).get("preset", ""))
+
+
+def _values_of_new(form: Form | None, preset: str) -> dict[str, Any]:
+    product = PRESETS.get(preset)
+    proposed = {"preset": preset, "name": product.name, "slug": preset} if product is not None else {"preset": ""}
+    return {"path": path_of(), "chosen": product, "typed": form or {**proposed, "protocol": ConnectionProtocol.OIDC}}
+
+
+@routes.get(f"{LIST}/new")
+@member_page(Capability.INTEGRATIONS_MANAGE)
+@shows(f"POST {API}")
+async def show_new_connection(org_slug: str, query_args: NewConnectionQuery) -> Response:
+    """Show the form for a new connection."""
+    return await console_page("federation/new_connection.html", **_values_of_new(None, query_args.preset))
+
+
+@routes.post(f"{LIST}/new")
+@member_page(Capability.INTEGRATIONS_MANAGE, outlives=True)
+@accepts(f"POST {API}")
+@refuses(409)
+@once(LIST, "Open single sign-on", "The connection is in the list.")
+@on_refusal("federation/new_connection.html", _new_values, _wrong_field)
+async def create(org_slug: str, form: Form) -> Response:
+    """Create a connection."""
+    data = to_model(ConnectionRequest, form)
+    protocol = ConnectionProtocol.SAML if form.get("protocol") == ConnectionProtocol.SAML else ConnectionProtocol.OIDC
+    draft = ConnectionDraft(slug=Slug.parse(data.slug), name=data.name, preset=data.preset, settings=_first_settings(data.preset, protocol))
+    added = await connections.create(ports_once(), acting_member(), draft)
+    return redirect_with_notice("connection-created", path_of(added.slug))
+
+
+def _first_settings(preset: str | None, protocol: ConnectionProtocol) -> OidcSettings | SamlSettings:
+    """Return the settings of a new connection, with the values of the preset that its organization need not know."""
+    product = PRESETS.get(preset or "")
+    values = None if product is None else product.protocols[protocol]
+    if protocol is ConnectionProtocol.OIDC:
+        return OidcSettings() if values is None else OidcSettings(scopes=values.scopes)
+    return SamlSettings() if values is None else SamlSettings(name_id_format=values.name_id_format, subject=values.subject)
+
+
+async def _values(form: Form | None, connection_slug: str) -> dict[str, Any]:
+    details = await connections.find(ports(), acting_member(), connection_slug)
+    connection = details.connection
+    preset = PRESETS.get(connection.preset or "")
+    document = to_document(connection.settings)
+    stored = {**document, "name": connection.name, "scopes": " ".join(document.get("scopes", ()))}
+    return {
+        "path": path_of(connection.slug),
+        "list_path": path_of(),
+        "details": details,
+        "connection": connection,
+        "chosen": preset,
+        "preset": None if preset is None else preset.protocols[connection.protocol],
+        "endpoints": own_endpoints(connection),
+        "name_id_formats": [(each.value, each.value.rpartition(":")[2]) for each in NAME_ID_FORMATS],
+        "typed": stored if form is None else form,
+    }
+
+
+async def _stored_values(_: Form | None, connection_slug: str) -> dict[str, Any]:
+    return await _values(None, connection_slug)  # the form that was sent has none of the settings
+
+
+@routes.get(ONE)
+@member_page(Capability.INTEGRATIONS_MANAGE)
+@shows(f"GET {API_OF_ONE}", f"PATCH {API_OF_ONE}", f"DELETE {API_OF_ONE}")
+async def show_connection(org_slug: str, connection_slug: str) -> Response:
+    """Show the settings of a connection."""
+    return await console_page("federation/connection.html", **await _values(None, connection_slug))
+
+
+@routes.post(ONE)
+@member_page(Capability.INTEGRATIONS_MANAGE, outlives=True)
+@accepts(f"PATCH {API_OF_ONE}")
+@refuses(409)
+@on_refusal("federation/connection.html", _values, _wrong_field)
+async def change(org_slug: str, connection_slug: str, form: Form) -> Response:
+    """Change the settings of a connection."""
+    details = await connections.find(ports(), acting_member(), connection_slug)
+    name = to_model(ConnectionUpdateRequest, form).name
+    trusts = {"trusts_email": is_checked, "trusts_second_factor": is_checked}
+    settings: OidcSettings | SamlSettings
+    if details.connection.protocol is ConnectionProtocol.SAML:
+        settings = to_model(
+            SamlSettingsRequest, form, {"signs_requests": is_checked, "subject": to_optional, "metadata_url": to_optional, **trusts}
+        ).build()
+    else:
+        settings = to_model(OidcSettingsRequest, form, {"scopes": str.split, **trusts}).build()
+    await connections.change(ports(), acting_member(), connection_slug, name=name, settings=settings)
+    return redirect_with_notice("connection-saved", path_of(connection_slug))
+
+
+@routes.post(f"{ONE}/remove")
+@member_page(Capability.INTEGRATIONS_MANAGE, outlives=True)
+@accepts(f"DELETE {API_OF_ONE}")
+@on_refusal("federation/connection.html", _stored_values, _wrong_field)
+async def remove(org_slug: str, connection_slug: str, form: Form) -> Response:
+    """Remove a connection."""
+    details = await connections.find(ports(), acting_member(), connection_slug)
+    check_typed_name(form, details.connection.name)
+    await connections.remove(ports(), acting_member(), connection_slug)
+    return redirect_with_notice("connection-removed", path_of())
+
+
+# Keys
+
+
+async def _key_values(form: Form | None, connection_slug: str, **_: object) -> dict[str, Any]:
+    return {**await _values({} if form is None else form, connection_slug), "most": MAX_CERTIFICATES}
+
+
+@routes.get(f"{ONE}/keys")
+@member_page(Capability.INTEGRATIONS_MANAGE)
+@shows(
+    f"GET {API_OF_ONE}",
+    f"PUT {API_OF_ONE}/client-secret",
+    f"POST {API_OF_ONE}/keys",
+    f"POST {API_OF_ONE}/keys/activate",
+    f"POST {API_OF_ONE}/certificates",
+    f"DELETE {API_OF_ONE}/certificates/<fingerprint>",
+)
+async def show_keys(org_slug: str, connection_slug: str) -> Response:
+    """Show the client secret, the keys and the certificates of a connection."""
+    return await console_page("federation/connection_keys.html", **await _key_values(None, connection_slug))
+
+
+@routes.post(f"{ONE}/client-secret")
+@member_page(Capability.INTEGRATIONS_MANAGE, outlives=True)
+@accepts(f"PUT {API_OF_ONE}/client-secret")
+@on_refusal("federation/connection_keys.html", _key_values, _wrong_field)
+async def set_client_secret(org_slug: str, connection_slug: str, form: Form) -> Response:
+    """Set the client secret of a connection."""
+    secret = to_model(ClientSecretRequest, form).client_secret
+    await connections.put_client_secret(ports(), acting_member(), connection_slug, secret)
+    return redirect_with_notice("connection-secret-set", path_of(f"{connection_slug}/keys"))
+
+
+@routes.post(f"{ONE}/keys")
+@member_page(Capability.INTEGRATIONS_MANAGE, outlives=True)
+@accepts(f"POST {API_OF_ONE}/keys")
+@refuses(409)
+@once(f"{ONE}/keys", "Open keys", "The key is in the list.")
+@on_refusal("federation/connection_keys.html", _key_values, _wrong_field)
+async def create_key(org_slug: str, connection_slug: str, form: Form) -> Response:
+    """Create a key for a connection."""
+    await connections.create_key(ports_once(), acting_member(), connection_slug)
+    return redirect_with_notice("connection-key-created", path_of(f"{connection_slug}/keys"))
+
+
+@routes.post(f"{ONE}/keys/activate")
+@member_page(Capability.INTEGRATIONS_MANAGE, outlives=True)
+@accepts(f"POST {API_OF_ONE}/keys/activate")
+@on_refusal("federation/connection_keys.html", _key_values, _wrong_field)
+async def activate_key(org_slug: str, connection_slug: str, form: Form) -> Response:
+    """Use the next key of a connection."""
+    await connections.activate_key(ports(), acting_member(), connection_slug)
+    return redirect_with_notice("connection-key-activated", path_of(f"{connection_slug}/keys"))
+
+
+@routes.post(f"{ONE}/certificates")
+@member_page(Capability.INTEGRATIONS_MANAGE, outlives=True)
+@accepts(f"POST {API_OF_ONE}/certificates")
+@refuses(409)
+@on_refusal("federation/connection_keys.html", _key_values, _wrong_field)
+async def add_certificate(org_slug: str, connection_slug: str, form: Form) -> Response:
+    """Add a certificate of the identity provider."""
+    pem = to_model(ProviderCertificateRequest, form).certificate
+    await connections.add_certificate(ports(), acting_member(), connection_slug, pem)
+    return redirect_with_notice("connection-certificate-added", path_of(f"{connection_slug}/keys"))
+
+
+@routes.post(f"{ONE}/certificates/<fingerprint>/remove")
+@member_page(Capability.INTEGRATIONS_MANAGE, outlives=True)
+@accepts(f"DELETE {API_OF_ONE}/certificates/<fingerprint>")
+@on_refusal("federation/connection_keys.html", _key_values, _wrong_field, refusals=())
+async def remove_certificate(org_slug: str, connection_slug: str, fingerprint: str, form: Form) -> Response:
+    """Remove a certificate of the identity provider."""
+    await connections.remove_certificate(ports(), acting_member(), connection_slug, fingerprint)
+    return redirect_with_notice("connection-certificate-removed", path_of(f"{connection_slug}/keys"))
+
+
+# Mapping
+
+
+async def _mapping_values(form: Form | None, connection_slug: str) -> dict[str, Any]:
+    values = await _values({} if form is None else form, connection_slug)
+    stored = {CLAIM + name: claim for name, claim in values["connection"].mapping.document.items()}
+    return {**values, "typed": stored if form is None else form}
+
+
+@routes.get(f"{ONE}/mapping")
+@member_page(Capability.INTEGRATIONS_MANAGE)
+@shows(f"GET {API_OF_ONE}", f"PATCH {API_OF_ONE}")
+async def show_mapping(org_slug: str, connection_slug: str) -> Response:
+    """Show the claims that a connection reads."""
+    return await console_page("federation/connection_mapping.html", **await _mapping_values(None, connection_slug))
+
+
+@routes.post(f"{ONE}/mapping")
+@member_page(Capability.INTEGRATIONS_MANAGE, outlives=True)
+@accepts(f"PATCH {API_OF_ONE}")
+@refuses(409)
+@on_refusal("federation/connection_mapping.html", _mapping_values, _wrong_field)
+async def change_mapping(org_slug: str, connection_slug: str, form: Form) -> Response:
+    """Change the claims that a connection reads."""
+    claims = {name.removeprefix(CLAIM): text for name, text in form.items() if name.startswith(CLAIM)}
+    optional = dict.fromkeys(("name", "given_name", "family_name", "groups"), to_optional)
+    mapping = to_model(ClaimMappingRequest, claims, optional).build()
+    await connections.change(ports(), acting_member(), connection_slug, mapping=mapping)
+    return redirect_with_notice("connection-saved", path_of(f"{connection_slug}/mapping"))

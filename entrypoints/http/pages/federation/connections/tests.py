@@ -1,0 +1,122 @@
+"""Test sign-ins at the identity provider of an organization, and the return of browsers from there."""
+
+from collections.abc import Sequence
+from typing import Final
+
+from quart import Blueprint, Response, request
+
+from core.federation.connections import checks, connections, trips
+from core.federation.connections.checks import ConnectionIncomplete, ConnectionProblem
+from core.federation.connections.model.openid import OpenIdAnswerRefused, OpenIdProviderUnreachable
+from core.federation.connections.trips import ConnectionReturn, ConnectionTestResult
+from core.federation.model.sign_in import ProviderAnswer, ProviderStateUnknown
+from core.kernel.errors import refuse
+from core.kernel.roles import Capability
+from core.kernel.values import parse_id
+from entrypoints.http.api.federation.connections.connections import CONNECTION as API
+from entrypoints.http.base import cookies
+from entrypoints.http.base.context import acting_member, app_context, caller, ports
+from entrypoints.http.base.redirects import redirect
+from entrypoints.http.base.rendering.templates import page_response, render
+from entrypoints.http.edge.access import anyone, member_page
+from entrypoints.http.edge.openapi import describes_page, refuses
+from entrypoints.http.pages.console import console_page, shows
+from entrypoints.http.pages.console_forms import Form, accepts, answers_with
+from entrypoints.http.pages.federation.connections.connections import ONE, path_of
+from entrypoints.http.pages.visitors import visitor
+
+routes = Blueprint("connection_test_pages", __name__)
+
+TEST: Final = f"{ONE}/test"
+
+
+async def _test_page(connection_slug: str, problems: Sequence[ConnectionProblem] | None) -> Response:
+    details = await connections.find(ports(), acting_member(), connection_slug)
+    return await console_page(
+        "federation/connection_test.html",
+        connection=details.connection,
+        path=path_of(connection_slug),
+        list_path=path_of(),
+        problems=problems,
+    )
+
+
+@routes.get(TEST)
+@member_page(Capability.INTEGRATIONS_MANAGE)
+@shows(f"POST {API}/check")
+async def show_test(org_slug: str, connection_slug: str) -> Response:
+    """Check a connection of an organization, or begin a test sign-in."""
+    return await _test_page(connection_slug, None)
+
+
+@routes.post(TEST)
+@member_page(Capability.INTEGRATIONS_MANAGE, outlives=False)
+@refuses(404, 429, 501)
+@accepts(f"POST {API}/check", answers=answers_with("The problems of the connection."))
+async def check(org_slug: str, connection_slug: str, form: Form) -> Response:
+    """Check a connection of an organization."""
+    return await _test_page(connection_slug, await checks.check(ports(), acting_member(), connection_slug, app_context().base_url))
+
+
+@routes.get(f"{TEST}/start")
+@member_page(Capability.INTEGRATIONS_MANAGE)
+@refuses(429, 501)
+@describes_page(
+    {200: "The problem for which no test can begin.", 303: "Redirect to the identity provider."},
+    changes_state=True,
+    api=(f"POST {API}/check",),
+)
+async def start(org_slug: str, connection_slug: str) -> Response:
+    """Begin a test sign-in.
+
+    It signs no user in. The result is shown to the user who began it, and is not stored.
+    """
+    path, base_url = f"{path_of(connection_slug)}/test", app_context().base_url
+    try:
+        url = await checks.begin_test(ports(), acting_member(), connection_slug, path, cookies.browser_id(), base_url)
+    except (ConnectionIncomplete, OpenIdAnswerRefused, OpenIdProviderUnreachable) as problem:
+        return await _test_page(connection_slug, [checks.describe(problem)])
+    return redirect(url)
+
+
+@routes.get("/auth/connections/<connection_id>/callback")
+@anyone
+@refuses(400, 403, 404)
+@describes_page(
+    {200: "The result of a test sign-in."},
+    optional={
+        "code": "The code of the identity provider.",
+        "state": "The state from the redirect to the identity provider.",
+        "error": "The error, instead of a code.",
+        "iss": "The issuer of the response (RFC 9207).",
+    },
+    changes_state=True,
+)
+async def callback(connection_id: str) -> Response:
+    """Return from the identity provider of an organization.
+
+    The identity provider redirects the browser here. Register this URL there.
+    """
+    arguments = request.args
+    returned = ConnectionReturn(
+        connection_id=parse_id(connection_id) or refuse(ProviderStateUnknown),
+        browser=cookies.device_cookie(),
+        state=arguments.get("state"),
+        answer=ProviderAnswer(code=arguments.get("code"), error=arguments.get("error"), issuer=arguments.get("iss")),
+    )
+    return _result_page(await trips.finish(ports(), caller(), await visitor(), returned, app_context().base_url))
+
+
+def _result_page(result: ConnectionTestResult) -> Response:
+    problem = None if result.problem is None else checks.describe(result.problem)
+    received = {} if result.received is None else result.received.values
+    page = render(
+        "federation/connection_test_result.html",
+        connection_name=result.connection.name,
+        path=result.way_back,
+        failure=problem,
+        person=result.person,
+        received=sorted(received.items()),
+        missing=result.missing,
+    )
+    return page_response(page)

@@ -1,0 +1,27 @@
+"""A server of several OpenID providers, and the adapter."""
+
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from tests.fakes.openid_issuers import OpenIdIssuers
+from tests.fakes.outside import FakeClock
+from tests.federation.connections.openid.case import Case, make_adapter
+
+
+@pytest.fixture
+def server(clock: FakeClock) -> Iterator[OpenIdIssuers]:
+    with OpenIdIssuers(now=lambda: clock.now().timestamp()) as server:
+        yield server
+
+
+@pytest.fixture
+def new_case(server: OpenIdIssuers, clock: FakeClock) -> Callable[[], Case]:
+    """Return a function that adds a provider. All of them share an adapter, as connections do."""
+    providers = make_adapter(clock)
+    return lambda: Case(server, clock, server.add(f"issuer-{len(server.issuers)}"), providers)
+
+
+@pytest.fixture
+def case(new_case: Callable[[], Case]) -> Case:
+    return new_case()

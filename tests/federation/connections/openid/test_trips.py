@@ -1,0 +1,184 @@
+"""Trips to the OpenID provider of an organization, from the redirect to the asserted person."""
+
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+from uuid import UUID, uuid4
+
+import pytest
+
+from adapters.postgres.engine.pool import Pool
+from core.accounts.model.accounts import Account
+from core.federation.connections import trips
+from core.federation.connections.model.connections import ConnectionState, OrganizationConnection, OrganizationConnectionNotFound
+from core.federation.connections.model.mapping import ClaimMapping
+from core.federation.connections.model.openid import OpenIdAnswerRefused, OpenIdErrorReturned
+from core.federation.connections.model.settings import OidcSettings, ProviderAuthentication
+from core.federation.connections.openid import to_received
+from core.federation.connections.trips import (
+    ConnectionReturn,
+    ConnectionTestResult,
+)
+from core.federation.model.sign_in import STATE_TTL, ProviderAnswer, ProviderConsentDenied, ProviderStateUnknown, SignedInAsAnotherUser
+from core.kernel.callers import Person
+from core.kernel.causes import SYSTEM
+from core.kernel.values import Email, new_secret
+from ports import Ports
+from tests.fakes.http_server import Answer
+from tests.fakes.openid_issuers import CLIENT_ID, DISCOVERY, SECRET, FakeIssuer, OpenIdIssuers
+from tests.fakes.outside import FakeClock
+from tests.support.builders import add_organization, run_sql, with_loopback_sender
+from tests.support.connections import add_connection
+
+BASE_URL = "https://id.example.com"
+
+
+@dataclass(slots=True)
+class Walk:
+    """The browser of an admin who tests a connection."""
+
+    ports: Ports
+    issuer: FakeIssuer
+    connection: OrganizationConnection
+    admin: Person
+    browser: str = field(default_factory=new_secret)
+
+    async def begin(self) -> ConnectionReturn:
+        """Sign in at the provider. Return what the browser brings back."""
+        url = await trips.begin_test(self.ports, self.admin, self.connection, "/app", self.browser, BASE_URL)
+        [redirect_uri] = parse_qs(urlsplit(url).query)["redirect_uri"]
+        assert redirect_uri == f"{BASE_URL}/auth/connections/{self.connection.id}/callback"
+        answer = self.issuer.visit(url)
+        return ConnectionReturn(
+            connection_id=self.connection.id,
+            browser=self.browser,
+            state=answer["state"],
+            answer=ProviderAnswer(code=answer.get("code"), error=answer.get("error"), issuer=answer.get("iss")),
+        )
+
+    async def finish(self, returned: ConnectionReturn, **changes: Any) -> ConnectionTestResult:
+        return await trips.finish(self.ports, SYSTEM, self.admin, replace(returned, **changes), BASE_URL)
+
+
+def signed_in(user_id: UUID) -> Person:
+    return Person(user_id=user_id, email=Email("ada@example.com"), session_id=uuid4())
+
+
+@pytest.fixture
+def connection_ports(ports: Ports) -> Ports:
+    return with_loopback_sender(ports)
+
+
+@pytest.fixture
+async def walk(connection_ports: Ports, server: OpenIdIssuers, pool: Pool, user: Account) -> Walk:
+    """A walk to a draft connection, which no user can sign in at yet."""
+    issuer, org_id = server.add("okta"), await add_organization(pool, "acme")
+    settings = OidcSettings(issuer=issuer.url, client_id=CLIENT_ID, client_authentication=ProviderAuthentication.BASIC)
+    changes = {"settings": settings, "mapping": ClaimMapping(groups="groups"), "state": ConnectionState.DRAFT, "first_activated_at": None}
+    connection = await add_connection(connection_ports.storage, org_id, "okta", **changes)
+    async with connection_ports.storage.transaction(by=SYSTEM) as tx:
+        await tx.connections.save_client_secret(org_id, connection.id, SECRET, connection_ports.clock.now())
+    return Walk(connection_ports, issuer, connection, signed_in(user.id))
+
+
+async def test_a_test_ends_in_the_asserted_person(walk: Walk) -> None:
+    walk.issuer.claims = {"email_verified": True, "amr": ["pwd", "mfa"], "auth_time": 1_700_000_000, "session_expiry": 1_800_000_000}
+    result = await walk.finish(await walk.begin())
+    person = result.person
+    assert person is not None
+    assert (person.connection_id, person.org_id, person.subject) == (walk.connection.id, walk.connection.org_id, "4711")
+    assert (person.email, person.is_email_verified, person.profile.name) == (Email("ada@example.com"), True, "Ada Lovelace")
+    assert (person.groups, person.has_second_factor) == (frozenset({"staff"}), False), "the connection does not trust a second factor"
+    times = (datetime.fromtimestamp(1_700_000_000, UTC), datetime.fromtimestamp(1_800_000_000, UTC))
+    assert (person.authenticated_at, person.ends_at) == times
+    assert person.claim_names == ("email", "email_verified", "groups", "name")
+    assert (result.way_back, result.missing) == ("/app", ["given_name", "family_name"])
+
+
+async def test_a_trip_ends_only_in_its_browser_at_its_connection_once(walk: Walk, clock: FakeClock) -> None:
+    """So two connections of two organizations on one issuer cannot be mixed up."""
+    returned = await walk.begin()
+    changes: list[dict[str, Any]] = [
+        {"browser": new_secret()},
+        {"browser": None},
+        {"state": new_secret()},
+        {"state": "x" * 101},
+        {"state": None},
+        {"connection_id": uuid4()},
+    ]
+    for change in changes:
+        with pytest.raises(ProviderStateUnknown):
+            await walk.finish(returned, **change)
+    assert (await walk.finish(returned)).person is not None
+    with pytest.raises(ProviderStateUnknown):
+        await walk.finish(returned)
+    late = await walk.begin()
+    clock.advance(STATE_TTL)
+    with pytest.raises(ProviderStateUnknown):
+        await walk.finish(late)
+    assert walk.issuer.counted["/token"] == 1
+
+
+async def test_a_failed_test_shows_its_problem(walk: Walk) -> None:
+    returned = await walk.begin()
+    cases: dict[str, tuple[type[Exception], ProviderAnswer]] = {
+        "refused by the user": (ProviderConsentDenied, ProviderAnswer(code=None, error="access_denied", issuer=walk.issuer.url)),
+        "failed": (OpenIdErrorReturned, ProviderAnswer(code=None, error="server_error", issuer=walk.issuer.url)),
+        "in words": (OpenIdErrorReturned, ProviderAnswer(code=None, error="<b>x</b>", issuer=walk.issuer.url)),
+        "of another issuer": (OpenIdAnswerRefused, replace(returned.answer, issuer="https://elsewhere.example")),
+        "without a code": (OpenIdAnswerRefused, ProviderAnswer(code=None, error=None, issuer=walk.issuer.url)),
+        "with a long code": (OpenIdAnswerRefused, replace(returned.answer, code="x" * 4097)),
+        "with a wrong code": (OpenIdAnswerRefused, replace(returned.answer, code="x")),
+    }
+    findings = []
+    for name, (refusal, answer) in cases.items():
+        problem = (await walk.finish(await walk.begin(), answer=answer)).problem
+        findings += [(name, problem)] if type(problem) is not refusal or "<b>" in str(problem) else []
+    assert findings == []
+
+
+async def test_a_test_leaves_nothing(walk: Walk, pool: Pool) -> None:
+    """Nothing of the answer is stored. A provider that fails before the redirect leaves no flow, either."""
+    walk.issuer.answers[DISCOVERY] = Answer(500)
+    with pytest.raises(OpenIdAnswerRefused):
+        await walk.begin()
+    assert await run_sql(pool, "select 1 from sign_in_flows") == []
+    walk.issuer.answers.clear()
+    walk.ports = replace(walk.ports, openid_providers=with_loopback_sender(walk.ports).openid_providers)
+    walk.issuer.userinfo = {"groups": None, "address": {"locality": "London"}, "level": 7, "is_admin": False}
+    result = await walk.finish(await walk.begin())
+    assert result.received is not None
+    assert dict(result.received.values) == {"email": ["ada@example.com"], "name": ["Ada Lovelace"], "level": ["7"], "is_admin": ["false"]}
+    assert result.person is not None
+    assert result.person.groups is None
+    assert await run_sql(pool, "select count(*) from login_events") == [(0,)]
+    assert await run_sql(pool, "select 1 from sign_in_flows t where strpos(t::text, 'ada@example.com') > 0") == []
+
+
+async def test_a_connection_of_a_suspended_organization_is_not_found(walk: Walk, pool: Pool) -> None:
+    """It may be suspended while the browser is at the provider."""
+    returned = await walk.begin()
+    await run_sql(pool, "update organizations set status = 'suspended'")
+    with pytest.raises(OrganizationConnectionNotFound):
+        await walk.finish(returned)
+    assert walk.issuer.counted["/token"] == 0
+
+
+async def test_a_test_is_shown_to_no_other_user(walk: Walk) -> None:
+    """Another user could have signed in in the same browser since."""
+    for visitor in (None, signed_in(uuid4())):
+        returned = await walk.begin()
+        with pytest.raises(SignedInAsAnotherUser):
+            await trips.finish(walk.ports, SYSTEM, visitor, returned, BASE_URL)
+    assert walk.issuer.counted["/token"] == 0
+
+
+@pytest.mark.parametrize(
+    ("claims", "is_verified"),
+    [({"email_verified": True}, True), ({"email_verified": "true"}, False), ({"email_verified": 1}, False), ({}, False)],
+)
+def test_an_address_is_verified_only_by_the_word_true(claims: dict[str, Any], is_verified: bool) -> None:
+    """The claim is about `email`. It says nothing about an address in another claim, which users may change."""
+    assert to_received({"sub": "1", **claims}, ClaimMapping()).is_email_verified is is_verified
+    assert not to_received({"sub": "1", **claims}, ClaimMapping(email="upn")).is_email_verified
