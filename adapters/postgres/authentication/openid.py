@@ -8,6 +8,7 @@ from adapters.postgres.applications.service_access import may_use_resource
 from adapters.postgres.applications.subscription_state import ENTITLEMENT, entitlement
 from adapters.postgres.engine.records import Columns, Record
 from adapters.postgres.engine.statements import Row
+from adapters.postgres.kernel.roles import to_array
 from adapters.postgres.programs.api_resources import is_active
 from core.applications.model.services import DOCUMENT_USABLE_FOR
 from core.authentication.model.openid import (
@@ -24,6 +25,7 @@ from core.authentication.model.openid import (
 )
 from core.kernel.proofs import Acr
 from core.kernel.values import Email
+from core.programs.model.client_policy import USER_SCOPES
 from core.tenancy.model.attributes import AttributeMerge, effective_values
 
 STORED_WIDTH: Final = 9  # of the columns of `stored_grant`
@@ -43,6 +45,10 @@ def grant_columns(alias: LiteralString) -> LiteralString:
     return f"{stored_grant(alias)}, {resource_facts(alias, f'{alias}.user_id')}"
 
 
+# The scopes of OpenID Connect that the policy of an API resource `ar` gives external clients no longer, as one text.
+_DROPPED_SCOPES: Final = f"""
+    (select string_agg(d.name, ' ') from unnest({to_array(USER_SCOPES)}) d (name)
+     where d.name <> all(ar.external_scopes) and exists (select from services x where x.id = ac.service_id and x.client_uri is not null))"""
 # Whether external clients get the scope `u.name` of an API resource `ar`, which may be one that another scope implies.
 # For registered applications `ac`, the condition is true.
 IS_ADMITTED_SCOPE: Final = """
@@ -56,9 +62,9 @@ IS_ADMITTED_SCOPE: Final = """
 
 
 def resource_facts(alias: LiteralString, user_id: LiteralString) -> LiteralString:
-    """Return SQL for an array: the token lifetime of the granted API resource, and the granted scopes that it still has.
+    """Return SQL for an array: the token lifetime of the granted API resource, the dropped scopes of OpenID Connect, and its own scopes.
 
-    An external client keeps only those that the policy of the API resource still gives it.
+    The own scopes are those that are granted, and that it still has. An external client keeps only those of the policy.
 
     It is null without an API resource, and if it is not usable now, as in `resource_is_usable`.
     """
@@ -67,7 +73,8 @@ def resource_facts(alias: LiteralString, user_id: LiteralString) -> LiteralStrin
         where u.name = any({alias}.api_scope) and {IS_ADMITTED_SCOPE} order by u.position"""
     return f"""
         case when {alias}.api_resource_id is not null then (
-            select array_prepend(ar.token_seconds::text, array({scope})) {_usable_resource(alias, user_id)}) end"""
+            select array[ar.token_seconds::text, coalesce({_DROPPED_SCOPES}, '')] || array({scope})
+            {_usable_resource(alias, user_id)}) end"""
 
 
 # Whether the external client `ac` may act for the user `{user_id}` by a grant that began at `{began_at}`. True for registered
@@ -119,9 +126,13 @@ def grant_parameters(grant: OpenIdGrant | None) -> dict[str, object]:
     }
 
 
-def to_scope(names: list[str] | None, further: list[str] | None) -> tuple[Scope, ...]:
-    """Return the scopes in the columns `scope` and `further_scope`, which are null without OpenID Connect."""
-    return tuple(Scope(name) for name in (*(names or ()), *(further or ())))
+def to_scope(names: list[str] | None, further: list[str] | None, facts: list[str] | None = None) -> tuple[Scope, ...]:
+    """Return the scopes in the columns `scope` and `further_scope`, which are null without OpenID Connect.
+
+    `facts` are those of the API resource. The scopes that its policy has dropped are left out.
+    """
+    dropped = () if facts is None else facts[1].split()
+    return tuple(Scope(name) for name in (*(names or ()), *(further or ())) if name not in dropped)
 
 
 def to_grant(row: Row) -> OpenIdGrant | None:
@@ -131,10 +142,10 @@ def to_grant(row: Row) -> OpenIdGrant | None:
         return None
     api = None
     if api_id is not None:
-        api = ResourceGrant(api_id, tuple(api_scope), None) if facts is None else ResourceGrant(api_id, tuple(facts[1:]), int(facts[0]))
+        api = ResourceGrant(api_id, tuple(api_scope), None) if facts is None else ResourceGrant(api_id, tuple(facts[2:]), int(facts[0]))
     claims = RequestedClaims(tuple(id_token_claims or ()), tuple(userinfo_claims or ()))
     known_acr = tuple(name for name in Acr if name in (acr or ()))  # a later release may have others
-    return OpenIdGrant(to_scope(scope, further), claims, resource, api, None if asked is None else tuple(asked), acr=known_acr)
+    return OpenIdGrant(to_scope(scope, further, facts), claims, resource, api, None if asked is None else tuple(asked), acr=known_acr)
 
 
 def asks_for_groups(alias: LiteralString) -> LiteralString:

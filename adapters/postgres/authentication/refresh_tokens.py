@@ -196,14 +196,14 @@ ROTATE_PLAIN: Final = (
 
 
 def to_introspected_session(row: Row) -> IntrospectedSession:
-    id_, user_id, email, expires_at, scope, further_scope, api_scope, created_at, bounded_to = row[:INTROSPECTED_WIDTH]
+    id_, user_id, email, expires_at, scope, further_scope, api, created_at, bounded_to = row[:INTROSPECTED_WIDTH]
     return IntrospectedSession(
         id=id_,
         user_id=user_id,
         email=Email(email),
         expires_at=expires_at,
-        openid=OpenIdGrant(to_scope(scope, further_scope)),
-        api_scope=None if api_scope is None else tuple(api_scope),
+        openid=OpenIdGrant(to_scope(scope, further_scope, api)),
+        api_scope=None if api is None else tuple(api[2:]),
         refresh_token_created_at=created_at,
         facts=None if (facts := TO_FACTS(row[INTROSPECTED_WIDTH:])) is None else facts.seen_by(bounded_to),
     )
@@ -229,7 +229,7 @@ class RefreshTokens(Repository):
         return await self._one(
             to_introspected_session,
             f"""
-            select s.id, s.user_id, u.email, s.expires_at, s.scope, s.further_scope, ({resource_facts("s", "s.user_id")})[2:],
+            select s.id, s.user_id, u.email, s.expires_at, s.scope, s.further_scope, {resource_facts("s", "s.user_id")},
                    t.created_at, s.bounded_to, f.*
             from sessions s join users u on u.id = s.user_id join organizations o on o.id = s.org_id
             {IMPERSONATOR_JOIN}

@@ -151,6 +151,22 @@ async def test_a_scope_that_the_policy_no_longer_gives_is_in_no_further_token(cl
         assert claims(assistant.tokens).get("scope") == expected
 
 
+async def test_data_of_the_user_that_the_policy_no_longer_gives_end_with_the_next_answer(client: ExternalParty, user: Account) -> None:
+    scope = f"openid profile email {READ}"
+    tokens, code = await client.tokens(scope=scope), await client.code(scope=scope)
+    [ids] = await run_sql(client.tenant.pool, "select r.id, v.id from api_resources r, services v where v.client_uri is not null")
+    assistant = Assistant(client, user, tokens, ids)
+    api = await program(client.tenant, ids[0])
+    for scopes, given in ((None, True), ([READ], False)):
+        await assistant.admit(admit="any", scopes=scopes)
+        answers = [(await introspect(api, assistant.tokens["access_token"])).get("username")]
+        assert await assistant.is_live()
+        refreshed = claims(assistant.tokens) | claims({"access_token": assistant.tokens["id_token"]})
+        assert [*answers, refreshed.get("email")] == [EMAIL if given else None] * 2, scopes
+    late = (await client.exchange(code)).json
+    assert "email" not in {*claims(late), *claims({"access_token": late["id_token"]})}
+
+
 async def test_the_page_lists_and_ends_grants(assistant: Assistant, browser: FakeBrowser) -> None:
     tenant = assistant.tenant
     page = f"/app/organizations/acme/api-resources/{assistant.resource}/external-clients"
