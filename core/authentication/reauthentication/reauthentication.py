@@ -82,8 +82,9 @@ async def load_options(ports: Ports, caller: Person, decision: Decision | None =
     # A sign-in at a provider waits for the second factor, and counts for nothing if this was turned off since.
     is_waiting = needs_second and pending is not None and now - pending.at <= ports.policy.fresh_sign_in_ttl
     waiting = pending.provider if pending is not None and is_waiting else None
-    # A provider that cannot ask its user again proves little where the account has a password, but a policy can ask for its method.
-    takes_all = account.password_hash is None or decision is not None
+    # A provider that cannot ask its user again proves little where the password could, and no second factor follows.
+    accepts_password = decision is None or decision.methods is None or Method.PASSWORD in decision.methods
+    takes_all = account.password_hash is None or not accepts_password or (decision is not None and needs_second)
     options = ReauthenticationOptions(
         needs_first_factor=not is_recent,
         password=account.password_hash is not None,
@@ -163,18 +164,17 @@ async def send_email_code(ports: Ports, caller: Person) -> None:
         await tx.email_queue.add(new_email(EmailKind.REAUTHENTICATION, account.email, now, token=code))
 
 
-async def start_at_provider(ports: Ports, caller: Person, provider_name: str, after: str) -> str:
+async def start_at_provider(ports: Ports, caller: Person, options: ReauthenticationOptions, provider_name: str, after: str) -> str:
     """Return a ticket with which the caller's browser signs in at this identity provider again, and continues at `after`.
 
-    A provider that cannot ask its user again is accepted, too: its sign-in meets the methods of a policy, but is not fresh.
+    The `options` name the providers that are offered now. A silent sign-in elsewhere would make the session newer.
 
     Raises: ProviderUnknown, ProviderNotLinked, AccountGone, SessionEnded.
     """
     provider, now = parse_provider(provider_name), ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
-        account = await lock_own_account(tx, caller, now)
-        places = await _find_places(ports, tx, caller, account)
-        place = next((place for place in places if place.provider == provider), None) or refuse(ProviderNotLinked)
+        await lock_own_account(tx, caller, now)
+        place = next((place for place in options.providers if place.provider == provider), None) or refuse(ProviderNotLinked)
         return await add_ticket(ports, tx, caller, place, now, after=after)
 
 

@@ -143,5 +143,6 @@ async def start_at_provider(provider: str) -> LinkStartResponse:
     Open the URL in the browser in which you signed in to this session. If your account has a second
     factor, send its code afterwards.
     """
-    ticket = await reauthentication.start_at_provider(ports(), signed_in(), provider, ACCOUNT_PATH)
+    options = await reauthentication.load_next_options(ports(), signed_in())
+    ticket = await reauthentication.start_at_provider(ports(), signed_in(), options, provider, ACCOUNT_PATH)
     return LinkStartResponse(authorization_url=f"{app_context().base_url}/auth/{provider}?{urlencode({'link': ticket})}")

@@ -248,7 +248,8 @@ async def start_at_provider(provider: str) -> Response:
     form = await _read_own_form()
     target = _target(form)
     try:
-        ticket = await reauthentication.start_at_provider(ports(), signed_in(), provider, _path(target))
+        options = await reauthentication.load_options(ports(), signed_in(), await _step_up(target))
+        ticket = await reauthentication.start_at_provider(ports(), signed_in(), options, provider, _path(target))
     except Invalid as refusal:
         return await _refused(refusal, target, is_emailed=False)
     return redirect(f"/auth/{provider}?{urlencode({'link': ticket})}")

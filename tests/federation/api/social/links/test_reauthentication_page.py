@@ -177,10 +177,25 @@ async def test_a_policy_that_accepts_the_provider_leads_there_as_its_application
     assert "Continue with" not in asking.text, "no user signs in at this application"
 
 
+async def test_a_provider_that_cannot_ask_makes_no_session_newer_where_the_password_could(
+    acme: Tenant, user: Account, clock: FakeClock, provider_sign_in: ProviderSignIn
+) -> None:
+    """The user of an open browser would show nothing."""
+    browser, name = provider_sign_in.browser, provider_sign_in.name
+    await provider_sign_in.sign_in()
+    await acme.join("ada", user, ADMIN)
+    await put_policy(acme, acme.org, None, {"session_lifetime_minutes": 15})
+    clock.advance(timedelta(minutes=16))
+    asking = await browser.open(leads_to(await browser.open(MEMBERS)))
+    assert ("Continue with" in asking.text, 'type="password"' in asking.text) == (name == WEBSUITE, True)
+    by_hand = await browser.send(f"{PAGE}/{name}", **hidden_fields(asking))
+    assert by_hand.status == (303 if name == WEBSUITE else 400)
+
+
 async def test_a_provider_counts_only_for_organizations_that_know_its_identity(
     clock: FakeClock, acme: Tenant, user: Account, provider_sign_in: ProviderSignIn
 ) -> None:
-    """The account is linked at an application of Acme alone. Globex would otherwise admit a user whom only a recovery lets in again."""
+    """The account is linked at an application of Acme alone. Globex would otherwise admit a user who needs a recovery."""
     browser, accepted = provider_sign_in.browser, accepts(f"provider:{provider_sign_in.name}")
     globex, members = await add_organization(acme.pool, "globex"), MEMBERS.replace("acme", "globex")
     shop = await add_service(acme.pool, acme.org)
@@ -196,7 +211,7 @@ async def test_a_provider_counts_only_for_organizations_that_know_its_identity(
     await browser.sign_in()
     clock.advance(timedelta(minutes=1))
     token = form_token(await browser.open(ACCOUNT))
-    path = leads_to(await browser.send(f"{PAGE}/{provider_sign_in.name}", form_token=token, next=members))
+    path = leads_to(await browser.send(f"{PAGE}/{provider_sign_in.name}", form_token=token, next=members, policy="acme"))
     url = provider_sign_in.provider.visit((await browser.open(path)).headers["Location"])
     await browser.open(url.removeprefix(BASE_URL))
     assert (await browser.open(MEMBERS)).status == 200, "the confirmation counts"
