@@ -14,6 +14,7 @@ KEY_TYPES: Final = {
     "EdDSA": "OKP",
 }
 CURVES: Final = {"ES256": "P-256", "ES384": "P-384"}  # RFC 7518 section 3.4
+_CURVE_TYPES: Final = {"ES256": ec.SECP256R1, "ES384": ec.SECP384R1}
 MIN_RSA_BITS: Final = 2048
 MAX_RSA_BITS: Final = 8192  # larger ones would take long to verify
 MAX_RSA_EXPONENT: Final = 2**32
@@ -75,7 +76,7 @@ def load_key(jwk: Mapping[str, Any], algorithm: str) -> Any:
     match key:
         case rsa.RSAPublicKey() if MIN_RSA_BITS <= key.key_size <= MAX_RSA_BITS and key.public_numbers().e < MAX_RSA_EXPONENT:
             return key
-        case ec.EllipticCurvePublicKey() if isinstance(key.curve, ec.SECP256R1 | ec.SECP384R1):  # PyJWT has checked that the algorithm fits
+        case ec.EllipticCurvePublicKey() if isinstance(key.curve, _CURVE_TYPES.get(algorithm, ())):
             return key
         case ed25519.Ed25519PublicKey():
             return key

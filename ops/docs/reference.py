@@ -259,12 +259,13 @@ def capabilities_by_name() -> str:
 # Operations
 
 
-OF_ORGANIZATIONS: Final = " /api/organizations"  # a half of all operations
+# The pages of operations, each with those below its path that no page before it has.
+PATHS_OF_OPERATIONS: Final = (" /api/organizations/{org_slug}/services", " /api/organizations", "")
 
 
-def operations(*, of_organizations: bool) -> str:
-    """Return the table of the operations of organizations, or of all others."""
-    rows = [row for row in operation_rows() if (OF_ORGANIZATIONS in row[0]) == of_organizations]
+def operations(path: str) -> str:
+    """Return the table of the operations below one of PATHS_OF_OPERATIONS."""
+    rows = [row for row in operation_rows() if next(each for each in PATHS_OF_OPERATIONS if each in row[0]) == path]
     return table(("operation", "id", "caller", "scope", "request", "responses"), rows)
 
 
@@ -308,8 +309,12 @@ REGIONS: Final[Mapping[str, Mapping[str, Callable[[], str]]]] = {
     "command-line.md": {"commands": commands},
     "limits.md": {"rate limits": rate_limits},
     "scopes.md": {"scopes": scopes, "capabilities": capabilities_by_name},
-    "operations.md": {"operations": partial(operations, of_organizations=False)},
-    "operations-of-organizations.md": {"operations": partial(operations, of_organizations=True)},
+    **{
+        page: {"operations": partial(operations, path)}
+        for page, path in zip(
+            ("operations-of-applications.md", "operations-of-organizations.md", "operations.md"), PATHS_OF_OPERATIONS, strict=True
+        )
+    },
     "request-models.md": {"models": partial(models, "Request")},
     "response-models.md": {"models": partial(models, "Response")},
     "list-models.md": {"models": partial(models, "ListResponse")},

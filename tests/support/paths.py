@@ -37,6 +37,7 @@ PATH_VALUES: Final = {
     "platform_account_id": str(uuid4()),
     "provider": "codehost",
     "group_id": str(uuid4()),
+    "connection_slug": "okta",
     "pushed_group_id": str(uuid4()),  # of the directory
 }
 API_KEY: Final = f"sk_abcdef_{new_secret()}"  # the key with that id, which has all permissions for the service
@@ -99,6 +100,10 @@ async def restore(pool: Pool, ruler: Account) -> None:
             insert into scim_tokens (id, org_id, name, prefix, token_hash, created_by, created_at, directory_groups)
             select %(token_id)s, id, 'Directory', 'scim_live_abcdef', %(scim_hash)s, %(ruler)s, now(), true from there
             on conflict (id) do update set directory_groups = true),
+        connected as (
+            insert into connections (id, org_id, slug, protocol, name, state, settings, mapping, created_at)
+            select gen_random_uuid(), id, %(connection_slug)s, 'oidc', 'Okta', 'draft', '{"issuer": "", "client_id": ""}', '{}', now()
+            from there on conflict (org_id, slug) do nothing),
         open_to_clients as (
             insert into registration_tokens (id, org_id, name, prefix, token_hash, uses_left, created_by, created_at)
             select gen_random_uuid(), id, 'Clients', 'gthr_abcdef', %(registration_hash)s, 1000, %(ruler)s, now() from there

@@ -17,13 +17,13 @@ from core.federation.connections.model.settings import OidcSettings
 from core.federation.model.sign_in import MAX_STATE_LENGTH, STATE_TTL, ProviderAnswer, ProviderStateUnknown, SignedInAsAnotherUser
 from core.kernel.callers import Person
 from core.kernel.causes import Caller
-from core.kernel.errors import Refusal, Unsupported, refuse
+from core.kernel.errors import Conflict, Refusal, refuse
 from core.kernel.proofs import Method
 from core.kernel.values import digest, new_secret
 from ports import Ports
 
 
-class SamlNotTested(Unsupported):
+class SamlNotTested(Conflict):
     """Connections with SAML cannot be tested yet. Only those with OpenID Connect can."""
 
 

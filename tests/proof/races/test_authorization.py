@@ -46,7 +46,7 @@ async def test_twenty_single_changes_are_all_stored(store: Store) -> None:
 
 
 async def test_the_limit_holds_for_twenty_roles_at_once(store: Store) -> None:
-    roles = [{"slug": f"r{number}", "name": "R"} for number in range(45)]
+    roles = [{"slug": f"r{number}", "name": "R", "permissions": []} for number in range(45)]
     assert (await store.put({"permissions": [], "roles": roles})).status == 200
 
     async def create(number: int) -> Answer:
@@ -75,7 +75,7 @@ async def test_a_role_that_is_deleted_while_it_is_given_has_no_users(store: Stor
 
 
 async def test_a_member_who_leaves_while_getting_roles_keeps_none(store: Store, acme: Tenant) -> None:
-    roles = [{"slug": f"r{number}", "name": "R"} for number in range(19)]
+    roles = [{"slug": f"r{number}", "name": "R", "permissions": []} for number in range(19)]
     assert (await store.put({"permissions": [], "roles": roles})).status == 200
 
     async def act(number: int) -> Answer:

@@ -28,15 +28,19 @@ Labels = Mapping[Any, str]  # by value: a member of an enumeration, or its text
 # The labels of enumerations with values that users do not know as words.
 LABELS: Final[Mapping[type[StrEnum], Labels]] = MappingProxyType(
     {
-        ConnectionProtocol: {ConnectionProtocol.OIDC: "OpenID Connect", ConnectionProtocol.SAML: "SAML 2.0"},
+        ConnectionProtocol: {
+            ConnectionProtocol.OAUTH: "OAuth 2.0",
+            ConnectionProtocol.OIDC: "OpenID Connect",
+            ConnectionProtocol.SAML: "SAML 2.0",
+        },
         MissingPart: {
-            MissingPart.ISSUER: "issuer",
-            MissingPart.CLIENT_ID: "client ID",
-            MissingPart.CLIENT_SECRET: "client secret",
-            MissingPart.ENTITY_ID: "entity ID",
-            MissingPart.SSO_URL: "sign-in URL",
-            MissingPart.CERTIFICATE: "certificate of the identity provider",
-            MissingPart.KEY: "key of this connection",
+            MissingPart.ISSUER: "Issuer",
+            MissingPart.CLIENT_ID: "Client ID",
+            MissingPart.CLIENT_SECRET: "Client secret",
+            MissingPart.ENTITY_ID: "Entity ID",
+            MissingPart.SSO_URL: "Sign-in URL",
+            MissingPart.CERTIFICATE: "Certificate of the identity provider",
+            MissingPart.KEY: "Key of this connection",
         },
         AttributeKind: {
             AttributeKind.TEXT: "Text",

@@ -35,7 +35,7 @@ class ConnectionCheckResponse(ResponseModel):
 
 @routes.post(f"{CONNECTION}/check")
 @member(Capability.INTEGRATIONS_MANAGE, outlives=False)
-@refuses(429, 501)
+@refuses(409, 429)
 async def check(org_slug: str, connection_slug: str) -> ConnectionCheckResponse:
     """Check a connection of the organization.
 

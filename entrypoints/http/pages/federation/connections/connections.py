@@ -2,6 +2,7 @@
 
 from typing import Any, Final
 
+from pydantic import Field
 from quart import Blueprint, Response
 
 from core.federation.connections import connections
@@ -60,7 +61,7 @@ NAME_ID_FORMATS: Final = [each for each in NameIdFormat if each is not NameIdFor
 class NewConnectionQuery(Query):
     """The product of a new connection."""
 
-    preset: str = ""
+    preset: str = Field(default="", description="A product of the list, such as `okta`. The form is filled in for it.")
 
 
 def _wrong_field(refusal: Refusal, form: Form) -> str | None:

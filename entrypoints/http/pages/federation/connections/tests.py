@@ -51,7 +51,7 @@ async def show_test(org_slug: str, connection_slug: str) -> Response:
 
 @routes.post(TEST)
 @member_page(Capability.INTEGRATIONS_MANAGE, outlives=False)
-@refuses(404, 429, 501)
+@refuses(404, 409, 429)
 @accepts(f"POST {API}/check", answers=answers_with("The problems of the connection."))
 async def check(org_slug: str, connection_slug: str, form: Form) -> Response:
     """Check a connection of an organization."""
@@ -60,7 +60,7 @@ async def check(org_slug: str, connection_slug: str, form: Form) -> Response:
 
 @routes.get(f"{TEST}/start")
 @member_page(Capability.INTEGRATIONS_MANAGE)
-@refuses(429, 501)
+@refuses(409, 429)
 @describes_page(
     {200: "The problem for which no test can begin.", 303: "Redirect to the identity provider."},
     changes_state=True,
