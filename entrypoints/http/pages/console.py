@@ -133,7 +133,7 @@ def neighbors(query: PageQuery | PartQuery, total: int) -> dict[str, Any]:
         return with_query(page=number if number > 1 else None)
 
     if here > last:
-        abort(redirect(link(last)))
+        abort(redirect(request.path + link(last).removesuffix("?")))
     return {
         "previous": link(here - 1) if here > 1 else None,
         "next": link(here + 1) if here < last else None,
