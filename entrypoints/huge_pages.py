@@ -17,7 +17,7 @@ def collapse() -> int:
 
     The objects of a worker fill 20,000 pages of 4 KiB, and a request visits a thousand of them. The processor keeps the
     addresses of fewer, so it looks them up again and again. Memory that is hardly used stays as it is, so the process does
-    not grow. A worker that was forked copies what it shared with its parent.
+    not grow. A forked worker copies the memory that it shared with its parent.
     """
     try:
         size = int(_SIZE_FILE.read_text())
