@@ -90,8 +90,8 @@ async def start(ports: Ports, client: OpenIdClient, request: CodeRequest) -> str
 
 async def complete(
     ports: Ports, connection: OrganizationConnection, client: OpenIdClient, request: CodeRequest, answer: ProviderAnswer
-) -> ReceivedClaims:
-    """Return the claims of the user that the provider authenticated.
+) -> tuple[ReceivedClaims, OpenIdAnswer]:
+    """Return the claims of the user that the provider authenticated, and the whole answer.
 
     Raises: ProviderConsentDenied, OpenIdErrorReturned, OpenIdAnswerRefused, OpenIdProviderUnreachable, SubjectMissing.
     """
@@ -105,7 +105,8 @@ async def complete(
         raise OpenIdAnswerRefused(OpenIdFault.RESPONSE)
     needed = {name for name in connection.mapping.document.values() if name is not None}
     received = await ports.openid_providers.exchange(client, metadata, request, answer.code or "", needed)
-    return replace(to_received(received.claims, connection.mapping), session=_session_of(client, received))
+    claims = to_received(received.claims, connection.mapping)
+    return replace(claims, session=_session_of(client, received)), received
 
 
 def _session_of(client: OpenIdClient, answer: OpenIdAnswer) -> ProviderSession:

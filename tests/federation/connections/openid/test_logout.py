@@ -1,6 +1,7 @@
 """Sign-outs that an OpenID provider reports to us."""
 
 from dataclasses import dataclass
+from typing import Any
 from uuid import UUID
 
 import pytest
@@ -69,7 +70,7 @@ async def ended(pool: Pool) -> int:
 
 @pytest.mark.parametrize("left_out", [None, "sub", "sid"])
 async def test_a_reported_sign_out_ends_the_session_here(provider: Provider, pool: Pool, left_out: str | None) -> None:
-    wrong = [{"sub": "4712"}, {"sid": "s2"}, {"sub": "4712", "sid": None}, {"sub": None, "sid": "s2"}]
+    wrong: list[dict[str, Any]] = [{"sub": "4712"}, {"sid": "s2"}, {"sub": "4712", "sid": None}, {"sub": None, "sid": "s2"}]
     assert [await provider.report(provider.issuer.logout_token(**changes)) for changes in wrong] == ["accepted"] * 4
     assert await ended(pool) == 0, "they name another user or another session"
     assert await provider.report(provider.issuer.logout_token(**({} if left_out is None else {left_out: None}))) == "accepted"
