@@ -160,6 +160,11 @@ def boundary_of(proofs: SessionProofs) -> UUID | None:
     return firsts[-1].org if firsts and not any(proof.is_own for proof in firsts) else None
 
 
+def names_login(proofs: SessionProofs) -> bool:
+    """Return whether a proof names a stored sign-in at a connection, at which the user can sign out."""
+    return any(proof.login is not None for proof in every_proof(proofs))
+
+
 def renewed(proofs: SessionProofs, new: Proofs, since: datetime) -> Proofs:
     """Return the proofs of a session after a reauthentication with `new` ones.
 
