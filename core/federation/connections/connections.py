@@ -15,6 +15,7 @@ from core.federation.connections.model.connections import (
     ClientSecretNotUsed,
     ConnectionFieldFixed,
     ConnectionKeyNotFound,
+    ConnectionRouted,
     ConnectionState,
     MissingPart,
     NextKeyExists,
@@ -158,9 +159,11 @@ async def change(
 
 
 async def remove(ports: Ports, caller: OrganizationCaller, slug: str) -> None:
-    """Remove a connection with its keys. Raises: OrganizationConnectionNotFound."""
+    """Remove a connection with its keys. Raises: OrganizationConnectionNotFound, ConnectionRouted."""
     async with ports.storage.transaction(by=caller) as tx:
         connection = await _lock(tx, caller, slug)
+        if any(route.slug == connection.slug for route in await tx.home_realm.routes(connection.org_id)):
+            raise ConnectionRouted
         await tx.connections.remove(connection.org_id, connection.id)
         tx.record(events.deleted(connection))
 
