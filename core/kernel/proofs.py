@@ -70,6 +70,7 @@ class Proof:
     connection: UUID | None = None
     org: UUID | None = None
     until: datetime | None = None
+    login: UUID | None = None  # the stored sign-in at the connection, which a sign-out needs
 
     @property
     def is_second(self) -> bool:
