@@ -12,7 +12,7 @@ from core.federation.connections.model.logins import BACK_FROM_LOGOUT, START_LOG
 from core.federation.connections.openid_logout import logout_url
 from core.kernel.callers import Visitor
 from core.kernel.causes import Caller
-from core.kernel.proofs import names_login
+from core.kernel.proofs import named_login
 from core.kernel.values import digest, new_secret
 from ports import Ports
 
@@ -25,11 +25,12 @@ async def begin(ports: Ports, visitor: Visitor | None, cookie: str | None, after
     if visitor is None:
         login = await _find(ports, cookie)
         return None if login is None or cookie is None else ProviderSignOut(endpoint_path(login.connection_id, START_LOGOUT), cookie)
-    if not names_login(visitor.browser.proofs):
+    named = named_login(visitor.browser.proofs)
+    if named is None:
         return None
     secret = new_secret()
     async with ports.storage.transaction(by=visitor) as tx:
-        login = await tx.connection_logins.of_session(visitor.session_id, visitor.user_id)
+        login = await tx.connection_logins.find(*named, visitor.user_id)
         if login is None or logout_url(login.logout, "", "") is None:
             return None
         await tx.connection_logins.save_sign_out(login.org_id, login.id, digest(secret), after)

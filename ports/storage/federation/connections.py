@@ -106,8 +106,8 @@ class ConnectionIdentities(ConnectionIdentitiesRead, Protocol):
 class ConnectionLoginsRead(Protocol):
     """Read access to the sign-ins at connections. The values for a sign-out are decrypted, which can raise SealBroken."""
 
-    async def of_session(self, session_id: UUID, user_id: UUID) -> ConnectionLogin | None:
-        """Return the sign-in that the proofs of this session name, or None. The session may have ended."""
+    async def find(self, org_id: UUID, id_: UUID, user_id: UUID) -> ConnectionLogin | None:
+        """Return a sign-in of the user, which the proofs of a session name (`named_login`), or None."""
 
     async def by_sign_out(self, secret_hash: bytes) -> ConnectionLogin | None:
         """Return the sign-in that a browser with this secret ends, or None."""

@@ -33,13 +33,9 @@ class ConnectionLogins(SealingRepository):
             ends_at=row[7],
         )
 
-    async def of_session(self, session_id: UUID, user_id: UUID) -> ConnectionLogin | None:
-        sql = f"""
-            select {COLUMNS}
-            from sessions s cross join lateral jsonb_array_elements(s.proofs) p
-            join connection_logins l on l.id = (p ->> 'login')::uuid and l.org_id = (p ->> 'org')::uuid and l.user_id = s.user_id
-            where s.id = %(session_id)s and s.user_id = %(user_id)s"""
-        return await self._one(self._to_login, sql, session_id=session_id, user_id=user_id)
+    async def find(self, org_id: UUID, id_: UUID, user_id: UUID) -> ConnectionLogin | None:
+        sql = f"select {COLUMNS} from connection_logins l where l.org_id = %(org_id)s and l.id = %(id)s and l.user_id = %(user_id)s"
+        return await self._one(self._to_login, sql, org_id=org_id, id=id_, user_id=user_id)
 
     async def add(self, login: ConnectionLogin) -> None:
         await self._run(

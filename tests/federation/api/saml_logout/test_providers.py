@@ -48,9 +48,7 @@ async def at_provider(browser: FakeBrowser, login: ConnectionLogin) -> str:
     return state
 
 
-async def test_a_sign_out_goes_on_at_the_identity_provider(
-    browser: SamlBrowser, login: ConnectionLogin, app: QuartTrio
-) -> None:
+async def test_a_sign_out_goes_on_at_the_identity_provider(browser: SamlBrowser, login: ConnectionLogin, app: QuartTrio) -> None:
     refresh = f'<meta http-equiv="refresh" content="0;url={path_of(login, "sign-out")}">'
     assert refresh in (await sign_out(browser, next="/app/account/devices")).text
     assert not await browser.is_in(), "whatever the provider does"
