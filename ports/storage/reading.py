@@ -28,7 +28,12 @@ from ports.storage.authentication.sessions import (
 from ports.storage.authentication.sign_ins import KeptFormsRead, ReauthenticationsRead, SentFormsRead, SignInLogRead
 from ports.storage.billing import CustomersRead, SubscriptionsRead
 from ports.storage.eventing import AuditRead, DeliveriesRead, PlatformLogRead, SiemRead, WebhooksRead
-from ports.storage.federation.connections import ConnectionIdentitiesRead, ConnectionKeysRead, OrganizationConnectionsRead
+from ports.storage.federation.connections import (
+    ConnectionHealthsRead,
+    ConnectionIdentitiesRead,
+    ConnectionKeysRead,
+    OrganizationConnectionsRead,
+)
 from ports.storage.federation.oauth import ConsentsRead, DeviceCodesRead, ExternalClientsRead, ExternalGrantsRead, PushedRequestsRead
 from ports.storage.federation.saml import SamlRead, SamlSignOnsRead
 from ports.storage.privacy import AccountLogsRead, PersonalDataRead, PrivacyRead
@@ -199,6 +204,8 @@ class Reading(Protocol):
     def pushed_requests(self) -> PushedRequestsRead: ...
     @property
     def connections(self) -> OrganizationConnectionsRead: ...
+    @property
+    def connection_healths(self) -> ConnectionHealthsRead: ...
     @property
     def connection_identities(self) -> ConnectionIdentitiesRead: ...
     @property

@@ -5,6 +5,7 @@ A new connection is a draft, which signs no user in.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 from uuid import UUID
 
 from core.federation.connections import events
@@ -26,6 +27,7 @@ from core.federation.connections.model.connections import (
     TooManyConnections,
     TooManyProviderCertificates,
 )
+from core.federation.connections.model.health import ConnectionHealth
 from core.federation.connections.model.mapping import ClaimMapping
 from core.federation.connections.model.presets import PRESETS, PresetUnknown
 from core.federation.connections.model.settings import OidcSettings, ProviderAuthentication, SamlSettings
@@ -58,6 +60,7 @@ class ConnectionDetails:
     connection: OrganizationConnection
     keys: Mapping[CertificateState, SamlCertificate]
     certificates: Sequence[ProviderCertificate]
+    health: ConnectionHealth | None = None  # if it is active and was refreshed
 
     @property
     def missing(self) -> Sequence[MissingPart]:
@@ -87,6 +90,12 @@ async def list_own(ports: Ports, caller: OrganizationCaller) -> list[Organizatio
         return await read.connections.of_org(caller.acts_in.id)
 
 
+async def list_health(ports: Ports, caller: OrganizationCaller) -> Mapping[UUID, ConnectionHealth]:
+    """Return the health of the caller's active connections that were refreshed, by the id of the connection."""
+    async with ports.storage.reading() as read:
+        return await read.connection_healths.of_org(caller.acts_in.id)
+
+
 async def find(ports: Ports, caller: OrganizationCaller, slug: str) -> ConnectionDetails:
     """Return a connection of the caller's organization. Raises: OrganizationConnectionNotFound."""
     async with ports.storage.reading() as read:
@@ -95,6 +104,7 @@ async def find(ports: Ports, caller: OrganizationCaller, slug: str) -> Connectio
             connection,
             await read.connection_keys.of_connection(connection.org_id, connection.id, ports.clock.now()),
             await read.connection_keys.certificates(connection.org_id, connection.id),
+            (await read.connection_healths.of_org(connection.org_id)).get(connection.id),
         )
 
 
@@ -146,7 +156,7 @@ async def change(
     Raises: OrganizationConnectionNotFound, ConnectionSettingInvalid, ConnectionFieldFixed.
     """
     async with ports.storage.transaction(by=caller) as tx:
-        old = await _lock(tx, caller, slug)
+        old = await _lock(tx, caller, slug, ports.clock.now())
         new = replace(old, **provided(name=name, settings=settings, mapping=mapping))
         new = replace(new, settings=new.settings.check(), mapping=new.mapping.check())
         if new.protocol is not old.protocol or (old.first_activated_at is not None and new.settings.identity != old.settings.identity):
@@ -160,7 +170,7 @@ async def change(
 async def remove(ports: Ports, caller: OrganizationCaller, slug: str) -> None:
     """Remove a connection with its keys. Raises: OrganizationConnectionNotFound."""
     async with ports.storage.transaction(by=caller) as tx:
-        connection = await _lock(tx, caller, slug)
+        connection = await _lock(tx, caller, slug, ports.clock.now())
         await tx.connections.remove(connection.org_id, connection.id)
         tx.record(events.deleted(connection))
 
@@ -172,7 +182,7 @@ async def put_client_secret(ports: Ports, caller: OrganizationCaller, slug: str,
     """
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
-        connection = await _lock(tx, caller, slug)
+        connection = await _lock(tx, caller, slug, ports.clock.now())
         settings = connection.settings
         if not isinstance(settings, OidcSettings) or settings.client_authentication is ProviderAuthentication.PRIVATE_KEY_JWT:
             raise ClientSecretNotUsed
@@ -189,7 +199,7 @@ async def create_key(ports: Ports, caller: OrganizationCaller, slug: str) -> tup
     await find(ports, caller, slug)  # before generating a key, which takes long
     key = await ports.certificates.create(caller.acts_in.slug, slug, ports.clock.now(), CERTIFICATE_YEARS)
     async with ports.storage.transaction(by=caller) as tx:
-        connection = await _lock(tx, caller, slug)
+        connection = await _lock(tx, caller, slug, ports.clock.now())
         keys = await tx.connection_keys.of_connection(connection.org_id, connection.id, ports.clock.now())
         if CertificateState.NEXT in keys:
             raise NextKeyExists
@@ -206,7 +216,7 @@ async def activate_key(ports: Ports, caller: OrganizationCaller, slug: str) -> S
     """
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
-        connection = await _lock(tx, caller, slug)
+        connection = await _lock(tx, caller, slug, ports.clock.now())
         org_id, id_ = connection.org_id, connection.id
         key = (await tx.connection_keys.of_connection(org_id, id_, now)).get(CertificateState.NEXT) or refuse(ConnectionKeyNotFound)
         await tx.connection_keys.remove(org_id, id_, CertificateState.PREVIOUS)
@@ -232,7 +242,7 @@ async def add_certificate(ports: Ports, caller: OrganizationCaller, slug: str, p
         added_at=ports.clock.now(),
     )
     async with ports.storage.transaction(by=caller) as tx:
-        connection = await _lock(tx, caller, slug)
+        connection = await _lock(tx, caller, slug, ports.clock.now())
         if len(await tx.connection_keys.certificates(connection.org_id, connection.id)) >= MAX_CERTIFICATES:
             raise TooManyProviderCertificates
         if not await tx.connection_keys.add_certificate(connection.org_id, connection.id, certificate):
@@ -244,17 +254,22 @@ async def add_certificate(ports: Ports, caller: OrganizationCaller, slug: str, p
 async def remove_certificate(ports: Ports, caller: OrganizationCaller, slug: str, fingerprint: str) -> None:
     """Trust a certificate of the identity provider no longer. Raises: OrganizationConnectionNotFound, ProviderCertificateNotFound."""
     async with ports.storage.transaction(by=caller) as tx:
-        connection = await _lock(tx, caller, slug)
+        connection = await _lock(tx, caller, slug, ports.clock.now())
         present = {each.fingerprint: each for each in await tx.connection_keys.certificates(connection.org_id, connection.id)}
         certificate = present.get(fingerprint) or refuse(ProviderCertificateNotFound)
         await tx.connection_keys.remove_certificate(connection.org_id, connection.id, fingerprint)
         tx.record(events.certificate_removed(connection, certificate))
 
 
-async def _lock(tx: Transaction, caller: OrganizationCaller, slug: str) -> OrganizationConnection:
-    """Lock the organization, check the caller's rights, and return the connection. Raises: OrganizationConnectionNotFound."""
+async def _lock(tx: Transaction, caller: OrganizationCaller, slug: str, now: datetime) -> OrganizationConnection:
+    """Lock the organization, check the caller's rights, and return the connection, which is refreshed after the change.
+
+    Raises: OrganizationConnectionNotFound.
+    """
     organization, _ = await organizations.lock_organization_for(tx, caller, Capability.INTEGRATIONS_MANAGE)
-    return await tx.connections.by_slug(organization.id, slug) or refuse(OrganizationConnectionNotFound)
+    connection = await tx.connections.by_slug(organization.id, slug) or refuse(OrganizationConnectionNotFound)
+    await tx.connection_healths.make_due(connection.org_id, connection.id, now)
+    return connection
 
 
 def endpoint_path(connection_id: UUID, endpoint: str = "") -> str:

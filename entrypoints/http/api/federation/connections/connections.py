@@ -22,6 +22,7 @@ from core.federation.saml.model.configuration import MAX_CERTIFICATE_LENGTH, Cer
 from core.kernel.connections import ConnectionProtocol
 from core.kernel.roles import Capability
 from core.kernel.values import Slug, provided
+from entrypoints.http.api.federation.connections.health import ConnectionHealthResponse
 from entrypoints.http.base.context import acting, app_context, ports
 from entrypoints.http.edge.access import member
 from entrypoints.http.edge.bodies import AT_LEAST_ONE_FIELD, Name, RequestModel, ResponseModel, Text, Texts, Timestamp, optional
@@ -185,6 +186,7 @@ class ConnectionResponse(ResponseModel):
     preset: str | None = Field(description="The product, or null.")
     state: ConnectionState = Field(description="Users sign in through an `active` connection only. A `draft` was never active.")
     created_at: Timestamp = Field(description="When the connection was created.")
+    health: ConnectionHealthResponse = Field(description="Whether users can sign in through it, as far as we know.")
 
 
 class ConnectionListResponse(ResponseModel):
@@ -239,6 +241,7 @@ def _to_details(details: ConnectionDetails) -> ConnectionDetailsResponse:
     settings = connection.settings
     return ConnectionDetailsResponse.of(
         connection,
+        health=ConnectionHealthResponse.of_last_refresh(details.health),
         oidc=settings if isinstance(settings, OidcSettings) else None,
         saml=settings if isinstance(settings, SamlSettings) else None,
         missing=list(details.missing),
@@ -270,7 +273,13 @@ async def list_connections(org_slug: str) -> ConnectionListResponse:
 
     A connection is an identity provider of the organization, such as its Okta or Entra ID.
     """
-    return ConnectionListResponse(connections=ConnectionResponse.list_of(await connections.list_own(ports(), acting())))
+    health = await connections.list_health(ports(), acting())
+    return ConnectionListResponse(
+        connections=[
+            ConnectionResponse.of(each, health=ConnectionHealthResponse.of_last_refresh(health.get(each.id)))
+            for each in await connections.list_own(ports(), acting())
+        ]
+    )
 
 
 @routes.post(PATH)
