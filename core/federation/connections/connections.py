@@ -1,6 +1,6 @@
 """The connections of an organization: its members set up the identity providers through which its users sign in.
 
-A new connection is a draft, which signs no user in.
+A new connection is a draft, which signs no user in until it is activated.
 """
 
 from collections.abc import Mapping, Sequence
@@ -10,11 +10,13 @@ from uuid import UUID
 
 from core.federation.connections import events
 from core.federation.connections.model.connections import (
+    MAX_ACTIVE_CONNECTIONS,
     MAX_CERTIFICATES,
     MAX_CONNECTIONS,
     CertificateSource,
     ClientSecretNotUsed,
     ConnectionFieldFixed,
+    ConnectionIncomplete,
     ConnectionKeyNotFound,
     ConnectionState,
     MissingPart,
@@ -24,6 +26,7 @@ from core.federation.connections.model.connections import (
     ProviderCertificate,
     ProviderCertificateExists,
     ProviderCertificateNotFound,
+    TooManyActiveConnections,
     TooManyConnections,
     TooManyProviderCertificates,
 )
@@ -39,7 +42,7 @@ from core.kernel.roles import Capability
 from core.kernel.values import KEEP, Keep, Slug, SlugReserved, new_id, provided
 from core.tenancy import organizations
 from ports import Ports
-from ports.storage import Transaction
+from ports.storage import Reading, Transaction
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,6 +86,12 @@ class ConnectionDetails:
             }
         return [part for part, is_missing in needed.items() if is_missing]
 
+    def require_complete(self) -> None:
+        """Check that nothing is missing. Raises: ConnectionIncomplete, with the names of the missing values."""
+        if self.missing:
+            names = ", ".join(part.replace("_", " ") for part in self.missing)
+            raise ConnectionIncomplete(f"The connection still lacks values. Set these first: {names}.")
+
 
 async def list_own(ports: Ports, caller: OrganizationCaller) -> list[OrganizationConnection]:
     """Return the connections of the caller's organization, by slug. There are at most MAX_CONNECTIONS."""
@@ -100,12 +109,16 @@ async def find(ports: Ports, caller: OrganizationCaller, slug: str) -> Connectio
     """Return a connection of the caller's organization. Raises: OrganizationConnectionNotFound."""
     async with ports.storage.reading() as read:
         connection = await read.connections.by_slug(caller.acts_in.id, slug) or refuse(OrganizationConnectionNotFound)
-        return ConnectionDetails(
-            connection,
-            await read.connection_keys.of_connection(connection.org_id, connection.id, ports.clock.now()),
-            await read.connection_keys.certificates(connection.org_id, connection.id),
-            (await read.connection_healths.of_org(connection.org_id)).get(connection.id),
-        )
+        return await _load_details(read, connection, ports.clock.now())
+
+
+async def _load_details(read: Reading | Transaction, connection: OrganizationConnection, now: datetime) -> ConnectionDetails:
+    return ConnectionDetails(
+        connection,
+        await read.connection_keys.of_connection(connection.org_id, connection.id, now),
+        await read.connection_keys.certificates(connection.org_id, connection.id),
+        (await read.connection_healths.of_org(connection.org_id)).get(connection.id),
+    )
 
 
 async def create(ports: Ports, caller: OrganizationCaller, draft: ConnectionDraft) -> OrganizationConnection:
@@ -156,7 +169,7 @@ async def change(
     Raises: OrganizationConnectionNotFound, ConnectionSettingInvalid, ConnectionFieldFixed.
     """
     async with ports.storage.transaction(by=caller) as tx:
-        old = await _lock(tx, caller, slug, ports.clock.now())
+        old = await _lock(tx, caller, slug)
         new = replace(old, **provided(name=name, settings=settings, mapping=mapping))
         new = replace(new, settings=new.settings.check(), mapping=new.mapping.check())
         if new.protocol is not old.protocol or (old.first_activated_at is not None and new.settings.identity != old.settings.identity):
@@ -167,10 +180,41 @@ async def change(
     return new
 
 
-async def remove(ports: Ports, caller: OrganizationCaller, slug: str) -> None:
-    """Remove a connection with its keys. Raises: OrganizationConnectionNotFound."""
+async def activate(ports: Ports, caller: OrganizationCaller, slug: str) -> None:
+    """Let users sign in through a connection. From the first time on, the values by which users are known are fixed.
+
+    Raises: OrganizationConnectionNotFound, ConnectionIncomplete, TooManyActiveConnections.
+    """
+    now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
-        connection = await _lock(tx, caller, slug, ports.clock.now())
+        old = await _lock(tx, caller, slug)
+        if old.state is ConnectionState.ACTIVE:
+            return
+        (await _load_details(tx, old, now)).require_complete()
+        states = [each.state for each in await tx.connections.of_org(old.org_id)]
+        if states.count(ConnectionState.ACTIVE) >= MAX_ACTIVE_CONNECTIONS:
+            raise TooManyActiveConnections
+        new = replace(old, state=ConnectionState.ACTIVE, first_activated_at=old.first_activated_at or now)
+        await tx.connections.save(new)
+        tx.record(events.activated(new))
+
+
+async def deactivate(ports: Ports, caller: OrganizationCaller, slug: str) -> None:
+    """Let no user sign in through a connection, and end the sign-ins that came through it. Raises: OrganizationConnectionNotFound."""
+    async with ports.storage.transaction(by=caller) as tx:
+        old = await _lock(tx, caller, slug)
+        if old.state is not ConnectionState.ACTIVE:
+            return
+        await tx.connections.save(replace(old, state=ConnectionState.INACTIVE))
+        await tx.session_sign_ins.end_of_connection(old.org_id, old.id, None, ports.clock.now())
+        tx.record(events.deactivated(old))
+
+
+async def remove(ports: Ports, caller: OrganizationCaller, slug: str) -> None:
+    """Remove a connection with its keys, and end the sign-ins that came through it. Raises: OrganizationConnectionNotFound."""
+    async with ports.storage.transaction(by=caller) as tx:
+        connection = await _lock(tx, caller, slug)
+        await tx.session_sign_ins.end_of_connection(connection.org_id, connection.id, None, ports.clock.now())
         await tx.connections.remove(connection.org_id, connection.id)
         tx.record(events.deleted(connection))
 
@@ -182,7 +226,7 @@ async def put_client_secret(ports: Ports, caller: OrganizationCaller, slug: str,
     """
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
-        connection = await _lock(tx, caller, slug, ports.clock.now())
+        connection = await _lock(tx, caller, slug)
         settings = connection.settings
         if not isinstance(settings, OidcSettings) or settings.client_authentication is ProviderAuthentication.PRIVATE_KEY_JWT:
             raise ClientSecretNotUsed
@@ -199,7 +243,7 @@ async def create_key(ports: Ports, caller: OrganizationCaller, slug: str) -> tup
     await find(ports, caller, slug)  # before generating a key, which takes long
     key = await ports.certificates.create(caller.acts_in.slug, slug, ports.clock.now(), CERTIFICATE_YEARS)
     async with ports.storage.transaction(by=caller) as tx:
-        connection = await _lock(tx, caller, slug, ports.clock.now())
+        connection = await _lock(tx, caller, slug)
         keys = await tx.connection_keys.of_connection(connection.org_id, connection.id, ports.clock.now())
         if CertificateState.NEXT in keys:
             raise NextKeyExists
@@ -216,7 +260,7 @@ async def activate_key(ports: Ports, caller: OrganizationCaller, slug: str) -> S
     """
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
-        connection = await _lock(tx, caller, slug, ports.clock.now())
+        connection = await _lock(tx, caller, slug)
         org_id, id_ = connection.org_id, connection.id
         key = (await tx.connection_keys.of_connection(org_id, id_, now)).get(CertificateState.NEXT) or refuse(ConnectionKeyNotFound)
         await tx.connection_keys.remove(org_id, id_, CertificateState.PREVIOUS)
@@ -242,7 +286,7 @@ async def add_certificate(ports: Ports, caller: OrganizationCaller, slug: str, p
         added_at=ports.clock.now(),
     )
     async with ports.storage.transaction(by=caller) as tx:
-        connection = await _lock(tx, caller, slug, ports.clock.now())
+        connection = await _lock(tx, caller, slug)
         if len(await tx.connection_keys.certificates(connection.org_id, connection.id)) >= MAX_CERTIFICATES:
             raise TooManyProviderCertificates
         if not await tx.connection_keys.add_certificate(connection.org_id, connection.id, certificate):
@@ -254,21 +298,21 @@ async def add_certificate(ports: Ports, caller: OrganizationCaller, slug: str, p
 async def remove_certificate(ports: Ports, caller: OrganizationCaller, slug: str, fingerprint: str) -> None:
     """Trust a certificate of the identity provider no longer. Raises: OrganizationConnectionNotFound, ProviderCertificateNotFound."""
     async with ports.storage.transaction(by=caller) as tx:
-        connection = await _lock(tx, caller, slug, ports.clock.now())
+        connection = await _lock(tx, caller, slug)
         present = {each.fingerprint: each for each in await tx.connection_keys.certificates(connection.org_id, connection.id)}
         certificate = present.get(fingerprint) or refuse(ProviderCertificateNotFound)
         await tx.connection_keys.remove_certificate(connection.org_id, connection.id, fingerprint)
         tx.record(events.certificate_removed(connection, certificate))
 
 
-async def _lock(tx: Transaction, caller: OrganizationCaller, slug: str, now: datetime) -> OrganizationConnection:
+async def _lock(tx: Transaction, caller: OrganizationCaller, slug: str) -> OrganizationConnection:
     """Lock the organization, check the caller's rights, and return the connection, which is refreshed after the change.
 
     Raises: OrganizationConnectionNotFound.
     """
     organization, _ = await organizations.lock_organization_for(tx, caller, Capability.INTEGRATIONS_MANAGE)
     connection = await tx.connections.by_slug(organization.id, slug) or refuse(OrganizationConnectionNotFound)
-    await tx.connection_healths.make_due(connection.org_id, connection.id, now)
+    await tx.connection_healths.make_due(connection.org_id, connection.id)
     return connection
 
 

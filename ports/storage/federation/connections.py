@@ -66,7 +66,7 @@ class ConnectionHealths(ConnectionHealthsRead, Protocol):
     async def claim(self, now: datetime, until: datetime) -> ConnectionHealth | None:
         """Return the health of the connection whose refresh is due the longest, or None. It is due again at `until`."""
 
-    async def make_due(self, org_id: UUID, connection_id: UUID, now: datetime) -> None:
+    async def make_due(self, org_id: UUID, connection_id: UUID) -> None:
         """Let a connection that changed be refreshed now. A refresh that is under way stores nothing."""
 
     async def save(self, health: ConnectionHealth, claimed_until: datetime) -> bool:

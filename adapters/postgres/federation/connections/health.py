@@ -44,9 +44,9 @@ class ConnectionHealths(Repository):
             returning {HEALTH.columns}"""
         return await self._one(HEALTH.read, sql, now=now, until=until)
 
-    async def make_due(self, org_id: UUID, connection_id: UUID, now: datetime) -> None:
-        sql = "update connection_health set due_at = %(now)s where org_id = %(org_id)s and connection_id = %(connection_id)s"
-        await self._run(sql, org_id=org_id, connection_id=connection_id, now=now)
+    async def make_due(self, org_id: UUID, connection_id: UUID) -> None:
+        sql = "update connection_health set due_at = 'epoch' where org_id = %(org_id)s and connection_id = %(connection_id)s"
+        await self._run(sql, org_id=org_id, connection_id=connection_id)
 
     async def save(self, health: ConnectionHealth, claimed_until: datetime) -> bool:
         sql = f"""

@@ -1,7 +1,7 @@
 """The refresh of connections: their health, and what their organization hears of it."""
 
 from dataclasses import replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
 
@@ -108,7 +108,7 @@ async def test_a_provider_that_fails_is_reported_once_and_its_recovery_too(
 
     issuer.answers.clear()
     async with ports.storage.transaction(by=SYSTEM) as tx:
-        await tx.connection_healths.make_due(acme.org, connection.id, clock.now())
+        await tx.connection_healths.make_due(acme.org, connection.id)
     assert (await refresh(), await stored(), await events(pool)) == ({"ok": 1}, ("ok", None), [("connection.recovered", None)])
     issuer.published.clear()
     clock.advance(DAY)
@@ -154,7 +154,7 @@ async def test_certificates_that_end_are_announced_to_the_members_who_manage_int
         await tx.connection_keys.add_certificate(org_id, connection.id, certificate(4, valid_until=now + 2000 * DAY))
         own = await new_certificate(now - 1100 * DAY)
         await tx.connection_keys.add(org_id, connection.id, own, CertificateState.ACTIVE)
-        await tx.connection_healths.make_due(org_id, connection.id, clock.now())
+        await tx.connection_healths.make_due(org_id, connection.id)
     assert await health.refresh_due(ports, holder) == {"failing": 1}
     assert await events(pool) == [("connection.failing", "own_certificate_ended")]
     assert "Our certificate for this connection" in (await owner_browser.open(page)).text
@@ -175,8 +175,11 @@ async def test_a_connection_that_changes_during_its_refresh_is_refreshed_again(p
     await run_concurrently(20, claim)
     [state] = [each for each in claimed if each is not None]
     async with ports.storage.transaction(by=SYSTEM) as tx:
-        await tx.connection_healths.make_due(acme.org, connection.id, now)
+        await tx.connection_healths.make_due(acme.org, connection.id)
     async with ports.storage.transaction(by=SYSTEM) as tx:
         assert not await tx.connection_healths.save(state.refresh(None, None, now), state.due_at)
     async with ports.storage.reading() as read:
-        assert (await read.connection_healths.next_due(), await read.connection_healths.of_org(acme.org)) == (now, {})
+        assert (await read.connection_healths.next_due(), await read.connection_healths.of_org(acme.org)) == (
+            datetime.fromtimestamp(0, UTC),
+            {},
+        )
