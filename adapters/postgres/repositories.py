@@ -69,6 +69,7 @@ from adapters.postgres.federation.connections.connections import OrganizationCon
 from adapters.postgres.federation.connections.health import ConnectionHealths
 from adapters.postgres.federation.connections.identities import ConnectionIdentities
 from adapters.postgres.federation.connections.keys import ConnectionKeys
+from adapters.postgres.federation.connections.logins import ConnectionLogins
 from adapters.postgres.federation.oauth.authorization import AuthorizationCodes
 from adapters.postgres.federation.oauth.client_assertions import UsedAssertions
 from adapters.postgres.federation.oauth.consents import Consents
@@ -219,6 +220,7 @@ class Repositories(Scope):
     connection_healths = Kept(ConnectionHealths)
     connection_identities = Kept(ConnectionIdentities)
     connection_keys = Kept(ConnectionKeys)
+    connection_logins = Kept(ConnectionLogins)
     consents = Kept(Consents)
     external_grants = Kept(ExternalGrants)
     device_codes = Kept(DeviceCodes)

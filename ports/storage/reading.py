@@ -32,6 +32,7 @@ from ports.storage.federation.connections import (
     ConnectionHealthsRead,
     ConnectionIdentitiesRead,
     ConnectionKeysRead,
+    ConnectionLoginsRead,
     OrganizationConnectionsRead,
 )
 from ports.storage.federation.oauth import ConsentsRead, DeviceCodesRead, ExternalClientsRead, ExternalGrantsRead, PushedRequestsRead
@@ -210,6 +211,8 @@ class Reading(Protocol):
     def connection_identities(self) -> ConnectionIdentitiesRead: ...
     @property
     def connection_keys(self) -> ConnectionKeysRead: ...
+    @property
+    def connection_logins(self) -> ConnectionLoginsRead: ...
     @property
     def saml(self) -> SamlRead: ...
     @property

@@ -244,6 +244,7 @@ async def update(org_slug: str, connection_slug: str, data: ConnectionUpdateRequ
 
 @routes.delete(CONNECTION)
 @member(Capability.INTEGRATIONS_MANAGE, outlives=True)
+@refuses(409)
 @describes({204: "The connection is removed."})
 async def remove(org_slug: str, connection_slug: str) -> None:
     """Remove a connection with its keys and certificates.
