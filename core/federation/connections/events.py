@@ -45,6 +45,11 @@ def person_linked(identity: ConnectionIdentity) -> Event:
     return _of_person("connection.person.linked", identity)
 
 
+def person_unlinked(identity: ConnectionIdentity) -> Event:
+    """A connection no longer knows an account."""
+    return _of_person("connection.person.unlinked", identity)
+
+
 def _of_person(name: str, identity: ConnectionIdentity) -> Event:
     details = {"connection_id": str(identity.connection_id)}
     return Event(EVENT_KINDS[name], str(identity.user_id), org_id=identity.org_id, details=details)

@@ -1,4 +1,4 @@
-"""Sign-in through a connection of an organization: which account a person gets (docs/adr/0046).
+"""Sign-in through a connection of an organization: which account a person gets (docs/adr/0046-keep-links-of-connections-apart-from-identities.md).
 
 The subject alone finds the account of a known person. The address finds or creates an account only at the first sign-in, and
 only at a domain that the organization has proved.
@@ -16,7 +16,7 @@ from core.authentication.flow.methods import Proved, SendBehind, SignInMethod, r
 from core.authentication.flow.model import FLOW_TTL, Flow, FlowEnded
 from core.authentication.model.identities import PendingIdentity
 from core.authentication.model.login import LoginFailure
-from core.federation.connections import events
+from core.federation.connections import events, logins
 from core.federation.connections.model.asserted import AssertedPerson
 from core.federation.connections.model.connections import ConnectionIdentity
 from core.federation.connections.model.people import (
@@ -57,17 +57,20 @@ class ConnectionAnswer:
         Raises, in the transaction: LinkNeeded, ConnectionNotActive, AddressOutside, AddressReserved, PlatformOwnerRefused,
         OtherPersonLinked, ConnectionTeamFull, BlockedByDirectory.
         """
-        person, now = self.person, ports.clock.now()
+        person, now, login = self.person, ports.clock.now(), new_id()
 
         async def lock(tx: Transaction, _: Caller, __: SendBehind) -> tuple[Account, PendingIdentity | None]:
-            return await _find_account(tx, person, now), None
+            account = await _find_account(tx, person, now)
+            if account.is_usable:
+                await logins.add(ports, tx, login, person, account.id, now)
+            return account, None
 
         async def refused(refusal: Refusal) -> None:
             reason = LoginFailure.ADDRESS if isinstance(refusal, _ADDRESS_REFUSALS) else LoginFailure.PROVIDER
             if isinstance(refusal, (*_ADDRESS_REFUSALS, ConnectionNotActive, ConnectionTeamFull)):
                 await record_failure(ports, caller, reason, Method.CONNECTION, None, flow.application)
 
-        return Proved(proof=proof_of(person, now, is_fresh=flow.wants_fresh), lock=lock, refused=refused)
+        return Proved(proof=proof_of(person, now, is_fresh=flow.wants_fresh, login=login), lock=lock, refused=refused)
 
 
 async def _find_account(tx: Transaction, person: AssertedPerson, now: datetime) -> Account:
@@ -110,7 +113,7 @@ def _require_free(account: Account, known: ConnectionSubject) -> None:
 
 
 async def _find_by_address(tx: Transaction, organization: Organization, person: AssertedPerson, now: datetime) -> Account:
-    """Return the locked account for a person whom the connection does not know yet: a new one, or one that the organization controls.
+    """Return the locked account for a person that the connection does not know yet: a new one, or one that the organization controls.
 
     The organization is locked, so the connection stays active.
     """

@@ -171,6 +171,7 @@ GET    /auth/<provider:provider>              302  302  302  302  302  302  302 
 GET    /auth/<provider:provider>/callback     400  400  400  400  400  400  400  400  400  400  400  400  400  400  400  400  400  400  400
 GET    {at_connection}/callback               400  400  400  400  400  400  400  400  400  400  400  400  400  400  400  400  400  400  400
 GET    {at_connection}/start                  409  409  409  409  409  409  409  409  409  409  404  404  409  409  409  409  404  409  409
+POST   {at_connection}/backchannel-logout     400  400  400  400  400  400  400  400  400  400  404  404  400  400  400  400  404  400  400
 GET    {at_connection}/jwks.json              200  200  200  200  200  200  200  200  200  200  404  404  200  200  200  200  404  200  200
 POST   /api/user/identities/<provider>/link   401  200  200  200  200  200  200  200  403  403  200  200  403  403  403  403  403  401  200
 DELETE /api/user/identities/<provider>        401  200  200  200  200  200  200  200  403  403  200  200  200  200  200  200  200  401  200
@@ -657,6 +658,8 @@ GET    /app/flow/<flow_id>/confirm                   303  303  303  200  303
 POST   /app/flow/<flow_id>/confirm                   303  303  303  200  303
 GET    /app/flow/<flow_id>/consent                   303  303  303  200  303
 POST   /app/flow/<flow_id>/consent                   303  303  303  200  303
+GET    /app/flow/<flow_id>/link                      303  303  303  303  303
+POST   /app/flow/<flow_id>/link                      303  303  303  303  303
 GET    /app/flow/<flow_id>/select                    303  303  303  200  303
 POST   /app/flow/<flow_id>/select                    303  303  303  200  303
 GET    /app/flow/<flow_id>/email                     200  200  200  200  200
@@ -951,6 +954,7 @@ REQUESTS: Final[Mapping[str, Request]] = {
         setup_sql="update sessions set device_id = '{device_id}' where user_id = '{own_id}'"
     ),
     "GET /auth/<provider:provider>/callback": Request(query={"state": "made up", "code": "made up"}, cookies=BROWSER),
+    "POST /auth/connections/<connection_id>/backchannel-logout": Request({"logout_token": "made up"}),
     "GET /auth/connections/<connection_id>/callback": Request(query={"state": "made up", "code": "made up"}, cookies=BROWSER),
     "POST /app/account/identities/<provider:provider>/link": Request(form=OF_THE_SESSION, things={"provider": "websuite"}),
     "POST /app/account/identities/<provider:provider>/unlink": Request(form=OF_THE_SESSION),
@@ -1186,6 +1190,8 @@ REQUESTS: Final[Mapping[str, Request]] = {
     "GET /app/flow/<flow_id>": Request(**IN_FLOW),
     "GET /app/flow/<flow_id>/sign-in": Request(**IN_FLOW),
     "POST /app/flow/<flow_id>/sign-in": Request(form={**OF_THIS_BROWSER, "email": "{own_email}", "password": "{password}"}, **IN_FLOW),
+    "GET /app/flow/<flow_id>/link": Request(**IN_FLOW),
+    "POST /app/flow/<flow_id>/link": Request(form={**OF_THIS_BROWSER, "answer": "continue"}, **IN_FLOW),
     "GET /app/flow/<flow_id>/code": Request(**WITH_CODE),
     "POST /app/flow/<flow_id>/code": Request(form={**OF_THIS_BROWSER, "code": "{guarded_code}"}, **WITH_CODE),
     "POST /app/flow/<flow_id>/sign-in/email": Request(form={**OF_THIS_BROWSER, "email": "{own_email}"}, **IN_FLOW),

@@ -100,7 +100,7 @@ class PendingLink:
         return cls(person, at, stored["is_fresh"])
 
 
-def proof_of(person: AssertedPerson, at: datetime, *, is_fresh: bool) -> Proof:
+def proof_of(person: AssertedPerson, at: datetime, *, is_fresh: bool, login: UUID | None = None) -> Proof:
     """Return the proof of a sign-in at a connection. It counts in the organization of the connection alone."""
     return Proof(
         Method.CONNECTION,
@@ -110,4 +110,5 @@ def proof_of(person: AssertedPerson, at: datetime, *, is_fresh: bool) -> Proof:
         connection=person.connection_id,
         org=person.org_id,
         until=person.ends_at,
+        login=login,
     )

@@ -1,6 +1,7 @@
 """Sign-ins through a connection of an organization: which account a person gets."""
 
 from datetime import timedelta
+from typing import Any, Final
 from uuid import UUID
 
 import pytest
@@ -60,7 +61,7 @@ async def test_twenty_first_sign_ins_at_once_make_one_account(house: House, pool
 # The table: each kind of account with the address, what happens, and what the connection knows afterwards.
 CONTROLLED = {"origin": AccountOrigin.SCIM}
 LINKED, QUESTION = "linked", "question"
-ACCOUNTS = {
+ACCOUNTS: Final[dict[str, tuple[dict[str, Any], str, Any]]] = {
     "provisioned by the directory": (CONTROLLED, "", LINKED),
     "created by an API key, never signed in": ({"origin": AccountOrigin.API_KEY, "password_hash": None}, "", LINKED),
     "signed up at the organization": ({"origin": AccountOrigin.SIGN_UP}, "", LINKED),
@@ -121,12 +122,12 @@ async def test_an_account_with_the_address_is_linked_only_if_the_organization_co
         assert await run_sql(pool, "select 1 from sessions") == []
 
 
-@pytest.mark.parametrize("refused", ["missing", "no address", "elsewhere", "below, proved by another", "no domain any more"])
+@pytest.mark.parametrize("refused", ["missing", "no address", "elsewhere", "below, proved by another", "a domain that was lost"])
 async def test_addresses_outside_the_proved_domains_create_nothing(house: House, pool: Pool, refused: str) -> None:
     email: str | None = {"missing": None, "no address": "ada", "elsewhere": "ada@other.example"}.get(refused, "ada@eu.example.com")
     if refused == "below, proved by another":
         await house.set(DOMAIN, await add_organization(pool, "globex"), "eu.example.com")
-    elif refused == "no domain any more":
+    elif refused == "a domain that was lost":
         await house.set("delete from domains")
     answer = await house.arrive(email=email)
     assert (answer.status, (AddressOutside.__doc__ or "").partition(".")[0] in answer.text.replace("&#39;", "'")) == (403, True)

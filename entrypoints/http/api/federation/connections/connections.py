@@ -326,6 +326,7 @@ async def update(org_slug: str, connection_slug: str, data: ConnectionUpdateRequ
 
 @routes.delete(CONNECTION)
 @member(Capability.INTEGRATIONS_MANAGE, outlives=True)
+@refuses(409)
 @describes({204: "The connection is removed."})
 async def remove(org_slug: str, connection_slug: str) -> None:
     """Remove a connection with its keys and certificates.
@@ -353,7 +354,7 @@ async def activate(org_slug: str, connection_slug: str) -> ConnectionDetailsResp
 async def deactivate(org_slug: str, connection_slug: str) -> ConnectionDetailsResponse:
     """Deactivate a connection.
 
-    No user signs in through it any more. The sessions of users who did end, as when it is removed. It can be activated again.
+    No user signs in through it from now on. The sessions of users who did end, as when it is removed. It can be activated again.
     """
     await connections.deactivate(ports(), acting(), connection_slug)
     return _to_details(await connections.find(ports(), acting(), connection_slug))

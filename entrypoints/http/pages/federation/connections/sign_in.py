@@ -102,7 +102,7 @@ async def callback(connection_id: str) -> Response:
 
 
 async def arrive(result: PersonArrived | ConnectionTripFailed) -> Response:
-    """Sign in the person whom the identity provider authenticated, or ask to link the account that exists already."""
+    """Sign in the person that the identity provider authenticated, or ask to link the account that exists already."""
     flow = result.flow
     remember_way_back(flow, "/sign-in")
     if isinstance(result, ConnectionTripFailed):
