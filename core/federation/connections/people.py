@@ -1,4 +1,4 @@
-"""Sign-in through a connection of an organization: which account a person gets (docs/adr/0046-keep-links-of-connections-apart-from-identities.md).
+"""Sign-in through a connection of an organization: which account a person gets.
 
 The subject alone finds the account of a known person. The address finds or creates an account only at the first sign-in, and
 only at a domain that the organization has proved.
