@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Final
 from uuid import UUID
 
-from core.federation.connections import events
+from core.federation.connections import events, mapped_groups
 from core.federation.connections.model.connections import (
     MAX_ACTIVE_CONNECTIONS,
     MAX_CERTIFICATES,
@@ -178,6 +178,8 @@ async def change(
         new = replace(new, settings=new.settings.check(), mapping=new.mapping.check())
         if new.protocol is not old.protocol or (old.first_activated_at is not None and new.settings.identity != old.settings.identity):
             raise ConnectionFieldFixed
+        if new.mapping.groups != old.mapping.groups:
+            await mapped_groups.require_power(tx, caller, old)
         if new != old:
             await tx.connections.save(new)
             tx.record(events.updated(old, new))

@@ -88,6 +88,7 @@ PATH_PARAMETERS = {
     "registration_token_id": "The id of the registration token.",
     "connection_slug": "The slug of the connection.",
     "connection_id": "The id of the connection.",
+    "mapping_id": "The id of the mapping of a group.",
     "fingerprint": "The SHA-256 fingerprint of the certificate in hexadecimal.",
     "domain": "The domain, such as `example.com`.",
     "entry_id": "The id of the entry.",
