@@ -157,6 +157,7 @@ TO_SHOP: dict[str, object] = {
     "password_at_sign_up": False,
     "accepts_passkey": True,
     "is_folded": True,
+    "address_first": False,
     "requires_passkey": True,
     "folded_providers": {"websuite": ("Websuite", "/auth/websuite?next=%2F")},
 }
@@ -415,7 +416,12 @@ PAGES: dict[str, dict[str, object]] = {
         "sign_in": "/app/sign-in",
     },
     "authentication/email_sign_in_ended.html": {"problem": "It has expired."},
-    "accounts/forgot_password.html": {**LINKS, "form_token": "c4ca4238"},
+    "accounts/forgot_password.html": {
+        **LINKS,
+        "form_token": "c4ca4238",
+        "email": "ada@example.org",
+        "connection": ("Acme & Sons", "/auth/connections/c4ca/start?next=%2F"),
+    },
     "accounts/forgot_password_done.html": {**LINKS},
     "federation/device.html": {
         "form_token": "c4ca4238",
