@@ -232,7 +232,7 @@ def values_of(options: SignInOptions, flow: Flow) -> dict[str, Any]:
     service = options.destination.service
     return {
         **links(flow),
-        "providers": _providers(options.providers, flow),
+        "providers": _connections(options.destination, flow) | _providers(options.providers, flow),
         "accepts_password": options.password,
         "password_at_sign_up": options.password_at_sign_up,
         "accepts_passkey": options.passkey,
@@ -248,6 +248,12 @@ def values_of(options: SignInOptions, flow: Flow) -> dict[str, Any]:
         "offers_sign_up": options.destination.offers_sign_up,
         "design": options.design,
     }
+
+
+def _connections(destination: Destination, flow: Flow) -> dict[str, tuple[str, str]]:
+    """Return the name of each connection that the request asks for, and the path that starts the sign-in there, by slug."""
+    hint = destination.login_hint
+    return {each.slug: (each.name, connection_path(flow, each.id, login_hint=hint)) for each in destination.connections}
 
 
 def _providers(slugs: Iterable[ConnectionSlug], flow: Flow) -> dict[str, tuple[str, str]]:
