@@ -1,6 +1,6 @@
 """A sign-in in progress: what waits for it, and what was proved so far."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -73,6 +73,8 @@ class Flow:
     proofs_expire_at: datetime | None = None
     failures: int = 0  # attempts that were counted since the proofs or the challenge were stored
     identity: PendingIdentity | None = None  # to link when all required factors are proved (security A-10)
+    # A link to an organization's connection, which waits for a sign-in of the account's own. `core.federation.connections` reads it.
+    connection_link: Mapping[str, Any] | None = field(default=None, repr=False)
     session_id: UUID | None = None  # the session that the flow is for, or that an API client started for it
     ticket_hash: bytes | None = field(default=None, repr=False)  # SHA-256; of that API client
     begun_at: datetime
@@ -192,6 +194,13 @@ class ProviderTrip:
         )
 
 
+class ProviderHints(NamedTuple):
+    """Who may sign in, for the page of the identity provider."""
+
+    login: str | None = None
+    domain: str | None = None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectionTrip:
     """The trip of a browser to the identity provider of an organization. Times are UTC.
@@ -204,3 +213,4 @@ class ConnectionTrip:
     user_id: UUID | None = None  # of a test: the user who must return
     begun_at: datetime
     expires_at: datetime
+    hints: ProviderHints | None = field(default=None, repr=False)  # not stored: no answer is checked against them

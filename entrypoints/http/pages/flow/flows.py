@@ -252,6 +252,8 @@ def values_of(options: SignInOptions, flow: Flow) -> dict[str, Any]:
 
 def _connections(destination: Destination, flow: Flow) -> dict[str, tuple[str, str]]:
     """Return the name of each connection that the request asks for, and the path that starts the sign-in there, by slug."""
+    if flow.connection_link is not None:  # the user signs in to the account that a connection waits for
+        return {}
     hint = destination.login_hint
     return {each.slug: (each.name, connection_path(flow, each.id, login_hint=hint)) for each in destination.connections}
 

@@ -41,12 +41,15 @@ NOTICES: Final = {
 }
 
 
-async def sign_in_form(flow: Flow, destination: Destination | None = None, asked: str | None = None) -> Response:
-    """Return the sign-in page, with the sentence of a sign-in policy, or a notice about the step before, if any. Raises: FlowEnded."""
+async def sign_in_form(flow: Flow, destination: Destination | None = None, asked: str | None = None, email: str | None = None) -> Response:
+    """Return the sign-in page, with the sentence that says why it is asked, or a notice about the step before, if any.
+
+    `email` is the address to fill in, instead of that of the request. Raises: FlowEnded.
+    """
     notice = asked or NOTICES.get(cookies.notice_cookie() or "")
     options = await load_options(flow, destination)
-    email = options.destination.login_hint or ""
-    # A user who must meet a rule of the sign-in policy is known already.
+    email = email or options.destination.login_hint or ""
+    # A user who must meet a rule of the sign-in policy, or who links an account, is known already.
     address_first = asked is None and await asks_address_first()
     response = await _sign_in_form(options, flow, email, notice=notice, address_first=address_first)
     if notice is not None:

@@ -25,8 +25,8 @@ async def asks_address_first() -> bool:
 
 
 async def find_connection(flow: Flow, form: Mapping[str, str], email: Email) -> ConnectionRef | None:
-    """Return the connection to which the address in a form leads, or None, also if the user wants another way."""
-    if form.get(STEP) == OWN_WAYS or not await asks_address_first():
+    """Return the connection to which the address in a form leads, or None, also if the user wants another way, or links an account."""
+    if form.get(STEP) == OWN_WAYS or flow.connection_link is not None or not await asks_address_first():
         return None
     return await routing.find_connection(ports(), flow, email.domain)
 
