@@ -99,6 +99,7 @@ SUBJECTS: Final = MappingProxyType(
         EmailKind.ORGANIZATION_WAITING: "An organization waits for approval",
         EmailKind.ORGANIZATION_TRANSFERRED: "{organization} has a new owner",
         EmailKind.ADMIN_NETWORKS_REMOVED: "Admins of {organization} can act from any network",
+        EmailKind.BREAK_GLASS_USED: "Break glass was used at {organization}",
         EmailKind.PERSONAL_TOKEN_CREATED: "A new personal access token",
         EmailKind.SECRET_EXPIRES: "The {secret_title} expires soon",
         EmailKind.SECRET_ENDED: "The {secret_title} has ended",

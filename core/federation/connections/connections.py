@@ -35,7 +35,7 @@ from core.kernel.connections import PLATFORM_CONNECTIONS, ConnectionProtocol, Co
 from core.kernel.errors import refuse
 from core.kernel.roles import Capability
 from core.kernel.values import KEEP, Keep, Slug, SlugReserved, new_id, provided
-from core.tenancy import organizations
+from core.tenancy import organizations, sign_in_policies
 from ports import Ports
 from ports.storage import Transaction
 
@@ -158,9 +158,10 @@ async def change(
 
 
 async def remove(ports: Ports, caller: OrganizationCaller, slug: str) -> None:
-    """Remove a connection with its keys. Raises: OrganizationConnectionNotFound."""
+    """Remove a connection with its keys. Raises: OrganizationConnectionNotFound, ConnectionRequired."""
     async with ports.storage.transaction(by=caller) as tx:
         connection = await _lock(tx, caller, slug)
+        await sign_in_policies.require_not_required(tx, connection.org_id, connection.id)
         await tx.connections.remove(connection.org_id, connection.id)
         tx.record(events.deleted(connection))
 
