@@ -25,9 +25,7 @@ async def save(tx: Transaction, subject: PolicySubject, decision: Decision, sess
     await report_break_glass(tx, subject, decision, session_id, now)
 
 
-async def save_at_once(
-    ports: Ports, user: Person, subject: PolicySubject, decision: Decision, session_id: UUID, now: datetime
-) -> None:
+async def save_at_once(ports: Ports, user: Person, subject: PolicySubject, decision: Decision, session_id: UUID, now: datetime) -> None:
     """Do the same outside of a transaction."""
     if decision.breaks_glass:
         async with ports.storage.transaction(by=user) as tx:

@@ -170,7 +170,9 @@ async def _parse(read: Reading | Transaction, org_id: UUID, document: Document, 
     """Return the rules of a document that names connections by their slugs. Raises: PolicyInvalid."""
     slugs, slug = document.get(Rule.CONNECTIONS) or {}, document.get(Rule.CONNECTION)
     if slugs or slug is not None:
-        active = {str(each.slug): RequiredConnection(each.id, each.slug) for each in await read.connections.of_org(org_id) if each.is_active}
+        active = {
+            str(each.slug): RequiredConnection(each.id, each.slug) for each in await read.connections.of_org(org_id) if each.is_active
+        }
         proved = {claim.domain for claim in await read.domains.of_organization(org_id) if claim.verified_at is not None}
         named: dict[str, object] = {Rule.CONNECTIONS.value: name_connections(slugs, active, proved)}
         if slug is not None:

@@ -216,7 +216,8 @@ class SignInPolicies(Repository):
             select 1 from sign_in_policies p
             where p.org_id = %(org_id)s and (
                 p.rules -> 'required_connection' ->> 'id' = %(connection_id)s::text
-                or exists (select from jsonb_each(p.rules -> 'required_connections') each where each.value ->> 'id' = %(connection_id)s::text))
+                or exists (
+                    select from jsonb_each(p.rules -> 'required_connections') each where each.value ->> 'id' = %(connection_id)s::text))
             limit 1"""
         return await self._exists(sql, org_id=org_id, connection_id=connection_id)
 

@@ -13,6 +13,7 @@ from core.kernel.errors import Conflict, Invalid, NotFound
 from core.kernel.values import Email, Slug
 
 MAX_CONNECTIONS: Final = 20  # of one organization
+MAX_ACTIVE_CONNECTIONS: Final = 5  # of one organization
 MAX_CERTIFICATES: Final = 8  # of one identity provider
 
 
@@ -26,6 +27,14 @@ class ConnectionSlugTaken(Conflict):
 
 class TooManyConnections(Conflict):
     """The organization has 20 connections. Remove one that is no longer used."""
+
+
+class TooManyActiveConnections(Conflict):
+    """The organization has 5 active connections. Deactivate one before you activate another one."""
+
+
+class ConnectionIncomplete(Invalid):
+    """The connection still lacks values. Set them first."""
 
 
 class ConnectionProtocolMissing(Invalid):

@@ -37,7 +37,7 @@ DESCRIPTIONS: Final[Mapping[str, str]] = {
     Rule.DEVICE_TRUST: "The number of days during which a trusted device skips the second factor. 0: it never does.",
     Rule.ADMIN_NETWORKS: "The networks from which owners and admins may act, such as `203.0.113.0/24`. null allows all.",
     Rule.INVITED_DOMAINS: "The domains of the email addresses that can be invited. null allows all.",
-    Rule.CONNECTIONS: "The slugs of the active connections through which users have to come, by the verified domain of their email address.",
+    Rule.CONNECTIONS: "The slugs of the active connections through which users have to come, by the verified domain of their address.",
     Rule.CONNECTION: "The slug of the active connection of the organization through which all users of the service have to come.",
     GRACE_DAYS: "The number of days until `methods`, `second_factor` and `phishing_resistant` start, when they become stricter.",
 }
@@ -112,7 +112,6 @@ def shown(name: str, descriptions: Mapping[str, str] = DESCRIPTIONS) -> Any:
 
 
 class _RulesResponse(ResponseModel):
-
     methods: list[str] | None = shown(Rule.METHODS)
     second_factor: list[str] | None = shown(Rule.SECOND_FACTOR)
     phishing_resistant: list[str] | None = shown(Rule.PHISHING_RESISTANT)
