@@ -19,7 +19,7 @@ from entrypoints.http.api.applications.services import existing_service
 from entrypoints.http.base.context import acting_member, ports
 from entrypoints.http.edge.access import member
 from entrypoints.http.edge.access.declaration import Programs
-from entrypoints.http.edge.bodies import RequestModel, ResponseModel, Text, Timestamp
+from entrypoints.http.edge.bodies import Id, RequestModel, ResponseModel, Text, Timestamp
 from entrypoints.http.edge.openapi import describes, refuses
 
 routes = Blueprint("sign_in_policy", __name__)
@@ -328,7 +328,7 @@ class BreakGlassUserListResponse(ResponseModel):
 class BreakGlassUsersRequest(RequestModel):
     """The members who may come without the required connection. They replace the earlier ones."""
 
-    user_ids: list[UUID] = Field(max_length=MAX_BREAK_GLASS, description="The ids of up to three owners and admins.")
+    user_ids: list[Id] = Field(max_length=MAX_BREAK_GLASS, description="The ids of up to three owners and admins.")
 
 
 def _to_users(users: Sequence[BreakGlassUser]) -> BreakGlassUserListResponse:

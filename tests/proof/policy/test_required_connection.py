@@ -1,0 +1,144 @@
+"""A required connection on every path to a session or a token, and break glass, which is the only way around it."""
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any, Final
+from urllib.parse import parse_qs, urlsplit
+from uuid import UUID
+
+import pytest
+from quart_trio import QuartTrio
+
+from adapters.postgres.authentication.sign_in_proofs import columns_of
+from adapters.postgres.engine.pool import Pool
+from core.kernel.proofs import Method, Proof, Proofs, first_proof
+from core.kernel.roles import ADMIN, MEMBER
+from ports import Ports
+from tests.fakes.outside import FakeClock
+from tests.proof.policy.test_paths import PATHS
+from tests.proof.policy.world import ALLOWED, REFUSED, STATES, STEP_UP, World, new_world, outcome_of, outcome_of_page
+from tests.support.builders import Answer, Api, add_account, add_member, run_concurrently, run_sql
+from tests.support.connections.proofs import CONNECTION, connection_proof, merged, write_proofs
+
+OTHER: Final = UUID(int=7)
+REQUIRED: Final = {"id": str(CONNECTION), "slug": "okta"}
+BY_DOMAIN: Final = {"required_connections": {"example.com": REQUIRED}}
+BY_APPLICATION: Final = {"required_connection": REQUIRED}
+START: Final = f"/auth/connections/{CONNECTION}/start"
+OF_ORGANIZATION: Final = ("API", "selection", "console", "creation of a personal token", "personal token", "refresh")
+OF_APPLICATION: Final = (
+    *("code", "refresh of an application", "approval of a device", "approval of a device in a browser", "device", "authorization"),
+    *("silent authorization", "SAML", "passive SAML", "SAML without a request", "SAML over the API"),
+)
+MERGED: Final = "the connection and a password"
+SAYS: Final = {  # tokens need a proof of the account's own, and break glass is for people
+    ("creation of a personal token", "the connection"): STEP_UP,
+    ("personal token", "listed"): REFUSED,
+}
+
+
+@pytest.fixture
+async def world(api: Api, app: QuartTrio, ports: Ports, pool: Pool, clock: FakeClock) -> World:
+    """Ada's address is at a domain that Acme has verified."""
+    world = await new_world(api, app, ports, pool, clock)
+    await verify_domain(world, "example.com")
+    await world.enter(STATES["bare"])
+    return world
+
+
+async def verify_domain(world: World, domain: str, org: UUID | None = None) -> None:
+    sql = "insert into domains (org_id, domain, challenge, verified_at, created_at) values (%s, %s, 'challenge', now(), now())"
+    await run_sql(world.pool, sql, org or world.org, domain)
+
+
+async def list_for_break_glass(world: World, *, is_listed: bool = True) -> None:
+    await run_sql(world.pool, "delete from break_glass_users")
+    if is_listed:
+        await run_sql(world.pool, "insert into break_glass_users (org_id, user_id) values (%s, %s)", world.org, world.ada.id)
+
+
+def _passkey(now: datetime) -> Proof:
+    return Proof(Method.PASSKEY, now, user_verified=True, phishing_resistant=True)
+
+
+def states(world: World, now: datetime) -> Mapping[str, tuple[Proofs, bool, str]]:
+    """Return the proofs of each state, whether Ada is listed for break glass, and the outcome. `tests/kernel` has all states."""
+    return {
+        "passkey": ((_passkey(now),), False, STEP_UP),
+        "the connection": ((connection_proof(world.org, now),), False, ALLOWED),
+        MERGED: (merged(world.org, now), False, ALLOWED),
+        "listed": ((first_proof("password", now),), True, ALLOWED),
+    }
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("document", [BY_DOMAIN, BY_APPLICATION])
+async def test_no_path_opens_anything_without_the_required_connection(world: World, document: Mapping[str, Any], pool: Pool) -> None:
+    wrong, now = list[str](), world.clock.now()
+    service = world.service if document is BY_APPLICATION else None
+    for state, (proofs, is_listed, outcome) in states(world, now).items():
+        await list_for_break_glass(world, is_listed=is_listed)
+        for name in (*(() if service else OF_ORGANIZATION), *(() if state == MERGED else OF_APPLICATION)):
+            await write_proofs(pool, world.ada.id, (first_proof("password", now),))
+            await world.put({}, service=service)
+            prepared = await PATHS[name].prepare(world)
+            await write_proofs(pool, world.ada.id, proofs)
+            await run_sql(pool, "update sessions set proofs = %s where personal_token", columns_of(proofs)["proofs"])
+            await world.put(document, service=service)
+            expected = SAYS.get((name, state), PATHS[name].says.get(outcome, outcome))
+            if (seen := await PATHS[name].walk(world, prepared)) != expected:
+                wrong.append(f"{name}, {state}: {seen} instead of {expected}")
+    assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.slow
+async def test_twenty_requests_of_break_glass_are_reported_once_to_all_admins_and_platform_owners(
+    world: World, ports: Ports, pool: Pool
+) -> None:
+    for name, role in (("grace", ADMIN), ("eve", MEMBER)):
+        await add_member(pool, world.org, (await add_account(ports, f"{name}@example.com")).id, role, confirmed=True)
+    owner = await add_account(ports, "root@example.org")
+    await run_sql(pool, "update users set is_platform_owner = true where id = %s", owner.id)
+    await list_for_break_glass(world)
+    await world.put(BY_DOMAIN)
+
+    async def act(number: int) -> str:
+        if number % 2:
+            return outcome_of_page(await world.browser.open("/app/organizations/acme"))
+        return outcome_of(await world.api.get("/api/organizations/acme/members", token=world.token))
+
+    assert set(await run_concurrently(20, act)) == {ALLOWED}
+    code = await world.code()  # the application's session is part of that of the browser
+    assert (await world.exchange(code)).status == 200
+    mailed = await run_sql(pool, "select address, count(*)::int from mails where kind = 'break_glass_used' group by 1 order by 1")
+    assert mailed == [("ada@example.com", 2), ("grace@example.com", 2), ("root@example.org", 2)], (
+        "one session of the API, and one of the browser"
+    )
+    log = "select org_id, actor_id, target_id, details ->> 'connection' from audit_log where action = 'break_glass.used'"
+    assert await run_sql(pool, log) == [(world.org, world.ada.id, str(world.ada.id), "okta")] * 2
+
+
+async def test_a_browser_is_led_to_the_connection_and_a_program_is_told_its_address(world: World) -> None:
+    await world.put(BY_DOMAIN)
+    refused = await world.api.get("/api/organizations/acme/members", token=world.token)
+    told = {name: refused.json[name] for name in ("rule", "connection", "authorization_url", "organization")}
+    assert (refused.status, told) == (
+        401,
+        {"rule": "required_connection", "connection": "okta", "authorization_url": f"http://gatehouse.test{START}", "organization": "Acme"},
+    )
+    assert 'error="insufficient_user_authentication"' in refused.headers["WWW-Authenticate"]
+    page = await world.browser.open("/app/organizations/acme/members")
+    confirmation = page.headers["Location"]
+    assert (await world.browser.open(confirmation, follows=False)).headers["Location"].startswith(f"{START}?next=%2Fapp%2Freauthenticate")
+    flow = (await world.authorize()).headers["Location"]
+    led = (await follow(world, flow)).headers["Location"]
+    assert urlsplit(led).path == START
+    assert parse_qs(urlsplit(led).query)["flow"][0] in flow
+
+
+async def follow(world: World, location: str) -> Answer:
+    """Return the first answer that leads away from the pages of the flow."""
+    answer = await world.browser.open(location, follows=False)
+    while answer.headers.get("Location", "").startswith("/app/flow/"):
+        answer = await world.browser.open(answer.headers["Location"], follows=False)
+    return answer
