@@ -18,6 +18,7 @@ from core.federation.connections.model.connections import (
     ConnectionFieldFixed,
     ConnectionIncomplete,
     ConnectionKeyNotFound,
+    ConnectionRouted,
     ConnectionState,
     MissingPart,
     NextKeyExists,
@@ -208,11 +209,13 @@ async def deactivate(ports: Ports, caller: OrganizationCaller, slug: str) -> Non
 async def remove(ports: Ports, caller: OrganizationCaller, slug: str) -> None:
     """Remove a connection with its keys, and end the sign-ins that came through it.
 
-    Raises: OrganizationConnectionNotFound, ConnectionRequired.
+    Raises: OrganizationConnectionNotFound, ConnectionRequired, ConnectionRouted.
     """
     async with ports.storage.transaction(by=caller) as tx:
         connection = await _lock(tx, caller, slug)
         await sign_in_policies.require_not_required(tx, connection.org_id, connection.id)
+        if any(route.slug == connection.slug for route in await tx.home_realm.routes(connection.org_id)):
+            raise ConnectionRouted
         await tx.session_sign_ins.end_of_connection(connection.org_id, connection.id, None, ports.clock.now())
         await tx.connections.remove(connection.org_id, connection.id)
         tx.record(events.deleted(connection))

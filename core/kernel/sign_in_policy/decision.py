@@ -89,6 +89,7 @@ def decide(policy: EffectivePolicy | None, facts: PolicyFacts) -> Decision:
         outcome=Outcome.STEP_UP,
         rule=Rule.CONNECTION,
         source=policy.source_of(Rule.CONNECTION, now.at),
+        required=_needed(now.rules, facts),
         methods=now.rules.methods,
         connection=required[0],
         breaks_glass=facts.may_break_glass,

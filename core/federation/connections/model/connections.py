@@ -49,6 +49,10 @@ class ConnectionFieldFixed(Conflict):
     """The protocol is fixed, and from the first activation on the issuer, entity ID and subject. Create another connection."""
 
 
+class ConnectionRouted(Conflict):
+    """Domains lead to this connection. Remove their routes, or choose another identity provider for them, first."""
+
+
 class ClientSecretNotUsed(Invalid):
     """This connection has no client secret. It uses SAML, or authenticates with a key."""
 
