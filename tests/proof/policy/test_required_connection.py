@@ -13,17 +13,21 @@ from adapters.postgres.authentication.sign_in_proofs import columns_of
 from adapters.postgres.engine.pool import Pool
 from core.kernel.proofs import Method, Proof, Proofs, first_proof
 from core.kernel.roles import ADMIN, MEMBER
+from entrypoints.http.api.provisioning.protocol import PATCH_URN
 from ports import Ports
+from tests.authentication.api.test_connection_sessions import open_session
 from tests.fakes.outside import FakeClock
 from tests.proof.policy.test_paths import PATHS
 from tests.proof.policy.world import ALLOWED, REFUSED, STATES, STEP_UP, World, new_world, outcome_of, outcome_of_page
-from tests.support.builders import Answer, Api, add_account, add_member, run_concurrently, run_sql
+from tests.support.browser import form_token
+from tests.support.builders import Answer, Api, add_account, add_member, run_concurrently, run_sql, sign_in
 from tests.support.connections.proofs import CONNECTION, connection_proof, merged, write_proofs
 
 OTHER: Final = UUID(int=7)
 REQUIRED: Final = {"id": str(CONNECTION), "slug": "okta"}
 BY_DOMAIN: Final = {"required_connections": {"example.com": REQUIRED}}
 BY_APPLICATION: Final = {"required_connection": REQUIRED}
+MEMBERS: Final = "/api/organizations/acme/members"
 START: Final = f"/auth/connections/{CONNECTION}/start"
 OF_ORGANIZATION: Final = ("API", "selection", "console", "creation of a personal token", "personal token", "refresh")
 OF_APPLICATION: Final = (
@@ -62,7 +66,10 @@ def _passkey(now: datetime) -> Proof:
 
 
 def states(world: World, now: datetime) -> Mapping[str, tuple[Proofs, bool, str]]:
-    """Return the proofs of each state, whether Ada is listed for break glass, and the outcome. `tests/kernel` has all states."""
+    """Return the proofs of each state, whether Ada is listed for break glass, and the outcome.
+
+    `tests/kernel/rules/test_required_connections.py` has all states.
+    """
     return {
         "passkey": ((_passkey(now),), False, STEP_UP),
         "the connection": ((connection_proof(world.org, now),), False, ALLOWED),
@@ -105,7 +112,7 @@ async def test_twenty_requests_of_break_glass_are_reported_once_to_all_admins_an
     async def act(number: int) -> str:
         if number % 2:
             return outcome_of_page(await world.browser.open("/app/organizations/acme"))
-        return outcome_of(await world.api.get("/api/organizations/acme/members", token=world.token))
+        return outcome_of(await world.api.get(MEMBERS, token=world.token))
 
     assert set(await run_concurrently(20, act)) == {ALLOWED}
     code = await world.code()  # the application's session is part of that of the browser
@@ -120,7 +127,7 @@ async def test_twenty_requests_of_break_glass_are_reported_once_to_all_admins_an
 
 async def test_a_browser_is_led_to_the_connection_and_a_program_is_told_its_address(world: World) -> None:
     await world.put(BY_DOMAIN)
-    refused = await world.api.get("/api/organizations/acme/members", token=world.token)
+    refused = await world.api.get(MEMBERS, token=world.token)
     told = {name: refused.json[name] for name in ("rule", "connection", "authorization_url", "organization")}
     assert (refused.status, told) == (
         401,
@@ -134,6 +141,56 @@ async def test_a_browser_is_led_to_the_connection_and_a_program_is_told_its_addr
     led = (await follow(world, flow)).headers["Location"]
     assert urlsplit(led).path == START
     assert parse_qs(urlsplit(led).query)["flow"][0] in flow
+
+
+@pytest.mark.slow
+async def test_a_requirement_saved_during_requests_leaves_nothing_open(world: World) -> None:
+    """Sessions, refreshes and codes meet the save. After it, none of them opens the organization."""
+    await world.put({})
+    sessions = [await sign_in(world.ports, world.ada, world.org) for _ in range(20)]
+    codes = [await world.code() for _ in range(5)]
+    granted = list[str]()
+
+    async def act(number: int) -> None:
+        if number == 10:
+            await world.put(BY_DOMAIN)
+        elif number % 4 == 0:
+            answer = await world.exchange(codes[number // 4])
+            granted.extend([answer.json["refresh_token"]] if answer.status == 200 else [])
+        elif number % 2:
+            await world.api.get(MEMBERS, token=sessions[number].access_token)
+        else:
+            await world.api.post("/api/auth/refresh", {"refresh_token": sessions[number].refresh_token})
+
+    await run_concurrently(20, act)
+    for session in sessions:
+        assert outcome_of(await world.api.get(MEMBERS, token=session.access_token)) == STEP_UP
+    for refresh_token in granted:
+        assert outcome_of(await world.send("/auth/token", grant_type="refresh_token", refresh_token=refresh_token)) == STEP_UP
+
+
+async def test_a_directory_that_blocks_a_listed_user_takes_break_glass_away(world: World, pool: Pool) -> None:
+    directory: Any = await PATHS["SCIM"].prepare(world)
+    await list_for_break_glass(world)
+    await world.put(BY_DOMAIN)
+    assert outcome_of(await world.api.get(MEMBERS, token=world.token)) == ALLOWED
+    change = {"schemas": [PATCH_URN], "Operations": [{"op": "replace", "path": "active", "value": False}]}
+    assert (await world.api.call("PATCH", f"/scim/v2/Users/{world.ada.id}", change, token=directory)).status == 200
+    assert (await world.api.get(MEMBERS, token=world.token)).status in (401, 403)
+    assert await run_sql(pool, "select 1 from break_glass_users") == []
+
+
+async def test_a_form_waits_while_its_user_signs_in_at_the_connection(world: World, clock: FakeClock) -> None:
+    """The sign-in begins another session of the browser."""
+    page = "/app/organizations/acme/groups/new"
+    token = form_token(await world.browser.open(page))
+    await world.put(BY_DOMAIN)
+    asked = (await world.browser.send(page, form_token=token, name="Engineers")).headers["Location"]
+    assert asked.startswith("/app/reauthenticate?form=")
+    proof, cookies = connection_proof(world.org, clock.now()), world.browser.cookies
+    cookies["gatehouse-session"] = await open_session(world.ports, world.ada, proof, cookies["gatehouse-session"])
+    kept = await world.browser.open(asked)
+    assert (kept.status, 'name="kept_form"' in kept.text) == (200, True), kept.text
 
 
 async def follow(world: World, location: str) -> Answer:
