@@ -96,10 +96,8 @@ def test_listed_users_come_by_proofs_of_their_own_that_meet_the_other_rules() ->
     assert _decide(TWO_FACTORS, strict, may_break_glass=True) == weak
     strong_social = (*SOCIAL, replace(PASSKEY[0], user_verified=False))
     assert _decide(strong_social, RULES, may_break_glass=True) == (*TO_OKTA[:3], True), "a provider is no factor of the account's own"
-    old, short = (
-        tuple(replace(proof, at=NOW - timedelta(hours=2)) for proof in PASSKEY),
-        replace(RULES, session_lifetime=timedelta(hours=1)),
-    )
+    old = tuple(replace(proof, at=NOW - timedelta(hours=2)) for proof in PASSKEY)
+    short = replace(RULES, session_lifetime=timedelta(hours=1))
     assert _decide(old, short, may_break_glass=True)[:2] == (Outcome.STEP_UP, Rule.SESSION_LIFETIME)
 
 
