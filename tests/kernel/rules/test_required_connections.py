@@ -46,7 +46,8 @@ Decided = tuple[Outcome, Rule | None, str | None, bool]
 def _decide(proofs: Proofs, rules: Rules = RULES, *of_application: Rules, **changes: object) -> Decided:
     policy = EffectivePolicy(ORG, 1, (PolicyPart("Acme", rules), *(PolicyPart("Shop", each) for each in of_application)))
     decision = decide(policy, _facts(proofs, **changes))
-    return decision.outcome, decision.rule, decision.connection and decision.connection.slug, decision.breaks_glass
+    slug = None if decision.connection is None else decision.connection.slug
+    return decision.outcome, decision.rule, slug, decision.breaks_glass
 
 
 ALLOWED: Final = (Outcome.ALLOWED, None, None, False)
