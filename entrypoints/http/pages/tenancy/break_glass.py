@@ -24,7 +24,7 @@ FIELDS: Final = tuple(f"person_{number}" for number in range(1, MAX_BREAK_GLASS 
 
 def _label(user: BreakGlassUser) -> str:
     name = f"{user.name} ({user.email})" if user.name else user.email
-    return name if user.is_admin else f"{name}, no admin any more"
+    return name if user.is_admin else f"{name}, no longer an admin"
 
 
 async def _values(form: Form | None = None) -> dict[str, Any]:
