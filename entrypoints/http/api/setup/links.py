@@ -39,10 +39,10 @@ class SetupLinkRequest(RequestModel):
     """A new set-up link."""
 
     name: Name = Field(description="The name of the link, such as the customer's. The audit log shows it.", examples=["Globex IT"])
-    kind: SetupLinkKind = Field(
+    kind: Annotated[SetupLinkKind, Field(strict=False)] = Field(
         description="`embedded` to lead a browser to it within five minutes, or `mailed` to send it to `recipient`, who also gets a code."
     )
-    parts: Annotated[list[SetupPart], Field(min_length=1, max_length=len(SetupPart))] = Field(
+    parts: Annotated[list[Annotated[SetupPart, Field(strict=False)]], Field(min_length=1, max_length=len(SetupPart))] = Field(
         description="The parts that the reader prepares."
     )
     recipient: EmailAddress | None = Field(default=None, description="The address to which a mailed link and its codes are sent.")
