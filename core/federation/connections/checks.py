@@ -20,12 +20,8 @@ from core.federation.connections.model.settings import OidcSettings
 from core.federation.connections.trips import SamlNotTested
 from core.federation.saml.metadata import charge_fetch
 from core.kernel.callers import Member, OrganizationCaller
-from core.kernel.errors import Conflict, Refusal
+from core.kernel.errors import Refusal
 from ports import Ports
-
-
-class ConnectionIncomplete(Conflict):
-    """The connection still lacks values. Set them before you test it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,8 +64,7 @@ async def begin_test(ports: Ports, caller: Member, slug: str, way_back: str, dev
     Raises: OrganizationConnectionNotFound, SamlNotTested, ConnectionIncomplete, Limited, OpenIdAnswerRefused, OpenIdProviderUnreachable.
     """
     details, _ = await _load(ports, caller, slug)
-    if details.missing:
-        raise ConnectionIncomplete
+    details.require_complete()
     await charge_fetch(ports, caller)
     return await trips.begin_test(ports, caller, details.connection, way_back, device_cookie, base_url)
 

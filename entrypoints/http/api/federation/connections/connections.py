@@ -280,7 +280,7 @@ async def list_connections(org_slug: str) -> ConnectionListResponse:
 async def create(org_slug: str, data: ConnectionRequest) -> ConnectionDetailsResponse:
     """Create a connection.
 
-    It is a draft, which signs no user in. Copy the values of `endpoints` into the identity provider.
+    It is a draft. Copy the values of `endpoints` into the identity provider, set the missing values, and activate it.
     """
     if (data.oidc is None) == (data.saml is None):
         raise ConnectionProtocolMissing
@@ -326,10 +326,38 @@ async def update(org_slug: str, connection_slug: str, data: ConnectionUpdateRequ
 
 @routes.delete(CONNECTION)
 @member(Capability.INTEGRATIONS_MANAGE, outlives=True)
+@refuses(409)
 @describes({204: "The connection is removed."})
 async def remove(org_slug: str, connection_slug: str) -> None:
-    """Remove a connection with its keys and certificates."""
+    """Remove a connection with its keys and certificates.
+
+    The sessions of users who signed in through it end. A session with a sign-in of the user's own, too, goes on with this one.
+    """
     await connections.remove(ports(), acting(), connection_slug)
+
+
+@routes.post(f"{CONNECTION}/activate")
+@member(Capability.INTEGRATIONS_MANAGE, outlives=True)
+@refuses(400, 409)
+async def activate(org_slug: str, connection_slug: str) -> ConnectionDetailsResponse:
+    """Activate a connection.
+
+    Users sign in through it from now on. Its issuer, entity id and subject are fixed afterwards. 400 names the values that are missing.
+    409: the organization already has 5 active connections.
+    """
+    await connections.activate(ports(), acting(), connection_slug)
+    return _to_details(await connections.find(ports(), acting(), connection_slug))
+
+
+@routes.post(f"{CONNECTION}/deactivate")
+@member(Capability.INTEGRATIONS_MANAGE, outlives=True)
+async def deactivate(org_slug: str, connection_slug: str) -> ConnectionDetailsResponse:
+    """Deactivate a connection.
+
+    No user signs in through it any more. The sessions of users who did end, as when it is removed. It can be activated again.
+    """
+    await connections.deactivate(ports(), acting(), connection_slug)
+    return _to_details(await connections.find(ports(), acting(), connection_slug))
 
 
 @routes.put(f"{CONNECTION}/client-secret")

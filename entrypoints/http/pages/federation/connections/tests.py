@@ -6,7 +6,8 @@ from typing import Final
 from quart import Blueprint, Response, request
 
 from core.federation.connections import checks, connections, trips
-from core.federation.connections.checks import ConnectionIncomplete, ConnectionProblem
+from core.federation.connections.checks import ConnectionProblem
+from core.federation.connections.model.connections import ConnectionIncomplete
 from core.federation.connections.model.openid import OpenIdAnswerRefused, OpenIdProviderUnreachable
 from core.federation.connections.trips import ConnectionReturn, ConnectionTestResult
 from core.federation.model.sign_in import ProviderAnswer, ProviderStateUnknown
@@ -104,7 +105,9 @@ async def callback(connection_id: str) -> Response:
         state=arguments.get("state"),
         answer=ProviderAnswer(code=arguments.get("code"), error=arguments.get("error"), issuer=arguments.get("iss")),
     )
-    return _result_page(await trips.finish(ports(), caller(), await visitor(), returned, app_context().base_url))
+    result = await trips.finish(ports(), caller(), await visitor(), returned, app_context().base_url)
+    assert isinstance(result, ConnectionTestResult), "no route begins a sign-in yet"
+    return _result_page(result)
 
 
 def _result_page(result: ConnectionTestResult) -> Response:
