@@ -119,7 +119,7 @@ SUBJECTS: Final = MappingProxyType(
         EmailKind.RECOVERY_LINK: "Recover your account",
         EmailKind.RECOVERY_ISSUED: "The recovery of an account has started",
         EmailKind.RECOVERED: "Your account was recovered",
-        EmailKind.SETUP_LINK: "Set up {brand}",
+        EmailKind.SETUP_LINK: "A set-up link for your IT department",
         EmailKind.SETUP_CODE: "Your code for the set-up link",
         EmailKind.PLATFORM_OWNER_ADDED: "A new platform owner",
         EmailKind.PLATFORM_OWNER_REMOVED: "A platform owner was removed",

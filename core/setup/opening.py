@@ -20,8 +20,8 @@ from core.setup.model.links import (
     MAX_ATTEMPTS,
     MAX_CODES_SENT,
     WORK_TTL,
-    SetupCodeWrong,
     SetupLink,
+    SetupLinkCodeWrong,
     SetupLinkEnd,
     SetupLinkEnded,
     SetupLinkKind,
@@ -75,20 +75,20 @@ async def open_with_code(ports: Ports, caller: Caller, token: str, typed: str) -
 
     Each attempt is counted before its code is compared, so that parallel ones cannot try more. The last wrong one ends the link.
 
-    Raises: SetupLinkEnded, SetupCodeWrong; Limited if too many hashes are queued.
+    Raises: SetupLinkEnded, SetupLinkCodeWrong; Limited if too many hashes are queued.
     """
     link, now = (await look_up(ports, token)).link, ports.clock.now()
     try:
         code = login_model.normalize_code(typed)
     except Invalid:
-        raise SetupCodeWrong from None
+        raise SetupLinkCodeWrong from None
     async with ports.storage.autocommit() as statements:
         attempt = await statements.setup_links.count_attempt(link.id, MAX_ATTEMPTS, now)
     if attempt is None:
-        raise SetupCodeWrong
+        raise SetupLinkCodeWrong
     if not hmac.compare_digest(await ports.passwords.derive(code, attempt.salt), attempt.code_hash):
         if attempt.number < MAX_ATTEMPTS:
-            raise SetupCodeWrong
+            raise SetupLinkCodeWrong
         async with ports.storage.transaction(by=caller) as tx:
             ended = await tx.setup_links.end(link.org_id, link.id, SetupLinkEnd.CODES, now)
             if ended is not None:

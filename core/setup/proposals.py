@@ -15,7 +15,7 @@ from core.setup.model.links import (
     SetupLink,
     SetupLinkDetails,
     SetupLinkEnd,
-    SetupPartUnknown,
+    SetupPartFixed,
     SetupProposal,
     SetupSessionMissing,
 )
@@ -34,7 +34,7 @@ async def load(ports: Ports, caller: SetupLinkCaller) -> SetupLinkDetails:
 
 
 async def propose_domain(ports: Ports, caller: SetupLinkCaller, domain: Domain) -> None:
-    """Propose a domain, in place of the one before. Its record has a new challenge. Raises: DomainTooLong, SetupPartUnknown."""
+    """Propose a domain, in place of the one before. Its record has a new challenge. Raises: DomainTooLong, SetupPartFixed."""
     now = ports.clock.now()
     claim = DomainClaim(org_id=caller.org_id, domain=domain, challenge=new_secret(), verified_at=None, created_at=now)
     if len(claim.record_name) > MAX_RECORD_NAME:
@@ -47,7 +47,7 @@ async def check_domain(ports: Ports, caller: SetupLinkCaller) -> None:
 
     The domain is not verified by that: its record is looked up again when an admin applies the proposal.
 
-    Raises: SetupDomainMissing, SetupPartUnknown, RecordNotFound, DnsFailed.
+    Raises: SetupDomainMissing, SetupPartFixed, RecordNotFound, DnsFailed.
     """
     proposal = (await load(ports, caller)).proposals.get(SetupPart.DOMAIN) or refuse(SetupDomainMissing)
     await require_record(ports, claim_of(proposal))
@@ -66,7 +66,7 @@ def claim_of(proposal: SetupProposal) -> DomainClaim:
 
 
 async def propose_directory(ports: Ports, caller: SetupLinkCaller) -> str:
-    """Propose a SCIM token, in place of the one before, and return its secret, which is never returned again. Raises: SetupPartUnknown."""
+    """Propose a SCIM token, in place of the one before, and return its secret, which is never returned again. Raises: SetupPartFixed."""
     secret, prefix = new_token()
     await _propose(ports, caller, SetupPart.DIRECTORY, SetupDocument(prefix=prefix), ports.clock.now(), token=secret)
     return secret
@@ -93,12 +93,12 @@ async def _propose(
 ) -> None:
     """Store the proposal for a part. With `replaces`, it is found to be ready, unless another one replaced it before."""
     if part not in caller.parts:
-        raise SetupPartUnknown
+        raise SetupPartFixed
     async with ports.storage.transaction(by=caller) as tx:
         link = await _lock(tx, caller, now)
         former = {each.part: each for each in await tx.setup_links.proposals(link.org_id, link.id)}.get(part)
         if former is not None and former.applied_at is not None:
-            raise SetupPartUnknown
+            raise SetupPartFixed
         if replaces is not None and (former is None or former.id != replaces.id):
             raise SetupDomainMissing
         proposal = SetupProposal(

@@ -35,7 +35,7 @@ UNDOABLE = (
 RECOVERY = (*UNDOABLE, EmailKind.UNUSUAL_SIGN_IN, EmailKind.BACKUP_CODE_USED, EmailKind.REAUTHENTICATION)
 ABOUT_SECRETS = (EmailKind.PERSONAL_TOKEN_CREATED, EmailKind.SECRET_EXPIRES)
 ENDED = (EmailKind.SECRET_ENDED, EmailKind.PROGRAM_ENDED)
-NAME_ANOTHER_TIME = (EmailKind.SECRET_EXPIRES, EmailKind.SECRET_ENDED, EmailKind.REAUTHENTICATION)
+NAME_ANOTHER_TIME = (EmailKind.SECRET_EXPIRES, EmailKind.SECRET_ENDED, EmailKind.REAUTHENTICATION, EmailKind.SETUP_CODE)
 USABLE = (EmailKind.ORGANIZATION_APPROVED, EmailKind.ORGANIZATION_ACTIVATED)
 
 
@@ -163,7 +163,12 @@ def test_the_announcement_says_what_expires(kind: NoticedSecret, holder: str | N
 
 
 @pytest.mark.parametrize(
-    "kind", [kind for kind in NOTICES if kind not in (EmailKind.SECRET_EXPIRES, EmailKind.SECRET_ENDED, EmailKind.REAUTHENTICATION)]
+    "kind",
+    [
+        kind
+        for kind in NOTICES
+        if kind not in (EmailKind.SECRET_EXPIRES, EmailKind.SECRET_ENDED, EmailKind.REAUTHENTICATION, EmailKind.SETUP_CODE)
+    ],
 )
 def test_a_notice_states_the_time(kind: EmailKind) -> None:
     message = TEMPLATES.compose(replace(MAIL, kind=kind, token=None))

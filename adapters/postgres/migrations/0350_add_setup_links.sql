@@ -34,7 +34,7 @@ create index setup_links_ended on setup_links (least(ended_at, expires_at));
 -- What a link proposes for each of its parts. Nothing else reads these rows, so that a proposal has no effect before an admin applies it.
 create table setup_proposals (
     id           uuid primary key,
-    org_id       uuid not null,
+    org_id       uuid not null references organizations on delete cascade,
     link_id      uuid not null,
     part         text not null,
     document     bytea not null,  -- sealed JSON

@@ -147,7 +147,7 @@ class SetupSessionMissing(Unauthenticated):
     """This page needs a set-up link that was opened in this browser. Open the link again, or ask the sender for a new one."""
 
 
-class SetupCodeWrong(Invalid):
+class SetupLinkCodeWrong(Invalid):
     """The code is wrong or has expired. Check the newest email, or send a new code. The fifth wrong code ends the link."""
 
 
@@ -169,6 +169,10 @@ class SetupPartsMissing(Invalid):
 
 class SetupPartUnknown(NotFound):
     """This set-up link has no such part."""
+
+
+class SetupPartFixed(Invalid):
+    """This part is not one of the link, or an admin has turned it on already. Reload the page."""
 
 
 class SetupNotReady(Conflict):

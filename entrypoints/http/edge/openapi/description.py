@@ -119,7 +119,7 @@ FORM_FIELDS = {
     "start": "The id of the first change to undo.",
     "answer": "`continue`, `select` or `refuse`.",
     "question": "What the page asks, as it says itself: the answer counts for nothing else.",
-    "code": "The 6-digit code of the authenticator app, or a backup code.",
+    "code": "The 6-digit code of the authenticator app, or a backup code. On the page of a set-up link, the code from the email.",
     "credential": "The result of the ceremony in the browser, as JSON. The script of the page fills it in.",
     "domain": "The domain, such as `example.com`.",
     "enabled": "`yes` or `no`.",

@@ -8,7 +8,7 @@ from core.kernel.errors import Refusal
 from core.kernel.page_paths import SETUP_PATH
 from core.kernel.rate_limits import EMAIL_SIGN_IN, EMAIL_SIGN_IN_VERIFICATION
 from core.setup import opening
-from core.setup.model.links import SetupCodeWrong, SetupLinkEnded, TooManyCodes
+from core.setup.model.links import SetupLinkCodeWrong, SetupLinkEnded, TooManyCodes
 from entrypoints.http.base import cookies
 from entrypoints.http.base.context import caller, ports
 from entrypoints.http.base.redirects import redirect
@@ -45,7 +45,10 @@ async def show_setup_link() -> Response:
 @anyone(limit=EMAIL_SIGN_IN)
 @describes_page({200: "The code is sent. The page asks for it.", 303: OPENED, 400: ENDED, 403: FOREIGN}, form=["form_token", "token"])
 async def open_setup_link() -> Response:
-    """Open an embedded set-up link in this browser, or send the code of a mailed one."""
+    """Open a set-up link.
+
+    An embedded link is open in this browser then. The recipient of a mailed one gets a code.
+    """
     form = await read_own_form()
     token = form.get("token", "")
     try:
@@ -72,7 +75,7 @@ async def open_with_code() -> Response:
     token = form.get("token", "")
     try:
         return _opened(await opening.open_with_code(ports(), caller(), token, form.get("code", "")))
-    except SetupCodeWrong as refusal:
+    except SetupLinkCodeWrong as refusal:
         return await _code_page(token, refusal)
     except SetupLinkEnded as refusal:
         return _ended_page(refusal)

@@ -57,9 +57,12 @@ async def _refused(refusal: Refusal, part: SetupPart) -> Response:
 
 @routes.get(STEPS_PATH)
 @setup_link
-@describes_page({200: "The parts of the link and their progress.", 401: NOT_OPEN})
+@describes_page({200: "The parts of the link and their progress.", 401: NOT_OPEN, 403: FOREIGN})
 async def show_steps() -> Response:
-    """Show the parts of an opened set-up link."""
+    """Show the parts of an opened set-up link.
+
+    It shows what this link proposes, and nothing else of the organization.
+    """
     return page_response(render("setup/steps.html", problem=None, **await _values()))
 
 
@@ -67,7 +70,10 @@ async def show_steps() -> Response:
 @setup_link
 @describes_page({303: SAVED, 400: REFUSED, 401: NOT_OPEN, 403: FOREIGN}, form=["form_token", "domain"])
 async def propose_domain() -> Response:
-    """Propose a domain, in place of the one before."""
+    """Propose a domain, in place of the one before.
+
+    Its DNS record has a new value. The domain counts when an admin has applied it.
+    """
     form = await _read_form()
     try:
         await proposals.propose_domain(ports(), setup_reader(), Domain(to_model(DomainRequest, form).domain))
@@ -80,7 +86,10 @@ async def propose_domain() -> Response:
 @setup_link
 @describes_page({303: SAVED, 400: REFUSED, 401: NOT_OPEN, 403: FOREIGN}, form=["form_token"])
 async def check_domain() -> Response:
-    """Look the DNS record of the proposed domain up."""
+    """Look the DNS record of the proposed domain up.
+
+    An admin can apply the domain when the record was found.
+    """
     await _read_form()
     try:
         await proposals.check_domain(ports(), setup_reader())

@@ -58,6 +58,7 @@ PAGES: Final = [
     "guides/billing.md",
     "guides/identity-providers.md",
     "guides/branding-and-mail.md",
+    "guides/set-up-links.md",
     "operating/stolen-accounts.md",
     "operating/lost-phone.md",
 ]
