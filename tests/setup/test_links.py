@@ -72,7 +72,7 @@ async def prepare_all(browser: FakeBrowser, pool: Pool, dns: FakeTxtRecords) -> 
     await publish(pool, dns, (await browser.open(STEPS)).text)
     assert (await browser.submit(f"{STEPS}/domain/check", STEPS)).status == 303
     shown = await browser.submit(f"{STEPS}/directory", STEPS)
-    return re.findall(r"scim_live_[a-z2-7]{6}_[A-Za-z0-9_-]{43}", shown.text)[0]
+    return str(re.findall(r"scim_live_[a-z2-7]{6}_[A-Za-z0-9_-]{43}", shown.text)[0])
 
 
 async def everything(pool: Pool) -> dict[str, Any]:
