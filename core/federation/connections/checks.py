@@ -44,11 +44,9 @@ async def check(ports: Ports, caller: OrganizationCaller, slug: str, base_url: s
         return [ConnectionProblem(f"missing_{part}", True, f"Set this value first: {part.replace('_', ' ')}.") for part in details.missing]
     await charge_fetch(ports, caller)
     client = await openid.load_client(ports, connection, settings)
-    try:
-        metadata = await ports.openid_providers.discover(client, refresh=True)
-    except (OpenIdAnswerRefused, OpenIdProviderUnreachable) as problem:
-        return [describe(problem)]
-    problems = await _check_keys(ports, client, metadata)
+    metadata, problems = await read_provider(ports, client)
+    if metadata is None:
+        return problems
     if client.authentication not in metadata.authentications:
         return [*problems, describe(OpenIdAnswerRefused(OpenIdFault.METADATA_AUTHENTICATION))]
     try:
@@ -67,6 +65,15 @@ async def begin_test(ports: Ports, caller: Member, slug: str, way_back: str, dev
     details.require_complete()
     await charge_fetch(ports, caller)
     return await trips.begin_test(ports, caller, details.connection, way_back, device_cookie, base_url)
+
+
+async def read_provider(ports: Ports, client: OpenIdClient) -> tuple[OpenIdProviderMetadata | None, list[ConnectionProblem]]:
+    """Fetch the metadata and the keys of a provider. Return the metadata, or None without them, and the problems."""
+    try:
+        metadata = await ports.openid_providers.discover(client, refresh=True)
+    except (OpenIdAnswerRefused, OpenIdProviderUnreachable) as problem:
+        return None, [describe(problem)]
+    return metadata, await _check_keys(ports, client, metadata)
 
 
 async def _load(ports: Ports, caller: OrganizationCaller, slug: str) -> tuple[ConnectionDetails, OidcSettings]:

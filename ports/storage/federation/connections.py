@@ -1,4 +1,4 @@
-"""Storage of the connections of organizations, their keys and certificates, and the accounts that they know."""
+"""Storage of the connections of organizations, their keys, certificates and health, and the accounts that they know."""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -6,7 +6,9 @@ from typing import Protocol
 from uuid import UUID
 
 from core.federation.connections.model.connections import ConnectionGroup, ConnectionIdentity, OrganizationConnection, ProviderCertificate
+from core.federation.connections.model.health import ConnectionHealth
 from core.federation.connections.model.logins import ConnectionLogin
+from core.federation.connections.model.people import ConnectionSubject
 from core.federation.saml.model.configuration import CertificateState, SamlCertificate
 from core.kernel.values import Email, Page, PageResult
 
@@ -45,6 +47,32 @@ class OrganizationConnections(OrganizationConnectionsRead, Protocol):
 
     async def add_group(self, group: ConnectionGroup) -> None: ...
     async def remove_group(self, org_id: UUID, connection_id: UUID, id_: UUID) -> bool: ...
+
+
+class ConnectionHealthsRead(Protocol):
+    """Read access to the health of connections."""
+
+    async def of_org(self, org_id: UUID) -> Mapping[UUID, ConnectionHealth]:
+        """Return the health of the organization's active connections, by the id of the connection. New ones are left out."""
+
+    async def next_due(self) -> datetime | None:
+        """Return when the next refresh of any connection is due, or None."""
+
+
+class ConnectionHealths(ConnectionHealthsRead, Protocol):
+    """Changes to the health of connections. Lock order: the organization before any of these."""
+
+    async def add_new(self, now: datetime) -> None:
+        """Make the refresh of each active connection due that had none yet."""
+
+    async def claim(self, now: datetime, until: datetime) -> ConnectionHealth | None:
+        """Return the health of the connection whose refresh is due the longest, or None. It is due again at `until`."""
+
+    async def make_due(self, org_id: UUID, connection_id: UUID) -> None:
+        """Let a connection that changed be refreshed now. A refresh that is under way stores nothing."""
+
+    async def save(self, health: ConnectionHealth, claimed_until: datetime) -> bool:
+        """Store the result of a refresh. Return False, and store nothing, if the connection changed after it was claimed."""
 
 
 class ConnectionKeysRead(Protocol):
@@ -92,12 +120,13 @@ class ConnectionIdentities(ConnectionIdentitiesRead, Protocol):
     async def lock_subject(self, connection_id: UUID, subject: str) -> None:
         """Let one transaction at a time sign in this subject. Lock order: before all rows."""
 
-    async def by_subject(self, org_id: UUID, connection_id: UUID, subject: str) -> ConnectionIdentity | None: ...
+    async def subject(self, org_id: UUID, connection_id: UUID, subject: str) -> ConnectionSubject | None:
+        """Return what the connection knows of this subject, or None without such a connection."""
 
     async def add(self, identity: ConnectionIdentity) -> bool:
         """Add an identity. Return False, and change nothing, if the connection knows the subject or the account."""
 
-    async def use(self, identity: ConnectionIdentity, email: Email | None, now: datetime) -> None:
+    async def use(self, org_id: UUID, connection_id: UUID, user_id: UUID, email: Email | None, now: datetime) -> None:
         """Note a sign-in, and the address that it brought, if there is one."""
 
     async def remove(self, org_id: UUID, connection_id: UUID, user_id: UUID) -> bool: ...
