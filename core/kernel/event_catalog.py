@@ -85,6 +85,11 @@ _LABELS: Final = MappingProxyType(
         "connection.certificate.removed": "Certificate of a connection removed",
         "connection.group.mapped": "Group given by a connection",
         "connection.group.unmapped": "Group no longer given by a connection",
+        "setup_link.created": "Set-up link created",
+        "setup_link.opened": "Set-up link opened",
+        "setup_link.part.changed": "Part of a set-up link changed",
+        "setup_link.part.applied": "Part of a set-up link applied",
+        "setup_link.ended": "Set-up link ended",
         "connection.person.linked": "User linked with a connection",
         "connection.person.unlinked": "User unlinked from a connection",
         "connection.failing": "Connection failing",
@@ -166,6 +171,7 @@ EVENT_KINDS: Mapping[str, EventKind] = MappingProxyType(
             *_kinds("Subscriptions", Target.SUBSCRIPTION, "subscription.created", "subscription.updated", "subscription.canceled"),
             *_kinds("Invitations", Target.INVITATION, "invitation.accepted", "invitation.declined"),
             *_kinds("Invitations", Target.INVITATION, "invitation.expired", "invitation.revoked"),
+            *_kinds("Security", Target.USER, "break_glass.used"),
             *_kinds("Security", Target.USER, "security.mfa.enabled", "security.mfa.disabled", "security.password.changed"),
             *_kinds("Security", Target.USER, "security.password.reset_sent"),
             *_kinds("Security", Target.USER, "security.identity.linked", "security.identity.unlinked"),
@@ -218,6 +224,8 @@ EVENT_KINDS: Mapping[str, EventKind] = MappingProxyType(
             *_kinds("Integrations", Target.ORGANIZATION, "webhook.created", "webhook.updated", "webhook.deleted"),
             *_kinds("Integrations", Target.ORGANIZATION, "webhook.secret.rotated", "scim_token.created", "scim_token.revoked"),
             *_kinds("Integrations", Target.ORGANIZATION, "scim_token.updated"),
+            *_kinds("Integrations", Target.ORGANIZATION, "setup_link.created", "setup_link.opened", "setup_link.part.changed"),
+            *_kinds("Integrations", Target.ORGANIZATION, "setup_link.part.applied", "setup_link.ended"),
             *_kinds("Integrations", Target.ORGANIZATION, "siem.configured", "siem.removed", "hrd.updated"),
         ]
     }

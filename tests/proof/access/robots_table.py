@@ -1,7 +1,7 @@
 """The access matrix of service accounts: which of them can call which route of an organization and of the platform.
 
 Other routes follow from rules (`robot_rows`): no service account acts on an account, and without rights it
-gets what a request without credentials gets.
+gets what a request without credentials gets. The module is longer than 400 lines, because each route has one row.
 """
 
 from collections.abc import Mapping
@@ -270,6 +270,8 @@ POST   {org}/smtp/test                        403  403  403  403  403  403*
 GET    {org}/sign-in-policy                   403  403  403  403  403  403*
 PUT    {org}/sign-in-policy                   403  403  403  403  403  403*
 POST   {org}/sign-in-policy/preview           403  403  403  403  403  403*
+GET    {org}/sign-in-policy/break-glass       403  403  403  403  403  403*
+PUT    {org}/sign-in-policy/break-glass       403  403  403  403  403  403*
 GET    {service}/sign-in-policy               403  403  403  403  403  403*
 PUT    {service}/sign-in-policy               403  403  403  403  403  403*
 DELETE {service}/sign-in-policy               403  403  403  403  403  403*
@@ -285,6 +287,11 @@ PATCH  {org}/branding                         200  200  403  200  403  403*
 PUT    {org}/branding/logo                    200  200  403  200  403  403*
 DELETE {org}/branding/logo                    204  204  403  204  403  403*
 
+POST   {org}/setup-links                      403  403  403  201  403  403*
+GET    {org}/setup-links                      200  200  403  200  403  403*
+GET    {setup-link}                           200  200  403  200  403  403*
+DELETE {setup-link}                           403  403  403  204  403  403*
+POST   {setup-link}/parts/<setup_part>/apply  403  403  403  200  403  403*
 POST   {org}/connections                      403  403  403  201  403  403*
 GET    {org}/connections                      200  200  403  200  403  403*
 GET    {connection}                           200  200  403  200  403  403*

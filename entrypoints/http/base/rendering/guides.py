@@ -42,6 +42,8 @@ _GUIDES: Final[Mapping[str, str]] = MappingProxyType(
         "platform/health.html": "operating/alerts",
         "platform/owners.html": "operating/lost-owner",
         "platform/settings.html": "reference/settings",
+        "setup/link.html": "guides/set-up-links",
+        "setup/links.html": "guides/set-up-links",
         "tenancy/new_role.html": "guides/roles",
         "tenancy/role.html": "guides/roles",
         "tenancy/roles.html": "guides/roles",
@@ -67,6 +69,7 @@ _GUIDES: Final[Mapping[str, str]] = MappingProxyType(
         "tenancy/group_settings.html": "guides/groups",
         "tenancy/groups.html": "guides/groups",
         "tenancy/mail_server.html": "guides/branding-and-mail#use-your-own-mail-server",
+        "tenancy/break_glass.html": "guides/break-glass",
         "tenancy/sign_in_policy.html": "guides/require-a-second-factor",
         "tenancy/personal_tokens.html": "guides/personal-access-tokens",
     }

@@ -57,7 +57,9 @@ PAGES: Final = [
     "guides/personal-access-tokens.md",
     "guides/billing.md",
     "guides/identity-providers.md",
+    "guides/break-glass.md",
     "guides/branding-and-mail.md",
+    "guides/set-up-links.md",
     "operating/stolen-accounts.md",
     "operating/lost-phone.md",
 ]
