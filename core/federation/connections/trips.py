@@ -11,10 +11,11 @@ from uuid import UUID
 from core.authentication.flow.methods import record_failure
 from core.authentication.flow.model import FLOW_TTL, ConnectionTrip, Flow, FlowEnded, FlowTarget, new_flow
 from core.authentication.model.login import LoginFailure
+from core.authentication.model.sign_in_log import ConnectionAttempt
 from core.federation.connections import openid
 from core.federation.connections.model.asserted import AssertedPerson, ReceivedClaims, map_claims
 from core.federation.connections.model.connections import ConnectionState, OrganizationConnection, OrganizationConnectionNotFound
-from core.federation.connections.model.openid import OpenIdAnswer
+from core.federation.connections.model.openid import OpenIdAnswer, OpenIdAnswerRefused, OpenIdErrorReturned, OpenIdProviderUnreachable
 from core.federation.connections.model.settings import OidcSettings
 from core.federation.model.sign_in import MAX_STATE_LENGTH, STATE_TTL, ProviderAnswer, ProviderStateUnknown, SignedInAsAnotherUser
 from core.kernel.callers import Person
@@ -156,12 +157,15 @@ async def finish(ports: Ports, caller: Caller, visitor: Person | None, returned:
         if visitor is None or visitor.user_id != trip.user_id:
             raise SignedInAsAnotherUser
         return await _finish_test(ports, trip, browser, state, returned.answer, base_url)
+    connection = None
     try:
         connection = await _load_active(ports, trip.connection_id)
         received, answer = await _complete(ports, connection, trip, browser, state, returned.answer, base_url)
         return PersonArrived(trip.flow, map_claims(connection, received), answer)
     except Refusal as problem:
-        await record_failure(ports, caller, LoginFailure.PROVIDER, Method.CONNECTION, None, trip.flow.application)
+        attempt = None if connection is None else ConnectionAttempt(connection.id, connection.org_id, fault_of(problem))
+        application = trip.flow.application
+        await record_failure(ports, caller, LoginFailure.PROVIDER, Method.CONNECTION, None, application, connection=attempt)
         return ConnectionTripFailed(problem, trip.flow)
 
 
@@ -191,3 +195,13 @@ async def _complete(
     client = await openid.load_client(ports, connection, settings)
     request = openid.make_request(connection, settings, trip, state=state, device_cookie=browser, base_url=base_url)
     return await openid.complete(ports, connection, client, request, answer)
+
+
+def fault_of(problem: Refusal) -> str:
+    """Return the code of a problem that ended a trip, for the sign-in log: the fault of the answer, the provider's error, or our code."""
+    match problem:
+        case OpenIdAnswerRefused() | OpenIdProviderUnreachable():
+            return problem.fault
+        case OpenIdErrorReturned():
+            return problem.error
+    return problem.code.lower()
