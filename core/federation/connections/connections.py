@@ -6,6 +6,7 @@ A new connection is a draft, which signs no user in until it is activated.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from typing import Final
 from uuid import UUID
 
 from core.federation.connections import events
@@ -44,6 +45,8 @@ from core.kernel.values import KEEP, Keep, Slug, SlugReserved, new_id, provided
 from core.tenancy import organizations
 from ports import Ports
 from ports.storage import Reading, Transaction
+
+ENDPOINTS: Final = "/auth/connections"  # of all connections
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -324,4 +327,4 @@ async def _lock(tx: Transaction, caller: OrganizationCaller, slug: str) -> Organ
 
 def endpoint_path(connection_id: UUID, endpoint: str = "") -> str:
     """Return the path of an endpoint of ours that the identity provider of a connection uses: `callback`, `acs`. Without: the entity ID."""
-    return f"/auth/connections/{connection_id}{'/' if endpoint else ''}{endpoint}"
+    return f"{ENDPOINTS}/{connection_id}{'/' if endpoint else ''}{endpoint}"

@@ -16,6 +16,7 @@ from core.federation.connections import openid
 from core.federation.connections.model.asserted import AssertedPerson, ReceivedClaims, map_claims
 from core.federation.connections.model.connections import ConnectionState, OrganizationConnection, OrganizationConnectionNotFound
 from core.federation.connections.model.openid import OpenIdAnswer, OpenIdAnswerRefused, OpenIdErrorReturned, OpenIdProviderUnreachable
+from core.federation.connections.model.people import ConnectionNotActive
 from core.federation.connections.model.settings import OidcSettings
 from core.federation.model.sign_in import MAX_STATE_LENGTH, STATE_TTL, ProviderAnswer, ProviderStateUnknown, SignedInAsAnotherUser
 from core.kernel.callers import Person
@@ -24,10 +25,6 @@ from core.kernel.errors import Conflict, Refusal, refuse
 from core.kernel.proofs import Method
 from core.kernel.values import digest, new_secret
 from ports import Ports
-
-
-class ConnectionNotActive(Conflict):
-    """Your organization's identity provider is not set up for sign-ins yet, or no longer. Contact your IT department."""
 
 
 class SamlNotTested(Conflict):
@@ -91,6 +88,8 @@ async def begin(ports: Ports, caller: Caller, flow: Flow, connection_id: UUID, d
     Raises: OrganizationConnectionNotFound, ConnectionNotActive, FlowEnded; the errors of `openid.start`.
     """
     connection, now = await _load_active(ports, connection_id), ports.clock.now()
+    if flow.org_id not in (None, connection.org_id):  # its sign-ins do not count there
+        raise OrganizationConnectionNotFound
     flow = replace(flow, expires_at=now + FLOW_TTL)
     trip = ConnectionTrip(flow=flow, connection_id=connection.id, begun_at=now, expires_at=now + STATE_TTL)
     return await _start(ports, caller, connection, trip, device_cookie, base_url)
@@ -161,9 +160,14 @@ async def finish(ports: Ports, caller: Caller, visitor: Person | None, returned:
     try:
         connection = await _load_active(ports, trip.connection_id)
         received, answer = await _complete(ports, connection, trip, browser, state, returned.answer, base_url)
-        return PersonArrived(trip.flow, map_claims(connection, received), answer)
+        arrived = PersonArrived(trip.flow, map_claims(connection, received), answer)
+        ports.metrics.connection_answered(connection.protocol, is_accepted=True)
+        return arrived
     except Refusal as problem:
-        attempt = None if connection is None else ConnectionAttempt(connection.id, connection.org_id, fault_of(problem))
+        attempt = None
+        if connection is not None:
+            attempt = ConnectionAttempt(connection.id, connection.org_id, fault_of(problem))
+            ports.metrics.connection_answered(connection.protocol, is_accepted=False)
         application = trip.flow.application
         await record_failure(ports, caller, LoginFailure.PROVIDER, Method.CONNECTION, None, application, connection=attempt)
         return ConnectionTripFailed(problem, trip.flow)

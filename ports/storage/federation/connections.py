@@ -6,8 +6,9 @@ from typing import Protocol
 from uuid import UUID
 
 from core.federation.connections.model.connections import ConnectionGroup, ConnectionIdentity, OrganizationConnection, ProviderCertificate
-from core.federation.connections.model.health import ConnectionHealth
+from core.federation.connections.model.health import ConnectionHealth, HealthState
 from core.federation.connections.model.logins import ConnectionLogin
+from core.federation.connections.model.people import ConnectionSubject
 from core.federation.saml.model.configuration import CertificateState, SamlCertificate
 from core.kernel.values import Email, Page, PageResult
 
@@ -53,6 +54,9 @@ class ConnectionHealthsRead(Protocol):
 
     async def of_org(self, org_id: UUID) -> Mapping[UUID, ConnectionHealth]:
         """Return the health of the organization's active connections, by the id of the connection. New ones are left out."""
+
+    async def figures(self) -> tuple[Mapping[HealthState, int], datetime | None]:
+        """Return the numbers of all active connections by health, and the time when the first certificate of them ends."""
 
     async def next_due(self) -> datetime | None:
         """Return when the next refresh of any connection is due, or None."""
@@ -119,12 +123,13 @@ class ConnectionIdentities(ConnectionIdentitiesRead, Protocol):
     async def lock_subject(self, connection_id: UUID, subject: str) -> None:
         """Let one transaction at a time sign in this subject. Lock order: before all rows."""
 
-    async def by_subject(self, org_id: UUID, connection_id: UUID, subject: str) -> ConnectionIdentity | None: ...
+    async def subject(self, org_id: UUID, connection_id: UUID, subject: str) -> ConnectionSubject | None:
+        """Return what the connection knows of this subject, or None without such a connection."""
 
     async def add(self, identity: ConnectionIdentity) -> bool:
         """Add an identity. Return False, and change nothing, if the connection knows the subject or the account."""
 
-    async def use(self, identity: ConnectionIdentity, email: Email | None, now: datetime) -> None:
+    async def use(self, org_id: UUID, connection_id: UUID, user_id: UUID, email: Email | None, now: datetime) -> None:
         """Note a sign-in, and the address that it brought, if there is one."""
 
     async def remove(self, org_id: UUID, connection_id: UUID, user_id: UUID) -> bool: ...
@@ -133,14 +138,23 @@ class ConnectionIdentities(ConnectionIdentitiesRead, Protocol):
 class ConnectionLoginsRead(Protocol):
     """Read access to the sign-ins at connections. The values for a sign-out are decrypted, which can raise SealBroken."""
 
-    async def of_session(self, session_id: UUID, user_id: UUID) -> ConnectionLogin | None:
-        """Return the sign-in that the proofs of this session name, or None. The session may have ended."""
+    async def find(self, org_id: UUID, id_: UUID, user_id: UUID) -> ConnectionLogin | None:
+        """Return a sign-in of the user, which the proofs of a session name (`named_login`), or None."""
+
+    async def by_sign_out(self, secret_hash: bytes) -> ConnectionLogin | None:
+        """Return the sign-in that a browser with this secret ends, or None."""
 
 
 class ConnectionLogins(ConnectionLoginsRead, Protocol):
     """Write access to the sign-ins at connections."""
 
     async def add(self, login: ConnectionLogin) -> None: ...
+
+    async def save_sign_out(self, org_id: UUID, id_: UUID, secret_hash: bytes, after: str) -> None:
+        """Store that a browser with this secret signs out at the provider, and then continues at the path `after`."""
+
+    async def finish_sign_out(self, connection_id: UUID, secret_hash: bytes) -> str | None:
+        """Forget the sign-in that a browser with this secret has ended, and return the path at which it continues, or None."""
 
     async def use_logout_token(self, org_id: UUID, connection_id: UUID, token_id: str, expires_at: datetime) -> bool:
         """Use up the logout token with this `jti`. Return False if it was used before. Of several concurrent calls, one succeeds."""

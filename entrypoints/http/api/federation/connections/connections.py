@@ -15,6 +15,7 @@ from core.federation.connections.model.connections import (
     NoConnectionChanges,
     OrganizationConnection,
 )
+from core.federation.connections.model.logins import BACK_FROM_LOGOUT
 from core.federation.connections.model.presets import PRESETS
 from core.federation.connections.model.settings import OidcSettings, SamlSettings
 from core.federation.saml.model.configuration import MAX_CERTIFICATE_LENGTH, CertificateState, SamlCertificate
@@ -109,6 +110,8 @@ class OwnEndpointsResponse(ResponseModel):
 
     redirect_uri: str | None = Field(description="The redirect URI, with OpenID Connect.")
     jwks_uri: str | None = Field(description="The address of Gatehouse's public keys for this connection, with OpenID Connect.")
+    post_logout_redirect_uri: str | None = Field(description="Where the provider returns users after a sign-out, with OpenID Connect.")
+    backchannel_logout_uri: str | None = Field(description="Where the provider reports sign-outs, with OpenID Connect.")
     entity_id: str | None = Field(description="The entity id of Gatehouse for this connection, with SAML.")
     acs_url: str | None = Field(description="The address for SAML responses (ACS).")
 
@@ -166,6 +169,8 @@ def own_endpoints(connection: OrganizationConnection) -> OwnEndpointsResponse:
     return OwnEndpointsResponse(
         redirect_uri=None if is_saml else f"{base_url}{endpoint_path(connection.id, 'callback')}",
         jwks_uri=None if is_saml else f"{base_url}{endpoint_path(connection.id, 'jwks.json')}",
+        post_logout_redirect_uri=None if is_saml else f"{base_url}{endpoint_path(connection.id, BACK_FROM_LOGOUT)}",
+        backchannel_logout_uri=None if is_saml else f"{base_url}{endpoint_path(connection.id, 'backchannel-logout')}",
         entity_id=f"{base_url}{endpoint_path(connection.id)}" if is_saml else None,
         acs_url=f"{base_url}{endpoint_path(connection.id, 'acs')}" if is_saml else None,
     )
@@ -272,7 +277,7 @@ async def activate(org_slug: str, connection_slug: str) -> ConnectionDetailsResp
 async def deactivate(org_slug: str, connection_slug: str) -> ConnectionDetailsResponse:
     """Deactivate a connection.
 
-    No user signs in through it any more. The sessions of users who did end, as when it is removed. It can be activated again.
+    No user signs in through it from now on. The sessions of users who did end, as when it is removed. It can be activated again.
     """
     await connections.deactivate(ports(), acting(), connection_slug)
     return _to_details(await connections.find(ports(), acting(), connection_slug))
