@@ -13,9 +13,10 @@ from core.authentication.flow.model import FLOW_TTL, ConnectionTrip, Flow, FlowE
 from core.authentication.model.login import LoginFailure
 from core.authentication.model.sign_in_log import ConnectionAttempt
 from core.federation.connections import openid
+from core.federation.connections.faults import fault_of
 from core.federation.connections.model.asserted import AssertedPerson, ReceivedClaims, map_claims
 from core.federation.connections.model.connections import ConnectionState, OrganizationConnection, OrganizationConnectionNotFound
-from core.federation.connections.model.openid import OpenIdAnswer, OpenIdAnswerRefused, OpenIdErrorReturned, OpenIdProviderUnreachable
+from core.federation.connections.model.openid import OpenIdAnswer
 from core.federation.connections.model.people import ConnectionNotActive
 from core.federation.connections.model.settings import OidcSettings
 from core.federation.model.sign_in import MAX_STATE_LENGTH, STATE_TTL, ProviderAnswer, ProviderStateUnknown, SignedInAsAnotherUser
@@ -199,13 +200,3 @@ async def _complete(
     client = await openid.load_client(ports, connection, settings)
     request = openid.make_request(connection, settings, trip, state=state, device_cookie=browser, base_url=base_url)
     return await openid.complete(ports, connection, client, request, answer)
-
-
-def fault_of(problem: Refusal) -> str:
-    """Return the code of a problem that ended a trip, for the sign-in log: the fault of the answer, the provider's error, or our code."""
-    match problem:
-        case OpenIdAnswerRefused() | OpenIdProviderUnreachable():
-            return problem.fault
-        case OpenIdErrorReturned():
-            return problem.error
-    return problem.code.lower()
