@@ -396,7 +396,7 @@ PAGES: dict[str, dict[str, object]] = {
     "federation/link_connection.html": {
         "form_token": "c4ca4238",
         "action": "/app/flow/1/link",
-        "question": LinkQuestion("Acme & Sons", "Okta & Sons", Email("ada@example.com")),
+        "question": LinkQuestion(UUID(int=59), "Acme & Sons", "Okta & Sons", Email("ada@example.com")),
     },
     "federation/connection_test_result.html": {
         "connection_name": "Okta & Sons",
@@ -629,6 +629,7 @@ LEADING_AWAY = {
     "federation/authorize.html",
     "federation/external_consent.html",
     "federation/end_session.html",
+    "federation/link_connection.html",
     "tenancy/invitation.html",
 }
 # These pages post to an application.
@@ -648,7 +649,6 @@ ENDING_HERE = {
     "authentication/recover_owner.html",
     "authentication/session_ended.html",
     "error_impersonated.html",
-    "federation/link_connection.html",
     "federation/device.html",
     "federation/device_confirm.html",
     "federation/no_access.html",

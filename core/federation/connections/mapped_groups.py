@@ -22,7 +22,6 @@ from core.federation.connections.model.connections import (
     TooManyMappedGroups,
 )
 from core.federation.connections.model.people import ConnectionSubject
-from core.kernel.access import NeedsPerson
 from core.kernel.callers import Member, OrganizationCaller
 from core.kernel.errors import refuse
 from core.kernel.roles import Capability
@@ -41,15 +40,13 @@ async def list_all(ports: Ports, caller: OrganizationCaller, slug: str) -> Seque
         return await read.connections.mapped_groups(connection.org_id, connection.id)
 
 
-async def add(ports: Ports, caller: OrganizationCaller, slug: str, value: str | None, group_id: UUID) -> MappedGroup:
+async def add(ports: Ports, caller: Member, slug: str, value: str | None, group_id: UUID) -> MappedGroup:
     """Let a connection give a group to users with this value of the claim, or with None to all its users.
 
     It takes effect at their next sign-in.
 
-    Raises: OrganizationConnectionNotFound, TooManyMappedGroups, GroupMappedAlready, NeedsPerson; the errors of `lock_fillable`.
+    Raises: OrganizationConnectionNotFound, TooManyMappedGroups, GroupMappedAlready; the errors of `lock_fillable`.
     """
-    if not isinstance(caller, Member) or caller.personal_token is not None:
-        raise NeedsPerson
     async with ports.storage.transaction(by=caller) as tx:
         connection = await _lock(tx, caller, slug)
         group = await groups.lock_fillable(tx, caller, group_id)
@@ -72,7 +69,7 @@ async def add(ports: Ports, caller: OrganizationCaller, slug: str, value: str | 
     return MappedGroup(mapping, group.name)
 
 
-async def remove(ports: Ports, caller: OrganizationCaller, slug: str, mapping_id: UUID) -> None:
+async def remove(ports: Ports, caller: Member, slug: str, mapping_id: UUID) -> None:
     """Let a connection give a group no longer. Users lose it at their next sign-in.
 
     Raises: OrganizationConnectionNotFound, MappedGroupNotFound; the errors of `lock_fillable`.

@@ -132,7 +132,7 @@ async def test_admins_map_groups_that_they_could_fill(house: House, pool: Pool, 
     [(mapping,)] = await run_sql(pool, "select id from connection_groups where value = 'managers'")
     assert leads_to(await browser.submit(f"{GROUPS}/{mapping}/remove", GROUPS)) == GROUPS
     assert await run_sql(pool, "select 1 from connection_groups where value = 'managers'") == []
-    owns = "update groups set role = 'owner', mapped_by = %s, mapped_at = now() where id = %s"
+    owns = "update groups set role = 'admin', mapped_by = %s, mapped_at = now() where id = %s"
     await house.set(owns, admin, given["sales"])
     assert (await browser.submit(GROUPS, GROUPS, value="chiefs", group_id=str(given["sales"]))).status == 403
     mapping_page = GROUPS.replace("groups", "mapping")

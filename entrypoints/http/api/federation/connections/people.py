@@ -9,8 +9,9 @@ from core.federation.connections import links, mapped_groups
 from core.federation.connections.model.connections import MappedGroup
 from core.kernel.roles import Capability
 from entrypoints.http.api.federation.connections.connections import CONNECTION
-from entrypoints.http.base.context import acting, ports, signed_in
+from entrypoints.http.base.context import acting, acting_member, ports, signed_in
 from entrypoints.http.edge.access import member, person
+from entrypoints.http.edge.access.declaration import Programs
 from entrypoints.http.edge.bodies import RequestModel, ResponseModel, Text, Timestamp
 from entrypoints.http.edge.openapi import describes, refuses
 from entrypoints.http.edge.queries import PageQuery, Pagination
@@ -117,7 +118,7 @@ async def list_groups(org_slug: str, connection_slug: str) -> ConnectionGroupLis
 
 
 @routes.post(f"{CONNECTION}/groups")
-@member(Capability.INTEGRATIONS_MANAGE, outlives=True)
+@member(Capability.INTEGRATIONS_MANAGE, outlives=True, programs=Programs.NONE)
 @refuses(409)
 @returns(201)
 async def add_group(org_slug: str, connection_slug: str, data: ConnectionGroupRequest) -> ConnectionGroupResponse:
@@ -125,11 +126,11 @@ async def add_group(org_slug: str, connection_slug: str, data: ConnectionGroupRe
 
     You must be a member who could add any user to the group. Users of the directory get no groups from a connection.
     """
-    return _to_group(await mapped_groups.add(ports(), acting(), connection_slug, data.value, data.group_id))
+    return _to_group(await mapped_groups.add(ports(), acting_member(), connection_slug, data.value, data.group_id))
 
 
 @routes.delete(f"{CONNECTION}/groups/<mapping_id>")
-@member(Capability.INTEGRATIONS_MANAGE, outlives=True)
+@member(Capability.INTEGRATIONS_MANAGE, outlives=True, programs=Programs.NONE)
 @refuses(409)
 @describes({204: "The mapping is removed."})
 async def remove_group(org_slug: str, connection_slug: str, mapping_id: UUID) -> None:
@@ -137,7 +138,7 @@ async def remove_group(org_slug: str, connection_slug: str, mapping_id: UUID) ->
 
     Users who have it by the connection lose it at their next sign-in.
     """
-    await mapped_groups.remove(ports(), acting(), connection_slug, mapping_id)
+    await mapped_groups.remove(ports(), acting_member(), connection_slug, mapping_id)
 
 
 @routes.get(OWN)
