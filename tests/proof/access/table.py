@@ -174,7 +174,7 @@ GET    /api/user/identities                   401  200  200  200  200  200  200 
 GET    /auth/<provider:provider>              302  302  302  302  302  302  302  302  302  302  302  302  302  302  302  302  302  302  302
 GET    /auth/<provider:provider>/callback     400  400  400  400  400  400  400  400  400  400  400  400  400  400  400  400  400  400  400
 GET    {at_connection}/callback               400  400  400  400  400  400  400  400  400  400  400  400  400  400  400  400  400  400  400
-GET    {at_connection}/start                  409  409  409  409  409  409  409  409  409  409  404  404  409  409  409  409  404  409  409
+GET    {at_connection}/start                  400  400  400  400  400  400  400  400  400  400  404  404  400  400  400  400  404  400  400
 POST   {at_connection}/backchannel-logout     400  400  400  400  400  400  400  400  400  400  404  404  400  400  400  400  404  400  400
 GET    {at_connection}/sign-out               200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200
 GET    {at_connection}/signed-out             200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200
@@ -1123,6 +1123,7 @@ REQUESTS: Final[Mapping[str, Request]] = {
     f"PATCH {ORG}/connections/<connection_slug>": Request({"name": "A New Name"}),
     f"POST {ORG}/connections/<connection_slug>/groups": Request({"value": "staff", "group_id": "{group_id}"}),
     f"DELETE {ORG}/connections/<connection_slug>/groups/<mapping_id>": Request(**WITH_MAPPING),
+    f"DELETE {ORG}/connections/<connection_slug>/people/<user_id>": Request(things={"user_id": "{end_user_id}"}),
     f"POST {ORG}/connections/<connection_slug>/activate": Request(setup_sql=INACTIVE),
     f"PUT {ORG}/connections/<connection_slug>/client-secret": Request({"client_secret": "a new secret"}),
     f"POST {ORG}/connections/<connection_slug>/keys": Request(
@@ -1345,7 +1346,9 @@ REQUESTS: Final[Mapping[str, Request]] = {
         form={**OF_THE_SESSION, "value": "staff", "group_id": "{group_id}"}
     ),
     f"POST {PAGES_OF_ORG}/connections/<connection_slug>/groups/<mapping_id>/remove": Request(form=OF_THE_SESSION, **WITH_MAPPING),
-    f"POST {PAGES_OF_ORG}/connections/<connection_slug>/people/<user_id>/unlink": Request(form=OF_THE_SESSION),
+    f"POST {PAGES_OF_ORG}/connections/<connection_slug>/people/<user_id>/unlink": Request(
+        form=OF_THE_SESSION, things={"user_id": "{end_user_id}"}
+    ),
     f"POST {PAGES_OF_ORG}/connections/<connection_slug>/activate": Request(form=OF_THE_SESSION, setup_sql=INACTIVE),
     f"POST {PAGES_OF_ORG}/connections/<connection_slug>/deactivate": Request(form=OF_THE_SESSION),
     f"POST {PAGES_OF_ORG}/connections/<connection_slug>/remove": Request(form={**OF_THE_SESSION, "confirmation": "{org_slug} Okta"}),

@@ -12,7 +12,7 @@ from entrypoints.http.api.federation.connections.connections import CONNECTION
 from entrypoints.http.base.context import acting, acting_member, ports, signed_in
 from entrypoints.http.edge.access import member, person
 from entrypoints.http.edge.access.declaration import Programs
-from entrypoints.http.edge.bodies import RequestModel, ResponseModel, Text, Timestamp
+from entrypoints.http.edge.bodies import Id, RequestModel, ResponseModel, Text, Timestamp
 from entrypoints.http.edge.openapi import describes, refuses
 from entrypoints.http.edge.queries import PageQuery, Pagination
 from entrypoints.http.edge.signatures import returns
@@ -81,7 +81,7 @@ async def unlink_person(org_slug: str, connection_slug: str, user_id: UUID) -> N
 class ConnectionGroupRequest(RequestModel):
     """A group that the connection gives."""
 
-    group_id: UUID = Field(description="The id of the group. It must be one that admins manage.")
+    group_id: Id = Field(description="The id of the group. It must be one that admins manage.")
     value: Text | None = Field(None, description="The value of the claim with the groups, or null for all users.", min_length=1)
 
 

@@ -7,7 +7,6 @@ from quart import Blueprint, Response
 
 from core.federation.connections import connections, links, mapped_groups
 from core.kernel.roles import Capability
-from core.kernel.values import parse_id
 from core.tenancy import groups
 from entrypoints.http.api.federation.connections.connections import CONNECTION as API
 from entrypoints.http.api.federation.connections.people import ConnectionGroupRequest, ConnectionPeopleQuery
@@ -76,7 +75,7 @@ async def show_groups(org_slug: str, connection_slug: str) -> Response:
 @on_refusal("federation/connection_groups.html", _group_values)
 async def add_group(org_slug: str, connection_slug: str, form: Form) -> Response:
     """Let a connection give a group."""
-    data = to_model(ConnectionGroupRequest, form, {"value": to_optional, "group_id": lambda text: parse_id(text) or text})
+    data = to_model(ConnectionGroupRequest, form, {"value": to_optional})
     await mapped_groups.add(ports(), acting_member(), connection_slug, data.value, data.group_id)
     return redirect_with_notice("connection-group-added", path_of(f"{connection_slug}/groups"))
 
