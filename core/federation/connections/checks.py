@@ -44,13 +44,18 @@ async def check(ports: Ports, caller: OrganizationCaller, slug: str, base_url: s
         return [ConnectionProblem(f"missing_{part}", True, f"Set this value first: {part.replace('_', ' ')}.") for part in details.missing]
     await charge_fetch(ports, caller)
     client = await openid.load_client(ports, connection, settings)
+    return await check_client(ports, client, openid.redirect_uri(connection, base_url))
+
+
+async def check_client(ports: Ports, client: OpenIdClient, redirect_uri: str) -> list[ConnectionProblem]:
+    """Return the problems of our client at a provider. The metadata and the keys are fetched now."""
     metadata, problems = await read_provider(ports, client)
     if metadata is None:
         return problems
     if client.authentication not in metadata.authentications:
         return [*problems, describe(OpenIdAnswerRefused(OpenIdFault.METADATA_AUTHENTICATION))]
     try:
-        await ports.openid_providers.check_client(client, metadata, openid.redirect_uri(connection, base_url))
+        await ports.openid_providers.check_client(client, metadata, redirect_uri)
     except (OpenIdAnswerRefused, OpenIdProviderUnreachable) as problem:
         problems.append(describe(problem))
     return problems
