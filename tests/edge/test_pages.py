@@ -325,6 +325,7 @@ PAGES: dict[str, dict[str, object]] = {
             second_methods=(Method.TOTP,),
         ),
         "providers": {"codehost": "Codehost"},
+        "connection": "Okta & Co",
         "passkey": CEREMONY,
         "wrong": "code",
         "is_emailed": False,
