@@ -42,7 +42,7 @@ from core.kernel.connections import PLATFORM_CONNECTIONS, ConnectionProtocol, Co
 from core.kernel.errors import refuse
 from core.kernel.roles import Capability
 from core.kernel.values import KEEP, Keep, Slug, SlugReserved, new_id, provided
-from core.tenancy import organizations
+from core.tenancy import organizations, sign_in_policies
 from ports import Ports
 from ports.storage import Reading, Transaction
 
@@ -204,11 +204,15 @@ async def activate(ports: Ports, caller: OrganizationCaller, slug: str) -> None:
 
 
 async def deactivate(ports: Ports, caller: OrganizationCaller, slug: str) -> None:
-    """Let no user sign in through a connection, and end the sign-ins that came through it. Raises: OrganizationConnectionNotFound."""
+    """Let no user sign in through a connection, and end the sign-ins that came through it.
+
+    Raises: OrganizationConnectionNotFound, ConnectionRequired.
+    """
     async with ports.storage.transaction(by=caller) as tx:
         old = await _lock(tx, caller, slug)
         if old.state is not ConnectionState.ACTIVE:
             return
+        await sign_in_policies.require_not_required(tx, old.org_id, old.id)
         await tx.connections.save(replace(old, state=ConnectionState.INACTIVE))
         await tx.session_sign_ins.end_of_connection(old.org_id, old.id, None, ports.clock.now())
         tx.record(events.deactivated(old))
@@ -217,10 +221,11 @@ async def deactivate(ports: Ports, caller: OrganizationCaller, slug: str) -> Non
 async def remove(ports: Ports, caller: OrganizationCaller, slug: str) -> None:
     """Remove a connection with its keys, and end the sign-ins that came through it.
 
-    Raises: OrganizationConnectionNotFound, ConnectionRouted.
+    Raises: OrganizationConnectionNotFound, ConnectionRequired, ConnectionRouted.
     """
     async with ports.storage.transaction(by=caller) as tx:
         connection = await _lock(tx, caller, slug)
+        await sign_in_policies.require_not_required(tx, connection.org_id, connection.id)
         if any(route.slug == connection.slug for route in await tx.home_realm.routes(connection.org_id)):
             raise ConnectionRouted
         await tx.session_sign_ins.end_of_connection(connection.org_id, connection.id, None, ports.clock.now())

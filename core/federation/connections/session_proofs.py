@@ -28,7 +28,7 @@ async def find_connection(ports: Ports, visitor: Visitor, decision: Decision | N
 
     A session with a way of the account's own uses that one. `decision` is that of a sign-in policy that asks, if any.
     """
-    if visitor.bounded_to is None or (decision is not None and not (decision.methods is None or Method.CONNECTION in decision.methods)):
+    if visitor.bounded_to is None or not (decision is None or _is_enough(decision)):
         return None
     connection_id = next((proof.connection for proof in in_session(visitor.browser.proofs) if proof.connection is not None), None)
     if connection_id is None:
@@ -36,6 +36,11 @@ async def find_connection(ports: Ports, visitor: Visitor, decision: Decision | N
     async with ports.storage.reading() as read:
         connection = await read.connections.of_active_org(connection_id)
     return connection if connection is not None and connection.state is ConnectionState.ACTIVE else None
+
+
+def _is_enough(decision: Decision) -> bool:
+    """Return whether a sign-in at the connection can meet the decision. A connection that the policy names has a way of its own."""
+    return decision.connection is None and (decision.methods is None or Method.CONNECTION in decision.methods)
 
 
 async def complete(ports: Ports, visitor: Person | None, trip: ConnectionTrip, person: AssertedPerson, now: datetime) -> None:

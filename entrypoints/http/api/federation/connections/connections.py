@@ -255,6 +255,7 @@ async def remove(org_slug: str, connection_slug: str) -> None:
     """Remove a connection with its keys and certificates.
 
     The sessions of users who signed in through it end. A session with a sign-in of the user's own, too, goes on with this one.
+    409: a sign-in policy requires the connection.
     """
     await connections.remove(ports(), acting(), connection_slug)
 
@@ -274,10 +275,12 @@ async def activate(org_slug: str, connection_slug: str) -> ConnectionDetailsResp
 
 @routes.post(f"{CONNECTION}/deactivate")
 @member(Capability.INTEGRATIONS_MANAGE, outlives=True)
+@refuses(409)
 async def deactivate(org_slug: str, connection_slug: str) -> ConnectionDetailsResponse:
     """Deactivate a connection.
 
     No user signs in through it from now on. The sessions of users who did end, as when it is removed. It can be activated again.
+    409: a sign-in policy requires the connection.
     """
     await connections.deactivate(ports(), acting(), connection_slug)
     return _to_details(await connections.find(ports(), acting(), connection_slug))
