@@ -17,7 +17,14 @@ from core.federation.connections.model.connections import ConnectionState, Organ
 from core.federation.connections.model.openid import OpenIdAnswer
 from core.federation.connections.model.people import ConnectionNotActive
 from core.federation.connections.model.settings import OidcSettings
-from core.federation.model.sign_in import MAX_STATE_LENGTH, STATE_TTL, ProviderAnswer, ProviderStateUnknown, SignedInAsAnotherUser
+from core.federation.model.sign_in import (
+    MAX_STATE_LENGTH,
+    STATE_TTL,
+    ProviderAnswer,
+    ProviderStateUnknown,
+    SignedInAgain,
+    SignedInAsAnotherUser,
+)
 from core.kernel.callers import Person, Visitor
 from core.kernel.causes import Caller
 from core.kernel.errors import Conflict, Refusal, refuse
@@ -65,13 +72,6 @@ class PersonArrived:
     flow: Flow
     person: AssertedPerson
     answer: OpenIdAnswer  # for a later sign-out
-
-
-@dataclass(frozen=True, slots=True)
-class SignedInAgain:
-    """The user of a session signed in again, and continues at `next_path`."""
-
-    next_path: str
 
 
 @dataclass(frozen=True, slots=True)

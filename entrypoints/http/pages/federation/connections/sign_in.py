@@ -7,8 +7,8 @@ from core.federation.connections import people, trips
 from core.federation.connections.model.connections import OrganizationConnectionNotFound
 from core.federation.connections.model.people import LinkNeeded
 from core.federation.connections.people import ConnectionAnswer
-from core.federation.connections.trips import ConnectionReturn, ConnectionTestResult, ConnectionTripFailed, PersonArrived, SignedInAgain
-from core.federation.model.sign_in import ProviderAnswer, ProviderStateUnknown
+from core.federation.connections.trips import ConnectionReturn, ConnectionTestResult, ConnectionTripFailed, PersonArrived
+from core.federation.model.sign_in import ProviderAnswer, ProviderStateUnknown, SignedInAgain
 from core.federation.oauth.model.authorization import AuthorizationRequest
 from core.federation.upstream import trips as upstream_trips
 from core.kernel.errors import refuse
