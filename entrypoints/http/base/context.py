@@ -10,7 +10,7 @@ from core.accounts.model.devices import PresentedDevice
 from core.accounts.model.profiles import OwnProfile
 from core.accounts.relying_party import StoredId
 from core.kernel.access import NeedsPerson
-from core.kernel.callers import Member, OrganizationCaller, Person, PlatformCaller, ScimClient, ServiceKey
+from core.kernel.callers import Member, OrganizationCaller, Person, PlatformCaller, ScimClient, ServiceKey, SetupLinkCaller
 from core.kernel.causes import Anonymous, Caller
 from core.kernel.claims import PreAuthClaims
 from core.kernel.errors import refuse
@@ -144,6 +144,13 @@ def acting_directory() -> ScimClient:
     """Return the caller of a SCIM route."""
     user = caller()
     assert isinstance(user, ScimClient), "only behind @scim_client"
+    return user
+
+
+def setup_reader() -> SetupLinkCaller:
+    """Return the caller of a page of a set-up link."""
+    user = caller()
+    assert isinstance(user, SetupLinkCaller), "only behind @setup_link"
     return user
 
 
