@@ -181,6 +181,7 @@ TO_SHOP: dict[str, object] = {
     "password_at_sign_up": False,
     "accepts_passkey": True,
     "is_folded": True,
+    "address_first": False,
     "requires_passkey": True,
     "folded_providers": {"websuite": ("Websuite", "/auth/websuite?next=%2F")},
 }
@@ -361,6 +362,7 @@ PAGES: dict[str, dict[str, object]] = {
             second_methods=(Method.TOTP,),
         ),
         "providers": {"codehost": "Codehost"},
+        "again_at": "Okta & Co",
         "passkey": CEREMONY,
         "wrong": "code",
         "is_emailed": False,
@@ -396,7 +398,7 @@ PAGES: dict[str, dict[str, object]] = {
     "federation/link_connection.html": {
         "form_token": "c4ca4238",
         "action": "/app/flow/1/link",
-        "question": LinkQuestion("Acme & Sons", "Okta & Sons", Email("ada@example.com")),
+        "question": LinkQuestion(UUID(int=59), "Acme & Sons", "Okta & Sons", Email("ada@example.com")),
     },
     "federation/connection_test_result.html": {
         "connection_name": "Okta & Sons",
@@ -459,7 +461,12 @@ PAGES: dict[str, dict[str, object]] = {
         "sign_in": "/app/sign-in",
     },
     "authentication/email_sign_in_ended.html": {"problem": "It has expired."},
-    "accounts/forgot_password.html": {**LINKS, "form_token": "c4ca4238"},
+    "accounts/forgot_password.html": {
+        **LINKS,
+        "form_token": "c4ca4238",
+        "email": "ada@example.org",
+        "connection": ("Acme & Sons", "/auth/connections/c4ca/start?next=%2F"),
+    },
     "accounts/forgot_password_done.html": {**LINKS},
     "federation/device.html": {
         "form_token": "c4ca4238",

@@ -116,6 +116,7 @@ FORM_FIELDS = {
     "overlap": "How long the old client secret still works: `1 hour`, `1 day`, `7 days`, or an empty text.",
     "form_token": "The form token of the page, which proves that the page is ours.",
     "asked": "Present if the form asked which sign-in methods to keep: `keep:` with the id of each. The others are removed.",
+    "step": "`address` of a form that asks for the address alone, or `password` if the user wants to use a password.",
     "start": "The id of the first change to undo.",
     "answer": "`continue`, `select` or `refuse`.",
     "question": "What the page asks, as it says itself: the answer counts for nothing else.",

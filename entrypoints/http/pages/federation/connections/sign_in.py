@@ -2,13 +2,13 @@
 
 from quart import Blueprint, Response, request
 
-from core.authentication.flow.model import Flow, FlowEnded
+from core.authentication.flow.model import Flow, FlowEnded, FlowTarget, ProviderHints
 from core.federation.connections import people, trips
 from core.federation.connections.model.connections import OrganizationConnectionNotFound
 from core.federation.connections.model.people import LinkNeeded
 from core.federation.connections.people import ConnectionAnswer
 from core.federation.connections.trips import ConnectionReturn, ConnectionTestResult, ConnectionTripFailed, PersonArrived
-from core.federation.model.sign_in import ProviderAnswer, ProviderStateUnknown
+from core.federation.model.sign_in import ProviderAnswer, ProviderStateUnknown, SignedInAgain
 from core.federation.oauth.model.authorization import AuthorizationRequest
 from core.federation.upstream import trips as upstream_trips
 from core.kernel.errors import refuse
@@ -25,7 +25,7 @@ from entrypoints.http.pages.authentication.social import PARAMETERS
 from entrypoints.http.pages.federation.connections.tests import result_page
 from entrypoints.http.pages.federation.oauth import LISTED
 from entrypoints.http.pages.flow.flows import FLOW_PATH, ended_page, in_flow, open_flow, page_flow, path_of, remember_way_back, require_tab
-from entrypoints.http.pages.form_pages import form_page, read_own_form
+from entrypoints.http.pages.form_pages import form_page, read_own_form, refused_page
 from entrypoints.http.pages.visitors import visitor
 
 routes = Blueprint("connection_sign_in", __name__)
@@ -62,7 +62,8 @@ async def start(connection_id: str) -> Response:
             if begun is None:
                 return redirect(of_application.path, 302)
             flow = begun
-        url = await trips.begin(ports(), caller(), flow, id_, browser, base_url)
+        hints = ProviderHints(arguments.get("login_hint"), arguments.get("domain_hint"))
+        url = await trips.begin(ports(), caller(), flow, id_, browser, base_url, hints)
     except FlowEnded:  # the user went back to an earlier page
         return await ended_page(flow_id)
     await keep_taken(browser)
@@ -98,12 +99,19 @@ async def callback(connection_id: str) -> Response:
         answer=ProviderAnswer(code=arguments.get("code"), error=arguments.get("error"), issuer=arguments.get("iss")),
     )
     result = await trips.finish(ports(), caller(), await visitor(), returned, app_context().base_url)
-    return result_page(result) if isinstance(result, ConnectionTestResult) else await arrive(result)
+    match result:
+        case ConnectionTestResult():
+            return result_page(result)
+        case SignedInAgain(next_path):
+            return redirect(next_path)
+    return await arrive(result)
 
 
 async def arrive(result: PersonArrived | ConnectionTripFailed) -> Response:
     """Sign in the person that the identity provider authenticated, or ask to link the account that exists already."""
     flow = result.flow
+    if isinstance(result, ConnectionTripFailed) and flow.target is FlowTarget.REAUTHENTICATION:
+        return refused_page(result.problem, "authentication/not_confirmed.html", next_path=flow.request)
     remember_way_back(flow, "/sign-in")
     if isinstance(result, ConnectionTripFailed):
         raise result.problem
@@ -135,15 +143,21 @@ async def show_link(flow: Flow) -> Response:
 @anyone
 @describes_page(
     {303: "Continue at the sign-in page.", 403: "The form was not sent by our page."},
-    form={"form_token": "The form token of the page.", "answer": "`continue` to link the account; every other value cancels."},
+    form={
+        "form_token": "The form token of the page.",
+        "answer": "`continue` to link the account; every other value cancels.",
+        "question": "The link that the page asked about.",
+    },
 )
 @in_flow
 async def answer_link(flow: Flow) -> Response:
     """Answer whether to link an account to a connection of an organization.
 
-    The user signs in to the account next. That makes the link.
+    The user signs in to the account next. That makes the link. If the sign-in waits for another link by now, its page follows.
     """
     form = await read_own_form()
     if form.get("answer") != "continue":
         await people.drop_link(ports(), caller(), flow)
+    elif not await people.agree_to_link(ports(), caller(), flow, form.get("question", "")):
+        return redirect(path_of(flow, "/link"))
     return redirect(path_of(flow, "/sign-in"))
