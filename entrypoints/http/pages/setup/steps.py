@@ -67,8 +67,9 @@ async def steps_values(part: SetupPart | None = None) -> dict[str, Any]:
 
 
 async def refused_steps(refusal: Refusal, part: SetupPart, **values: Any) -> Response:
-    """Return the page of the steps again, with the reason at this part."""
-    return refused_page(refusal, "setup/steps.html", **{**await steps_values(part), **values})
+    """Return the page of the steps again, with the reason at this part, and what was typed there."""
+    shown = await steps_values(part)
+    return refused_page(refusal, "setup/steps.html", **{**shown, **values, "typed": {**shown["typed"], **values.get("typed", {})}})
 
 
 @routes.get(STEPS_PATH)
