@@ -151,6 +151,7 @@ SIGNATURES: Final[Cases] = {
     "text added": (SamlFault.SIGNATURE_WRONG, _edited(("</samlp:Status>", "</samlp:Status>x"))),
     "attribute changed": (SamlFault.SIGNATURE_WRONG, _edited(("SPNameQualifier", "SPnameQualifier"))),
     "namespace redeclared": (SamlFault.SIGNATURE_WRONG, _edited(("<saml:NameID ", '<saml:NameID xmlns:saml="urn:other" '))),
+    "relative namespace": (SamlFault.SIGNATURE_WRONG, _edited(("<samlp:Status>", '<samlp:Status xmlns="x">'))),
     "digest in a comment": (SamlFault.SIGNATURE_WRONG, _digest_in_comment),
     "key of an attacker": (SamlFault.SIGNATURE_WRONG, lambda idp: _signed_by(None, idp.attacker)),
     "signature value of another": (SamlFault.SIGNATURE_WRONG, _edited(("(<ds:SignatureValue>\\s*)....", r"\1AAAA"))),

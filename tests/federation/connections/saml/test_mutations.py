@@ -28,6 +28,12 @@ def _change(root: Any, element: Any) -> None:
     element.text = f"{element.text or ''}x"
 
 
+def _change_letter(root: Any, element: Any) -> None:
+    text = element.text or ""
+    position = len(text) // 2
+    element.text = text[:position] + ("B" if text[position : position + 1] == "A" else "A") + text[position + 1 :]
+
+
 def _change_tail(root: Any, element: Any) -> None:
     element.tail = f"{element.tail or ''}x"
 
@@ -66,7 +72,19 @@ def _move_up(root: Any, element: Any) -> None:
     element.getparent().addprevious(element) if element.getparent() is not root else root.append(element)
 
 
-NODES: Final = (_change, _change_tail, _rename, _change_namespace, _remove, _unwrap, _double, _move_to_front, _move_to_end, _move_up)
+NODES: Final = (
+    _change,
+    _change_letter,
+    _change_tail,
+    _rename,
+    _change_namespace,
+    _remove,
+    _unwrap,
+    _double,
+    _move_to_front,
+    _move_to_end,
+    _move_up,
+)
 
 
 def _change_value(element: Any, name: str) -> None:
@@ -131,17 +149,14 @@ async def test_a_changed_response_is_refused_or_gives_the_same_identity(verifier
     partner = provider.partner(decryption_keys=(provider.ours.private_key,))
     certificate = provider.certificate.certificate
     stated = identity(CONTENT, certificate)
-    findings, accepted, count = [], 0, 0
+    findings = []
     for signed, encryption in product(SIGNED, (None, GCM)):
         document = provider.respond(CONTENT, signed=signed, encryption=encryption)
         assert await _outcome(verifier, document, partner) == stated
         for name, mutation in _mutations(document):
-            count += 1
             outcome = await _outcome(verifier, mutation, partner)
             if outcome is None:
                 continue
-            accepted += 1
             if outcome != stated or not _is_accepted_by_judge(mutation, certificate):
                 findings.append((signed, encryption, name, outcome))
     assert findings == []
-    print(accepted, count)
