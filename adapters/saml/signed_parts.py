@@ -96,9 +96,10 @@ def _signed_bytes(root: Any, signature: Any, reference: _Reference) -> bytes:
     _remove(signature)
     canonical = bytes(etree.tostring(root, method="c14n", exclusive=True, with_comments=False, inclusive_ns_prefixes=reference.prefixes))
     # xmlsec has compared the digest of its own canonical form, which it does not hand out. This
-    # comparison proves that it is the same as ours, also if the library has a fault.
+    # comparison proves that it is the same as ours. For example, lxml ignores `#default` in a
+    # PrefixList.
     if hashlib.new(reference.digest, canonical).digest() != reference.value:
-        raise SamlResponseRefused(SamlFault.SIGNATURE_WRONG)
+        raise SamlResponseRefused(SamlFault.SIGNATURE_SHAPE)
     return canonical
 
 
@@ -115,8 +116,8 @@ def _remove(signature: Any) -> None:
 def _is_signed(root: Any, signature: Any, certificate: str) -> bool:
     context = xmlsec.SignatureContext()
     context.key = load_certificate(certificate)
-    context.register_id(root, "ID")
     try:
+        context.register_id(root, "ID")  # fails if another element has it as xml:id
         context.verify(signature)
     except xmlsec.Error:
         return False
@@ -179,8 +180,7 @@ def _prefixes(element: Any) -> list[str]:
     [inclusive] = _children(element, _INCLUSIVE)
     _children(inclusive)
     prefixes: list[str] = inclusive.get("PrefixList", "").split()
-    # lxml ignores the default namespace in the list, so its canonical form would differ.
-    if "#default" in prefixes or len(prefixes) > _MAX_PREFIXES or inclusive.keys() != ["PrefixList"]:
+    if len(prefixes) > _MAX_PREFIXES or inclusive.keys() != ["PrefixList"]:
         raise SamlResponseRefused(SamlFault.SIGNATURE_SHAPE)
     return prefixes
 

@@ -6,13 +6,14 @@ second judge is signxml, which shares only the canonicalization with the code un
 
 from collections.abc import Callable, Iterator
 from copy import deepcopy
+from functools import partial
 from itertools import product
 from typing import Any, Final
 
 import pytest
 from lxml import etree
-from signxml import SignatureConfiguration, XMLVerifier
 from signxml.exceptions import SignXMLException
+from signxml.verifier import SignatureConfiguration, XMLVerifier
 
 from core.federation.connections.model.saml_responses import SamlPartner, SamlResponseRefused, SamlStatusReturned
 from ports.saml import SamlResponses
@@ -106,6 +107,10 @@ def _qualify(element: Any, name: str) -> None:
 ATTRIBUTES: Final = (_change_value, _remove_attribute, _rename_attribute, _qualify)
 
 
+def _edit(edit: Callable[[Any, str], None], name: str, root: Any, element: Any) -> None:
+    edit(element, name)
+
+
 def _mutations(document: bytes) -> Iterator[tuple[str, bytes]]:
     """Return a name and a document for each change."""
     elements = list(etree.fromstring(document).iter())
@@ -120,7 +125,7 @@ def _mutations(document: bytes) -> Iterator[tuple[str, bytes]]:
         for change in NODES if number > 0 else NODES[:1]:
             yield f"{tag} {number} {change.__name__}", mutate(number, change)
         for name, edit in product(element.keys(), ATTRIBUTES):
-            yield f"{tag} {number} {name} {edit.__name__}", mutate(number, lambda _, node, name=name, edit=edit: edit(node, name))
+            yield f"{tag} {number} {name} {edit.__name__}", mutate(number, partial(_edit, edit, name))
 
 
 def _is_accepted_by_judge(document: bytes, certificate: str) -> bool:
