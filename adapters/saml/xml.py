@@ -137,7 +137,7 @@ def parse(document: bytes) -> Any:
     except (etree.XMLSyntaxError, ValueError):
         raise SamlMessageInvalid from None
     siblings = (*root.itersiblings(preceding=True), *root.itersiblings())
-    if siblings or any(not isinstance(node.tag, str) for node in root.iter()):  # a processing instruction
+    if siblings or next(root.iter(etree.ProcessingInstruction, etree.Entity, etree.Comment), None) is not None:
         raise SamlMessageInvalid
     return root
 

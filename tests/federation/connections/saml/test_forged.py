@@ -355,6 +355,13 @@ def _encrypted_text(plaintext: str) -> Case:
     return case
 
 
+def _with_unsigned_namespace(provider: IdentityProvider) -> bytes:
+    """The plaintext needs a namespace that the canonical form of the signed Response does not have."""
+    attributes = f'{Content().response_attributes} xmlns:q="urn:q"'
+    content = Content(response_attributes=attributes, values=attribute("a", "<q:X>b</q:X>"))
+    return provider.respond(content, signed=["response"], encryption=GCM)
+
+
 DATA_METHOD: Final = "xenc:EncryptedData/xenc:EncryptionMethod@Algorithm"
 KEY_METHOD: Final = ".//xenc:EncryptedKey/xenc:EncryptionMethod@Algorithm"
 DATA_VALUE: Final = "xenc:EncryptedData/xenc:CipherData/xenc:CipherValue"
@@ -379,6 +386,7 @@ ENCRYPTED: Final[Cases] = {
         _encrypted(signed=IN_RESPONSE, path=DATA_METHOD, value="http://www.w3.org/2001/04/xmlenc#tripledes-cbc"),
     ),
     "after signing": (SamlFault.SIGNATURE_WRONG, lambda provider: _encrypt_signed(provider)),
+    "unsigned namespace around": (SamlFault.DECRYPTION, _with_unsigned_namespace),
     "no assertion inside": (SamlFault.MALFORMED, _encrypted_text("x")),
 }
 
