@@ -136,8 +136,10 @@ class ClientDocuments(Protocol):
     def cached(self, address: str) -> ClientDocument | None:
         """Return the document at this address if it was fetched a short while ago: 5 minutes to 24 hours, by its headers."""
 
-    async def fetch(self, address: str) -> ClientDocument:
-        """Return the document at this address, with one request at a time per host. It returns within 6 s. A failure is not kept.
+    async def fetch(self, address: str, since: datetime | None = None) -> ClientDocument:
+        """Return the document at this address, which was fetched after that time, if one is given.
+
+        Each process sends one request at a time to a host. It returns within 6 s. A failure is not kept.
 
         Raises: ClientDocumentUnavailable.
         """

@@ -64,7 +64,7 @@ def _refuse_constant(_: str) -> NoReturn:
 
 
 def _check_depth(value: Any, left: int) -> None:
-    if not isinstance(value, dict | list):
+    if not isinstance(value, (dict, list)):
         return
     if left == 0:
         raise ValueError("too deep")

@@ -52,6 +52,7 @@ SECRET_TEXTS: Final = MappingProxyType(
         NoticedSecret.PERSONAL_TOKEN: ("personal access token", "you created the token"),
         NoticedSecret.API_KEY: ("API key of the application", _CREATED_OR_OWNED),
         NoticedSecret.SCIM_TOKEN: ("SCIM token", _CREATED_OR_OWNED),
+        NoticedSecret.REGISTRATION_TOKEN: ("registration token", _CREATED_OR_OWNED),
         NoticedSecret.SERVICE_ACCOUNT_CREDENTIAL: (
             "credential of the service account",
             "you are the owner of the service account",

@@ -5,11 +5,13 @@ from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Any, ClassVar, Final, Protocol
 
-from adapters.http.provider_keys import REFETCH_PAUSE, Keys, ProviderKeys
+from adapters.http.host_locks import HostBusy, HostLocks
+from adapters.http.provider_keys import CACHE_TTL, REFETCH_PAUSE, Keys, ProviderKeys
 from adapters.http.upstream import UpstreamFailed, parse_json
+from core.applications.model.client_settings import usable_keys
 from core.federation.oauth.model.clients import ClientAssertionInvalid
 from core.kernel.outbound import LONGEST_URL, Reply, SendFailed
-from core.kernel.uris import has_port_of, is_web_url
+from core.kernel.uris import has_port_of, host_of, is_web_url
 from ports.observe import Clock
 
 FETCH_WITHIN: Final = 5.0  # seconds
@@ -43,12 +45,14 @@ class FetchedKeys:
         return await self._party(url).cache.get_newer(keys, lambda: self._fetch(url))
 
     def _party(self, url: str) -> "_Party":
+        now = self._clock.now()
         party = self._parties.get(url)
         if party is None:
-            party = self._parties[url] = _Party(ProviderKeys(self._clock))
-            if len(self._parties) > MAX_CACHED:
-                self._parties.popitem(last=False)
+            party = self._parties[url] = _Party(ProviderKeys(self._clock), now)
+        party.used_at = now
         self._parties.move_to_end(url)
+        while len(self._parties) > MAX_CACHED or next(iter(self._parties.values())).used_at + CACHE_TTL <= now:
+            self._parties.popitem(last=False)
         return party
 
     async def _fetch(self, url: str) -> Keys:
@@ -89,8 +93,18 @@ class HttpClientKeys(FetchedKeys):
 
     keys_name = "the keys at the client's jwks_uri"
 
+    def __init__(self, sender: HttpGetter, clock: Clock, ports: Collection[int]) -> None:
+        super().__init__(sender, clock, ports)
+        self._locks = HostLocks()
+
     async def _request(self, url: str) -> Keys | None:
-        return await self._get_keys(url)
+        try:
+            async with self._locks.of(host_of(url) or "", FETCH_WITHIN):
+                keys = await self._get_keys(url)
+        except HostBusy:
+            return None
+        # Anyone can publish the metadata of a client: only what can verify a signature is kept.
+        return None if keys is None else usable_keys(keys)
 
 
 class HttpIssuerKeys(FetchedKeys):
@@ -111,8 +125,9 @@ class HttpIssuerKeys(FetchedKeys):
 
 
 class _Party:
-    """The cached keys at one URL, and the time of the last fetch if it failed."""
+    """The cached keys at one URL, the time of their last use, and that of the last fetch if it failed."""
 
-    def __init__(self, cache: ProviderKeys) -> None:
+    def __init__(self, cache: ProviderKeys, used_at: datetime) -> None:
         self.cache = cache
+        self.used_at = used_at
         self.failed_at: datetime | None = None

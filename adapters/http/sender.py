@@ -17,6 +17,7 @@ import trio
 from adapters.http.guard import Guard
 from core.kernel.outbound import MAX_REPLY_SIZE, Reply, SendFailed, SendFailure
 
+DEFAULT_PORTS: Final = {b"http": 80, b"https": 443}
 CONNECT_TIMEOUT: Final = 3.0  # seconds for each address but the last, to leave time for the next one
 
 
@@ -46,8 +47,9 @@ class GuardedSender:
             raise SendFailed(SendFailure.BROKEN) from None
 
     async def _send(self, method: str, url: str, body: bytes | None, headers: Mapping[str, str]) -> Reply:
-        all_headers = {"Accept": "*/*", "Accept-Encoding": "identity", "User-Agent": "Gatehouse", **headers, "Connection": "close"}
         target = httpcore.URL(url)
+        sent = {"Accept": "*/*", "Accept-Encoding": "identity", "User-Agent": "Gatehouse", **headers, "Connection": "close"}
+        all_headers = {"Host": _host_of(target), **sent}
         # No pool: connections are never reused, and creating a pool for each request would take a
         # third of its time.
         connection = httpcore.AsyncHTTPConnection(target.origin, self._tls, network_backend=self._connections)
@@ -57,6 +59,13 @@ class GuardedSender:
         finally:
             with trio.CancelScope(shield=True):
                 await connection.aclose()
+
+
+def _host_of(target: httpcore.URL) -> str:
+    """Return the Host header. httpcore leaves out the brackets of IPv6 addresses (RFC 9112 section 3.2)."""
+    host = target.host.decode("ascii")
+    host = f"[{host}]" if ":" in host else host
+    return host if target.port in (None, DEFAULT_PORTS.get(target.scheme)) else f"{host}:{target.port}"
 
 
 class _GuardedNetwork(httpcore.AsyncNetworkBackend):

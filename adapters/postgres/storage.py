@@ -13,16 +13,18 @@ from adapters.postgres.engine.driver import Answer, Connection
 from adapters.postgres.engine.pool import Pool, translated
 from adapters.postgres.engine.scope import PendingSignals
 from adapters.postgres.eventing.event_log import EventLog, QueuedWork
+from adapters.postgres.kernel.rate_limits import charge_parameters, charge_sql, check_charge
 from adapters.postgres.repositories import Repositories
-from core.authentication.model.dpop import ProofUse
 from core.kernel.callers import Person
 from core.kernel.causes import Caller
 from core.kernel.deferred import Deferred
 from core.kernel.errors import StorageDown
 from core.kernel.event_catalog import SIGNED_UP, Event
+from core.kernel.rate_limits import Charge
 from ports.crypto import Vault
 from ports.observe import Clock
 from ports.signals import NoSignals, Signal, Signals
+from ports.storage import Joined
 
 ROLLBACK_DEADLINE: Final = 5.0  # seconds
 PING_DEADLINE: Final = 3.0  # seconds; readiness probes should get an answer soon
@@ -96,9 +98,9 @@ class _Open:
 
 
 class _OpenOnce:
-    """A connection as of `_Open`. Its first statement also uses up a DPoP proof, in the same round trip.
+    """A connection as of `_Open`. Its first statement also uses up a DPoP proof, or charges rate limits, in the same round trip.
 
-    The end of the block raises ProofReplayed or NonceKeyLost if the proof cannot be used. An exception in the block wins.
+    The end of the block raises ProofReplayed, NonceKeyLost or Limited if it cannot. An exception in the block wins.
     """
 
     __slots__ = ("_answer", "_connection", "_lease", "_use", "_wrap")
@@ -106,14 +108,19 @@ class _OpenOnce:
     _connection: Connection
     _answer: Answer
 
-    def __init__(self, pool: Pool, wrap: Callable[[Connection], Repositories], use: ProofUse) -> None:
+    def __init__(self, pool: Pool, wrap: Callable[[Connection], Repositories], use: Joined) -> None:
         self._lease = pool.connection()
         self._wrap = wrap
         self._use = use
 
     async def __aenter__(self) -> Repositories:
         self._connection = await self._lease.__aenter__()
-        self._answer = self._connection.join_next(USE, use_parameters(self._use))
+        use = self._use
+        if isinstance(use, Charge):
+            statement, parameters = charge_sql(len(use.buckets)), charge_parameters(use.client, use.buckets, use.at)
+        else:
+            statement, parameters = USE, use_parameters(use)
+        self._answer = self._connection.join_next(statement, parameters)
         return self._wrap(self._connection)
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
@@ -121,7 +128,10 @@ class _OpenOnce:
             if error is None:
                 with translated():
                     await self._connection.send_pending()  # if the block had no statement
-                check_use(self._answer.row)
+                if isinstance(self._use, Charge):
+                    check_charge(self._use, self._answer.row)
+                else:
+                    check_use(self._answer.row)
         except BaseException as raised:
             error = raised
             raise
@@ -198,7 +208,7 @@ class Postgres:
             lambda connection: Transaction(connection, self._vault, self._signals, self._clock, by, in_session, self._webhook_delay),
         )
 
-    def reading(self, *, using: ProofUse | None = None) -> _Open | _OpenOnce:
+    def reading(self, *, using: Joined | None = None) -> _Open | _OpenOnce:
         return self.autocommit() if using is None else _OpenOnce(self._pool, self._repositories, using)
 
     def autocommit(self) -> _Open:

@@ -6,10 +6,10 @@ from datetime import datetime
 from uuid import UUID
 
 from core.accounts import relying_party
-from core.accounts.model.accounts import Account, FactorRequired, RecoveryRequired, SignInWayNotAccepted
+from core.accounts.model.accounts import Account, FactorRequired, LinkNeedsProof, RecoveryRequired, SignInWayNotAccepted
 from core.accounts.own_account import lock_own_account
 from core.kernel.callers import Person
-from core.kernel.proofs import Proofs, Strength, reachable_strength
+from core.kernel.proofs import Method, Proof, Proofs, Strength, reachable_strength
 from core.kernel.sign_in_age import SignInNotRecent
 from core.kernel.sign_in_policy.decision import PolicyFacts, can_meet, missing_strength, strictest
 from core.kernel.sign_in_policy.rules import PolicyOfUser
@@ -103,11 +103,34 @@ async def lock_account_to_add(ports: Ports, tx: Transaction, caller: Person, now
     Raises: RecoveryRequired; the errors of `lock_account`.
     """
     account = await lock_account(ports, tx, caller, now)
+    await _require_no_recovery(ports, tx, account, now)
+    return account
+
+
+async def require_proof_to_link(ports: Ports, tx: Transaction, account: Account, proofs: Proofs, now: datetime) -> None:
+    """Check a sign-in before it links an account at an identity provider to a locked account that has the same verified address.
+
+    The address proves the mailbox, and so as much as a password, which the mailbox can reset. With the other proofs of the sign-in,
+    this must be enough for each sign-in policy of the user that the present factors can meet (security O-5, PK-8).
+
+    Raises: LinkNeedsProof; RecoveryRequired.
+    """
+    await _require_no_recovery(ports, tx, account, now)
+    present = await relying_party.load_without_lost_keys(ports, tx, account)
+    demands = await load_demands(ports, tx, account.id, now)
+    of_mailbox = [Method.PASSWORD, *([Method.EMAIL] if demands.email_is_on else [])]
+    further = (proof for proof in proofs if proof.method is not Method.PROVIDER)
+    missing = demands.missing(present, (*(Proof(method, now) for method in of_mailbox), *further))
+    if missing is not None:
+        raise LinkNeedsProof(missing[0].name)
+
+
+async def _require_no_recovery(ports: Ports, tx: Transaction, account: Account, now: datetime) -> None:
+    """Refuse another way to sign in for a locked account that needs a recovery. Raises: RecoveryRequired."""
     if await tx.accounts.is_recovery_required(account.id):
         if await needs_recovery(ports, tx, account, now):
             raise RecoveryRequired
         await tx.accounts.set_recovery_required(account.id, None)
-    return account
 
 
 async def needs_recovery(ports: Ports, read: Reading | Transaction, account: Account, now: datetime) -> bool:

@@ -67,11 +67,18 @@ def service_created(service: Service) -> Event:
 
 def service_updated(old: Service, new: Service) -> Event:
     """A service was changed. The event contains the old and new value of each changed field."""
-    changes = {name: {"old": was, "new": is_} for name in SETTINGS if (was := old.setting(name)) != (is_ := new.setting(name))}
-    changes |= field_changes(old, new, "logo_url")
+    changes = setting_changes(old, new) | field_changes(old, new, "logo_url")
+    return Event(EVENT_KINDS["service.updated"], str(new.id), org_id=new.org_id, details={**service_details(new), "changes": changes})
+
+
+def setting_changes(old: Service, new: Service) -> dict[str, dict[str, object]]:
+    """Return the old and new value of each setting that differs. Of keys, they are the thumbprints."""
+    changes: dict[str, dict[str, object]] = {
+        name: {"old": was, "new": is_} for name in SETTINGS if (was := old.setting(name)) != (is_ := new.setting(name))
+    }
     if "jwks" in changes:  # the keys themselves would make long entries
         changes["jwks"] = {"old": _thumbprints(old), "new": _thumbprints(new)}
-    return Event(EVENT_KINDS["service.updated"], str(new.id), org_id=new.org_id, details={**service_details(new), "changes": changes})
+    return changes
 
 
 def _thumbprints(service: Service) -> list[str] | None:

@@ -313,15 +313,15 @@ async def delete(ports: Ports, caller: Member, slug: str) -> None:
     await cancellations.cancel_now(ports, organization.id, service.id)
 
 
-async def remove(tx: Transaction, org_id: UUID, service_id: UUID, now: datetime) -> None:
+async def remove(tx: Transaction, org_id: UUID, service_id: UUID, now: datetime, *, keeps_sign_ins: bool = False) -> None:
     """Delete a service of a locked organization with its users, in batches, so that no statement about users takes long.
 
     The first statement cascades to rows such as subscriptions and identities. It takes one or two
-    seconds per million rows (docs/adr/0006).
+    seconds per million rows (docs/adr/0006). With `keeps_sign_ins`, the logs of sign-ins keep theirs.
     """
     # This statement waits for sign-ins to the service that are in progress. The statements below
     # find the rows that these sign-ins wrote. Later sign-ins no longer find the service.
-    await tx.services.delete(org_id, service_id, now)
+    await tx.services.delete(org_id, service_id, None if keeps_sign_ins else now)
     last, removed_end_users = None, 0
     while (until := await tx.services.lock_users(org_id, service_id, last, USER_BATCH)) is not None:
         removed_end_users += await tx.services.remove_users(org_id, service_id, last, until)
@@ -329,4 +329,5 @@ async def remove(tx: Transaction, org_id: UUID, service_id: UUID, now: datetime)
     # Lock order: end users, then totals. Other transactions that change an end user lock it before
     # they count.
     await tx.services.remove_totals(org_id, service_id, removed_end_users)
-    await tx.services.purge(service_id, organizations_model.IMMEDIATE_PURGE_LIMIT)
+    if not keeps_sign_ins:
+        await tx.services.purge(service_id, organizations_model.IMMEDIATE_PURGE_LIMIT)

@@ -18,7 +18,6 @@ from core.applications.model.services import Service, ServiceType
 from core.applications.model.users import EnrollmentOrigin
 from core.authentication import events as authentication_events
 from core.authentication import sessions
-from core.authentication.model.dpop import ProofUse
 from core.authentication.model.sessions import SessionStart
 from core.billing import subscriptions
 from core.demo import factors, groups, roles
@@ -47,7 +46,7 @@ from core.tenancy import events as tenancy_events
 from core.tenancy import roles as organization_roles
 from core.tenancy.model.organizations import Membership, Organization
 from ports import Ports
-from ports.storage import Autocommit, Reading, Storage, Transaction
+from ports.storage import Autocommit, Joined, Reading, Storage, Transaction
 
 
 async def seed(ports: Ports, redirect_uris: Sequence[str] = ()) -> Demo:
@@ -101,7 +100,7 @@ class SharedTransaction:
     def transaction(self, by: Caller, *, in_session: bool = True) -> AbstractAsyncContextManager[Transaction]:
         return nullcontext(self._tx)  # the events name the operator's command, not the caller of a use case
 
-    def reading(self, *, using: ProofUse | None = None) -> AbstractAsyncContextManager[Reading]:
+    def reading(self, *, using: Joined | None = None) -> AbstractAsyncContextManager[Reading]:
         return self._storage.reading(using=using)
 
     def autocommit(self) -> AbstractAsyncContextManager[Autocommit]:

@@ -1,11 +1,10 @@
-"""The data of `gatehouse demo mcp`: the API resource of an MCP server, and the application that its client uses."""
+"""The data of `gatehouse demo mcp`: the API resource of an MCP server. Its client is not registered."""
 
 from dataclasses import dataclass, field, replace
 from typing import Final
 from uuid import UUID
 
-from core.applications import services
-from core.applications.model.services import ServiceType
+from core.applications.model.users import AccessPolicy
 from core.demo import creation
 from core.demo.model import demo
 from core.demo.model.demo import DemoRefused
@@ -14,17 +13,15 @@ from core.kernel.causes import SYSTEM
 from core.kernel.errors import Refusal
 from core.kernel.roles import OWNER, rights_of
 from core.kernel.values import Email, Slug, new_id
-from core.programs import api_resources, external_clients, resource_credentials
+from core.programs import api_resources, resource_credentials
 from core.programs.model.api_resources import ApiResource, ResourceScope
+from core.programs.model.client_policy import ClientAdmission, ExternalClientPolicy
 from core.programs.model.client_presets import PRESETS
-from core.programs.model.external_clients import ClientAdmission, ExternalClientPolicy
 from core.tenancy.model.organizations import Organization
 from ports import Ports
 from ports.storage import Transaction
 
 SLUG: Final = Slug("demo")  # of the organization
-CLIENT: Final = Slug("notes-client")
-REDIRECT_URI: Final = "http://127.0.0.1/callback"  # with any port
 NAME: Final = "Notes"
 READ, WRITE = "notes:read", "notes:write"
 SCOPES: Final = (ResourceScope(READ, "Read your notes"), ResourceScope(WRITE, "Change your notes", implies=(READ,)))
@@ -39,17 +36,16 @@ POLICY: Final = ExternalClientPolicy(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NotesDemo:
-    """An API resource for an MCP server, the secret with which it introspects tokens, and the application of its client."""
+    """An API resource for an MCP server, and the secret with which it introspects tokens."""
 
     identifier: str
     resource_id: UUID
     resource_secret: str = field(repr=False)
-    client_id: UUID
     user: Email  # of a user who can sign in, with the password that `gatehouse demo` printed
 
 
 async def ensure(ports: Ports, identifier: str) -> NotesDemo:
-    """Create or refresh the API resource with this identifier in the demo's first organization, and the application.
+    """Create or refresh the API resource with this identifier in the demo's first organization.
 
     The secret of the API resource is new. What users may have changed stays.
 
@@ -65,11 +61,10 @@ async def ensure(ports: Ports, identifier: str) -> NotesDemo:
         try:
             resource = await _ensure_resource(shared, tx, caller, identifier)
             secret = await _replace_secret(shared, tx, caller, resource.id)
-            client_id = await _ensure_client(shared, tx, caller, resource.id)
         except Refusal as refusal:  # for example, the address is not on this machine
             raise DemoRefused(f"The API resource for {identifier} cannot be created: {refusal.message}") from refusal
     user = demo.customer_email(SLUG, demo.END_USERS[0])
-    return NotesDemo(identifier=identifier, resource_id=resource.id, resource_secret=secret, client_id=client_id, user=user)
+    return NotesDemo(identifier=identifier, resource_id=resource.id, resource_secret=secret, user=user)
 
 
 async def _load_owner(tx: Transaction, organization: Organization) -> Member:
@@ -84,7 +79,7 @@ async def _ensure_resource(ports: Ports, tx: Transaction, caller: Member, identi
         if resource.identifier == identifier:
             return resource
     created = await api_resources.create(ports, caller, identifier, NAME, SCOPES)
-    return await external_clients.save_policy(ports, caller, created.id, POLICY)
+    return await api_resources.save_external_clients(ports, caller, created.id, POLICY, access=AccessPolicy.ANYONE)
 
 
 async def _replace_secret(ports: Ports, tx: Transaction, caller: Member, resource_id: UUID) -> str:
@@ -93,13 +88,3 @@ async def _replace_secret(ports: Ports, tx: Transaction, caller: Member, resourc
     _, text = await resource_credentials.create(ports, caller, resource_id, demo.NEW_SECRET)
     assert text is not None, "a secret has a text"
     return text
-
-
-async def _ensure_client(ports: Ports, tx: Transaction, caller: Member, resource_id: UUID) -> UUID:
-    """Return the client id of the application, which may ask for the API resource. It is public, and so has no secret."""
-    service = await tx.services.by_slug(caller.acts_in.id, CLIENT)
-    if service is None:
-        settings = {"redirect_uris": (REDIRECT_URI,)}
-        service = (await services.create(ports, caller, CLIENT, "Notes client", ServiceType.DESKTOP, settings)).service
-    await api_resources.save_client(ports, caller, resource_id, service.client_id, [])
-    return service.client_id

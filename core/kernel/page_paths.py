@@ -24,5 +24,6 @@ SERVICE_ACCOUNT_CREDENTIALS_PATH: Final = "/app/organizations/{org_slug}/service
 RESOURCE_CREDENTIALS_PATH: Final = "/app/organizations/{org_slug}/api-resources/{holder}/credentials"
 CREATED_SECRETS_PATH: Final = "/app/organizations/{org_slug}/service-accounts/{holder}/created-secrets"
 API_KEYS_PATH: Final = "/app/organizations/{org_slug}/applications/{holder}/api-keys"
+REGISTRATION_TOKENS_PATH: Final = "/app/organizations/{org_slug}/registration-tokens"
 DIRECTORY_PATH: Final = "/app/organizations/{org_slug}/directory"
 RESEND_VERIFICATION_PATH: Final = "/app/resend-verification"

@@ -23,6 +23,7 @@ class Method(StrEnum):
 # A proof by one of these counts only beside a first factor.
 SECOND_METHODS: Final = frozenset({Method.TOTP, Method.BACKUP_CODE})
 OWN_FIRST_METHODS: Final = frozenset(Method) - SECOND_METHODS - {Method.PROVIDER}
+_PASSKEY, _TOTP, _BACKUP_CODE = Method.PASSKEY, Method.TOTP, Method.BACKUP_CODE
 # The names of RFC 8176. An identity provider has none there, and neither has the link for owners.
 _NAMES: Final[Mapping[Method | None, str]] = MappingProxyType({Method.PASSWORD: "pwd", Method.EMAIL: "otp"})
 
@@ -67,7 +68,8 @@ class Proof:
     @property
     def is_second(self) -> bool:
         """Whether it counts only beside a first factor."""
-        return self.method in SECOND_METHODS or (self.method is Method.PASSKEY and not self.user_verified)
+        method = self.method  # compared by identity: the hash of a member takes longer than all the rest
+        return (method is _PASSKEY and not self.user_verified) or method is _TOTP or method is _BACKUP_CODE
 
 
 # The proofs of one sign-in, oldest first. Empty: the user did not sign in, as in an impersonation.
@@ -112,11 +114,17 @@ def complete(first: Proof, second: Proof) -> Proofs:
 
 def strength_of(proofs: Proofs) -> Strength:
     """Return the strength of the proofs together. A second factor alone has none."""
-    if all(proof.is_second for proof in proofs):
+    has_first = has_second = False
+    for proof in proofs:
+        if proof.is_second:
+            has_second = True
+            continue
+        if proof.phishing_resistant and proof.user_verified:
+            return Strength.PHISHING_RESISTANT
+        has_first, has_second = True, has_second or proof.user_verified
+    if not has_first:
         return Strength.NONE
-    if any(proof.phishing_resistant and proof.user_verified for proof in proofs):
-        return Strength.PHISHING_RESISTANT
-    return Strength.TWO if any(proof.is_second or proof.user_verified for proof in proofs) else Strength.ONE
+    return Strength.TWO if has_second else Strength.ONE
 
 
 def acr_of(proofs: Proofs, asked: Collection[Acr] = ()) -> Acr:
@@ -129,7 +137,8 @@ def acr_of(proofs: Proofs, asked: Collection[Acr] = ()) -> Acr:
 def amr_of(proofs: Proofs) -> list[str]:
     """Return the methods with their names of RFC 8176. An identity provider has none."""
     first = _newest_first_factor(proofs)
-    names = [_NAMES[first.method]] if first.method in _NAMES else []
+    name = _NAMES.get(first.method)
+    names = [] if name is None else [name]
     second = second_of(proofs)
     for proof in (first, second):
         if proof is not None and proof.method is Method.PASSKEY:
@@ -196,4 +205,5 @@ def covers(proofs: Proofs, factors: Collection[Factor]) -> bool:
 
 
 def _newest_first_factor(proofs: Proofs) -> Proof:
-    return max((proof for proof in proofs if not proof.is_second), key=lambda proof: proof.at)
+    firsts = [proof for proof in proofs if not proof.is_second]
+    return firsts[0] if len(firsts) == 1 else max(firsts, key=lambda proof: proof.at)

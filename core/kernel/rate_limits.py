@@ -1,6 +1,7 @@
 """Rate limits per client address, and for directories per organization, as token buckets."""
 
 from dataclasses import dataclass
+from datetime import datetime
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,6 +15,16 @@ class Bucket:
     def scaled(self, factor: float) -> "Bucket":
         """Return the bucket with `factor` times the rate and the burst."""
         return Bucket(self.name, self.period / factor, max(1, round(self.burst * factor)))
+
+
+@dataclass(slots=True)
+class Charge:
+    """A token from each of these buckets of a client, which the first query of a request takes (`Storage.reading`)."""
+
+    client: str
+    buckets: tuple[Bucket, ...]
+    at: datetime  # UTC
+    is_taken: bool = False  # or refused
 
 
 def per_minute(name: str, count: int) -> Bucket:

@@ -6,6 +6,7 @@ from typing import Any
 from uuid import UUID
 
 from core.applications import access
+from core.applications.model.client_names import client_host
 from core.applications.model.users import AccessPolicy, AssigneeNotFound
 from core.kernel import uris
 from core.kernel.access import RoleInsufficient
@@ -35,6 +36,7 @@ from core.programs.model.api_resources import (
     check_token_seconds,
     parse_identifier,
 )
+from core.programs.model.client_policy import ExternalClientPolicy, ExternalClientsOfAnyone, admits, check_policy
 from core.tenancy import organizations
 from core.tenancy.model.groups import AssignedGroup, OrganizationGroupNotFound
 from ports import Ports
@@ -187,6 +189,38 @@ async def save_policy(ports: Ports, caller: OrganizationCaller, resource_id: UUI
         if new != old:
             new = replace(new, updated_at=ports.clock.now())
             await tx.api_resources.save(new)
+            tx.record(events.api_resource_access_updated(old, new))
+    return new
+
+
+async def save_external_clients(
+    ports: Ports, caller: OrganizationCaller, resource_id: UUID, policy: ExternalClientPolicy, access: AccessPolicy | None = None
+) -> ApiResource:
+    """Set the external clients that may ask for an API resource. A client that the policy no longer admits gets no further tokens.
+
+    `access` replaces the access policy. Without it, the first clients are not admitted while anyone has access: their own policy
+    admits anyone, too.
+
+    Raises: ApiResourceNotFound, ExternalClientsOfAnyone; the errors of `check_policy`.
+    """
+    async with ports.storage.transaction(by=caller) as tx:
+        old = await lock_organization_for(tx, caller, resource_id)
+        new = replace(old, external_clients=check_policy(policy, old.scope_names), policy=access or old.policy)
+        is_switched_on = not old.external_clients.is_on and new.external_clients.is_on
+        if is_switched_on and access is None and old.policy is AccessPolicy.ANYONE:
+            raise ExternalClientsOfAnyone
+        if new == old:
+            return old
+        new = replace(new, updated_at=ports.clock.now())
+        # Lock order: first the API resource, whose lock `save` takes. A client that is stored at the same time holds it,
+        # and so the next statements see this client.
+        await tx.api_resources.save(new)
+        if new.external_clients != old.external_clients:
+            origins = await tx.api_resources.origins_of_external_clients(new.org_id, new.id)
+            refused = [origin for origin in origins if not admits(new.external_clients, origin and client_host(origin))]
+            await tx.api_resources.remove_external_clients(new.org_id, new.id, refused)
+            tx.record(events.external_client_policy_updated(old, new))
+        if new.policy is not old.policy:
             tx.record(events.api_resource_access_updated(old, new))
     return new
 

@@ -1,6 +1,6 @@
 """Constructors for the events of API resources, service accounts and their credentials."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 from uuid import UUID
 
@@ -60,6 +60,17 @@ def external_client_added(resource: ApiResource, client_uri: str, service_id: UU
         resource,
         {**_resource_details(resource), "client": client_label(client_uri), "service_id": str(service_id)},
     )
+
+
+def external_client_updated(resource: ApiResource, client_uri: str, service_id: UUID, changes: Mapping[str, object]) -> Event:
+    """An external client has new metadata. The event contains the old and new value of each changed field."""
+    details = {"client": client_label(client_uri), "service_id": str(service_id), "changes": changes}
+    return _resource_event("external_client.updated", resource, {**_resource_details(resource), **details})
+
+
+def external_client_removed(org_id: UUID, client_uri: str, service_id: UUID) -> Event:
+    """An external client was removed, because no user has used it for a long time. `client` names it."""
+    return Event(EVENT_KINDS["external_client.removed"], str(service_id), org_id=org_id, details={"client": client_label(client_uri)})
 
 
 def resource_client_updated(resource: ApiResource, client: ResourceClient) -> Event:

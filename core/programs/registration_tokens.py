@@ -9,16 +9,14 @@ from core.applications.services import ServiceDraft
 from core.kernel.callers import OrganizationCaller, OrganizationStatus, RegistrationClient
 from core.kernel.causes import Caller
 from core.kernel.errors import OrganizationNotActive, refuse
+from core.kernel.organization_tokens import MAX_TOKENS, TooManyTokens, check_expiry
 from core.kernel.roles import Capability
 from core.kernel.values import digest, new_id
 from core.programs import events
 from core.programs.model.registration_tokens import (
-    MAX_TOKENS,
     RegistrationToken,
-    RegistrationTokenExpiryPast,
     RegistrationTokenInvalid,
     RegistrationTokenNotFound,
-    TooManyRegistrationTokens,
     is_well_formed,
     new_token,
 )
@@ -33,16 +31,16 @@ async def create(
 ) -> tuple[RegistrationToken, str]:
     """Create a token. Return it with its secret, which is never returned again.
 
-    Raises: RegistrationTokenExpiryPast, TooManyRegistrationTokens.
+    Raises: TokenExpiryPast, TooManyTokens.
     """
     now = ports.clock.now()
-    if expires_at is not None and expires_at <= now:
-        raise RegistrationTokenExpiryPast
+    check_expiry(expires_at, now)
     secret, prefix = new_token()
     async with ports.storage.transaction(by=caller) as tx:
         organization, _ = await organizations.lock_organization_for(tx, caller, Capability.SERVICES_CREATE)
-        if len(await tx.registration_tokens.of_org(organization.id)) >= MAX_TOKENS:
-            raise TooManyRegistrationTokens
+        tokens = await tx.registration_tokens.of_org(organization.id)
+        if sum(not token.is_spent(now) for token in tokens) >= MAX_TOKENS:
+            raise TooManyTokens
         token = RegistrationToken(
             id=new_id(),
             org_id=organization.id,

@@ -10,21 +10,19 @@ from core.kernel.access import lasting_rights, require_scopes_for
 from core.kernel.callers import OrganizationCaller, OrganizationStatus, ScimClient
 from core.kernel.causes import Caller
 from core.kernel.errors import OrganizationNotActive, refuse
+from core.kernel.organization_tokens import MAX_TOKENS, TooManyTokens, check_expiry, is_expired
 from core.kernel.roles import NO_RIGHTS, Authority, Capability, Rights
 from core.kernel.values import digest, new_id
 from core.provisioning import events
 from core.provisioning.model.directories import (
     MAX_TOKEN_LENGTH,
-    MAX_TOKENS,
     TOKEN_START,
     DirectoryGivesMore,
     ScimToken,
-    ScimTokenExpiryPast,
     ScimTokenInvalid,
     ScimTokenNotFound,
     ScimTokenRecord,
     TokenEnd,
-    TooManyScimTokens,
     new_token,
     require_empowering,
     rights_used,
@@ -44,11 +42,10 @@ async def create(
 ) -> tuple[ScimToken, str]:
     """Create a token. Return it with its secret, which is never returned again.
 
-    Raises: ScimTokenExpiryPast, DirectoryGivesMore, ScopeInsufficient, TooManyScimTokens; the errors of `require_empowering`.
+    Raises: TokenExpiryPast, DirectoryGivesMore, ScopeInsufficient, TooManyTokens; the errors of `require_empowering`.
     """
     now = ports.clock.now()
-    if expires_at is not None and expires_at <= now:
-        raise ScimTokenExpiryPast
+    check_expiry(expires_at, now)
     secret, prefix = new_token()
     async with ports.storage.transaction(by=caller) as tx:
         organization, rights = await organizations.lock_organization_for(tx, caller, Capability.INTEGRATIONS_MANAGE)
@@ -56,8 +53,8 @@ async def create(
         require_scopes_for(caller, rights_used(directory_groups=directory_groups))
         if directory_groups:
             await _require_power_over_groups(tx, caller, organization.id, rights)
-        if len(await tx.scim_tokens.of_org(organization.id)) >= MAX_TOKENS:
-            raise TooManyScimTokens
+        if sum(not is_expired(token.expires_at, now) for token in await tx.scim_tokens.of_org(organization.id)) >= MAX_TOKENS:
+            raise TooManyTokens
         token = ScimToken(
             id=new_id(),
             org_id=organization.id,

@@ -1,4 +1,4 @@
-"""The domain of an organization: claimed without proof, then verified by a DNS record.
+"""The domains of an organization: each is claimed without proof, then verified by a DNS record.
 
 The rules are those of security T-6.
 docs/adr/0007 explains why claim and verification are separate, and why a verified domain includes
@@ -13,55 +13,63 @@ from core.kernel.roles import Capability
 from core.kernel.values import Domain, Email, Page, PageResult, new_secret
 from core.tenancy import events, organizations
 from core.tenancy.model.domains import (
+    MAX_DOMAINS,
     MAX_RECORD_NAME,
     DomainClaim,
-    DomainNotSet,
+    DomainNotFound,
     DomainNotVerified,
-    DomainReplaced,
     DomainTooLong,
     ForeignAccount,
     ForeignInvitation,
     RecordNotFound,
+    TooManyDomains,
 )
 from ports import Ports
 from ports.storage import Reading, Transaction
 
 
-async def get(ports: Ports, caller: OrganizationCaller) -> DomainClaim:
-    """Return the domain of the caller's organization. Raises: DomainNotSet."""
+async def list_own(ports: Ports, caller: OrganizationCaller) -> list[DomainClaim]:
+    """Return the domains of the caller's organization, ordered by name. There are at most MAX_DOMAINS."""
     async with ports.storage.reading() as read:
-        return await read.domains.by_org(caller.acts_in.id) or refuse(DomainNotSet)
+        return await read.domains.of_organization(caller.acts_in.id)
+
+
+async def get(ports: Ports, caller: OrganizationCaller, domain: Domain) -> DomainClaim:
+    """Return a domain of the caller's organization. Raises: DomainNotFound."""
+    async with ports.storage.reading() as read:
+        return await read.domains.find(caller.acts_in.id, domain) or refuse(DomainNotFound)
 
 
 async def claim(ports: Ports, caller: OrganizationCaller, domain: Domain) -> DomainClaim:
-    """Set the organization's domain, and return it.
+    """Add a domain to the organization, and return it. It is unverified.
 
-    If the organization already has this domain, nothing changes: the verification and the challenge
-    stay. Another domain replaces the earlier one, and is unverified.
+    If the organization already has this domain, nothing changes: the verification and the challenge stay.
 
-    Raises: DomainTooLong.
+    Raises: DomainTooLong, TooManyDomains.
     """
     new = DomainClaim(org_id=caller.acts_in.id, domain=domain, challenge=new_secret(), verified_at=None, created_at=ports.clock.now())
     if len(new.record_name) > MAX_RECORD_NAME:
         raise DomainTooLong
     async with ports.storage.transaction(by=caller) as tx:
         await organizations.lock_organization_for(tx, caller, Capability.INTEGRATIONS_MANAGE)
-        old = await tx.domains.by_org(new.org_id)
-        if old is not None and old.domain == domain:
-            return old
-        await tx.domains.put(new)
-        tx.record(events.domain_set(new, old.domain if old else None))
+        claims = {each.domain: each for each in await tx.domains.of_organization(new.org_id)}
+        if domain in claims:
+            return claims[domain]
+        if len(claims) >= MAX_DOMAINS:
+            raise TooManyDomains
+        await tx.domains.add(new)
+        tx.record(events.domain_set(new))
     return new
 
 
-async def verify(ports: Ports, caller: OrganizationCaller) -> DomainClaim:
+async def verify(ports: Ports, caller: OrganizationCaller, domain: Domain) -> DomainClaim:
     """Look up the domain's DNS record and mark the domain as verified.
 
     Nothing changes if the domain is already verified.
 
-    Raises: DomainNotSet, RecordNotFound, DnsFailed, DomainTaken, DomainReplaced.
+    Raises: DomainNotFound, also if the domain was removed during the verification; RecordNotFound, DnsFailed, DomainTaken.
     """
-    pending = await get(ports, caller)
+    pending = await get(ports, caller, domain)
     if pending.verified_at is not None:
         return pending
     # Outside of any transaction, because the look-up may take seconds.
@@ -70,43 +78,44 @@ async def verify(ports: Ports, caller: OrganizationCaller) -> DomainClaim:
         raise RecordNotFound(pending, found)
     async with ports.storage.transaction(by=caller) as tx:
         await organizations.lock_organization_for(tx, caller, Capability.INTEGRATIONS_MANAGE)
-        current = await tx.domains.by_org(pending.org_id) or refuse(DomainNotSet)
-        if current.challenge != pending.challenge:
-            raise DomainReplaced
+        current = await tx.domains.find(pending.org_id, domain)
+        if current is None or current.challenge != pending.challenge:
+            raise DomainNotFound
         if current.verified_at is not None:
             return current
         # DomainTaken is raised only here, after the proof. Otherwise anyone could find out which
         # domains other organizations have verified.
-        verified = await tx.domains.mark_verified(current.org_id, ports.clock.now())
+        verified = await tx.domains.mark_verified(current.org_id, domain, ports.clock.now())
         tx.record(events.domain_verified(verified))
     return verified
 
 
-async def list_foreign_accounts(ports: Ports, caller: OrganizationCaller, page: Page) -> PageResult[ForeignAccount]:
-    """Return one page of the accounts at the organization's verified domain that other organizations created, newest first.
+async def list_foreign_accounts(ports: Ports, caller: OrganizationCaller, domain: Domain, page: Page) -> PageResult[ForeignAccount]:
+    """Return one page of the accounts at a verified domain of the organization that other organizations created, newest first.
 
     The organization's directory takes them over by creating users with these addresses.
 
-    Raises: DomainNotSet, DomainNotVerified.
+    Raises: DomainNotFound, DomainNotVerified.
     """
     async with ports.storage.reading() as read:
-        domain = await _verified_domain(read, caller)
+        await _require_verified(read, caller, domain)
         return await read.domains.foreign_accounts(caller.acts_in.id, domain, page)
 
 
-async def list_foreign_invitations(ports: Ports, caller: OrganizationCaller, page: Page) -> PageResult[ForeignInvitation]:
-    """Return one page of other organizations' pending invitations to the organization's verified domain, newest first.
+async def list_foreign_invitations(ports: Ports, caller: OrganizationCaller, domain: Domain, page: Page) -> PageResult[ForeignInvitation]:
+    """Return one page of other organizations' pending invitations to a verified domain of the organization, newest first.
 
-    Raises: DomainNotSet, DomainNotVerified.
+    Raises: DomainNotFound, DomainNotVerified.
     """
     async with ports.storage.reading() as read:
-        domain = await _verified_domain(read, caller)
+        await _require_verified(read, caller, domain)
         return await read.domains.foreign_invitations(caller.acts_in.id, domain, page, ports.clock.now())
 
 
-async def _verified_domain(read: Reading, caller: OrganizationCaller) -> Domain:
-    claim = await read.domains.by_org(caller.acts_in.id) or refuse(DomainNotSet)
-    return claim.domain if claim.verified_at is not None else refuse(DomainNotVerified)
+async def _require_verified(read: Reading, caller: OrganizationCaller, domain: Domain) -> None:
+    claim = await read.domains.find(caller.acts_in.id, domain) or refuse(DomainNotFound)
+    if claim.verified_at is None:
+        raise DomainNotVerified
 
 
 async def is_of_another(tx: Transaction, email: Email, org_id: UUID) -> bool:
@@ -114,10 +123,10 @@ async def is_of_another(tx: Transaction, email: Email, org_id: UUID) -> bool:
     return await tx.domains.verified_owner(email) not in (None, org_id)
 
 
-async def remove(ports: Ports, caller: OrganizationCaller) -> None:
-    """Remove the organization's domain. Raises: DomainNotSet."""
+async def remove(ports: Ports, caller: OrganizationCaller, domain: Domain) -> None:
+    """Remove a domain of the organization. The others stay as they are. Raises: DomainNotFound."""
     async with ports.storage.transaction(by=caller) as tx:
         organization, _ = await organizations.lock_organization_for(tx, caller, Capability.INTEGRATIONS_MANAGE)
-        old = await tx.domains.by_org(organization.id) or refuse(DomainNotSet)
-        await tx.domains.remove(organization.id)
+        old = await tx.domains.find(organization.id, domain) or refuse(DomainNotFound)
+        await tx.domains.remove(organization.id, domain)
         tx.record(events.domain_deleted(old))

@@ -257,18 +257,18 @@ def _invitation_details(invitation: Invitation) -> dict[str, str]:
     return {"invited_email": invitation.email, "role": invitation.role}
 
 
-def domain_set(claim: DomainClaim, replaced: Domain | None) -> Event:
-    """An organization set its domain. `replaced` is the earlier domain, if there was one."""
-    return Event(EVENT_KINDS["domain.set"], str(claim.org_id), org_id=claim.org_id, details={"domain": claim.domain, "replaced": replaced})
+def domain_set(claim: DomainClaim) -> Event:
+    """An organization added a domain, which is not verified yet."""
+    return Event(EVENT_KINDS["domain.set"], str(claim.org_id), org_id=claim.org_id, details={"domain": claim.domain})
 
 
 def domain_verified(claim: DomainClaim) -> Event:
-    """An organization verified its domain."""
+    """An organization verified one of its domains."""
     return Event(EVENT_KINDS["domain.verified"], str(claim.org_id), org_id=claim.org_id, details={"domain": claim.domain})
 
 
 def domain_deleted(claim: DomainClaim) -> Event:
-    """An organization removed its domain."""
+    """An organization removed one of its domains."""
     return Event(EVENT_KINDS["domain.deleted"], str(claim.org_id), org_id=claim.org_id, details={"domain": claim.domain})
 
 

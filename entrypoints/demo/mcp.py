@@ -12,9 +12,9 @@ from entrypoints.demo.notes_server import NotesServer
 
 START: Final = """\
 An MCP server runs at {identifier}. It protects notes with Gatehouse at {issuer}.
-This client knows only its address. Claude, ChatGPT and code editors find the way in the same steps, except that
-Gatehouse reads who they are at the address that is their client id. This client publishes nothing, so the demo
-registered it as the application notes-client. When it asks you to sign in, use {user} with the
+This client knows only its address, and no organization has registered it. Claude, ChatGPT and code editors find the
+way in the same steps, except that Gatehouse reads who they are at the address that is their client id. This client
+publishes nothing, so it registers itself. When it asks you to sign in, use {user} with the
 password that gatehouse demo printed."""
 END: Final = """
 The MCP server keeps running. Connect an assistant of this machine to {identifier}, for example:

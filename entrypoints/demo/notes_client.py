@@ -1,7 +1,8 @@
 """A client of the demo's MCP server, which says each step of its authorization in the terminal.
 
 It knows the address of the MCP server, and finds all else: the metadata of the protected resource (RFC 9728),
-then those of Gatehouse (RFC 8414). The user signs in in their own browser, as with each client on this machine.
+then those of Gatehouse (RFC 8414). No organization has registered it: it registers itself (RFC 7591). The user
+signs in in their own browser, as with each client on this machine.
 """
 
 import base64
@@ -14,13 +15,14 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import Any, Final
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
-from core.demo.notes import REDIRECT_URI, NotesDemo
+from core.demo.notes import NotesDemo
 from entrypoints.demo.calls import CallFailed, Reply, call, post_form
 from entrypoints.version import VERSION
 
 PROTOCOL: Final = "2025-11-25"
 NOTE: Final = "Written by the demo"
-CALLBACK: Final = urlsplit(REDIRECT_URI).path
+CALLBACK: Final = "/callback"
+REDIRECT_URI: Final = f"http://127.0.0.1{CALLBACK}"  # with any port
 _PARAMETER: Final = re.compile(r'(\w+)="([^"]*)"')
 
 
@@ -33,12 +35,14 @@ class NotesClient:
         self._step = 0
         self._tokens: dict[str, Any] = {}
         self._server: dict[str, Any] = {}  # metadata of Gatehouse
+        self._client_id = ""
 
     def run(self) -> None:
         """Connect, call both tools, and refresh the tokens. Raises: CallFailed."""
         self._describe(f"Ask {self._notes.identifier} for its tools, without a token.")
         challenge = self._show_challenge(self._send("tools/list"))
         self._discover(challenge)
+        self._register()
         self._authorize(challenge["scope"])
         self._describe("Call the MCP server with the access token.")
         about = self._result(self._send("initialize", protocolVersion=PROTOCOL, capabilities={}, clientInfo=_ABOUT))["serverInfo"]
@@ -104,15 +108,31 @@ class NotesClient:
         self._server = call("GET", address).json
         if self._server.get("issuer") != issuer:
             raise CallFailed(f"The server at {issuer} has another issuer: {self._server.get('issuer')}. Check SSO_BASE_URL.")
-        for name in ("authorization_endpoint", "token_endpoint", "client_id_metadata_document_supported"):
+        for name in ("authorization_endpoint", "token_endpoint", "registration_endpoint", "client_id_metadata_document_supported"):
             self._detail(f"{name}: {json.dumps(self._server.get(name))}")
+
+    def _register(self) -> None:
+        """Get a client id, for which Gatehouse stores nothing until the user agrees. Raises: CallFailed."""
+        if "registration_endpoint" not in self._server:
+            raise CallFailed(
+                "This client publishes no description of itself, and Gatehouse lets no client register itself. "
+                "Start Gatehouse with SSO_CLIENT_REGISTRATION=true, and try again."
+            )
+        self._describe("Register at the registration_endpoint.")
+        metadata = {"client_name": _ABOUT["name"], "redirect_uris": [REDIRECT_URI], "application_type": "native"}
+        body = json.dumps(metadata).encode()
+        reply = call("POST", self._server["registration_endpoint"], body, {"Content-Type": "application/json"})
+        if reply.status != 201:
+            raise CallFailed(f"Gatehouse refused: {reply.json.get('error_description') or reply.json.get('error')}")
+        self._client_id = reply.json["client_id"]
+        self._detail(f"client_id: {self._client_id[:40]}... ({len(self._client_id)} characters: a sealed copy of the metadata)")
 
     def _authorize(self, scope: str) -> None:
         """Get tokens for these scopes from the user, with PKCE and `resource` (RFC 8707). Raises: CallFailed."""
         verifier, state = secrets.token_urlsafe(48), secrets.token_urlsafe(16)
         challenge = base64.urlsafe_b64encode(hashlib.sha256(verifier.encode()).digest()).rstrip(b"=").decode()
         with _CallbackServer(state) as callback:
-            client = {"client_id": str(self._notes.client_id), "redirect_uri": callback.address, "resource": self._notes.identifier}
+            client = {"client_id": self._client_id, "redirect_uri": callback.address, "resource": self._notes.identifier}
             question = {"response_type": "code", "scope": scope, "state": state, "code_challenge": challenge}
             query = urlencode({**client, **question, "code_challenge_method": "S256"})
             self._describe(f"Open this address in a browser, sign in as {self._notes.user}, and agree to {scope}:")
@@ -127,7 +147,7 @@ class NotesClient:
 
     def _refresh(self) -> None:
         self._describe("Exchange the refresh token for new tokens.")
-        fields = {"client_id": str(self._notes.client_id), "resource": self._notes.identifier}
+        fields = {"client_id": self._client_id, "resource": self._notes.identifier}
         self._save_tokens({**fields, "grant_type": "refresh_token", "refresh_token": self._tokens["refresh_token"]})
 
     def _save_tokens(self, fields: Mapping[str, str]) -> None:

@@ -65,7 +65,7 @@ from entrypoints.http.api.federation.saml import configuration as saml
 from entrypoints.http.api.federation.saml import metadata as saml_metadata
 from entrypoints.http.api.programs import (
     api_resources,
-    external_clients,
+    client_policies,
     platform_service_accounts,
     registration_tokens,
     resource_credentials,
@@ -166,7 +166,7 @@ _ENDPOINTS: Final[tuple[tuple[ModuleType, str], ...]] = (
     (plans, "Plans that the users of a service can subscribe to."),
     (api_keys, "API keys of a service."),
     (api_resources, "API resources: APIs of an organization that applications get access tokens for."),
-    (external_clients, "External clients of API resources: programs that no organization registered, such as assistants."),
+    (client_policies, "External clients of API resources: programs that no organization registered, such as assistants."),
     (external_grants, "Grants of users to external clients of API resources."),
     (resource_credentials, "Credentials of API resources, with which an API asks about the tokens that it receives."),
     (service_accounts, "Service accounts: programs that call this API for an organization, and their credentials."),

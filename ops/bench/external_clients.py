@@ -80,9 +80,10 @@ def _add_client(on: Service, org_id: UUID, resource_id: UUID, client_id: UUID, a
         """
         with client as (
             insert into services (id, org_id, slug, name, service_type, client_id, redirect_uris, client_uri, document_fetched_at,
-                                  created_at, updated_at)
+                                  client_authentication, created_at, updated_at)
             values (%(id)s, %(org)s, %(slug)s, 'Assistant', 'spa', %(id)s, array[%(uri)s], %(address)s,
-                    case when %(address)s::text is not null then now() - interval '1 hour' end, now(), now())
+                    case when %(address)s::text is not null then now() - interval '1 hour' end,
+                    case when %(address)s::text is not null then 'none' end, now(), now())
             returning id),
         usable as (
             insert into api_resource_clients (org_id, resource_id, service_id, own_scopes, created_at)

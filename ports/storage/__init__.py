@@ -12,11 +12,14 @@ from typing import Protocol
 
 from core.authentication.model.dpop import ProofUse
 from core.kernel.causes import Caller
+from core.kernel.rate_limits import Charge
 from ports.storage.autocommit import Autocommit
 from ports.storage.reading import Reading
 from ports.storage.transaction import Transaction
 
-__all__ = ["Autocommit", "Reading", "Storage", "Transaction"]
+__all__ = ["Autocommit", "Joined", "Reading", "Storage", "Transaction"]
+
+Joined = ProofUse | Charge  # made by the first query of a reading, in the same round trip
 
 
 class Storage(Protocol):
@@ -32,13 +35,14 @@ class Storage(Protocol):
         if this transaction ends it or locks it itself.
         """
 
-    def reading(self, *, using: ProofUse | None = None) -> AbstractAsyncContextManager[Reading]:
+    def reading(self, *, using: Joined | None = None) -> AbstractAsyncContextManager[Reading]:
         """Open a connection for queries.
 
         It is not a snapshot: two statements can see different states. With `using`, the first query
         uses up this DPoP proof in the same round trip, without waiting for the disk. Of several
         parallel uses of a proof, one succeeds. The end of the block raises ProofReplayed or
-        NonceKeyLost for the others, and so what the block has read must not be used before.
+        NonceKeyLost for the others, and so what the block has read must not be used before. In the same way,
+        the first query makes a charge, and the end of the block raises Limited if a bucket is empty.
         """
 
     def autocommit(self) -> AbstractAsyncContextManager[Autocommit]:

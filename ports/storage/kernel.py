@@ -1,9 +1,30 @@
-"""Storage of rate limits."""
+"""Storage of rate limits, and of the tokens of organizations."""
 
 from datetime import datetime
-from typing import Protocol
+from typing import Protocol, TypeVar
+from uuid import UUID
 
 from core.kernel.rate_limits import Bucket
+
+T = TypeVar("T")
+
+
+class OrganizationTokensRead(Protocol[T]):
+    """Read access to the tokens of one kind. They are stored as SHA-256 hashes."""
+
+    async def of_org(self, org_id: UUID) -> list[T]:
+        """Return all tokens of the organization, also those that no longer work, oldest first."""
+        ...
+
+    async def by_id(self, org_id: UUID, token_id: UUID) -> T | None: ...
+
+
+class OrganizationTokens(OrganizationTokensRead[T], Protocol[T]):
+    """Write access to these tokens. Callers lock the organization first."""
+
+    async def add(self, token: T, token_hash: bytes) -> None: ...
+
+    async def remove(self, org_id: UUID, token_id: UUID) -> None: ...
 
 
 class Rates(Protocol):

@@ -17,6 +17,7 @@ from core.programs.model.credentials import Credential, ProgramClient, StoredCre
 from core.programs.model.registration_tokens import RegistrationToken, RegistrationTokenRecord
 from core.programs.model.service_accounts import AccountResource, ListedServiceAccount, ServiceAccount, ServiceAccountContext
 from core.tenancy.model.groups import AssignedGroup
+from ports.storage.kernel import OrganizationTokens, OrganizationTokensRead
 
 
 class ApiResourcesRead(Protocol):
@@ -259,24 +260,15 @@ class CreatedSecrets(CreatedSecretsRead, Protocol):
         """Delete all that this service account created, also expired ones, and return them."""
 
 
-class RegistrationTokensRead(Protocol):
+class RegistrationTokensRead(OrganizationTokensRead[RegistrationToken], Protocol):
     """Read access to the registration tokens of organizations."""
 
     async def by_hash(self, token_hash: bytes, now: datetime) -> RegistrationTokenRecord | None:
         """Return the token with this hash, also if it no longer works."""
 
-    async def of_org(self, org_id: UUID) -> list[RegistrationToken]:
-        """Return the tokens of the organization, oldest first."""
 
-    async def by_id(self, org_id: UUID, token_id: UUID) -> RegistrationToken | None: ...
-
-
-class RegistrationTokens(RegistrationTokensRead, Protocol):
+class RegistrationTokens(OrganizationTokens[RegistrationToken], RegistrationTokensRead, Protocol):
     """Write access to registration tokens. Callers lock the organization first."""
-
-    async def add(self, token: RegistrationToken, token_hash: bytes) -> None: ...
 
     async def use(self, org_id: UUID, token_id: UUID, now: datetime) -> bool:
         """Use the token once, and return whether it works: it has uses left, has not expired, and its creator may create applications."""
-
-    async def remove(self, org_id: UUID, token_id: UUID) -> None: ...

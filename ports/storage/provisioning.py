@@ -16,23 +16,19 @@ from core.provisioning.model.profiles import ScimProfile
 from core.provisioning.model.users import DirectoryBlock, GroupOfUser, ScimUser, WelcomeContext
 from core.tenancy.model.group_roles import DirectoryCreator
 from core.tenancy.model.organizations import Membership
+from ports.storage.kernel import OrganizationTokens, OrganizationTokensRead
 
 # SCIM tokens
 
 
-class ScimTokensRead(Protocol):
-    """Read access to SCIM tokens. They are stored as SHA-256 hashes."""
+class ScimTokensRead(OrganizationTokensRead[ScimToken], Protocol):
+    """Read access to SCIM tokens."""
 
     async def by_hash(self, token_hash: bytes, now: datetime) -> ScimTokenRecord | None:
         """Return the token with its organization, or None if it is unknown."""
 
-    async def of_org(self, org_id: UUID) -> list[ScimToken]:
-        """Return all tokens of the organization, including expired ones, oldest first."""
 
-    async def by_id(self, org_id: UUID, token_id: UUID) -> ScimToken | None: ...
-
-
-class ScimTokens(ScimTokensRead, Protocol):
+class ScimTokens(OrganizationTokens[ScimToken], ScimTokensRead, Protocol):
     """Write access to SCIM tokens. Callers lock the organization first."""
 
     def is_live_deferred(self, org_id: UUID, token_id: UUID, now: datetime, *, creates_groups: bool = False) -> Deferred[bool]:
@@ -42,9 +38,6 @@ class ScimTokens(ScimTokensRead, Protocol):
         """Return the live tokens of directories that fill groups, with the rights of their creators, oldest first."""
 
     async def set_directory_groups(self, org_id: UUID, token_id: UUID, *, directory_groups: bool) -> None: ...
-
-    async def add(self, token: ScimToken, token_hash: bytes) -> None: ...
-    async def remove(self, org_id: UUID, token_id: UUID) -> None: ...
 
 
 # SCIM users

@@ -31,6 +31,7 @@ from ports.storage.billing import Billing, Cancellations, Checkouts, Customers, 
 from ports.storage.eventing import Audit, Deliveries, LogoutNotices, Siem, Webhooks
 from ports.storage.federation.oauth import AuthorizationCodes, Consents, DeviceCodes, ExternalClients, ExternalGrants, PushedRequests
 from ports.storage.federation.saml import Saml, SamlLogouts, SamlSignOns
+from ports.storage.kernel import Rates
 from ports.storage.maintenance import ExpiringSecrets, Housekeeping, Leases, SealedColumns
 from ports.storage.privacy import Privacy
 from ports.storage.programs import ApiResources, CreatedSecrets, Credentials, RegistrationTokens, ServiceAccounts
@@ -141,6 +142,9 @@ class Transaction(Protocol):
     def credentials(self) -> Credentials: ...
     @property
     def service_accounts(self) -> ServiceAccounts: ...
+    # kernel
+    @property
+    def rates(self) -> Rates: ...
     # billing
     @property
     def billing(self) -> Billing: ...

@@ -28,6 +28,7 @@ from core.kernel.values import digest, new_id, new_secret
 from core.maintenance import expiring_secrets
 from core.maintenance.model import expiring_secrets as expiring_secrets_model
 from core.programs.model.credentials import Credential, CredentialKind
+from core.programs.model.registration_tokens import RegistrationToken
 from core.provisioning.model.directories import ScimToken
 from ports import Ports
 from tests.fakes.outside import FakeClock, FakeMailTransport, FakeMetrics
@@ -46,6 +47,7 @@ RECIPIENTS: Mapping[str, str] = {
     NoticedSecret.PERSONAL_TOKEN: MEMBER,
     NoticedSecret.API_KEY: ADMIN,
     NoticedSecret.SCIM_TOKEN: ADMIN,
+    NoticedSecret.REGISTRATION_TOKEN: ADMIN,
     NoticedSecret.SERVICE_ACCOUNT_CREDENTIAL: OWNER,
     NoticedSecret.API_RESOURCE_CREDENTIAL: ADMIN,
     PLATFORM_CREDENTIAL: STEWARD,
@@ -103,6 +105,18 @@ class World:
                     id=id_, org_id=self.org, name=name, prefix="scim_live_k2v7qa", expires_at=ends_at, created_by=creator, created_at=now
                 )
                 await tx.scim_tokens.add(token, secret_hash)
+            elif kind == NoticedSecret.REGISTRATION_TOKEN:
+                registration = RegistrationToken(
+                    id=id_,
+                    org_id=self.org,
+                    name=name,
+                    prefix="gthr_k2V7qA",
+                    uses_left=1,
+                    expires_at=ends_at,
+                    created_by=creator,
+                    created_at=now,
+                )
+                await tx.registration_tokens.add(registration, secret_hash)
             else:
                 org, client = programs[kind]
                 credential = Credential(
@@ -226,6 +240,7 @@ async def test_secrets_that_do_not_work_are_not_announced(world: World) -> None:
     await run_sql(world.pool, "update api_resources set host = 'lost.example.com'")
     await run_sql(world.pool, "delete from api_keys")  # revoked
     await run_sql(world.pool, "delete from scim_tokens")
+    await run_sql(world.pool, "update registration_tokens set uses_left = 0")
     assert await world.announced() == {}
     await run_sql(world.pool, "update sessions set ended_at = now() where personal_token")
     await run_sql(world.pool, "update organizations set personal_tokens = true")
@@ -359,3 +374,10 @@ async def test_the_actors_of_several_processes_log_their_work_once(world: World,
             nursery.cancel_scope.cancel()
     assert counts(log) == [("swept", "secret_announcement", 1)] * 2
     assert {job for job, _ in metrics.jobs} == {"secret_announcement"}
+
+
+async def test_a_registration_token_that_ended_with_the_rights_of_its_creator_is_not_announced(world: World) -> None:
+    await world.add(NoticedSecret.REGISTRATION_TOKEN, 30 * DAY)
+    await run_sql(world.pool, "update memberships set role = 'member' where user_id = %s", world.users[ADMIN])
+    world.clock.advance(20 * DAY)
+    assert await world.announced() == {}

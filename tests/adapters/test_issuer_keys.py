@@ -1,13 +1,16 @@
-"""The keys of the issuers of pipelines."""
+"""The keys of the issuers of pipelines, and of clients."""
 
 import json
+from typing import Any
 
 import pytest
 
 from adapters.http.client_keys import DISCOVERY_PATH, HttpClientKeys, HttpIssuerKeys
+from adapters.http.provider_keys import CACHE_TTL
 from core.federation.oauth.model.clients import ClientAssertionInvalid
 from core.kernel.outbound import Reply
 from tests.fakes.outside import FakeClock
+from tests.federation.api.client_authentication.keys import client_key
 
 ISSUER = "https://issuer.example"
 
@@ -50,3 +53,27 @@ async def test_keys_are_fetched_only_at_ports_that_the_operator_allows(clock: Fa
     assert await HttpIssuerKeys(sender, clock, {443, port}).get(ISSUER) == ([], True)
     on_loopback = Issuer("https://127.0.0.1:8081/jwks")  # the guard decides about it
     assert await HttpIssuerKeys(on_loopback, clock, {443}).get(ISSUER) == ([], True)
+
+
+class Publisher:
+    """A sender to clients that publish these keys."""
+
+    def __init__(self, *keys: Any) -> None:
+        self.keys = keys
+
+    async def get(self, url: str, within: float) -> Reply:
+        return Reply(200, json.dumps({"keys": self.keys}).encode())
+
+
+async def test_of_the_keys_of_a_client_only_those_that_can_verify_are_kept(clock: FakeClock) -> None:
+    """Anyone can publish the metadata of a client, with 64 KiB of other values at each URL, which nothing would forget."""
+    usable = [client_key("ES256", str(number)).jwk for number in range(25)]
+    published = HttpClientKeys(
+        Publisher({}, {"kty": 7}, {"kty": "oct", "k": "a"}, *[{**key, "more": {"kept": False}} for key in usable]), clock, {443}
+    )
+    assert [dict(key) for key in (await published.get("https://client.example/keys"))[0]] == usable[:20]
+    for number in range(5):
+        await published.get(f"https://client.example/{number}")
+    clock.advance(CACHE_TTL)
+    await published.get("https://client.example/keys")
+    assert len(published._parties) == 1

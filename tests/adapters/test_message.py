@@ -148,6 +148,7 @@ def test_a_notice_about_the_end_of_a_secret_names_it_and_links_to_the_page_of_it
         (NoticedSecret.PERSONAL_TOKEN, None, "personal access token Nightly", "personal access token"),
         (NoticedSecret.API_KEY, "Shop", "API key Nightly of Shop", "API key of the application Shop"),
         (NoticedSecret.SCIM_TOKEN, None, "SCIM token Nightly", "SCIM token"),
+        (NoticedSecret.REGISTRATION_TOKEN, None, "registration token Nightly", "registration token"),
         (NoticedSecret.SERVICE_ACCOUNT_CREDENTIAL, "Deploy", "credential Nightly of Deploy", "credential of the service account Deploy"),
         (NoticedSecret.API_RESOURCE_CREDENTIAL, "Orders", "credential Nightly of Orders", "credential of the API resource Orders"),
     ],

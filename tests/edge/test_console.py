@@ -43,6 +43,7 @@ WITHOUT_PAGE = {
     "POST /api/organizations/<org_slug>/select": "the address of a page names its organization",
     "POST /api/organizations/<org_slug>/services/<service_slug>/checkout": "the application sends its users there",
     "PUT /api/organizations/<org_slug>/services/<service_slug>/assignments/<user_id>": "the form assigns by email address",
+    "PUT /api/organizations/<org_slug>/hrd": "the form sets the provider of one domain",
     f"PUT {ROLE}/users/<user_id>": "the form gives a role by email address",
     f"GET {ROLE}/users/<user_id>": "the search of the list finds the user",
 }

@@ -11,9 +11,11 @@ from quart_trio import QuartTrio
 from adapters.postgres.engine.pool import Pool
 from entrypoints.http.app import Edge
 from entrypoints.http.edge.access.declaration import access_of
+from entrypoints.http.edge.access.guards import SMALL_BODY
 from ports import Ports
 from tests.fakes.outside import FakeClock
 from tests.proof.access.calls import routes
+from tests.proof.access.table import UNKNOWN_CREDENTIAL
 from tests.support.builders import EMAIL, PASSWORD, Answer, Api, add_account, application, make_edge, run_concurrently, run_sql
 from tests.support.direct import PEER, ask, change_ports
 from tests.support.scim import ERROR_URN, Directory, directory_of
@@ -152,6 +154,35 @@ async def test_health_and_metrics_are_never_limited(app: QuartTrio) -> None:
 
 async def test_authenticated_reads_have_no_limit(app: QuartTrio) -> None:
     assert await admitted(app, "GET", "/api/user", 40) == 40
+
+
+# A limit that the first query of a request takes
+
+
+@pytest.mark.parametrize(
+    ("body", "status"),
+    [
+        ({"credential": UNKNOWN_CREDENTIAL}, 401),
+        ({"credential": UNKNOWN_CREDENTIAL | {"rawId": "AA"}}, 401),  # refused without a query of its own
+        ({"credential": UNKNOWN_CREDENTIAL, "org_slug": "none", "service_slug": "none"}, 404),
+        ({"credential": "none"}, 400),
+        ({"credential": UNKNOWN_CREDENTIAL, "padding": "x" * SMALL_BODY}, 401),  # its tokens are taken before the body is read
+        (None, 415),
+    ],
+)
+async def test_every_request_takes_a_token_of_a_limit_that_joins_a_query(
+    app: QuartTrio, pool: Pool, body: dict[str, object] | None, status: int
+) -> None:
+    raw = b"{}" if body is None else json.dumps(body).encode()
+    content_type = b"text/plain" if body is None else b"application/json"
+    parts = (app, "POST", "/api/auth/passkey")
+
+    async def send(_: int) -> int:
+        return (await ask(*parts, headers=[(b"content-type", content_type)], body=raw)).status
+
+    assert sorted(await run_concurrently(25, send)) == [status] * 20 + [429] * 5
+    recorded = 20 if status == 401 else 0  # no request beyond the limit
+    assert await run_sql(pool, "select coalesce(sum(attempts), 0)::int from login_events") == [(recorded,)]
 
 
 # Parallel requests

@@ -351,7 +351,10 @@ async def test_the_frontend_can_send_a_preflight() -> None:
     assert answer.status == 204
     assert answer.headers["access-control-allow-origin"] == FRONTEND
     assert answer.headers["access-control-allow-methods"] == "GET, HEAD, OPTIONS, PATCH"
-    assert answer.headers["access-control-allow-headers"] == "Authorization, Content-Type, DPoP, X-Device-Id, X-Request-Id"
+    assert (
+        answer.headers["access-control-allow-headers"]
+        == "Authorization, Content-Type, DPoP, MCP-Protocol-Version, X-Device-Id, X-Request-Id"
+    )
     assert app.scopes == []
 
 

@@ -121,6 +121,7 @@ CONSENT: dict[str, object] = {
     "last_used": AT,
     "is_external": False,
     "host": None,
+    "address": None,
     "scopes": ["openid", "profile", "email", "offline_access", "org", "roles", "permissions", "groups"],
     "apis": [ACCESS_TO_API],
 }
@@ -502,7 +503,10 @@ PAGES: dict[str, dict[str, object]] = {
         **ACCOUNT,
         **{"kind": "security_key", "options": CEREMONY, "is_second": False, "typed": {"name": "Laptop"}, "problem": "Not now."},
     },
-    "federation/own_consents.html": {**ACCOUNT, "consents": [CONSENT, CONSENT | {"is_external": True, "host": "claude.ai"}]},
+    "federation/own_consents.html": {
+        **ACCOUNT,
+        "consents": [CONSENT, CONSENT | {"is_external": True, "host": "claude.ai", "address": "https://claude.ai/client"}],
+    },
     "federation/own_consent.html": {**ACCOUNT, "consent": CONSENT | {"is_self_registered": False}, "email": "ada@example.org"},
     "applications/own_applications.html": {
         **ACCOUNT,

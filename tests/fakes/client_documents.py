@@ -17,6 +17,7 @@ HOSTS: Final = ("client.example", "other.example", "xn--80aqecdr1a.example", "ke
 REAL_HOSTS: Final = ("claude.ai", "chatgpt.com", "vscode.dev")
 LOOPBACK: Final = AllowedTarget.parse("127.0.0.1/32")
 HTTPS: Final = 443
+GRANTS: Final = ["authorization_code", "refresh_token", "urn:ietf:params:oauth:grant-type:device_code"]
 
 
 class ClientServer(FakeServer):
@@ -38,7 +39,8 @@ class ClientServer(FakeServer):
     def publish(self, path: str = "/client", host: str = HOSTS[0], headers: Mapping[str, str] | None = None, **members: Any) -> str:
         """Publish the document of a client, and return its address."""
         address = self.address_of(path, host)
-        document = {"client_id": address, "client_name": "Assistant", "redirect_uris": [f"https://{host}/callback"], **members}
+        own = {"client_id": address, "client_name": "Assistant", "redirect_uris": [f"https://{host}/callback"], "grant_types": GRANTS}
+        document = {**own, **members}
         self.answers[path] = Answer(200, json.dumps(document).encode(), {"Content-Type": "application/json", **(headers or {})})
         return address
 

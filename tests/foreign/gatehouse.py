@@ -53,7 +53,7 @@ class Gatehouse:
     def admit(self, resource_id: str, host: str) -> None:
         """Let external clients of this host, and those that register themselves, ask for an API resource of `acme`."""
         path = f"/api/organizations/acme/api-resources/{resource_id}/external-clients"
-        self._call("PUT", path, {"admit": "listed", "hosts": [host], "registration": True}, self._token())
+        self._call("PUT", path, {"admit": "listed", "hosts": [host], "registration": True, "access": "anyone"}, self._token())
 
     def grants(self, resource_id: str) -> list[dict[str, Any]]:
         """Return the access of external clients to an API resource of `acme`."""

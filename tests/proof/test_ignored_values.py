@@ -20,9 +20,13 @@ from core.federation.saml.model.messages import new_message_id
 from core.kernel.proofs import Acr
 from entrypoints.http.base.rendering.assets import asset_url
 from ports import Ports
+from tests.fakes.client_documents import GRANTS
 from tests.federation.api.client_authentication.keys import assertion, client_key, register, revoke
 from tests.federation.api.dpop import BoundClient
-from tests.federation.api.relying import RelyingParty, add_relying_party, authorize, sign_in_browser
+from tests.federation.api.external.conftest import client, open_client, server
+from tests.federation.api.external.external import ExternalParty
+from tests.federation.api.relying import PKCE, RelyingParty, add_relying_party, authorize, sign_in_browser
+from tests.federation.api.resources.orders import ORDERS, READ
 from tests.support.browser import FakeBrowser
 from tests.support.builders import BASE_URL, EMAIL, PASSWORD, sign_in
 from tests.support.direct import ask
@@ -30,6 +34,8 @@ from tests.support.saml import SamlApplication, authn_request, redirect_url, ser
 from tests.support.saml.browser import SamlBrowser
 from tests.support.scim import PATCH_URN, Directory
 from tests.support.tenants import Tenant
+
+__all__ = ["client", "open_client", "server"]  # the fixtures
 
 JSON: Final = "application/json"
 FORM: Final = "application/x-www-form-urlencoded"
@@ -267,6 +273,66 @@ async def world(
 @pytest.mark.parametrize(("send", "expected"), [row[2:] for row in ROWS], ids=[f"{row[0]} ({row[1]})" for row in ROWS])
 async def test_standards_decide_what_is_ignored(world: World, send: Callable[[World], Awaitable[Any]], expected: Any) -> None:
     assert await send(world) == expected
+
+
+async def register_with(client: ExternalParty, **members: Any) -> str:
+    """Register the client, or publish its document, with these members, and return the response to its request."""
+    if client.address.startswith("https:"):
+        client.server.publish("/more", **members)
+        client.address = client.server.address_of("/more")
+    else:
+        await client.become_registered(**members)
+    return next(name for name in await client.authorize() if name in ("code", "error"))
+
+
+async def authorize_external(client: ExternalParty, **parameters: str) -> str:
+    answer = await client.authorize(**parameters)
+    return answer.get("error") or next(name for name in answer if name == "code")
+
+
+async def post_external(client: ExternalParty, path: str, **fields: str) -> int:
+    await client.code()  # a consent, without which the client is not stored
+    return (await client.post(path, **{"resource": ORDERS, "scope": READ, **PKCE, **fields})).status
+
+
+ExternalRow = tuple[str, str, Callable[[ExternalParty], Awaitable[Any]], Any]
+
+EXTERNAL: Final[Sequence[ExternalRow]] = [
+    ("unknown parameters", "RFC 6749 3.1", lambda c: authorize_external(c, extra="x", audience="y", display="z", ui_locales="xx"), "code"),
+    ("empty parameters", "RFC 6749 3.1", lambda c: authorize_external(
+        c, response_mode="", prompt="", max_age="", nonce="", request="", request_uri="", claims="", dpop_jkt="", acr_values=""), "code"),
+    ("unknown scopes", "OpenID Connect Core 3.1.2.1", lambda c: authorize_external(c, scope=f"openid {READ} read:things groups"), "code"),
+    ("an unknown prompt", "Initiating User Registration 4.1", lambda c: authorize_external(c, prompt="dance"), "invalid_request"),
+    ("unknown metadata", "RFC 7591 2", lambda c: register_with(
+        c, x_unknown=[1], software_id="x", software_version=2, contacts="me", tos_uri=5, **{"client_name#de": "Helfer"}), "code"),
+    ("unknown grants and response types", "RFC 7591 2", lambda c: register_with(
+        c, grant_types=["authorization_code", "urn:x", "implicit"], response_types=["code", "id_token token"]), "code"),
+    ("unknown parameters of a push", "RFC 9126 2.1", lambda c: post_external(
+        c, "/auth/par", response_type="code", redirect_uri=c.redirect_uri, extra="x", nonce="", prompt=""), 201),
+    ("unknown parameters of a device", "RFC 8628 3.1", lambda c: post_external(c, "/auth/device/code", extra="y", nonce=""), 200),
+    ("a type hint of revocation", "RFC 7009 2.1", lambda c: post_external(c, "/auth/revoke", token="x", token_type_hint="saml"), 200),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("is_registered", [False, True])
+@pytest.mark.parametrize(("send", "expected"), [row[2:] for row in EXTERNAL], ids=[f"{row[0]} ({row[1]})" for row in EXTERNAL])
+async def test_external_clients_send_more_than_we_know(
+    open_client: ExternalParty, send: Callable[[ExternalParty], Awaitable[Any]], expected: Any, is_registered: bool
+) -> None:
+    await open_client.set_policy(registration=True)
+    if is_registered:
+        await open_client.become_registered(grant_types=GRANTS)
+    assert await send(open_client) == expected
+
+
+async def test_token_requests_of_external_clients_may_have_more(open_client: ExternalParty) -> None:
+    more = {"audience": "x", "extra": "y", "scope": "", "refresh_token": "", "device_code": "", "client_assertion": "", "client_secret": ""}
+    await open_client.set_policy(registration=True)
+    for _ in ("a document", "a registration"):
+        answer = await open_client.exchange(await open_client.code(), **more)
+        assert answer.status == 200, answer.text
+        assert (await open_client.post("/auth/revoke", token=answer.json["access_token"], token_type_hint="saml")).status == 200
+        await open_client.become_registered()
 
 
 def test_an_unknown_class_does_not_hide_a_known_one() -> None:

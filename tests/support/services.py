@@ -189,12 +189,12 @@ SCOPES: Final[Mapping[str, str]] = {"orders:read": "Read your orders", "orders:w
 
 
 async def verify_domain(pool: Pool, org: UUID, domain: str = "example.com") -> None:
-    """Make this the verified domain of the organization."""
+    """Make this a verified domain of the organization."""
     await run_sql(
         pool,
         """
         insert into domains (org_id, domain, challenge, verified_at, created_at) values (%s, %s, %s, now(), now())
-        on conflict (org_id) do update set domain = excluded.domain, verified_at = excluded.verified_at""",
+        on conflict (org_id, domain) do update set verified_at = excluded.verified_at""",
         org,
         domain,
         str(new_id()),

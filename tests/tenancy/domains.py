@@ -1,4 +1,4 @@
-"""Every call about the domain of an organization, and helpers that publish its DNS record."""
+"""Every call about a domain of an organization, and helpers that publish its DNS record."""
 
 from collections.abc import Awaitable, Callable
 from typing import Final
@@ -11,27 +11,32 @@ DOMAIN: Final = "acme.example"
 RECORD: Final = f"_gatehouse-challenge.{DOMAIN}"
 
 CALLS: dict[str, Callable[[Tenant, str], Awaitable[Answer]]] = {
-    "set": lambda team, by: team.api.post(f"{team.path}/domain", {"domain": DOMAIN}, token=team.token(by)),
-    "look": lambda team, by: team.api.get(f"{team.path}/domain", token=team.token(by)),
-    "verify": lambda team, by: team.api.post(f"{team.path}/domain/verify", token=team.token(by)),
-    "remove": lambda team, by: team.api.delete(f"{team.path}/domain", token=team.token(by)),
+    "set": lambda team, by: set_domain(team, by=by),
+    "list": lambda team, by: list_domains(team, by),
+    "look": lambda team, by: get_domain(team, by=by),
+    "verify": lambda team, by: verify_domain(team, by=by),
+    "remove": lambda team, by: remove_domain(team, by=by),
 }
 
 
 async def set_domain(team: Tenant, domain: str = DOMAIN, by: str = "owner") -> Answer:
-    return await team.api.post(f"{team.path}/domain", {"domain": domain}, token=team.token(by))
+    return await team.api.post(f"{team.path}/domains", {"domain": domain}, token=team.token(by))
 
 
-async def get_domain(team: Tenant) -> Answer:
-    return await CALLS["look"](team, "owner")
+async def list_domains(team: Tenant, by: str = "owner") -> Answer:
+    return await team.api.get(f"{team.path}/domains", token=team.token(by))
 
 
-async def verify_domain(team: Tenant) -> Answer:
-    return await CALLS["verify"](team, "owner")
+async def get_domain(team: Tenant, domain: str = DOMAIN, by: str = "owner") -> Answer:
+    return await team.api.get(f"{team.path}/domains/{domain}", token=team.token(by))
 
 
-async def remove_domain(team: Tenant) -> Answer:
-    return await CALLS["remove"](team, "owner")
+async def verify_domain(team: Tenant, domain: str = DOMAIN, by: str = "owner") -> Answer:
+    return await team.api.post(f"{team.path}/domains/{domain}/verify", token=team.token(by))
+
+
+async def remove_domain(team: Tenant, domain: str = DOMAIN, by: str = "owner") -> Answer:
+    return await team.api.delete(f"{team.path}/domains/{domain}", token=team.token(by))
 
 
 def publish(dns: FakeTxtRecords, *claims: Answer) -> None:
@@ -43,6 +48,6 @@ def publish(dns: FakeTxtRecords, *claims: Answer) -> None:
 
 async def prove_domain(team: Tenant, dns: FakeTxtRecords, domain: str = DOMAIN) -> Answer:
     publish(dns, await set_domain(team, domain))
-    answer = await verify_domain(team)
+    answer = await verify_domain(team, domain)
     assert answer.status == 200, answer.text
     return answer

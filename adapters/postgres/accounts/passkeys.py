@@ -24,7 +24,7 @@ from core.kernel.causes import Caller
 from ports.signals import Signal
 
 PASSKEY: Final = Record(Passkey, "k", kind=PasskeyKind, transports=tuple)
-KNOWN: Final = Record(KnownPasskey, "u", passkey=PASSKEY.as_field(), account=ACCOUNT.as_field(), handle="u.passkey_handle")
+KNOWN: Final = Record(KnownPasskey, "u", passkey=PASSKEY.as_field(), handle="u.passkey_handle")
 # Almost all passkeys have it, so one is found at once.
 STORED_RP_ID: Final = "select i.rp_id from issuer i where exists (select from passkeys k where k.rp_id = i.rp_id)"
 # Of an account `u`. Without keys, no other table is read.

@@ -7,6 +7,7 @@ from uuid import UUID
 from adapters.postgres.applications.services import LOGGED_NAME
 from adapters.postgres.engine.records import Record
 from adapters.postgres.engine.statements import Repository
+from adapters.postgres.kernel.clients import REGISTERED
 from core.applications.model.analytics import DailyLogins, DateRange, ProviderLogins, RecentLogin, ServiceLogins, ServiceUsage
 from core.kernel.connections import PLATFORM_CONNECTIONS
 
@@ -29,7 +30,8 @@ ANY: Final = f"having {COUNT} > 0"
 # Takes the latest logins of each existing service, and then the latest of these. The latest logins
 # of the organization would not be enough: all of them could belong to a deleted service, until the
 # housekeeper has removed them. Do not add the organization to the inner query: then only the index
-# by service returns the rows in order.
+# by service returns the rows in order. There can be many external clients, and the logs keep their logins, so
+# these are read by organization.
 #
 # The audit log has the sign-ins of members to the platform. Each part is in the order of its index.
 NEWEST_FIRST: Final = "order by l.created_at desc, l.id desc limit %(limit)s"
@@ -37,16 +39,20 @@ RECENT: Final = Record(RecentLogin, "l")
 LATEST: Final = f"""
     with to_services as (
         select {RECENT.columns} from services v cross join lateral (
-            select l.id, l.user_id, l.service_id, {LOGGED_NAME} as service_name, l.provider, l.created_at from login_events l
+            select l.id, l.user_id, l.service_id, v.name as service_name, l.provider, l.created_at from login_events l
             where l.service_id = v.id and l.success {{older}} {NEWEST_FIRST}) l
-        where v.org_id = %(org_id)s {NEWEST_FIRST}),
+        where v.org_id = %(org_id)s and {REGISTERED} {NEWEST_FIRST}),
+    to_external_clients as (
+        select {RECENT.columns} from (
+            select l.id, l.user_id, l.service_id, l.external_client as service_name, l.provider, l.created_at from login_events l
+            where l.org_id = %(org_id)s and l.external_client is not null and l.success {{older}} {NEWEST_FIRST}) l),
     to_platform as (
         select {RECENT.columns} from (
             select l.id, l.target_id::uuid as user_id, null::uuid as service_id, null as service_name,
                    l.details ->> 'provider' as provider, l.created_at
             from audit_log l
             where l.org_id = %(org_id)s and l.action = 'user.login.success' {{older}} {NEWEST_FIRST}) l)
-    select {RECENT.columns} from (table to_services union all table to_platform) l {NEWEST_FIRST}"""
+    select {RECENT.columns} from (table to_services union all table to_external_clients union all table to_platform) l {NEWEST_FIRST}"""
 LATEST_FIRST_PAGE: Final = LATEST.format(older="")
 LATEST_NEXT_PAGE: Final = LATEST.format(older="and (l.created_at, l.id) < (%(created_at)s, %(id)s)")
 

@@ -5,6 +5,7 @@ from typing import Final, LiteralString
 from uuid import UUID
 
 from adapters.postgres.engine.statements import Repository, Row
+from adapters.postgres.kernel.clients import REGISTERED
 from adapters.postgres.kernel.roles import admin_conditions
 from core.applications.model.analytics import COUNTED_TASKS, DELIVERIES_CHECKED, MOST_COUNTED, OrganizationFigures
 from core.kernel.policy import CERTIFICATE_EXPIRES_SOON
@@ -28,7 +29,7 @@ def _admins_without_mfa(condition: LiteralString) -> LiteralString:
 # index on age alone would read everything that busier webhooks have received since.
 FIGURES: Final = f"""
     select o.member_count,
-           (select count(*) from services v where v.org_id = o.id and v.client_uri is null),
+           (select count(*) from services v where v.org_id = o.id and {REGISTERED}),
            exists (select from login_totals t where t.org_id = o.id and t.total > 0),
            (select count(*) from (
                 select from saml_certificates c

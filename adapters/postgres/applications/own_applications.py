@@ -7,6 +7,7 @@ from uuid import UUID
 from adapters.postgres.applications.service_access import may_sign_on, may_use
 from adapters.postgres.engine.records import Record
 from adapters.postgres.engine.statements import Repository
+from adapters.postgres.kernel.clients import REGISTERED
 from core.applications.model.users import OwnApplication
 
 ORGANIZATION: Final = "coalesce(b.product_name, o.name)"
@@ -27,7 +28,7 @@ OWN_APPLICATIONS: Final = f"""
         select service_id from service_users where user_id = %(user_id)s
         union select g.service_id from group_members i join service_groups_assigned g on g.group_id = i.group_id
         where i.user_id = %(user_id)s
-        union select v.id from memberships m join services v on v.org_id = m.org_id
+        union select v.id from memberships m join services v on v.org_id = m.org_id and {REGISTERED}
         where m.user_id = %(user_id)s and m.confirmed_at is not null)
     select {OWN_APPLICATION.columns}
     from c join services v on v.id = c.service_id
@@ -36,7 +37,7 @@ OWN_APPLICATIONS: Final = f"""
     left join (saml_configurations f join saml_certificates k
                on k.service_id = f.service_id and k.deactivated_at is null and k.valid_until > %(now)s)
         on f.service_id = v.id and f.enabled
-    where v.client_uri is null and {may_use("v", "%(user_id)s")}
+    where {REGISTERED} and {may_use("v", "%(user_id)s")}
     order by {ORGANIZATION}, v.name, v.id limit %(limit)s"""
 
 

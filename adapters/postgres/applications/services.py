@@ -12,6 +12,7 @@ from adapters.postgres.applications.subscription_state import ENTITLEMENT, entit
 from adapters.postgres.engine.locks import SERVICES
 from adapters.postgres.engine.records import Column, Description, Record
 from adapters.postgres.engine.statements import DeferredRow, Repository, Row
+from adapters.postgres.kernel.clients import REGISTERED
 from adapters.postgres.kernel.rate_limits import charge_parameters, charge_sql
 from adapters.postgres.maintenance.deferred_deletion import OF_SERVICES
 from adapters.postgres.tenancy.groups import leave_groups
@@ -54,12 +55,10 @@ CONNECTION_SCOPES: Final = Column(
 )
 SERVICE: Final = Record(Service, "v", **COLUMNS, connection_scopes=CONNECTION_SCOPES)
 STORED: Final = Record(Service, "v", **COLUMNS, connection_scopes=None)  # its table alone
-# Of a service `v`: an organization registered it. External clients stand in the same table, and in no list of applications.
-REGISTERED: Final = "v.client_uri is null"
 # The name of a service `v` in logs and figures: the host of an external client, which chooses its own name. A client that registered
 # itself has no host.
 LOGGED_NAME: Final = f"""
-    case when v.client_uri is null then v.name
+    case when {REGISTERED} then v.name
     else coalesce(lower(substring(v.client_uri from '^https://([^/]+)')), '{SELF_REGISTERED}') end"""
 # They never change, or other statements count them.
 FIXED: Final = ("id", "org_id", "slug", "client_id", "created_at", "subscription_count", "registered_with")
@@ -224,14 +223,14 @@ class Services(Repository):
         sql = f"with saved as ({statement} returning id, org_id) {PUT_SCOPES}"
         await self._run(sql, **STORED.values(service), connection_scopes=scopes)
 
-    async def delete(self, org_id: UUID, service_id: UUID, now: datetime) -> None:
+    async def delete(self, org_id: UUID, service_id: UUID, now: datetime | None) -> None:
         # Wait for sign-ins in progress, which share this lock (`EndUsers.enroll_deferred`). During the
         # deletion, sign-ins to another service with the same hash find no service either. This is
         # very rare.
         await self._write(f"select pg_advisory_xact_lock({SERVICES}, hashtext(%(service_id)s::text))", service_id=service_id)
         sql = """
             with gone as (delete from services where org_id = %(org_id)s and id = %(service_id)s returning id)
-            insert into deleted_services (id, deleted_at) select id, %(now)s from gone"""
+            insert into deleted_services (id, deleted_at) select id, %(now)s from gone where %(now)s::timestamptz is not null"""
         await self._run(sql, org_id=org_id, service_id=service_id, now=now)
 
     async def lock_users(self, org_id: UUID, service_id: UUID, after: UUID | None, limit: int) -> UUID | None:

@@ -7,6 +7,7 @@ from uuid import UUID
 from adapters.postgres.authentication.sessions import BEGIN, START_ROTATION, session_parameters
 from adapters.postgres.engine.statements import Repository
 from core.accounts.model.devices import Device
+from core.applications.model.client_names import known_name
 from core.authentication.model.sessions import Session
 from core.kernel.values import new_id
 
@@ -15,8 +16,8 @@ from core.kernel.values import new_id
 SHARDS: Final = 8
 
 COLUMNS: Final = """
-    id, user_id, session_id, org_id, service_id, provider, success, address, agent, risk_score, risk_factors, city, country, created_at,
-    seen_by, request_id"""
+    id, user_id, session_id, org_id, service_id, external_client, provider, success, address, agent, risk_score, risk_factors, city,
+    country, created_at, seen_by, request_id"""
 RISK: Final = "%(risk_score)s, %(risk_factors)s::text[], %(city)s, %(country)s"
 # Count the inserted row `login` in the total. Its day is in UTC, whatever the time zone of the
 # connection is.
@@ -38,8 +39,8 @@ def begin_session_sql(*, in_browser: bool, at_service: bool) -> LiteralString:
         with begun as ({BEGIN} returning id, user_id, org_id, service_id, provider, address, agent, created_at), {tokens}
         login as (
             insert into login_events ({COLUMNS})
-            select %(login_id)s, user_id, id, case when service_id is not null then org_id end, service_id, provider, true,
-                   address, agent, {RISK}, created_at, %(seen_by)s, %(request_id)s
+            select %(login_id)s, user_id, id, case when service_id is not null then org_id end, service_id, %(external_client)s, provider,
+                   true, address, agent, {RISK}, created_at, %(seen_by)s, %(request_id)s
             from begun
             returning org_id, service_id, provider, created_at)
         {COUNT_LOGIN if at_service else "select from login"}"""
@@ -56,6 +57,12 @@ def _risk_values(device: Device | None) -> dict[str, object]:
     }
 
 
+def _external_client(session: Session) -> str | None:
+    """Return the name of an external client in logs. The client may be removed before its sign-ins."""
+    client_uri = session.service.client_uri if session.service else None
+    return None if client_uri is None else known_name(client_uri)
+
+
 def _login_values(session: Session, device: Device | None, *, for_application: bool) -> dict[str, object]:
     """Return the parameters of `begin_session_sql`, without the secrets."""
     seen_by = "platform" if for_application and session.service is None else "all"
@@ -63,6 +70,7 @@ def _login_values(session: Session, device: Device | None, *, for_application: b
         **session_parameters(session),
         "login_id": new_id(),
         "seen_by": seen_by,
+        "external_client": _external_client(session),
         "request_id": session.request_id,
         **_risk_values(device),
     }
@@ -88,14 +96,15 @@ class Logins(Repository):
             f"""
             with login as (
                 insert into login_events ({COLUMNS})
-                values (gen_random_uuid(), %(user_id)s, %(session_id)s, %(org_id)s, %(service_id)s, %(provider)s, true, %(address)s,
-                        %(agent)s, {RISK}, %(now)s, 'all', %(request_id)s)
+                values (gen_random_uuid(), %(user_id)s, %(session_id)s, %(org_id)s, %(service_id)s, %(external_client)s, %(provider)s, true,
+                        %(address)s, %(agent)s, {RISK}, %(now)s, 'all', %(request_id)s)
                 returning org_id, service_id, provider, created_at)
             {COUNT_LOGIN}""",
             user_id=session.user_id,
             session_id=session.id,
             org_id=session.service.org_id if session.service else None,
             service_id=session.service.id if session.service else None,
+            external_client=_external_client(session),
             provider=provider,
             address=session.address,
             agent=session.agent,

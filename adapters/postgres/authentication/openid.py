@@ -69,6 +69,15 @@ def resource_facts(alias: LiteralString, user_id: LiteralString) -> LiteralStrin
             select array_prepend(ar.token_seconds::text, array({scope})) {_usable_resource(alias, user_id)}) end"""
 
 
+# Whether the user `{user_id}` has agreed to how the external client `ac` authenticates now. True for registered applications.
+# Otherwise one user who agrees to a client without keys would take the keys from the tokens of all others.
+IS_AGREED_CLIENT: Final = """
+    not exists (
+        select from services x where x.id = ac.service_id and x.client_uri is not null and not exists (
+            select from consents k
+            where k.user_id = {user_id} and k.service_id = x.id and k.client_authentication = x.client_authentication))"""
+
+
 def resource_is_usable(alias: LiteralString) -> LiteralString:
     """Return an SQL condition that is true if the grant of this row has no API resource, or one that is usable now.
 
@@ -82,7 +91,7 @@ def _usable_resource(alias: LiteralString, user_id: LiteralString) -> LiteralStr
     return f"""
         from api_resources ar join api_resource_clients ac on ac.resource_id = ar.id and ac.service_id = {alias}.service_id
         where ar.id = {alias}.api_resource_id and ar.org_id = {alias}.org_id
-          and {is_active("ar")} and {may_use_resource("ar", user_id)}"""
+          and {is_active("ar")} and {may_use_resource("ar", user_id)} and {IS_AGREED_CLIENT.format(user_id=user_id)}"""
 
 
 def grant_parameters(grant: OpenIdGrant | None) -> dict[str, object]:

@@ -40,6 +40,8 @@ class translated:  # noqa: N801 (it is used as a function, like contextlib.suppr
         return None
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if error is None:
+            return
         # OperationalError: no connection, connection lost, server going down, out of resources,
         # statement_timeout, lock_timeout, deadlock.
         if isinstance(error, errors.OperationalError | errors.InterfaceError | OSError):

@@ -3,7 +3,8 @@
 from collections.abc import Callable, Collection
 from dataclasses import MISSING, dataclass, fields
 from functools import cached_property
-from typing import TYPE_CHECKING, Generic, LiteralString, TypeVar
+from types import UnionType
+from typing import TYPE_CHECKING, Generic, LiteralString, TypeVar, get_args
 
 from adapters.postgres.engine.statements import Row
 
@@ -100,7 +101,8 @@ class Record(Generic[T]):
         for field in fields(kind):
             name, part = field.name, self._parts.get(field.name)
             if name in own_names:
-                is_never_tuple = isinstance(field.type, type) and not issubclass(field.type, tuple)
+                types = get_args(field.type) if isinstance(field.type, UnionType) else (field.type,)
+                is_never_tuple = all(isinstance(each, type) and not issubclass(each, tuple) for each in types)
                 value = f"record.{name}" if is_never_tuple else f"(list(value) if isinstance(value := record.{name}, tuple) else value)"
                 if (write := self._columns[name].write) is not None:
                     names[f"write_{name}"] = write

@@ -5,8 +5,9 @@ from datetime import datetime
 from functools import cache
 from typing import Final, LiteralString
 
-from adapters.postgres.engine.statements import Repository
-from core.kernel.rate_limits import Bucket
+from adapters.postgres.engine.statements import Repository, Row
+from core.kernel.errors import Limited
+from core.kernel.rate_limits import Bucket, Charge
 
 # Seconds. `expires_at` is a multiple of this, so most charges do not change it. It is indexed, and an
 # update that changes no indexed column writes no index entries.
@@ -65,6 +66,14 @@ def charge_parameters(client: str, buckets: tuple[Bucket, ...], now: datetime) -
         values[f"period_{number}"] = bucket.period
         values[f"ahead_{number}"] = (bucket.burst - 1) * bucket.period
     return values
+
+
+def check_charge(charge: Charge, row: Row | None) -> None:
+    """Note that the charge was made, by the result of `charge_sql`. Raises: Limited."""
+    assert row is not None, "the statement returns one row"
+    charge.is_taken = True
+    if row[0] > 0:
+        raise Limited(row[0])
 
 
 @cache

@@ -10,6 +10,7 @@ from psycopg.types.json import Jsonb
 from adapters.postgres.applications.service_access import may_use_resource
 from adapters.postgres.engine.records import Column, Columns, Record
 from adapters.postgres.engine.statements import Repository
+from adapters.postgres.kernel.clients import REGISTERED
 from adapters.postgres.kernel.verified_domains import verified_owner
 from core.applications.model.users import AccessPolicy
 from core.kernel.values import Email, Page, PageResult
@@ -23,7 +24,7 @@ from core.programs.model.api_resources import (
     ResourceIdentifier,
     ResourceScope,
 )
-from core.programs.model.external_clients import ClientAdmission, ExternalClientPolicy
+from core.programs.model.client_policy import ClientAdmission, ExternalClientPolicy
 from core.programs.model.service_accounts import AccountResource
 from core.tenancy.model.groups import AssignedGroup
 
@@ -73,7 +74,7 @@ CLIENT: Final = Record(ResourceClient, "c", client_id="v.client_id", slug="v.slu
 CLIENTS: Final = f"""
     select {CLIENT.columns}
     from api_resource_clients c join services v on v.id = c.service_id and v.org_id = c.org_id
-    where c.org_id = %(org_id)s and c.resource_id = %(resource_id)s and v.client_uri is null"""
+    where c.org_id = %(org_id)s and c.resource_id = %(resource_id)s and {REGISTERED}"""
 # Scheme, host and port of an external client's address, or null for one that registered itself
 ORIGIN: Final = "substring(v.client_uri from '^https://[^/]+')"
 # The scopes that applications and service accounts get for themselves

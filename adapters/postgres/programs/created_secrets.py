@@ -1,4 +1,4 @@
-"""API keys and SCIM tokens that remain when their creator is gone: those of a service account, and those to review."""
+"""Secrets that remain when their creator is gone: API keys and SCIM tokens of a service account, and secrets to review."""
 
 from collections.abc import Collection
 from datetime import datetime
@@ -31,6 +31,7 @@ SCIM_TOKEN_GRANTS: Final = f"""
     ({to_array(GRANTABLE.keys() & (rights_used(directory_groups=False) | {Capability.INTEGRATIONS_MANAGE}))}
      || case when secret.directory_groups then {to_array(GRANTABLE.keys() & rights_used(directory_groups=True))} end)"""
 _GRANTABLE: Final = f"array(select unnest({API_KEY_RIGHTS}) intersect select unnest({to_array(GRANTABLE)}))"
+REGISTRATION_TOKEN_RIGHTS: Final = to_array([Capability.SERVICES_CREATE])
 # Neither a member nor a service account that works created the secret and could create it now.
 TO_REVIEW: Final = f"""
     not exists (
@@ -98,7 +99,11 @@ class CreatedSecrets(Repository):
                 union all
                 select 'scim_token', secret.id, secret.name, secret.created_by, null, null, secret.created_at, secret.expires_at,
                        {SCIM_TOKEN_RIGHTS}, {SCIM_TOKEN_GRANTS}
-                from scim_tokens secret where secret.org_id = %(org_id)s) s
+                from scim_tokens secret where secret.org_id = %(org_id)s
+                union all
+                select 'registration_token', secret.id, secret.name, secret.created_by, null, null, secret.created_at, secret.expires_at,
+                       {REGISTRATION_TOKEN_RIGHTS}, {REGISTRATION_TOKEN_RIGHTS}
+                from registration_tokens secret where secret.org_id = %(org_id)s and secret.uses_left > 0) s
             where s.kind = any(%(kinds)s) and (s.expires_at is null or s.expires_at > %(now)s) and {TO_REVIEW}
             order by s.created_at, s.id limit %(limit)s"""
         values: dict[str, object] = {"org_id": org_id, "kinds": list(kinds), "now": now, "limit": limit}

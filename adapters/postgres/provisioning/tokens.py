@@ -6,7 +6,8 @@ from uuid import UUID
 
 from adapters.postgres.accounts.accounts import ACCOUNT_IS_USABLE
 from adapters.postgres.engine.records import Column, Record
-from adapters.postgres.engine.statements import DeferredRow, Repository
+from adapters.postgres.engine.statements import DeferredRow
+from adapters.postgres.kernel.organization_tokens import OrganizationTokens
 from adapters.postgres.kernel.roles import member_rights_array, rights_array
 from adapters.postgres.programs.service_accounts import OWNER_MAY_OWN
 from core.kernel.callers import OrganizationStatus
@@ -15,7 +16,6 @@ from core.provisioning.model.directories import ScimToken, ScimTokenRecord
 from core.tenancy.model.group_roles import DirectoryCreator
 
 TOKEN: Final = Record(ScimToken, "t")
-INSERT: Final = TOKEN.insert("scim_tokens", "token_hash")
 SCIM_TOKEN_RECORD: Final = Record(
     ScimTokenRecord,
     "t",
@@ -35,22 +35,16 @@ CREATOR_RIGHTS: Final = f"""
         (select {rights_array("a")} from service_accounts a where a.org_id = t.org_id and a.id = t.created_by and {OWNER_MAY_OWN}))"""
 
 
-class ScimTokens(Repository):
+class ScimTokens(OrganizationTokens[ScimToken]):
     """Implements the port ScimTokens."""
+
+    table, record = "scim_tokens", TOKEN
 
     async def by_hash(self, token_hash: bytes, now: datetime) -> ScimTokenRecord | None:
         sql = f"""
             select {SCIM_TOKEN_RECORD.columns} from scim_tokens t join organizations o on o.id = t.org_id
             where t.token_hash = %(token_hash)s"""
         return await self._one(SCIM_TOKEN_RECORD.read, sql, token_hash=token_hash, now=now)
-
-    async def of_org(self, org_id: UUID) -> list[ScimToken]:
-        sql = f"select {TOKEN.columns} from scim_tokens t where t.org_id = %(org_id)s order by t.created_at, t.id"
-        return await self._all(TOKEN.read, sql, org_id=org_id)
-
-    async def by_id(self, org_id: UUID, token_id: UUID) -> ScimToken | None:
-        sql = f"select {TOKEN.columns} from scim_tokens t where t.org_id = %(org_id)s and t.id = %(token_id)s"
-        return await self._one(TOKEN.read, sql, org_id=org_id, token_id=token_id)
 
     def is_live_deferred(self, org_id: UUID, token_id: UUID, now: datetime, *, creates_groups: bool = False) -> DeferredRow[bool]:
         sql = """
@@ -68,12 +62,6 @@ class ScimTokens(Repository):
             order by t.created_at, t.id"""
         return await self._all(lambda row: DirectoryCreator(row[0], row[1], known_rights(row[2] or ())), sql, org_id=org_id, now=now)
 
-    async def add(self, token: ScimToken, token_hash: bytes) -> None:
-        await self._run(INSERT, **TOKEN.values(token), token_hash=token_hash)
-
     async def set_directory_groups(self, org_id: UUID, token_id: UUID, *, directory_groups: bool) -> None:
         sql = "update scim_tokens set directory_groups = %(directory_groups)s where org_id = %(org_id)s and id = %(token_id)s"
         await self._run(sql, org_id=org_id, token_id=token_id, directory_groups=directory_groups)
-
-    async def remove(self, org_id: UUID, token_id: UUID) -> None:
-        await self._run("delete from scim_tokens where org_id = %(org_id)s and id = %(token_id)s", org_id=org_id, token_id=token_id)

@@ -9,6 +9,7 @@ from adapters.postgres.accounts.accounts import ACCOUNT, INSERT
 from adapters.postgres.accounts.closures import WITHOUT_DIRECTORY
 from adapters.postgres.applications.service_access import is_blocked, may_use
 from adapters.postgres.engine.statements import DeferredRow, Repository, Row
+from adapters.postgres.kernel.clients import REGISTERED
 from adapters.postgres.kernel.roles import member_rights_array
 from adapters.postgres.provisioning.filters import condition
 from adapters.postgres.provisioning.user_queries import BY_ID, NON_MEMBERS, PAGE, SCIM_PROFILE, SCIM_USER, filtered_page, group_members_of
@@ -112,7 +113,7 @@ class ScimUsers(Repository):
             from organizations o cross join users u
             left join lateral (
                 select min(v.name) as name, (array_agg(v.id))[1] as id
-                from services v where v.org_id = o.id and v.client_uri is null and {may_use("v", "u.id")}
+                from services v where v.org_id = o.id and {REGISTERED} and {may_use("v", "u.id")}
                 having count(*) = 1) a on true
             where o.id = %(org_id)s and o.status = 'active' and u.email = %(email)s"""
         return self._one_deferred(lambda row: WelcomeContext(row[0], row[1], row[2]), sql, org_id=org_id, email=email, now=now)

@@ -11,7 +11,6 @@ from core.kernel.values import Domain, Email, Page, PageResult
 from core.tenancy.model.domains import DomainClaim, DomainTaken, ForeignAccount, ForeignInvitation
 
 CLAIM: Final = Record(DomainClaim, "d", domain=Domain)
-PUT: Final = f"{CLAIM.insert('domains')} on conflict (org_id) do update set {CLAIM.overwrites(without=('org_id',))}"
 VERIFIED_OWNER: Final = verified_owner("%(host)s")
 # Keep the pattern: an index finds the addresses at the domain and its subdomains by it. A subdomain
 # may belong to another organization.
@@ -45,8 +44,13 @@ class Domains(Repository):
 
     constraints: ClassVar = {"domains_one_organization": DomainTaken}
 
-    async def by_org(self, org_id: UUID) -> DomainClaim | None:
-        return await self._one(CLAIM.read, f"select {CLAIM.columns} from domains d where d.org_id = %(org_id)s", org_id=org_id)
+    async def of_organization(self, org_id: UUID) -> list[DomainClaim]:
+        sql = f'select {CLAIM.columns} from domains d where d.org_id = %(org_id)s order by d.domain collate "C"'
+        return await self._all(CLAIM.read, sql, org_id=org_id)
+
+    async def find(self, org_id: UUID, domain: Domain) -> DomainClaim | None:
+        sql = f"select {CLAIM.columns} from domains d where d.org_id = %(org_id)s and d.domain = %(domain)s"
+        return await self._one(CLAIM.read, sql, org_id=org_id, domain=domain)
 
     async def verified_owner(self, email: Email) -> UUID | None:
         return await self._one(_to_id, VERIFIED_OWNER, host=email.domain)
@@ -78,14 +82,16 @@ class Domains(Repository):
             now=now,
         )
 
-    async def put(self, claim: DomainClaim) -> None:
-        await self._run(PUT, **CLAIM.values(claim))
+    async def add(self, claim: DomainClaim) -> None:
+        await self._run(CLAIM.insert("domains"), **CLAIM.values(claim))
 
-    async def mark_verified(self, org_id: UUID, now: datetime) -> DomainClaim:
-        sql = f"update domains d set verified_at = %(now)s where d.org_id = %(org_id)s returning {CLAIM.columns}"
-        verified = await self._one(CLAIM.read, sql, org_id=org_id, now=now)
+    async def mark_verified(self, org_id: UUID, domain: Domain, now: datetime) -> DomainClaim:
+        sql = f"""
+            update domains d set verified_at = %(now)s where d.org_id = %(org_id)s and d.domain = %(domain)s
+            returning {CLAIM.columns}"""
+        verified = await self._one(CLAIM.read, sql, org_id=org_id, domain=domain, now=now)
         assert verified is not None, "the caller has locked the organization and read the claim"
         return verified
 
-    async def remove(self, org_id: UUID) -> None:
-        await self._run("delete from domains where org_id = %(org_id)s", org_id=org_id)
+    async def remove(self, org_id: UUID, domain: Domain) -> None:
+        await self._run("delete from domains where org_id = %(org_id)s and domain = %(domain)s", org_id=org_id, domain=domain)

@@ -10,6 +10,7 @@ from adapters.postgres.accounts.accounts import ACCOUNT
 from adapters.postgres.accounts.passkeys import KEY_HOSTS, to_key_hosts
 from adapters.postgres.engine.records import Column, Record
 from adapters.postgres.engine.statements import Repository, Row
+from adapters.postgres.kernel.clients import REGISTERED
 from adapters.postgres.kernel.roles import is_admin
 from core.kernel.display import PRODUCT
 from core.kernel.proofs import Acr, Strength
@@ -77,7 +78,7 @@ OF_OWN_APPLICATIONS: Final = f"""
         union select g.service_id from group_members i join service_groups_assigned g on g.group_id = i.group_id
         where i.user_id = %(user_id)s
         union select g.service_id from group_members i join service_role_groups g on g.group_id = i.group_id where i.user_id = %(user_id)s
-        union select v.id from memberships m join services v on v.org_id = m.org_id and v.access_policy <> 'assigned'
+        union select v.id from memberships m join services v on v.org_id = m.org_id and v.access_policy <> 'assigned' and {REGISTERED}
         where m.user_id = %(user_id)s and m.confirmed_at is not null)
     select v.org_id, o.name, coalesce(p.rules, '{{}}'), coalesce({is_admin("m", "v.org_id")}, false),
            v.id, v.name, v.email_sign_in, v.required_acr, coalesce(q.rules, '{{}}')
@@ -86,10 +87,10 @@ OF_OWN_APPLICATIONS: Final = f"""
     left join sign_in_policies q on q.org_id = v.org_id and q.service_id = v.id
     left join memberships m on m.org_id = v.org_id and m.user_id = %(user_id)s and m.confirmed_at is not null
     where (p.id is not null or q.id is not null or v.required_acr is not null)"""
-APPLICATIONS: Final = """
-    select v.id, v.name, v.email_sign_in, v.required_acr, coalesce(p.rules, '{}')
+APPLICATIONS: Final = f"""
+    select v.id, v.name, v.email_sign_in, v.required_acr, coalesce(p.rules, '{{}}')
     from services v left join sign_in_policies p on p.org_id = v.org_id and p.service_id = v.id
-    where v.org_id = %(org_id)s"""
+    where v.org_id = %(org_id)s and {REGISTERED}"""
 OF_APPLICATIONS: Final = f"""
     {APPLICATIONS} and (p.id is not null or v.required_acr is not null or v.email_sign_in is not null) order by v.slug"""
 PROVIDERS: Final = """
@@ -158,7 +159,7 @@ class SignInPolicies(Repository):
 
     async def application_ways(self, org_id: UUID, service_id: UUID | None = None) -> ApplicationWays:
         one = "" if service_id is None else "and v.id = %(service_id)s"
-        services = f"services v where v.org_id = %(org_id)s {one}"
+        services = f"services v where v.org_id = %(org_id)s and {REGISTERED} {one}"
         sql = f"""
             select exists (select from {services} and v.email_sign_in), array(
                 select distinct c.slug from service_connections x join connections c on c.id = x.connection_id

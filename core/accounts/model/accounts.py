@@ -206,6 +206,17 @@ class SignInWayNotAccepted(Forbidden):
         )
 
 
+class LinkNeedsProof(Forbidden):
+    """A sign-in policy asks for more than your email address. Sign in as before, and link the identity provider there."""
+
+    def __init__(self, source: str) -> None:
+        """`source` is the name of the organization or application that has the policy."""
+        super().__init__(
+            f"An account with this email address already exists, and {source} asks for more than the address. "
+            "Sign in to the account as before, and link the identity provider there."
+        )
+
+
 class FactorRequired(Invalid):
     """A sign-in policy requires this factor. Add another one first."""
 

@@ -149,6 +149,7 @@ class NoticedSecret(StrEnum):
     PERSONAL_TOKEN = "personal_token"  # noqa: S105  (a kind, not a secret)
     API_KEY = "api_key"
     SCIM_TOKEN = "scim_token"  # noqa: S105
+    REGISTRATION_TOKEN = "registration_token"  # noqa: S105
     SERVICE_ACCOUNT_CREDENTIAL = "service_account_credential"
     API_RESOURCE_CREDENTIAL = "api_resource_credential"
 

@@ -127,10 +127,9 @@ class NewPasskey:
 
 @dataclass(frozen=True, slots=True)
 class KnownPasskey:
-    """A passkey with its account, as they are before a sign-in."""
+    """A passkey as it is before a sign-in."""
 
     passkey: Passkey
-    account: Account
     handle: bytes | None = field(repr=False)  # `user.id` of the account
 
 

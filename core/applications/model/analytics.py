@@ -124,11 +124,15 @@ class PendingTask(StrEnum):
     INVITATIONS_PENDING = "invitations_pending", Capability.MEMBERS_MANAGE
     API_KEYS_TO_REVIEW = "api_keys_to_review", Capability.API_KEYS_MANAGE
     SCIM_TOKENS_TO_REVIEW = "scim_tokens_to_review", Capability.INTEGRATIONS_MANAGE
+    REGISTRATION_TOKENS_TO_REVIEW = "registration_tokens_to_review", Capability.SERVICES_CREATE
 
 
 @dataclass(frozen=True, slots=True)
 class CredentialToReview:
-    """A credential of the organization that works, although its creator has left or may no longer create it (security J-12)."""
+    """A credential of the organization, after its creator has left or may no longer create it (security J-12).
+
+    It still works, except a registration token.
+    """
 
     kind: NoticedSecret
     id: UUID
@@ -143,7 +147,11 @@ class CredentialToReview:
 
 
 REVIEWS: Final[Mapping[NoticedSecret, PendingTask]] = MappingProxyType(
-    {NoticedSecret.API_KEY: PendingTask.API_KEYS_TO_REVIEW, NoticedSecret.SCIM_TOKEN: PendingTask.SCIM_TOKENS_TO_REVIEW}
+    {
+        NoticedSecret.API_KEY: PendingTask.API_KEYS_TO_REVIEW,
+        NoticedSecret.SCIM_TOKEN: PendingTask.SCIM_TOKENS_TO_REVIEW,
+        NoticedSecret.REGISTRATION_TOKEN: PendingTask.REGISTRATION_TOKENS_TO_REVIEW,
+    }
 )
 # The tasks that the statement of the figures counts
 COUNTED_TASKS: Final = tuple(task for task in PendingTask if task not in REVIEWS.values())

@@ -5,6 +5,7 @@ Sources: RFC 6749 section 2.3, RFC 7517, RFC 7523, and OpenID Connect Dynamic Cl
 
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final, Literal
 
@@ -107,6 +108,16 @@ def parse_keys(keys: Sequence[Mapping[str, object]]) -> tuple[Jwk, ...]:
     if not 0 < len(parsed) <= MAX_KEYS or len(set(ids)) < len(ids):
         raise ClientKeysInvalid
     return parsed
+
+
+def usable_keys(keys: Sequence[Mapping[str, object]]) -> tuple[Jwk, ...]:
+    """Return the first MAX_KEYS keys of a published JWK set that could verify an assertion, with the members that are used."""
+    usable: list[Jwk] = []
+    for key in keys:
+        with suppress(ClientKeysInvalid):
+            if _is_signature_key(key) and len(usable) < MAX_KEYS:
+                usable.append(_parse_key(key))
+    return tuple(usable)
 
 
 def _is_signature_key(key: Mapping[str, object]) -> bool:

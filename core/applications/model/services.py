@@ -164,6 +164,8 @@ class Service(ServiceSettings):
     client_uri: str | None = None  # the address of an external client, or None for a registered application
     registered_with: str | None = None  # the name of the token with which the application registered itself
     document_fetched_at: datetime | None = None  # of an external client: when the metadata in this row were fetched
+    client_authentication: str | None = None  # of an external client: its method, and the host of its keys, as a consent covers them
+    uses_device_flow: bool = False  # of an external client: its metadata list this grant. Applications may always use it
 
     @property
     def client_name(self) -> str:

@@ -36,6 +36,7 @@ class Proved:
     proof: Proof
     lock: Lock
     account: Account | None = None  # if it is known before the lock
+    user_id: UUID | None = None  # if only the id of the account is known before the lock
     flow: Flow | None = None  # as it was read, if the caller knew only its id
     continues: bool = False  # it is the second factor beside the first proof of the flow
     is_one_time: bool = False  # the secret is used up once it was right, even if the user is refused

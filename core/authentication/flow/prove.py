@@ -9,7 +9,7 @@ from dataclasses import replace
 from datetime import datetime
 from uuid import UUID
 
-from core.accounts import devices
+from core.accounts import devices, factor_changes
 from core.accounts import events as account_events
 from core.accounts.model.accounts import Account
 from core.accounts.model.devices import DeviceFingerprint, DeviceMatch, KnownDevice, PresentedDevice
@@ -64,7 +64,7 @@ async def prove(ports: Ports, caller: Caller, flow: Flow, method: SignInMethod, 
         if isinstance(refusal, (BlockedByDirectory, NoAccessToService, *POLICY_REFUSALS)):
             if proved.is_one_time:
                 await _use_up(ports, caller, flow, proved)
-            user_id = flow.user_id if proved.account is None else proved.account.id
+            user_id = (proved.user_id or flow.user_id) if proved.account is None else proved.account.id
             await record_failure(ports, caller, failure_of(refusal), _first_method(flow, proved), user_id, flow.application)
         raise
     if isinstance(outcome, SignedIn) and outcome.session.service is not None:
@@ -118,8 +118,8 @@ async def _complete(
             raise await find_refusal(tx, flow.service.org_id, account.id)
         if flow.service is not None:
             admission.require(ports, PolicyPath.SIGN_IN, person)
-        if identity is not None and await _link(tx, identity, account.id, now) and account.created_at < now:
-            await _report_link(tx, account, person.session_id, identity, now)
+        if identity is not None:
+            await _complete_link(ports, tx, account, identity, proofs, person.session_id, now)
         sign_in = VerifiedSignIn(
             person=person,
             account=account,
@@ -128,7 +128,7 @@ async def _complete(
             in_browser=flow.in_browser,
             device=device,
             trusts_device=proved.trusts_device,
-            for_application=flow.service_id is not None,
+            for_application=flow.service_id is not None or flow.external_client is not None,
             ends_by=None if flow.service is None else admission.ends_by(now),
         )
         if flow.is_stored and flow.target is FlowTarget.PAGE:  # nothing else waits for the session
@@ -199,6 +199,19 @@ async def _save(
     if not await tx.flows.save_proofs(stored):
         raise FlowEnded
     return replace(stored, request=flow.request, is_stored=True)
+
+
+async def _complete_link(
+    ports: Ports, tx: Transaction, account: Account, identity: PendingIdentity, proofs: Proofs, session_id: UUID, now: datetime
+) -> None:
+    """Link the identity of a sign-in to its locked account, and report it to the user of an older account.
+
+    Raises: PreAuthInvalid; LinkNeedsProof, RecoveryRequired if only the address led to the account.
+    """
+    if not identity.known_elsewhere:
+        await factor_changes.require_proof_to_link(ports, tx, account, proofs, now)
+    if await _link(tx, identity, account.id, now) and account.created_at < now:
+        await _report_link(tx, account, session_id, identity, now)
 
 
 async def _link(tx: Transaction, pending: PendingIdentity, user_id: UUID, now: datetime) -> bool:

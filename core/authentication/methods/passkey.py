@@ -34,6 +34,7 @@ from core.kernel.causes import Caller
 from core.kernel.deferred import Deferred
 from core.kernel.errors import refuse
 from core.kernel.proofs import Method, Proof
+from core.kernel.rate_limits import Charge
 from ports import Ports
 from ports.storage import Transaction
 
@@ -62,7 +63,7 @@ class VerifiedPasskey:
     async def redeem(self, tx: Transaction, send_behind: SendBehind = lambda _: None) -> Account:
         """Lock the account and use the challenge up. Raises: PasskeyUnknown, PasskeyRefused."""
         redeemed = tx.passkeys.redeem_deferred(self.known.passkey, self.seen, self.at)
-        send_behind(self.known.account.id)
+        send_behind(self.known.passkey.user_id)
         await tx.send_deferred()
         used = redeemed.value or refuse(PasskeyUnknown)
         if not (used.is_used and used.is_first):  # it was deleted during this request, or another sign-in was faster
@@ -87,17 +88,18 @@ async def verify(
     user_id: UUID | None = None,
     flow: Flow | None = None,
     verification: bool = True,
+    charge: Charge | None = None,
 ) -> VerifiedPasskey:
     """Verify an answer. `user_id`: it must be of this account. Without it, the authenticator chose the account.
 
-    `verification`: it must be a passkey that verified its user.
+    `verification`: it must be a passkey that verified its user. `charge` is made before anything else is read or recorded.
 
-    Raises: PasskeyUnknown, PasskeyDeleted, PasskeyRefused, PasskeyChanged.
+    Raises: PasskeyUnknown, PasskeyDeleted, PasskeyRefused, PasskeyChanged; Limited.
     """
     now, known = ports.clock.now(), None
     try:
         presented = ports.passkeys.read_assertion(credential)
-        async with ports.storage.reading() as read:
+        async with ports.storage.reading(using=charge) as read:
             known = await read.passkeys.by_credential(presented.credential_id)
         if known is None:
             raise CeremonyRefused(PasskeyReason.CREDENTIAL)
@@ -107,6 +109,9 @@ async def verify(
         party = relying_party.of_passkey(ports, known.passkey)
         seen = await ports.passkeys.verify_assertion(presented, known.passkey, party, binding, now, verification=verification)
     except CeremonyRefused as refusal:
+        if charge is not None and not charge.is_taken:  # malformed
+            async with ports.storage.reading(using=charge):
+                pass
         await _record(ports, caller, flow, known, binding.ceremony, refusal.reason)
         if refusal.reason is not PasskeyReason.CREDENTIAL:
             raise PasskeyRefused from None
@@ -131,19 +136,20 @@ async def verify(
 class DiscoveredPasskey:
     """The answer of an authenticator that chose the account itself.
 
-    There is nothing to guess, so no attempts are counted.
+    There is nothing to guess, so no attempts are counted. `charge`: that of the request, if it was not made before.
     """
 
     credential: Json = field(repr=False)
+    charge: Charge | None = None
 
     async def verify(self, ports: Ports, caller: Caller, flow: Flow, client: PresentedDevice) -> Proved:
-        """Verify the answer. Raises: PasskeyUnknown, PasskeyRefused, PasskeyChanged."""
-        passkey = await verify(ports, caller, self.credential, _binding(client), flow=flow)
+        """Verify the answer. Raises: PasskeyUnknown, PasskeyRefused, PasskeyChanged; Limited."""
+        passkey = await verify(ports, caller, self.credential, _binding(client), flow=flow, charge=self.charge)
 
         async def lock(tx: Transaction, _: Caller, send_behind: SendBehind) -> tuple[Account, None]:
             return await passkey.redeem(tx, send_behind), None
 
-        return Proved(proof=passkey.proof, account=passkey.known.account, lock=lock, is_one_time=True)
+        return Proved(proof=passkey.proof, user_id=passkey.known.passkey.user_id, lock=lock, is_one_time=True)
 
 
 def _binding(client: PresentedDevice) -> ChallengeBinding:
@@ -152,7 +158,7 @@ def _binding(client: PresentedDevice) -> ChallengeBinding:
 
 def _check_account(known: KnownPasskey, user_handle: bytes | None, user_id: UUID | None) -> None:
     """Check the account of a passkey (WebAuthn section 7.2, step 6). Raises: CeremonyRefused."""
-    if user_id is not None and known.account.id != user_id:
+    if user_id is not None and known.passkey.user_id != user_id:
         raise CeremonyRefused(PasskeyReason.ACCOUNT)
     may_be_missing = user_id is not None
     if known.handle is None or (user_handle != known.handle and not (may_be_missing and user_handle is None)):
@@ -163,14 +169,14 @@ async def _record(
     ports: Ports, caller: Caller, flow: Flow | None, known: KnownPasskey | None, ceremony: Ceremony, reason: PasskeyReason
 ) -> None:
     ports.metrics.passkey_ceremony(ceremony, reason)
-    user_id = None if known is None else known.account.id
+    user_id = None if known is None else known.passkey.user_id
     await record_failure(ports, caller, LoginFailure.PASSKEY, Method.PASSKEY, user_id, None if flow is None else flow.application)
 
 
 async def _report(ports: Ports, caller: Caller, known: KnownPasskey, reason: PasskeyReason, now: datetime) -> None:
     """Record an impossible change of a passkey. Its user gets an email, at most once a day."""
     async with ports.storage.transaction(by=caller) as tx:
-        account = await tx.accounts.lock(known.account.id)
+        account = await tx.accounts.lock(known.passkey.user_id)
         passkey = known.passkey
         if account is None:
             return

@@ -1,6 +1,7 @@
 """What a user agreed to when they gave an application access."""
 
 from dataclasses import dataclass
+from typing import Final
 
 from core.authentication.model.openid import OpenIdGrant, Scope
 
@@ -11,6 +12,19 @@ class ClientFacts:
 
     redirect_uri: str | None
     authentication: str
+
+
+@dataclass(frozen=True, slots=True)
+class News:
+    """What a user has not agreed to yet. `api` are scopes of an API resource, or None if the user has agreed to its access."""
+
+    scope: frozenset[Scope] = frozenset()
+    api: frozenset[str] | None = None
+    redirect_uri: bool = False
+    authentication: bool = False
+
+
+NO_NEWS: Final = News()
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,12 +45,16 @@ class Agreement:
         """Whether the user has agreed to nothing yet."""
         return not self.scope and self.api is None and self.authentication is None
 
+    def compare(self, grant: OpenIdGrant, client: ClientFacts | None) -> News:
+        """Return what this agreement lacks for the grant. `client` are the facts about an external client."""
+        new_api = frozenset() if grant.api is None else frozenset(grant.api.scope) - (self.api or frozenset())
+        return News(
+            scope=grant.consent_scopes - self.scope,
+            api=new_api if new_api or (grant.api is not None and self.api is None) else None,
+            redirect_uri=client is not None and client.redirect_uri not in (None, *self.redirect_uris),
+            authentication=client is not None and client.authentication != self.authentication,
+        )
+
     def covers(self, grant: OpenIdGrant, client: ClientFacts | None) -> bool:
-        """Return whether the user need not be asked for anything in this grant. `client` are the facts about an external client."""
-        if not self.scope >= grant.consent_scopes:
-            return False
-        if client is not None and client.authentication != self.authentication:
-            return False
-        if client is not None and client.redirect_uri is not None and client.redirect_uri not in self.redirect_uris:
-            return False
-        return grant.api is None or (self.api is not None and self.api.issuperset(grant.api.scope))
+        """Return whether the user need not be asked for anything in this grant."""
+        return self.compare(grant, client) == NO_NEWS

@@ -12,6 +12,7 @@ from uuid import UUID
 
 from core.accounts.model.profiles import DETAILS, NO_PROFILE, Profile
 from core.applications.model.plans import Entitlement
+from core.kernel.callers import ServiceContext
 from core.kernel.proofs import Acr, Proofs
 from core.kernel.roles import RoleName
 from core.kernel.values import Email, base64url, digest, is_printable
@@ -103,6 +104,10 @@ class OpenIdGrant:
     def shows_email(self) -> bool:
         """Whether access tokens have the email address: with the scope `email`, or without OpenID Connect."""
         return Scope.EMAIL in self.scope or not (self.scope or self.is_narrowed)
+
+    def shows_email_to(self, service: ServiceContext) -> bool:
+        """Return whether the application sees the email address. External clients need the scope: the consent shows no more."""
+        return self.shows_email if service.client_uri is None else Scope.EMAIL in self.scope
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -7,7 +7,7 @@ from enum import StrEnum
 from typing import Final, Self
 from uuid import UUID
 
-from core.accounts.model.accounts import Account
+from core.accounts.model.accounts import Account, LinkNeedsProof, RecoveryRequired
 from core.accounts.model.passkeys import KeyHosts
 from core.authentication.model.sessions import RefreshTokenInvalid
 from core.kernel.connections import ConnectionSlug
@@ -199,7 +199,7 @@ class GrantBelowPolicy(GrantInvalid):
         super().__init__(f"{explain(decision)} Send the user through a new sign-in.")
 
 
-POLICY_REFUSALS: Final = (EnrolmentRequired, StepUpNeeded, PolicyRefused)
+POLICY_REFUSALS: Final = (EnrolmentRequired, StepUpNeeded, PolicyRefused, LinkNeedsProof, RecoveryRequired)
 
 
 class RefreshNeedsEnrolment(RefreshTokenInvalid):

@@ -88,6 +88,8 @@ def _that_meet(options: ReauthenticationOptions, decision: Decision) -> Reauthen
     by_passkey_only, allowed = decision.required is Strength.PHISHING_RESISTANT, decision.methods
     first_ways, rules = () if by_passkey_only else allowed, Rules(methods=allowed)
     second_methods = tuple(method for method in options.second_methods if rules.may_use(method))
+    if allowed is not None and second_methods == (Method.BACKUP_CODE,):  # it stands for one of the others
+        second_methods = ()
     return replace(
         options,
         needs_first_factor=options.needs_first_factor or decision.rule is not Rule.SECOND_FACTOR or not second_methods,

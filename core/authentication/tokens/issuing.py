@@ -28,7 +28,7 @@ def issue_tokens(ports: Ports, subject: TokenSubject, refresh_token: str, now: d
     service, entitlement = subject.service, subject.entitlement
     openid, proofs = subject.openid, subject.proofs
     expires_at = _expires_at(ports, subject, now, openid.grant.api if openid else None)
-    shows_email = service is None or openid is None or openid.grant.shows_email
+    shows_email = service is None or openid is None or openid.grant.shows_email_to(service)
     claims = Claims(
         user_id=subject.user_id,
         session_id=subject.session_id,

@@ -211,6 +211,8 @@ async def _redeem(
         raise
     except NotFound:  # the service was deleted
         raise AuthorizationCodeInvalid from None
+    except NoAccessToResource:  # clients of others know the errors of RFC 6749 section 5.2 only
+        raise AuthorizationCodeInvalid if service is not None and service.client_uri is not None else NoAccessToResource from None
     if signed_in is None:
         raise AuthorizationCodeInvalid
     return issue_first_tokens(ports, signed_in, requested.scope)

@@ -30,7 +30,7 @@ from core.federation.oauth.model.client_registration import (
 )
 from core.kernel.causes import Caller
 from core.kernel.errors import Invalid, refuse
-from core.kernel.values import Slug, create_with_free_slug
+from core.kernel.values import Slug, new_id
 from core.programs import registration_tokens
 from ports import Ports
 from ports.crypto import SealBroken, SecretContext
@@ -63,7 +63,7 @@ def _seal(ports: Ports, members: Mapping[str, Any]) -> RegisteredClient:
     sealed = ports.vault.seal(client_registration.to_payload(registration.metadata, now), _context(ports))
     client_id = PREFIX + urlsafe_b64encode(sealed).rstrip(b"=").decode()
     if len(client_id) > MAX_LENGTH:
-        raise RegistrationInvalid("is too long. Register fewer or shorter redirect_uris")
+        raise RegistrationInvalid("is too long", "Register fewer or shorter redirect_uris.")
     return RegisteredClient(client_id=client_id, registration=registration, registered_at=now)
 
 
@@ -77,12 +77,16 @@ async def _register_application(ports: Ports, caller: Caller, members: Mapping[s
             draft = services.draft(ports, client.org_id, slug, name, registration.service_type, registration.settings)
         except Invalid as refusal:  # for example a key that is too short
             raise RegistrationInvalid.quoting(refusal) from None
-        # Not `assigned`: such applications need different names, and each copy of a program registers with the same one.
+        # Not `assigned`: such applications need different names.
         access = AccessSettings(policy=AccessPolicy.MEMBERS)
         service = replace(draft.service, access=access, registered_with=client.name)
         return await registration_tokens.use(ports, client, replace(draft, service=service))
 
-    created = await create_with_free_slug(name, "application", create, ServiceSlugTaken)
+    slug = next(Slug.suggest(name, "application"))
+    try:
+        created = await create(slug)
+    except ServiceSlugTaken:  # each copy of a program registers with the same name
+        created = await create(Slug(f"{slug[:50]}-{new_id().hex[-12:]}"))
     secret = created.client_secret if registration.method in SECRET_METHODS else None
     return RegisteredClient(
         client_id=created.service.client_name,

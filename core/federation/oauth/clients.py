@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
-from uuid import UUID
+from uuid import NAMESPACE_URL, UUID, uuid5
 
 from core.applications.model.services import Service
 from core.federation.oauth import external_clients
@@ -192,13 +192,14 @@ async def _authenticate_external(ports: Ports, credentials: ClientCredentials, b
     """
     if credentials.secrets:
         raise ClientInvalid
-    service, context, is_live = await external_clients.identify(ports, credentials)
-    if service.has_keys != (credentials.assertion is not None) or (service.has_keys and not is_live):
+    client = await external_clients.identify(ports, credentials)
+    service, context = client.service, client.context
+    if service.has_keys != (credentials.assertion is not None) or (service.has_keys and not client.is_live):
         raise ClientInvalid
     if credentials.assertion is None:
         return OAuthClient(service, context, authenticated=True, relies_on_pkce=True)
     claims = await _read_assertion(ports, service, credentials.assertion)
-    audiences = await external_clients.assertion_audiences(ports, service, base_url)
+    audiences = {base_url, f"{base_url}{TOKEN_PATH}"} if client.accepts_token_endpoint else {base_url}
     wait = await _use_assertion(ports, claims, service.client_id, audiences, limit, service.client_name)
     return OAuthClient(service, context, authenticated=True, relies_on_pkce=False, wait=wait)
 
@@ -217,8 +218,10 @@ async def _use_assertion(
     """
     now = ports.clock.now()
     token_id, expires_at = check_claims(claims, client_name or str(client_id), audiences, now)
+    # An external client has another id in each organization.
+    issuer_id = client_id if client_name is None else uuid5(NAMESPACE_URL, client_name)
     async with ports.storage.autocommit() as statements:
-        wait = await statements.client_assertions.use(client_id, digest(token_id), expires_at, limit, now)
+        wait = await statements.client_assertions.use(issuer_id, digest(token_id), expires_at, client_id, limit, now)
     if wait is None:
         raise ClientAssertionInvalid("its jti was used before")
     return wait if limit else None

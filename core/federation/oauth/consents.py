@@ -64,7 +64,7 @@ async def remember(tx: Transaction, service: Service, user_id: UUID, grant: Open
 
 
 async def list_own(ports: Ports, caller: Person) -> list[Consent]:
-    """Return the caller's consents, by organization and application, at most MAX_LISTED."""
+    """Return the caller's newest consents, at most MAX_LISTED, by organization and application."""
     async with ports.storage.reading() as read:
         return await read.consents.of_user(caller.user_id, MAX_LISTED)
 

@@ -82,7 +82,8 @@ async def request_codes(ports: Ports, caller: Caller, request: AuthorizationRequ
     """
     async with ports.storage.reading() as read:
         service, context = await _find_client(ports, read, request)
-        if context.is_code_flow_only:
+        # No redirect URI shows whose device this is, so the metadata of an external client must list the grant.
+        if context.is_code_flow_only or (context.client_uri is not None and not service.uses_device_flow):
             raise DeviceFlowRefused
         grant = await _parse_grant(ports, read, context, request)
     needs_pkce = context.client_uri is not None
@@ -111,7 +112,8 @@ async def request_codes(ports: Ports, caller: Caller, request: AuthorizationRequ
 async def _find_client(ports: Ports, read: Reading, request: AuthorizationRequest) -> tuple[Service, ServiceContext]:
     """Return the application that the device runs. An external client must be stored: a device shows no page that could introduce it."""
     if is_external(request.client_id):
-        return await external_clients.find_stored(ports, read, request.client_id or "", request.resource)
+        client = await external_clients.find_stored(ports, read, request.client_id or "", request.resource)
+        return client.service, client.context
     try:
         return await requests.find_service(read, request) or refuse(ApplicationMissing)
     except ServiceNotFound:
@@ -125,9 +127,9 @@ async def _parse_grant(ports: Ports, read: Reading, service: ServiceContext, req
 
     Raises: ResourceUnknown, ResourceScopeUnknown.
     """
-    scope = openid_requests.parse_openid_scope(request.scope, service)
-    openid_scope = scope if Scope.OPENID in scope else ()
     api = None if request.resource is None else await find_requested(ports, read, service.id, request.resource)
+    scope = openid_requests.parse_openid_scope(request.scope, service, api)
+    openid_scope = scope if Scope.OPENID in scope else ()
     if api is not None and service.client_uri is not None:
         api = narrow(api)
     if api is not None:

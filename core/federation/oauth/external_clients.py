@@ -9,39 +9,51 @@ security #external-clients).
 from dataclasses import dataclass, replace
 from datetime import datetime
 
+from core.applications.events import setting_changes
 from core.applications.model.client_names import client_host
+from core.applications.model.client_settings import ClientKeysInvalid
 from core.applications.model.services import Service
+from core.authentication.flow.methods import record_failure
+from core.authentication.flow.model import WaitingApplication
+from core.authentication.model.login import LoginFailure
 from core.authentication.model.openid import OpenIdGrant
 from core.authentication.tokens import signing_keys
 from core.federation.oauth import client_registration
 from core.federation.oauth.model import client_documents, external_clients
 from core.federation.oauth.model.authorization import Authorization
 from core.federation.oauth.model.client_documents import (
+    MIN_FRESH,
     USABLE_FOR,
     ClientAddressInvalid,
-    ClientDocument,
     ClientDocumentUnavailable,
     host_of,
 )
+from core.federation.oauth.model.client_metadata import KEY_RULES
 from core.federation.oauth.model.client_registration import SealedClientInvalid, has_sealed_form, is_sealed
-from core.federation.oauth.model.clients import TOKEN_PATH, ClientCredentials
+from core.federation.oauth.model.clients import ClientCredentials
 from core.federation.oauth.model.external_clients import (
+    FETCHES_OF_PERSON,
     OF_ORGANIZATION,
     OF_PERSON,
+    OF_PERSON_AND_CLIENT,
     OF_PLATFORM,
+    REPEATED_FETCHES,
     ClientDocumentsLimited,
     ClientNotAdmitted,
     ClientResourceUnknown,
     ExternalGrantUnknown,
+    IdentifiedClient,
+    find_published,
 )
 from core.federation.oauth.model.openid_requests import AccessDenied
 from core.kernel.callers import ServiceContext, Visitor
 from core.kernel.claims import Accepts, Claims
 from core.kernel.errors import ClientInvalid, Refusal, Unauthenticated, refuse
+from core.kernel.proofs import first_method_of
 from core.kernel.values import digest
 from core.programs import api_resources, events
-from core.programs.model.api_resources import ApiResource
-from core.programs.model.external_clients import admits
+from core.programs.model.api_resources import ApiResource, NoAccessToResource
+from core.programs.model.client_policy import admits
 from ports import Ports
 from ports.storage import Reading, Transaction
 
@@ -91,28 +103,54 @@ async def _find_registered(ports: Ports, read: Reading, client: ExternalClient) 
     return external_clients.to_service(document, client.api, ports.clock.now())
 
 
-async def load(ports: Ports, visitor: Visitor, client: ExternalClient) -> ExternalClient:
+async def load(ports: Ports, visitor: Visitor, client: ExternalClient, redirect_uri: str | None) -> ExternalClient:
     """Return the client with its document, or with the metadata that it registered, for a user who is signed in.
 
-    If the document is not available, the stored one is used for a while. Then `failure` says why.
+    The newest known document counts. A redirect URI that it lacks may be new, so then it is fetched again. If the document is
+    not available, the stored one is used for a while. Then `failure` says why.
 
-    Raises: ClientDocumentUnavailable, ClientDocumentsLimited.
+    Raises: NoAccessToResource, ClientDocumentUnavailable, ClientDocumentsLimited.
     """
-    if client.registered is not None:
-        return _with_service(client, client.registered)
-    now, cached = ports.clock.now(), ports.client_documents.cached(client.context.client_name)
-    if cached is not None:
-        return _with_service(client, external_clients.to_service(cached, client.api, now))
+    now, api, address = ports.clock.now(), client.api, client.context.client_name
     async with ports.storage.reading() as read:
-        found = await read.services.client_by_id(client.api.org_id, client.service.id)
-    stored = None if found is None else found[0]
+        may_use, stored = await read.external_clients.standing(api.org_id, client.service.id, api.id, visitor.user_id)
+    if not may_use:
+        await _record_refusal(ports, visitor, client, stored)
+        raise NoAccessToResource
+    if client.registered is not None:
+        if stored is None:
+            await _charge(ports, visitor, client, is_new=True, fetches=False)
+        return _with_service(client, stored or client.registered)
+    cached = ports.client_documents.cached(address)
+    if cached is not None:
+        known = external_clients.to_service(cached, api, now)
+        if stored is not None and stored.document_fetched_at is not None and stored.document_fetched_at > cached.fetched_at:
+            known = stored  # another process fetched it
+        if now < cached.fetched_at + MIN_FRESH or redirect_uri is None or find_published(known.redirect_uris, redirect_uri) is not None:
+            return _with_service(client, _checked(ports, known))
     try:
-        document = await _document(ports, visitor, client, stored)
+        await _charge(ports, visitor, client, is_new=stored is None, fetches=True)
+        document = await ports.client_documents.fetch(address, now - MIN_FRESH)
+        return _with_service(client, _checked(ports, external_clients.to_service(document, api, now)))
     except (ClientDocumentUnavailable, ClientDocumentsLimited) as failure:
         if stored is None or not _is_usable(stored, now):
             raise
         return _with_service(client, stored, failure)
-    return _with_service(client, external_clients.to_service(document, client.api, now))
+
+
+def _checked(ports: Ports, service: Service) -> Service:
+    """Return the client if its keys can verify assertions. Raises: ClientDocumentUnavailable."""
+    try:
+        ports.client_assertions.check_keys(service.jwks or ())
+    except ClientKeysInvalid:
+        raise ClientDocumentUnavailable(service.known_name, f"has keys that are not allowed: {KEY_RULES}") from None
+    return service
+
+
+async def _record_refusal(ports: Ports, visitor: Visitor, client: ExternalClient, stored: Service | None) -> None:
+    application = WaitingApplication(client.api.org_id, None if stored is None else stored.id, client.service.known_name)
+    method = first_method_of(visitor.browser.proofs) or ""
+    await record_failure(ports, visitor, LoginFailure.ACCESS, method, visitor.user_id, application)
 
 
 def _with_service(client: ExternalClient, service: Service, failure: Refusal | None = None) -> ExternalClient:
@@ -121,32 +159,39 @@ def _with_service(client: ExternalClient, service: Service, failure: Refusal | N
     return ExternalClient(service, context, client.api, failure)
 
 
-async def _document(ports: Ports, visitor: Visitor, client: ExternalClient, stored: Service | None) -> ClientDocument:
-    """Return the cached document, or fetch it. A person is limited only at addresses that no user of the organization agreed to yet.
+async def _charge(ports: Ports, visitor: Visitor, client: ExternalClient, *, is_new: bool, fetches: bool) -> None:
+    """Count a new client, or a fetch of a stored one's document: for the person, the organization and the platform, or for none.
 
-    Raises: ClientDocumentUnavailable, ClientDocumentsLimited.
+    A person who opens several pages with one new client in an hour is charged for it once. The processes have caches of their
+    own, so a few fetches more are free.
+
+    Raises: ClientDocumentsLimited.
     """
-    now, wait = ports.clock.now(), 0.0
-    person = [(f"user {visitor.user_id}", OF_PERSON)] if stored is None else []
-    async with ports.storage.autocommit() as statements:
-        for key, bucket in (*person, (f"organization {client.api.org_id}", OF_ORGANIZATION), ("platform", OF_PLATFORM)):
-            wait = wait or await statements.rates.charge(key, (bucket,), now)
-    if wait > 0:
-        raise ClientDocumentsLimited(wait)
-    return await ports.client_documents.fetch(client.context.client_name)
+    now, person = ports.clock.now(), f"user {visitor.user_id}"
+    async with ports.storage.transaction(by=visitor) as tx:
+        same = f"{person} {digest(client.context.client_name).hex()}"
+        if is_new and await tx.rates.charge(same, (OF_PERSON_AND_CLIENT,), now) > 0:
+            charges = [(same, REPEATED_FETCHES)] * fetches
+        else:
+            own = OF_PERSON if is_new else FETCHES_OF_PERSON
+            charges = [(person, own), (f"organization {client.api.org_id}", OF_ORGANIZATION), *[("platform", OF_PLATFORM)] * fetches]
+        for key, bucket in charges:
+            if (wait := await tx.rates.charge(key, (bucket,), now)) > 0:
+                raise ClientDocumentsLimited(wait)
 
 
 def _is_usable(stored: Service, now: datetime) -> bool:
     return stored.document_fetched_at is not None and now < stored.document_fetched_at + USABLE_FOR
 
 
-async def find_stored(ports: Ports, read: Reading, address: str, resource: str | None) -> tuple[Service, ServiceContext]:
+async def find_stored(ports: Ports, read: Reading, address: str, resource: str | None) -> ExternalClient:
     """Return the client that was stored in the organization of this API resource, which admits it. Raises: ClientInvalid."""
     try:
         client = await find(ports, read, address, resource)
     except (ClientAddressInvalid, SealedClientInvalid, ClientResourceUnknown, ClientNotAdmitted):
         raise ClientInvalid from None
-    return await read.services.client_by_id(client.api.org_id, client.service.id) or refuse(ClientInvalid)
+    service, context = await read.services.client_by_id(client.api.org_id, client.service.id) or refuse(ClientInvalid)
+    return replace(client, service=service, context=context)
 
 
 async def store(ports: Ports, tx: Transaction, authorization: Authorization, grant: OpenIdGrant) -> None:
@@ -163,12 +208,17 @@ async def store(ports: Ports, tx: Transaction, authorization: Authorization, gra
         raise AccessDenied("The organization no longer admits this application.")
     if not set(api.scope) <= set(resource.external_scopes):
         raise AccessDenied("The organization no longer gives this application these scopes.")
-    if not is_stored.value and await tx.external_clients.save(service, api.id, ports.clock.now()):
+    if is_stored.value:
+        return
+    is_new, former = await tx.external_clients.save(service, api.id, ports.clock.now())
+    if is_new:
         tx.record(events.external_client_added(resource, service.client_uri, service.id))
+    if former is not None and (changes := setting_changes(former, service)):
+        tx.record(events.external_client_updated(resource, service.client_uri, service.id, changes))
 
 
-async def identify(ports: Ports, credentials: ClientCredentials) -> tuple[Service, ServiceContext, bool]:
-    """Return the stored client with this address that got the code or token in the request, and whether that is live.
+async def identify(ports: Ports, credentials: ClientCredentials) -> IdentifiedClient:
+    """Return the stored client with this address that got the code or token in the request.
 
     A request without a code or token names the API resource instead, and then the consent of any user counts.
 
@@ -177,8 +227,10 @@ async def identify(ports: Ports, credentials: ClientCredentials) -> tuple[Servic
     address, now = credentials.client_id or "", ports.clock.now()
     async with ports.storage.reading() as read:
         if credentials.grant is None:
-            service, context = await find_stored(ports, read, address, credentials.resource)
-            return service, context, await read.external_clients.has_consents(service.org_id, service.id)
+            client = await find_stored(ports, read, address, credentials.resource)
+            is_live = await read.external_clients.has_consents(client.api.org_id, client.service.id)
+            accepts_token_endpoint = client.api.external_clients.accepts_token_endpoint_audience
+            return IdentifiedClient(client.service, client.context, is_live, accepts_token_endpoint)
         found = await read.external_clients.of_secret(address, digest(credentials.grant), now)
     found = found or await _identify_by_token(ports, address, credentials.grant)
     if found is None and is_sealed(address):
@@ -186,7 +238,7 @@ async def identify(ports: Ports, credentials: ClientCredentials) -> tuple[Servic
     return found or refuse(ExternalGrantUnknown)
 
 
-async def _identify_by_token(ports: Ports, address: str, token: str) -> tuple[Service, ServiceContext, bool] | None:
+async def _identify_by_token(ports: Ports, address: str, token: str) -> IdentifiedClient | None:
     """Return the client with this address that got this access token, or None."""
     try:
         claims = await signing_keys.read_token(ports, token, accepts=Accepts.RESOURCES)
@@ -196,7 +248,8 @@ async def _identify_by_token(ports: Ports, address: str, token: str) -> tuple[Se
         return None
     async with ports.storage.reading() as read:
         client = await read.services.client_by_id(claims.org_id, claims.client_id)
-    return None if client is None else (*client, True)
+        accepts_token_endpoint = await read.external_clients.accepts_token_endpoint(claims.org_id, claims.audience or "")
+    return None if client is None else IdentifiedClient(*client, is_live=True, accepts_token_endpoint=accepts_token_endpoint)
 
 
 async def _require_known(ports: Ports, client_id: str) -> None:
@@ -211,10 +264,3 @@ async def _require_known(ports: Ports, client_id: str) -> None:
                 client_registration.open_new(ports, client_id)
     except SealedClientInvalid:
         raise ClientInvalid from None
-
-
-async def assertion_audiences(ports: Ports, service: Service, issuer: str) -> frozenset[str]:
-    """Return the audiences that an assertion of the client may name: the issuer, and the token endpoint if a policy allows it."""
-    async with ports.storage.reading() as read:
-        accepts_endpoint = await read.external_clients.accepts_token_endpoint(service.org_id, service.id)
-    return frozenset({issuer, f"{issuer}{TOKEN_PATH}"} if accepts_endpoint else {issuer})

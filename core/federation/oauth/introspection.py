@@ -5,9 +5,11 @@ from typing import Any
 from uuid import UUID
 
 from core.authentication.model import claim_rules
+from core.authentication.model.openid import Scope
 from core.authentication.model.sessions import IntrospectedSession
 from core.authentication.tokens import signing_keys
 from core.federation.oauth.model.clients import OAuthClient
+from core.federation.oauth.model.external_clients import is_external
 from core.kernel.claims import Accepts, Claims, ProgramClaims
 from core.kernel.errors import ClientInvalid, Unauthenticated
 from core.kernel.values import digest
@@ -63,7 +65,9 @@ def _describe(session: IntrospectedSession, claims: Claims | None, client_id: st
     Without claims, it is a refresh token.
     """
     answer: dict[str, Any] = {"active": True, "client_id": client_id, "sub": str(session.user_id), "sid": str(session.id), "iss": base_url}
-    if session.openid.shows_email and (claims is None or claims.email is not None):  # a refresh can leave the scope `email` out
+    # A refresh can leave the scope `email` out. External clients need it.
+    shows_email = Scope.EMAIL in session.openid.scope if is_external(client_id) else session.openid.shows_email
+    if shows_email and (claims is None or claims.email is not None):
         answer["username"] = session.email
     if claims is None:  # not Bearer: a resource server must not take it for an access token
         scope, kind = session.scope, "refresh_token"

@@ -53,6 +53,7 @@ from core.kernel.errors import Refusal, refuse
 from core.kernel.proofs import Acr, Strength
 from core.kernel.values import is_printable, parse_id
 from core.programs import api_resources
+from core.programs.model.api_resources import NoAccessToResource
 from ports import Ports
 from ports.storage import Reading
 
@@ -133,7 +134,7 @@ async def _check_external(
     if pushed_by is not None:
         client = replace(client, service=pushed_by)
     elif visitor is not None:
-        client = await external_clients.load(ports, visitor, client)
+        client = await external_clients.load(ports, visitor, client, request.redirect_uri)
     if pushed_by is not None or visitor is not None:
         redirect_uri = choose_published_uri(client.service, request.redirect_uri)
     authorization = Authorization(request, client.service, client.context, redirect_uri, client.api)
@@ -290,11 +291,11 @@ async def load(ports: Ports, flow: Flow, base_url: str, visitor: Visitor | None 
     If it has more requirements than when the flow began, a trusted device no longer skips the second factor.
 
     Raises: FlowEnded if the application no longer accepts the request; ClientDocumentUnavailable, ClientDocumentsLimited,
-    SealedClientInvalid, ClientRedirectUnknown, which the user must see, because the sign-in was right.
+    SealedClientInvalid, ClientRedirectUnknown, NoAccessToResource, which the user must see, because the sign-in was right.
     """
     try:
         waiting = await check(ports, _request_of(flow), base_url, visitor)
-    except (ClientDocumentUnavailable, ClientDocumentsLimited, SealedClientInvalid, ClientRedirectUnknown):
+    except (ClientDocumentUnavailable, ClientDocumentsLimited, SealedClientInvalid, ClientRedirectUnknown, NoAccessToResource):
         raise
     except Refusal:
         raise FlowEnded from None

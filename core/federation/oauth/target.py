@@ -6,7 +6,6 @@ Sources: OpenID Connect Core section 3.1.2, RFC 6749, RFC 9126.
 from dataclasses import dataclass, replace
 from typing import Final
 
-from core.applications.model.client_names import known_name
 from core.authentication.flow import flows
 from core.authentication.flow.methods import record_failure
 from core.authentication.flow.model import Flow, FlowEnded, WaitingApplication
@@ -21,6 +20,7 @@ from core.federation.destination import Asked, PageAnswer
 from core.federation.oauth import authorization as oauth
 from core.federation.oauth import consents, requests
 from core.federation.oauth.model.authorization import AuthorizationRequest, AuthorizationResponse, respond
+from core.federation.oauth.model.client_registration import SealedClientInvalid
 from core.federation.oauth.model.openid_requests import AccessDenied, AuthenticationUnmet, ConsentRequired, Prompt, SignInRequired
 from core.federation.oauth.model.pushed_requests import PushedRequest, RequestUriInvalid
 from core.federation.oauth.requests import WaitingRequest
@@ -110,7 +110,7 @@ async def find_step(
         grant, agreement, before = await _grant(ports, visitor, waiting)
         facts = replace(facts, agreement=agreement)
         step = next_step(facts)
-        if step is Step.CONSENT and waiting.document_failure is not None:
+        if step is Step.CONSENT and waiting.document_failure is not None and not _is_covered(before, grant, waiting):
             raise waiting.document_failure
         if not admission.has_access:  # the user got it during this request, and the policy was not asked
             raise AccessDenied
@@ -138,22 +138,23 @@ async def _factors(ports: Ports, visitor: Visitor, waiting: WaitingRequest) -> t
 async def _require_access(ports: Ports, visitor: Visitor, waiting: WaitingRequest) -> None:
     """Check that the user may use the application and the API resource of the request. Raises: AccessDenied."""
     context, grant = waiting.authorization.context, waiting.openid.grant
-    if context is None:
+    if context is None or context.client_uri is not None:  # the API resource alone decides about external clients (`external_clients.load`)
         return
-    is_external = context.client_uri is not None  # the API resource alone decides
     async with ports.storage.reading() as read:
-        may_use = is_external or await read.end_users.may_use(context.org_id, context.id, visitor.user_id, ports.clock.now())
+        may_use = await read.end_users.may_use(context.org_id, context.id, visitor.user_id, ports.clock.now())
         refusal = None if may_use else await find_refusal(read, context.org_id, visitor.user_id)
         api = None if grant is None else grant.api
         may_use_api = not may_use or api is None or await read.api_resources.may_use(context.org_id, api.id, visitor.user_id)
-        is_stored = not is_external or may_use_api or await read.services.by_id(context.org_id, context.id) is not None
     if refusal is not None or not may_use_api:
         reason = LoginFailure.ACCESS if refusal is None else failure_of(refusal)
         method = proofs.first_method_of(visitor.browser.proofs) or ""
-        name = None if context.client_uri is None else known_name(context.client_uri)
-        application = WaitingApplication(context.org_id, context.id if is_stored else None, name)
-        await record_failure(ports, visitor, reason, method, visitor.user_id, application)
+        await record_failure(ports, visitor, reason, method, visitor.user_id, WaitingApplication(context.org_id, context.id))
         raise AccessDenied if may_use_api else AccessDenied("The user may not use this API.")
+
+
+def _is_covered(agreement: Agreement | None, grant: OpenIdGrant | None, waiting: WaitingRequest) -> bool:
+    """Return whether the user has agreed to all of the grant. A redirect URI on the user's device asks all the same."""
+    return agreement is not None and grant is not None and agreement.covers(grant, waiting.client_facts)
 
 
 async def _grant(ports: Ports, visitor: Visitor, waiting: WaitingRequest) -> tuple[OpenIdGrant | None, Consents, Agreement | None]:
@@ -213,7 +214,7 @@ async def fail(ports: Ports, flow: Flow, error: str, base_url: str) -> Authoriza
     """
     try:
         authorization = (await requests.load(ports, flow, base_url)).authorization
-    except FlowEnded:  # the application no longer accepts the request
+    except (FlowEnded, SealedClientInvalid):  # the application no longer accepts the request
         return None
     if authorization.redirect_uri is None:
         return None

@@ -160,7 +160,8 @@ async def begin_flow(
         return new_flow(now, FlowTarget.PAGE, HOME_PATH, browser_hash)
     try:
         waiting = await requests.check(ports, request, base_url)
-        if waiting.authorization.redirect_uri is None:  # nothing waits: the user signs in to the platform itself, which has no frontend
+        authorization = waiting.authorization
+        if authorization.context is None and authorization.redirect_uri is None:  # nothing waits: the platform has no frontend
             return new_flow(now, FlowTarget.PAGE, HOME_PATH, browser_hash)
         if waiting.refusal is None:
             return await begin_request(ports, caller, visitor, waiting, provider, browser_hash)

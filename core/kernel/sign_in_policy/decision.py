@@ -148,12 +148,25 @@ def _required(rules: Rules, *, is_admin: bool, risk_is_high: bool) -> Strength:
 
 def _proved(rules: Rules, facts: PolicyFacts) -> Strength:
     """Return the strength of the proofs by allowed methods. A trusted device stands for the second factor, but not at a high risk."""
-    strength = strength_of(tuple(proof for proof in facts.proofs if rules.may_use(_name_of(proof))))
+    strength = strength_of(tuple(proof for proof in facts.proofs if _counts(rules, facts, proof)))
     return Strength.TWO if strength is Strength.ONE and _is_trusted(rules, facts) else strength
 
 
+def _counts(rules: Rules, facts: PolicyFacts, proof: Proof) -> bool:
+    """Return whether the method of a proof is allowed. A backup code stands for any second factor of the account."""
+    if proof.method is Method.BACKUP_CODE and rules.methods is not None:
+        return any(map(rules.may_use, _second_methods(facts)))
+    return rules.may_use(_name_of(proof))
+
+
+def _second_methods(facts: PolicyFacts) -> set[Method]:
+    """Return the methods of the account's second factors. TOTP has a name of its own, and every other one is a key."""
+    return {Method.TOTP if factor.kind is FactorKind.TOTP else Method.PASSKEY for factor in facts.factors if factor.is_second}
+
+
 def _is_trusted(rules: Rules, facts: PolicyFacts) -> bool:
-    if facts.factor_at_device is None or facts.risk_is_high:
+    """Return whether the device counts. It may have been trusted by each second factor of the account, so all must be allowed."""
+    if facts.factor_at_device is None or facts.risk_is_high or not all(map(rules.may_use, _second_methods(facts))):
         return False
     return rules.device_trust is None or facts.now - facts.factor_at_device < rules.device_trust
 
@@ -169,9 +182,7 @@ def _reachable(rules: Rules, facts: PolicyFacts) -> Strength:
         return Strength.PHISHING_RESISTANT
     if _lacks_first(rules, facts):
         return Strength.NONE
-    # TOTP has a name of its own, and every other second factor is a key.
-    seconds = (Method.TOTP if factor.kind is FactorKind.TOTP else Method.PASSKEY for factor in facts.factors if factor.is_second)
-    return Strength.TWO if any(rules.may_use(method) for method in seconds) else Strength.ONE
+    return Strength.TWO if any(map(rules.may_use, _second_methods(facts))) else Strength.ONE
 
 
 def _lacks_first(rules: Rules, facts: PolicyFacts) -> bool:

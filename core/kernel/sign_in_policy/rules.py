@@ -189,7 +189,7 @@ class Rules:
         return replace(self, due_at=due_at, until_due=until_due)
 
     def may_use(self, method: str | None) -> bool:
-        """Return whether a sign-in may use this method. Backup codes stand for the factor that they replace."""
+        """Return whether a sign-in may use this method. Backup codes can stand for an app or a key (see `decision`)."""
         if self.methods is None or method in self.methods or method == Method.OWNER_RECOVERY:
             return True
         return method == Method.BACKUP_CODE and not self.methods.isdisjoint({Method.TOTP, Method.PASSKEY})

@@ -10,6 +10,7 @@ from core.kernel.page_paths import (
     DIRECTORY_PATH,
     PERSONAL_TOKENS_PATH,
     PLATFORM_CREDENTIALS_PATH,
+    REGISTRATION_TOKENS_PATH,
     RESOURCE_CREDENTIALS_PATH,
     SERVICE_ACCOUNT_CREDENTIALS_PATH,
 )
@@ -60,6 +61,8 @@ class ExpiringSecret:
                 return API_KEYS_PATH
             case NoticedSecret.SCIM_TOKEN:
                 return DIRECTORY_PATH
+            case NoticedSecret.REGISTRATION_TOKEN:
+                return REGISTRATION_TOKENS_PATH
             case NoticedSecret.SERVICE_ACCOUNT_CREDENTIAL:
                 return PLATFORM_CREDENTIALS_PATH if self.org_slug is None else SERVICE_ACCOUNT_CREDENTIALS_PATH
             case NoticedSecret.API_RESOURCE_CREDENTIAL:

@@ -87,6 +87,7 @@ class Sweep(StrEnum):
     MFA_SETUPS = "mfa_setups", SETUP_TTL
     FAILED_LOGINS = "failed_logins"
     CREDENTIALS = "credentials", CREDENTIALS_KEPT  # expired ones of programs, which the list still shows for CREDENTIALS_KEPT
+    REGISTRATION_TOKENS = "registration_tokens", CREDENTIALS_KEPT  # expired ones, and those without uses left
     EVENTS = "events", EVENTS_KEPT
     UNVERIFIED_ACCOUNTS = "unverified_accounts"
     CHECKOUTS = "checkouts", BILLING_KEPT

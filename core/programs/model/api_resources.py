@@ -19,7 +19,7 @@ from core.kernel import uris
 from core.kernel.api_scopes import ApiScope
 from core.kernel.errors import Conflict, Invalid, NotFound
 from core.kernel.values import Email
-from core.programs.model.external_clients import NO_EXTERNAL_CLIENTS, ExternalClientPolicy
+from core.programs.model.client_policy import NO_EXTERNAL_CLIENTS, ExternalClientPolicy
 
 MAX_RESOURCES: Final = 100  # of an organization
 MAX_SCOPES: Final = 50  # of a resource

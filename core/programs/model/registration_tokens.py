@@ -7,9 +7,9 @@ from uuid import UUID
 
 from core.kernel import scannable_secrets
 from core.kernel.callers import OrganizationStatus
-from core.kernel.errors import Invalid, NotFound, Unauthenticated
+from core.kernel.errors import NotFound, Unauthenticated
+from core.kernel.organization_tokens import is_expired
 
-MAX_TOKENS: Final = 100  # of one organization
 MAX_USES: Final = 1_000
 TOKEN_PREFIX: Final = "gthr"  # noqa: S105  (a prefix, not a secret)
 
@@ -21,20 +21,7 @@ class RegistrationTokenInvalid(Unauthenticated):
 
 
 class RegistrationTokenNotFound(NotFound):
-    """This registration token does not exist."""
-
-
-class RegistrationTokenExpiryPast(Invalid):
-    """The expiry of the token must be in the future."""
-
-
-class TooManyRegistrationTokens(Invalid):
-    """The organization already has the maximum number of registration tokens. Delete a token first."""
-
-    audited = True
-
-    def __init__(self) -> None:
-        super().__init__(f"The organization already has the maximum of {MAX_TOKENS} registration tokens. Delete one that is not used.")
+    """This registration token does not exist. See the list of registration tokens."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,6 +37,10 @@ class RegistrationToken:
     created_by: UUID  # this account may no longer exist
     created_at: datetime
     last_used_at: datetime | None = None
+
+    def is_spent(self, now: datetime) -> bool:
+        """Return whether the token has no uses left, or has expired."""
+        return self.uses_left == 0 or is_expired(self.expires_at, now)
 
 
 @dataclass(frozen=True, slots=True)

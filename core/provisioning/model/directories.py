@@ -11,12 +11,11 @@ from uuid import UUID
 
 from core.kernel.access import NotForServiceAccounts
 from core.kernel.callers import OrganizationStatus
-from core.kernel.errors import Forbidden, Invalid, NotFound, Unauthenticated
+from core.kernel.errors import Forbidden, NotFound, Unauthenticated
 from core.kernel.roles import ADMIN, ROLES, Authority, Capability, Rights
 from core.kernel.values import new_secret
 from core.tenancy.model.groups import GIVEN_BY_GROUPS
 
-MAX_TOKENS: Final = 100  # of one organization
 MAX_TOKEN_LENGTH: Final = 256  # longer texts cannot be valid tokens and are not hashed
 TOKEN_START: Final = "scim_live_"  # noqa: S105  (a prefix, not a secret)
 _PREFIX_LENGTH: Final = 6  # random characters that identify a token in lists
@@ -30,11 +29,7 @@ class ScimTokenInvalid(Unauthenticated):
 
 
 class ScimTokenNotFound(NotFound):
-    """This SCIM token does not exist."""
-
-
-class ScimTokenExpiryPast(Invalid):
-    """The expiry of the token must be in the future."""
+    """This SCIM token does not exist. See the list of SCIM tokens."""
 
 
 class DirectoryAboveOwn(Forbidden):
@@ -53,15 +48,6 @@ class DirectoryGivesMore(Forbidden):
             f"The directory would fill groups with roles that have rights which you do not have yourself: {', '.join(missing)}. "
             "Ask a member who has them."
         )
-
-
-class TooManyScimTokens(Invalid):
-    """The organization already has the maximum number of SCIM tokens. Revoke a token first."""
-
-    audited = True
-
-    def __init__(self) -> None:
-        super().__init__(f"The organization already has the maximum of {MAX_TOKENS} SCIM tokens. Revoke one that you no longer need.")
 
 
 # A directory creates, changes and removes members, end users and groups, and assigns users to applications.

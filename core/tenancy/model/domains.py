@@ -17,26 +17,29 @@ MAX_VALUE_SHOWN: Final = 80  # characters of a record
 RECORD_PREFIX: Final = "_gatehouse-challenge"
 VALUE_PREFIX: Final = "gatehouse-verification="
 MAX_RECORD_NAME: Final = 253
+# Of one organization
+MAX_DOMAINS: Final = 50
+MAX_ROUTES: Final = 100
 
 
-class DomainNotSet(NotFound):
-    """This organization has not set a domain. Set one first."""
+class DomainNotFound(NotFound):
+    """This organization has no such domain. Add it first."""
 
 
 class DomainNotVerified(NotFound):
-    """The organization's domain is not verified yet. Publish its DNS record and verify it first."""
+    """This domain is not verified yet. Publish its DNS record and verify it first."""
 
 
 class DomainTooLong(DomainInvalid):
-    """This domain is too long for the name of its DNS record. Set a parent domain instead."""
+    """This domain is too long for the name of its DNS record. Add a parent domain instead."""
+
+
+class TooManyDomains(Invalid):
+    """There are 50 domains already. Remove one that is no longer used."""
 
 
 class DomainTaken(Conflict):
     """Another organization has already verified this domain. If it should be yours, ask the operator of Gatehouse."""
-
-
-class DomainReplaced(Invalid):
-    """The domain was changed during the verification. Verify it again."""
 
 
 class DnsFailed(Invalid):
@@ -101,6 +104,14 @@ class RecordNotFound(Invalid):
         else:
             reason = f"There is no TXT record {claim.record_name}. Check its name."
         super().__init__(f"{reason} A change can take a while to become visible. Try again later.")
+
+
+class RouteNotFound(NotFound):
+    """This organization has no identity provider for this domain."""
+
+
+class TooManyRoutes(Invalid):
+    """100 domains have an identity provider already. Remove one that is no longer used."""
 
 
 class DuplicateDomain(Invalid):

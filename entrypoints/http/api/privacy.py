@@ -113,6 +113,8 @@ class ExportedConsentResponse(ResponseModel):
     organization_slug: str = Field(description="The slug of that organization.")
     service_id: UUID = Field(description="The id of the application.")
     service_slug: str = Field(description="The slug of the application.")
+    service_name: str = Field(description="The name of the application. An external client chooses its own.")
+    client_uri: str | None = Field(description="The client id of an external client, or null for an application of the organization.")
     scopes: Annotated[list[Scope], BeforeValidator(in_order)] = Field(description="The scopes that the user agreed to.")
     api_resources: list[ExportedResourceResponse] = Field(description="The API resources that the user agreed to.")
     granted_at: Timestamp = Field(description="When the user last agreed to a new scope.")

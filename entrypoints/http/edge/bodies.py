@@ -112,7 +112,7 @@ def _finite(digits: str) -> float:
 
 
 def _check_depth(value: Any, left: int) -> None:
-    if not isinstance(value, dict | list):
+    if not isinstance(value, (dict, list)):
         return
     if left == 0:
         raise ValueError("too deep")

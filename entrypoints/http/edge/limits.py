@@ -11,7 +11,7 @@ from uuid import UUID
 from quart import g
 
 from core.kernel.errors import Limited
-from core.kernel.rate_limits import DEVICE, Bucket
+from core.kernel.rate_limits import DEVICE, Bucket, Charge
 from core.kernel.values import digest
 from entrypoints.http.base.context import app_context, current_request, ports, request_record
 from entrypoints.http.edge.client_address import limit_key
@@ -19,11 +19,34 @@ from entrypoints.http.edge.client_address import limit_key
 
 async def take_token(own: tuple[Bucket, ...]) -> None:
     """Take a token from every bucket of this route. If one is empty, take none. Raises: Limited."""
-    rule = current_request().url_rule
-    assert rule is not None, "only matched routes are guarded"
-    buckets = app_context().limits.of(rule.rule, own)
+    buckets = _buckets(own)
     await _take(buckets)
     g.taken = buckets
+
+
+def _buckets(own: tuple[Bucket, ...]) -> tuple[Bucket, ...]:
+    rule = current_request().url_rule
+    assert rule is not None, "only matched routes are guarded"
+    return app_context().limits.of(rule.rule, own)
+
+
+def prepare_charge(own: tuple[Bucket, ...]) -> None:
+    """Prepare the charge that `take_token` would make, so that the view can make it with its first query."""
+    if buckets := _buckets(own):
+        g.charge = Charge(_address(), buckets, ports().clock.now())
+
+
+def open_charge() -> Charge | None:
+    """Return the prepared charge of this request, or None if it was made or there is none."""
+    charge: Charge | None = g.get("charge")
+    return None if charge is None or charge.is_taken else charge
+
+
+async def make_charge() -> None:
+    """Make the prepared charge of this request, unless it was made. Raises: Limited."""
+    if (charge := open_charge()) is not None:
+        async with ports().storage.reading(using=charge):
+            pass
 
 
 @asynccontextmanager

@@ -44,6 +44,9 @@ CLIENT_GONE = 499  # logged, never sent: the client disconnected before the resp
 BODY_WITHIN = 30.0  # seconds for the whole request body (security N-3)
 SHUTDOWN_RESPONSE_WITHIN = 1.0  # seconds to send the 503 of a request that the shutdown canceled
 
+# The key of a scope that says that the whole body has arrived, so that no task waits for it.
+BODY_IS_HERE = "gatehouse.body_is_here"
+
 # Probes may ask on a Unix socket directly, without a proxy.
 HEALTH_PATHS = frozenset({"/health", "/health/live", "/health/ready"})
 
@@ -135,7 +138,7 @@ class EdgeMiddleware:
         if response is None and self._is_behind_proxy and record.address == NO_ADDRESS and record.path not in HEALTH_PATHS:
             log.warning("forwarded_for_missing", header="X-Forwarded-For", nginx=_NGINX_LINE, caddy="sent by default")
             response = _NOT_FORWARDED
-        call = self._new_call(record, headers, receive, send)
+        call = self._new_call(scope, record, headers, receive, send)
         try:
             if response is None:
                 response = self._respond_directly(call, headers)
@@ -168,7 +171,7 @@ class EdgeMiddleware:
             choose_request_id(headers.get(b"x-request-id")), method if method in METHODS else OTHER, scope["path"], address
         )
 
-    def _new_call(self, record: RequestRecord, headers: dict[bytes, bytes], receive: Receive, send: Send) -> "_Call":
+    def _new_call(self, scope: Scope, record: RequestRecord, headers: dict[bytes, bytes], receive: Receive, send: Send) -> "_Call":
         """Return the state of this request, with the CORS policy of its path (security G-3)."""
         only_frontend = record.path.startswith("/api/") and self._cors_origin is not None
         allowed_origin = None
@@ -184,6 +187,7 @@ class EdgeMiddleware:
             send,
             headers.get(b"accept"),
             has_body=has_body,
+            may_wait=has_body and not (scope.get(BODY_IS_HERE) and b"content-length" in headers),
             varies_by_origin=only_frontend,
             allowed_origin=allowed_origin,
         )
@@ -211,8 +215,8 @@ class EdgeMiddleware:
     async def _run(self, scope: Scope, call: "_Call") -> DirectResponse | None:
         """Run the application. Return an error if the body was too large or too slow, or if there was no response."""
         try:
-            # A scope costs as much as the rest of this module, and only reading a body is canceled.
-            with call.application if call.has_body else nullcontext():
+            # A scope costs as much as the rest of this module, and only waiting for a body is canceled.
+            with call.application if call.may_wait else nullcontext():
                 await self._app(scope, call.receive, call.send)
         except Exception as error:
             # The application turns errors into responses. This error was raised outside its error
@@ -264,7 +268,7 @@ class _Call:
 
     __slots__ = (
         "_middleware", "_receive", "_send", "_sent", "accept", "allowed_origin", "application", "body_received", "body_refusal",
-        "client_gone", "complete", "deadline", "has_body", "record", "remaining_bytes", "started", "varies_by_origin",
+        "client_gone", "complete", "deadline", "has_body", "may_wait", "record", "remaining_bytes", "started", "varies_by_origin",
     )  # fmt: skip
 
     def __init__(
@@ -276,6 +280,7 @@ class _Call:
         accept: bytes | None,
         *,
         has_body: bool,
+        may_wait: bool,
         varies_by_origin: bool,
         allowed_origin: bytes | None,
     ) -> None:
@@ -285,6 +290,7 @@ class _Call:
         self.record = record
         self.accept = accept
         self.has_body = has_body
+        self.may_wait = may_wait  # the application may wait for the body, which can be refused then
         self.varies_by_origin = varies_by_origin
         self.allowed_origin = allowed_origin
         self.body_received = False  # completely
@@ -292,12 +298,16 @@ class _Call:
         self.complete = False  # the last part of the response was passed to the server
         self._sent = False  # the server has sent the last part
         self.client_gone = False  # the server could not send
-        self.application = trio.CancelScope()  # canceled only while the application waits for the body
+        if may_wait:
+            self.application = trio.CancelScope()  # canceled only while the application waits for the body
         self.body_refusal: DirectResponse | None = None  # the reason of the cancellation
         self.deadline = math.inf  # for the request body
         self.remaining_bytes = 0  # of the body limit
 
     async def receive(self) -> Message:
+        if self.has_body and not self.may_wait and not self.body_received:
+            self.body_received = True
+            return await self._receive()
         if self.has_body and not self.body_received and self.deadline == math.inf:
             # The time starts when the application reads the body, because it may wait before it
             # does, such as a directory for its turn (security N-10).
@@ -393,7 +403,7 @@ _TOO_LARGE = DirectResponse(413, SENTENCES[413], close=True)
 _TOO_SLOW = DirectResponse(408, SENTENCES[408], close=True)
 _SHUTTING_DOWN = DirectResponse(503, SENTENCES[503], close=True, headers=((b"retry-after", b"1"),))
 _PREFLIGHT = (
-    (b"access-control-allow-headers", b"Authorization, Content-Type, DPoP, X-Device-Id, X-Request-Id"),
+    (b"access-control-allow-headers", b"Authorization, Content-Type, DPoP, MCP-Protocol-Version, X-Device-Id, X-Request-Id"),
     (b"access-control-max-age", b"600"),
 )
 _EXPOSED = (b"access-control-expose-headers", b"X-Request-Id, Retry-After, X-Total-Count, WWW-Authenticate, DPoP-Nonce")

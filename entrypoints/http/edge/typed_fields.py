@@ -45,10 +45,9 @@ def to_host(text: str) -> str:
     return trim(text).removesuffix(".")
 
 
-def to_routes(text: str) -> str:
-    """Return lines with a domain, and maybe more, each with its domain as `to_domain` returns it."""
-    lines = (trim(line).split(maxsplit=1) for line in text.splitlines())
-    return "\n".join(" ".join([to_domain(domain), *more]) for domain, *more in filter(None, lines))
+def to_domains(text: str) -> str:
+    """Return lines with a domain each, as `to_domain` returns it. Empty lines are left out."""
+    return "\n".join(to_domain(line) for line in map(trim, text.splitlines()) if line)
 
 
 def to_certificate(text: str) -> str:
@@ -65,12 +64,11 @@ def to_certificate(text: str) -> str:
 READERS: Final[Mapping[str, Callable[[str], str]]] = {
     "code": to_code,
     "domain": to_domain,
-    "domains": to_routes,
     "email": trim,
     "email_code": to_code,
     "from_email": trim,
     "host": to_host,
-    "invited_domains": to_routes,
+    "invited_domains": to_domains,
     "slo_certificate": to_certificate,
     "slug": to_slug,
 }

@@ -117,7 +117,7 @@ OF_ORGANIZATION: Final[Sequence[Group]] = (
                     Tab("General", "/settings", Capability.ORGANIZATION_MANAGE),
                     Tab("Sign-in policy", "/sign-in-policy", Capability.SIGN_IN_POLICY_MANAGE),
                     Tab("Branding", "/branding", Capability.ORGANIZATION_MANAGE),
-                    Tab("Domain", "/domain", Capability.INTEGRATIONS_MANAGE),
+                    Tab("Domains", "/domains", Capability.INTEGRATIONS_MANAGE),
                     Tab("Mail server", "/mail-server", Capability.INTEGRATIONS_MANAGE),
                     Tab("SIEM", "/siem", Capability.INTEGRATIONS_MANAGE),
                 ),

@@ -77,11 +77,11 @@ class Services(ServicesRead, Protocol):
     async def save(self, service: Service) -> None:
         """Save all fields of a service that can change, except the counters."""
 
-    async def delete(self, org_id: UUID, service_id: UUID, now: datetime) -> None:
+    async def delete(self, org_id: UUID, service_id: UUID, now: datetime | None) -> None:
         """Delete the service and the rows that cascade from it.
 
         This waits for sign-ins to the service that are in progress. Later sign-ins do not find the
-        service. Sweep.DELETED_SERVICES deletes its logins later.
+        service. Sweep.DELETED_SERVICES deletes its logins later, unless `now` is None.
         """
 
     def context_and_entitlement_deferred(

@@ -13,6 +13,7 @@ from core.authentication.model.openid import ResourceGrant, Scope
 from core.federation.oauth.model.authorization import AuthorizationCode, RedeemedAuthorizationCode
 from core.federation.oauth.model.consents import Consent
 from core.federation.oauth.model.device_flow import DeviceCode, DevicePoll, DeviceRequest, DeviceRequestStatus
+from core.federation.oauth.model.external_clients import IdentifiedClient, UnusedClient
 from core.federation.oauth.model.external_grants import ExternalGrant
 from core.federation.oauth.model.pushed_requests import StoredRequest
 from core.kernel.callers import ServiceContext
@@ -110,7 +111,7 @@ class ConsentsRead(Protocol):
         """
 
     async def of_user(self, user_id: UUID, limit: int) -> list[Consent]:
-        """Return the consents of this user to applications of all organizations, by organization and application."""
+        """Return the newest consents of this user to applications of all organizations, by organization and application."""
 
     async def by_service(self, user_id: UUID, service_id: UUID) -> Consent | None:
         """Return the consent of this user to an application of any organization."""
@@ -162,8 +163,11 @@ class ExternalGrants(ExternalGrantsRead, Protocol):
 class ExternalClientsRead(Protocol):
     """External clients that users have agreed to. Each is an application of the organization of its API resource."""
 
-    async def of_secret(self, client_uri: str, secret_hash: bytes, now: datetime) -> tuple[Service, ServiceContext, bool] | None:
-        """Return the client with this address that got this code or refresh token, and whether that is live.
+    async def standing(self, org_id: UUID, service_id: UUID, resource_id: UUID, user_id: UUID) -> tuple[bool, Service | None]:
+        """Return whether this user may use the API resource, and the client with this id if it is stored."""
+
+    async def of_secret(self, client_uri: str, secret_hash: bytes, now: datetime) -> IdentifiedClient | None:
+        """Return the client with this address that got this code or refresh token.
 
         Used ones count, so that a second use is noticed.
         """
@@ -174,40 +178,43 @@ class ExternalClientsRead(Protocol):
     async def has_consents(self, org_id: UUID, service_id: UUID) -> bool:
         """Return whether a user agrees to the client now."""
 
-    async def accepts_token_endpoint(self, org_id: UUID, service_id: UUID) -> bool:
-        """Return whether an API resource of the client lets its assertions name the token endpoint."""
+    async def accepts_token_endpoint(self, org_id: UUID, identifier: str) -> bool:
+        """Return whether this API resource lets the assertions of clients name the token endpoint."""
 
 
 class ExternalClients(ExternalClientsRead, Protocol):
     """Write access to external clients. Callers of `save` lock the API resource first."""
 
-    async def find_unused(self, before: datetime, now: datetime) -> tuple[UUID, UUID] | None:
-        """Return organization and id of a client without consents, if its document was last fetched before that time.
+    async def find_unused(self, last: UnusedClient | None, before: datetime, now: datetime) -> UnusedClient | None:
+        """Return the next client with a document that was fetched before that time, without later sign-ins, live sessions and live codes.
 
-        It has no live session and no live code.
+        The oldest document comes first, and clients up to `last` are left out.
         """
 
-    async def lock_unused(self, org_id: UUID, service_id: UUID, before: datetime, now: datetime) -> bool:
-        """Lock the client if that is still so. The organization is locked."""
+    async def lock_unused(self, client: UnusedClient, before: datetime, now: datetime) -> bool:
+        """Lock the client if it is still unused. The organization is locked."""
 
     def is_stored_deferred(self, service: Service, resource_id: UUID) -> Deferred[bool]:
         """Find out with the next statement whether `save` would change nothing. Otherwise the value is None."""
 
-    async def save(self, service: Service, resource_id: UUID, now: datetime) -> bool:
+    async def save(self, service: Service, resource_id: UUID, now: datetime) -> tuple[bool, Service | None]:
         """Store the client, or its document if that is newer than the stored one, and let it ask for this API resource.
 
-        Return whether it could not ask for it before. Of several parallel calls, one returns True.
+        Return whether it could not ask for it before, and the client with the replaced document, if there was one. Of several
+        parallel calls, one returns each.
         """
 
 
 class UsedAssertions(Protocol):
     """The client assertions that were used (RFC 7523)."""
 
-    async def use(self, client_id: UUID, jti_hash: bytes, expires_at: datetime, buckets: tuple[Bucket, ...], now: datetime) -> float | None:
+    async def use(
+        self, issuer_id: UUID, jti_hash: bytes, expires_at: datetime, client_id: UUID, buckets: tuple[Bucket, ...], now: datetime
+    ) -> float | None:
         """Store the use of an assertion, and take a token from each bucket of its client.
 
-        Return the wait in seconds, as in `Rates.charge`, or None if the client has used this id
-        before. Only one of several parallel calls gets a number. The id is kept until `expires_at`,
+        `issuer_id` names the issuer of the assertion in all organizations. Return the wait in seconds, as in `Rates.charge`, or
+        None if the issuer has used this id before. Only one of several parallel calls gets a number. The id is kept until `expires_at`,
         when the assertion is refused in any case.
         """
 

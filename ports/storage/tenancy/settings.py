@@ -16,7 +16,10 @@ from core.tenancy.model.settings import BrandingSettings, Design, MailServer, Sm
 class DomainsRead(Protocol):
     """Read access to the domains of organizations."""
 
-    async def by_org(self, org_id: UUID) -> DomainClaim | None: ...
+    async def of_organization(self, org_id: UUID) -> list[DomainClaim]:
+        """Return the domains of the organization, ordered by name."""
+
+    async def find(self, org_id: UUID, domain: Domain) -> DomainClaim | None: ...
 
     async def verified_owner(self, email: Email) -> UUID | None:
         """Return the organization that verified the domain of this address, or its closest verified parent domain."""
@@ -37,13 +40,12 @@ class Domains(DomainsRead, Protocol):
     def verified_owner_deferred(self, email: Email) -> Deferred[UUID]:
         """Return `verified_owner` after the next statement."""
 
-    async def put(self, claim: DomainClaim) -> None:
-        """Add the claim, or replace the organization's earlier one."""
+    async def add(self, claim: DomainClaim) -> None: ...
 
-    async def mark_verified(self, org_id: UUID, now: datetime) -> DomainClaim:
-        """Mark the organization's domain as verified, and return it. Raises: DomainTaken."""
+    async def mark_verified(self, org_id: UUID, domain: Domain, now: datetime) -> DomainClaim:
+        """Mark this domain of the organization as verified, and return it. Raises: DomainTaken."""
 
-    async def remove(self, org_id: UUID) -> None: ...
+    async def remove(self, org_id: UUID, domain: Domain) -> None: ...
 
 
 class HomeRealmRead(Protocol):

@@ -9,6 +9,7 @@ from uuid import UUID
 import pytest
 from quart_trio import QuartTrio
 
+from adapters.http.providers import HttpProviders
 from adapters.postgres.engine.pool import Pool
 from core.accounts import passkey_offers
 from core.accounts.model.accounts import Account, RecoveryRequired, SignInWayNotAccepted
@@ -16,9 +17,11 @@ from core.kernel.causes import SYSTEM
 from core.kernel.sign_in_policy.rules import Rules
 from core.tenancy.model.sign_in_policies import SignInPolicy
 from ports import Ports
-from tests.authentication.api.identities.person import set_up_providers
+from ports.outside import IdentityProviders
 from tests.authentication.api.recovery.lost import LostUser, add_lost_user
 from tests.fakes.outside import FakeClock, FakeMailTransport
+from tests.fakes.provider import FakeProvider
+from tests.federation.provider_sign_in import ProviderSignIn
 from tests.support.browser import FakeBrowser, hidden_fields
 from tests.support.builders import EMAIL, NEW_PASSWORD, Api, add_account, deliver, link, run_sql, sign_in
 from tests.support.mfa import Authenticator, add_mfa
@@ -32,7 +35,9 @@ PASSKEY: dict[str, Any] = {"phishing_resistant": ["everyone"]}
 LATER: dict[str, Any] = {**TWO, "due_at": {"second_factor": "2100-01-01T00:00:00+00:00"}}
 ONLY_PASSKEYS: dict[str, Any] = {"methods": ["passkey"]}
 AT_HIGH_RISK: dict[str, Any] = {"second_factor": ["high_risk"]}
-PASSWORD_OR_PASSKEY, EMAIL_OR_PASSKEY = ({"methods": ["passkey", other]} for other in ("password", "email"))
+PASSWORD_OR_PASSKEY, EMAIL_OR_PASSKEY, PROVIDER_OR_PASSKEY = (
+    {"methods": ["passkey", other]} for other in ("password", "email", "provider:websuite")
+)
 # The place of a policy, if there is one, and its rules
 CASES: list[tuple[str | None, dict[str, Any]]] = [
     (None, TWO),
@@ -46,11 +51,18 @@ CASES: list[tuple[str | None, dict[str, Any]]] = [
     ("organization", ONLY_PASSKEYS),
     ("application", ONLY_PASSKEYS),
     ("application and organization", EMAIL_OR_PASSKEY),
+    ("organization", PROVIDER_OR_PASSKEY),
+    ("application", PROVIDER_OR_PASSKEY),
     ("settings of the application", {}),
     ("application of a group", PASSKEY),
     ("application of a role", PASSKEY),
     ("application of members", PASSKEY),
 ]
+
+
+@pytest.fixture
+def providers(provider: FakeProvider, clock: FakeClock) -> IdentityProviders:
+    return HttpProviders([provider.connection()], clock)
 
 
 async def store_policy(acme: Tenant, place: str, user: Account, document: dict[str, Any]) -> None:
@@ -153,6 +165,16 @@ async def try_to_add(api: Api, token: str) -> list[int]:
     return [answer.status for answer in (setup, *options, started)]
 
 
+async def try_to_link_by_address(provider_sign_in: ProviderSignIn) -> str:
+    """Sign in at a provider that knows only the address of the account. Return the text of the refusal, or nothing if it is linked."""
+    answer = await provider_sign_in.complete()
+    identities = await provider_sign_in.identities()
+    assert (answer.status, identities == [], await provider_sign_in.user_id() is None) in [(303, False, False), (403, True, True)], (
+        answer.text
+    )
+    return unescape(answer.text) if answer.status == 403 else ""
+
+
 @pytest.mark.parametrize(("place", "document"), CASES)
 async def test_after_an_undo_only_a_recovery_gives_the_factor_that_a_policy_asks_for(
     acme: Tenant,
@@ -161,6 +183,7 @@ async def test_after_an_undo_only_a_recovery_gives_the_factor_that_a_policy_asks
     ports: Ports,
     pool: Pool,
     sent: FakeMailTransport,
+    provider_sign_in: ProviderSignIn,
     place: str | None,
     document: dict[str, Any],
 ) -> None:
@@ -181,10 +204,12 @@ async def test_after_an_undo_only_a_recovery_gives_the_factor_that_a_policy_asks
     browser = FakeBrowser(app)
     await browser.sign_in(EMAIL, NEW_PASSWORD)
     token = (await api.login(EMAIL, NEW_PASSWORD)).json["access_token"]
-    set_up_providers(app)
     if place == "platform":
         assert (await api.get("/api/platform/organizations", token=token)).status == 403
     assert await try_to_add(api, token) == ([200] * 4 if place is None else [403] * 4)
+    refusal = await try_to_link_by_address(provider_sign_in)
+    assert (str(RecoveryRequired.__doc__) in refusal) is (place is not None), refusal
+    await run_sql(pool, "delete from identities")
     refused = [await browser.open("/app/account/passkeys/new"), await browser.submit("/app/account/two-factor/setup")]
     assert [answer.status for answer in refused] == ([200, 200] if place is None else [403, 403])
     assert [str(RecoveryRequired.__doc__) in unescape(answer.text) for answer in refused] == [place is not None] * 2
@@ -236,14 +261,57 @@ async def test_after_an_undo_no_passkey_is_offered(acme: Tenant, api: Api, app: 
     ],
 )
 async def test_a_new_password_adds_no_factor_beside_those_that_a_policy_asks_for(
-    acme: Tenant, api: Api, app: QuartTrio, ports: Ports, sent: FakeMailTransport, place: str, document: dict[str, Any]
+    acme: Tenant,
+    api: Api,
+    app: QuartTrio,
+    ports: Ports,
+    sent: FakeMailTransport,
+    provider_sign_in: ProviderSignIn,
+    place: str,
+    document: dict[str, Any],
 ) -> None:
+    """The mailbox alone links no account at an identity provider either, also one that the policy accepts."""
     user = await add_account(ports)
     await PasskeyUser(api, (await sign_in(ports, user)).access_token).add()
     await store_policy(acme, place, user, document)
     await reset(api, app, ports, sent, on_page=False)
-    set_up_providers(app)
     assert await try_to_add(api, (await api.login(EMAIL, NEW_PASSWORD)).json["access_token"]) == [401] * 4
+    assert "Sign in to the account as before" in await try_to_link_by_address(provider_sign_in)
+
+
+@pytest.mark.parametrize(
+    ("added", "document", "is_linked"),
+    [
+        ((), PROVIDER_OR_PASSKEY, True),  # an account that cannot meet the policy yet
+        (("passkey",), PASSWORD_OR_PASSKEY, True),  # the mailbox can reset the password
+        (("app",), TWO, True),
+        (("app", "passkey"), PROVIDER_OR_PASSKEY, False),
+    ],
+)
+async def test_the_address_links_an_account_where_the_sign_in_without_the_provider_is_enough(
+    acme: Tenant,
+    api: Api,
+    ports: Ports,
+    provider_sign_in: ProviderSignIn,
+    added: Sequence[str],
+    document: dict[str, Any],
+    is_linked: bool,
+) -> None:
+    """A second factor of the account is asked for before, and its code is used up in any case."""
+    user = await add_account(ports)
+    if "passkey" in added:
+        await PasskeyUser(api, (await sign_in(ports, user)).access_token).add()
+    app = await add_mfa(ports, user) if "app" in added else None
+    await store_policy(acme, "organization", user, document)
+    answer = await provider_sign_in.complete()
+    code = "" if app is None else app.code()
+    if app is not None:
+        assert await provider_sign_in.identities() == []
+        answer = await provider_sign_in.browser.show_code(code)
+    assert (answer.status, len(await provider_sign_in.identities())) == ((303, 1) if is_linked else (403, 0)), answer.text
+    if app is not None:
+        challenge = (await api.login()).json["access_token"]
+        assert (await api.post("/api/auth/mfa/verify", {"code": code}, token=challenge)).status == 401
 
 
 @pytest.mark.parametrize("offers_email", [False, True])

@@ -132,4 +132,4 @@ async def test_a_flood_of_addresses_fills_no_memory(clock: FakeClock) -> None:
     for address in addresses:
         await documents.fetch(address)
     assert [address for address in addresses if documents.cached(address) is None] == addresses[:10]
-    assert not documents._locks
+    assert not documents._locks._locks

@@ -106,6 +106,20 @@ async def test_a_request_arrives_and_its_response_is_returned() -> None:
     }
 
 
+@pytest.mark.parametrize(
+    ("url", "host"),
+    [
+        ("http://client.example:PORT/", "client.example:PORT"),
+        ("http://[::ffff:127.0.0.1]:PORT/", "[::ffff:127.0.0.1]:PORT"),  # RFC 9112 section 3.2
+    ],
+)
+async def test_the_host_of_a_request_is_that_of_its_url(url: str, host: str) -> None:
+    async with run_server() as (server, port):
+        await sender(lookup=lookup_of("127.0.0.1")).get(url.replace("PORT", str(port)), 5)
+    assert server.got is not None
+    assert server.got.headers["host"] == host.replace("PORT", str(port))
+
+
 async def test_a_redirect_is_returned_and_not_followed() -> None:
     async with run_server() as (other, other_port):
         answer = f"HTTP/1.1 307 Temporary Redirect\r\nLocation: http://127.0.0.1:{other_port}/\r\nContent-Length: 0\r\n\r\n".encode()

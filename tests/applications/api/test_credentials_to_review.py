@@ -1,4 +1,4 @@
-"""API keys and SCIM tokens remain when their creator loses the rights to create them. The overview and the lists say so (security J-12)."""
+"""API keys and tokens remain when their creator loses the rights to create them. The overview and the lists say so (security J-12)."""
 
 from collections.abc import Mapping
 from datetime import timedelta
@@ -19,47 +19,48 @@ from tests.tenancy.groups import GroupAdmin
 
 pytestmark = pytest.mark.slow
 
-TASKS: Final = ("api_keys_to_review", "scim_tokens_to_review")
+TASKS: Final = ("api_keys_to_review", "scim_tokens_to_review", "registration_tokens_to_review")
 OF_ADMINS: Final = sorted(ROLES[ADMIN].rights - {Capability.ORGANIZATION_VIEW})
 # The changes that take the rights of the creator, and the number of credentials to review after each: keys and SCIM tokens
-CHANGES: Final[Mapping[str, tuple[str, tuple[int, int]]]] = {
-    "demoted": ("update memberships set role = 'member' where user_id = %s", (1, 1)),
-    "removed": ("delete from memberships where user_id = %s", (1, 1)),
-    "deactivated": ("update users set deactivated_at = now() where id = %s", (1, 1)),
+CHANGES: Final[Mapping[str, tuple[str, tuple[int, int, int]]]] = {
+    "demoted": ("update memberships set role = 'member' where user_id = %s", (1, 1, 1)),
+    "removed": ("delete from memberships where user_id = %s", (1, 1, 1)),
+    "deactivated": ("update users set deactivated_at = now() where id = %s", (1, 1, 1)),
     "without the right behind the permission": (
         "update organization_roles r set capabilities = array_remove(capabilities, 'end_users.manage') where %s::uuid is not null",
-        (1, 1),
+        (1, 1, 0),
     ),
     "without a right of an admin": (
         "update organization_roles r set capabilities = array_remove(capabilities, 'billing.manage') where %s::uuid is not null",
-        (0, 1),
+        (0, 1, 0),
     ),
 }
-ROBOT_CHANGES: Final[Mapping[str, tuple[str, tuple[int, int]]]] = {
-    "deleted": ("delete from service_accounts where id = %s", (1, 1)),
-    "with a lower role": ("update service_accounts set role = 'member' where id = %s", (1, 1)),
-    "without a grant": ("update service_accounts set granted = array_remove(granted, 'api_keys.manage') where id = %s", (1, 0)),
-    "without a grant of both": ("update service_accounts set granted = array_remove(granted, 'end_users.manage') where id = %s", (1, 1)),
+ROBOT_CHANGES: Final[Mapping[str, tuple[str, tuple[int, int, int]]]] = {
+    "deleted": ("delete from service_accounts where id = %s", (1, 1, 1)),
+    "with a lower role": ("update service_accounts set role = 'member' where id = %s", (1, 1, 1)),
+    "without a grant": ("update service_accounts set granted = array_remove(granted, 'api_keys.manage') where id = %s", (1, 0, 0)),
+    "without a grant of both": ("update service_accounts set granted = array_remove(granted, 'end_users.manage') where id = %s", (1, 1, 0)),
     "without its owner": (
         "update memberships set role = 'member' where user_id = (select owner_id from service_accounts where id = %s)",
-        (1, 1),
+        (1, 1, 1),
     ),
 }
 
 
-async def reviews(acme: Tenant, by: str = "owner") -> tuple[int, int]:
+async def reviews(acme: Tenant, by: str = "owner") -> tuple[int, int, int]:
     answer = await acme.api.get(f"{acme.path}/overview", token=acme.token(by))
     tasks = {each["task"]: each["count"] for each in answer.json["pending_tasks"]}
-    keys, tokens = TASKS
-    return tasks.get(keys, 0), tasks.get(tokens, 0)
+    keys, tokens, registrations = TASKS
+    return tasks.get(keys, 0), tasks.get(tokens, 0), tasks.get(registrations, 0)
 
 
-async def create_both(acme: Tenant, token: str) -> str:
-    """Create an API key and a SCIM token, and return the key."""
+async def create_all(acme: Tenant, token: str) -> str:
+    """Create an API key, a SCIM token and a registration token, and return the key."""
     body = {"name": "Billing backend", "permissions": [Permission.READ_USERS, Permission.WRITE_USERS]}
     key = await acme.api.post(f"{acme.path}/services/shop/api-keys", body, token=token)
     scim = await acme.api.post(f"{acme.path}/scim-tokens", {"name": "Okta"}, token=token)
-    assert (key.status, scim.status) == (201, 200), (key.text, scim.text)
+    registration = await acme.api.post(f"{acme.path}/registration-tokens", {"name": "Agents"}, token=token)
+    assert (key.status, scim.status, registration.status) == (201, 200, 201), (key.text, scim.text, registration.text)
     secret: str = key.json["key"]
     return secret
 
@@ -83,11 +84,11 @@ async def browser_of(app: QuartTrio, acme: Tenant, name: str) -> FakeBrowser:
 
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
 async def test_credentials_of_a_creator_without_the_rights_work_and_are_named(
-    change: tuple[str, tuple[int, int]], acme: Tenant, app: QuartTrio
+    change: tuple[str, tuple[int, int, int]], acme: Tenant, app: QuartTrio
 ) -> None:
     await add_keeper(acme)
-    key = await create_both(acme, acme.token("keeper"))
-    assert await reviews(acme) == (0, 0)
+    key = await create_all(acme, acme.token("keeper"))
+    assert await reviews(acme) == (0, 0, 0)
     sql, expected = change
     await run_sql(acme.pool, sql, acme.people["keeper"].id)
     assert await reviews(acme) == expected
@@ -95,7 +96,10 @@ async def test_credentials_of_a_creator_without_the_rights_work_and_are_named(
     browser = await browser_of(app, acme, "owner")
     overview = main_of(await browser.open("/app/organizations/acme"))
     for count, path, name in zip(
-        expected, ("applications/shop/api-keys", "directory"), ("API key “Billing backend” of ", "SCIM token “Okta” "), strict=True
+        expected,
+        ("applications/shop/api-keys", "directory", "registration-tokens"),
+        ("API key “Billing backend” of ", "SCIM token “Okta” ", "registration token “Agents” "),
+        strict=True,
     ):
         page = main_of(await browser.open(f"/app/organizations/acme/{path}"))
         assert page.count("The creator has left, or may no longer create it.") == count
@@ -107,12 +111,12 @@ async def test_credentials_of_a_creator_without_the_rights_work_and_are_named(
 
 @pytest.mark.parametrize("change", ROBOT_CHANGES.values(), ids=ROBOT_CHANGES)
 async def test_credentials_of_a_service_account_are_to_review_when_it_could_not_create_them(
-    change: tuple[str, tuple[int, int]], acme: Tenant
+    change: tuple[str, tuple[int, int, int]], acme: Tenant
 ) -> None:
     await add_keeper(acme)
     robot = await add_service_account(acme.pool, acme.org, acme.people["keeper"].id, ADMIN, granted=[*map(str, GRANTABLE)])
-    await create_both(acme, await (await add_credential(acme.pool, acme.api, robot, acme.org)).token())
-    assert await reviews(acme) == (0, 0)
+    await create_all(acme, await (await add_credential(acme.pool, acme.api, robot, acme.org)).token())
+    assert await reviews(acme) == (0, 0, 0)
     sql, expected = change
     await run_sql(acme.pool, sql, robot)
     assert await reviews(acme) == expected
@@ -120,9 +124,9 @@ async def test_credentials_of_a_service_account_are_to_review_when_it_could_not_
 
 async def test_rights_by_a_group_count_and_only_who_can_replace_a_credential_sees_it(acme: Tenant) -> None:
     await add_keeper(acme)
-    await create_both(acme, acme.token("keeper"))
+    await create_all(acme, acme.token("keeper"))
     await run_sql(acme.pool, "update memberships set role = 'member' where user_id = %s", acme.people["keeper"].id)
-    assert (await reviews(acme), await reviews(acme, "admin"), await reviews(acme, "member")) == ((1, 1), (1, 1), (0, 0))
+    assert (await reviews(acme), await reviews(acme, "admin"), await reviews(acme, "member")) == ((1, 1, 1), (1, 1, 1), (0, 0, 0))
     async with acme.ports.storage.reading() as read:
         for kind in REVIEWS:
             found = await read.created_secrets.to_review(acme.org, [kind], acme.ports.clock.now(), 1)
@@ -131,22 +135,24 @@ async def test_rights_by_a_group_count_and_only_who_can_replace_a_credential_see
     group = await groups.create("Keepers")
     assert (await groups.add(group, acme.id("keeper"))).status == 204
     assert (await groups.call("PUT", f"/{group}/role", {"role": "keeper"})).status == 200
-    assert await reviews(acme) == (0, 0)
+    assert await reviews(acme) == (0, 0, 0)
     await run_sql(acme.pool, "update groups set mapping_stopped_at = now()")
-    assert await reviews(acme) == (1, 1)
+    assert await reviews(acme) == (1, 1, 1)
     await run_sql(acme.pool, "update api_keys set expires_at = created_at")
     await run_sql(acme.pool, "update scim_tokens set expires_at = created_at")
-    assert await reviews(acme) == (0, 0)
+    await run_sql(acme.pool, "update registration_tokens set uses_left = 0")
+    assert await reviews(acme) == (0, 0, 0)
 
 
 async def test_beyond_five_credentials_the_overview_has_a_number(acme: Tenant, app: QuartTrio, clock: FakeClock) -> None:
     await add_keeper(acme)
     for _ in range(4):
         clock.advance(timedelta(seconds=2))
-        await create_both(acme, acme.token("keeper"))
+        await create_all(acme, acme.token("keeper"))
     await run_sql(acme.pool, "update scim_tokens set created_at = created_at + interval '1 second'")
     await run_sql(acme.pool, "delete from memberships where user_id = %s", acme.people["keeper"].id)
     browser = await browser_of(app, acme, "admin")
     page = main_of(await browser.open("/app/organizations/acme"))
     assert page.count("its creator (a former user)") == 2 * 5
-    assert ("The creator of an API key has left" in page, "The creators of 2 SCIM tokens have left" in page) == (True, True)
+    for number in ("2 API keys", "3 SCIM tokens", "2 registration tokens"):
+        assert f"The creators of {number} have left" in page

@@ -27,6 +27,18 @@ async def test_a_flood_of_registrations_from_one_address_is_stopped_and_leaves_n
     assert len({answer.json["client_id"] for answer in answers if answer.status == 201}) == statuses.count(201)
 
 
+async def test_one_person_brings_ten_new_clients(open_client: ExternalParty) -> None:
+    """A consent stores a client, so other limits than those of the address count, too."""
+    await open_client.set_policy(registration=True)
+    statuses = []
+    for number in range(11):
+        await open_client.become_registered(client_name=f"Assistant {number}")
+        pages = [(await open_client.open()).status for _ in range(2)]
+        assert pages[0] == pages[1]
+        statuses.append(pages[0])
+    assert statuses == [200] * 10 + [429]
+
+
 async def test_many_clients_share_the_limit_of_their_address(registered: ExternalParty) -> None:
     """A client that costs nothing has no limit of its own."""
     tokens, first = await registered.tokens(), registered.address

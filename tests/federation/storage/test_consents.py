@@ -103,15 +103,17 @@ async def test_a_consent_is_for_one_user_one_service_and_its_organization(
 
 
 async def test_the_list_of_a_user_is_in_order_and_limited(
-    storage: Postgres, shop: ServiceContext, desk: ServiceContext, foreign: ServiceContext, user_id: UUID
+    pool: Pool, storage: Postgres, shop: ServiceContext, desk: ServiceContext, foreign: ServiceContext, user_id: UUID
 ) -> None:
     for service in (foreign, shop, desk):
         await agree(storage, service, user_id, OPENID)
+    await run_sql(pool, "update consents set granted_at = granted_at - interval '1 day' where service_id = %s", shop.id)
     async with storage.reading() as read:
         listed = await read.consents.of_user(user_id, 10)
         assert [(one.organization, one.service) for one in listed] == sorted((one.organization, one.service) for one in listed)
         assert {one.service_id for one in listed} == {shop.id, desk.id, foreign.id}
-        assert await read.consents.of_user(user_id, 2) == listed[:2]
+        newest = await read.consents.of_user(user_id, 2)
+        assert newest == [one for one in listed if one.service_id != shop.id]
 
 
 async def test_a_removed_consent_is_returned_once(storage: Postgres, shop: ServiceContext, user_id: UUID) -> None:

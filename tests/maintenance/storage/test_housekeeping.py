@@ -171,6 +171,12 @@ async def fill_for_sweeping(storage: Postgres, pool: Pool, old: datetime, fresh:
             insert into credentials (id, client_id, kind, name, secret_hash, expires_at, created_by, created_at)
             values (%s, %s, 'secret', 'Main', 'x', %s, %s, %s)"""
         await run_sql(pool, credential, uuid4(), uuid4(), time, uuid4(), NOW)
+        token = """
+            insert into registration_tokens (id, org_id, name, prefix, token_hash, uses_left, expires_at, created_by, created_at,
+                                             last_used_at)
+            select %s, id, 'Agents', 'gthr_a', %s, %s, %s, %s, %s, %s from organizations limit 1"""
+        for name, uses, expires_at, used_at in (("used", 0, None, time), ("expired", 1, time, None), ("live", 1, None, time)):
+            await run_sql(pool, token, uuid4(), digest(f"{name} {time}"), uses, expires_at, uuid4(), NOW, used_at)
         state = """
             insert into provider_states (state_hash, browser_hash, provider, after, created_at, expires_at)
             values (%s, %s, %s, '/', %s, %s)"""
@@ -242,6 +248,7 @@ SWEPT_TABLES = {
     Sweep.PASSKEY_CHALLENGES: ("used_passkey_challenges", 1),
     Sweep.MFA_SETUPS: ("mfa", 1),
     Sweep.CREDENTIALS: ("credentials", 1),
+    Sweep.REGISTRATION_TOKENS: ("registration_tokens", 2),
     Sweep.EVENTS: ("events", 1),
     Sweep.UNVERIFIED_ACCOUNTS: ("users", 1),
     Sweep.CHECKOUTS: ("billing_checkouts", 1),

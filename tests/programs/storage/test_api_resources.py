@@ -24,7 +24,7 @@ from core.programs.model.api_resources import (
     ResourceIdentifier,
     ResourceScope,
 )
-from core.programs.model.external_clients import ClientAdmission, ExternalClientPolicy
+from core.programs.model.client_policy import ClientAdmission, ExternalClientPolicy
 from core.tenancy.model.groups import AssignedGroup
 from tests.support.builders import add_member, run_concurrently, run_during, run_sql
 from tests.support.rows import ADA, DAY, EVE, HOUR, NOW, account, add, begin, within

@@ -285,14 +285,17 @@ PATCH  {org}/branding                         200  200  403  200  403  403*
 PUT    {org}/branding/logo                    200  200  403  200  403  403*
 DELETE {org}/branding/logo                    204  204  403  204  403  403*
 
-POST   {org}/domain                           403  403  403  200  403  403*
-GET    {org}/domain                           200  200  403  200  403  403*
-GET    {org}/domain/accounts                  200  200  403  200  403  403*
-GET    {org}/domain/invitations               200  200  403  200  403  403*
-POST   {org}/domain/verify                    403  403  403  200  403  403*
-DELETE {org}/domain                           403  403  403  204  403  403*
+POST   {org}/domains                          403  403  403  200  403  403*
+GET    {org}/domains                          200  200  403  200  403  403*
+GET    {org}/domains/<domain>                 200  200  403  200  403  403*
+GET    {org}/domains/<domain>/accounts        200  200  403  200  403  403*
+GET    {org}/domains/<domain>/invitations     200  200  403  200  403  403*
+POST   {org}/domains/<domain>/verify          403  403  403  200  403  403*
+DELETE {org}/domains/<domain>                 403  403  403  204  403  403*
 GET    {org}/hrd                              200  200  403  200  403  403*
 PUT    {org}/hrd                              403  403  403  200  403  403*
+PUT    {org}/hrd/<domain>                     403  403  403  200  403  403*
+DELETE {org}/hrd/<domain>                     403  403  403  204  403  403*
 """
 
 OF_PLATFORM: Final = """

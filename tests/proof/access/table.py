@@ -69,8 +69,9 @@ BROWSERS: Final = {
 END_IMPERSONATION: Final = "POST /app/impersonation/end"
 CONSOLE_BROWSERS: Final = ("admin-browser", "stranger-browser", "platform-browser", "impersonating-browser")
 
-# An external client, with a token for an API resource of the organization. No route accepts it.
-EXTERNAL_CLIENT: Final = "external-client"
+# External clients with a token for an API resource of the organization: one with a document, and one that registered itself. No route
+# accepts these tokens.
+EXTERNAL_CLIENTS: Final = ("external-client", "registered-client")
 
 # The cells of refused calls, and their error codes. Pages redirect to the sign-in page instead.
 TO_SIGN_IN: Final = "303*"
@@ -95,6 +96,10 @@ POST   /api/auth/resend-verification          200  200  200  200  200  200  200 
 POST   /auth/device/code                      200  200  200  200  200  200  200  200  200  200  403* 403* 200  200  200  200  403* 200  200
 POST   /auth/token                            200  200  200  200  200  200  200  200  200  200  403* 403* 200  200  200  200  403* 200  200
 POST   /auth/token#code                       200  200  200  200  200  200  200  200  200  200  403* 403* 200  200  200  200  403* 200  200
+POST   /auth/token#external                   200  200  200  200  200  200  200  200  200  200  403* 403* 200  200  200  200  403* 200  200
+POST   /auth/device/code#external             200  200  200  200  200  200  200  200  200  200  401  401  200  200  200  200  401  200  200
+POST   /auth/revoke#external                  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200
+POST   /auth/par#external                     201  201  201  201  201  201  201  201  201  201  401  401  201  201  201  201  401  201  201
 POST   /auth/register                         201  201  201  201  201  201  201  201  201  201  403* 403* 201  201  201  201  403* 201  201
 GET    /auth/userinfo                         401  403  403  403  403  403  403  403  403  403  403  403  403  403  403  403  403  401  403
 POST   /auth/userinfo                         401  403  403  403  403  403  403  403  403  403  403  403  403  403  403  403  403  401  403
@@ -444,14 +449,17 @@ PATCH  {org}/branding                         401  403  403  403  403  200  200 
 PUT    {org}/branding/logo                    401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403  401  403
 DELETE {org}/branding/logo                    401  403  403  403  403  204  204  403  403  204  403* 403* 403  403  403  403  403  401  403
 
-POST   {org}/domain                           401  403  403  403  403  200  200  403  403  403  403* 403* 403  403  403  403  403  401  403
-GET    {org}/domain                           401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403  401  403
-GET    {org}/domain/accounts                  401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403  401  403
-GET    {org}/domain/invitations               401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403  401  403
-POST   {org}/domain/verify                    401  403  403  403  403  200  200  403  403  403  403* 403* 403  403  403  403  403  401  403
-DELETE {org}/domain                           401  403  403  403  403  204  204  403  403  403  403* 403* 403  403  403  403  403  401  403
+POST   {org}/domains                          401  403  403  403  403  200  200  403  403  403  403* 403* 403  403  403  403  403  401  403
+GET    {org}/domains                          401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403  401  403
+GET    {org}/domains/<domain>                 401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403  401  403
+GET    {org}/domains/<domain>/accounts        401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403  401  403
+GET    {org}/domains/<domain>/invitations     401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403  401  403
+POST   {org}/domains/<domain>/verify          401  403  403  403  403  200  200  403  403  403  403* 403* 403  403  403  403  403  401  403
+DELETE {org}/domains/<domain>                 401  403  403  403  403  204  204  403  403  403  403* 403* 403  403  403  403  403  401  403
 GET    {org}/hrd                              401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403  401  403
 PUT    {org}/hrd                              401  403  403  403  403  200  200  403  403  403  403* 403* 403  403  403  403  403  401  403
+PUT    {org}/hrd/<domain>                     401  403  403  403  403  200  200  403  403  403  403* 403* 403  403  403  403  403  401  403
+DELETE {org}/hrd/<domain>                     401  403  403  403  403  204  204  403  403  403  403* 403* 403  403  403  403  403  401  403
 
 GET    {platform}/tiers                       401  403  403  403  403  403  403  200  403  403  403  403  403  403  403  403  403  401  403
 GET    {platform}/organizations               401  403  403  403  403  403  403  200  403  403  403  403  403  403  403  403  403  401  403
@@ -867,6 +875,11 @@ HAS_CONSENT: Final = """
 OF_EXTERNAL_CLIENT: Final = {"user_id": "{end_user_id}", "client_id": "{external_client_id}"}
 
 OFFERS_ADMIN: Final = "update invitations set role = 'admin' where id = '{invitation_id}'"
+# What an external client asks for.
+OF_REQUEST: Final = {
+    **{"resource": "https://api.{org_slug}.example/", "scope": "{org_slug}:orders"},
+    **{"code_challenge": "E9Melhoa2OwvFrEMTJguCHaoeK1t8URWbuGJSstw-cM", "code_challenge_method": "S256"},
+}
 
 # The requests that succeed for allowed callers. A route that needs nothing has no entry.
 QUESTION: Final = {
@@ -981,7 +994,7 @@ REQUESTS: Final[Mapping[str, Request]] = {
     ),
     f"PATCH {RESOURCE}": Request({"name": "A New Name", "scopes": [{"name": "a", "description": "Does a."}]}),
     f"PUT {RESOURCE}/access": Request({"policy": "members"}),
-    f"PUT {RESOURCE}/external-clients": Request({"admit": "listed", "hosts": ["claude.ai"]}),
+    f"PUT {RESOURCE}/external-clients": Request({"admit": "listed", "hosts": ["claude.ai"], "access": "members"}),
     f"DELETE {RESOURCE}/external-clients/grants/<user_id>/<client_id>": Request(things=OF_EXTERNAL_CLIENT),
     f"POST {RESOURCE}/assignments": Request({"email": "{own_email}"}),
     f"DELETE {RESOURCE}/assignments/<user_id>": Request(things={"user_id": "{end_user_id}"}),
@@ -1087,8 +1100,9 @@ REQUESTS: Final[Mapping[str, Request]] = {
     "GET /api/service/users/<user_id>/attributes": Request(things={"user_id": "{end_user_id}"}),
     "PATCH /api/service/users/<user_id>/attributes": Request({"values": {"team": "A New Value"}}, things={"user_id": "{end_user_id}"}),
     f"PATCH {ORG}/branding": Request({"product_name": "A New Name"}),
-    f"POST {ORG}/domain": Request({"domain": "anywhere.example"}),
-    f"POST {ORG}/domain/verify": Request(setup_sql="update domains set verified_at = null where org_id = '{org_id}'"),
+    f"POST {ORG}/domains": Request({"domain": "anywhere.example"}),
+    f"POST {ORG}/domains/<domain>/verify": Request(setup_sql="update domains set verified_at = null where org_id = '{org_id}'"),
+    f"PUT {ORG}/hrd/<domain>": Request({"provider": "websuite"}),
     f"PUT {ORG}/hrd": Request({"domains": [{"domain": "anywhere.example", "provider": "websuite"}]}),
     "PATCH /api/service/info": Request({"name": "A New Name"}),
     "POST /api/service/users": Request({"email": "newcomer@anywhere.example"}),
@@ -1235,12 +1249,13 @@ REQUESTS: Final[Mapping[str, Request]] = {
     f"GET {PAGES_OF_ORG}/audit-log/<entry_id>": Request(things={"entry_id": "{audit_entry_id}"}),
     "GET /app/platform/log": Request(query={"target_type": "user"}),
     "GET /app/platform/log/export": Request(query={"target_type": "user"}),
-    f"POST {PAGES_OF_ORG}/domain": Request(form={**OF_THE_SESSION, "domain": "anywhere.example"}),
-    f"POST {PAGES_OF_ORG}/domain/verify": Request(
+    f"POST {PAGES_OF_ORG}/domains": Request(form={**OF_THE_SESSION, "domain": "anywhere.example"}),
+    f"POST {PAGES_OF_ORG}/domains/<domain>/verify": Request(
         form=OF_THE_SESSION, setup_sql="update domains set verified_at = null where org_id = '{org_id}'"
     ),
-    f"POST {PAGES_OF_ORG}/domain/routes": Request(form={**OF_THE_SESSION, "domains": "anywhere.example websuite"}),
-    f"POST {PAGES_OF_ORG}/domain/remove": Request(form={**OF_THE_SESSION, "confirmation": "{org_slug}.example"}),
+    f"POST {PAGES_OF_ORG}/domains/routes": Request(form={**OF_THE_SESSION, "domain": "anywhere.example", "provider": "websuite"}),
+    f"POST {PAGES_OF_ORG}/domains/routes/<domain>/remove": Request(form=OF_THE_SESSION),
+    f"POST {PAGES_OF_ORG}/domains/<domain>/remove": Request(form={**OF_THE_SESSION, "confirmation": "{org_slug}.example"}),
     "POST /app/organizations/new": Request(form={**OF_THE_SESSION, "name": "Another One"}),
     f"POST {PAGES_OF_ORG}/settings": Request(form={**OF_THE_SESSION, "name": "A New Name", "device_trust_days": "7"}),
     f"POST {PAGES_OF_ORG}/settings/transfer": Request(form={**WITH_REASON, "new_owner_user_id": "{user_id}", "confirmation": "{org_name}"}),
@@ -1401,7 +1416,9 @@ REQUESTS: Final[Mapping[str, Request]] = {
     f"POST {RESOURCE_PAGES}/<resource_id>": Request(form={**OF_THE_SESSION, "name": "A New Name", "token_seconds": "60"}),
     f"POST {RESOURCE_PAGES}/<resource_id>/delete": Request(form={**OF_THE_SESSION, "confirmation": "{resource_name}"}),
     f"POST {RESOURCE_PAGES}/<resource_id>/access": Request(form={**OF_THE_SESSION, "policy": "members"}),
-    f"POST {RESOURCE_PAGES}/<resource_id>/external-clients": Request(form={**OF_THE_SESSION, "admit": "listed", "preset:claude": "yes"}),
+    f"POST {RESOURCE_PAGES}/<resource_id>/external-clients": Request(
+        form={**OF_THE_SESSION, "admit": "listed", "access": "members", "preset:claude": "yes"}
+    ),
     f"POST {RESOURCE_PAGES}/<resource_id>/external-clients/grants/<user_id>/<client_id>/end": Request(
         form=OF_THE_SESSION, things=OF_EXTERNAL_CLIENT
     ),
@@ -1480,6 +1497,15 @@ REQUESTS: Final[Mapping[str, Request]] = {
     "POST /app/account/sessions/<session_id>/end": Request(form=OF_THE_SESSION),
     "POST /app/account/sessions/end-others": Request(form=OF_THE_SESSION),
     "POST /auth/device/code": Request({"org": "{org_slug}", "service": "{service_slug}"}),
+    "POST /auth/token#external": Request({"refresh_token": "{registered_refresh_token}", "client_id": "{registered_client}"}),
+    "POST /auth/device/code#external": Request({"client_id": "{registered_client}", **OF_REQUEST}),
+    "POST /auth/revoke#external": Request({"token": "{registered_refresh_token}", "client_id": "{registered_client}"}),
+    "POST /auth/par#external": Request(
+        {
+            **{"client_id": "{registered_client}", "redirect_uri": "https://assistant.{org_slug}.example/callback"},
+            **{"response_type": "code", **OF_REQUEST},
+        }
+    ),
     "POST /auth/token": Request({"refresh_token": "{refresh_token}"}),
     "POST /auth/token#code": Request(
         {
@@ -1544,9 +1570,9 @@ def read_matrix() -> dict[str, dict[str, str]]:
         # Routes that read access tokens ignore API keys.
         checks_tokens = route not in keys and (row["anonymous"] == "401" or route in _CHECKS_OPTIONAL_TOKEN)
         row |= dict.fromkeys(DIRECTORIES.values(), NO_ACCESS_TOKEN if checks_tokens else row["anonymous"])
-        row[EXTERNAL_CLIENT] = "401" if checks_tokens else row["anonymous"]
+        row |= dict.fromkeys(EXTERNAL_CLIENTS, "401" if checks_tokens else row["anonymous"])
     directories = _read(SCIM, DIRECTORIES)
-    others = [*PEOPLE.values(), *KEYS.values(), *BROWSERS.values(), *CONSOLE_BROWSERS, EXTERNAL_CLIENT]
+    others = [*PEOPLE.values(), *KEYS.values(), *BROWSERS.values(), *CONSOLE_BROWSERS, *EXTERNAL_CLIENTS]
     rows |= {route: dict.fromkeys(others, "401") | row for route, row in directories.items()}
     robots = robot_rows(rows, _read(OF_ORGANIZATION, ROBOTS), _read(OF_PLATFORM, PLATFORM_ROBOTS))
     tokens = token_rows(rows)
@@ -1559,7 +1585,7 @@ def read_matrix() -> dict[str, dict[str, str]]:
 def worth_trying(route: str) -> frozenset[str]:
     """Return the callers for a route: all, or some of those with credentials that it ignores."""
     if route in _READS_TOKENS:
-        return _others_worth_trying(route) | {*ALL_ROBOTS, *ALL_TOKENS, EXTERNAL_CLIENT}
+        return _others_worth_trying(route) | {*ALL_ROBOTS, *ALL_TOKENS, *EXTERNAL_CLIENTS}
     return _others_worth_trying(route) | _OF_ROBOTS | _OF_TOKENS
 
 

@@ -23,7 +23,7 @@ from adapters.postgres.storage import Postgres
 from core.federation.oauth.model.device_flow import MAX_TYPED_LENGTH
 from entrypoints.http.app import Application, Edge, build_routes, configure
 from entrypoints.http.edge.access.declaration import access_of
-from entrypoints.http.edge.typed_fields import to_domain, to_routes, to_token
+from entrypoints.http.edge.typed_fields import to_domain, to_domains, to_token
 from ports import Ports
 from tests.proof.access.attempts import SPIES, TABLE, THOROUGH, Attempt, attempts, fields_of_body, is_turned_away
 from tests.proof.access.calls import Request, call, prepare, routes, without_variant
@@ -112,6 +112,7 @@ EXISTENCE_SHOWN_ON_PURPOSE = {
     "GET /auth/<provider:provider> ?org=": "the organization, or the provider, does not exist (decision 86)",
     "GET /auth/end-session ?client_id=": "every visitor of an application sees its client id",
     "POST /auth/end-session ?client_id=": "every visitor of an application sees its client id",
+    "POST /auth/device/code body.client_id": "every visitor of an application sees its client id",
     "POST /auth/device/code body.org": "the organization, or the provider, does not exist (decision 86)",
     "POST /app/account/email form.email": "an address belongs to one account",
     "DELETE /api/privacy/forget/<user_id> <user_id> of both": "only a user who owns all organizations of the other may",
@@ -132,10 +133,10 @@ DATA_STORED_ON_PURPOSE = {
 }
 # Responses that show data of other tenants on purpose, whatever the request is.
 LISTED_ON_PURPOSE = {
-    "GET /api/organizations/<org_slug>/domain/accounts": "what others created at the verified domain (security T-6)",
-    "GET /api/organizations/<org_slug>/domain/invitations": "invitations of others at the verified domain (security T-6)",
-    "GET /app/organizations/<org_slug>/domain/accounts": "the same as a page",
-    "GET /app/organizations/<org_slug>/domain/invitations": "the same as a page",
+    "GET /api/organizations/<org_slug>/domains/<domain>/accounts": "what others created at a verified domain (security T-6)",
+    "GET /api/organizations/<org_slug>/domains/<domain>/invitations": "invitations of others at a verified domain (security T-6)",
+    "GET /app/organizations/<org_slug>/domains/<domain>/accounts": "the same as a page",
+    "GET /app/organizations/<org_slug>/domains/<domain>/invitations": "the same as a page",
 }
 ROUTES: Final = [route for route in TABLE if route not in LISTED_ON_PURPOSE]
 # Changes of the home organization's rows that a route may cause, by route and table.
@@ -267,7 +268,7 @@ PLACES_OF_TOKENS: Final = (
 )
 TOKENS: Final = (
     *("openid_access_token", "openid_refresh_token", "id_token", "authorization_code", "refresh_token"),
-    *("external_access_token", "external_refresh_token"),
+    *("external_access_token", "external_refresh_token", "registered_refresh_token"),
 )
 
 
@@ -352,7 +353,7 @@ def leaks_of(route: str, attempt: Attempt, answer: Answer, changes: Changes, sec
 @cache
 def echoes(sent: tuple[str, ...]) -> list[str]:
     """Return the sent values as they are, and as pages read them (decision 361), the longest first."""
-    readers = (str, to_domain, to_routes, to_token, lambda text: "".join(text.split()), lambda text: text[:MAX_TYPED_LENGTH])
+    readers = (str, to_domain, to_domains, to_token, lambda text: "".join(text.split()), lambda text: text[:MAX_TYPED_LENGTH])
     return sorted({read(text) for text in sent for read in readers}, key=len, reverse=True)
 
 

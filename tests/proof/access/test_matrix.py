@@ -23,7 +23,7 @@ from tests.proof.access.robots_table import ALL_ROBOTS
 from tests.proof.access.state import changes_since, mark, state, undo
 from tests.proof.access.table import (
     CODES,
-    EXTERNAL_CLIENT,
+    EXTERNAL_CLIENTS,
     NO_ACCESS_TOKEN,
     ORG,
     PAGES_OF_ORG,
@@ -152,6 +152,8 @@ ORGANIZATION_NOT_IN_THE_PATH = {
 }
 # Routes that refuse callers that the decorator allows, depending on the resource.
 REFUSES_INSIDE = {
+    "POST /auth/device/code#external": "no API resource of an active organization admits the client (security #external-clients)",
+    "POST /auth/par#external": "the same",
     "GET /api/user/devices/<device_id>": "a device of another user",
     "PATCH /api/user/devices/<device_id>": "a device of another user",
     "DELETE /api/user/devices/<device_id>": "a device of another user",
@@ -356,7 +358,7 @@ def token_refusal(route: str, access: Access, token: UsedToken, caller: Caller) 
 def test_the_table_agrees_with_the_inventory() -> None:
     """Compare the roles, and the rule that an organization must be active."""
     by_path = {
-        unnamed(route): {caller: status for caller, status in row.items() if caller not in (*ALL_ROBOTS, *ALL_TOKENS, EXTERNAL_CLIENT)}
+        unnamed(route): {caller: status for caller, status in row.items() if caller not in (*ALL_ROBOTS, *ALL_TOKENS, *EXTERNAL_CLIENTS)}
         for route, row in TABLE.items()
         if route == without_variant(route)
     }

@@ -69,7 +69,7 @@ from tests.proof.access.robots import (
 )
 from tests.proof.access.state import State, state
 from tests.proof.access.things.attributes import add_attributes
-from tests.proof.access.things.external import add_external_client, address_at
+from tests.proof.access.things.external import add_external_client, address_at, register
 from tests.proof.access.things.openid import add_openid_sessions, with_openid
 from tests.proof.access.things.saml import saml_of, sign_on_with_saml
 from tests.proof.access.things.sign_ins import add_counted_attempts, add_hidden_sign_ins, add_sign_ins_of_tenant
@@ -115,7 +115,8 @@ class Tenant:
     things: Mapping[str, str]
     services: tuple[UUID, UUID]
     keys: Mapping[str, str] = field(repr=False)  # the API keys by the names of KEYS
-    external: SignedIn = field(repr=False)  # of an external client, for the end user
+    external: SignedIn = field(repr=False)  # of an external client with a document, for the end user
+    registered: SignedIn = field(repr=False)  # of one that registered itself
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,7 +265,8 @@ async def make_world(ports: Ports, pool: Pool) -> World:
         await _application(ports, pool, home, belongings, home.people["end-user"], "application"),
         await _application(ports, pool, home, belongings, home.people["owner"], "owner-application"),
         await _application(ports, pool, home, belongings, steward, "platform-application"),
-        await _external_client(home, belongings),
+        await _external_client(home, belongings, "external-client", home.external),
+        await _external_client(home, belongings, "registered-client", home.registered),
         Caller(name="anonymous", at=home),
         Caller(name="stranger", at=home, account=stranger, session=stranger_session, own=stranger_things),
         Caller(name="guest", at=home, account=guest, session=guest_session, own=_own(await belongings.of(guest, HOME), guest_session)),
@@ -339,11 +341,11 @@ async def _application(ports: Ports, pool: Pool, tenant: Tenant, belongings: Bel
     return Caller(name=name, at=tenant, account=account, session=session, is_application=True, own=own)
 
 
-async def _external_client(tenant: Tenant, belongings: Belongings) -> Caller:
-    """Return the external client to which the end user agreed."""
+async def _external_client(tenant: Tenant, belongings: Belongings, name: str, session: SignedIn) -> Caller:
+    """Return an external client to which the end user agreed."""
     user = tenant.people["end-user"]
-    own = _own(await belongings.of(user, tenant.organization.slug), tenant.external)
-    return Caller(name="external-client", at=tenant, account=user, session=tenant.external, is_external=True, own=own)
+    own = _own(await belongings.of(user, tenant.organization.slug), session)
+    return Caller(name=name, at=tenant, account=user, session=session, is_external=True, own=own)
 
 
 async def _browser(
@@ -587,7 +589,10 @@ async def _add_tenant(
         await _use(ports, pool, organization, services[0], user)
         saml_state = await sign_on_with_saml(ports, pool, slug, org, services[0], user)
     resource = await _add_api_resource(pool, organization, services[0], people["end-user"])
-    external = await add_external_client(ports, pool, organization, resource, people["end-user"])
+    sealed = await register(ports, slug)
+    external, registered = [
+        await add_external_client(ports, pool, organization, resource, people["end-user"], each) for each in (address_at(slug), sealed)
+    ]
     role_name = await _add_role(ports, organization)
     await add_service_role(pool, services[0], people["end-user"].id, f"{slug}-editor")
     account_things = await add_organization_account(pool, organization, owner)
@@ -609,6 +614,8 @@ async def _add_tenant(
         "external_client_id": str(external_client_id(org, address_at(slug))),
         "external_access_token": external.access_token,
         "external_refresh_token": external.refresh_token,
+        "registered_client": sealed,
+        "registered_refresh_token": registered.refresh_token,
         "role_name": role_name,
         "role_slug": f"{slug}-editor",
         "permission_name": f"{slug}-editor:all",
@@ -659,7 +666,7 @@ async def _add_tenant(
     }
     assign = "insert into api_resource_groups_assigned values (%s, %s, %s, now())"
     await run_sql(pool, assign, org, resource, UUID(things["group_id"]))
-    return Tenant(organization, people, things, services, keys, external)
+    return Tenant(organization, people, things, services, keys, external, registered)
 
 
 async def _add_device(pool: Pool, slug: str, service: UUID, now: datetime) -> str:
@@ -774,8 +781,8 @@ async def _add_settings(ports: Ports, organization: Organization, owner: Account
         # This address does not exist, so that a test delivery ends at once. Later events wait.
         await tx.siem.put(new_id(), make_sink(org, f"https://192.0.2.7/{slug}", token=f"token-of-the-siem-of-{slug}"), now)
         await tx.branding.put(org, branding, now)
-        await tx.domains.put(DomainClaim(org_id=org, domain=domain, challenge=challenge_of(slug), verified_at=None, created_at=now))
-        await tx.domains.mark_verified(org, now)
+        await tx.domains.add(DomainClaim(org_id=org, domain=domain, challenge=challenge_of(slug), verified_at=None, created_at=now))
+        await tx.domains.mark_verified(org, domain, now)
         await tx.home_realm.replace(org, {domain: CODEHOST})
     return webhook.id, delivery.id
 

@@ -74,12 +74,15 @@ def needed(policies: list[Policy], user: User) -> int:
 
 
 def proved(policies: list[Policy], user: User, now: int) -> int:
-    methods = [method for method, _ in user.proofs if is_allowed(policies, method)]
+    seconds = [method for method, is_there in (("totp", user.has_totp), ("key", user.has_key)) if is_there]
+    allowed = [is_allowed(policies, method) for method in seconds]
+    of_code = any(allowed) or not any("methods" in policy for policy in policies)  # it stands for one of them, and a device for all
+    methods = [method for method, _ in user.proofs if (of_code if method == "backup_code" else is_allowed(policies, method))]
     if "passkey" in methods:
         return 3
     if not set(methods) - SECONDS:
         return 0
-    is_trusted = user.trusted_at is not None and not user.risk
+    is_trusted = user.trusted_at is not None and not user.risk and all(allowed)
     for policy in policies:
         is_trusted = is_trusted and now - (user.trusted_at or 0) < policy.get("device_trust_days", 90) * DAY
     return 2 if len(methods) > 1 or is_trusted else 1
@@ -94,8 +97,6 @@ def reachable(policies: list[Policy], user: User) -> int:
 
 
 def is_allowed(policies: list[Policy], method: str) -> bool:
-    if method == "backup_code":
-        return is_allowed(policies, "totp") or is_allowed(policies, "passkey")
     if method == "key":
         return is_allowed(policies, "passkey")
     return method == "owner_recovery" or all(method in policy.get("methods", [method]) for policy in policies)

@@ -1,6 +1,6 @@
 """Statements about logins and end users read few rows of large tables."""
 
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from functools import partial
 from typing import Any, Final
 from uuid import UUID, uuid4
@@ -14,10 +14,11 @@ from adapters.postgres.engine.pool import Pool
 from adapters.postgres.repositories import Repositories
 from adapters.postgres.storage import Postgres
 from core.kernel.causes import SYSTEM
+from core.kernel.roles import MEMBER
 from core.kernel.values import Page
 from ports.signals import NoSignals
-from tests.proof.volume.plans import PLAN_MODES, count_reads, filled_database, plan_nodes, rows_of
-from tests.support.builders import add_organization, make_vault, run_sql
+from tests.proof.volume.plans import PLAN_MODES, count_reads, filled_database, plan_nodes, rows_of, without_foreign_keys
+from tests.support.builders import add_member, add_organization, make_vault, run_sql
 from tests.support.rows import NOW, SECOND, account, add, session
 from tests.support.services import add_service, service_context
 
@@ -155,3 +156,42 @@ async def test_the_preview_of_a_sign_in_policy_reads_the_users_of_one_batch(larg
             )
             # For each user: the account, and a row of end_users or service_users.
             assert reads.rows.total() <= 2 * 500 + 300, (service, last, reads)
+
+
+@pytest.mark.parametrize("mode", PLAN_MODES)
+async def test_external_clients_cost_the_lists_of_an_organization_nothing(storage: Postgres, pool: Pool, conninfo: str, mode: str) -> None:
+    """Users can store many of them. The lists and policies of applications leave them out, also for members."""
+    user, org = await add(storage, account()), await add_organization(pool, "acme")
+    await add_member(pool, org, user.id, MEMBER, confirmed=True)
+    await add_service(pool, org)
+    await run_sql(pool, "insert into sign_in_policies (id, org_id, rules, changed_at) values (gen_random_uuid(), %s, '{}', now())", org)
+    async with without_foreign_keys(pool) as connection:
+        await connection.execute(EXTERNAL, {"org": org})
+    await run_sql(pool, "analyze services")
+    await run_sql(pool, "analyze login_events")
+    async with await connect(conninfo, timeout=5) as own:
+        here = Repositories(own, make_vault(), NoSignals())
+        acts: dict[str, Callable[[], Awaitable[Any]]] = {
+            "own": lambda: here.own_applications.of_user(user.id, 50, NOW),
+            "policies": lambda: here.sign_in_policies.anywhere(user.id, None),
+            "policies of applications": lambda: here.sign_in_policies.of_applications(org),
+            "ways": lambda: here.sign_in_policies.application_ways(org),
+            "figures": lambda: here.overview.figures(org, NOW),
+            "recent": lambda: here.analytics.recent(org, None, 5),
+            "count": lambda: here.services.count(org),
+        }
+        for name, act in acts.items():
+            _, reads = await count_reads(own, mode, act)
+            assert reads.rows["services"] <= 3, (name, reads)
+            assert reads.rows["login_events"] <= 5, (name, reads)
+
+
+EXTERNAL: Final = """
+    with added as (
+        insert into services (id, org_id, slug, name, service_type, client_id, redirect_uris, created_at, updated_at, client_uri,
+                              document_fetched_at)
+        select gen_random_uuid(), %(org)s, 'registered-' || n, 'Assistant', 'spa', gen_random_uuid(), '{}', now(), now(),
+               'gatehouse_registered_' || n, now()
+        from generate_series(1, 10000) n returning id)
+    insert into login_events (id, user_id, org_id, service_id, external_client, provider, success, created_at)
+    select gen_random_uuid(), gen_random_uuid(), %(org)s, id, 'client.example', 'password', true, now() from added"""

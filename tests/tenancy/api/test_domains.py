@@ -1,25 +1,41 @@
-"""The domain of an organization (security B-5, T-6)."""
+"""The domains of an organization (security B-5, T-6)."""
 
 import re
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from typing import Any
+from uuid import uuid4
 
 import pytest
 import trio
 
 from adapters.postgres.engine.pool import Pool
+from core.kernel.causes import SYSTEM
+from core.kernel.values import Email
 from tests.fakes.outside import FakeClock, FakeTxtRecords
 from tests.support.builders import Answer, run_concurrently, run_during, run_sql
-from tests.support.tenants import Tenant, Tenants
-from tests.tenancy.domains import CALLS, DOMAIN, RECORD, get_domain, prove_domain, publish, remove_domain, set_domain, verify_domain
+from tests.support.scim import directory_of
+from tests.support.tenants import Tenant
+from tests.tenancy.domains import (
+    CALLS,
+    DOMAIN,
+    RECORD,
+    get_domain,
+    list_domains,
+    prove_domain,
+    publish,
+    remove_domain,
+    set_domain,
+    verify_domain,
+)
 from tests.tenancy.organizations import NOW
 
 MINUTE = timedelta(minutes=1)
 
 
 async def stored_claims(pool: Pool) -> list[tuple[Any, ...]]:
-    return await run_sql(pool, "select org_id, domain, challenge, verified_at, created_at from domains order by org_id")
+    return await run_sql(pool, "select org_id, domain, challenge, verified_at, created_at from domains order by org_id, domain")
 
 
 # Setting
@@ -39,7 +55,7 @@ async def test_managers_set_a_domain_and_get_the_record_that_verifies_it(acme: T
         "record": {"type": "TXT", "name": RECORD, "value": value},
     }
     assert answer.json == expected == (await get_domain(acme)).json
-    details = {"domain": DOMAIN, "replaced": None}
+    details = {"domain": DOMAIN}
     assert await acme.recorded() == [("domain.set", "organization", str(acme.org), acme.people[by].id, details)]
     assert await acme.webhook_events() == [("domain.set", str(acme.org), details)]
 
@@ -65,7 +81,7 @@ async def test_invalid_domains_are_refused(acme: Tenant) -> None:
         "\uff45x.com",
     ]
     for body in (*({"domain": text} for text in [*texts, "a." * 127 + "com", "x" * 3000]), {}, {"domain": None}, {"domain": [DOMAIN]}):
-        answer = await acme.api.post(f"{acme.path}/domain", body, token=acme.token("owner"))
+        answer = await acme.api.post(f"{acme.path}/domains", body, token=acme.token("owner"))
         assert (answer.status, answer.code) == (400, "BAD_REQUEST"), body
     assert (await stored_claims(acme.pool), await acme.log()) == ([], [])
 
@@ -75,10 +91,10 @@ async def test_a_domain_must_leave_room_for_the_name_of_its_record(acme: Tenant)
     assert len((await set_domain(acme, longest)).json["record"]["name"]) == 253
     answer = await set_domain(acme, f"{longest}b")
     assert (answer.status, "too long" in answer.json["error"]) == (400, True)
-    assert (await get_domain(acme)).json["domain"] == longest
+    assert [each["domain"] for each in (await list_domains(acme)).json["domains"]] == [longest]
 
 
-async def test_setting_the_same_domain_again_changes_nothing(acme: Tenant, dns: FakeTxtRecords, clock: FakeClock) -> None:
+async def test_adding_the_same_domain_again_changes_nothing(acme: Tenant, dns: FakeTxtRecords, clock: FakeClock) -> None:
     first = await set_domain(acme)
     clock.advance(MINUTE)
     assert (await set_domain(acme, by="admin")).json == first.json
@@ -88,23 +104,40 @@ async def test_setting_the_same_domain_again_changes_nothing(acme: Tenant, dns: 
     assert await acme.actions() == {"domain.set": 1, "domain.verified": 1}
 
 
-async def test_a_new_domain_replaces_the_old_one_and_is_unverified(acme: Tenant, dns: FakeTxtRecords, clock: FakeClock) -> None:
+async def test_each_domain_stands_alone(acme: Tenant, other_tenant: Tenant, dns: FakeTxtRecords, clock: FakeClock) -> None:
     first = await prove_domain(acme, dns)
     clock.advance(MINUTE)
     second = await set_domain(acme, "acme.test")
-    assert (second.json["verified"], second.json["verified_at"], second.json["record"]["name"]) == (
-        False,
-        None,
-        "_gatehouse-challenge.acme.test",
-    )
-    assert second.json["created_at"] != first.json["created_at"]
-    assert (await get_domain(acme)).json == second.json
-    assert (await acme.log())[-1]["details"] == {"domain": "acme.test", "replaced": DOMAIN}
-    clock.advance(MINUTE)
-    # The old record does not verify the new claim: each claim has its own challenge.
+    third = await prove_domain(acme, dns, f"eu.{DOMAIN}")
+    await set_domain(other_tenant, "twin.example")
+    assert second.json["record"]["value"] != first.json["record"]["value"], "each has a challenge of its own"
+    listed = (await list_domains(acme)).json["domains"]
+    assert listed == [first.json, second.json, third.json]
+    assert listed == [(await get_domain(acme, each["domain"])).json for each in listed]
+    # The record of one verifies no other one.
+    dns.published["_gatehouse-challenge.acme.test"] = dns.published[RECORD]
+    assert (await verify_domain(acme, "acme.test")).status == 400
+    assert (await remove_domain(acme)).status == 204
+    assert (await list_domains(acme)).json["domains"] == [second.json, third.json]
+    assert await acme.actions() == {"domain.set": 3, "domain.verified": 2, "domain.deleted": 1}
+    # The same domain again is a new claim: its earlier record proves nothing.
     assert (await set_domain(acme)).json["record"]["value"] != first.json["record"]["value"]
     assert (await verify_domain(acme)).status == 400
-    assert (await get_domain(acme)).json["verified"] is False
+
+
+@pytest.mark.slow
+async def test_fifty_domains_are_the_most_also_under_concurrency(acme: Tenant) -> None:
+    await run_sql(
+        acme.pool,
+        "insert into domains (org_id, domain, challenge, created_at) select %s, n || '.example', n, now() from generate_series(1, 49) n",
+        acme.org,
+    )
+    answers = await run_concurrently(20, lambda number: set_domain(acme, f"new{number}.example"))
+    assert sorted(answer.status for answer in answers) == [200, *[400] * 19]
+    refused = next(answer for answer in answers if answer.status == 400)
+    assert refused.json["error"] == "There are 50 domains already. Remove one that is no longer used."
+    assert len((await list_domains(acme)).json["domains"]) == 50
+    assert (await set_domain(acme, "1.example")).status == 200, "it is there already"
 
 
 # Verifying
@@ -165,11 +198,13 @@ async def test_a_failing_dns_gives_a_different_error(acme: Tenant, dns: FakeTxtR
     assert (await verify_domain(acme)).status == 200
 
 
-async def test_without_a_domain_every_other_call_answers_404(acme: Tenant, other_tenant: Tenant, dns: FakeTxtRecords) -> None:
+async def test_without_the_domain_every_other_call_answers_404(acme: Tenant, other_tenant: Tenant, dns: FakeTxtRecords) -> None:
     await set_domain(other_tenant)
-    for call in ("look", "verify", "remove"):
-        answer = await CALLS[call](acme, "owner")
-        assert (answer.status, answer.code) == (404, "NOT_FOUND"), call
+    await set_domain(acme, "acme.test")
+    for call in (get_domain, verify_domain, remove_domain):
+        for domain in (DOMAIN, "com", "no domain", "x" * 300):
+            answer = await call(acme, domain)
+            assert (answer.status, answer.code) == (404, "NOT_FOUND"), (call, domain)
     assert dns.lookups == []
     assert (await get_domain(other_tenant)).status == 200
 
@@ -212,7 +247,7 @@ async def test_claims_of_others_are_not_revealed_before_the_proof(
     dns.published["_gatehouse-challenge.free.example"] = dns.published[RECORD]  # anyone can read it in the DNS
     assert other_claim.json.keys() == free.json.keys()
     unverified = await verify_domain(other_tenant)
-    assert unverified.json["error"].replace(DOMAIN, "free.example") == (await verify_domain(acme)).json["error"]
+    assert unverified.json["error"].replace(DOMAIN, "free.example") == (await verify_domain(acme, "free.example")).json["error"]
     assert (other_claim.status, unverified.status) == (200, 400)
 
 
@@ -226,8 +261,8 @@ async def test_a_proof_of_a_domain_that_another_organization_verified_answers_40
     assert "acme" not in answer.text.replace(DOMAIN, "")
     assert [(await get_domain(team)).json["verified"] for team in (acme, other_tenant)] == [True, False]
     assert await other_tenant.actions() == {"domain.set": 1}
-    # The domain is free when the other organization has another domain, or none.
-    await set_domain(acme, "acme.test")
+    # The domain is free when the other organization has removed it.
+    await remove_domain(acme)
     assert (await verify_domain(other_tenant)).json["verified"] is True
     assert (await remove_domain(other_tenant)).status == 204
     assert (await prove_domain(acme, dns)).json["verified"] is True
@@ -308,20 +343,14 @@ async def test_a_record_found_for_an_earlier_claim_does_not_verify_a_later_one(
     publish(dns, await set_domain(acme))
 
     async def change() -> None:
-        await set_domain(acme, "acme.test")
+        await remove_domain(acme)
         if claims_back:
             await set_domain(acme)
 
     answer = await verify_during(acme, dns, change)
-    assert (answer.status, answer.code) == (400, "BAD_REQUEST")
-    assert (await get_domain(acme)).json["verified"] is False
+    assert (answer.status, answer.code) == (404, "NOT_FOUND")
+    assert [each["verified"] for each in (await list_domains(acme)).json["domains"]] == [False] * claims_back
     assert "domain.verified" not in await acme.actions()
-
-
-async def test_a_domain_removed_during_the_dns_query_is_not_verified(acme: Tenant, dns: FakeTxtRecords) -> None:
-    publish(dns, await set_domain(acme))
-    assert (await verify_during(acme, dns, lambda: remove_domain(acme))).status == 404
-    assert (await get_domain(acme)).status == 404
 
 
 @pytest.mark.parametrize(
@@ -348,13 +377,54 @@ async def test_a_change_that_waited_for_a_demotion_is_refused(acme: Tenant, call
 
 
 @pytest.mark.slow
-async def test_concurrent_changes_leave_one_domain_and_a_consistent_log(tenants: Tenants, acme: Tenant) -> None:
+async def test_concurrent_changes_leave_a_consistent_log(acme: Tenant) -> None:
+    names = [f"acme-{number}.example" for number in range(4)]
     answers = await run_concurrently(
-        20, lambda number: set_domain(acme, f"acme-{number % 4}.example") if number % 5 else remove_domain(acme)
+        20, lambda number: set_domain(acme, names[number % 4]) if number % 5 else remove_domain(acme, names[number // 5])
     )
     assert {answer.status for answer in answers} <= {200, 204, 404}
-    log = await acme.log()
-    first = [entry for entry in log if entry["action"] == "domain.set" and entry["details"]["replaced"] is None]
-    deletions = [entry for entry in log if entry["action"] == "domain.deleted"]
-    assert len(deletions) == [answer.status for answer in answers].count(204)
-    assert len(first) - len(deletions) == len(await stored_claims(acme.pool)) <= 1
+    count = Counter(entry["action"] for entry in await acme.log())
+    assert count["domain.deleted"] == [answer.status for answer in answers].count(204)
+    assert count["domain.set"] - count["domain.deleted"] == len(await stored_claims(acme.pool))
+
+
+# What a verified domain is for
+
+
+async def test_every_rule_counts_each_verified_domain_of_an_organization(acme: Tenant, other_tenant: Tenant, dns: FakeTxtRecords) -> None:
+    """Routes, the directories of others, what others did there, and API resources: the same for the second domain as for the first."""
+    names = (DOMAIN, "acme.test")
+    await acme.api.call(
+        "PUT", f"{acme.path}/hrd", {"domains": [{"domain": name, "provider": "codehost"} for name in names]}, token=acme.token("owner")
+    )
+    others = await directory_of(other_tenant)
+    for name in names:
+        await others.create_user(f"early@{name}")
+
+    async def counts(name: str) -> set[str]:
+        counted = set()
+        found = await acme.api.post("/api/auth/lookup-email", {"email": f"ada@{name}"})
+        if found.json["org_slug"] == acme.slug:
+            counted.add("route")
+        if (await others.try_create_user(f"{uuid4()}@eu.{name}")).status == 403:
+            counted.add("directories")
+        listed = await acme.api.get(f"{acme.path}/domains/{name}/accounts", token=acme.token("owner"))
+        if listed.status == 200 and f"early@{name}" in [each["email"] for each in listed.json["accounts"]]:
+            counted.add("foreign accounts")
+        resource = {"identifier": f"https://{uuid4()}.{name}", "name": "Orders", "scopes": []}
+        if (await acme.api.post(f"{acme.path}/api-resources", resource, token=acme.token("owner"))).status == 201:
+            counted.add("API resource")
+        async with acme.ports.storage.transaction(by=SYSTEM) as tx:
+            user = await tx.accounts.by_email(Email(f"early@{name}")) or pytest.fail("the directory has created it")
+            if (await tx.accounts.account_control(user.id, acme.org)).at_verified_domain:
+                counted.add("control")
+        return counted
+
+    every = {"route", "directories", "foreign accounts", "API resource", "control"}
+    assert [await counts(name) for name in names] == [set(), set()]
+    await prove_domain(acme, dns, names[1])
+    assert [await counts(name) for name in names] == [set(), every]
+    await prove_domain(acme, dns, names[0])
+    assert [await counts(name) for name in names] == [every, every]
+    await remove_domain(acme, names[0])
+    assert [await counts(name) for name in names] == [set(), every]

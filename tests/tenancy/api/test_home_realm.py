@@ -125,6 +125,43 @@ async def test_an_invalid_route_is_refused_and_changes_nothing(acme: Tenant) -> 
     assert (await get_routes(acme)).json == before
 
 
+async def put_route(team: Tenant, domain: str, provider: str = "websuite", by: str = "owner") -> Answer:
+    return await team.api.call("PUT", f"{team.path}/hrd/{domain}", {"provider": provider}, token=team.token(by))
+
+
+async def remove_route(team: Tenant, domain: str, by: str = "owner") -> Answer:
+    return await team.api.delete(f"{team.path}/hrd/{domain}", token=team.token(by))
+
+
+async def test_one_route_is_set_and_removed_and_the_others_stay(acme: Tenant) -> None:
+    await put_routes(acme, routes(acme_example="codehost"))
+    added = await put_route(acme, "EU.acme.example")
+    assert (added.status, added.json) == (200, {"domain": "eu.acme.example", "provider": "websuite", "verified": False})
+    assert (await put_route(acme, "eu.acme.example", "officesuite")).status == 200
+    assert (await get_routes(acme)).json["domains"] == [
+        {"domain": "acme.example", "provider": "codehost", "verified": False},
+        {"domain": "eu.acme.example", "provider": "officesuite", "verified": False},
+    ]
+    assert [(await remove_route(acme, domain)).status for domain in ("acme.example", "acme.example", "com")] == [204, 404, 404]
+    assert [(await put_route(acme, *wrong)).status for wrong in (("com",), ("acme.example", "nothing"))] == [400, 400]
+    changes = [entry["details"]["domains"] for entry in await acme.log() if entry["action"] == "hrd.updated"]
+    assert changes == [
+        {"acme.example": {"old": None, "new": "codehost"}},
+        {"eu.acme.example": {"old": None, "new": "websuite"}},
+        {"eu.acme.example": {"old": "websuite", "new": "officesuite"}},
+        {"acme.example": {"old": "codehost", "new": None}},
+    ]
+
+
+@pytest.mark.slow
+async def test_no_route_is_lost_among_twenty_at_once_and_a_hundred_are_the_most(acme: Tenant) -> None:
+    await put_routes(acme, [{"domain": f"{number}.example", "provider": "codehost"} for number in range(90)])
+    answers = await run_concurrently(20, lambda number: put_route(acme, f"new{number}.example"))
+    assert sorted(answer.status for answer in answers) == [200] * 10 + [400] * 10
+    assert len((await get_routes(acme)).json["domains"]) == 100
+    assert (await put_route(acme, "1.example")).status == 200, "it has a route already"
+
+
 async def test_only_managers_read_and_change_routes(acme: Tenant) -> None:
     assert [(await get_routes(acme, "member")).status, (await put_routes(acme, [], "member")).status] == [403, 403]
 
@@ -176,12 +213,12 @@ async def test_users_of_a_verified_domain_get_the_route_of_its_organization(
 async def test_an_unverified_domain_has_no_effect(api: Api, acme: Tenant, other_tenant: Tenant, dns: FakeTxtRecords) -> None:
     await put_routes(acme, routes(acme_example="websuite"))
     assert await look_up(api, "ada@acme.example") == NOWHERE
-    await acme.api.post(f"{acme.path}/domain", {"domain": "acme.example"}, token=acme.token("owner"))
+    await acme.api.post(f"{acme.path}/domains", {"domain": "acme.example"}, token=acme.token("owner"))
     await prove_domain(other_tenant, dns, "twin.example")
     assert await look_up(api, "ada@acme.example") == NOWHERE
     await prove_domain(acme, dns, "acme.example")
     assert await look_up(api, "ada@acme.example") == provider_match("acme", "websuite")
-    await acme.api.delete(f"{acme.path}/domain", token=acme.token("owner"))
+    await acme.api.delete(f"{acme.path}/domains/acme.example", token=acme.token("owner"))
     assert await look_up(api, "ada@acme.example") == NOWHERE
     assert (await get_routes(acme)).json == {"domains": [{"domain": "acme.example", "provider": "websuite", "verified": False}]}
 

@@ -225,7 +225,7 @@ async def test_the_owner_of_a_domain_sees_what_others_did_there_and_takes_over(a
     await acme.invite("guest@mail.victim.example")
 
     async def seen(what: str) -> Answer:
-        return await acme.api.get(f"{other_tenant.path}/domain/{what}", token=other_tenant.token("owner"))
+        return await acme.api.get(f"{other_tenant.path}/domains/victim.example/{what}", token=other_tenant.token("owner"))
 
     assert [(await seen(what)).status for what in ("accounts", "invitations")] == [404, 404]
     await verify_domain(other_tenant, "victim.example")

@@ -74,7 +74,8 @@ class Consents(Repository):
         return agreement or Agreement(frozenset())
 
     async def of_user(self, user_id: UUID, limit: int) -> list[Consent]:
-        sql = f"{_select('consents')} where c.user_id = %(user_id)s order by {ORGANIZATION}, v.name, v.id limit %(limit)s"
+        newest = "(select * from consents where user_id = %(user_id)s order by granted_at desc, service_id limit %(limit)s)"
+        sql = f"{_select(newest)} order by {ORGANIZATION}, v.name, v.id"
         return await self._all(CONSENT.read, sql, user_id=user_id, limit=limit)
 
     async def by_service(self, user_id: UUID, service_id: UUID) -> Consent | None:

@@ -4,34 +4,52 @@ from datetime import datetime
 from typing import Final
 from uuid import UUID
 
-from adapters.postgres.applications.services import CLIENT, INSERT, STORED, to_client
+from adapters.postgres.applications.service_access import may_use_resource
+from adapters.postgres.applications.services import CLIENT, INSERT, SERVICE, STORED, to_client
+from adapters.postgres.engine.records import Record
 from adapters.postgres.engine.statements import DeferredRow, Repository
 from core.applications.model.services import Service
-from core.kernel.callers import ServiceContext
+from core.federation.oauth.model.external_clients import IdentifiedClient, UnusedClient
 
 # Of an external client `v`
 UNUSED: Final = """
     v.client_uri is not null and v.document_fetched_at < %(before)s
-    and not exists (select from consents c where c.org_id = v.org_id and c.service_id = v.id)
+    and not exists (select from login_events l where l.service_id = v.id and l.created_at >= %(before)s)
     and not exists (select from authorization_codes c where c.service_id = v.id and c.expires_at > %(now)s)
     and not exists (select from sessions s join service_users u on u.user_id = s.user_id and u.service_id = v.id
                     where s.service_id = v.id and s.ended_at is null and s.expires_at > %(now)s)"""
+
+UNUSED_CLIENT: Final = Record(UnusedClient, "v")
 
 
 class ExternalClients(Repository):
     """Implements `ports.storage.federation.oauth.ExternalClients`."""
 
-    async def of_secret(self, client_uri: str, secret_hash: bytes, now: datetime) -> tuple[Service, ServiceContext, bool] | None:
+    async def standing(self, org_id: UUID, service_id: UUID, resource_id: UUID, user_id: UUID) -> tuple[bool, Service | None]:
+        sql = f"""
+            select {may_use_resource("r", "%(user_id)s")}, v.id is not null, {SERVICE.columns}
+            from api_resources r left join services v on v.org_id = r.org_id and v.id = %(service_id)s
+            where r.org_id = %(org_id)s and r.id = %(resource_id)s"""
+        values = {"org_id": org_id, "service_id": service_id, "resource_id": resource_id, "user_id": user_id}
+        found = await self._one(lambda row: (bool(row[0]), SERVICE.read(row[2:]) if row[1] else None), sql, **values)
+        return found or (False, None)
+
+    async def of_secret(self, client_uri: str, secret_hash: bytes, now: datetime) -> IdentifiedClient | None:
         sql = f"""
             with granted as (
-                select service_id, expires_at > %(now)s as is_live from authorization_codes where code_hash = %(secret_hash)s
+                select service_id, expires_at > %(now)s as is_live, api_resource_id from authorization_codes
+                where code_hash = %(secret_hash)s
                 union all
-                select s.service_id, s.ended_at is null and s.expires_at > %(now)s
+                select s.service_id, s.ended_at is null and s.expires_at > %(now)s, s.api_resource_id
                 from refresh_tokens t join sessions s on s.id = t.session_id where t.token_hash = %(secret_hash)s
-                union all select service_id, expires_at > %(now)s from device_codes where device_code_hash = %(secret_hash)s)
-            select client.*, granted.is_live from granted
-            join lateral ({CLIENT} where v.id = granted.service_id and v.client_uri = %(client_uri)s) client on true"""
-        return await self._one(lambda row: (*to_client(row), row[-1]), sql, client_uri=client_uri, secret_hash=secret_hash, now=now)
+                union all
+                select service_id, expires_at > %(now)s, api_resource_id from device_codes where device_code_hash = %(secret_hash)s)
+            select client.*, granted.is_live, coalesce(r.external_token_endpoint_audience, false) from granted
+            join lateral ({CLIENT} where v.id = granted.service_id and v.client_uri = %(client_uri)s) client on true
+            left join api_resources r on r.id = granted.api_resource_id"""
+        return await self._one(
+            lambda row: IdentifiedClient(*to_client(row), *row[-2:]), sql, client_uri=client_uri, secret_hash=secret_hash, now=now
+        )
 
     async def is_known(self, client_uri: str, registered_at: datetime) -> bool:
         # The index is on the time.
@@ -42,19 +60,22 @@ class ExternalClients(Repository):
         sql = "select 1 from consents where org_id = %(org_id)s and service_id = %(service_id)s limit 1"
         return await self._exists(sql, org_id=org_id, service_id=service_id)
 
-    async def accepts_token_endpoint(self, org_id: UUID, service_id: UUID) -> bool:
+    async def accepts_token_endpoint(self, org_id: UUID, identifier: str) -> bool:
         sql = """
-            select 1 from api_resource_clients c join api_resources r on r.id = c.resource_id and r.org_id = c.org_id
-            where c.org_id = %(org_id)s and c.service_id = %(service_id)s and r.external_token_endpoint_audience limit 1"""
-        return await self._exists(sql, org_id=org_id, service_id=service_id)
+            select 1 from api_resources
+            where org_id = %(org_id)s and identifier = %(identifier)s and external_token_endpoint_audience"""
+        return await self._exists(sql, org_id=org_id, identifier=identifier)
 
-    async def find_unused(self, before: datetime, now: datetime) -> tuple[UUID, UUID] | None:
-        sql = f"select v.org_id, v.id from services v where {UNUSED} order by v.document_fetched_at limit 1"
-        return await self._one(lambda row: (row[0], row[1]), sql, before=before, now=now)
+    async def find_unused(self, last: UnusedClient | None, before: datetime, now: datetime) -> UnusedClient | None:
+        # A condition on the row, so that the index on the time leads to the next one.
+        later = "" if last is None else "and (v.document_fetched_at, v.id) > (%(fetched_at)s, %(last_id)s)"
+        sql = f"select {UNUSED_CLIENT.columns} from services v where {UNUSED} {later} order by v.document_fetched_at, v.id limit 1"
+        values = {} if last is None else {"fetched_at": last.document_fetched_at, "last_id": last.id}
+        return await self._one(UNUSED_CLIENT.read, sql, before=before, now=now, **values)
 
-    async def lock_unused(self, org_id: UUID, service_id: UUID, before: datetime, now: datetime) -> bool:
+    async def lock_unused(self, client: UnusedClient, before: datetime, now: datetime) -> bool:
         sql = f"select 1 from services v where v.org_id = %(org_id)s and v.id = %(service_id)s and {UNUSED} for update of v"
-        return await self._exists(sql, org_id=org_id, service_id=service_id, before=before, now=now)
+        return await self._exists(sql, org_id=client.org_id, service_id=client.id, before=before, now=now)
 
     def is_stored_deferred(self, service: Service, resource_id: UUID) -> DeferredRow[bool]:
         sql = """
@@ -64,19 +85,25 @@ class ExternalClients(Repository):
             lambda _: True, sql, org_id=service.org_id, id=service.id, resource_id=resource_id, fetched_at=service.document_fetched_at
         )
 
-    async def save(self, service: Service, resource_id: UUID, now: datetime) -> bool:
+    async def save(self, service: Service, resource_id: UUID, now: datetime) -> tuple[bool, Service | None]:
         # Users who sign in with the same document change nothing, so they do not wait for each other.
         await self._write(f"{INSERT} on conflict do nothing", **STORED.values(service))
-        await self._write(
-            """
-            update services set
+        former = await self._one(
+            STORED.read,
+            f"""
+            with former as (
+                select {STORED.columns} from services v
+                where org_id = %(org_id)s and id = %(id)s and document_fetched_at < %(document_fetched_at)s for update),
+            changed as (update services set
                 name = %(name)s, service_type = %(service_type)s, redirect_uris = %(redirect_uris)s, jwks = %(jwks)s,
-                jwks_uri = %(jwks_uri)s, document_fetched_at = %(document_fetched_at)s, updated_at = %(now)s
-            where org_id = %(org_id)s and id = %(id)s and document_fetched_at < %(document_fetched_at)s""",
+                jwks_uri = %(jwks_uri)s, client_authentication = %(client_authentication)s, uses_device_flow = %(uses_device_flow)s,
+                document_fetched_at = %(document_fetched_at)s, updated_at = %(now)s
+                where org_id = %(org_id)s and id = (select id from former))
+             table former""",
             **STORED.values(service),
             now=now,
         )
-        return await self._exists(
+        is_new = await self._exists(
             """
             insert into api_resource_clients (org_id, resource_id, service_id, own_scopes, created_at)
             select org_id, %(resource_id)s, id, '{}', %(now)s from services where org_id = %(org_id)s and id = %(id)s for key share
@@ -86,3 +113,4 @@ class ExternalClients(Repository):
             resource_id=resource_id,
             now=now,
         )
+        return is_new, former

@@ -145,7 +145,8 @@ class Authorization:
     service: Service | None
     context: ServiceContext | None
     # The requested redirect URI, or the only registered one. None if the user signs in to the
-    # platform itself and it has no frontend: then the browser continues at our account page.
+    # platform itself and it has no frontend: then the browser continues at our account page. None
+    # for an external client until its document is loaded.
     redirect_uri: str | None
     api: ApiResource | None = None
 

@@ -50,12 +50,10 @@ class ClientAddressInvalid(Invalid):
 class ClientDocumentUnavailable(Invalid):
     """The application publishes no usable description of itself. Try again later, or tell its developer."""
 
-    def __init__(self, host: str | None = None, reason: str | None = None) -> None:
-        """`reason` is the rest of a sentence about the description, with our words only."""
+    def __init__(self, host: str | None = None, reason: str | None = None, advice: str = "Tell its developer.") -> None:
+        """`reason` is the rest of a sentence about the description, with our words only. `advice` is the next step."""
         super().__init__(
-            None
-            if reason is None
-            else f"The description that the application at {host} publishes of itself {reason}. Try again later, or tell its developer."
+            None if reason is None else f"The description that the application at {host} publishes of itself {reason}. {advice}"
         )
 
 
@@ -69,6 +67,7 @@ class ClientDocument:
     method: ClientMethod
     fetched_at: datetime
     is_native: bool = False  # a program on the user's device
+    uses_device_flow: bool = False
     jwks: tuple[Jwk, ...] | None = None
     jwks_uri: str | None = None
 
@@ -83,12 +82,7 @@ class ClientDocument:
 
         A change of either asks for consent again, and a change of the keys does not.
         """
-        return authentication_of(self.method, self.jwks_uri)
-
-
-def authentication_of(method: ClientMethod, jwks_uri: str | None) -> str:
-    """Return what a consent covers of a client's authentication, as text."""
-    return method.value if jwks_uri is None else f"{method.value} {host_of(jwks_uri)}"
+        return self.method.value if self.jwks_uri is None else f"{self.method.value} {host_of(self.jwks_uri)}"
 
 
 def is_address(client_id: str | None) -> bool:
@@ -131,15 +125,19 @@ def parse_document(address: str, media_type: str, body: bytes, policy: Policy, n
     if not _JSON.fullmatch(media_type.partition(";")[0].strip().lower()):
         raise ClientDocumentUnavailable(host, "is not served as application/json")
     try:
+        return _parse_members(address, _parse_json(body), policy, now)
+    except MetadataFlaw as flaw:
+        raise ClientDocumentUnavailable(host, str(flaw)) from None
+
+
+def _parse_json(body: bytes) -> dict[str, Any]:
+    try:
         members = json.loads(body.decode("utf-8"), object_pairs_hook=_unique, parse_constant=_refuse_constant)
     except (ValueError, RecursionError):
         members = None
     if not isinstance(members, dict):
-        raise ClientDocumentUnavailable(host, "is not a JSON object")
-    try:
-        return _parse_members(address, members, policy, now)
-    except MetadataFlaw as flaw:
-        raise ClientDocumentUnavailable(host, str(flaw)) from None
+        raise MetadataFlaw("is not a JSON object")
+    return members
 
 
 def _parse_members(address: str, members: Mapping[str, Any], policy: Policy, now: datetime) -> ClientDocument:
@@ -157,6 +155,7 @@ def _parse_members(address: str, members: Mapping[str, Any], policy: Policy, now
         method=method,
         fetched_at=now,
         is_native=metadata.is_native,
+        uses_device_flow=metadata.uses_device_flow,
         jwks=jwks if uses_keys else None,
         jwks_uri=jwks_uri if uses_keys else None,
     )
@@ -183,12 +182,12 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """Return the members of an object, each once: two parsers would choose different ones."""
     members = dict(pairs)
     if len(members) < len(pairs):
-        raise ValueError("a member is repeated")
+        raise MetadataFlaw("has a member twice")
     return members
 
 
 def _refuse_constant(name: str) -> None:
-    raise ValueError(f"{name} is not JSON")
+    raise MetadataFlaw(f"has the value {name}, which is not JSON")
 
 
 def fresh_for(cache_control: str, age: str) -> timedelta:

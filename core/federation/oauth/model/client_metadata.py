@@ -9,15 +9,19 @@ from enum import StrEnum
 from typing import Any, Final
 
 from core.applications.model import client_settings
-from core.applications.model.client_settings import Jwk
+from core.applications.model.client_settings import ClientKeysInvalid, Jwk, PrivateKeySent
 from core.kernel import uris
-from core.kernel.errors import Refusal
 from core.kernel.outbound import LONGEST_URL, KeyPortNotAllowed
 from core.kernel.policy import Policy
 from core.kernel.values import is_printable, is_visible
 
 MAX_NAME_LENGTH: Final = 100
 MAX_REDIRECT_URIS: Final = 50
+DEVICE_CODE: Final = "urn:ietf:params:oauth:grant-type:device_code"  # RFC 8628 section 3.4
+KEY_RULES: Final = "1 to 20 are allowed, each RSA of 2048 to 8192 bits, P-256 or Ed25519, with a kid of its own"
+_QUOTATION_MARKS: Final = dict.fromkeys(
+    map(ord, '"\u201c\u201d\u201e\u201f\u00ab\u00bb\u2039\u203a\u275d\u275e\u300c\u300d\u300e\u300f\u301d\u301e\uff02')
+)
 NATIVE: Final = "native"  # a value of application_type (OpenID Connect Dynamic Client Registration section 2)
 
 
@@ -43,6 +47,7 @@ class ClientMetadata:
     name: str
     redirect_uris: tuple[str, ...]
     is_native: bool  # a program on the user's device
+    uses_device_flow: bool
 
 
 def parse_metadata(members: Mapping[str, Any]) -> ClientMetadata:
@@ -56,13 +61,17 @@ def parse_metadata(members: Mapping[str, Any]) -> ClientMetadata:
         name=_parse_name(members.get("client_name")),
         redirect_uris=redirect_uris,
         is_native=is_local or members.get("application_type") == NATIVE,
+        uses_device_flow=DEVICE_CODE in (grants or ()),
     )
 
 
 def _parse_name(name: object) -> str:
     if not isinstance(name, str) or not is_visible(name):
         raise MetadataFlaw("has no client_name")
-    name = " ".join(name.split())
+    # Pages quote the name. With a quotation mark in it, the rest of the name would read as a sentence of ours.
+    name = " ".join(name.translate(_QUOTATION_MARKS).split())
+    if not name:
+        raise MetadataFlaw("has no client_name")
     if len(name) > MAX_NAME_LENGTH or not is_printable(name):
         raise MetadataFlaw(f"has a client_name with more than {MAX_NAME_LENGTH} characters, or with control characters")
     return name
@@ -74,8 +83,8 @@ def _parse_redirect_uris(values: object) -> tuple[str, ...]:
         raise RedirectUriFlaw(f"does not have 1 to {MAX_REDIRECT_URIS} redirect_uris")
     if any(len(uri) > LONGEST_URL for uri in values):
         raise RedirectUriFlaw(f"has a redirect URI with more than {LONGEST_URL} characters")  # no request could carry it
-    if any(uris.native_flaw(uri) for uri in values):
-        raise RedirectUriFlaw("has a redirect URI that is not allowed")
+    if flaw := next(filter(None, map(uris.native_flaw, values)), None):
+        raise RedirectUriFlaw(f"has a redirect URI that is not allowed: {flaw.removesuffix('.')}")
     return tuple(dict.fromkeys(values))
 
 
@@ -100,8 +109,10 @@ def parse_keys(members: Mapping[str, Any], policy: Policy) -> tuple[tuple[Jwk, .
         raise MetadataFlaw("has jwks that are not a set of keys")
     try:
         return client_settings.parse_keys(keys), None
-    except Refusal:
-        raise MetadataFlaw("has keys that are not allowed") from None
+    except PrivateKeySent:
+        raise MetadataFlaw("has a private or symmetric key, which is no longer secret") from None
+    except ClientKeysInvalid:
+        raise MetadataFlaw(f"has keys that are not allowed: {KEY_RULES}") from None
 
 
 def read_text(members: Mapping[str, Any], name: str) -> str | None:

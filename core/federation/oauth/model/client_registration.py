@@ -16,6 +16,7 @@ from core.applications.model.client_settings import Jwk
 from core.applications.model.services import ServiceType, SettingChanges
 from core.federation.oauth.model.client_documents import ClientDocument
 from core.federation.oauth.model.client_metadata import (
+    DEVICE_CODE,
     NATIVE,
     ClientMetadata,
     ClientMethod,
@@ -33,7 +34,6 @@ REGISTER_PATH: Final = "/auth/register"
 PREFIX: Final = "registered:"  # of a sealed client id: no UUID and no address starts with it
 MAX_LENGTH: Final = 2_000  # of a sealed client id
 VALID_FOR: Final = timedelta(hours=24)  # until a first consent stores the client
-DEVICE_CODE: Final = "urn:ietf:params:oauth:grant-type:device_code"  # RFC 8628 section 3.4
 GRANT_TYPES: Final = ("authorization_code", "refresh_token", DEVICE_CODE)  # that an external client can have
 WEB: Final = "web"
 SECRET_METHODS: Final = ("client_secret_basic", "client_secret_post")
@@ -48,9 +48,9 @@ class RegistrationInvalid(Invalid):
 
     oauth_error = "invalid_client_metadata"
 
-    def __init__(self, flaw: str | None = None) -> None:
-        """`flaw` is the rest of a sentence about the registration."""
-        super().__init__(None if flaw is None else f"The registration {flaw}. Correct it, and register again.")
+    def __init__(self, flaw: str | None = None, advice: str = "Correct it, and register again.") -> None:
+        """`flaw` is the rest of a sentence about the registration. `advice` is the next step."""
+        super().__init__(None if flaw is None else f"The registration {flaw}. {advice}")
 
     @classmethod
     def quoting(cls, refusal: Invalid) -> "RegistrationInvalid":
@@ -77,11 +77,11 @@ class RegistrationClosed(Unauthenticated):
 
 
 class SealedClientInvalid(Invalid):
-    """The client_id is not one that the application got here. Start again in the application, which registers again then."""
+    """This client_id was not issued here. Start again in the application, so that it registers again."""
 
 
 class SealedClientExpired(SealedClientInvalid):
-    """The application registered itself more than 24 hours ago, and was not used since. Start again in it: it registers again then."""
+    """The application registered itself more than 24 hours ago, and was not used since. Start again in it, so that it registers again."""
 
 
 class SealedClientsClosed(SealedClientInvalid):
@@ -181,7 +181,8 @@ def has_sealed_form(client_id: str) -> bool:
 
 def to_payload(metadata: ClientMetadata, issued_at: datetime) -> bytes:
     """Return the metadata in the short form that is sealed."""
-    fields = {"t": int(issued_at.timestamp()), "n": metadata.name, "r": metadata.redirect_uris, "a": int(metadata.is_native)}
+    flags = {"a": int(metadata.is_native), "d": int(metadata.uses_device_flow)}
+    fields = {"t": int(issued_at.timestamp()), "n": metadata.name, "r": metadata.redirect_uris, **flags}
     text = json.dumps(fields, ensure_ascii=False, separators=(",", ":")).encode()
     packer = zlib.compressobj(9, zlib.DEFLATED, _RAW)
     return packer.compress(text) + packer.flush()
@@ -198,5 +199,6 @@ def from_payload(client_id: str, payload: bytes) -> ClientDocument | None:
             method=ClientMethod.NONE,
             fetched_at=datetime.fromtimestamp(fields["t"], UTC),
             is_native=bool(fields["a"]),
+            uses_device_flow=bool(fields["d"]),
         )
     return None

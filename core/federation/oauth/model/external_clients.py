@@ -2,16 +2,16 @@
 
 import re
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final
-from uuid import uuid5
+from uuid import UUID, uuid5
 
 from core.applications.model.client_names import known_name
 from core.applications.model.services import Service, ServiceType
 from core.authentication.model.agreements import ClientFacts
 from core.federation.oauth.model.authorization import RedirectUriNotRegistered
-from core.federation.oauth.model.client_documents import ClientDocument, authentication_of, host_of, is_address
+from core.federation.oauth.model.client_documents import ClientDocument, host_of, is_address
 from core.federation.oauth.model.client_metadata import ClientMethod
 from core.federation.oauth.model.client_registration import is_sealed
 from core.kernel import uris
@@ -22,15 +22,19 @@ from core.kernel.rate_limits import Bucket, per_minute
 from core.kernel.values import Slug
 from core.programs.model.api_resources import ApiResource
 
-# New addresses, of documents that are not in the cache. One organization gets at most a third of those of the platform.
-OF_PERSON: Final = Bucket("client-documents", 360.0, 10)  # 10 in an hour
+# New clients, which no user of the organization has agreed to, and fetches of the documents of others. One organization gets at
+# most a third of the fetches of the platform. One person alone cannot use up those of an organization.
+OF_PERSON: Final = Bucket("new-clients", 360.0, 10)  # 10 at once, and then one in 6 minutes
+OF_PERSON_AND_CLIENT: Final = Bucket("new-client", 3600.0, 1)
+REPEATED_FETCHES: Final = Bucket("client-documents", 60.0, 5)  # of one person and new client
+FETCHES_OF_PERSON: Final = per_minute("client-documents", 10)
 OF_ORGANIZATION: Final = per_minute("client-documents", 20)
 OF_PLATFORM: Final = per_minute("client-documents", 60)
 _NOT_IN_SLUG: Final = re.compile(r"[^a-z0-9]+")
 
 
 class ClientResourceUnknown(Invalid):
-    """This application is not registered, and names no API here that it wants to use (resource). Check the address of the API in it."""
+    """The application asked for no API that Gatehouse knows (parameter resource). Check the address of the API in its settings."""
 
     oauth_error = "invalid_target"
 
@@ -48,15 +52,39 @@ class ClientNotAdmitted(Forbidden):
 
 
 class ClientDocumentsLimited(Limited):
-    """Too many applications were new here in a short time. Try again later."""
+    """Too many new applications asked for access in a short time. Try again later."""
 
     def __init__(self, retry_after: float) -> None:
         super().__init__(retry_after)
-        self.message = f"Too many applications were new here in a short time. Try again in {self.wait}."
+        self.message = f"Too many new applications asked for access in a short time. Try again in {self.wait}."
 
 
 class ExternalGrantUnknown(GrantInvalid):
-    """This code or token was not issued to the client with this address. Start a new sign-in."""
+    """This code or token was not issued to this client_id. Start a new sign-in."""
+
+
+@dataclass(frozen=True, slots=True)
+class IdentifiedClient:
+    """A stored external client in a request without a page.
+
+    Its code or token, or the consent of a user, is live if `is_live`. The API resource of the request decides about the audience of
+    its assertions.
+    """
+
+    service: Service
+    context: ServiceContext
+    is_live: bool
+    accepts_token_endpoint: bool
+
+
+@dataclass(frozen=True, slots=True)
+class UnusedClient:
+    """A stored external client that is no longer used."""
+
+    org_id: UUID
+    id: UUID
+    client_uri: str
+    document_fetched_at: datetime
 
 
 def is_external(client_id: str | None) -> bool:
@@ -97,6 +125,8 @@ def to_service(document: ClientDocument, api: ApiResource, now: datetime) -> Ser
         jwks=document.jwks,
         jwks_uri=document.jwks_uri,
         document_fetched_at=document.fetched_at,
+        client_authentication=document.authentication,
+        uses_device_flow=document.uses_device_flow,
     )
 
 
@@ -125,9 +155,8 @@ def facts_of(service: Service, redirect_uri: str | None) -> ClientFacts | None:
     """Return what a consent covers of an external client, or None for a registered application."""
     if service.client_uri is None:
         return None
-    method = ClientMethod.PRIVATE_KEY_JWT if service.has_keys else ClientMethod.NONE
     registered = None if redirect_uri is None else find_published(service.redirect_uris, redirect_uri)
-    return ClientFacts(registered, authentication_of(method, service.jwks_uri))
+    return ClientFacts(registered, service.client_authentication or ClientMethod.NONE.value)
 
 
 def find_published(published: Sequence[str], redirect_uri: str) -> str | None:

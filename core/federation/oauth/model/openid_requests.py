@@ -41,6 +41,7 @@ from core.kernel.errors import Invalid
 from core.kernel.proofs import Acr
 from core.kernel.values import is_printable, parse_id
 from core.programs.model.api_resources import ApiResource
+from core.programs.model.client_policy import USER_SCOPES
 
 MAX_NONCE_LENGTH: Final = 1024
 MAX_CLAIMS_LENGTH: Final = 4096
@@ -209,7 +210,7 @@ def parse(authorization: Authorization, base_url: str, hint_subject: UUID | None
         raise ResponseTypeRefused
     service = authorization.service
     is_external = service is not None and service.client_uri is not None
-    scope = parse_openid_scope(request.scope, authorization.context)
+    scope = parse_openid_scope(request.scope, authorization.context, authorization.api)
     is_openid = Scope.OPENID in scope
     if is_openid and request.response_type is None:
         raise ResponseTypeRefused("Send response_type=code.")
@@ -241,10 +242,13 @@ def parse(authorization: Authorization, base_url: str, hint_subject: UUID | None
     return openid
 
 
-def parse_openid_scope(text: str | None, service: ServiceContext | None) -> tuple[Scope, ...]:
-    """Return the known scopes in a scope parameter that the application can get."""
-    is_external = service is not None and service.client_uri is not None
-    return tuple(scope for scope in parse_scope(text) if not is_external or scope in EXTERNAL_SCOPES)
+def parse_openid_scope(text: str | None, service: ServiceContext | None, api: ApiResource | None) -> tuple[Scope, ...]:
+    """Return the known scopes in a scope parameter that the application can get. An external client gets those of the policy of `api`."""
+    if service is None or service.client_uri is None:
+        return parse_scope(text)
+    listed = None if api is None else api.external_clients.scopes
+    refused = () if listed is None else {*USER_SCOPES} - {*listed}
+    return tuple(scope for scope in parse_scope(text) if scope in EXTERNAL_SCOPES and scope not in refused)
 
 
 def check_request(authorization: Authorization) -> None:

@@ -1,4 +1,4 @@
-"""API of an organization's domain."""
+"""API of the domains of an organization."""
 
 from typing import Literal
 from uuid import UUID
@@ -7,9 +7,9 @@ from pydantic import Field
 from quart import Blueprint
 
 from core.kernel.roles import Capability
-from core.kernel.values import Domain
+from core.kernel.values import Domain, DomainInvalid
 from core.tenancy import domains
-from core.tenancy.model.domains import DomainClaim, ForeignAccount
+from core.tenancy.model.domains import DomainClaim, DomainNotFound, ForeignAccount
 from entrypoints.http.base.context import acting, ports
 from entrypoints.http.edge.access import member
 from entrypoints.http.edge.bodies import DomainName, RequestModel, ResponseModel, Timestamp
@@ -19,8 +19,11 @@ from entrypoints.http.edge.queries import PageQuery, Pagination
 routes = Blueprint("domains", __name__)
 
 
+PATH = "/api/organizations/<org_slug>/domains"
+
+
 class DomainRequest(RequestModel):
-    """The domain of an organization."""
+    """A domain of an organization."""
 
     domain: DomainName = Field(description="A domain such as `example.com`. It includes its subdomains.")
 
@@ -34,13 +37,19 @@ class TxtRecordResponse(ResponseModel):
 
 
 class DomainResponse(ResponseModel):
-    """The domain of an organization, and the DNS record that verifies it."""
+    """A domain of an organization, and the DNS record that verifies it."""
 
     domain: str = Field(description="The domain in ASCII form.")
     verified: bool = Field(description="Whether the organization has verified the domain.")
     verified_at: Timestamp | None = Field(description="When the domain was verified, or null.")
-    created_at: Timestamp = Field(description="When the domain was set.")
+    created_at: Timestamp = Field(description="When the domain was added.")
     record: TxtRecordResponse = Field(description="The DNS record that verifies the domain.")
+
+
+class DomainListResponse(ResponseModel):
+    """The domains of an organization."""
+
+    domains: list[DomainResponse] = Field(description="The domains, ordered by name. There are at most 50.")
 
 
 def _to_response(claim: DomainClaim) -> DomainResponse:
@@ -51,50 +60,66 @@ def _to_response(claim: DomainClaim) -> DomainResponse:
     )
 
 
-@routes.post("/api/organizations/<org_slug>/domain")
+def domain_of_path(text: str) -> Domain:
+    """Return the domain in a path. Raises: DomainNotFound."""
+    try:
+        return Domain.parse(text)
+    except DomainInvalid:
+        raise DomainNotFound from None
+
+
+@routes.get(PATH)
+@member(Capability.INTEGRATIONS_MANAGE)
+async def list_domains(org_slug: str) -> DomainListResponse:
+    """List the domains of the organization.
+
+    A domain has no effect until it is verified.
+    """
+    return DomainListResponse(domains=[_to_response(claim) for claim in await domains.list_own(ports(), acting())])
+
+
+@routes.post(PATH)
 @member(Capability.INTEGRATIONS_MANAGE, outlives=True)
 async def claim(org_slug: str, data: DomainRequest) -> DomainResponse:
-    """Set the organization's domain.
+    """Add a domain to the organization.
 
     The domain has no effect until it is verified: publish the returned TXT record in the DNS, then
-    call the verify endpoint. Another domain replaces the current one, and must be verified again.
-    If you set the same domain, nothing changes.
+    call the verify endpoint. If the organization already has this domain, nothing changes.
     """
     return _to_response(await domains.claim(ports(), acting(), Domain(data.domain)))
 
 
-@routes.get("/api/organizations/<org_slug>/domain")
+@routes.get(f"{PATH}/<domain>")
 @member(Capability.INTEGRATIONS_MANAGE)
-async def get_domain(org_slug: str) -> DomainResponse:
-    """Get the organization's domain.
+async def get_domain(org_slug: str, domain: str) -> DomainResponse:
+    """Get a domain of the organization.
 
-    The response contains the DNS record that verifies the domain, also after the verification. 404
-    if no domain is set.
+    The response contains the DNS record that verifies the domain, also after the verification.
     """
-    return _to_response(await domains.get(ports(), acting()))
+    return _to_response(await domains.get(ports(), acting(), domain_of_path(domain)))
 
 
-@routes.post("/api/organizations/<org_slug>/domain/verify")
+@routes.post(f"{PATH}/<domain>/verify")
 @member(Capability.INTEGRATIONS_MANAGE, outlives=True)
 @refuses(400, 409)
-async def verify(org_slug: str) -> DomainResponse:
-    """Verify the organization's domain.
+async def verify(org_slug: str, domain: str) -> DomainResponse:
+    """Verify a domain of the organization.
 
     Looks up the TXT record in the DNS. 400 if it is not found: a new record can take a while to
     become visible. 409 if another organization has verified this domain.
     """
-    return _to_response(await domains.verify(ports(), acting()))
+    return _to_response(await domains.verify(ports(), acting(), domain_of_path(domain)))
 
 
-@routes.delete("/api/organizations/<org_slug>/domain")
+@routes.delete(f"{PATH}/<domain>")
 @member(Capability.INTEGRATIONS_MANAGE, outlives=True)
-@describes({204: "The organization no longer has a domain."})
-async def remove(org_slug: str) -> None:
-    """Remove the organization's domain.
+@describes({204: "The organization no longer has the domain."})
+async def remove(org_slug: str, domain: str) -> None:
+    """Remove a domain of the organization.
 
-    Everything that depends on the verified domain stops working, for example home realm routes.
+    Everything that depends on this verified domain stops working, for example its home realm routes.
     """
-    await domains.remove(ports(), acting())
+    await domains.remove(ports(), acting(), domain_of_path(domain))
 
 
 class ForeignOrganizationResponse(ResponseModel):
@@ -105,7 +130,7 @@ class ForeignOrganizationResponse(ResponseModel):
 
 
 class ForeignAccountResponse(ResponseModel):
-    """An account at your domain that another organization created."""
+    """An account at one of your domains that another organization created."""
 
     user_id: UUID = Field(description="The user's id.")
     email: str = Field(description="The email address of the account.")
@@ -116,21 +141,21 @@ class ForeignAccountResponse(ResponseModel):
 
 
 class ForeignAccountListResponse(ResponseModel):
-    """One page of the accounts at your domain that other organizations created."""
+    """One page of the accounts at one of your domains that other organizations created."""
 
     accounts: list[ForeignAccountResponse] = Field(description="The accounts, the newest first.")
     pagination: Pagination
 
 
-@routes.get("/api/organizations/<org_slug>/domain/accounts")
+@routes.get(f"{PATH}/<domain>/accounts")
 @member(Capability.INTEGRATIONS_MANAGE)
-async def list_foreign_accounts(org_slug: str, query_args: PageQuery) -> ForeignAccountListResponse:
-    """List the accounts at your verified domain that other organizations created.
+async def list_foreign_accounts(org_slug: str, domain: str, query_args: PageQuery) -> ForeignAccountListResponse:
+    """List the accounts at one of your verified domains that other organizations created.
 
     Your directory takes over such an account by creating a user with its address over SCIM. 404 if
-    the organization has no verified domain.
+    the domain is not verified.
     """
-    listed = await domains.list_foreign_accounts(ports(), acting(), query_args.page_request())
+    listed = await domains.list_foreign_accounts(ports(), acting(), domain_of_path(domain), query_args.page_request())
     accounts = [_to_account_response(account) for account in listed.items]
     return ForeignAccountListResponse(accounts=accounts, pagination=query_args.pagination(listed.total))
 
@@ -143,7 +168,7 @@ def _to_account_response(account: ForeignAccount) -> ForeignAccountResponse:
 
 
 class ForeignInvitationResponse(ResponseModel):
-    """A pending invitation of another organization to an address at your domain."""
+    """A pending invitation of another organization to an address at one of your domains."""
 
     email: str = Field(description="The invited email address.")
     created_at: Timestamp = Field(description="When the invitation was sent.")
@@ -158,14 +183,14 @@ class ForeignInvitationListResponse(ResponseModel):
     pagination: Pagination
 
 
-@routes.get("/api/organizations/<org_slug>/domain/invitations")
+@routes.get(f"{PATH}/<domain>/invitations")
 @member(Capability.INTEGRATIONS_MANAGE)
-async def list_foreign_invitations(org_slug: str, query_args: PageQuery) -> ForeignInvitationListResponse:
-    """List the pending invitations of other organizations to addresses at your verified domain.
+async def list_foreign_invitations(org_slug: str, domain: str, query_args: PageQuery) -> ForeignInvitationListResponse:
+    """List the pending invitations of other organizations to addresses at one of your verified domains.
 
-    404 if the organization has no verified domain.
+    404 if the domain is not verified.
     """
-    listed = await domains.list_foreign_invitations(ports(), acting(), query_args.page_request())
+    listed = await domains.list_foreign_invitations(ports(), acting(), domain_of_path(domain), query_args.page_request())
     invitations = [
         ForeignInvitationResponse.of(
             invitation, organization=ForeignOrganizationResponse(slug=invitation.org_slug, name=invitation.org_name)

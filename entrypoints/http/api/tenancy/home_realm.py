@@ -9,21 +9,29 @@ from core.federation.upstream.home_realm import find_sign_in
 from core.kernel.roles import Capability
 from core.kernel.values import Domain, Email
 from core.tenancy import home_realm
+from core.tenancy.model.domains import MAX_ROUTES
 from entrypoints.http.api.authentication.connection_slugs import ProviderSlug
+from entrypoints.http.api.tenancy.domains import domain_of_path
 from entrypoints.http.base.context import acting, app_context, ports
 from entrypoints.http.edge.access import anyone, member
 from entrypoints.http.edge.bodies import DomainName, EmailAddress, RequestModel, ResponseModel, Text
+from entrypoints.http.edge.openapi import describes, refuses
 
 routes = Blueprint("home_realm", __name__)
 
-MAX_ROUTES = 100
+PATH = "/api/organizations/<org_slug>/hrd"
 
 
-class HomeRealmRouteRequest(RequestModel):
+class HomeRealmProviderRequest(RequestModel):
+    """The identity provider of a domain."""
+
+    provider: Annotated[ProviderSlug, Field(strict=False)] = Field(description="The identity provider for users at this domain.")
+
+
+class HomeRealmRouteRequest(HomeRealmProviderRequest):
     """The identity provider for email addresses at one domain."""
 
     domain: DomainName = Field(description="The domain of the email addresses. Each subdomain needs its own route.")
-    provider: Annotated[ProviderSlug, Field(strict=False)] = Field(description="The identity provider for users at this domain.")
 
 
 class HomeRealmRoutesRequest(RequestModel):
@@ -51,7 +59,7 @@ class HomeRealmRouteListResponse(ResponseModel):
     domains: list[HomeRealmRouteResponse] = Field(description="The routes, ordered by domain.")
 
 
-@routes.get("/api/organizations/<org_slug>/hrd")
+@routes.get(PATH)
 @member(Capability.INTEGRATIONS_MANAGE)
 async def list_routes(org_slug: str) -> HomeRealmRouteListResponse:
     """List the organization's home realm routes.
@@ -62,7 +70,7 @@ async def list_routes(org_slug: str) -> HomeRealmRouteListResponse:
     return HomeRealmRouteListResponse(domains=HomeRealmRouteResponse.list_of(await home_realm.list_routes(ports(), acting())))
 
 
-@routes.put("/api/organizations/<org_slug>/hrd")
+@routes.put(PATH)
 @member(Capability.INTEGRATIONS_MANAGE, outlives=True)
 async def replace_routes(org_slug: str, data: HomeRealmRoutesRequest) -> HomeRealmRouteListResponse:
     """Replace the organization's home realm routes.
@@ -74,6 +82,26 @@ async def replace_routes(org_slug: str, data: HomeRealmRoutesRequest) -> HomeRea
     return HomeRealmRouteListResponse(
         domains=HomeRealmRouteResponse.list_of(await home_realm.replace_routes(ports(), acting(), new_routes))
     )
+
+
+@routes.put(f"{PATH}/<domain>")
+@member(Capability.INTEGRATIONS_MANAGE, outlives=True)
+@refuses(400)
+async def set_route(org_slug: str, domain: str, data: HomeRealmProviderRequest) -> HomeRealmRouteResponse:
+    """Set the identity provider of one domain.
+
+    The other routes stay as they are. The domain may be a subdomain of one that you have verified.
+    """
+    route = await home_realm.set_route(ports(), acting(), Domain.parse(domain), data.provider)
+    return HomeRealmRouteResponse.of(route)
+
+
+@routes.delete(f"{PATH}/<domain>")
+@member(Capability.INTEGRATIONS_MANAGE, outlives=True)
+@describes({204: "The domain no longer has an identity provider."})
+async def remove_route(org_slug: str, domain: str) -> None:
+    """Remove the identity provider of one domain. The other routes stay as they are."""
+    await home_realm.remove_route(ports(), acting(), domain_of_path(domain))
 
 
 class EmailLookupRequest(RequestModel):

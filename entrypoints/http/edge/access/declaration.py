@@ -67,6 +67,7 @@ class Access:
     # The route's own limits, in addition to those of its path, before anything else. None: the view
     # decides which limit counts.
     limit: Bucket | tuple[Bucket, ...] | None = ()
+    limit_joins: bool = False  # the view takes the tokens with its first query (`limits.open_charge`), if the body is small
     # The effect or the response gives or takes access, secrets or connections, also after an
     # impersonation, which is refused (security I-4).
     outlives: bool | None = None

@@ -6,6 +6,7 @@ the credentials.
 """
 
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import wraps
 from typing import Any, Final, TypedDict, Unpack, cast, overload
@@ -26,7 +27,7 @@ from core.kernel.sign_in_age import SignInAge, SignInNotRecent
 from entrypoints.http.base.context import app_context, caller, ports, request_record
 from entrypoints.http.edge.access.declaration import ACCESS_ATTRIBUTE, SAFE_METHODS, Access, ApplicationTokens, Credentials, Programs, View
 from entrypoints.http.edge.ended_sessions import to_sign_in_again
-from entrypoints.http.edge.limits import take_token
+from entrypoints.http.edge.limits import make_charge, prepare_charge, take_token
 from entrypoints.http.edge.protocol.connection import LazyBody
 from entrypoints.http.edge.queries import check_query, path_id, repeatable_parameters
 from entrypoints.http.edge.reauthentication import to_ended_form, to_policy, to_reauthentication
@@ -36,12 +37,14 @@ Authenticate = Callable[[Access], Awaitable[Response | None]]
 
 METHODS_WITH_BODY: Final = frozenset({"POST", "PUT", "PATCH"})
 FAILURE_RECORDED_WITHIN: Final = 5  # seconds
+SMALL_BODY: Final = 4096  # bytes. To receive and decode it costs no more than to take a token
 
 
 class Changes(TypedDict, total=False):
     """The parts of an access rule that a single route can change."""
 
     limit: Bucket | tuple[Bucket, ...] | None
+    limit_joins: bool
     outlives: bool | None
     inactive: bool
     applications: ApplicationTokens
@@ -110,8 +113,26 @@ class _Steps:
             raise
 
     async def limit(self, *args: Any, **kwargs: Any) -> Any:
+        if self.access.limit_joins and 0 < (request.content_length or 0) <= SMALL_BODY:
+            return await self.limit_with_query(*args, **kwargs)
         if self.access.limit is not None:
             await take_token(self.access.limits)
+        return await self.within_limit(*args, **kwargs)
+
+    async def limit_with_query(self, *args: Any, **kwargs: Any) -> Any:
+        """Let the view take the tokens with its first query. A request that is refused before takes them here: 429 comes first."""
+        prepare_charge(self.access.limits)
+        try:
+            return await self.within_limit(*args, **kwargs)
+        except Exception:
+            await make_charge()
+            raise
+        except BaseException:  # a cancellation, because the body was too slow
+            with suppress(Refusal), trio.fail_after(FAILURE_RECORDED_WITHIN, shield=True):
+                await make_charge()
+            raise
+
+    async def within_limit(self, *args: Any, **kwargs: Any) -> Any:
         try:
             return await self.authorize(*args, **kwargs)
         except SessionEnded:

@@ -86,6 +86,7 @@ PATH_PARAMETERS = {
     "key_id": "The id of the API key.",
     "token_id": "The id of the SCIM token.",
     "registration_token_id": "The id of the registration token.",
+    "domain": "The domain, such as `example.com`.",
     "entry_id": "The id of the entry.",
     "group_id": "The id of the group. In SCIM, the organization and its applications are groups with their own ids.",
     "invitation_id": "The id of the invitation.",

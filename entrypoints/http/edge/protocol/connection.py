@@ -87,7 +87,7 @@ class LazyBody(TrioBody):
 
 
 class RequestHeaders(Headers):
-    """The headers of a request. The server has checked their characters, so they are not checked again."""
+    """The headers of a request. The server has checked their characters, so they are not checked again. They do not change."""
 
     def __init__(self, scope: Scope) -> None:
         # As Quart does, which reads the client's address from the first header of this name. So a client
@@ -97,6 +97,16 @@ class RequestHeaders(Headers):
             ("Remote-Addr", peer[0] if peer else ""),
             *((name.decode("latin-1").title(), value.decode("latin-1")) for name, value in scope["headers"]),
         ]
+        self._values: dict[str, str] = {}
+        for name, value in self._list:
+            self._values.setdefault(name.lower(), value)
+
+    # The base class compares the key with each header, and raises an error inside for a missing one.
+    def get(self, key: str, default: Any = None, type: Any = None) -> Any:  # type: ignore[override]  # noqa: A002
+        value = self._values.get(key.lower())
+        if value is None:
+            return default
+        return value if type is None else super().get(key, default, type)
 
 
 class LazyBodyConnection(TrioASGIHTTPConnection):

@@ -56,6 +56,8 @@ class RequestParser:
         """Return the head of the next request, or None if it is incomplete. Raises: BadRequest."""
         if self._has_head:
             self._begin_next()
+        if self._start is not None:  # h11 has seen nothing
+            return None
         event = self._next_event()
         if not isinstance(event, h11.Request):
             return None

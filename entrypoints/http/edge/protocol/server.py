@@ -23,7 +23,7 @@ from hypercorn.app_wrappers import ASGIWrapper
 from hypercorn.config import Config
 from hypercorn.trio.lifespan import Lifespan
 
-from entrypoints.http.edge.middleware import Headers, Message
+from entrypoints.http.edge.middleware import BODY_IS_HERE, Headers, Message
 from entrypoints.http.edge.protocol.client_socket import LINGER, SEND_WITHIN, ClientGone, ClientSocket
 from entrypoints.http.edge.protocol.request_parser import BadRequest, RequestHead, RequestParser
 
@@ -249,6 +249,7 @@ class _Request:
             "headers": self._request.headers,
             "client": self._client.peer,
             "server": self._client.local,
+            BODY_IS_HERE: self._parser.is_complete,
         }
 
     def _parse_body(self) -> None:

@@ -7,6 +7,7 @@ from typing import Final
 
 from quart import Blueprint, Response
 
+from core.accounts.model.email_queue import NoticedSecret
 from core.applications import figures, overview
 from core.applications.model.analytics import REVIEWS, CredentialToReview, Overview, PendingTask
 from core.applications.model.figures import FigureRange
@@ -38,9 +39,9 @@ TASKS: Final[Mapping[PendingTask, tuple[str, str, str]]] = MappingProxyType(
         PendingTask.SIEM_FAILING: ("Your SIEM does not accept entries.", "Your SIEM does not accept entries.", "/siem"),
         PendingTask.SIEM_PAUSED: ("Forwarding to your SIEM is off.", "Forwarding to your SIEM is off.", "/siem"),
         PendingTask.DOMAIN_UNVERIFIED: (
-            "Your domain is not verified yet. Set its DNS record.",
-            "Your domain is not verified yet. Set its DNS record.",
-            "/domain",
+            "A domain is not verified yet. Set its DNS record.",
+            "{count} domains are not verified yet. Set their DNS records.",
+            "/domains",
         ),
         PendingTask.ADMINS_WITHOUT_MFA: (
             "An owner, admin or other member with more rights has no second factor.",
@@ -62,8 +63,18 @@ TASKS: Final[Mapping[PendingTask, tuple[str, str, str]]] = MappingProxyType(
             "The creators of {count} SCIM tokens have left, or may no longer create them. The tokens still work. Replace them.",
             "/directory",
         ),
+        PendingTask.REGISTRATION_TOKENS_TO_REVIEW: (
+            "The creator of a registration token has left, or may no longer create it. The token does not work. Replace it.",
+            "The creators of {count} registration tokens have left, or may no longer create them. The tokens do not work. Replace them.",
+            "/registration-tokens",
+        ),
     }
 )
+KINDS_OF_SECRETS: Final = {
+    NoticedSecret.API_KEY: ("API key", "still works, but"),
+    NoticedSecret.SCIM_TOKEN: ("SCIM token", "still works, but"),
+    NoticedSecret.REGISTRATION_TOKEN: ("registration token", "does not work:"),
+}
 NAMED_REVIEWS: Final = 5  # the credentials to review that are named
 BROKEN: Final = frozenset({PendingTask.SIEM_FAILING})  # the other tasks wait for a person
 
@@ -111,10 +122,10 @@ async def _reviews(view: Overview) -> list[tuple[str, str]]:
 
 
 def _name(credential: CredentialToReview, author: str | None) -> str:
-    kind = "SCIM token" if credential.application is None else "API key"
+    kind, state = KINDS_OF_SECRETS[credential.kind]
     holder = "" if credential.application is None else f" of {credential.application}"
     creator = "" if author is None else f" ({author})"
-    return f"The {kind} “{credential.name}”{holder} still works, but its creator{creator} has left or may no longer create it. Replace it."
+    return f"The {kind} “{credential.name}”{holder} {state} its creator{creator} has left or may no longer create it. Replace it."
 
 
 def _path_of(credential: CredentialToReview) -> str:

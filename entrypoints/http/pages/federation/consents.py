@@ -32,6 +32,7 @@ def _values(consent: Consent) -> dict[str, Any]:
         "is_external": consent.client_uri is not None,
         "is_self_registered": is_sealed(consent.client_uri),
         "host": consent.known_name,
+        "address": None if is_sealed(consent.client_uri) else consent.client_uri,
         "scopes": [scope.value for scope in consent.scope],
         "apis": consent.apis,
     }

@@ -22,13 +22,15 @@ from core.federation.oauth.model.authorization import (
     ResponseMode,
     refusal_response,
 )
+from core.federation.oauth.model.external_clients import is_external
 from core.federation.oauth.model.pushed_requests import RequestUriInvalid
 from core.federation.oauth.requests import WaitingRequest
 from core.federation.upstream import trips
 from core.kernel.callers import Visitor
-from core.kernel.errors import SessionEnded
+from core.kernel.errors import SessionEnded, refuse
 from core.kernel.page_paths import HOME_PATH
 from core.kernel.values import digest
+from core.programs.model.api_resources import NoAccessToResource
 from entrypoints.http.base import cookies
 from entrypoints.http.base.context import app_context, caller, ports, request_record, requested_path
 from entrypoints.http.base.redirects import redirect
@@ -40,6 +42,7 @@ from entrypoints.http.edge.openapi import describes_page, refuses
 from entrypoints.http.edge.queries import joined_query, repeatable
 from entrypoints.http.pages.federation.unregistered import shows_unregistered_uri
 from entrypoints.http.pages.flow.flows import path_of, provider_path, require_tab, step_path
+from entrypoints.http.pages.form_pages import no_access_page
 from entrypoints.http.pages.visitors import visitor_with_mfa
 
 routes = Blueprint("oauth_pages", __name__)
@@ -105,9 +108,13 @@ async def authorize() -> Response:
     user = await visitor_with_mfa()
     async with limited_if_refused() if user is None else nullcontext():
         request_of_application, browser = AuthorizationRequest.from_fields(joined_query()), digest(cookies.browser_id())
+        if is_external(request_of_application.client_id):
+            require_tab(or_frame=True)  # a page that is loaded ahead must not make us fetch
         try:
             waiting = await requests.check(ports(), request_of_application, app_context().base_url, user)
             return await _answer(waiting, user, request.args.get("provider"), browser)
+        except NoAccessToResource as refusal:
+            return no_access_page(refusal, user or refuse(refusal), requested_path())
         except RequestUriInvalid:
             if (begun := await requests.find_begun(ports(), request_of_application, browser)) is None:
                 raise
@@ -136,7 +143,10 @@ async def _answer(waiting: WaitingRequest, user: Visitor | None, provider: str |
 
 async def resume(flow: Flow, user: Visitor | None, reply: PageAnswer | None) -> Asked | Response:
     """Return the next step of the flow of an authorization request, or the response that ends it. Raises: FlowEnded."""
-    waiting = await requests.load(ports(), flow, app_context().base_url, user)
+    try:
+        waiting = await requests.load(ports(), flow, app_context().base_url, user)
+    except NoAccessToResource as refusal:
+        return no_access_page(refusal, user or refuse(refusal), path_of(flow))
     _record(waiting.authorization)
     outcome = await _advance(user, waiting, flow, reply)
     if reply is not None and reply.is_yes and not isinstance(outcome, Asked):

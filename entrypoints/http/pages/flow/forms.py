@@ -12,12 +12,13 @@ from core.authentication.flow.model import Flow, FlowEnded
 from core.authentication.flow.steps import Step
 from core.authentication.methods import passkey, second_factor
 from core.authentication.model.login import CredentialsInvalid, EmailNotVerified
-from core.authentication.model.openid import in_order
+from core.authentication.model.openid import Scope, in_order
 from core.federation import claims
 from core.federation.destination import Asked, Destination
+from core.federation.oauth.model.client_metadata import ClientMethod
 from core.kernel.callers import Visitor
 from core.kernel.errors import Invalid, Refusal
-from core.programs.model.external_clients import ClientAdmission
+from core.programs.model.client_policy import ClientAdmission
 from entrypoints.http.base import cookies
 from entrypoints.http.base.context import app_context, ports
 from entrypoints.http.base.redirects import FORM_NOT_SENT
@@ -135,20 +136,38 @@ def _external_client_values(asked: Asked, host: str | None) -> dict[str, Any]:
     redirect_uri = None if asked.destination is None else asked.destination.redirect_uri
     news: list[str] = []
     if agreement is not None and not agreement.is_first and grant is not None and client is not None:
-        if api is not None and grant.api is not None:
-            news += [scope.description for scope in api.scopes if scope.name in {*grant.api.scope} - (agreement.api or set())]
-        if not agreement.scope >= grant.consent_scopes:
-            news.append("It asks for more about you.")
-        if client.redirect_uri not in agreement.redirect_uris:
+        new = agreement.compare(grant, client)
+        news += [NEW_SCOPES[scope] for scope in in_order(new.scope)]
+        news += [scope.description for scope in (() if api is None else api.scopes) if scope.name in (new.api or ())]
+        if new.redirect_uri:
             news.append("You continue at an address that is new.")
-        if client.authentication != agreement.authentication:
-            news.append("It proves in another way that it is this application.")
+        if new.authentication:
+            news.append(_describe_authentication(client.authentication, agreement.authentication))
     return {
         "host": host,
         "is_local": not (redirect_uri or "").startswith("https://"),
         "is_open": api is not None and api.external_clients.admit is ClientAdmission.ANY,
         "news": news,
     }
+
+
+# The scopes of OpenID Connect that an external client can have
+NEW_SCOPES: Final[Mapping[Scope, str]] = {
+    Scope.OPENID: "It recognizes you when you sign in again.",
+    Scope.PROFILE: "It sees your profile.",
+    Scope.EMAIL: "It sees your email address.",
+    Scope.OFFLINE_ACCESS: "It keeps this access after you sign out.",
+}
+
+
+def _describe_authentication(new: str, old: str | None) -> str:
+    """Return how the proofs of an external client have changed. Both are as in `ClientDocument.authentication`."""
+    method, _, host = new.partition(" ")
+    if method == ClientMethod.NONE:
+        return "It no longer proves with a key that it is this application."
+    if (old or "").startswith(method):
+        return f"Its keys are now published at {host}." if host else "Its keys are now published in another place."
+    return "It now proves with a key that it is this application."
 
 
 FORMS: Final[Mapping[Step, Callable[[Flow, Destination | None], Awaitable[Response]]]] = {

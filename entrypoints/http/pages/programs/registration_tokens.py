@@ -5,10 +5,9 @@ from uuid import UUID
 
 from quart import Blueprint, Response
 
-from core.eventing.authors import load_authors
+from core.kernel.organization_tokens import TokenExpiryPast
 from core.kernel.roles import Capability
 from core.programs import registration_tokens
-from core.programs.model.registration_tokens import RegistrationTokenExpiryPast
 from entrypoints.http.api.programs.registration_tokens import RegistrationTokenRequest
 from entrypoints.http.base.context import acting_member, app_context, ports
 from entrypoints.http.edge.access import member_page
@@ -16,12 +15,13 @@ from entrypoints.http.pages.consequences import Question, ask, count, sentence
 from entrypoints.http.pages.console import console_page, organization_path, redirect_with_notice, secret_page, shows
 from entrypoints.http.pages.console_forms import Fields, Form, accepts, answers_with, on_refusal, once, ports_once
 from entrypoints.http.pages.form_values import to_model, to_number, to_start_of_day
+from entrypoints.http.pages.organization_tokens import token_values
 
 routes = Blueprint("registration_token_pages", __name__)
 
 PAGE: Final = "/app/organizations/<org_slug>/registration-tokens"
 API: Final = "/api/organizations/<org_slug>/registration-tokens"
-FIELDS: Final[Fields] = {RegistrationTokenExpiryPast: "expires_at"}
+FIELDS: Final[Fields] = {TokenExpiryPast: "expires_at"}
 
 
 def _path() -> str:
@@ -29,14 +29,7 @@ def _path() -> str:
 
 
 async def _values(typed: Form) -> dict[str, Any]:
-    tokens = await registration_tokens.list_tokens(ports(), acting_member())
-    return {
-        "path": _path(),
-        "tokens": tokens,
-        "authors": await load_authors(ports(), acting_member(), {token.created_by for token in tokens}),
-        "now": ports().clock.now(),
-        "typed": typed,
-    }
+    return {"path": _path(), **await token_values(await registration_tokens.list_tokens(ports(), acting_member()), typed)}
 
 
 @routes.get(PAGE)

@@ -5,9 +5,8 @@ from uuid import UUID
 
 from quart import Blueprint, Response
 
-from core.applications import overview
-from core.eventing.authors import load_authors
 from core.kernel.display import format_utc
+from core.kernel.organization_tokens import TokenExpiryPast
 from core.kernel.roles import Capability
 from core.provisioning import blocks, request_log
 from core.provisioning import tokens as scim_tokens
@@ -21,6 +20,7 @@ from entrypoints.http.pages.consequences import Question, ask, ask_on_refusal, c
 from entrypoints.http.pages.console import console_page, neighbors, organization_path, redirect_with_notice, secret_page, shows
 from entrypoints.http.pages.console_forms import Fields, Form, accepts, answers_with, on_refusal, once, ports_once
 from entrypoints.http.pages.form_values import is_checked, to_model, to_start_of_day
+from entrypoints.http.pages.organization_tokens import token_values
 
 routes = Blueprint("directory_pages", __name__)
 
@@ -28,8 +28,7 @@ PAGE: Final = "/app/organizations/<org_slug>/directory"
 TOKENS: Final = "/api/organizations/<org_slug>/scim-tokens"
 REQUESTS: Final = "GET /api/organizations/<org_slug>/scim-requests"
 BLOCKS: Final = "/api/organizations/<org_slug>/directory-blocks"
-LISTED: Final = 1_000  # credentials to review
-FIELDS: Final[Fields] = {directories.ScimTokenExpiryPast: "expires_at"}
+FIELDS: Final[Fields] = {TokenExpiryPast: "expires_at"}
 
 
 def _path() -> str:
@@ -38,17 +37,12 @@ def _path() -> str:
 
 async def _values(typed: Form) -> dict[str, Any]:
     requests = await request_log.list_last(ports(), acting_member())
-    tokens = await scim_tokens.list_tokens(ports(), acting_member())
     return {
         "path": _path(),
         "base_url": f"{app_context().base_url}/scim/v2",
-        "tokens": tokens,
         "may_create": directories.may_empower_directory(acting_member().acts_in.rights),
-        "to_review": {each.id for each in await overview.list_to_review(ports(), acting_member(), LISTED)},
-        "authors": await load_authors(ports(), acting_member(), {token.created_by for token in tokens}),
         "last": requests[0] if requests else None,
-        "now": ports().clock.now(),
-        "typed": typed,
+        **await token_values(await scim_tokens.list_tokens(ports(), acting_member()), typed),
     }
 
 

@@ -12,7 +12,7 @@ from core.accounts.model.accounts import Account
 from core.accounts.model.passkeys import CHALLENGE_TTL
 from core.authentication.reauthentication.reauthentication import load_options
 from core.kernel.callers import Person
-from core.kernel.proofs import Strength
+from core.kernel.proofs import Method, Strength
 from core.kernel.sign_in_policy.decision import Decision, Outcome
 from core.kernel.sign_in_policy.rules import Rule
 from ports import Ports
@@ -222,6 +222,15 @@ async def test_the_confirmation_for_a_policy_offers_only_second_factors_that_it_
     options = await load_options(ports, caller, decision)
     assert ({*options.second_methods}, options.needs_first_factor) == ({*expected}, needs_first)
     assert {*(await load_options(ports, caller)).second_methods} == {"passkey", "totp", "backup_code"}, "without a policy"
+
+
+async def test_the_confirmation_for_a_policy_offers_no_backup_code_of_a_factor_that_it_does_not_accept(user: Account, ports: Ports) -> None:
+    await add_mfa(ports, user)
+    caller = Person(user_id=user.id, email=user.email, session_id=uuid4(), sign_in=fresh_sign_in(ports))
+    decision = Decision(
+        outcome=Outcome.STEP_UP, rule=Rule.SECOND_FACTOR, required=Strength.TWO, methods=frozenset({Method.PASSWORD, Method.PASSKEY})
+    )
+    assert (await load_options(ports, caller, decision)).second_methods == ()
 
 
 async def test_a_reauthentication_with_a_key_needs_the_password_too(

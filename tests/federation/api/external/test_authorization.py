@@ -1,19 +1,32 @@
 """External clients at the authorization endpoint, from their first request to the tokens."""
 
+import json
 from datetime import timedelta
 from typing import Any
 
 import pytest
+from quart_trio import QuartTrio
 
+from adapters.http.client_documents import HttpClientDocuments
+from adapters.http.providers import HttpProviders
+from core.accounts.model.accounts import Account
 from core.applications.model.client_names import SELF_REGISTERED
 from core.kernel.claims import external_client_id
+from entrypoints.http.base.context import app_context
 from tests.fakes.http_server import Answer as Published
+from tests.fakes.http_server import in_json
 from tests.fakes.outside import FakeClock
-from tests.federation.api.external.external import LOCAL, ExternalParty
-from tests.federation.api.relying import VERIFIER, claims
+from tests.fakes.provider import FakeProvider
+from tests.federation.api.client_authentication.keys import client_key
+from tests.federation.api.external.external import LOCAL, ExternalParty, assertion
+from tests.federation.api.external.test_logs import service_of
+from tests.federation.api.relying import VERIFIER, add_relying_party, claims, sign_in_browser
 from tests.federation.api.resources.orders import ORDERS, READ, WRITE, error
-from tests.support.builders import run_sql, sign_in
+from tests.support.browser import FakeBrowser, leads_to
+from tests.support.builders import EMAIL, PASSWORD, add_account, add_member, run_sql, sign_in
+from tests.support.direct import change_ports
 from tests.support.mfa import add_mfa
+from tests.support.tenants import Tenant
 from tests.tenancy.api.policy.policies import save
 
 
@@ -70,13 +83,46 @@ async def test_pages_besides_the_consent_have_the_host_alone_for_signed_in_users
             assert text not in page.text
 
 
+async def test_a_page_that_is_loaded_ahead_fetches_nothing(client: ExternalParty) -> None:
+    assert (await client.browser.open(client.path(), (b"sec-purpose", b"prefetch;prerender"))).status == 403
+    assert client.server.requests == []
+
+
+async def test_the_sign_in_at_a_provider_goes_on_to_the_client(
+    client: ExternalParty, app: QuartTrio, provider: FakeProvider, clock: FakeClock
+) -> None:
+    change_ports(app, providers=HttpProviders([provider.connection()], clock))
+    client.browser.cookies.clear()
+    answer = await client.browser.open(client.path().replace("/auth/authorize", "/auth/websuite"), follows=False)
+    assert answer.status == 302
+    flows = await run_sql(client.tenant.pool, "select org_id, external_client from sign_in_flows where target = 'oauth'")
+    assert flows == [(client.tenant.org, client.host)]
+
+
+async def test_no_other_organization_sees_the_sign_in_on_the_way_to_a_client(
+    client: ExternalParty, user: Account, other_tenant: Tenant
+) -> None:
+    """As with applications: the user has one sign-in more, which the platform alone sees, and the client's organization its own."""
+    await add_member(client.tenant.pool, other_tenant.org, user.id, confirmed=True)
+    await run_sql(client.tenant.pool, "update organizations set approved_at = now()")
+    await run_sql(client.tenant.pool, "delete from login_events")
+    client.browser.cookies.clear()
+    page = await client.open()
+    consent = await client.browser.open(leads_to(await client.browser.fill(page, email=EMAIL, password=PASSWORD)))
+    await client.browser.answer(consent, "continue")
+    assert await run_sql(client.tenant.pool, "select seen_by from login_events where success") == [("platform",)]
+    for tenant in (client.tenant, other_tenant):
+        answer = await tenant.api.get(f"{tenant.path}/sign-ins", token=tenant.token("admin"))
+        assert answer.json["sign_ins"] == []
+
+
 async def test_a_request_without_a_known_resource_ends_on_our_page(client: ExternalParty) -> None:
     """Nothing is fetched, and nothing goes to an address that no document has confirmed."""
     for changes in ({"resource": None}, {"resource": "https://elsewhere.example/"}, {"resource": f"{ORDERS} {ORDERS}"}):
         answer = await client.open(**changes)
         assert answer.status == 400, changes
         assert "Location" not in answer.headers
-        assert "names no API" in answer.text
+        assert "asked for no API" in answer.text
     await run_sql(client.tenant.pool, "update organizations set status = 'suspended' where id = %s", client.tenant.org)
     assert (await client.open()).status == 400
     assert client.server.requests == []
@@ -136,6 +182,52 @@ async def test_a_document_that_is_not_available_refuses_new_users_and_keeps_othe
     assert (await client.open()).status == 400
 
 
+async def test_a_native_client_goes_on_by_its_stored_document_too(client: ExternalParty, clock: FakeClock) -> None:
+    """It asks each time, so the question comes although the user has agreed to all of it."""
+    client.redirect_uri = LOCAL
+    client.server.publish(redirect_uris=[LOCAL])
+    await client.tokens()
+    client.server.answers["/client"] = Published(500)
+    clock.advance(timedelta(days=6))
+    await client.tokens()
+    assert (await client.open(scope=f"{READ} {WRITE}")).status == 400
+
+
+async def test_the_newest_document_counts_and_a_new_redirect_uri_is_looked_up(
+    client: ExternalParty, app: QuartTrio, clock: FakeClock
+) -> None:
+    """Processes have caches of their own, and a cached document can be a day old."""
+    second, third = "https://client.example/second", "https://client.example/third"
+    for_a_day = {"Cache-Control": "max-age=86400"}
+    client.server.publish(headers=for_a_day)
+    await client.code()
+    clock.advance(timedelta(minutes=6))
+    here = app_context(app).ports.client_documents
+    change_ports(app, client_documents=HttpClientDocuments(client.server.sender(), clock, app_context(app).ports.policy))
+    client.server.publish(headers=for_a_day, redirect_uris=[second])
+    client.redirect_uri = second
+    await client.code()
+    change_ports(app, client_documents=here)
+    assert (await client.open()).status == 303, "the stored document is newer than that in the cache"
+    count = len(client.server.requests)
+    assert (await client.open(redirect_uri=third)).status == 400
+    client.server.publish(headers=for_a_day, redirect_uris=[second, third])
+    assert (await client.open(redirect_uri=third)).status == 400, "the document is not older than five minutes"
+    clock.advance(timedelta(minutes=6))
+    assert (await client.open(redirect_uri=third)).status == 200
+    assert len(client.server.requests) == count + 2
+
+
+@pytest.mark.parametrize("changes", [{"n": "\u0000x"}, {"n": client_key("RS256").jwk["n"][:172]}, {"x": "AQ", "y": "AQ"}])
+async def test_a_document_with_weak_or_broken_keys_is_refused(client: ExternalParty, changes: dict[str, str]) -> None:
+    key = client_key("ES256" if "x" in changes else "RS256").jwk
+    client.server.publish(jwks={"keys": [{**key, **changes}]})
+    for _ in ("fetched", "cached"):
+        answer = await client.open()
+        assert answer.status == 400
+        assert "keys that are not allowed" in answer.text
+
+
 async def test_a_change_of_what_the_consent_covered_asks_again(client: ExternalParty, clock: FakeClock) -> None:
     callbacks = ["https://client.example/callback", "https://client.example/second"]
     client.server.publish(redirect_uris=callbacks, jwks_uri="https://keys.example/one")
@@ -143,22 +235,68 @@ async def test_a_change_of_what_the_consent_covered_asks_again(client: ExternalP
     client.redirect_uri = callbacks[1]
     page = await client.open()
     assert "You continue at an address that is new." in page.text
-    assert "in another way" not in page.text
+    assert "with a key" not in page.text
     await client.code()
     assert (await client.open()).status == 303
-    changes: list[tuple[dict[str, Any], bool]] = [
-        ({"jwks_uri": "https://keys.example/two"}, False),
-        ({"jwks_uri": "https://other.example/two"}, True),
-        ({"jwks_uri": "https://other.example/two", "client_name": "Renamed"}, False),
-        ({}, True),
+    changes: list[tuple[dict[str, Any], str | None]] = [
+        ({"jwks_uri": "https://keys.example/two"}, None),
+        ({"jwks_uri": "https://other.example/two"}, "Its keys are now published at other.example."),
+        ({"jwks_uri": "https://other.example/two", "client_name": "Renamed"}, None),
+        ({"jwks": {"keys": [client_key().jwk]}}, "Its keys are now published in another place."),
+        ({}, "It no longer proves with a key that it is this application."),
+        ({"jwks_uri": "https://keys.example/one"}, "It now proves with a key that it is this application."),
     ]
-    for members, asks in changes:
+    for members, news in changes:
         clock.advance(timedelta(minutes=5))
         client.server.publish(redirect_uris=callbacks, **members)
         page = await client.open()
-        assert page.status == (200 if asks else 303), members
-        assert ("It proves in another way that it is this application." in page.text) == asks
+        assert page.status == (303 if news is None else 200), members
+        assert news is None or news in page.text
         await client.code()
+
+
+async def test_the_consent_of_one_user_takes_the_keys_from_no_other(client: ExternalParty, app: QuartTrio, clock: FakeClock) -> None:
+    """The client is one row for all users. Who stole a refresh token could publish a document without keys, and agree to it."""
+    client.server.answers["/keys"] = in_json({"keys": [client_key().jwk]})
+    client.server.publish(jwks_uri=client.server.address_of("/keys", "keys.example"))
+    answer = await client.exchange(await client.code(), **assertion(client))
+    assert answer.status == 200, answer.text
+    clock.advance(timedelta(minutes=5))
+    client.server.publish()
+    here, desk = client.browser, await add_relying_party(client.tenant, FakeBrowser(app), "desk")
+    await sign_in_browser(desk, await add_account(client.tenant.ports, "other@example.com"), provider="password", is_known=False)
+    client.browser = desk.browser
+    tokens = await client.tokens()
+    assert (await client.refresh(tokens)).status == 200
+    refused = await client.refresh(answer.json)
+    assert (refused.status, refused.json["error"]) == (400, "invalid_grant")
+    client.browser = here
+    assert "no longer proves with a key" in (await client.open()).text
+    assert (await client.refresh(await client.tokens())).status == 200
+
+
+@pytest.mark.parametrize("scope", [READ, f"openid profile {READ}", f"email {READ}", f"openid email {READ}"])
+async def test_the_email_address_goes_to_a_client_only_with_its_scope(client: ExternalParty, scope: str) -> None:
+    """The page of the consent says no more, and the account page the same."""
+    page = await client.open(scope=scope)
+    tokens = await client.tokens(scope=scope)
+    sees = "openid email" in scope
+    assert (EMAIL in json.dumps(claims(tokens))) == sees
+    for text in (page.text, (await client.browser.open(f"/app/account/consents/{await service_of(client)}")).text):
+        assert ("by your email address" in text) == sees
+
+
+async def test_the_policy_decides_about_data_of_the_user_too(client: ExternalParty) -> None:
+    scope = f"openid profile email offline_access {READ}"
+    await client.set_policy(scopes=(READ, "profile"))
+    page = await client.open(scope=scope, prompt="consent")
+    assert "See your profile" in page.text
+    assert "by your email address" not in page.text
+    assert (await client.tokens(scope=scope, prompt="consent"))["scope"] == f"openid profile offline_access {READ}"
+    await client.set_policy(scopes=())
+    assert (await client.tokens(scope=scope, prompt="consent"))["scope"] == "openid offline_access"
+    await client.set_policy()
+    assert (await client.tokens(scope=scope, prompt="consent"))["scope"] == scope
 
 
 async def test_wider_scopes_join_those_that_the_user_agreed_to(client: ExternalParty) -> None:

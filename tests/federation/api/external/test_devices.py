@@ -58,7 +58,7 @@ async def test_a_stored_client_runs_on_a_device(client: ExternalParty, other_bro
     device = await begin(client, other_browser, scope=f"{READ} {WRITE}")
     assert error(await device.poll()) == "authorization_pending"
     page = await device.open()
-    for text in (f"at <strong><bdi>{client.host}</bdi></strong> that calls itself “<bdi>Assistant</bdi>”", "Read your orders"):
+    for text in (f"runs an application of <strong><bdi>{client.host}</bdi></strong> called “<bdi>Assistant</bdi>”", "Read your orders"):
         assert text in page.text, text
     assert "Change your orders" not in page.text
     done = await device.decide()

@@ -1,5 +1,6 @@
 """The names of external clients in logs: their hosts, because a client chooses its own name."""
 
+from datetime import timedelta
 from typing import Any, Final
 
 import pytest
@@ -9,9 +10,9 @@ from core.applications.model.client_names import SELF_REGISTERED
 from entrypoints.http.app import Application, configure
 from entrypoints.http.base.context import app_context
 from entrypoints.http.base.request_record import RequestRecord
+from tests.fakes.outside import FakeClock
 from tests.federation.api.external.external import ExternalParty
 from tests.federation.api.relying import TOKEN, add_relying_party, sign_in_browser
-from tests.federation.api.resources.orders import error
 from tests.support.builders import make_edge, run_sql, sign_in
 
 CONSOLE: Final = "/app/organizations/acme"
@@ -72,8 +73,11 @@ async def test_a_refused_user_is_in_the_log_with_the_host(named: ExternalParty) 
     tenant = named.tenant
     await named.code()
     await run_sql(tenant.pool, "update api_resources set access_policy = 'assigned'")
-    assert error(await named.open()) == "access_denied"
-    assert error(await named.open(client_id=named.server.publish("/new"))) == "access_denied"
+    for address in (named.address, named.server.publish("/new")):
+        refused = await named.open(client_id=address)
+        assert refused.status == 403
+        assert "t have access to the API" in refused.text
+    assert [request.path for request in named.server.requests] == ["/client"], "nothing is fetched for this user"
     assert await sign_ins(named, tenant.path, tenant.token("admin")) == 2 * [(False, named.host)]
     await sign_in_browser(await add_relying_party(tenant, named.browser, "desk"), tenant.people["admin"], provider="password")
     page = (await named.browser.open(f"{CONSOLE}/sign-ins")).text
@@ -93,3 +97,20 @@ async def test_the_access_log_has_the_address_or_the_start_of_the_client_id(regi
     callers = [record.caller for record in records if record.route == TOKEN]
     assert callers == 2 * [f"{sealed[:64]}..."] + 2 * [registered.address]
     assert len(sealed) > 2 * len(callers[0] or "")
+
+
+async def test_new_metadata_of_a_client_are_in_the_audit_log(client: ExternalParty, clock: FakeClock) -> None:
+    """The same metadata, fetched again, are no change."""
+    await client.code()
+    clock.advance(timedelta(days=1))
+    await client.code()
+    other = "https://client.example/other"
+    client.server.publish(client_name="Assistant 2", redirect_uris=[client.redirect_uri, other])
+    clock.advance(timedelta(days=1))
+    await client.code(redirect_uri=other)
+    [(details,)] = await run_sql(client.tenant.pool, "select details from audit_log where action = 'external_client.updated'")
+    assert details["client"] == client.address
+    assert details["changes"] == {
+        "name": {"old": "Assistant", "new": "Assistant 2"},
+        "redirect_uris": {"old": [client.redirect_uri], "new": [client.redirect_uri, other]},
+    }

@@ -25,10 +25,11 @@ from tests.fakes.client_documents import HTTPS, ClientServer
 from tests.fakes.http_server import Answer as Published
 from tests.fakes.http_server import in_json
 from tests.fakes.published_clients import CHATGPT, CHATGPT_CONNECTOR, CLAUDE, CLAUDE_CODE, VSCODE
+from tests.federation.api.cli import CODE
 from tests.federation.api.client_authentication.keys import client_key
 from tests.federation.api.external.external import ExternalParty, assertion
-from tests.federation.api.relying import TOKEN, add_relying_party, claims, sign_in_browser
-from tests.federation.api.resources.orders import READ, error
+from tests.federation.api.relying import PKCE, TOKEN, add_relying_party, claims, sign_in_browser
+from tests.federation.api.resources.orders import ORDERS, READ, error
 from tests.support.browser import FakeBrowser
 from tests.support.builders import BASE_URL
 from tests.support.direct import change_ports
@@ -101,6 +102,7 @@ class Organization:
             "admit": "listed",
             "hosts": list(preset.hosts),
             "accepts_token_endpoint_audience": preset.accepts_token_endpoint_audience,
+            "access": "anyone",
             **changes,
         }
         path = f"{self.tenant.path}/api-resources/{self.resource}/external-clients"
@@ -149,6 +151,9 @@ async def test_each_published_client_signs_a_user_in_after_one_switch(organizati
             answer = await client.post(TOKEN, grant_type=grant, assertion="a.b.c", scope=READ, **proof(client, visit))
             assert answer.status in (400, 401), (visit, grant)
         assert (await client.open()).status == (200 if visit.is_local else 303), "a local program is asked for each time"
+        codes = await client.post(CODE, scope=READ, resource=ORDERS, **PKCE, **proof(client, visit))
+        assert (codes.status == 200) == (visit.document is VSCODE), "any program can send the address, and the document lists no such grant"
+        assert codes.status == 200 or codes.json["error"] == "unauthorized_client"
     stored = [address for address, *_ in await organization.client(VISITS[0]).stored()]
     assert stored == sorted({visit.document["client_id"] for visit in VISITS})
 

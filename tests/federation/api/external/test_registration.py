@@ -171,7 +171,7 @@ async def test_policy_and_resource_decide(registered: ExternalParty) -> None:
     for resource in (None, "https://elsewhere.example/"):
         answer = await registered.open(resource=resource)
         assert answer.status == 400
-        assert "names no API" in answer.text
+        assert "asked for no API" in answer.text
     await registered.set_policy("any", scopes=(READ,), registration=True)
     assert (await registered.tokens())["scope"] == READ
 
@@ -221,6 +221,9 @@ async def test_only_a_stored_client_pushes_requests_and_runs_on_a_device(registe
         assert error(await registered.post(path, **fields)) == (401, "invalid_client")
     await registered.code()
     assert (await registered.post("/auth/par", **pushed)).status == 201
+    assert error(await registered.post("/auth/device/code", **device)) == (400, "unauthorized_client"), "it did not register this grant"
+    await registered.become_registered(grant_types=["authorization_code", DEVICE_CODE])
+    await registered.code()
     codes = await registered.post("/auth/device/code", **device)
     assert codes.status == 200, codes.text
     poll = await registered.post("/auth/token", grant_type=DEVICE_CODE, device_code=codes.json["device_code"], code_verifier=VERIFIER)

@@ -14,6 +14,10 @@ from tests.federation.api.external.external import ExternalParty, assertion
 from tests.federation.api.relying import PKCE, redirect_parts
 from tests.federation.api.resources.orders import ORDERS, READ
 from tests.support.builders import BASE_URL, Answer, run_sql, sign_in
+from tests.support.services import add_api_resource, verify_domain
+from tests.support.tenants import Tenant
+
+OTHER = "https://api.example.com/other"
 
 
 def error(answer: Answer) -> tuple[int, str]:
@@ -72,8 +76,26 @@ async def test_an_assertion_is_about_this_client_and_this_server(signing: Extern
     ):
         assert error(await signing.exchange(code, **assertion(signing, **changes))) == (401, "invalid_client"), changes
     assert error(await signing.exchange(code, **assertion(signing, client_key("ES256", "other")))) == (401, "invalid_client")
-    await run_sql(signing.tenant.pool, "update api_resources set external_token_endpoint_audience = true")
-    assert (await signing.exchange(code, **assertion(signing, aud=f"{BASE_URL}/auth/token"))).status == 200
+    await add_api_resource(signing.tenant.pool, signing.tenant.org, OTHER)
+    await signing.set_policy()
+    other_code, allow = await signing.code(resource=OTHER), "update api_resources set external_token_endpoint_audience = true"
+    await run_sql(signing.tenant.pool, f"{allow} where identifier = %s", OTHER)
+    for_endpoint = assertion(signing, aud=f"{BASE_URL}/auth/token")
+    assert error(await signing.exchange(code, **for_endpoint)) == (401, "invalid_client"), "the API resource of the code decides"
+    answer = await signing.exchange(other_code, resource=OTHER, **for_endpoint)
+    assert answer.status == 200
+    assert (await signing.refresh(answer.json, **assertion(signing, aud=f"{BASE_URL}/auth/token"))).status == 200
+
+
+async def test_an_assertion_works_once_in_all_organizations(signing: ExternalParty, other_tenant: Tenant) -> None:
+    await verify_domain(other_tenant.pool, other_tenant.org, "other.example")
+    resource = "https://api.other.example/"
+    await add_api_resource(other_tenant.pool, other_tenant.org, resource)
+    await signing.set_policy()
+    codes, fields = (await signing.code(), await signing.code(resource=resource)), assertion(signing)
+    assert (await signing.exchange(codes[0], **fields)).status == 200
+    assert error(await signing.exchange(codes[1], resource=resource, **fields)) == (401, "invalid_client")
+    assert (await signing.exchange(codes[1], resource=resource, **assertion(signing))).status == 200
 
 
 async def test_keys_are_fetched_only_for_a_live_code_or_grant(signing: ExternalParty, clock: FakeClock) -> None:
@@ -164,6 +186,14 @@ async def test_ending_the_consent_ends_the_next_refresh(client: ExternalParty, u
     await client.api.call("DELETE", f"/api/user/consents/{consent['service_id']}", token=own)
     assert error(await client.refresh(tokens)) == (400, "invalid_grant")
     assert (await client.open()).status == 200
+
+
+async def test_a_code_that_waits_is_no_longer_valid_when_the_policy_ends(client: ExternalParty) -> None:
+    """By an error that the client knows (RFC 6749 section 5.2)."""
+    code = await client.code()
+    await client.set_policy("none")
+    await run_sql(client.tenant.pool, "delete from api_resource_clients")
+    assert error(await client.exchange(code)) == (400, "invalid_grant")
 
 
 async def test_a_stored_client_pushes_its_requests(client: ExternalParty) -> None:

@@ -9,8 +9,8 @@ from quart_trio import QuartTrio
 
 from adapters.postgres.engine.pool import Pool
 from core.kernel.roles import ADMIN
+from core.programs.model.client_policy import NO_EXTERNAL_CLIENTS, ClientHostInvalid, ExternalClientsOfAnyone, check_policy
 from core.programs.model.client_presets import PRESETS
-from core.programs.model.external_clients import NO_EXTERNAL_CLIENTS, ClientHostInvalid, check_policy
 from ports import Ports
 from tests import ROOT
 from tests.support.browser import FakeBrowser, leads_to
@@ -18,8 +18,9 @@ from tests.support.builders import PASSWORD, add_account, add_member, add_organi
 from tests.support.services import add_api_resource
 
 STORED = """
-    select external_admit, external_hosts, external_scopes, external_token_endpoint_audience, external_registration from api_resources"""
-SCOPES = {"scope:orders:read": "yes", "scope:orders:write": "yes"}
+    select external_admit, external_hosts, external_scopes, external_token_endpoint_audience, external_registration, access_policy
+    from api_resources"""
+SCOPES = {f"scope:{name}": "yes" for name in ("orders:read", "orders:write", "profile", "email")}
 
 
 @pytest.fixture
@@ -47,22 +48,47 @@ async def test_an_admin_switches_well_known_clients_on(admin: FakeBrowser, pool:
     all_hosts = [host for preset in PRESETS for host in preset.hosts]
     presets = {f"preset:{preset.name}": "yes" for preset in PRESETS}
     assert "Switch on for Claude, ChatGPT" in (await admin.open(path)).text
-    assert await save(admit="listed", **presets, **SCOPES) == ("listed", all_hosts, None, True, False)
+    assert await save(admit="none", access="members", **presets, **SCOPES) == ("none", all_hosts, None, True, False, "anyone")
+    assert await save(admit="listed", access="members", **presets, **SCOPES) == ("listed", all_hosts, None, True, False, "members")
     page = (await admin.open(path)).text
-    assert page.count('"yes" checked') == len(presets) + len(SCOPES) + 1
+    assert page.count('"yes" checked') == len(presets) + len(SCOPES), "the box of a preset stands for all that it sets"
     assert "Switch on for" not in page
-    fields = {"admit": "listed", "preset:claude": "yes", "scope:orders:read": "yes", "registration": "yes"}
+    fields = {"admit": "listed", "preset:claude": "yes", "scope:orders:read": "yes", "scope:email": "yes", "registration": "yes"}
     hosts = "app.example.com\n\nhttps://Bücher.example/oauth/client.json"
     expected = ["claude.ai", "claude.com", "app.example.com", "xn--bcher-kva.example"]
-    assert await save(**fields, hosts=hosts) == ("listed", expected, ["orders:read"], False, True)
+    assert await save(**fields, hosts=hosts) == ("listed", expected, ["orders:read", "email"], False, True, "members")
     assert "xn--bcher-kva.example</textarea>" in (await admin.open(path)).text
-    assert await save(admit="none", hosts="app.example.com") == ("none", ["app.example.com"], [], False, False)
+    assert await save(admit="none", hosts="app.example.com") == ("none", ["app.example.com"], [], False, False, "members")
+    assert "They are off" in (await admin.open(path)).text
 
 
-async def test_the_page_warns_while_every_client_can_ask(admin: FakeBrowser, path: str) -> None:
-    for admit, warns in (("listed", False), ("any", True), ("none", False)):
-        assert leads_to(await admin.submit(path, path, admit=admit, hosts="app.example.com", **SCOPES)) == path
-        assert ("also one that an attacker published" in (await admin.open(path)).text) == warns
+async def test_the_page_warns_of_clients_and_users_that_are_strangers(admin: FakeBrowser, path: str) -> None:
+    warnings = "also one that an attacker published", "Clients that registered themselves can ask", "Everyone who signs up can connect"
+    answer = await admin.submit(path, path, admit="listed", hosts="app.example.com", **SCOPES)
+    assert (answer.status, str(ExternalClientsOfAnyone.__doc__) in answer.text) == (400, True)
+    for fields, shown in (
+        ({"admit": "listed", "access": "members"}, ()),
+        ({"admit": "listed", "access": "anyone", "registration": "yes"}, warnings[1:]),
+        ({"admit": "any"}, (warnings[0], warnings[2])),
+        ({"admit": "none", "registration": "yes"}, ()),
+    ):
+        assert leads_to(await admin.submit(path, path, hosts="app.example.com", **fields, **SCOPES)) == path
+        page = (await admin.open(path)).text
+        assert tuple(warning for warning in warnings if warning in page) == shown, fields
+
+
+async def test_a_viewer_sees_every_switch(admin: FakeBrowser, pool: Pool, path: str) -> None:
+    fields = {"hosts": "app.example.com", "access": "members", "registration": "yes", "accepts_token_endpoint_audience": "yes"}
+    assert leads_to(await admin.submit(path, path, admit="listed", **fields, **SCOPES)) == path
+    await run_sql(pool, "update memberships set role = 'member'")
+    page = " ".join((await admin.open(path)).text.split())
+    for shown in (
+        "<dd>app.example.com</dd>",
+        "the token endpoint</dt><dd>Yes",
+        "registered themselves</dt><dd>Yes",
+        "Your users cannot see",
+    ):
+        assert shown in page
 
 
 async def test_a_wrong_host_is_refused_beside_its_field(admin: FakeBrowser, path: str) -> None:

@@ -1,10 +1,17 @@
 """The external clients of an API resource."""
 
+from collections import Counter
 from typing import Any
 
 import pytest
 
-from core.programs.model.external_clients import ClientHostInvalid, ClientHostsMissing, ClientScopeUnknown, TooManyClientHosts
+from core.programs.model.client_policy import (
+    ClientHostInvalid,
+    ClientHostsMissing,
+    ClientScopeUnknown,
+    ExternalClientsOfAnyone,
+    TooManyClientHosts,
+)
 from tests.programs.api.api_resources.test_access import Orders, message
 from tests.support.services import add_api_resource
 from tests.support.tenants import Tenant
@@ -17,6 +24,7 @@ CHATGPT = {
     "accepts_token_endpoint_audience": True,
     "registration": True,
 }
+SWITCH = {**CHATGPT, "access": "anyone"}
 
 
 @pytest.fixture
@@ -27,7 +35,7 @@ async def orders(acme: Tenant) -> Orders:
 async def test_an_admin_admits_external_clients(orders: Orders, acme: Tenant) -> None:
     assert await orders.listed("external-clients") == NONE
     for _ in range(2):  # the second request changes nothing
-        answer = await orders.call("PUT", "external-clients", {**CHATGPT, "hosts": ["ChatGPT.com:443", "bücher.example:8443"]})
+        answer = await orders.call("PUT", "external-clients", {**SWITCH, "hosts": ["ChatGPT.com:443", "bücher.example:8443"]})
         assert (answer.status, answer.json) == (200, CHATGPT)
     assert await orders.listed("external-clients") == CHATGPT
     [event] = await acme.recorded()
@@ -51,21 +59,39 @@ async def test_an_admin_admits_external_clients(orders: Orders, acme: Tenant) ->
         ({"hosts": ["*.claude.ai"]}, ClientHostInvalid),
         ({"hosts": [f"{number}.example" for number in range(51)]}, TooManyClientHosts),
         ({"hosts": []}, ClientHostsMissing),
+        ({"access": None}, ExternalClientsOfAnyone),
         ({"scopes": ["orders:delete"]}, ClientScopeUnknown),
         ({"scopes": ["orders:read", "orders:read"]}, ClientScopeUnknown),
     ],
 )
 async def test_a_wrong_policy_is_refused(orders: Orders, changes: dict[str, Any], refusal: type[Exception]) -> None:
-    assert message(await orders.call("PUT", "external-clients", {**CHATGPT, **changes})) == (400, refusal.__doc__)
+    assert message(await orders.call("PUT", "external-clients", {**SWITCH, **changes})) == (400, refusal.__doc__)
     for body in ({}, {"admit": "all"}, {"admit": "listed", "hosts": "claude.ai"}):
         assert (await orders.call("PUT", "external-clients", body)).status == 400
     assert await orders.listed("external-clients") == NONE
 
 
 async def test_external_clients_lose_a_scope_with_the_resource(orders: Orders) -> None:
-    await orders.call("PUT", "external-clients", {**CHATGPT, "scopes": ["orders:write", "orders:read"]})
+    await orders.call("PUT", "external-clients", {**SWITCH, "scopes": ["orders:write", "orders:read"]})
     assert (await orders.listed("external-clients"))["scopes"] == ["orders:read", "orders:write"]
     await orders.tenant.api.patch(
         orders.path, {"scopes": [{"name": "orders:write", "description": "Change your orders"}]}, token=orders.tenant.token("admin")
     )
     assert (await orders.listed("external-clients"))["scopes"] == ["orders:write"]
+
+
+async def test_the_switch_can_replace_the_access_policy(orders: Orders, acme: Tenant) -> None:
+    """Without it, the answer that everyone who signs up may connect a client is missing. One that is switched on needs none again."""
+    of_clients, of_access, recorded = "api_resource.external_clients.updated", "api_resource.access.updated", Counter[str]()
+    for access, policy, actions in (
+        ("members", "members", [of_clients, of_access]),
+        (None, "members", [of_clients]),
+        ("anyone", "anyone", [of_clients, of_access]),
+        ("anyone", "anyone", []),
+        (None, "anyone", [of_clients]),
+    ):
+        body = {**CHATGPT, "access": access, "registration": access is None}
+        assert (await orders.call("PUT", "external-clients", body)).status == 200, access
+        assert await orders.listed("access") == {"policy": policy}
+        recorded.update(actions)
+        assert await acme.actions() == recorded

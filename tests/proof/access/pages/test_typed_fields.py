@@ -27,7 +27,7 @@ AS_PEOPLE_TYPE: Final[dict[Callable[[str], str], Callable[[str], str]]] = {
     typed_fields.trim: lambda text: f"\u00a0{text}\r\n",
     typed_fields.to_slug: lambda text: f" {text.upper()} ",
     typed_fields.to_domain: lambda text: f"https://{text}./",
-    typed_fields.to_routes: lambda text: f"\r\n  https://{text}",
+    typed_fields.to_domains: lambda text: f"\r\n  https://{text}",
     typed_fields.to_host: lambda text: f" {text}. ",
     typed_fields.to_certificate: lambda text: text.replace("\n", "\r\n"),
 }

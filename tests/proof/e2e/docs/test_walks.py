@@ -228,7 +228,7 @@ def connect_a_client(running: Service, email: str, password: str, home: Path, **
 
 
 def test_the_commands_of_the_demo_work(service: Start, own_database: dict[str, str], home: Path) -> None:
-    running = service(**own_database).start()
+    running = service(SSO_CLIENT_REGISTRATION="true", **own_database).start()
     settings = {"SSO_BASE_URL": running.address, "SSO_AUTO_APPROVE_ORGANIZATIONS": "true", **own_database}
     with Port() as port:
         early = gatehouse(home, "demo", "mcp", "--port", str(port.number), **settings)
@@ -245,6 +245,7 @@ def test_the_commands_of_the_demo_work(service: Start, own_database: dict[str, s
             shell.set("code", authorize(running, addresses[-1], email, password))
         shell.run(last)
     steps = connect_a_client(running, email, password, home, **own_database)
+    assert "a sealed copy of the metadata" in steps
     assert "access token for: notes:read, valid for" in steps
     assert 'WWW-Authenticate: Bearer error="insufficient_scope", scope="notes:write"' in steps
     assert steps.count("list_notes: You have no notes yet.") == 1

@@ -162,7 +162,7 @@ def client_id(shared: SharedService, application: Application, clients: ClientSe
     )
     policy = f"{RESOURCES}/{resource.json()['id']}/external-clients"
     answers = [
-        service.call("PUT", policy, {"admit": "any"}, token=service.login(OWNER, PASSWORD)["access_token"]),
+        service.call("PUT", policy, {"admit": "any", "access": "anyone"}, token=service.login(OWNER, PASSWORD)["access_token"]),
         post(f"{SHOP}/saml", saml),
         post(f"{SHOP}/saml/certificate"),
         service.call("PUT", f"{SHOP}/access", access, token=service.login(OWNER, PASSWORD)["access_token"]),

@@ -18,7 +18,7 @@ from core.authentication.tokens import dpop
 from core.federation.oauth import authorization as oauth
 from core.federation.oauth import client_credentials, device_flow, introspection
 from core.federation.oauth.model.authorization import RequestedAccess
-from core.federation.oauth.model.client_registration import DEVICE_CODE
+from core.federation.oauth.model.client_metadata import DEVICE_CODE
 from core.federation.oauth.model.clients import TOKEN_PATH, OAuthClient, ProgramToken
 from core.federation.oauth.model.external_clients import ExternalGrantUnknown
 from core.kernel.errors import ClientInvalid, Invalid, refuse

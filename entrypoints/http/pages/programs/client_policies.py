@@ -6,19 +6,21 @@ from uuid import UUID
 from quart import Blueprint, Response
 
 from core.applications.model.client_names import client_host
+from core.applications.model.users import AccessPolicy
 from core.federation.oauth import external_grants
 from core.federation.oauth.model.external_grants import ExternalGrant
 from core.kernel.roles import Capability
 from core.kernel.values import PageResult
-from core.programs import api_resources, external_clients
-from core.programs.model import external_clients as model
+from core.programs import api_resources
+from core.programs.model import client_policy as model
 from core.programs.model.api_resources import ApiResource
+from core.programs.model.client_policy import ClientAdmission
 from core.programs.model.client_presets import PRESETS
-from core.programs.model.external_clients import ClientAdmission
-from entrypoints.http.api.programs.external_clients import ExternalClientsRequest, to_policy
+from entrypoints.http.api.programs.client_policies import ExternalClientsRequest, to_policy
 from entrypoints.http.api.tenancy.assignments import AssignmentsQuery
 from entrypoints.http.base.context import acting_member, ports
 from entrypoints.http.edge.access import member_page
+from entrypoints.http.pages.applications.access import POLICIES
 from entrypoints.http.pages.console import console_page, may, neighbors, organization_path, redirect_with_notice, shows
 from entrypoints.http.pages.console_forms import Fields, Form, accepts, on_refusal
 from entrypoints.http.pages.form_values import checked, is_checked, to_lines, to_model
@@ -35,11 +37,13 @@ ADMISSIONS: Final = [
     (ClientAdmission.LISTED.value, "On for the clients below"),
     (ClientAdmission.ANY.value, "On for every client"),
 ]
+USER_SCOPES: Final = dict(zip(model.USER_SCOPES, ("Read the user's profile", "Read the user's email address"), strict=True))
 FIELDS: Final[Fields] = {
     model.ClientHostInvalid: "hosts",
     model.TooManyClientHosts: "hosts",
     model.ClientHostsMissing: "hosts",
     model.ClientScopeUnknown: "scopes",
+    model.ExternalClientsOfAnyone: "access",
 }
 
 
@@ -48,10 +52,19 @@ def _stored(resource: ApiResource) -> dict[str, str]:
     policy = resource.external_clients
     presets = [preset for preset in PRESETS if set(preset.hosts) <= set(policy.hosts)]
     of_presets = {host for preset in presets for host in preset.hosts}
-    boxes = [f"{PRESET}{preset.name}" for preset in presets] + [f"{SCOPE}{name}" for name in policy.known_scopes(resource.scope_names)]
-    boxes += [name for name in ("accepts_token_endpoint_audience", "registration") if getattr(policy, name)]
+    boxes = [f"{PRESET}{preset.name}" for preset in presets] + [f"{SCOPE}{name}" for name in policy.known_scopes(_scopes(resource))]
+    # The box of such a preset stands for the proofs, too, so that both end with it.
+    if policy.accepts_token_endpoint_audience and not any(preset.accepts_token_endpoint_audience for preset in presets):
+        boxes.append("accepts_token_endpoint_audience")
+    boxes += ["registration"] if policy.registration else []
+    access = resource.policy if policy.is_on else AccessPolicy.MEMBERS
     hosts = "\n".join(host for host in policy.hosts if host not in of_presets)
-    return {"admit": policy.admit.value, "hosts": hosts, **dict.fromkeys(boxes, "yes")}
+    return {"admit": policy.admit.value, "hosts": hosts, "access": access.value, **dict.fromkeys(boxes, "yes")}
+
+
+def _scopes(resource: ApiResource) -> dict[str, str]:
+    """Return the descriptions of the scopes that a policy can list, by name."""
+    return {scope.name: scope.description for scope in resource.scopes} | USER_SCOPES
 
 
 def _to_request(form: Form, resource: ApiResource) -> ExternalClientsRequest:
@@ -60,7 +73,7 @@ def _to_request(form: Form, resource: ApiResource) -> ExternalClientsRequest:
     A pasted address of a client counts as its host.
     """
     chosen = [preset for preset in PRESETS if f"{PRESET}{preset.name}" in form]
-    scopes = [name for name in checked(form, SCOPE) if name in resource.scope_names]
+    scopes = [name for name in checked(form, SCOPE) if name in _scopes(resource)]
     return to_model(
         ExternalClientsRequest,
         form,
@@ -69,11 +82,12 @@ def _to_request(form: Form, resource: ApiResource) -> ExternalClientsRequest:
                 *(host for preset in chosen for host in preset.hosts),
                 *(client_host(line) or line for line in to_lines(text)),
             ],
-            "scopes": lambda _: None if len(scopes) == len(resource.scopes) else scopes,
+            "scopes": lambda _: None if len(scopes) == len(_scopes(resource)) else scopes,
             "accepts_token_endpoint_audience": lambda text: (
                 is_checked(text) or any(preset.accepts_token_endpoint_audience for preset in chosen)
             ),
             "registration": is_checked,
+            "access": lambda text: text or None if form.get("admit") != ClientAdmission.NONE else None,
         },
     )
 
@@ -88,7 +102,10 @@ async def _values(typed: Form | None, resource_id: UUID, query: AssignmentsQuery
         "typed": _stored(resource) if typed is None else typed,
         "policy": resource.external_clients,
         "admissions": ADMISSIONS,
+        "is_of_anyone": resource.policy is AccessPolicy.ANYONE,
+        "policies": POLICIES,
         "presets": PRESETS,
+        "scopes": _scopes(resource),
         "grants": [(grant, client_host(grant.client_uri)) for grant in grants.items],
         "query": query,
         **neighbors(query, grants.total),
@@ -113,8 +130,10 @@ async def show_external_clients(org_slug: str, resource_id: UUID, query_args: As
 async def change_policy(org_slug: str, resource_id: UUID, form: Form) -> Response:
     """Change the external clients that may ask for an API resource."""
     resource = await api_resources.find(ports(), acting_member(), resource_id)
-    await external_clients.save_policy(ports(), acting_member(), resource.id, to_policy(_to_request(form, resource)))
-    return redirect_with_notice("external-clients-saved", organization_path(f"/api-resources/{resource.id}/external-clients"))
+    request = _to_request(form, resource)
+    new = await api_resources.save_external_clients(ports(), acting_member(), resource.id, to_policy(request), request.access)
+    notice = "external-clients-saved" if new.external_clients.is_on else "external-clients-off"
+    return redirect_with_notice(notice, organization_path(f"/api-resources/{resource.id}/external-clients"))
 
 
 @routes.post(f"{PAGE}/grants/<user_id>/<client_id>/end")

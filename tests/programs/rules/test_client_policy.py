@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from core.applications.model.client_names import client_host
-from core.programs.model.external_clients import (
+from core.programs.model.client_policy import (
     MAX_CLIENT_HOSTS,
     ClientAdmission,
     ClientHostInvalid,

@@ -6,15 +6,16 @@ from uuid import UUID
 from pydantic import Field
 from quart import Blueprint
 
+from core.applications.model.users import AccessPolicy
 from core.kernel.roles import Capability
-from core.programs import api_resources, external_clients
-from core.programs.model.external_clients import ClientAdmission, ExternalClientPolicy
+from core.programs import api_resources
+from core.programs.model.client_policy import ClientAdmission, ExternalClientPolicy
 from entrypoints.http.api.programs.api_resources import existing_resource
 from entrypoints.http.base.context import acting, ports
 from entrypoints.http.edge.access import member
 from entrypoints.http.edge.bodies import RequestModel, ResponseModel, Texts
 
-routes = Blueprint("external_clients", __name__)
+routes = Blueprint("client_policies", __name__)
 
 
 class ExternalClientsRequest(RequestModel):
@@ -30,7 +31,9 @@ class ExternalClientsRequest(RequestModel):
         examples=[["claude.ai", "claude.com"]],
     )
     scopes: Texts | None = Field(
-        default=None, description="The scopes of the API resource that these clients may ask for. Null means all of them, also later ones."
+        default=None,
+        description="The scopes that these clients may ask for: those of the API resource, and `profile` and `email` of OpenID Connect. "
+        "Null means all of them, also later ones.",
     )
     accepts_token_endpoint_audience: bool = Field(
         default=False,
@@ -38,6 +41,12 @@ class ExternalClientsRequest(RequestModel):
     )
     registration: bool = Field(
         default=False, description="Whether clients that registered themselves may ask, too. Such a client has no host."
+    )
+    access: Annotated[AccessPolicy | None, Field(strict=False)] = Field(
+        default=None,
+        description="Replaces the access policy of the API resource. It is required to admit the first clients while this policy is "
+        "`anyone`: then everyone who signs up can connect one.",
+        examples=["members"],
     )
 
 
@@ -66,7 +75,7 @@ def to_policy(data: ExternalClientsRequest) -> ExternalClientPolicy:
 
 @routes.get("/api/organizations/<org_slug>/api-resources/<resource_id>/external-clients")
 @member(Capability.RESOURCES_VIEW)
-async def get_policy(org_slug: str, resource_id: UUID) -> ExternalClientsResponse:
+async def get(org_slug: str, resource_id: UUID) -> ExternalClientsResponse:
     """Get the external clients that may ask for an API resource.
 
     External clients are programs that no organization registered, such as assistants. A new API resource admits none.
@@ -77,11 +86,11 @@ async def get_policy(org_slug: str, resource_id: UUID) -> ExternalClientsRespons
 @routes.put("/api/organizations/<org_slug>/api-resources/<resource_id>/external-clients")
 @member(Capability.RESOURCES_MANAGE, outlives=True)
 @existing_resource
-async def replace_policy(org_slug: str, resource_id: UUID, data: ExternalClientsRequest) -> ExternalClientsResponse:
+async def replace(org_slug: str, resource_id: UUID, data: ExternalClientsRequest) -> ExternalClientsResponse:
     """Replace the external clients that may ask for an API resource.
 
     A client that is no longer admitted gets no further tokens, and introspection calls its tokens
-    inactive at once. The access policy of the API resource decides about users.
+    inactive at once. The access policy of the API resource decides about users, and `access` replaces it.
     """
-    resource = await external_clients.save_policy(ports(), acting(), resource_id, to_policy(data))
+    resource = await api_resources.save_external_clients(ports(), acting(), resource_id, to_policy(data), data.access)
     return ExternalClientsResponse.of(resource.external_clients)

@@ -28,7 +28,14 @@ class ClientHostsMissing(Invalid):
 
 
 class ClientScopeUnknown(Invalid):
-    """The API resource has no such scope. Let external clients ask only for scopes that it has, each once."""
+    """The API resource has no such scope. Let external clients ask only for scopes that it has, and for profile and email, each once."""
+
+
+class ExternalClientsOfAnyone(Invalid):
+    """Everyone who signs up can connect external clients to this API, because anyone has access to it. Choose who may use this API."""
+
+
+USER_SCOPES: Final = ("profile", "email")  # of OpenID Connect, which give a client data of the user
 
 
 class ClientAdmission(StrEnum):
@@ -48,10 +55,15 @@ class ExternalClientPolicy:
 
     admit: ClientAdmission = ClientAdmission.NONE
     hosts: tuple[str, ...] = ()  # as `client_host` returns them; kept while the policy is not `listed`
-    scopes: tuple[str, ...] | None = None  # None: all scopes of the API resource
+    scopes: tuple[str, ...] | None = None  # of the API resource, and of USER_SCOPES; None: all
     # Whether the assertions of clients may have the address of the token endpoint as audience, in place of the issuer
     accepts_token_endpoint_audience: bool = False
     registration: bool = False  # whether clients that registered themselves, and so have no host, may come too
+
+    @property
+    def is_on(self) -> bool:
+        """Whether any external client may ask."""
+        return self.admit is not ClientAdmission.NONE
 
     def known_scopes(self, names: Collection[str]) -> tuple[str, ...]:
         """Return the scopes among these scopes of the API resource that external clients may ask for."""
@@ -59,7 +71,7 @@ class ExternalClientPolicy:
 
     def narrowed(self, names: Collection[str]) -> "ExternalClientPolicy":
         """Return the policy after the API resource got these scopes in place of its former ones."""
-        return self if self.scopes is None else replace(self, scopes=self.known_scopes(names))
+        return self if self.scopes is None else replace(self, scopes=self.known_scopes([*names, *USER_SCOPES]))
 
 
 NO_EXTERNAL_CLIENTS: Final = ExternalClientPolicy()  # of a new API resource
@@ -70,7 +82,7 @@ def admits(policy: ExternalClientPolicy, host: str | None) -> bool:
 
     `host` is None for a client that registered itself.
     """
-    if policy.admit is ClientAdmission.NONE:
+    if not policy.is_on:
         return False
     if host is None:
         return policy.registration
@@ -87,10 +99,10 @@ def check_policy(policy: ExternalClientPolicy, scope_names: Collection[str]) -> 
         raise TooManyClientHosts
     if policy.admit is ClientAdmission.LISTED and not hosts:
         raise ClientHostsMissing
-    if policy.scopes is not None and (len(set(policy.scopes)) < len(policy.scopes) or not set(policy.scopes) <= set(scope_names)):
+    new = replace(policy, hosts=hosts).narrowed(scope_names)
+    if policy.scopes is not None and sorted(policy.scopes) != sorted(new.scopes or ()):
         raise ClientScopeUnknown
-    scopes = None if policy.scopes is None else tuple(name for name in scope_names if name in policy.scopes)
-    return replace(policy, hosts=hosts, scopes=scopes)
+    return new
 
 
 def _parse_host(text: str) -> str:

@@ -1,0 +1,6 @@
+"""Conditions about the clients `v` in the table `services`."""
+
+from typing import Final
+
+# An organization registered it. External clients stand in the same table, and in no list of applications.
+REGISTERED: Final = "v.client_uri is null"

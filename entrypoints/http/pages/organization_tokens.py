@@ -1,0 +1,24 @@
+"""The values of pages about tokens of an organization."""
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from core.applications import overview
+from core.eventing.authors import load_authors
+from core.programs.model.registration_tokens import RegistrationToken
+from core.provisioning.model.directories import ScimToken
+from entrypoints.http.base.context import acting_member, ports
+from entrypoints.http.pages.console_forms import Form
+
+LISTED: Final = 1_000  # credentials to review
+
+
+async def token_values(tokens: Sequence[ScimToken] | Sequence[RegistrationToken], typed: Form) -> dict[str, Any]:
+    """Return the tokens with their authors, the ids of those to review, the present time and the typed fields."""
+    return {
+        "tokens": tokens,
+        "authors": await load_authors(ports(), acting_member(), {token.created_by for token in tokens}),
+        "to_review": {each.id for each in await overview.list_to_review(ports(), acting_member(), LISTED)},
+        "now": ports().clock.now(),
+        "typed": typed,
+    }
