@@ -13,7 +13,7 @@ from typing import Any, Final
 import xmlsec
 from lxml import etree
 
-from adapters.saml import xml
+from adapters.saml import parsing
 from adapters.saml.signatures import DSIG, SHA256
 from core.federation.connections.model.saml_responses import SamlFault, SamlResponseRefused
 from core.federation.saml.model.messages import SamlMessageInvalid
@@ -65,7 +65,7 @@ def _parse(plaintext: bytes, namespaces: Mapping[str | None, str]) -> Any:
     """Parse the plaintext in the namespaces of its place, which it may need (XML Encryption 1.1 section 4.4)."""
     start_tag = etree.tostring(etree.Element("context", nsmap={**_USUAL_NAMESPACES, **namespaces})).removesuffix(b"/>") + b">"
     try:
-        context = xml.parse(start_tag + plaintext + b"</context>")
+        context = parsing.parse(start_tag + plaintext + b"</context>")
     except SamlMessageInvalid:
         raise _failed() from None
     if len(context) != 1 or (context.text or "").strip() or (context[0].tail or "").strip():

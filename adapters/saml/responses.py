@@ -3,7 +3,7 @@
 Everything that an identity has is read from a document that was parsed from signed bytes
 (docs/adr/0045). `statements` has the rules about the content of an assertion.
 
-Sources: SAML profiles section 4.1.4; SAML core section 3.2; security X-12 to X-14.
+Sources: SAML profiles section 4.1.4; SAML core section 3.2; security X-12, security X-13, security X-14.
 """
 
 from collections.abc import Iterable
@@ -12,7 +12,8 @@ from typing import Any, Final
 
 from lxml import etree
 
-from adapters.saml import decryption, signed_parts, xml
+from adapters.saml import decryption, signed_parts
+from adapters.saml.parsing import parse
 from adapters.saml.signatures import DSIG
 from adapters.saml.statements import check_issue_instant, check_issuer, find_only, read_identity, refuse, refuse_unless
 from adapters.saml.xml import ASSERTION, PROTOCOL, SUCCESS
@@ -102,7 +103,7 @@ def _parse(document: bytes) -> Any:
     """Return the root of a Response of bounded size."""
     refuse_unless(document[:1] == b"<", SamlFault.MALFORMED)
     try:
-        root = xml.parse(document)
+        root = parse(document)
     except SamlMessageInvalid:
         refuse(SamlFault.MALFORMED)
     _check_size(root)

@@ -18,7 +18,7 @@ from typing import Any, Final
 import xmlsec
 from lxml import etree
 
-from adapters.saml import xml
+from adapters.saml.parsing import parse
 from adapters.saml.signatures import DSIG, ENVELOPED, EXCLUSIVE_C14N, RSA_SHA256, SHA256
 from core.federation.connections.model.saml_responses import SamlFault, SamlResponseRefused
 
@@ -79,7 +79,7 @@ def verify(element: Any, certificates: Sequence[str]) -> SignedPart:
     """
     # The element becomes a document of its own, so that no other element can be what a library
     # finds by the ID (signature wrapping).
-    root = xml.parse(etree.tostring(element, encoding="UTF-8", with_tail=False))
+    root = parse(etree.tostring(element, encoding="UTF-8", with_tail=False))
     signatures = root.findall(SIGNATURE)
     if len(signatures) != 1:
         raise SamlResponseRefused(SamlFault.SIGNATURE_PLACE)
@@ -88,7 +88,7 @@ def verify(element: Any, certificates: Sequence[str]) -> SignedPart:
     certificate = next((pem for pem in certificates if _is_signed(root, signature, pem)), None)
     if certificate is None:
         raise SamlResponseRefused(SamlFault.SIGNATURE_WRONG)
-    return SignedPart(xml.parse(_signed_bytes(root, signature, reference)), certificate)
+    return SignedPart(parse(_signed_bytes(root, signature, reference)), certificate)
 
 
 def _signed_bytes(root: Any, signature: Any, reference: _Reference) -> bytes:

@@ -1,6 +1,6 @@
 """Signature wrapping: forged content beside content that the identity provider has signed.
 
-The numbers are those of "On Breaking SAML: Be Whoever You Want to Be" (2012).
+The numbers are those of Somorovsky and others, "On Breaking SAML" (USENIX Security 2012).
 """
 
 from collections.abc import Callable, Mapping
