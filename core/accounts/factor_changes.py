@@ -1,68 +1,85 @@
 """The checks before a user changes the factors of their account: no way in becomes weaker than the sign-in policies that they must meet."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
 
 from core.accounts import relying_party
-from core.accounts.model.accounts import Account, FactorRequired, LinkNeedsProof, RecoveryRequired, SignInWayNotAccepted
+from core.accounts.model.accounts import Account, FactorRequired, LinkNeedsProof, RecoveryRequired, SignInNotAccepted
 from core.accounts.own_account import lock_own_account
+from core.kernel.access import AccountGone
 from core.kernel.callers import Person
-from core.kernel.proofs import Method, Proof, Proofs, Strength, reachable_strength
-from core.kernel.sign_in_age import SignInNotRecent
-from core.kernel.sign_in_policy.decision import PolicyFacts, can_meet, missing_strength, strictest
+from core.kernel.errors import refuse
+from core.kernel.policy import Policy
+from core.kernel.proofs import Method, Proof, Proofs, Strength, reachable_strength, recent, strength_of
+from core.kernel.sign_in_policy.decision import Decision, PolicyFacts, Situation, find_step_up, met_situations, situations, strictest
+from core.kernel.sign_in_policy.explanations import name_methods
 from core.kernel.sign_in_policy.rules import PolicyOfUser
 from ports import Ports
 from ports.storage import Reading, Transaction
 
-Place = tuple[UUID | None, UUID | None]  # an organization and its application. (None, None): the platform
+# A policy of the user, and a situation in which the account has to meet it.
+Demand = tuple[tuple[UUID | None, UUID | None, bool], Situation]
 
 
 @dataclass(frozen=True, slots=True)
 class Demands:
-    """The sign-in policies that a user must meet at the places that they use, now or later, and the facts about their account."""
+    """The sign-in policies that a user must meet at the places that they use, now or later."""
 
     policies: Sequence[PolicyOfUser]
-    providers: frozenset[str]  # linked for the account
-    email_is_on: bool
+    settings: Policy  # of the installation
     now: datetime  # UTC
 
-    def met_by(self, account: Account) -> frozenset[Place]:
-        """Return the places with policies that an account with these factors can meet. It is without lost keys."""
-        return frozenset(place_of(each) for each in self.policies if can_meet(each.policy, self._facts(each, account, ())))
+    @property
+    def email_is_on(self) -> bool:
+        """Whether one of the places offers sign-in by email."""
+        return any(self.settings.offers_email(each.email_sign_in) for each in self.policies)
+
+    def met_by(self, account: Account, without: Collection[str] = ()) -> frozenset[Demand]:
+        """Return the demands that an account with these factors can meet. It is without lost keys.
+
+        `without` are identity providers with which the account is no longer linked.
+        """
+        return frozenset(
+            (_key_of(each), situation)
+            for each in self.policies
+            for situation in met_situations(each.policy, self._facts(each, account, (), without))
+        )
 
     def are_met_by(self, account: Account) -> bool:
-        return len(self.met_by(account)) == len({place_of(each) for each in self.policies})
+        """Return whether an account with these factors can meet all policies in every situation."""
+        demands = {(_key_of(each), situation) for each in self.policies for situation in situations(each.policy, self.now)}
+        return self.met_by(account) == demands
 
-    def missing(self, account: Account, proofs: Proofs) -> tuple[PolicyOfUser, Strength] | None:
-        """Return the policy that asks for the strongest further sign-in, and its strength, or None if the proofs meet all."""
-        found = [(each, missing_strength(each.policy, self._facts(each, account, proofs))) for each in self.policies]
-        return max(((each, strength) for each, strength in found if strength is not None), key=lambda one: one[1], default=None)
+    def find_step_up(self, account: Account, proofs: Proofs) -> Decision | None:
+        """Return the strongest further sign-in that a policy asks for and the account can do, or None if the proofs meet all."""
+        steps = [find_step_up(each.policy, self._facts(each, account, proofs)) for each in self.policies]
+        return max((step for step in steps if step is not None), key=lambda step: step.required, default=None)
 
-    def _facts(self, policy: PolicyOfUser, account: Account, proofs: Proofs) -> PolicyFacts:
+    def _facts(self, policy: PolicyOfUser, account: Account, proofs: Proofs, without: Collection[str] = ()) -> PolicyFacts:
         """Return the facts about a sign-in to this account, apart from its risk, age, device and network."""
+        email_is_on = self.settings.offers_email(policy.email_sign_in)
         return PolicyFacts(
             now=self.now,
             proofs=proofs,
             factors=account.factors,
-            first_ways=account.first_ways(self.providers, email_is_on=self.email_is_on),
+            first_ways=account.first_ways(policy.providers.difference(without), email_is_on=email_is_on),
             is_admin=policy.is_admin,
         )
 
 
-def place_of(policy: PolicyOfUser) -> Place:
-    return policy.policy.org_id, policy.service_id
+def _key_of(policy: PolicyOfUser) -> tuple[UUID | None, UUID | None, bool]:
+    return policy.policy.org_id, policy.service_id, policy.is_of_settings
 
 
 async def load_demands(ports: Ports, read: Reading | Transaction, user_id: UUID, now: datetime) -> Demands:
     """Return the sign-in policies of the user."""
-    providers = frozenset(str(identity.provider) for identity in await read.identities.list_of_user(user_id, None))
-    return Demands(await read.sign_in_policies.anywhere(user_id, None), providers, ports.policy.email_sign_in, now)
+    return Demands(await read.sign_in_policies.anywhere(user_id, None), ports.policy, now)
 
 
 async def lock_account(ports: Ports, tx: Transaction, caller: Person, now: datetime) -> Account:
-    """Lock the caller's account before a change of its factors. Raises: the errors of `lock_own_account` and `require_accepted_sign_in`."""
+    """Lock the caller's account before a change of its factors. Raises: the errors of `lock_own_account`; SignInNotAccepted."""
     account = await lock_own_account(tx, caller, now)
     await require_accepted_sign_in(ports, tx, caller, account, now)
     return account
@@ -71,22 +88,40 @@ async def lock_account(ports: Ports, tx: Transaction, caller: Person, now: datet
 async def require_accepted_sign_in(ports: Ports, tx: Transaction, caller: Person, account: Account, now: datetime) -> None:
     """Check the sign-in of the caller before a change of the factors of their locked account. The edge has checked that it is fresh.
 
-    It meets each sign-in policy of the user that the present factors can meet, at any risk. An account that cannot meet a
-    policy sets up the missing factor with its present ones. Passkeys of an earlier RP ID do not count, so that their user can
-    add new ones.
+    It meets each sign-in policy of the user that the present factors can meet, now and later, at any risk. An account that cannot
+    meet a policy sets up the missing factor with its present ones.
 
-    Raises: SignInNotRecent; SignInWayNotAccepted if an equally strong sign-in by another method is needed.
+    Raises: SignInNotAccepted.
     """
-    demands = await load_demands(ports, tx, account.id, now)
-    if not demands.policies:
-        return
-    session = await tx.session_sign_ins.load_factors(caller.session_id, account.id)
-    present = await relying_party.load_without_lost_keys(ports, tx, account)
-    missing = demands.missing(present, () if session is None else session.proofs)
-    if missing is not None and missing[1] is Strength.NONE:
-        raise SignInWayNotAccepted(missing[0].name)
+    missing = await _find_missing_sign_in(ports, tx, caller.session_id, account, now)
     if missing is not None:
-        raise SignInNotRecent(ports.policy.fresh_sign_in_ttl, missing[1])
+        raise SignInNotAccepted(missing, ports.policy.fresh_sign_in_ttl)
+
+
+async def find_missing_sign_in(ports: Ports, caller: Person) -> Decision | None:
+    """Return the further sign-in that the caller needs before a change of their factors, or None. Raises: AccountGone."""
+    async with ports.storage.reading() as read:
+        account = await read.accounts.by_id(caller.user_id) or refuse(AccountGone)
+        return await _find_missing_sign_in(ports, read, caller.session_id, account, ports.clock.now())
+
+
+async def _find_missing_sign_in(
+    ports: Ports, read: Reading | Transaction, session_id: UUID, account: Account, now: datetime
+) -> Decision | None:
+    """Return the further sign-in that the policies of the account's user ask for in this session, or None.
+
+    All recent proofs of the session count, so that several methods together meet policies with different ones. Passkeys of
+    an earlier RP ID do not count, so that their user can add new ones.
+    """
+    demands = await load_demands(ports, read, account.id, now)
+    if not demands.policies:
+        return None
+    session = await read.session_sign_ins.load_factors(session_id, account.id)
+    proofs = () if session is None else session.proofs
+    fresh = recent(proofs, now - ports.policy.fresh_sign_in_ttl)
+    present = await relying_party.load_without_lost_keys(ports, read, account)
+    missing = demands.find_step_up(present, fresh if strength_of(fresh) > Strength.NONE else proofs)
+    return None if missing is None else name_methods(missing, ports.policy.provider_names)
 
 
 async def strictest_anywhere(read: Reading | Transaction, user_id: UUID, now: datetime, org_id: UUID | None) -> Strength:
@@ -118,11 +153,11 @@ async def require_proof_to_link(ports: Ports, tx: Transaction, account: Account,
     await _require_no_recovery(ports, tx, account, now)
     present = await relying_party.load_without_lost_keys(ports, tx, account)
     demands = await load_demands(ports, tx, account.id, now)
-    of_mailbox = [Method.PASSWORD, *([Method.EMAIL] if demands.email_is_on else [])]
     further = (proof for proof in proofs if proof.method is not Method.PROVIDER)
-    missing = demands.missing(present, (*(Proof(method, now) for method in of_mailbox), *further))
+    of_mailbox = [Method.PASSWORD, *([Method.EMAIL] if demands.email_is_on else [])]
+    missing = demands.find_step_up(present, (*(Proof(method, now) for method in of_mailbox), *further))
     if missing is not None:
-        raise LinkNeedsProof(missing[0].name)
+        raise LinkNeedsProof(missing.source or "")
 
 
 async def _require_no_recovery(ports: Ports, tx: Transaction, account: Account, now: datetime) -> None:
@@ -131,6 +166,13 @@ async def _require_no_recovery(ports: Ports, tx: Transaction, account: Account, 
         if await needs_recovery(ports, tx, account, now):
             raise RecoveryRequired
         await tx.accounts.set_recovery_required(account.id, None)
+
+
+async def may_add(ports: Ports, read: Reading | Transaction, session_id: UUID, account: Account, now: datetime) -> bool:
+    """Return whether the policies of the account's user let this session add another way to sign in."""
+    if await needs_recovery(ports, read, account, now):
+        return False
+    return await _find_missing_sign_in(ports, read, session_id, account, now) is None
 
 
 async def needs_recovery(ports: Ports, read: Reading | Transaction, account: Account, now: datetime) -> bool:

@@ -5,7 +5,7 @@ from dataclasses import replace
 from datetime import datetime
 from uuid import UUID
 
-from core.accounts import attempt_limits, events, factor_changes
+from core.accounts import attempt_limits, events, factor_changes, session_proofs
 from core.accounts.factor_changes import LostAccess
 from core.accounts.factors import backup_codes, totp
 from core.accounts.model.accounts import Account
@@ -137,7 +137,9 @@ async def turn_on(
     Device trust, pre-auth tokens and personal access tokens end (security M-6, S-1). Sessions continue, but
     only a session with a proof of it can sign in to applications (security X-8). `proof` is that of the caller's session.
     """
-    await tx.session_sign_ins.require_mfa_again(account.id, caller.session_id, proof)
+    await tx.session_sign_ins.require_mfa_again(account.id, caller.session_id, is_proved=proof is not None)
+    if proof is not None:
+        await session_proofs.add_second(tx, caller.session_id, account, proof)
     await tx.sessions.end_personal_tokens(account.id, now)
     await tx.devices.distrust(account.id, now)
     await tx.flows.forget_user(account.id)

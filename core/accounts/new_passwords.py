@@ -27,5 +27,5 @@ async def _required_length(read: Reading, account: Account) -> RequiredLength | 
     if account.origin_org_id is None or not (await read.accounts.account_control(account.id, account.origin_org_id)).controls_account:
         return None
     policy = await read.sign_in_policies.effective(account.origin_org_id)
-    length = None if policy is None else policy.rules.min_password_length
+    length = None if policy is None else policy.parts[0].rules.min_password_length
     return None if policy is None or length is None else RequiredLength(policy.name, length)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from uuid import UUID
 
-from core.accounts import events, factor_changes, mfa, relying_party, ways_in
+from core.accounts import events, factor_changes, mfa, relying_party, session_proofs, ways_in
 from core.accounts.factor_changes import LostAccess
 from core.accounts.factors import backup_codes
 from core.accounts.factors.backup_codes import NO_CODES, BackupCodes
@@ -101,7 +101,7 @@ async def register(
         else:
             await tx.mfa.log(account.id, [MfaEvent.PASSKEY_ADDED], caller, now)
             if not (proof.is_second or conditional):
-                await tx.session_sign_ins.add_second_factor(caller.session_id, account.id, proof)
+                await session_proofs.add_second(tx, caller.session_id, account, proof)
     ports.metrics.passkey_ceremony(Ceremony.REGISTER, None)
     return passkey, codes.texts
 

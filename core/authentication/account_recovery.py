@@ -129,9 +129,10 @@ async def cancel_by_platform(ports: Ports, caller: Person, user_id: UUID) -> Non
 async def cancel_by_sign_in(tx: Transaction, account: Account, proofs: Proofs) -> None:
     """End the open recovery of a locked account if its user signs in as strongly as the account can: then no factor is lost.
 
-    A weaker sign-in changes nothing. The user may need the recovery for the factor that is missing.
+    A weaker sign-in changes nothing. The user may need the recovery for the factor that is missing. This one is missing in any case
+    after an undo that the recovery must follow (security A-13).
     """
-    if strength_of(proofs) < reachable_strength(account.factors):
+    if strength_of(proofs) < reachable_strength(account.factors) or await tx.accounts.is_recovery_required(account.id):
         return
     recovery = await tx.recoveries.remove(account.id)
     if recovery is not None:

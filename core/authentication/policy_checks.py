@@ -12,7 +12,6 @@ from uuid import UUID
 
 from core.accounts import factor_changes, relying_party
 from core.accounts.model.devices import DeviceMatch
-from core.authentication.model.login import is_on
 from core.authentication.model.policy import (
     IDLE_PARTS,
     MIN_PASS_TTL,
@@ -28,14 +27,14 @@ from core.authentication.model.policy import (
     PolicySubject,
     StepUpNeeded,
     TokenBelowPolicy,
-    method_names,
 )
 from core.kernel.callers import OrganizationContext, Person, PolicyState, ServiceContext
 from core.kernel.errors import Refusal
 from core.kernel.page_paths import ENROLL_PATH
-from core.kernel.proofs import Factor, FactorKind, Proofs, covers, proved_at
+from core.kernel.proofs import Factor, FactorKind, Proofs, covers
 from core.kernel.roles import is_admin
-from core.kernel.sign_in_policy.decision import NO_POLICY, Decision, Outcome, PolicyFacts, decide
+from core.kernel.sign_in_policy.decision import NO_POLICY, Decision, Outcome, PolicyFacts, accepted_at, decide
+from core.kernel.sign_in_policy.explanations import name_methods
 from core.kernel.sign_in_policy.rules import Rule, Rules
 from ports import Ports
 from ports.storage import Reading, Transaction
@@ -56,7 +55,7 @@ def judge(ports: Ports, path: PolicyPath, subject: PolicySubject | None, now: da
             now=now,
             proofs=session.proofs,
             factors=relying_party.without_lost_keys(ports, subject.account, subject.keys).factors,
-            first_ways=subject.account.first_ways(subject.providers, email_is_on=is_on(ports.policy, subject.email_sign_in)),
+            first_ways=subject.account.first_ways(subject.providers, email_is_on=ports.policy.offers_email(subject.email_sign_in)),
             is_admin=subject.is_admin,
             acts=path in _ACTING,
             risk_is_high=session.risk_is_high,
@@ -67,9 +66,7 @@ def judge(ports: Ports, path: PolicyPath, subject: PolicySubject | None, now: da
         ),
     )
     ports.metrics.sign_in_policy_decided(path, decision.outcome)
-    if decision.rule is not Rule.METHODS:
-        return decision
-    return replace(decision, method_names=method_names(decision.methods or (), ports.policy.provider_names))
+    return name_methods(decision, ports.policy.provider_names)
 
 
 def pass_of(subject: PolicySubject, decision: Decision, session_id: UUID, now: datetime) -> PolicyPass:
@@ -156,8 +153,8 @@ class Admission:
         """Return the end of the session by the longest session of the policy, or None without one."""
         if self.subject is None or self.subject.session is None:
             return None
-        lifetime = self.subject.policy.in_force(now).session_lifetime
-        return None if lifetime is None else proved_at(self.subject.session.proofs) + lifetime
+        rules = self.subject.policy.in_force(now)
+        return None if rules.session_lifetime is None else accepted_at(rules, self.subject.session.proofs) + rules.session_lifetime
 
     @property
     def asks_all_factors(self) -> bool:

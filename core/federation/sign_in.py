@@ -16,7 +16,7 @@ from core.authentication.flow.prove import confirm_membership_if_admitted, prove
 from core.authentication.methods import second_factor
 from core.authentication.methods.invitation import InvitationSignIn
 from core.authentication.methods.second_factor import Code, SecondPasskey
-from core.authentication.model.login import PreAuthToken, SecondFactorOptions, is_on
+from core.authentication.model.login import PreAuthToken, SecondFactorOptions
 from core.authentication.model.policy import DueEnrollment, PolicyPlace
 from core.authentication.model.sessions import TokenPair
 from core.authentication.policy_checks import enrollment_path
@@ -203,7 +203,7 @@ async def sign_in_browser(
     if cookie is not None:
         await end_replaced(ports, caller, cookie, outcome.session)
     offers = can_passkey and first_method_of(outcome.session.proofs) == Method.PASSWORD
-    offers = offers and await passkey_offers.is_due(ports, outcome.session.user_id, outcome.session.created_at)
+    offers = offers and await passkey_offers.is_due(ports, outcome.session.user_id, outcome.session.id, outcome.session.created_at)
     return BrowserSignIn(outcome.secret, outcome.session.expires_at, outcome.device_token, offers)
 
 
@@ -230,7 +230,7 @@ async def load_options(ports: Ports, flow: Flow, base_url: str, destination: Des
         destination=destination,
         providers=await trips.available_providers(ports, flow, service),
         design=None if service is None else await branding.get_design(ports, service.org_id),
-        email_sign_in=is_on(ports.policy, None if service is None else service.email_sign_in),
+        email_sign_in=ports.policy.offers_email(None if service is None else service.email_sign_in),
     )
     return _accepted(options, await _load_rules(ports, destination))
 

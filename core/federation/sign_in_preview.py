@@ -14,7 +14,7 @@ from core.applications.model.users import NoAccessToService
 from core.authentication.flow.steps import Step
 from core.authentication.model import claim_rules
 from core.authentication.model.claim_document import Document
-from core.authentication.model.policy import PolicyPath, explain
+from core.authentication.model.policy import PolicyPath
 from core.authentication.model.sessions import OpenIdSubject, TokenSubject
 from core.authentication.policy_checks import judge_visit
 from core.authentication.tokens import issuing
@@ -33,6 +33,7 @@ from core.federation.saml.model.configuration import NameIdFormat, SamlIdentityP
 from core.kernel.callers import BrowserSession, Member, OrganizationStatus, ServiceContext, Visitor
 from core.kernel.errors import Forbidden, OrganizationNotActive, SessionEnded, refuse
 from core.kernel.sign_in_policy.decision import Outcome
+from core.kernel.sign_in_policy.explanations import explain
 from core.kernel.values import new_id, new_secret
 from ports import Ports
 

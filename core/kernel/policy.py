@@ -101,3 +101,7 @@ class Policy:
     provider_names: Mapping[ConnectionSlug, str] = field(default_factory=lambda: PROVIDER_NAMES, hash=False)
     support: SupportContact | None = None  # shown on error pages and in emails
     billing_livemode: bool | None = None  # accept only live or only test events of the payment provider; None accepts both
+
+    def offers_email(self, choice: bool | None) -> bool:
+        """Return whether a service with this choice, or the platform if it is None, offers sign-in by email."""
+        return self.email_sign_in if choice is None else choice

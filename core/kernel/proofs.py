@@ -72,7 +72,7 @@ class Proof:
         return (method is _PASSKEY and not self.user_verified) or method is _TOTP or method is _BACKUP_CODE
 
 
-# The proofs of one sign-in, oldest first. Empty: the user did not sign in, as in an impersonation.
+# The proofs of one sign-in, and of reauthentications in its session, oldest first. Empty: the user did not sign in, as in an impersonation.
 Proofs = tuple[Proof, ...]
 
 
@@ -110,6 +110,26 @@ def first_proof(name: str, at: datetime, *, is_fresh: bool = True) -> Proof:
 def complete(first: Proof, second: Proof) -> Proofs:
     """Return the proofs of a sign-in with a second factor. This shows that the user is here now, whatever the identity provider did."""
     return replace(first, is_fresh=True), second
+
+
+def renewed(proofs: Proofs, new: Proofs, since: datetime) -> Proofs:
+    """Return the proofs of a session after a reauthentication with `new` ones.
+
+    First factors since then by other methods stay beside them: policies with different methods count each of them.
+    """
+    methods = {(proof.method, proof.provider) for proof in new}
+    kept = (proof for proof in recent(proofs, since) if not proof.is_second and (proof.method, proof.provider) not in methods)
+    return (*kept, *new)
+
+
+def with_second(proofs: Proofs, second: Proof) -> Proofs:
+    """Return the proofs of a session with a second factor, in place of an earlier one."""
+    return (*(proof for proof in proofs if not proof.is_second and replace(proof, at=second.at) != second), second)
+
+
+def recent(proofs: Proofs, since: datetime) -> Proofs:
+    """Return the proofs that are not older than this time (UTC)."""
+    return tuple(proof for proof in proofs if proof.at >= since)
 
 
 def strength_of(proofs: Proofs) -> Strength:

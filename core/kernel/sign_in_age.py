@@ -33,9 +33,9 @@ class AuthenticationInsufficient(Unauthenticated):
 class SignInNotRecent(AuthenticationInsufficient):
     """Confirm that it's you: call POST /api/auth/reauthenticate or sign in again, and repeat this."""
 
-    def __init__(self, limit: timedelta, required: Strength) -> None:
+    def __init__(self, limit: timedelta, required: Strength, message: str | None = None) -> None:
         """`limit`: the age of the oldest sign-in that is accepted. `required`: the strength that it needs, also on a trusted device."""
-        super().__init__()
+        super().__init__(message)
         acr = {"acr_values": next(acr.value for acr in Acr if acr.strength is required)} if required >= Strength.TWO else {}
         self.needed = {**acr, "max_age": str(int(limit.total_seconds()))}
 

@@ -77,7 +77,7 @@ async def save(ports: Ports, caller: Person, document: Document, version: int) -
         new = replace(old, rules=rules, changed_at=now, changed_by=caller.user_id)
         if new.second_factor_due(now) != old.second_factor_due(now):
             new = replace(new, reminded=0)
-        _require_available(ports, rules)
+        _require_available(ports, rules, now)
         await _require_way_in(ports, tx, caller, rules, now)
         if changes := changes_of(old.rules, rules):
             new = replace(new, version=await tx.sign_in_policies.put(new))
@@ -93,7 +93,7 @@ async def preview(ports: Ports, document: Document) -> PolicyPreview:
     rules, now = _parse(document), ports.clock.now()
     async with ports.storage.reading() as read:
         rules = rules.with_due_dates((await _find(read, now)).rules, now)
-    _require_available(ports, rules)
+    _require_available(ports, rules, now)
 
     async def next_owners(last: PolicyPerson | None, limit: int) -> Sequence[PolicyPerson]:
         async with ports.storage.reading() as read:
@@ -113,8 +113,8 @@ def _parse(document: Document) -> Rules:
     return rules
 
 
-def _require_available(ports: Ports, rules: Rules) -> None:
-    require_available(rules, email_is_on=ports.policy.email_sign_in, has_passkeys=relying_party.has_host(ports))
+def _require_available(ports: Ports, rules: Rules, now: datetime) -> None:
+    require_available(_to_effective(rules), now, email_is_on=ports.policy.email_sign_in, has_passkeys=relying_party.has_host(ports))
 
 
 def _to_effective(rules: Rules) -> EffectivePolicy:

@@ -29,7 +29,6 @@ from core.kernel.sign_in_policy.rules import (
     PolicyOfUser,
     PolicyPart,
     Rules,
-    strictest_rules,
 )
 from core.kernel.values import Batches
 from core.tenancy import events, organizations
@@ -115,7 +114,7 @@ async def save(
         require_offered(rules, old.rules, await _load_usable_methods(ports, tx, organization.id, application))
         new = replace(old, rules=rules.with_due_dates(old.rules, now), changed_at=now, changed_by=caller.user_id)
         effective = await _merge(tx, organization, application, new.rules)
-        await _require_available(ports, tx, organization, application, effective)
+        await _require_available(ports, tx, application, effective, now)
         await _require_way_in(ports, tx, caller, application, effective, now)
         if changes := changes_of(old.rules, new.rules):
             new = replace(new, version=await tx.sign_in_policies.put(new))
@@ -184,39 +183,39 @@ async def _merge(
 
 
 async def _require_available(
-    ports: Ports,
-    read: Reading | Transaction,
-    organization: Organization,
-    application: PolicyApplication | None,
-    effective: EffectivePolicy,
+    ports: Ports, read: Reading | Transaction, application: PolicyApplication | None, effective: EffectivePolicy, now: datetime
 ) -> None:
-    """Check that every user can meet the policy, also together with those of the applications.
+    """Check that every user can meet the policy now and later, also together with those of the applications.
 
     Raises: MethodsUnavailable; NoPasskeysHere.
     """
-    rules = effective.rules
-    _require_available_in(ports, rules, application)
-    if application is None:
-        for other, other_rules in await read.sign_in_policies.of_applications(organization.id):
-            _require_available_in(ports, strictest_rules([rules, other_rules]), other, names_application=True)
+    _require_available_in(ports, effective, application, now)
+    if application is None and effective.org_id is not None:
+        for other, rules in await read.sign_in_policies.of_applications(effective.org_id):
+            both = replace(effective, parts=(*effective.parts, PolicyPart(other.name, rules)))
+            _require_available_in(ports, both, other, now, names_application=True)
 
 
 async def require_compatible(ports: Ports, read: Reading | Transaction, org_id: UUID, application: PolicyApplication) -> None:
-    """Check that every user can meet the policies of an application with these settings, which can be new.
+    """Check that every user can meet the policies of an application with these settings, which can be new, now and later.
 
     Raises: SettingsBeyondPolicies; NoPasskeysHere.
     """
-    effective = await read.sign_in_policies.effective(org_id, application.id)
+    effective = await read.sign_in_policies.effective(org_id, application.id) or EffectivePolicy(org_id, 0, ())
     try:
-        _require_available_in(ports, Rules() if effective is None else effective.rules, application)
+        _require_available_in(ports, effective, application, ports.clock.now())
     except MethodsUnavailable:
         raise SettingsBeyondPolicies from None
 
 
-def _require_available_in(ports: Ports, rules: Rules, application: PolicyApplication | None, *, names_application: bool = False) -> None:
-    """Check that every user can meet these rules, in an application also its settings. Raises: MethodsUnavailable; NoPasskeysHere."""
+def _require_available_in(
+    ports: Ports, policy: EffectivePolicy, application: PolicyApplication | None, now: datetime, *, names_application: bool = False
+) -> None:
+    """Check that every user can meet this policy, in an application also its settings. Raises: MethodsUnavailable; NoPasskeysHere."""
+    of_settings = None if application is None else application.settings_part
     require_available(
-        rules if application is None else application.with_required(rules),
+        policy if of_settings is None else replace(policy, parts=(*policy.parts, of_settings)),
+        now,
         email_is_on=_offers_email(ports, application),
         has_passkeys=relying_party.has_host(ports),
         application=application.name if application is not None and names_application else None,
@@ -241,9 +240,7 @@ def judge(ports: Ports, policy: EffectivePolicy, person: PolicyPerson, at: datet
 
 
 def _offers_email(ports: Ports, application: PolicyApplication | None) -> bool:
-    if application is None or application.email_sign_in is None:
-        return ports.policy.email_sign_in
-    return application.email_sign_in
+    return ports.policy.offers_email(None if application is None else application.email_sign_in)
 
 
 # Preview
@@ -263,7 +260,7 @@ async def preview(ports: Ports, caller: Member, document: Document, application:
         unusable = require_offered(rules, old.rules, await _load_usable_methods(ports, read, organization.id, application))
         rules = rules.with_due_dates(old.rules, now)
         effective = await _merge(read, organization, application, rules)
-        await _require_available(ports, read, organization, application, effective)
+        await _require_available(ports, read, application, effective, now)
         ways = await read.sign_in_policies.application_ways(organization.id)
     service_id, offers_email = None if application is None else application.id, _offers_email(ports, application)
     counter = PolicyCounter(ports, effective, now, offers_email, monotonic() + COUNTED_WITHIN)
@@ -307,7 +304,7 @@ class PolicyCounter:
                 return None, ()
             counted += len(batch)
             for person in (each for each in batch if each.account.is_usable):
-                concerned += self.policy.concerns(is_admin=person.is_admin)
+                concerned += self.policy.concerns(self.now, is_admin=person.is_admin)
                 one = self._stop(person)
                 if one is not None:
                     stopped[one.is_stopped_now] += 1
@@ -316,7 +313,7 @@ class PolicyCounter:
         return PeopleCount(concerned=concerned, stopped_now=at_once, stopped_later=later, is_exact=counted < MAX_COUNTED), people
 
     def _stop(self, person: PolicyPerson) -> StoppedPerson | None:
-        for at in (self.now, *self.policy.due_dates(self.now)):
+        for at in (moment.at for moment in self.policy.moments(self.now)):
             decision = judge(self.ports, self.policy, person, at, email_is_on=self.email_is_on)
             if decision.outcome in _STOPPED and decision.rule is not None:
                 account = person.account

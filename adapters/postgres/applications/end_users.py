@@ -9,9 +9,12 @@ from adapters.postgres.applications.service_access import ORIGINS, has_membershi
 from adapters.postgres.applications.services import LOGGED_NAME
 from adapters.postgres.engine.locks import SERVICES
 from adapters.postgres.engine.statements import DeferredRow, Repository, Row
+from adapters.postgres.kernel.clients import REGISTERED
 from core.applications.model.users import EndUser, EndUserSummary, EnrollmentOrigin, LinkedIdentity, UsedService
 from core.kernel.values import Email, Page, PageResult
 
+# The slug of a service `v`, or the name of an external client in logs: its own slug leads nowhere
+SLUG: Final = f"case when {REGISTERED} then v.slug else {LOGGED_NAME} end"
 # The requested service, if it belongs to the organization
 OF_SERVICE: Final = "service_id = (select id from services where org_id = %(org_id)s and id = %(service_id)s)"
 OF_ORGANIZATION: Final = "org_id = %(org_id)s"
@@ -50,7 +53,7 @@ def _page(table: LiteralString, which: LiteralString, total: LiteralString | Non
             cross join lateral (
                 select id, email, created_at, {HAS_SECOND_FACTOR} as mfa_enabled from users u where id = p.user_id limit 1) u
             cross join lateral (
-                select max(s.last_login_at) as last_login_at, array_agg(v.slug order by v.slug) as slugs
+                select max(s.last_login_at) as last_login_at, array_agg({SLUG} order by v.slug) as slugs
                 from service_users s join services v on v.id = s.service_id
                 where s.org_id = %(org_id)s and s.user_id = p.user_id) r) on true
         order by p.created_at desc, p.user_id desc"""
@@ -79,7 +82,7 @@ def _blocked_users(*, matching: bool, of_service: bool) -> LiteralString:
             page b
             cross join lateral (select created_at, {HAS_SECOND_FACTOR} as mfa_enabled from users u where id = b.user_id limit 1) u
             cross join lateral (
-                select max(s.last_login_at) as last_login_at, array_agg(v.slug order by v.slug) as slugs
+                select max(s.last_login_at) as last_login_at, array_agg({SLUG} order by v.slug) as slugs
                 from service_users s join services v on v.id = s.service_id
                 where s.org_id = %(org_id)s and s.user_id = b.user_id) r) on true
         order by b.since desc, b.user_id desc"""

@@ -3,13 +3,11 @@
 from typing import Final
 from uuid import UUID
 
-from psycopg.types.json import Jsonb
-
 from adapters.postgres.authentication.session_contexts import BROWSER_SESSION
-from adapters.postgres.authentication.sign_in_proofs import ADD_SECOND, NAMES, STRENGTH, columns_of, to_json
+from adapters.postgres.authentication.sign_in_proofs import NAMES, STRENGTH, columns_of
 from adapters.postgres.engine.statements import Repository
 from core.kernel.callers import BrowserSession
-from core.kernel.proofs import Proof, Proofs, Strength, strength_of
+from core.kernel.proofs import Proofs
 
 REAUTHENTICATE: Final = f"""
     update sessions set {", ".join(f"{name} = %({name})s" for name in NAMES)}, mfa_missing = mfa_missing and not %(second_factor)s
@@ -33,14 +31,12 @@ class SessionSignIns(Repository):
         sql = f"select {BROWSER_SESSION.columns} from sessions s where s.id = %(session_id)s and s.user_id = %(user_id)s"
         return await self._one(BROWSER_SESSION.read, sql, session_id=session_id, user_id=user_id)
 
-    async def require_mfa_again(self, user_id: UUID, session_id: UUID, proof: Proof | None) -> None:
+    async def require_mfa_again(self, user_id: UUID, session_id: UUID, *, is_proved: bool) -> None:
         sql = f"""
             update sessions s set mfa_missing = true
             where s.user_id = %(user_id)s and s.ended_at is null and s.service_id is null and not s.mfa_missing
-              and case when s.id = %(session_id)s then %(is_unproved)s and {STRENGTH} < 2 else {STRENGTH} < 3 end"""
-        await self._run(sql, user_id=user_id, session_id=session_id, is_unproved=proof is None)
-        if proof is not None:
-            await self.add_second_factor(session_id, user_id, proof)
+              and case when s.id = %(session_id)s then not %(is_proved)s and {STRENGTH} < 2 else {STRENGTH} < 3 end"""
+        await self._run(sql, user_id=user_id, session_id=session_id, is_proved=is_proved)
 
     async def browser_of(self, session_id: UUID, user_id: UUID) -> UUID | None:
         sql = """
@@ -50,8 +46,3 @@ class SessionSignIns(Repository):
 
     async def reauthenticate(self, session_id: UUID, user_id: UUID, proofs: Proofs) -> None:
         await self._run(REAUTHENTICATE, session_id=session_id, user_id=user_id, **columns_of(proofs))
-
-    async def add_second_factor(self, session_id: UUID, user_id: UUID, proof: Proof) -> None:
-        sql = f"update sessions set mfa_missing = false, {ADD_SECOND} where id = %(session_id)s and user_id = %(user_id)s"
-        reached = Strength.TWO if proof.is_second else strength_of((proof,))
-        await self._run(sql, session_id=session_id, user_id=user_id, second=Jsonb(to_json(proof)), reached=reached.value)

@@ -56,6 +56,7 @@ LIVE_SESSION: Final = Record(
     "s",
     organization="o.name",
     service=LOGGED_NAME,
+    is_external="v.client_uri is not null",
     by_support="s.impersonator_id is not null",
     in_browser="s.browser_hash is not null",
 )

@@ -18,11 +18,6 @@ from core.kernel.proofs import Method, Proof, Proofs, Strength, first_method_of,
 NAMES: Final = ("proofs", "strength", "provider", "authenticated_at", "second_factor", "fresh")
 # Of a session `s`, which may be missing
 STRENGTH: Final = "coalesce(s.strength, case when s.second_factor then 2 else 1 end)"
-# Assignments that add the proof `second` to the session with this id, in place of an earlier one. `reached`: the strength with it
-ADD_SECOND: Final = """
-    second_factor = second_factor or id = %(session_id)s,
-    proofs = case when proofs is null or id <> %(session_id)s then proofs else jsonb_build_array(proofs -> 0, %(second)s::jsonb) end,
-    strength = case when strength is null or id <> %(session_id)s then strength else greatest(strength, %(reached)s) end"""
 _METHODS: Final[Mapping[str | None, Method]] = MappingProxyType({method.value: method for method in Method})
 _FLAGS: Final = ("user_verified", "phishing_resistant", "hardware")
 

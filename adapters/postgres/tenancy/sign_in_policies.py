@@ -1,6 +1,8 @@
 """Sign-in policies."""
 
 from collections.abc import Sequence
+from dataclasses import replace
+from itertools import chain
 from typing import Final, LiteralString
 from uuid import UUID
 
@@ -59,14 +61,19 @@ EFFECTIVE: Final = """
     left join services v on v.id = p.service_id and v.org_id = o.id
     where p.org_id = %(org_id)s and (p.service_id is null or p.service_id = %(service_id)s)
     order by p.service_id nulls first"""
+# The identity providers that are linked for the user in the account itself, and in the service `v`.
+LINKED: Final = "array(select distinct i.provider from identities i where i.user_id = %(user_id)s and i.service_id is null)"
+LINKED_IN_SERVICE: Final = """
+    array(select distinct i.provider from identities i
+          where i.user_id = %(user_id)s and (i.service_id is null or i.service_id = v.id))"""
 # An unconfirmed membership gives its organization no power over the account (security R-5).
 OF_USER: Final = f"""
-    select o.id, o.name, p.rules, p.version, {is_admin("m", "o.id")}
+    select o.id, o.name, p.rules, p.version, {is_admin("m", "o.id")}, {LINKED}
     from memberships m join organizations o on o.id = m.org_id
     join sign_in_policies p on p.org_id = o.id and p.service_id is null
     where m.user_id = %(user_id)s and m.confirmed_at is not null
     union all
-    select null, null, p.rules, p.version, true
+    select null, null, p.rules, p.version, true, {LINKED}
     from users u join sign_in_policies p on p.org_id is null
     where u.id = %(user_id)s and u.is_platform_owner
     order by 2 nulls last, 1"""
@@ -80,7 +87,7 @@ OF_OWN_APPLICATIONS: Final = f"""
         union select g.service_id from group_members i join service_role_groups g on g.group_id = i.group_id where i.user_id = %(user_id)s
         union select v.id from memberships m join services v on v.org_id = m.org_id and v.access_policy <> 'assigned' and {REGISTERED}
         where m.user_id = %(user_id)s and m.confirmed_at is not null)
-    select v.org_id, o.name, coalesce(p.rules, '{{}}'), coalesce({is_admin("m", "v.org_id")}, false),
+    select v.org_id, o.name, coalesce(p.rules, '{{}}'), coalesce({is_admin("m", "v.org_id")}, false), {LINKED_IN_SERVICE},
            v.id, v.name, v.email_sign_in, v.required_acr, coalesce(q.rules, '{{}}')
     from c join services v on v.id = c.service_id join organizations o on o.id = v.org_id
     left join sign_in_policies p on p.org_id = v.org_id and p.service_id is null
@@ -195,10 +202,8 @@ class SignInPolicies(Repository):
 
     async def anywhere(self, user_id: UUID, org_id: UUID | None) -> Sequence[PolicyOfUser]:
         of_org = "" if org_id is None else " and v.org_id = %(org_id)s"
-        return [
-            *await self.of_user(user_id),
-            *await self._all(_to_policy_of_application, OF_OWN_APPLICATIONS + of_org, user_id=user_id, org_id=org_id),
-        ]
+        of_applications = await self._all(_to_policies_of_application, OF_OWN_APPLICATIONS + of_org, user_id=user_id, org_id=org_id)
+        return [*await self.of_user(user_id), *chain.from_iterable(of_applications)]
 
     async def renew(self, org_id: UUID) -> None:
         await self._run(NEXT_VERSION, org_id=org_id)
@@ -238,13 +243,21 @@ def _to_person(row: Row) -> PolicyPerson:
     return PolicyPerson(ACCOUNT.read(account), to_key_hosts(keys), role, counts_as_admin, frozenset(providers), address)
 
 
-def _to_policy_of_application(row: Row) -> PolicyOfUser:
-    org_id, name, rules, counts_as_admin = row[:4]
-    application, own_rules = _to_application(row[4:])
-    parts = PolicyPart(name, Rules.read(rules)), PolicyPart(application.name, application.with_required(own_rules))
-    return PolicyOfUser(EffectivePolicy(org_id, 0, parts), counts_as_admin, application.id)
+def _to_policies_of_application(row: Row) -> list[PolicyOfUser]:
+    """Return the policy of an application together with its organization's, and that of the settings of the application, if any."""
+    org_id, name, rules, counts_as_admin, providers = row[:5]
+    application, own_rules = _to_application(row[5:])
+    parts = PolicyPart(name, Rules.read(rules)), PolicyPart(application.name, own_rules)
+    policy = PolicyOfUser(
+        EffectivePolicy(org_id, 0, parts), counts_as_admin, application.id, frozenset(providers), application.email_sign_in
+    )
+    of_settings = application.settings_part
+    if of_settings is None:
+        return [policy]
+    return [policy, replace(policy, policy=EffectivePolicy(org_id, 0, (of_settings,)), is_of_settings=True)]
 
 
 def _to_policy_of_user(row: Row) -> PolicyOfUser:
-    org_id, name, rules, version, counts_as_admin = row
-    return PolicyOfUser(EffectivePolicy(org_id, version, (PolicyPart(name or PRODUCT, Rules.read(rules)),)), counts_as_admin)
+    org_id, name, rules, version, counts_as_admin, providers = row
+    policy = EffectivePolicy(org_id, version, (PolicyPart(name or PRODUCT, Rules.read(rules)),))
+    return PolicyOfUser(policy, counts_as_admin, providers=frozenset(providers))

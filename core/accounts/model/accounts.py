@@ -12,6 +12,9 @@ from core.accounts.model.profiles import NO_PROFILE, Profile
 from core.kernel.display import PRODUCT
 from core.kernel.errors import Conflict, Forbidden, Invalid, Limited, Unauthenticated
 from core.kernel.proofs import Factor, FactorKind, Method, Strength
+from core.kernel.sign_in_age import SignInNotRecent
+from core.kernel.sign_in_policy.decision import Decision
+from core.kernel.sign_in_policy.explanations import explain, fields_of
 from core.kernel.sign_in_policy.rules import PROVIDER_PREFIX
 from core.kernel.values import Email, new_id
 
@@ -196,14 +199,14 @@ class RecoveryRequired(Forbidden):
     """The link "This wasn't me" removed a factor that a sign-in policy requires. Ask an admin or the operator for a recovery."""
 
 
-class SignInWayNotAccepted(Forbidden):
-    """A sign-in policy does not accept the way in which you signed in. Sign in again in a way that it accepts."""
+class SignInNotAccepted(SignInNotRecent):
+    """A sign-in policy asks for more than your sign-in. Confirm that it's you in a way that it accepts, and repeat this."""
 
-    def __init__(self, source: str) -> None:
-        """`source` is the name of the organization or application that has the policy."""
-        super().__init__(
-            f"{source} does not accept the way in which you signed in. Sign in again in a way that it accepts, then repeat this."
-        )
+    def __init__(self, missing: Decision, limit: timedelta) -> None:
+        """`missing` is the further sign-in that the policy asks for. `limit` as in `SignInNotRecent`."""
+        advice = "Confirm that it's you in a way that it accepts: call POST /api/auth/reauthenticate or sign in again, and repeat this."
+        super().__init__(limit, missing.required, f"{explain(missing)} {advice}")
+        self.fields = fields_of(missing)
 
 
 class LinkNeedsProof(Forbidden):

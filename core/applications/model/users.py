@@ -151,7 +151,7 @@ class EndUserSummary:
     created_at: datetime  # of the account
     mfa_enabled: bool
     last_login_at: datetime | None  # to any service of the organization
-    services: tuple[str, ...]  # slugs
+    services: tuple[str, ...]  # slugs, and the hosts of external clients
     blocked: bool  # by an admin of the organization
 
 

@@ -30,7 +30,6 @@ from core.authentication.model.login import (
     EmailSignInOrigin,
     LastEmailCodeWrong,
     LoginFailure,
-    is_on,
     normalize_code,
     safe_browser_name,
 )
@@ -170,5 +169,5 @@ async def _proved(ports: Ports, challenge: EmailChallenge, flow: Flow) -> Proved
 
 
 def _check_is_on(ports: Ports, service: Service | None) -> None:
-    if not is_on(ports.policy, None if service is None else service.email_sign_in):
+    if not ports.policy.offers_email(None if service is None else service.email_sign_in):
         raise EmailSignInOff

@@ -22,7 +22,6 @@ from core.kernel.access import BlockedByDirectory
 from core.kernel.callers import Person, ServiceContext
 from core.kernel.deferred import Deferred
 from core.kernel.errors import Invalid, NotFound, OrganizationNotActive, Refusal, Unauthenticated
-from core.kernel.policy import Policy
 from core.kernel.proofs import Method, Proofs
 from core.kernel.values import Email
 from core.tenancy.model.invitations import ReceivedInvitation
@@ -198,11 +197,6 @@ class IssuedEmailSignIn:
     code: str = field(repr=False)
     service_name: str | None  # None for the platform itself
     origin: EmailSignInOrigin
-
-
-def is_on(policy: Policy, choice: bool | None) -> bool:
-    """Return whether a service with this choice, or the platform if it is None, offers sign-in by email."""
-    return policy.email_sign_in if choice is None else choice
 
 
 def safe_browser_name(name: str) -> str:

@@ -1,6 +1,5 @@
 """The sign-in policy that a user has to meet, the facts that it judges, and its refusals."""
 
-from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -10,13 +9,13 @@ from uuid import UUID
 from core.accounts.model.accounts import Account, LinkNeedsProof, RecoveryRequired
 from core.accounts.model.passkeys import KeyHosts
 from core.authentication.model.sessions import RefreshTokenInvalid
-from core.kernel.connections import ConnectionSlug
 from core.kernel.errors import Forbidden, GrantInvalid
-from core.kernel.proofs import Acr, Method, Proofs, Strength
+from core.kernel.proofs import Acr, Proofs, Strength
 from core.kernel.roles import Rights, RoleName, is_admin
 from core.kernel.sign_in_age import AuthenticationInsufficient
 from core.kernel.sign_in_policy.decision import Decision
-from core.kernel.sign_in_policy.rules import METHODS, PROVIDER_PREFIX, EffectivePolicy, Rule
+from core.kernel.sign_in_policy.explanations import explain, fields_of
+from core.kernel.sign_in_policy.rules import EffectivePolicy
 from core.kernel.values import Slug, SlugInvalid, SlugReserved
 
 # A pass lasts this long at most: trust in a device and the risk of a sign-in change without a new version of the policy.
@@ -118,33 +117,6 @@ class PolicyPass:
     used_at: datetime
 
 
-_FACTS: Final = {
-    Rule.SECOND_FACTOR: "{} requires a second factor.",
-    Rule.PHISHING_RESISTANT: "{} requires a passkey.",
-    Rule.METHODS: "{} accepts only some ways to sign in: {}.",
-    Rule.SESSION_LIFETIME: "{} asks for a newer sign-in.",
-    Rule.SESSION_IDLE: "You have not used {} for a while.",
-    Rule.ADMIN_NETWORKS: "{} lets people who manage it act only from its networks.",
-}
-
-
-def explain(decision: Decision) -> str:
-    """Return a sentence about the rule of a decision. It names the organization, the application or the platform."""
-    assert decision.rule is not None, "only decisions with a rule are explained"
-    return _FACTS[decision.rule].format(decision.source, ", ".join(decision.method_names))
-
-
-def method_names(methods: Collection[str], providers: Mapping[ConnectionSlug, str]) -> tuple[str, ...]:
-    """Return the names of the methods of a rule, in the order of METHODS. `providers` are the names of the identity providers."""
-    names = {Method.TOTP.value: "authenticator app"} | {PROVIDER_PREFIX + slug: name for slug, name in providers.items()}
-    return tuple(names.get(method, method) for method in METHODS if method in methods)
-
-
-def _fields(decision: Decision, **further: str) -> dict[str, str]:
-    rule = {} if decision.rule is None else {"rule": decision.rule.value}
-    return {**further, **rule, "organization": decision.source or ""}
-
-
 class EnrolmentRequired(Forbidden):
     """The sign-in policy requires a factor that the account does not have. Set it up, and sign in again."""
 
@@ -154,7 +126,7 @@ class EnrolmentRequired(Forbidden):
         """`url` is that of the page on which a browser sets the factor up."""
         super().__init__(f"{explain(decision)} Set it up, and sign in again.")
         self.place = place
-        self.fields = _fields(decision, enrolment_url=url)
+        self.fields = fields_of(decision, enrolment_url=url)
 
 
 class StepUpNeeded(AuthenticationInsufficient):
@@ -166,7 +138,7 @@ class StepUpNeeded(AuthenticationInsufficient):
         acr = {"acr_values": [*Acr][decision.required - 1].value} if decision.required >= Strength.TWO else {}
         age = decision.max_age or (None if acr else timedelta(0))
         self.needed = acr if age is None else {**acr, "max_age": str(int(age.total_seconds()))}
-        self.fields = _fields(decision)
+        self.fields = fields_of(decision)
 
 
 class PolicyRefused(Forbidden):
@@ -174,7 +146,7 @@ class PolicyRefused(Forbidden):
 
     def __init__(self, decision: Decision, advice: str = "Connect to one of them.") -> None:
         super().__init__(f"{explain(decision)} {advice}")
-        self.fields = _fields(decision)
+        self.fields = fields_of(decision)
 
 
 class TokenBelowPolicy(PolicyRefused):
@@ -209,7 +181,7 @@ class RefreshNeedsEnrolment(RefreshTokenInvalid):
 
     def __init__(self, decision: Decision, url: str) -> None:
         super().__init__(f"{explain(decision)} Set it up, and sign in again.")
-        self.fields = _fields(decision, enrolment_url=url)
+        self.fields = fields_of(decision, enrolment_url=url)
 
 
 class RefreshNeedsSignIn(RefreshTokenInvalid):
@@ -217,4 +189,4 @@ class RefreshNeedsSignIn(RefreshTokenInvalid):
 
     def __init__(self, decision: Decision) -> None:
         super().__init__(f"{explain(decision)} Sign in again.")
-        self.fields = _fields(decision)
+        self.fields = fields_of(decision)

@@ -197,6 +197,7 @@ class LiveSession:
     service: str | None
     by_support: bool
     in_browser: bool
+    is_external: bool = False  # of an external client, which uses an API of the organization
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,7 +2,8 @@
 
 An open session is no proof for what outlives it. The user proves it with a password, a code that was
 emailed to them, or a sign-in at a linked identity provider, and with the second factor if the account
-has one. The session stays the same, and its last sign-in becomes this one.
+has one. The session stays the same, and its last sign-in becomes this one. Recent first factors by other
+methods stay beside it, because the sign-in policies of the user can ask for different ones.
 """
 
 import hmac
@@ -10,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from uuid import UUID
 
-from core.accounts import attempt_limits, relying_party
+from core.accounts import attempt_limits, factor_changes, relying_party, session_proofs
 from core.accounts.factors import codes
 from core.accounts.factors.codes import VerifiedCode
 from core.accounts.model import mfa as mfa_model
@@ -47,12 +48,21 @@ from core.kernel.callers import Person
 from core.kernel.connections import ConnectionSlug
 from core.kernel.errors import SessionEnded, refuse
 from core.kernel.proofs import Method, Proof, Strength, complete, first_method_of, first_proof
-from core.kernel.sign_in_age import SignInFacts
+from core.kernel.sign_in_age import SignInAge, SignInFacts, is_enough
 from core.kernel.sign_in_policy.decision import Decision
 from core.kernel.sign_in_policy.rules import PROVIDER_PREFIX, Rule, Rules
 from core.kernel.values import digest
 from ports import Ports
 from ports.storage import Reading, Transaction
+
+
+async def load_next_options(ports: Ports, caller: Person) -> ReauthenticationOptions:
+    """Return the ways in which the caller can prove that they are here. If they just did, those that a sign-in policy still asks for.
+
+    Raises: AccountGone.
+    """
+    is_done = is_enough(caller.sign_in, SignInAge.FRESH, ports.policy, ports.clock.now())
+    return await load_options(ports, caller, await factor_changes.find_missing_sign_in(ports, caller) if is_done else None)
 
 
 async def load_options(ports: Ports, caller: Person, decision: Decision | None = None) -> ReauthenticationOptions:
@@ -145,10 +155,12 @@ async def start_at_provider(ports: Ports, caller: Person, provider_name: str, af
         return await add_ticket(ports, tx, caller, provider, now, after=after)
 
 
-async def complete_at_provider(tx: Transaction, account: Account, session_id: UUID, provider: ConnectionSlug, proof: Proof) -> None:
+async def complete_at_provider(
+    ports: Ports, tx: Transaction, account: Account, session_id: UUID, provider: ConnectionSlug, proof: Proof
+) -> None:
     """Store a sign-in at an identity provider in the session of a locked account. If the account has a second factor, it must follow."""
     if not account.second_factors:
-        await tx.session_sign_ins.reauthenticate(session_id, account.id, (proof,))
+        await session_proofs.renew(ports, tx, session_id, account, (proof,), proof.at)
         tx.record(events.reauthenticated(account.id, provider))
     else:
         await tx.reauthentications.save_provider(session_id, provider, proof.at)
@@ -204,18 +216,20 @@ async def reauthenticate(ports: Ports, caller: Person, proof: ReauthenticationPr
         second = key.proof if key is not None else None if code is None else Proof(code.method, now)
         if is_complete and second is not None:
             first, second = _FirstFactor(second), None
-        await _store(tx, caller, account, first.proof, second)
+        await _store(ports, tx, caller, account, first.proof, second, now)
         context = await tx.session_contexts.load(caller.session_id, account.id, None, now) or refuse(SessionEnded)
     return context.sign_in or refuse(SessionEnded)
 
 
-async def _store(tx: Transaction, caller: Person, account: Account, first: Proof | None, second: Proof | None) -> None:
+async def _store(
+    ports: Ports, tx: Transaction, caller: Person, account: Account, first: Proof | None, second: Proof | None, now: datetime
+) -> None:
     """Store the proofs in the session of a locked account. Without `first`, that of the session's last sign-in stays."""
     if first is not None:
         proofs = (first,) if second is None else complete(first, second)
-        await tx.session_sign_ins.reauthenticate(caller.session_id, account.id, proofs)
+        await session_proofs.renew(ports, tx, caller.session_id, account, proofs, now)
     elif second is not None:
-        await tx.session_sign_ins.add_second_factor(caller.session_id, account.id, second)
+        await session_proofs.add_second(tx, caller.session_id, account, second)
     tx.record(events.reauthenticated(account.id, None if first is None else first_method_of((first,))))
 
 

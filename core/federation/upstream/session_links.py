@@ -48,7 +48,7 @@ async def complete_for_session(
             if match is None or match.user_id != account.id:
                 raise OtherIdentity
             proof = first_proof(provider, now, is_fresh=identity.is_fresh)
-            await reauthentication.complete_at_provider(tx, account, person.session_id, provider, proof)
+            await reauthentication.complete_at_provider(ports, tx, account, person.session_id, provider, proof)
             return
         await _check_sign_ins(ports, tx, trip, session_id, visitor, now)
         if match is not None and match.user_id != account.id:

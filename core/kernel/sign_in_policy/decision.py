@@ -1,13 +1,13 @@
 """The decision about a sign-in: whether it meets the sign-in policy of an organization, an application or the platform."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import Enum
 from typing import Final
 
 from core.kernel.proofs import Factor, FactorKind, Method, Proof, Proofs, Strength, proved_at, strength_of
-from core.kernel.sign_in_policy.rules import PROVIDER_PREFIX, Concerned, EffectivePolicy, Rule, Rules
+from core.kernel.sign_in_policy.rules import PROVIDER_PREFIX, Concerned, EffectivePolicy, Moment, Rule, Rules
 
 
 class Outcome(Enum):
@@ -24,7 +24,7 @@ class PolicyFacts:
     """The facts about a user and a sign-in that a policy asks for. Times are UTC."""
 
     now: datetime
-    proofs: Proofs  # not empty
+    proofs: Proofs  # not empty, but for questions that ask nothing about age
     factors: Collection[Factor]  # of the account
     first_ways: frozenset[str]  # the first factors of the account, as `methods` names them: password, email, provider:websuite
     is_admin: bool
@@ -64,25 +64,17 @@ def decide(policy: EffectivePolicy | None, facts: PolicyFacts) -> Decision:
     """Return whether this sign-in is enough, the next step of the user, or why no step helps. No other code decides this."""
     if policy is None:
         return NO_POLICY
-    rules = policy.in_force(facts.now)
-    if facts.is_admin and facts.acts and not _is_recovered_owner(facts) and not rules.admits(facts.address):
+    now, *later = policy.moments(facts.now)
+    if facts.is_admin and facts.acts and not _is_recovered_owner(facts) and not now.rules.admits(facts.address):
         return Decision(outcome=Outcome.REFUSED, rule=Rule.ADMIN_NETWORKS, source=policy.name)
-    need, have, can = _needed(rules, facts), _proved(rules, facts), _reachable(rules, facts)
-    too_old = _rule_about_age(rules, facts) if facts.ages else None
-    if have >= need and too_old is None:
-        return _allow(policy, rules, facts)
-    outcome = Outcome.STEP_UP if can >= need else Outcome.ENROLL
-    is_only_old = have >= need and outcome is Outcome.STEP_UP
-    rule = too_old if is_only_old and too_old is not None else _rule_about_factors(min(have, can), need)
-    return Decision(
-        outcome=outcome,
-        rule=rule,
-        source=policy.source_of(rule, facts.now),
-        required=need,
-        methods=rules.methods,
-        lacks_first=outcome is Outcome.ENROLL and _lacks_first(rules, facts),
-        max_age={Rule.SESSION_LIFETIME: rules.session_lifetime, Rule.SESSION_IDLE: rules.session_idle}.get(too_old) if too_old else None,
-    )
+    too_old = _rule_about_age(now.rules, facts) if facts.ages else None
+    return _next_step(policy, now, facts, too_old) or _allow(policy, now.rules, later, facts)
+
+
+def accepted_at(rules: Rules, proofs: Proofs) -> datetime:
+    """Return the time (UTC) of the newest first factor by an allowed method, or without one, of the newest first factor."""
+    accepted = tuple(proof for proof in proofs if not proof.is_second and rules.may_use(_name_of(proof)))
+    return proved_at(accepted or proofs)
 
 
 def strictest(policy: EffectivePolicy | None, *, is_admin: bool, now: datetime, risk_is_high: bool = False) -> Strength:
@@ -90,43 +82,77 @@ def strictest(policy: EffectivePolicy | None, *, is_admin: bool, now: datetime, 
     return Strength.ONE if policy is None else _required(policy.in_force(now), is_admin=is_admin, risk_is_high=risk_is_high)
 
 
-def can_meet(policy: EffectivePolicy, facts: PolicyFacts) -> bool:
-    """Return whether the factors of the account are enough for the rules about factors, now and later, at any risk."""
-    return _reachable(policy.rules, facts) >= _needed(policy.rules, replace(facts, risk_is_high=True))
+# The time of a moment, and whether the risk is high.
+Situation = tuple[datetime, bool]
 
 
-def missing_strength(policy: EffectivePolicy, facts: PolicyFacts) -> Strength | None:
-    """Return the strength of a sign-in with the present factors that meets these rules at any risk, or None if the proofs meet them.
+def situations(policy: EffectivePolicy, now: datetime) -> frozenset[Situation]:
+    """Return each moment of the policy, with and without a high risk."""
+    return frozenset((moment.at, is_high) for moment in policy.moments(now) for is_high in (False, True))
 
-    Rules that the account cannot meet yet ask for nothing. `Strength.NONE`: as strong a sign-in as before, but by other methods.
+
+def met_situations(policy: EffectivePolicy, facts: PolicyFacts) -> frozenset[Situation]:
+    """Return the situations in which the factors of the account are enough for the rules about factors."""
+    return frozenset(
+        (moment.at, is_high)
+        for moment in policy.moments(facts.now)
+        for is_high in (False, True)
+        if _reachable(moment.rules, facts) >= _needed(moment.rules, replace(facts, risk_is_high=is_high))
+    )
+
+
+def find_step_up(policy: EffectivePolicy, facts: PolicyFacts) -> Decision | None:
+    """Return the strongest further sign-in with the present factors that some situation asks for, or None if the proofs are enough.
+
+    Situations that the account cannot meet yet ask for nothing.
     """
-    facts, proved = replace(facts, risk_is_high=True), strength_of(facts.proofs)
-    missing = list[Strength]()
-    for rules in (policy.in_force(facts.now), policy.rules):
-        need, can = _needed(rules, facts), _reachable(rules, facts)
-        if can >= need > _proved(rules, facts):
-            missing.append(need if need > proved else can if can > proved else Strength.NONE)
-    return max(missing, default=None)
+    steps = [
+        _next_step(policy, moment, replace(facts, risk_is_high=is_high))
+        for moment in policy.moments(facts.now)
+        for is_high in (False, True)
+    ]
+    step_ups = [step for step in steps if step is not None and step.outcome is Outcome.STEP_UP]
+    return max(step_ups, key=lambda step: step.required, default=None)
 
 
-def _allow(policy: EffectivePolicy, rules: Rules, facts: PolicyFacts) -> Decision:
-    dates = policy.due_dates(facts.now)
-    ends = [*dates]
+def _next_step(policy: EffectivePolicy, moment: Moment, facts: PolicyFacts, too_old: Rule | None = None) -> Decision | None:
+    """Return the next step of the user to meet the rules of this moment about factors, or None if the proofs meet them.
+
+    `too_old` is the rule by which the sign-in is too old, if any.
+    """
+    rules = moment.rules
+    need, have, can = _needed(rules, facts), _proved(rules, facts), _reachable(rules, facts)
+    if have >= need and too_old is None:
+        return None
+    outcome = Outcome.STEP_UP if can >= need else Outcome.ENROLL
+    is_only_old = have >= need and outcome is Outcome.STEP_UP
+    rule = too_old if is_only_old and too_old is not None else _rule_about_factors(rules, min(have, can), need)
+    return Decision(
+        outcome=outcome,
+        rule=rule,
+        source=policy.source_of(rule, moment.at),
+        required=need,
+        methods=rules.methods,
+        lacks_first=outcome is Outcome.ENROLL and _lacks_first(rules, facts),
+        max_age={Rule.SESSION_LIFETIME: rules.session_lifetime, Rule.SESSION_IDLE: rules.session_idle}.get(too_old) if too_old else None,
+    )
+
+
+def _allow(policy: EffectivePolicy, rules: Rules, later: Sequence[Moment], facts: PolicyFacts) -> Decision:
+    """Return the decision to allow a sign-in by these rules, with the first of the later ones that needs another factor."""
+    ends = [moment.at for moment in later]
     if facts.ages:
-        ends += [proved_at(facts.proofs) + rules.session_lifetime] if rules.session_lifetime is not None else []
+        ends += [accepted_at(rules, facts.proofs) + rules.session_lifetime] if rules.session_lifetime is not None else []
         ends += [facts.now + rules.session_idle] if rules.session_idle is not None else []
     if rules.device_trust is not None and facts.factor_at_device is not None and _relies_on_device(rules, facts):
         ends.append(facts.factor_at_device + rules.device_trust)
     allowed = Decision(
         outcome=Outcome.ALLOWED, methods=rules.methods, valid_until=min(ends, default=None), idle=rules.session_idle if facts.ages else None
     )
-    for due in dates:
-        later = policy.in_force(due)
-        need, have, can = _needed(later, facts), _proved(later, facts), _reachable(later, facts)
-        if max(have, can) < need:
-            rule = _rule_about_factors(min(have, can), need)
-            source, lacks_first = policy.source_of(rule, due), _lacks_first(later, facts)
-            return replace(allowed, due_at=due, rule=rule, source=source, required=need, methods=later.methods, lacks_first=lacks_first)
+    for moment in later:
+        step = _next_step(policy, moment, facts)
+        if step is not None and step.outcome is Outcome.ENROLL:
+            return replace(step, outcome=Outcome.ALLOWED, due_at=moment.at, valid_until=allowed.valid_until, idle=allowed.idle)
     return allowed
 
 
@@ -192,16 +218,18 @@ def _lacks_first(rules: Rules, facts: PolicyFacts) -> bool:
 
 def _rule_about_age(rules: Rules, facts: PolicyFacts) -> Rule | None:
     """Return the rule by which the sign-in is too old, or the last use too long ago. A new sign-in counts as a use."""
-    signed_in_at = proved_at(facts.proofs)
+    signed_in_at = accepted_at(rules, facts.proofs)
     used_at = max(signed_in_at, facts.used_at or signed_in_at)
     if rules.session_lifetime is not None and facts.now - signed_in_at > rules.session_lifetime:
         return Rule.SESSION_LIFETIME
     return Rule.SESSION_IDLE if rules.session_idle is not None and facts.now - used_at > rules.session_idle else None
 
 
-def _rule_about_factors(strength: Strength, need: Strength) -> Rule:
-    if strength is Strength.NONE:
+def _rule_about_factors(rules: Rules, strength: Strength, need: Strength) -> Rule:
+    if strength is Strength.NONE and rules.methods is not None:
         return Rule.METHODS
+    if need is Strength.ONE:
+        return Rule.SESSION_LIFETIME  # the session has no first factor at all
     return Rule.PHISHING_RESISTANT if need is Strength.PHISHING_RESISTANT else Rule.SECOND_FACTOR
 
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 from ipaddress import IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
+from itertools import zip_longest
 from types import MappingProxyType
 from typing import Any, Final, Self
 from uuid import UUID
@@ -208,7 +209,7 @@ class Rules:
 
 def strictest_rules(all_rules: Sequence[Rules]) -> Rules:
     """Return the strictest of each rule that applications have, and the other rules of the first one. The dates are left out."""
-    first, methods = all_rules[0], [rules.methods for rules in all_rules if rules.methods is not None]
+    first, methods = next(iter(all_rules), Rules()), [rules.methods for rules in all_rules if rules.methods is not None]
     return Rules(
         methods=frozenset.intersection(*methods) if methods else None,
         second_factor=frozenset[Concerned]().union(*(rules.second_factor for rules in all_rules)),
@@ -231,6 +232,15 @@ class PolicyPart:
 
 
 @dataclass(frozen=True, slots=True)
+class Moment:
+    """A time from which the same rules hold until the next moment. Both times are UTC."""
+
+    at: datetime
+    rules: Rules  # the strictest of each rule
+    until: datetime | None  # None for the last moment
+
+
+@dataclass(frozen=True, slots=True)
 class EffectivePolicy:
     """The policies that a sign-in has to meet, with the version of all of them. `org_id` is None for the platform."""
 
@@ -243,43 +253,52 @@ class EffectivePolicy:
         """The name of the organization or the platform."""
         return self.parts[0].name
 
-    @property
-    def rules(self) -> Rules:
-        """The strictest of each rule, now or later."""
-        return strictest_rules([part.rules for part in self.parts])
-
     def in_force(self, now: datetime) -> Rules:
         """Return the strictest of each rule that is in force."""
         return strictest_rules([part.rules.in_force(now) for part in self.parts])
 
-    def concerns(self, *, is_admin: bool) -> bool:
+    def moments(self, now: datetime) -> list[Moment]:
+        """Return now and each later start of a rule, the earliest first. Questions about now and later walk all of them."""
+        starts = [now, *self.due_dates(now)]
+        return [Moment(at, self.in_force(at), until) for at, until in zip_longest(starts, starts[1:])]
+
+    def concerns(self, now: datetime, *, is_admin: bool) -> bool:
         """Return whether one of the rules, now or later, can ask something of the sign-ins of this user."""
-        rules = self.rules
-        of_factors = rules.second_factor | rules.phishing_resistant
-        is_asked = bool(of_factors - {Concerned.ADMINS}) or (is_admin and bool(of_factors or rules.admin_networks))
-        return is_asked or (rules.methods, rules.session_lifetime, rules.session_idle, rules.device_trust) != (None,) * 4
+        return any(_concern(moment.rules, is_admin=is_admin) for moment in self.moments(now))
 
     def due_dates(self, now: datetime) -> list[datetime]:
         """Return the later times at which a rule starts, the earliest first."""
         return sorted({due for part in self.parts for due in part.rules.due_at.values() if due > now})
 
     def source_of(self, rule: Rule, now: datetime) -> str:
-        """Return the name of the first part with this rule in force."""
-        return next(part.name for part in self.parts if rule in part.rules.in_force(now).document)
+        """Return the name of the first part with this rule in force, or without one, of the organization or the platform."""
+        return next((part.name for part in self.parts if rule in part.rules.in_force(now).document), self.name)
 
 
 @dataclass(frozen=True, slots=True)
 class PolicyOfUser:
-    """The policy of an organization that a user is a member of, of an application together with its organization's, or of the platform."""
+    """A policy that a user has to meet: of an organization, of an application together with its organization's, or of the platform.
+
+    The settings of an application can ask for a strength. This is a policy of its own, because proofs by any method meet it.
+    """
 
     policy: EffectivePolicy
     is_admin: bool
     service_id: UUID | None = None
+    providers: frozenset[str] = frozenset()  # the identity providers that are linked for the user here
+    email_sign_in: bool | None = None  # whether the application offers sign-in by email; None: as the platform does
+    is_of_settings: bool = False
 
     @property
     def name(self) -> str:
         """The name of the application, the organization or the platform."""
         return self.policy.parts[-1].name
+
+
+def _concern(rules: Rules, *, is_admin: bool) -> bool:
+    of_factors = rules.second_factor | rules.phishing_resistant
+    is_asked = bool(of_factors - {Concerned.ADMINS}) or (is_admin and bool(of_factors or rules.admin_networks))
+    return is_asked or (rules.methods, rules.session_lifetime, rules.session_idle, rules.device_trust) != (None,) * 4
 
 
 def _check_network(text: str) -> None:

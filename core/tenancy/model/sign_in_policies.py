@@ -1,18 +1,30 @@
 """Sign-in policies as they are stored, the people that they concern, and the refusals of their changes."""
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final
 from uuid import UUID
 
 from core.accounts.model.accounts import Account
 from core.accounts.model.passkeys import KeyHosts, NoPasskeysHere
+from core.kernel.display import format_day
 from core.kernel.errors import Conflict, Invalid
 from core.kernel.proofs import Factor, FactorKind, Method, Proof, Proofs, Strength, first_proof
 from core.kernel.roles import RoleName
 from core.kernel.sign_in_policy.decision import Decision, Outcome, PolicyFacts, strictest
-from core.kernel.sign_in_policy.rules import METHODS, PROVIDER_PREFIX, Concerned, PolicyInvalid, PolicyOfUser, Rule, Rules
+from core.kernel.sign_in_policy.rules import (
+    METHODS,
+    PROVIDER_PREFIX,
+    Concerned,
+    EffectivePolicy,
+    Moment,
+    PolicyInvalid,
+    PolicyOfUser,
+    PolicyPart,
+    Rule,
+    Rules,
+)
 from core.kernel.values import new_id
 
 MAX_PEOPLE: Final = 100  # of a preview
@@ -27,10 +39,15 @@ class PolicyChanged(Conflict):
 class MethodsUnavailable(Invalid):
     """Some users could not sign in with these methods. Allow passkeys, or passwords and authenticator apps."""
 
-    def __init__(self, application: str | None = None) -> None:
+    def __init__(self, moment: Moment, now: datetime, application: str | None = None) -> None:
         """`application`: the name of the application, if its settings or its policy and this policy together allow too little."""
-        of_application = None if application is None else f"Together with the rules of {application}, some users could not sign in."
-        super().__init__(of_application)
+        start = "" if moment.at <= now else f"from {format_day(moment.at)} "
+        time = f"{start}until {format_day(moment.until)}, " if moment.until is not None else start and f"{start}on, "
+        together = "" if application is None else f"together with the rules of {application}, "
+        earlier = "" if moment.until is None else " Earlier rules hold until new ones start: choose another grace period."
+        sentence = f"{time}{together}some users could not sign in with these methods."
+        advice = "Allow passkeys, or passwords and authenticator apps."
+        super().__init__(f"{sentence[0].upper()}{sentence[1:]} {advice}{earlier}")
 
 
 class SettingsBeyondPolicies(Invalid):
@@ -81,11 +98,12 @@ class PolicyApplication:
         """Return whether these settings may allow fewer sign-ins than those before."""
         return self.required > before.required or self.email_sign_in != before.email_sign_in
 
-    def with_required(self, rules: Rules) -> Rules:
-        """Return the rules together with the strength that the application requires."""
-        if self.required is Strength.PHISHING_RESISTANT:
-            return replace(rules, phishing_resistant=frozenset({Concerned.EVERYONE}))
-        return replace(rules, second_factor=frozenset({Concerned.EVERYONE})) if self.required is Strength.TWO else rules
+    @property
+    def settings_part(self) -> PolicyPart | None:
+        """The strength that the application requires, as rules, or None."""
+        everyone = frozenset({Concerned.EVERYONE})
+        rules = {Strength.TWO: Rules(second_factor=everyone), Strength.PHISHING_RESISTANT: Rules(phishing_resistant=everyone)}
+        return PolicyPart(self.name, rules[self.required]) if self.required in rules else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,18 +182,24 @@ class PolicyPreview:
     unusable_methods: Sequence[str] = ()  # kept from the stored policy, but no longer offered
 
 
-def require_available(rules: Rules, *, email_is_on: bool, has_passkeys: bool, application: str | None = None) -> None:
-    """Refuse rules that a user may be unable to meet. Everyone can set up a password, TOTP, or a passkey where passkeys work.
+def require_available(
+    policy: EffectivePolicy, now: datetime, *, email_is_on: bool, has_passkeys: bool, application: str | None = None
+) -> None:
+    """Refuse a policy that a user may be unable to meet, now or later. `application` as in `MethodsUnavailable`.
+
+    Everyone can set up a password, TOTP, or a passkey where passkeys work.
 
     Raises: MethodsUnavailable; NoPasskeysHere.
     """
-    methods = frozenset(METHODS) if rules.methods is None else rules.methods
-    if has_passkeys and Method.PASSKEY in methods:
-        return
     firsts = {Method.PASSWORD, Method.EMAIL} if email_is_on else {Method.PASSWORD}
-    has_second = Method.TOTP in methods or not rules.second_factor
-    if rules.phishing_resistant or methods.isdisjoint(firsts) or not has_second:
-        raise NoPasskeysHere if Method.PASSKEY in methods else MethodsUnavailable(application)
+    for moment in policy.moments(now):
+        rules = moment.rules
+        methods = frozenset(METHODS) if rules.methods is None else rules.methods
+        if has_passkeys and Method.PASSKEY in methods:
+            continue
+        has_second = Method.TOTP in methods or not rules.second_factor
+        if rules.phishing_resistant or methods.isdisjoint(firsts) or not has_second:
+            raise NoPasskeysHere if Method.PASSKEY in methods else MethodsUnavailable(moment, now, application)
 
 
 def require_offered(new: Rules, old: Rules, usable: Collection[str]) -> Sequence[str]:

@@ -18,7 +18,9 @@ from entrypoints.http.base.redirects import page_of_form, redirect
 from entrypoints.http.edge.forms import read_form
 from entrypoints.http.edge.queries import path_id
 
-PLATFORM: Final = "*"  # in the parameter `policy`, where the slug of an organization stands; no slug has this character
+# In the parameter `policy`, where the slug of an organization stands. No slug has this character.
+PLATFORM: Final = "*"
+EVERYWHERE: Final = "**"  # all policies of the user, for a change of their factors
 KEPT_FORM: Final = "kept_form"  # the field with the id of the kept form that is sent
 # Names of password fields, and of tokens from links. A form with a secret is not kept, not even sealed, but filled in again.
 SECRETS: Final = frozenset({"current_password", "new_password", "password", "client_secret", "token"})
@@ -30,7 +32,7 @@ async def to_reauthentication(for_policy: str | None = None) -> Response:
     A form that our own page sent is kept for them, unless it has a secret. The fields of a kept form
     that the view has taken are kept again.
 
-    `for_policy` names the sign-in policy that asks for it, as in acme, acme/shop or PLATFORM.
+    `for_policy` names the sign-in policy that asks for it, as in acme, acme/shop, PLATFORM or EVERYWHERE.
 
     Raises: FormTokenInvalid.
     """

@@ -18,7 +18,7 @@ from core.authentication.model.sessions import (
 )
 from core.kernel.callers import BrowserSession, SessionContext
 from core.kernel.deferred import Deferred
-from core.kernel.proofs import Proof, Proofs
+from core.kernel.proofs import Proofs
 from core.kernel.values import PageResult
 from core.tenancy.model.members import LiveSessions
 
@@ -154,16 +154,13 @@ class SessionSignIns(SessionSignInsRead, Protocol):
     """Write access to the sign-in of a session. Lock the account before any method."""
 
     async def reauthenticate(self, session_id: UUID, user_id: UUID, proofs: Proofs) -> None:
-        """Store a reauthentication as the last sign-in of the session."""
+        """Replace the proofs of the session."""
 
-    async def add_second_factor(self, session_id: UUID, user_id: UUID, proof: Proof) -> None:
-        """Add the proof of a second factor to the last sign-in of the session, in place of an earlier one. The sign-in gets no newer."""
-
-    async def require_mfa_again(self, user_id: UUID, session_id: UUID, proof: Proof | None) -> None:
+    async def require_mfa_again(self, user_id: UUID, session_id: UUID, *, is_proved: bool) -> None:
         """Mark the user's own sessions as missing the second factor.
 
-        `proof` is that of the session in which the user turned it on, which has the factor. Without one, this session
-        has it if it has any two. Sessions with a phishing-resistant sign-in have it. Two statements.
+        `session_id` is the session in which the user turned it on. It has the factor if `is_proved`, or if it has any two.
+        Sessions with a phishing-resistant sign-in have it.
         """
 
 

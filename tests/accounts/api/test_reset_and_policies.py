@@ -12,7 +12,7 @@ from quart_trio import QuartTrio
 from adapters.http.providers import HttpProviders
 from adapters.postgres.engine.pool import Pool
 from core.accounts import passkey_offers
-from core.accounts.model.accounts import Account, RecoveryRequired, SignInWayNotAccepted
+from core.accounts.model.accounts import Account, RecoveryRequired
 from core.kernel.causes import SYSTEM
 from core.kernel.sign_in_policy.rules import Rules
 from core.tenancy.model.sign_in_policies import SignInPolicy
@@ -24,6 +24,7 @@ from tests.fakes.provider import FakeProvider
 from tests.federation.provider_sign_in import ProviderSignIn
 from tests.support.browser import FakeBrowser, hidden_fields
 from tests.support.builders import EMAIL, NEW_PASSWORD, Api, add_account, deliver, link, run_sql, sign_in
+from tests.support.identities import add_identity
 from tests.support.mfa import Authenticator, add_mfa
 from tests.support.passkeys.users import PasskeyUser
 from tests.support.services import add_service, add_service_role, add_service_user
@@ -33,11 +34,13 @@ from tests.tenancy.groups import add_group
 TWO: dict[str, Any] = {"second_factor": ["everyone"]}
 PASSKEY: dict[str, Any] = {"phishing_resistant": ["everyone"]}
 LATER: dict[str, Any] = {**TWO, "due_at": {"second_factor": "2100-01-01T00:00:00+00:00"}}
+PASSKEY_LATER: dict[str, Any] = {**TWO, **PASSKEY, "due_at": {"phishing_resistant": "2100-01-01T00:00:00+00:00"}}
 ONLY_PASSKEYS: dict[str, Any] = {"methods": ["passkey"]}
 AT_HIGH_RISK: dict[str, Any] = {"second_factor": ["high_risk"]}
 PASSWORD_OR_PASSKEY, EMAIL_OR_PASSKEY, PROVIDER_OR_PASSKEY = (
     {"methods": ["passkey", other]} for other in ("password", "email", "provider:websuite")
 )
+BY_APP = (TWO, LATER, PASSKEY_LATER, PASSWORD_OR_PASSKEY)  # the user has an app then, and otherwise a passkey
 # The place of a policy, if there is one, and its rules
 CASES: list[tuple[str | None, dict[str, Any]]] = [
     (None, TWO),
@@ -46,6 +49,8 @@ CASES: list[tuple[str | None, dict[str, Any]]] = [
     ("application", TWO),
     ("platform", TWO),
     ("platform", LATER),
+    ("organization", PASSKEY_LATER),
+    ("platform", PASSKEY_LATER),
     ("organization", PASSKEY),
     ("platform", PASSKEY),
     ("organization", ONLY_PASSKEYS),
@@ -54,6 +59,7 @@ CASES: list[tuple[str | None, dict[str, Any]]] = [
     ("organization", PROVIDER_OR_PASSKEY),
     ("application", PROVIDER_OR_PASSKEY),
     ("settings of the application", {}),
+    ("settings of the application and organization", PASSWORD_OR_PASSKEY),
     ("application of a group", PASSKEY),
     ("application of a role", PASSKEY),
     ("application of members", PASSKEY),
@@ -79,9 +85,11 @@ async def store_policy(acme: Tenant, place: str, user: Account, document: dict[s
         await add_service_user(acme.ports, service, user.id)
     else:
         await run_sql(acme.pool, "update users set is_platform_owner = true where id = %s", user.id)
-    if place == "settings of the application":
-        await run_sql(acme.pool, "update services set required_acr = 'phr' where id = %s", service)
-        return
+    if place.startswith("settings of the application"):
+        await run_sql(acme.pool, "update services set required_acr = %s where id = %s", "mfa" if document else "phr", service)
+        service = None
+        if not document:
+            return
     if place == "application and organization":
         await put_policy(acme, acme.org, None, PASSWORD_OR_PASSKEY)
     await put_policy(acme, None if place == "platform" else acme.org, service, document)
@@ -121,7 +129,7 @@ async def factors(pool: Pool, user: Account) -> tuple[bool, int]:
     ("place", "document", "on_page"),
     [
         *((place, document, True) for place, document in CASES),
-        *((place, document, False) for place, document in CASES if document in (TWO, LATER)),  # over the API, passkeys stay in any case
+        *((place, document, False) for place, document in CASES if document in BY_APP),  # over the API, passkeys stay in any case
     ],
 )
 async def test_a_reset_keeps_the_only_factor_that_meets_a_policy(
@@ -136,7 +144,7 @@ async def test_a_reset_keeps_the_only_factor_that_meets_a_policy(
     on_page: bool,
 ) -> None:
     """Also one of today, when the policy may have begun. Without a policy, a thief of a session may have added it."""
-    user, has_passkey = await add_account(ports), document not in (TWO, LATER)
+    user, has_passkey = await add_account(ports), document not in BY_APP
     if has_passkey:
         await PasskeyUser(api, (await sign_in(ports, user)).access_token).add()
     else:
@@ -189,7 +197,7 @@ async def test_after_an_undo_only_a_recovery_gives_the_factor_that_a_policy_asks
 ) -> None:
     user = await add_account(ports)
     token = (await sign_in(ports, user)).access_token
-    if document not in (TWO, LATER):
+    if document not in BY_APP:
         await PasskeyUser(api, token).add()
     else:
         secret = (await api.post("/api/user/mfa/setup", token=token)).json["secret"]
@@ -248,13 +256,14 @@ async def test_after_an_undo_no_passkey_is_offered(acme: Tenant, api: Api, app: 
     await store_policy(acme, "organization", user, PASSKEY)
     await undo(api, ports, sent)
     await reset(api, app, ports, sent, on_page=False)
-    assert not await passkey_offers.is_due(ports, user.id, ports.clock.now())
+    session = await sign_in(ports, user)
+    assert not await passkey_offers.is_due(ports, user.id, session.session_id, ports.clock.now())
 
 
 @pytest.mark.parametrize(
     ("place", "document"),
     [
-        *((place, document) for place, document in CASES if place is not None and document not in (TWO, LATER)),
+        *((place, document) for place, document in CASES if place is not None and document not in BY_APP),
         ("organization", AT_HIGH_RISK),
         ("organization", EMAIL_OR_PASSKEY),
         ("organization", {**PASSWORD_OR_PASSKEY, **TWO}),
@@ -314,17 +323,55 @@ async def test_the_address_links_an_account_where_the_sign_in_without_the_provid
         assert (await api.post("/api/auth/mfa/verify", {"code": code}, token=challenge)).status == 401
 
 
-@pytest.mark.parametrize("offers_email", [False, True])
+@pytest.mark.parametrize("place", ["organization", "application"])
+@pytest.mark.parametrize(
+    ("of_platform", "of_shop", "accepted_in"),
+    [
+        (False, None, ()),
+        (True, None, ("organization", "application")),
+        (False, True, ("application",)),
+        (True, False, ("organization",)),
+    ],
+)
 async def test_the_first_factor_is_added_in_a_way_that_the_policy_accepts(
-    acme: Tenant, api: Api, ports: Ports, monkeypatch: pytest.MonkeyPatch, offers_email: bool
+    acme: Tenant,
+    api: Api,
+    ports: Ports,
+    pool: Pool,
+    monkeypatch: pytest.MonkeyPatch,
+    place: str,
+    of_platform: bool,
+    of_shop: bool | None,
+    accepted_in: tuple[str, ...],
 ) -> None:
-    """Otherwise a thief of the password would meet a policy that accepts no passwords. Without another way, the password is enough."""
-    monkeypatch.setattr(type(ports.policy), "email_sign_in", offers_email)
+    """Otherwise a thief of the password would meet a policy that accepts no passwords. Without another way, the password is enough.
+
+    Sign-in by email is a way where the platform, or the application itself, offers it.
+    """
+    monkeypatch.setattr(type(ports.policy), "email_sign_in", of_platform)
     user = await add_account(ports)
-    await store_policy(acme, "organization", user, EMAIL_OR_PASSKEY)
+    await store_policy(acme, place, user, EMAIL_OR_PASSKEY)
+    await run_sql(pool, "update services set email_sign_in = %s", of_shop)
     token = (await sign_in(ports, user)).access_token
-    options = await api.post("/api/user/passkeys/options", {"kind": "passkey"}, token=token)
-    assert (options.status, SignInWayNotAccepted("Acme").args[0] in options.text) == ((403, True) if offers_email else (200, False))
+    answers = [
+        await api.post("/api/user/passkeys/options", {"kind": "passkey"}, token=token),
+        await api.call("PATCH", "/api/user", {"email": "new@example.com"}, token=token),
+    ]
+    assert [answer.status for answer in answers] == ([401] * 2 if place in accepted_in else [200] * 2), answers[0].text
+    if place in accepted_in:
+        assert "accepts only some ways to sign in: email, passkey. Confirm that it's you" in answers[0].text
+
+
+@pytest.mark.parametrize("is_of_shop", [False, True])
+async def test_an_account_that_is_linked_at_an_application_is_a_way_into_it(
+    acme: Tenant, api: Api, ports: Ports, pool: Pool, is_of_shop: bool
+) -> None:
+    user = await add_account(ports)
+    await store_policy(acme, "application", user, {"methods": ["passkey", "provider:websuite"]})
+    [(shop,)] = await run_sql(pool, "select id from services")
+    await add_identity(pool, user.id, "websuite", shop if is_of_shop else None)
+    token = (await sign_in(ports, user)).access_token
+    assert (await api.post("/api/user/passkeys/options", {"kind": "passkey"}, token=token)).status == 401
 
 
 async def test_a_reset_ends_a_recent_factor_beside_an_older_one(

@@ -122,24 +122,14 @@ async def test_a_reauthentication_replaces_the_proofs(storage: Postgres, pool: P
         assert await run_sql(pool, "select authenticated_at, strength from sessions") == [(NOW, len(proofs))]
 
 
-async def test_only_the_newest_second_factor_is_kept(storage: Postgres, pool: Pool, user_id: UUID) -> None:
-    stored = await begin(storage, user_id, "token", proofs=(PROVIDER,))
-    for second in (Proof(Method.TOTP, NOW - SECOND), Proof(Method.BACKUP_CODE, NOW)):
-        await within(storage, lambda tx, proof=second: tx.session_sign_ins.add_second_factor(stored.id, user_id, proof))  # type: ignore[misc]
-        assert await load(storage, stored.id, user_id) == (PROVIDER, second), "the sign-in is as old as it was, and not fresh"
-        assert await strength(storage, stored.id, user_id) == Strength.TWO
-    await run_sql(pool, "update sessions set proofs = null, strength = null, second_factor = false")
-    await within(storage, lambda tx: tx.session_sign_ins.add_second_factor(stored.id, user_id, Proof(Method.TOTP, NOW)))
-    assert await run_sql(pool, "select proofs, strength, second_factor from sessions") == [(None, None, True)]
-
-
 async def test_a_new_second_factor_is_missing_in_all_other_sessions(storage: Postgres, pool: Pool, user_id: UUID) -> None:
     own, other = session(user_id, proofs=one_factor(STARTED)), session(user_id, proofs=two_factors(STARTED))
     for each in (own, other):
         await within(storage, lambda tx, new=each: tx.sessions.begin(new, new.id.bytes))  # type: ignore[misc]
-    second = Proof(Method.TOTP, NOW)
-    await within(storage, lambda tx: tx.session_sign_ins.require_mfa_again(user_id, own.id, second))
-    assert await load(storage, own.id, user_id) == (*own.proofs, second)
+    await within(storage, lambda tx: tx.session_sign_ins.require_mfa_again(user_id, own.id, is_proved=True))
+    proofs = (*own.proofs, Proof(Method.TOTP, NOW))
+    await within(storage, lambda tx: tx.session_sign_ins.reauthenticate(own.id, user_id, proofs))
+    assert await load(storage, own.id, user_id) == proofs
     assert await load(storage, other.id, user_id) == other.proofs
     assert (await strength(storage, own.id, user_id), await strength(storage, other.id, user_id)) == (Strength.TWO, Strength.ONE)
 

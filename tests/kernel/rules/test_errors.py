@@ -77,7 +77,7 @@ def test_a_token_is_called_invalid_only_if_one_was_sent() -> None:
         *("TokenExpired", "TokenInvalid", "SessionEnded", "UnknownKey", "PreAuthExpired", "PreAuthInvalid", "WrongToken"),
         *("ProgramStopped", "EvaluatorUnknown"),
         *("ScimTokenInvalid", "PersonalTokenInvalid", "RegistrationTokenInvalid"),
-        *("AuthenticationInsufficient", "MfaMissing", "SignInNotRecent", "StepUpNeeded"),
+        *("AuthenticationInsufficient", "MfaMissing", "SignInNotRecent", "SignInNotAccepted", "StepUpNeeded"),
         *("BoundTokenAsBearer", "BearerTokenAsBound", "ProofRefused", "NonceRequired"),
     }
 

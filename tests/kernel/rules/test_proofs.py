@@ -27,9 +27,11 @@ from core.kernel.proofs import (
     methods_of,
     proved_at,
     reachable_strength,
+    renewed,
     required_strength,
     second_of,
     strength_of,
+    with_second,
 )
 from core.kernel.values import Email
 
@@ -166,3 +168,24 @@ def test_a_passkey_beside_a_password_is_its_second_factor(user_verified: bool, s
     assert (strength_of(proofs), acr_of(proofs), amr_of(proofs)) == (strength, acr, ["pwd", "hwk", "user", "mfa"])
     assert (first_method_of(proofs), methods_of(proofs), second_of(proofs)) == ("password", ("password", "passkey"), key)
     assert strength_of((key,)) is (strength if user_verified else Strength.NONE), "without user verification it counts only beside another"
+
+
+def test_a_reauthentication_keeps_recent_first_factors_by_other_methods() -> None:
+    password, email, passkey = (first_proof(name, NOW - 5 * MINUTE) for name in ("password", "email", "passkey"))
+    passkey = replace(passkey, user_verified=True, phishing_resistant=True)
+    websuite, codehost = first_proof("websuite", NOW), first_proof("codehost", NOW - MINUTE)
+    since = NOW - 5 * MINUTE
+    assert renewed((password,), (replace(email, at=NOW),), since) == (password, replace(email, at=NOW))
+    assert renewed((password, TOTP), complete(first_proof("password", NOW), TOTP), since) == complete(first_proof("password", NOW), TOTP)
+    assert renewed((codehost, passkey), (websuite,), since) == (codehost, passkey, websuite), "two identity providers are two methods"
+    assert renewed((password, codehost), (websuite,), NOW - 4 * MINUTE) == (codehost, websuite)
+    assert renewed((), (websuite,), since) == (websuite,)
+
+
+def test_only_the_newest_second_factor_is_kept() -> None:
+    password, email = first_proof("password", NOW - MINUTE), first_proof("email", NOW)
+    passkey = Proof(Method.PASSKEY, NOW, user_verified=True, phishing_resistant=True)
+    assert with_second(with_second((password, email), TOTP), BACKUP_CODE) == (password, email, BACKUP_CODE)
+    assert with_second((password, email, TOTP), passkey) == (password, email, passkey)
+    assert with_second((password, passkey), passkey) == (password, passkey)
+    assert proved_at(with_second((password,), TOTP)) == password.at, "the sign-in is as old as it was"

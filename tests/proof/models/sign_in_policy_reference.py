@@ -35,12 +35,16 @@ def answer(policies: list[Policy], user: User, now: int) -> Answer:
 
 def due(policies: list[Policy], user: User, now: int) -> int | None:
     """Return the minute from which an allowed user has to set up a factor."""
-    starts: set[int] = {minute for policy in policies for minute in policy.get("due", {}).values() if minute > now}
-    for minute in sorted(starts):
+    for minute in moments(policies, now)[1:]:
         later = [in_force(policy, minute) for policy in policies]
         if proved(later, user, now) < needed(later, user) and reachable(later, user) < needed(later, user):
             return minute
     return None
+
+
+def moments(policies: list[Policy], now: int) -> list[int]:
+    """Return now, and each later minute at which a rule starts."""
+    return [now, *sorted({minute for policy in policies for minute in policy.get("due", {}).values() if minute > now})]
 
 
 def judge(policies: list[Policy], user: User, now: int) -> Answer:
@@ -52,7 +56,7 @@ def judge(policies: list[Policy], user: User, now: int) -> Answer:
     need, have, can = needed(policies, user), proved(policies, user, now), reachable(policies, user)
     if have < need:
         return ("step_up" if can >= need else "enroll"), factor_rule(have if have < can else can, need)
-    for rule, start in (("session_lifetime_minutes", signed_in_at(user)), ("session_idle_minutes", last_used_at(user))):
+    for rule, start in (("session_lifetime_minutes", signed_in_at(policies, user)), ("session_idle_minutes", last_used_at(policies, user))):
         if any(rule in policy and now - start > policy[rule] for policy in policies):
             return ("step_up", rule) if can >= need else ("enroll", factor_rule(can, need))
     return "allowed", None
@@ -85,7 +89,7 @@ def proved(policies: list[Policy], user: User, now: int) -> int:
     is_trusted = user.trusted_at is not None and not user.risk and all(allowed)
     for policy in policies:
         is_trusted = is_trusted and now - (user.trusted_at or 0) < policy.get("device_trust_days", 90) * DAY
-    return 2 if len(methods) > 1 or is_trusted else 1
+    return 2 if SECONDS & {*methods} or is_trusted else 1
 
 
 def reachable(policies: list[Policy], user: User) -> int:
@@ -111,12 +115,14 @@ def factor_rule(strength: int, need: int) -> str:
     return "methods" if strength == 0 else "phishing_resistant" if need == 3 else "second_factor"
 
 
-def signed_in_at(user: User) -> int:
-    return max(minute for method, minute in user.proofs if method not in SECONDS)
+def signed_in_at(policies: list[Policy], user: User) -> int:
+    firsts = [(method, minute) for method, minute in user.proofs if method not in SECONDS]
+    accepted = [(method, minute) for method, minute in firsts if is_allowed(policies, method)]
+    return max(minute for _, minute in accepted or firsts)
 
 
-def last_used_at(user: User) -> int:
-    return max(signed_in_at(user), user.used_at or 0)
+def last_used_at(policies: list[Policy], user: User) -> int:
+    return max(signed_in_at(policies, user), user.used_at or 0)
 
 
 def save(new: Policy, old: Policy, now: int) -> Policy:

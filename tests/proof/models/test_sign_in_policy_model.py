@@ -59,7 +59,12 @@ USERS = st.builds(
     risk=st.booleans(),
     address=st.sampled_from([INSIDE, OUTSIDE, f"::ffff:{INSIDE}"]),
     proofs=st.builds(
-        lambda first, second: [(first, 0), *([] if second is None else [(second, 0)])],
+        lambda earlier, first, second: [
+            *([] if earlier in (None, first) else [(earlier, -5)]),
+            (first, 0),
+            *([] if second is None else [(second, 0)]),
+        ],
+        st.sampled_from([None, None, *FIRSTS]),
         st.sampled_from(FIRSTS),
         st.sampled_from([None, None, "totp", "backup_code", "key"]),
     ),
@@ -179,7 +184,7 @@ class PolicyMachine(RuleBasedStateMachine):
         policy = to_policy(documents)
         assert policy is not None
         try:
-            require_available(policy.rules, email_is_on=True, has_passkeys=True)
+            require_available(policy, at(self.now), email_is_on=True, has_passkeys=True)
         except MethodsUnavailable:
             return
         if decide(policy, to_facts(self.users[0], self.now)).outcome not in (Outcome.ENROLL, Outcome.REFUSED):
@@ -239,7 +244,7 @@ class PolicyMachine(RuleBasedStateMachine):
             while (decision := decide(policy, to_facts(user, self.now))).outcome is not Outcome.ALLOWED and len(actions) < 4:
                 if decision.outcome is Outcome.STEP_UP:
                     sign_in(user, self.now, decision.methods, with_second=decision.required is Strength.TWO)
-                elif self.now - reference.signed_in_at(user) > FRESH:
+                elif self.now - reference.signed_in_at([], user) > FRESH:
                     sign_in(user, self.now)
                 else:
                     enroll(user, self.now, decision)

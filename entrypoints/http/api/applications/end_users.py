@@ -44,7 +44,7 @@ class EndUserResponse(ResponseModel):
         description="The time of the last login to any service of the organization, in UTC, or null if there was none."
     )
     mfa_enabled: bool = Field(description="Whether the account has a second factor.")
-    services: list[str] = Field(description="The slugs of the organization's services that the user uses.")
+    services: list[str] = Field(description="The slugs of the services that the user uses, and the hosts of external clients.")
     blocked: bool = Field(description="Whether an admin blocked the user at the organization's services.")
 
 

@@ -26,7 +26,9 @@ PATH = "/api/auth/reauthenticate"
 class ReauthenticationOptionsResponse(ResponseModel):
     """The ways in which you can confirm that it's you."""
 
-    needs_first_factor: bool = Field(description="Whether one of the methods is needed. A sign-in of the last minutes is not repeated.")
+    needs_first_factor: bool = Field(
+        description="Whether one of the methods is needed. A sign-in of the last minutes is repeated only by another method."
+    )
     methods: list[str] = Field(
         description="`password`, `email` for a code in an email, `passkey`, which needs no second factor, and linked identity providers.",
         examples=[["password", "email"]],
@@ -45,10 +47,11 @@ async def get_options() -> ReauthenticationOptionsResponse:
     """Return how you can confirm that it's you in this session.
 
     The answer lists the ways that your account has, such as the password, a code by email or an
-    identity provider, and says whether a second factor is needed too.
+    identity provider, and says whether a second factor is needed too. After a sign-in of the last
+    10 minutes, it lists the ways that a sign-in policy of yours still asks for.
     """
     user = signed_in()
-    options = await reauthentication.load_options(ports(), user)
+    options = await reauthentication.load_next_options(ports(), user)
     ways = (("password", options.password), ("email", options.email_code), ("passkey", options.passkey))
     assert user.sign_in is not None, "the session of a user begins with a sign-in"
     return ReauthenticationOptionsResponse(

@@ -14,6 +14,7 @@ from typing import Any, Final, TypedDict, Unpack, cast, overload
 import trio
 from quart import Response, g, request
 
+from core.accounts.model.accounts import SignInNotAccepted
 from core.authentication import impersonation
 from core.authentication.model.policy import EnrolmentRequired, StepUpNeeded
 from core.authentication.model.sessions import KeptFormEnded
@@ -30,7 +31,7 @@ from entrypoints.http.edge.ended_sessions import to_sign_in_again
 from entrypoints.http.edge.limits import make_charge, prepare_charge, take_token
 from entrypoints.http.edge.protocol.connection import LazyBody
 from entrypoints.http.edge.queries import check_query, path_id, repeatable_parameters
-from entrypoints.http.edge.reauthentication import to_ended_form, to_policy, to_reauthentication
+from entrypoints.http.edge.reauthentication import EVERYWHERE, to_ended_form, to_policy, to_reauthentication
 from entrypoints.http.edge.signatures import by_signature, ids_of
 
 Authenticate = Callable[[Access], Awaitable[Response | None]]
@@ -152,10 +153,10 @@ class _Steps:
             if isinstance(client, ScimClient):
                 return await self.take_turn(client, *args, **kwargs)
             return await self.view(*args, **kwargs)
-        except SignInNotRecent:  # of the route, or of a part of it that the view knows
+        except SignInNotRecent as refusal:  # of the route, or of a part of it that the view knows
             if self.access.credentials is not Credentials.COOKIE:
                 raise
-            return await to_reauthentication()
+            return await to_reauthentication(EVERYWHERE if isinstance(refusal, SignInNotAccepted) else None)
         except (EnrolmentRequired, StepUpNeeded) as refusal:
             if self.access.credentials is not Credentials.COOKIE:
                 raise

@@ -335,7 +335,9 @@ def _session_title(session: LiveSession) -> str:
     if session.by_support:
         return PLATFORM_SUPPORT
     if session.service is not None:
-        return f"{session.service} of {session.organization}" if session.organization else session.service
+        if not session.organization:
+            return session.service
+        return f"{session.service}{', acting at' if session.is_external else ' of'} {session.organization}"
     if session.in_browser:
         return "Your account, in a browser"
     return f"{PRODUCT}, for {session.organization}" if session.organization else f"{PRODUCT}, through an application"

@@ -6,11 +6,12 @@ from typing import Any, Final
 from quart import Blueprint, Response, request
 
 from core.authentication import policy_checks
-from core.authentication.model.policy import PolicyPlace, explain
+from core.authentication.model.policy import PolicyPlace
 from core.authentication.policy_checks import Enrollment
 from core.kernel.page_paths import ENROLL_PATH
 from core.kernel.proofs import Method, Strength
 from core.kernel.sign_in_policy.decision import Outcome
+from core.kernel.sign_in_policy.explanations import explain
 from core.kernel.sign_in_policy.rules import PROVIDER_PREFIX, Rules
 from entrypoints.http.base import cookies
 from entrypoints.http.base.context import ports, signed_in

@@ -9,7 +9,7 @@ from core.accounts.model.passkeys import Json, PasskeyNotAdded
 from core.kernel.errors import Invalid, Refusal
 from core.kernel.page_paths import PASSKEY_OFFER_PATH
 from core.kernel.rate_limits import PASSKEYS
-from core.kernel.sign_in_age import SignInAge, SignInNotRecent, is_enough
+from core.kernel.sign_in_age import SignInAge, is_enough
 from entrypoints.http.api.accounts.webauthn import RegistrationCredentialRequest
 from entrypoints.http.base.context import ports, signed_in
 from entrypoints.http.base.redirects import next_of, redirect
@@ -45,10 +45,7 @@ async def show() -> Response:
     user, next_path = signed_in(), next_of(request.args)
     if not is_enough(user.sign_in, SignInAge.FRESH, ports().policy, ports().clock.now()):
         return redirect(next_path)
-    try:
-        offer = await passkey_offers.show(ports(), user)
-    except (SignInNotRecent, Invalid):  # a policy asks for more than this sign-in: an offer is no reason to ask the user
-        offer = None
+    offer = await passkey_offers.show(ports(), user)
     if offer is None:
         return redirect(next_path)
     background, options = offer
@@ -82,8 +79,7 @@ async def create() -> Response:
 
 
 async def _refused(refusal: Refusal, next_path: str) -> Response:
-    try:
-        options = await passkeys.start(ports(), signed_in())
-    except Invalid:
+    options = await passkey_offers.offer_again(ports(), signed_in())
+    if options is None:
         return redirect(next_path)
     return refused_page(refusal, TEMPLATE, **_values(next_path, options, None))

@@ -9,12 +9,12 @@ from urllib.parse import urlencode
 
 from quart import Blueprint, Response, request
 
+from core.accounts import factor_changes
 from core.accounts.model.accounts import PasswordTooLong
 from core.accounts.model.mfa import CodeMalformed, CodeWrong
 from core.accounts.model.passkeys import PasskeyRefused
 from core.authentication import policy_checks
 from core.authentication.model.login import EmailCodeMalformed
-from core.authentication.model.policy import StepUpNeeded
 from core.authentication.model.sessions import (
     EmailedCodeWrong,
     FirstFactorMissing,
@@ -31,6 +31,7 @@ from core.kernel.proofs import Method
 from core.kernel.rate_limits import EMAIL_SIGN_IN, LOGIN, MFA_VERIFICATION
 from core.kernel.sign_in_age import SignInAge, is_enough
 from core.kernel.sign_in_policy.decision import Decision, Outcome
+from core.kernel.sign_in_policy.explanations import explain
 from entrypoints.http.api.accounts.webauthn import AuthenticationCredentialRequest
 from entrypoints.http.base.context import ports, signed_in
 from entrypoints.http.base.redirects import page_of_form, redirect, safe_next
@@ -40,7 +41,7 @@ from entrypoints.http.edge.forms import read_form
 from entrypoints.http.edge.limits import give_back_taken
 from entrypoints.http.edge.openapi import describes_page
 from entrypoints.http.edge.queries import path_id
-from entrypoints.http.edge.reauthentication import place_of
+from entrypoints.http.edge.reauthentication import EVERYWHERE, place_of
 from entrypoints.http.pages.console import redirect_with_notice
 from entrypoints.http.pages.console_forms import wrong_field
 from entrypoints.http.pages.form_pages import check_session_form, refused_page, session_form_token
@@ -83,6 +84,8 @@ async def _step_up(target: dict[str, str]) -> Decision | None:
     """Return the decision of the sign-in policy that asks for the confirmation, or None if it asks for nothing now."""
     if "policy" not in target:
         return None
+    if target["policy"] == EVERYWHERE:
+        return await factor_changes.find_missing_sign_in(ports(), signed_in())
     enrollment = await policy_checks.find_enrollment(ports(), signed_in(), place_of(target["policy"]))
     return enrollment.decision if enrollment.decision.outcome is Outcome.STEP_UP else None
 
@@ -99,7 +102,7 @@ async def _values(target: dict[str, str], kept: KeptForm | None, *, is_emailed: 
         "email": user.email,
         "target": target,
         "options": options,
-        "asked": None if decision is None else StepUpNeeded(decision, place_of(target["policy"])).message,
+        "asked": None if decision is None else f"{explain(decision)} Confirm that it's you in a way that it accepts.",
         "providers": {provider: ports().policy.provider_names[provider] for provider in options.providers},
         "is_emailed": is_emailed,
         "label": kept and kept.label,
@@ -120,7 +123,7 @@ async def _values(target: dict[str, str], kept: KeptForm | None, *, is_emailed: 
         "form": "The id of a form that was sent with a sign-in that was too old.",
         "empty": "Whether a form with a secret was sent at `next`, which was not kept.",
         "emailed": "Whether a code was just emailed.",
-        "policy": "The sign-in policy that asks for it: `acme`, `acme/shop`, or `*` for the platform.",
+        "policy": "The sign-in policy that asks for it: `acme`, `acme/shop`, `*` for the platform, or `**` for all of the user.",
     },
 )
 async def show() -> Response:
@@ -135,7 +138,8 @@ async def show() -> Response:
     except KeptFormEnded as refusal:
         return refused_page(refusal, "authentication/kept_form_ended.html", form_page=next_path)
     decision = await _step_up(target)
-    is_fresh = "policy" in target or is_enough(user.sign_in, SignInAge.FRESH, ports().policy, ports().clock.now())
+    is_of_place = target.get("policy", EVERYWHERE) != EVERYWHERE
+    is_fresh = is_of_place or is_enough(user.sign_in, SignInAge.FRESH, ports().policy, ports().clock.now())
     if decision is not None or not is_fresh:
         values = await _values(target, kept, is_emailed="emailed" in request.args, decision=decision)
         return page_response(render(TEMPLATE, problem=None, wrong=None, **values))

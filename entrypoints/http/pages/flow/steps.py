@@ -11,11 +11,11 @@ from core.authentication.browser import FormTokenInvalid
 from core.authentication.flow import flows
 from core.authentication.flow.model import Flow, FlowTarget
 from core.authentication.flow.steps import Step
-from core.authentication.model.policy import explain
 from core.federation.destination import Asked, Destination, PageAnswer
 from core.federation.oauth import requests
 from core.kernel.callers import Visitor
 from core.kernel.errors import Forbidden, Refusal
+from core.kernel.sign_in_policy.explanations import explain
 from entrypoints.http.base.context import ports
 from entrypoints.http.base.redirects import redirect
 from entrypoints.http.edge.access import anyone

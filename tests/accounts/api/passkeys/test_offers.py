@@ -47,15 +47,17 @@ async def test_a_passkey_is_offered_once_in_30_days(ports: Ports, user: Account,
 
 
 async def test_a_user_with_an_unproved_address_gets_no_offer(ports: Ports, user: Account, pool: Pool) -> None:
+    session = await sign_in(ports, user)
     await run_sql(pool, "update users set email_verified_at = null")
-    assert not await passkey_offers.is_due(ports, user.id, ports.clock.now())
+    assert not await passkey_offers.is_due(ports, user.id, session.session_id, ports.clock.now())
 
 
 async def test_only_a_passkey_that_works_here_ends_the_offers(ports: Ports, user: Account, pool: Pool) -> None:
+    session = await sign_in(ports, user)
     await add_passkeys(pool, user.id, "earlier.example.com")
-    assert await passkey_offers.is_due(ports, user.id, ports.clock.now())
+    assert await passkey_offers.is_due(ports, user.id, session.session_id, ports.clock.now())
     await add_passkeys(pool, user.id, RP_ID)
-    assert not await passkey_offers.is_due(ports, user.id, ports.clock.now())
+    assert not await passkey_offers.is_due(ports, user.id, session.session_id, ports.clock.now())
 
 
 async def test_a_browser_creates_a_passkey_without_asking(api: Api, holder: PasskeyUser, pool: Pool) -> None:

@@ -174,6 +174,10 @@ async def test_a_sign_in_with_the_strongest_factor_cancels_the_recovery(
     clock.advance(STEP)
     assert await verify(ada, ada.factor.code()) == 200
     assert await run_sql(pool, "select count(*) from account_recoveries") == [(1,)], "the passkey may be lost"
+    await run_sql(pool, "update users set recovery_required_at = now() where id = %s", ada.account.id)
+    assert (await sign_in_with_passkey(ada.acme.api, ada.holder.authenticator)).status == 200
+    assert await run_sql(pool, "select count(*) from account_recoveries") == [(1,)], "an undo removed a factor that a policy asks for"
+    await run_sql(pool, "update users set recovery_required_at = null")
     assert (await sign_in_with_passkey(ada.acme.api, ada.holder.authenticator)).status == 200
     assert await run_sql(pool, "select count(*) from account_recoveries") == [(0,)]
     answer = await ada.send_ended(path) if is_open else await ada.open(token, code)

@@ -37,13 +37,14 @@ async def test_logs_and_pages_name_an_external_client_by_its_host(named: Externa
     own = (await sign_in(tenant.ports, user)).access_token
     assert await sign_ins(named, "/api/user", own) == [(True, host)]
     assert await sign_ins(named, tenant.path, tenant.token("admin")) == [(True, host)]
-    assert NAME not in (await named.browser.open("/app/account/security")).text
+    security = (await named.browser.open("/app/account/security")).text
+    assert (NAME in security, f"{host}, acting at Acme" in security) == (False, True)
     await named.api.call("DELETE", f"/api/user/consents/{await service_of(named)}", token=own)
     await sign_in_browser(await add_relying_party(tenant, named.browser, "desk"), tenant.people["admin"], provider="password")
     timeline = (await named.browser.open(f"{CONSOLE}/users/{user.id}")).text
     for text in (f"Signed in to {host}", f"consented to {named.address}", f"withdrew the consent to {named.address}"):
         assert text in timeline, text
-    for path in (f"/users/{user.id}", "/sign-ins", "/audit-log", "/analytics"):
+    for path in (f"/users/{user.id}", "/sign-ins", "/audit-log", "/analytics", "/users"):
         page = await named.browser.open(f"{CONSOLE}{path}")
         assert page.status == 200, path
         assert host in page.text, path

@@ -7,6 +7,8 @@ from uuid import UUID
 import pytest
 
 from adapters.postgres.engine.pool import Pool
+from core.kernel.causes import SYSTEM
+from core.kernel.proofs import first_proof
 from core.kernel.sign_in_policy.rules import METHODS
 from core.kernel.values import rfc3339
 from core.tenancy import sign_in_policies
@@ -247,6 +249,71 @@ async def test_settings_and_policies_that_no_user_meets_together_are_refused_in_
         new = {"name": "Blog", "slug": "blog", "service_type": "web", **setting}
         assert (await acme.api.post(f"{acme.path}/services", new, token=token)).status == 400
     assert (await change({"name": "The shop"})).status == 200
+
+
+async def give_password_and_passkey(acme: Tenant) -> None:
+    """Let the owner meet policies with either method. The session began with the password."""
+    owner, proofs = acme.people["owner"], (first_proof("password", acme.ports.clock.now()),)
+    await run_sql(acme.pool, "update users set password_hash = 'a hash', passkey_count = 1 where id = %s", owner.id)
+    async with acme.ports.storage.transaction(by=SYSTEM) as tx:
+        await tx.session_sign_ins.reauthenticate(acme.sessions["owner"].session_id, owner.id, proofs)
+
+
+BY_PASSWORD, BY_PASSKEY = {"methods": ["password", "totp"]}, {"methods": ["passkey"]}
+
+
+@pytest.mark.parametrize(
+    ("saved", "refused", "period"),
+    [
+        (
+            [("shop", BY_PASSWORD), ("shop", {**BY_PASSKEY, "grace_days": 14})],
+            (None, BY_PASSKEY),
+            "Until 28 March 2026, together with the rules of Shop, ",
+        ),
+        (
+            [(None, BY_PASSWORD), (None, {**BY_PASSKEY, "grace_days": 30})],
+            ("shop", {**BY_PASSKEY, "grace_days": 14}),
+            "From 28 March 2026 until 13 April 2026, ",
+        ),
+        (
+            [(None, {"methods": ["password"]}), (None, {**BY_PASSKEY, "grace_days": 60})],
+            (None, {**BY_PASSKEY, "second_factor": ["high_risk"]}),
+            "Until 13 May 2026, ",
+        ),
+    ],
+    ids=str,
+)
+async def test_rules_that_no_user_meets_at_some_moment_are_refused(
+    acme: Tenant,
+    pool: Pool,
+    saved: list[tuple[str | None, dict[str, Any]]],
+    refused: tuple[str | None, dict[str, Any]],
+    period: str,
+) -> None:
+    """A rule in force can meet a stricter one that starts later, of the same policy or of another one."""
+    await add_service(pool, acme.org)
+    await give_password_and_passkey(acme)
+    for service, rules in saved:
+        answer = await save(acme, rules, service)
+        assert answer.status == 200, answer.text
+    service, rules = refused
+    for answer in (await save(acme, rules, service), await try_preview(acme, rules, service)):
+        assert (answer.status, answer.json["error"].partition("some users")[0]) == (400, period)
+
+
+@pytest.mark.parametrize(
+    ("setting", "rules"), [({"required_acr": "phr"}, BY_PASSWORD), ({"email_sign_in": False}, {"methods": ["email", "totp"]})], ids=str
+)
+async def test_settings_that_no_user_meets_before_a_later_rule_starts_are_refused(
+    acme: Tenant, pool: Pool, ports: Ports, monkeypatch: pytest.MonkeyPatch, setting: dict[str, Any], rules: dict[str, Any]
+) -> None:
+    monkeypatch.setattr(type(ports.policy), "email_sign_in", True)
+    await add_service(pool, acme.org)
+    await give_password_and_passkey(acme)
+    for each in (rules, {**BY_PASSKEY, "grace_days": 30}):
+        assert (await save(acme, each, "shop")).status == 200
+    answer = await acme.api.call("PATCH", f"{acme.path}/services/shop", setting, token=acme.token("owner"))
+    assert (answer.status, answer.json["error"]) == (400, str(SettingsBeyondPolicies.__doc__))
 
 
 async def test_a_policy_is_judged_by_the_settings_that_its_application_has_under_the_lock(acme: Tenant, pool: Pool) -> None:

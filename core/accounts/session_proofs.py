@@ -1,0 +1,25 @@
+"""The proofs of a session, after its user has signed in: a reauthentication, or a second factor that they proved or set up."""
+
+from datetime import datetime
+from uuid import UUID
+
+from core.accounts.model.accounts import Account
+from core.kernel.proofs import Proof, Proofs, renewed, with_second
+from ports import Ports
+from ports.storage import Transaction
+
+
+async def renew(ports: Ports, tx: Transaction, session_id: UUID, account: Account, new: Proofs, now: datetime) -> None:
+    """Store a reauthentication in the session of a locked account. Recent first factors by other methods stay."""
+    proofs = await _load(tx, session_id, account)
+    await tx.session_sign_ins.reauthenticate(session_id, account.id, renewed(proofs, new, now - ports.policy.fresh_sign_in_ttl))
+
+
+async def add_second(tx: Transaction, session_id: UUID, account: Account, second: Proof) -> None:
+    """Add a second factor to the session of a locked account. The sign-in does not become newer."""
+    await tx.session_sign_ins.reauthenticate(session_id, account.id, with_second(await _load(tx, session_id, account), second))
+
+
+async def _load(tx: Transaction, session_id: UUID, account: Account) -> Proofs:
+    session = await tx.session_sign_ins.load_factors(session_id, account.id)
+    return () if session is None else session.proofs

@@ -1,0 +1,39 @@
+"""The sentences about the decisions of sign-in policies, for users and for programs."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Final
+
+from core.kernel.connections import ConnectionSlug
+from core.kernel.proofs import Method
+from core.kernel.sign_in_policy.decision import Decision
+from core.kernel.sign_in_policy.rules import METHODS, PROVIDER_PREFIX, Rule
+
+_FACTS: Final = {
+    Rule.SECOND_FACTOR: "{} requires a second factor.",
+    Rule.PHISHING_RESISTANT: "{} requires a passkey.",
+    Rule.METHODS: "{} accepts only some ways to sign in: {}.",
+    Rule.SESSION_LIFETIME: "{} asks for a newer sign-in.",
+    Rule.SESSION_IDLE: "You have not used {} for a while.",
+    Rule.ADMIN_NETWORKS: "{} lets people who manage it act only from its networks.",
+}
+
+
+def explain(decision: Decision) -> str:
+    """Return a sentence about the rule of a decision. It names the organization, the application or the platform."""
+    assert decision.rule is not None, "only decisions with a rule are explained"
+    return _FACTS[decision.rule].format(decision.source, ", ".join(decision.method_names))
+
+
+def name_methods(decision: Decision, providers: Mapping[ConnectionSlug, str]) -> Decision:
+    """Return the decision with the names of the methods, if they are the reason. `providers` are the names of the identity providers."""
+    if decision.rule is not Rule.METHODS:
+        return decision
+    names = {Method.TOTP.value: "authenticator app"} | {PROVIDER_PREFIX + slug: name for slug, name in providers.items()}
+    return replace(decision, method_names=tuple(names.get(method, method) for method in METHODS if method in (decision.methods or ())))
+
+
+def fields_of(decision: Decision, **further: str) -> dict[str, str]:
+    """Return the members of an error body about the rule of a decision."""
+    rule = {} if decision.rule is None else {"rule": decision.rule.value}
+    return {**further, **rule, "organization": decision.source or ""}
