@@ -160,7 +160,8 @@ class Encryption:
     bits: int = 256
     transport: Any = constants.TransformRsaOaep
     is_beside: bool = False  # the key is beside the data, as Okta writes it
-    replaced: Mapping[str, str] = field(default_factory=dict)  # texts in the result
+    algorithm: str | None = None  # of the key transport, in place of that of `transport`
+    parts: Mapping[str, str] = field(default_factory=dict)  # the algorithms of its child elements, by tag
 
 
 GCM: Final = Encryption()
@@ -178,6 +179,10 @@ def encrypt(response: Any, certificate: SamlCertificate, encryption: Encryption 
     xmlsec.template.encrypted_data_ensure_cipher_value(template)
     key = xmlsec.template.add_encrypted_key(xmlsec.template.encrypted_data_ensure_key_info(template, ns="ds"), encryption.transport)
     xmlsec.template.encrypted_data_ensure_cipher_value(key)
+    method = find(key, "xenc:EncryptionMethod")
+    method.set("Algorithm", encryption.algorithm or method.get("Algorithm"))
+    for tag, algorithm in encryption.parts.items():
+        etree.SubElement(method, tag, Algorithm=algorithm)
     manager = xmlsec.KeysManager()
     manager.add_key(xmlsec.Key.from_memory(certificate.certificate, constants.KeyDataFormatCertPem))
     context = xmlsec.EncryptionContext(manager)

@@ -362,6 +362,8 @@ def _with_unsigned_namespace(provider: IdentityProvider) -> bytes:
     return provider.respond(content, signed=["response"], encryption=GCM)
 
 
+XENC11: Final = "http://www.w3.org/2009/xmlenc11#"
+MGF: Final = f"{{{XENC11}}}MGF"
 DATA_METHOD: Final = "xenc:EncryptedData/xenc:EncryptionMethod@Algorithm"
 KEY_METHOD: Final = ".//xenc:EncryptedKey/xenc:EncryptionMethod@Algorithm"
 DATA_VALUE: Final = "xenc:EncryptedData/xenc:CipherData/xenc:CipherValue"
@@ -380,6 +382,10 @@ ENCRYPTED: Final[Cases] = {
     "AES-192-CBC": (
         SamlFault.DECRYPTION,
         _encrypted(Encryption(cipher=constants.TransformAes192Cbc, bits=192), signed=IN_RESPONSE),
+    ),
+    "mask of another digest": (
+        SamlFault.DECRYPTION,
+        _encrypted(Encryption(algorithm=f"{XENC11}rsa-oaep", parts={MGF: f"{XENC11}mgf1sha512"})),
     ),
     "Triple DES": (
         SamlFault.DECRYPTION,
