@@ -197,13 +197,14 @@ async def find_reset(ports: Ports, token: str) -> PasswordReset | None:
         account = await read.accounts.by_email(email)
         if account is None:
             return PasswordReset(is_first_password=False, ends_sessions=True)
-        added = tuple(await added_methods.find(ports, read, account, ports.clock.now()))
+        added, needs_linked = await added_methods.find(ports, read, account, ports.clock.now())
         # The reset of an address that was never proved deletes passkeys, and makes those of a second factor security keys.
         key_count = 0 if account.is_unproven and account.passkey_second_at is None else account.key_count
-        keeps_factors = key_count + (account.mfa_enabled_at is not None) > sum(method.provider is None for method in added)
+        factor_count = key_count + (account.mfa_enabled_at is not None)
+        keeps_factors = needs_linked or factor_count > sum(method.provider is None for method in added)
         is_first = account.password_hash is None
         ends_sessions = not is_first or await read.accounts.has_signed_in(account.id)
-        return PasswordReset(is_first_password=is_first, ends_sessions=ends_sessions, added=added, keeps_factors=keeps_factors)
+        return PasswordReset(is_first_password=is_first, ends_sessions=ends_sessions, added=tuple(added), keeps_factors=keeps_factors)
 
 
 async def reset_password(ports: Ports, caller: Caller, token: str, new_password: str, kept: Collection[UUID] | None = None) -> None:
@@ -328,7 +329,7 @@ async def remove_password(ports: Ports, caller: Person) -> None:
     """Remove the caller's password. They sign in with a passkey from now on. No session ends.
 
     Raises: NoPasswordSet; PasswordNeeded if the account has no passkey that signs in; PasskeysNotEnough if a sign-in
-    policy does not accept passkeys.
+    policy, also of an application, does not accept passkeys now or later.
     """
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
@@ -337,10 +338,9 @@ async def remove_password(ports: Ports, caller: Person) -> None:
             raise NoPasswordSet
         if Method.PASSKEY not in await ways_in.remaining(ports, tx, account, without=Method.PASSWORD):
             raise PasswordNeeded
-        for each in await tx.sign_in_policies.of_user(account.id):
-            allowed = each.policy.in_force(now).methods
-            if allowed is not None and Method.PASSKEY not in allowed:
-                raise PasskeysNotEnough(each.policy.name)
+        for each in await tx.sign_in_policies.anywhere(account.id, None):
+            if not all(moment.rules.may_use(Method.PASSKEY) for moment in each.policy.moments(now)):
+                raise PasskeysNotEnough(each.name)
         await tx.accounts.drop_password(account.id, now)
         await tx.one_time_tokens.void(account.id, TokenPurpose.RESET_PASSWORD)
         await security_notices.notify(tx, account, EmailKind.PASSWORD_CHANGED, now, session_id=caller.session_id, detail=PASSWORD_REMOVED)

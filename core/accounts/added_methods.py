@@ -18,14 +18,16 @@ from ports.storage import Reading, Transaction
 
 @dataclass(frozen=True, slots=True)
 class _Factors:
-    """The factors of an account that work here, and the sign-in policies that it must still meet."""
+    """The factors of an account that work here, its linked accounts, and the sign-in policies that it must still meet."""
 
     account: Account
     keys: Sequence[Passkey]
+    linked: Sequence[AddedSignInMethod]
     demands: Demands
 
     def suffice_without(self, lost: Collection[UUID]) -> bool:
-        """Return whether the account meets as many policies without these keys, and without the app if its own id is one of them."""
+        """Return whether the account meets as many policies without these methods. The id of the app is that of the account."""
+        providers = {method.provider for method in self.linked if method.provider is not None and method.id in lost}
         left = [key.kind for key in self.keys if key.id not in lost]
         account = replace(
             self.account,
@@ -33,22 +35,24 @@ class _Factors:
             passkey_count=left.count(PasskeyKind.PASSKEY),
             security_key_count=left.count(PasskeyKind.SECURITY_KEY),
         )
-        return self.demands.met_by(self.account) <= self.demands.met_by(account)
+        return self.demands.met_by(self.account) <= self.demands.met_by(account, without=providers)
 
 
-async def find(ports: Ports, read: Reading | Transaction, account: Account, now: datetime) -> list[AddedSignInMethod]:
-    """Return the linked accounts that a user added after the sign-up, and the dispensable factors of the last 72 hours.
+async def find(ports: Ports, read: Reading | Transaction, account: Account, now: datetime) -> tuple[list[AddedSignInMethod], bool]:
+    """Return the dispensable ways in that a user added: accounts linked after the sign-up, and factors of the last 72 hours.
 
     A reset must not end an older second factor: the mailbox alone would be enough to sign in (security A-6). So passkeys are missing
-    if they have been one for longer. Two kinds of factors are missing, too: those that a sign-in policy needs, and those of a recovery.
+    if they have been one for longer. Two kinds are missing, too: those that a sign-in policy needs, and factors of a recovery.
+    The second result is whether a policy needs an account that was linked.
     """
-    return (await _find(ports, read, account, now))[0]
+    added, factors = await _find(ports, read, account, now)
+    return added, factors is not None and not {method.id for method in factors.linked} <= {method.id for method in added}
 
 
 async def _find(
     ports: Ports, read: Reading | Transaction, account: Account, now: datetime
 ) -> tuple[list[AddedSignInMethod], _Factors | None]:
-    """Return the methods of `find`, and all factors if there are some among them."""
+    """Return the methods of `find`, and all factors if there are some that the user added."""
     since = now - UNDO_TTL
     # Another address was verified before: a reset removes all linked accounts.
     linked = [] if account.is_unproven else await read.identities.list_added(account.id, since)
@@ -60,12 +64,12 @@ async def _find(
     if not account.is_unproven and (account.passkey_second_at is None or account.passkey_second_at > later):
         keys = [key for key in await read.passkeys.of_user(account.id) if key.created_at > later]
         recent += [AddedSignInMethod(key.id, None, key.created_at, is_recent=True, passkey=key.name) for key in keys]
-    if not recent:
-        return linked, None
+    if not linked and not recent:
+        return [], None
     present = await relying_party.load_without_lost_keys(ports, read, account)
     _, usable = await relying_party.load_usable(ports, read, account.id)
-    factors = _Factors(present, usable, await factor_changes.load_demands(ports, read, account.id, now))
-    return [*linked, *(method for method in recent if factors.suffice_without({method.id}))], factors
+    factors = _Factors(present, usable, linked, await factor_changes.load_demands(ports, read, account.id, now))
+    return [method for method in (*linked, *recent) if factors.suffice_without({method.id})], factors
 
 
 async def end_unrecognized(
@@ -73,21 +77,18 @@ async def end_unrecognized(
 ) -> None:
     """End the added ways that the user of a locked account does not keep. Without `kept`, those that `accounts.reset_password` names.
 
-    Of several factors, the newest end first, until the account needs the others for its sign-in policies.
+    Of several ways, the newest end first, until the account needs the others for its sign-in policies.
     """
     added, factors = await _find(ports, tx, account, now)
     ended = set[UUID]()
     for method in sorted(added, key=lambda each: each.added_at, reverse=True):
         is_kept = not method.is_recent or method.passkey is not None if kept is None else method.id in kept
-        if is_kept:
+        if is_kept or factors is None or not factors.suffice_without({*ended, method.id}):
             continue
+        ended.add(method.id)
         if method.provider is not None:
             await tx.identities.remove_added(account.id, method.id)
             tx.record(events.identity_unlinked(account.id, method.provider, None))
-            continue
-        ended.add(method.id)
-        if factors is None or not factors.suffice_without(ended):
-            ended.remove(method.id)
         elif method.passkey is not None:
             await passkeys.end_added(tx, caller, account.id, method.id, now)
         else:

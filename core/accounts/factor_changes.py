@@ -1,7 +1,7 @@
 """The checks before a user changes the factors of their account: no way in becomes weaker than the sign-in policies that they must meet."""
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from uuid import UUID
 
@@ -12,8 +12,17 @@ from core.kernel.access import AccountGone
 from core.kernel.callers import Person
 from core.kernel.errors import refuse
 from core.kernel.policy import Policy
-from core.kernel.proofs import Method, Proof, Proofs, Strength, reachable_strength, recent, strength_of
-from core.kernel.sign_in_policy.decision import Decision, PolicyFacts, Situation, find_step_up, met_situations, situations, strictest
+from core.kernel.proofs import Method, Proof, Proofs, Strength, recent, strength_of
+from core.kernel.sign_in_policy.decision import (
+    Decision,
+    PolicyFacts,
+    Situation,
+    find_loss,
+    find_step_up,
+    met_situations,
+    situations,
+    strictest,
+)
 from core.kernel.sign_in_policy.explanations import name_methods
 from core.kernel.sign_in_policy.rules import PolicyOfUser
 from ports import Ports
@@ -56,6 +65,13 @@ class Demands:
         """Return the strongest further sign-in that a policy asks for and the account can do, or None if the proofs meet all."""
         steps = [find_step_up(each.policy, self._facts(each, account, proofs)) for each in self.policies]
         return max((step for step in steps if step is not None), key=lambda step: step.required, default=None)
+
+    def find_loss(
+        self, policy: PolicyOfUser, before: Account, left: Account, without: Collection[str], *, risk_is_high: bool
+    ) -> Strength | None:
+        """Return the strength of one of the policies that the account no longer reaches, as `decision.find_loss` does."""
+        facts = self._facts(policy, before, ()), self._facts(policy, left, (), without)
+        return find_loss(policy.policy, *(replace(each, risk_is_high=risk_is_high) for each in facts))
 
     def _facts(self, policy: PolicyOfUser, account: Account, proofs: Proofs, without: Collection[str] = ()) -> PolicyFacts:
         """Return the facts about a sign-in to this account, apart from its risk, age, device and network."""
@@ -196,32 +212,37 @@ async def list_losses(ports: Ports, before: Account, left: Account, *, removed: 
 
     The user may do without: only policies of `require_left` refuse the change. `removed` is the key that goes, if any.
     """
-    now, losses = ports.clock.now(), dict[str, bool]()
+    losses = dict[str, bool]()
     async with ports.storage.reading() as read:
-        policies = await read.sign_in_policies.anywhere(before.id, None)
+        demands = await load_demands(ports, read, before.id, ports.clock.now())
         before = await relying_party.load_without_lost_keys(ports, read, before)
         left = await relying_party.load_without_lost_keys(ports, read, left, removed=removed)
-    reached, reachable = reachable_strength(before.factors), reachable_strength(left.factors)
-    for each in policies:
-        always, at_most = (strictest(each.policy, is_admin=each.is_admin, now=now, risk_is_high=is_high) for is_high in (False, True))
-        if reachable < min(at_most, reached):
-            losses[each.name] = losses.get(each.name, False) or reachable < always
+    for each in demands.policies:
+        always, at_most = (demands.find_loss(each, before, left, (), risk_is_high=is_high) for is_high in (False, True))
+        if at_most is not None:
+            losses[each.name] = losses.get(each.name, False) or always is not None
     return [LostAccess(name, always) for name, always in sorted(losses.items())]
 
 
 async def require_left(
-    ports: Ports, tx: Transaction, before: Account, left: Account, now: datetime, *, removed: UUID | None = None
+    ports: Ports,
+    tx: Transaction,
+    before: Account,
+    left: Account,
+    now: datetime,
+    *,
+    removed: UUID | None = None,
+    without: Collection[str] = (),
 ) -> None:
-    """Refuse a change of a locked account after which it can no longer meet a sign-in policy. `removed` is the key that goes, if any.
+    """Refuse a change of a locked account after which it can no longer meet a sign-in policy, by strength or by method.
 
-    Passkeys of an earlier RP ID do not count. Raises: FactorRequired.
+    `removed` is the key that goes, if any, and `without` has the identity providers that are unlinked. Passkeys of an earlier RP ID do
+    not count. Raises: FactorRequired.
     """
     before = await relying_party.load_without_lost_keys(ports, tx, before)
     left = await relying_party.load_without_lost_keys(ports, tx, left, removed=removed)
-    reached, reachable = reachable_strength(before.factors), reachable_strength(left.factors)
-    if reachable == reached:
-        return
-    for each in await tx.sign_in_policies.of_user(left.id):
-        needed = strictest(each.policy, is_admin=each.is_admin, now=now)
-        if reachable < min(needed, reached):
-            raise FactorRequired(each.policy.name, needed)
+    demands = Demands(await tx.sign_in_policies.of_user(left.id), ports.policy, now)
+    for each in demands.policies:
+        needed = demands.find_loss(each, before, left, without, risk_is_high=False)
+        if needed is not None:
+            raise FactorRequired(each.name, needed)

@@ -100,7 +100,7 @@ async def unlink(ports: Ports, caller: Person, provider_name: str) -> None:
     For an application, it covers only its service. The last identity of a context cannot be
     unlinked if the user has no usable password, because they could not sign in again.
 
-    Raises: ProviderUnknown, NotLinked, LastSignInMethod, AccountGone, SessionEnded.
+    Raises: ProviderUnknown, NotLinked, LastSignInMethod, FactorRequired, AccountGone, SessionEnded.
     """
     provider, now = parse_provider(provider_name), ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
@@ -113,11 +113,12 @@ async def unlink(ports: Ports, caller: Person, provider_name: str) -> None:
             raise NotLinked
         if not await ways_in.remaining(ports, tx, account, service_id=_context_of(caller), without=provider):
             raise LastSignInMethod
-        if caller.service is not None:
+        if caller.service is not None:  # identities of an application meet only its own policy, which may lose them
             if not await tx.identities.remove(account.id, caller.service.id, provider):
                 raise NotLinked  # the service was deleted during this request
             tx.record(events.identity_unlinked(account.id, provider, caller.service))
             return
+        await factor_changes.require_left(ports, tx, account, account, now, without=[provider])
         # An identity that is still linked in a service would sign the user in to the account on our
         # pages, so unlink it everywhere.
         notice_id = await security_notices.notify(

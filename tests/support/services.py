@@ -189,16 +189,10 @@ SCOPES: Final[Mapping[str, str]] = {"orders:read": "Read your orders", "orders:w
 
 
 async def verify_domain(pool: Pool, org: UUID, domain: str = "example.com") -> None:
-    """Make this a verified domain of the organization."""
-    await run_sql(
-        pool,
-        """
-        insert into domains (org_id, domain, challenge, verified_at, created_at) values (%s, %s, %s, now(), now())
-        on conflict (org_id, domain) do update set verified_at = excluded.verified_at""",
-        org,
-        domain,
-        str(new_id()),
-    )
+    """Make this the only domain of the organization, which is verified."""
+    await run_sql(pool, "delete from domains where org_id = %s", org)
+    sql = "insert into domains (org_id, domain, challenge, verified_at, created_at) values (%s, %s, %s, now(), now())"
+    await run_sql(pool, sql, org, domain, str(new_id()))
 
 
 async def add_api_resource(

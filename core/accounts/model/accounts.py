@@ -191,7 +191,7 @@ class PasskeysNotEnough(Invalid):
     """A sign-in policy does not accept your passkeys. Keep your password."""
 
     def __init__(self, source: str) -> None:
-        """`source` is the name of the organization that has the policy."""
+        """`source` is the name of the organization or application that has the policy."""
         super().__init__(f"{source} does not accept passkeys. Keep your password.")
 
 
@@ -225,8 +225,9 @@ class FactorRequired(Invalid):
 
     def __init__(self, source: str, needed: Strength) -> None:
         """`source` is the name of the organization that has the policy. `needed`: the strength that it requires."""
-        factor = "passkey" if needed is Strength.PHISHING_RESISTANT else "second factor"
-        super().__init__(f"{source} requires a {factor}. Add another one first.")
+        factors = {Strength.PHISHING_RESISTANT: "a passkey", Strength.TWO: "a second factor"}
+        factor = factors.get(needed, "a way to sign in that it accepts, and this is your last one")
+        super().__init__(f"{source} requires {factor}. Add another one first.")
 
 
 class CurrentPasswordWrong(Unauthenticated):
@@ -297,7 +298,7 @@ class PasswordReset:
     is_first_password: bool
     ends_sessions: bool  # False if the user has never signed in
     added: tuple[AddedSignInMethod, ...] = ()  # after the sign-up
-    keeps_factors: bool = False  # the account has an app, passkeys or security keys, which stay
+    keeps_factors: bool = False  # the account has other factors, or linked accounts that a policy needs, which stay
 
 
 # The longest time to prove the new address. It is shorter than UNDO_TTL: the old address then has

@@ -24,6 +24,7 @@ from core.federation.oauth.model.client_registration import (
     Registration,
     RegistrationClosed,
     RegistrationInvalid,
+    RegistrationTooLong,
     SealedClientExpired,
     SealedClientInvalid,
     SealedClientsClosed,
@@ -56,14 +57,17 @@ async def register(ports: Ports, caller: Caller, members: Mapping[str, Any], tok
 
 
 def _seal(ports: Ports, members: Mapping[str, Any]) -> RegisteredClient:
-    """Return a client whose id is a sealed copy of its metadata. Nothing is stored. Raises: RegistrationClosed, RegistrationInvalid."""
+    """Return a client with a sealed copy of its metadata as its id. Nothing is stored.
+
+    Raises: RegistrationClosed, RegistrationTooLong; the errors of `parse_registration`.
+    """
     if not ports.policy.client_registration:
         raise RegistrationClosed
     registration, now = client_registration.parse_registration(members, ports.policy), ports.clock.now()
     sealed = ports.vault.seal(client_registration.to_payload(registration.metadata, now), _context(ports))
     client_id = PREFIX + urlsafe_b64encode(sealed).rstrip(b"=").decode()
     if len(client_id) > MAX_LENGTH:
-        raise RegistrationInvalid("is too long", "Register fewer or shorter redirect_uris.")
+        raise RegistrationTooLong
     return RegisteredClient(client_id=client_id, registration=registration, registered_at=now)
 
 

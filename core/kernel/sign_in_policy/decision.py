@@ -101,6 +101,18 @@ def met_situations(policy: EffectivePolicy, facts: PolicyFacts) -> frozenset[Sit
     )
 
 
+def find_loss(policy: EffectivePolicy, before: PolicyFacts, left: PolicyFacts) -> Strength | None:
+    """Return the strength that the rules in force ask for if fewer factors reach less of it than before, and otherwise None.
+
+    ONE: the account has no first factor left by an allowed method.
+    """
+    rules = policy.in_force(before.now)
+    needed, reachable = _needed(rules, before), _reachable(rules, left)
+    if reachable >= min(needed, _reachable(rules, before)):
+        return None
+    return Strength.ONE if reachable is Strength.NONE else needed
+
+
 def find_step_up(policy: EffectivePolicy, facts: PolicyFacts) -> Decision | None:
     """Return the strongest further sign-in with the present factors that some situation asks for, or None if the proofs are enough.
 

@@ -156,6 +156,43 @@ async def test_a_reset_keeps_the_only_factor_that_meets_a_policy(
     assert await factors(pool, user) == (before if place is not None else (False, 0))
 
 
+@pytest.mark.parametrize("age", [timedelta(0), timedelta(days=4)])
+@pytest.mark.parametrize(
+    ("on_page", "place", "of_shop"),
+    [
+        (on_page, place, of_shop)
+        for on_page in (False, True)
+        for place, of_shop in [(None, False), ("organization", False), ("application", False), ("application", True)]
+    ],
+)
+async def test_a_reset_keeps_the_linked_account_that_meets_a_policy(
+    acme: Tenant,
+    api: Api,
+    app: QuartTrio,
+    ports: Ports,
+    pool: Pool,
+    clock: FakeClock,
+    sent: FakeMailTransport,
+    on_page: bool,
+    place: str | None,
+    of_shop: bool,
+    age: timedelta,
+) -> None:
+    """Otherwise the mailbox alone could add a passkey. Without a policy, only older ones stay where nothing asks the user."""
+    user = await add_account(ports)
+    if place is not None:
+        await store_policy(acme, place, user, PROVIDER_OR_PASSKEY)
+    shops = await run_sql(pool, "select id from services")
+    clock.advance(timedelta(minutes=1))
+    await add_identity(pool, user.id, "websuite", shops[0][0] if of_shop else None, linked_at=clock.now())
+    clock.advance(age)
+    await reset(api, app, ports, sent, on_page=on_page)
+    stays = place is not None or (age > timedelta(0) and not on_page)
+    assert await run_sql(pool, "select count(*) from identities") == [(int(stays),)]
+    token = (await api.login(EMAIL, NEW_PASSWORD)).json["access_token"]
+    assert await try_to_add(api, token) == ([401] * 4 if place is not None else [200, 200, 200, 400 if stays else 200])
+
+
 async def undo(api: Api, ports: Ports, sent: FakeMailTransport) -> str:
     """Follow the link "This wasn't me" of the email about the factor, and return the page."""
     await deliver(ports)
@@ -399,6 +436,22 @@ async def test_of_two_recent_factors_the_user_keeps_either(
     ids = {"app": user.id, "passkey": passkey["id"]}
     await reset(api, app, ports, sent, on_page=True, kept=[f"keep:{ids[kept]}"] if kept else [])
     assert await factors(pool, user) == ((True, 0) if kept == "app" else (False, 1))
+
+
+@pytest.mark.parametrize("kept", ["linked account", "passkey", None])
+async def test_of_a_linked_account_and_a_passkey_the_user_keeps_either(
+    acme: Tenant, api: Api, app: QuartTrio, ports: Ports, pool: Pool, clock: FakeClock, sent: FakeMailTransport, kept: str | None
+) -> None:
+    user = await add_account(ports)
+    clock.advance(timedelta(minutes=1))
+    linked = await add_identity(pool, user.id, "websuite", linked_at=clock.now())
+    clock.advance(timedelta(minutes=1))
+    passkey = await PasskeyUser(api, (await sign_in(ports, user)).access_token).add()
+    await store_policy(acme, "organization", user, PROVIDER_OR_PASSKEY)
+    ids = {"linked account": linked, "passkey": passkey["id"]}
+    await reset(api, app, ports, sent, on_page=True, kept=[f"keep:{ids[kept]}"] if kept else [])
+    left = (await run_sql(pool, "select count(*) from identities"))[0][0], (await factors(pool, user))[1]
+    assert left == ((0, 1) if kept == "passkey" else (1, 0))
 
 
 @pytest.fixture

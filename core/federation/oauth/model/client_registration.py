@@ -60,6 +60,13 @@ class RegistrationInvalid(Invalid):
         return invalid
 
 
+class RegistrationTooLong(RegistrationInvalid):
+    """The registration is too long. Register fewer or shorter redirect_uris."""
+
+    def __init__(self) -> None:
+        super().__init__("is too long", "Register fewer or shorter redirect_uris.")
+
+
 class RegisteredRedirectUriInvalid(RegistrationInvalid):
     """A redirect URI of the client is not valid. Correct it, and register again."""
 
@@ -180,10 +187,12 @@ def has_sealed_form(client_id: str) -> bool:
 
 
 def to_payload(metadata: ClientMetadata, issued_at: datetime) -> bytes:
-    """Return the metadata in the short form that is sealed."""
+    """Return the metadata in the short form that is sealed. Raises: RegistrationTooLong if `from_payload` could not read them."""
     flags = {"a": int(metadata.is_native), "d": int(metadata.uses_device_flow)}
     fields = {"t": int(issued_at.timestamp()), "n": metadata.name, "r": metadata.redirect_uris, **flags}
     text = json.dumps(fields, ensure_ascii=False, separators=(",", ":")).encode()
+    if len(text) > _MAX_JSON:
+        raise RegistrationTooLong
     packer = zlib.compressobj(9, zlib.DEFLATED, _RAW)
     return packer.compress(text) + packer.flush()
 

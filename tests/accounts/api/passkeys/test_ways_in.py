@@ -1,16 +1,17 @@
 """The ways in that remain when one goes, and the sign-in policies that a change of factors must meet."""
 
 from dataclasses import replace
-from uuid import UUID, uuid4
+from uuid import UUID
 
 import pytest
 
 from adapters.postgres.engine.pool import Pool
-from core.accounts import ways_in
+from core.accounts import passkeys, ways_in
+from core.accounts.factor_changes import LostAccess
 from core.accounts.model.accounts import Account
 from core.kernel.causes import SYSTEM
 from core.kernel.connections import CODEHOST
-from core.kernel.proofs import Method
+from core.kernel.proofs import Method, first_proof
 from core.kernel.sign_in_policy.rules import Rules
 from core.tenancy.model.sign_in_policies import SignInPolicy
 from ports import Ports
@@ -19,6 +20,7 @@ from tests.support.builders import Api, add_member, add_organization, deliver, o
 from tests.support.identities import add_identity
 from tests.support.mfa import add_mfa
 from tests.support.passkeys.users import PASSKEYS, PasskeyUser, sign_in_with_passkey, start_login, verify_second
+from tests.support.services import add_service, add_service_user
 
 PASSWORD_PATH = "/api/user/password"
 
@@ -27,12 +29,19 @@ async def add_policy(ports: Ports, pool: Pool, user: Account, **document: object
     """Add an organization with this policy, which the user is a member of."""
     org = await add_organization(pool, "acme")
     await add_member(pool, org, user.id, confirmed=True)
-    policy = SignInPolicy(
-        id=uuid4(), org_id=org, service_id=None, rules=Rules.read(document), changed_at=ports.clock.now(), changed_by=None
-    )
+    await put_policy(ports, org, None, document)
+    return org
+
+
+async def add_policy_of_application(ports: Ports, pool: Pool, service: UUID, **document: object) -> None:
+    [(org,)] = await run_sql(pool, "select org_id from services where id = %s", service)
+    await put_policy(ports, org, service, document)
+
+
+async def put_policy(ports: Ports, org: UUID, service: UUID | None, document: dict[str, object]) -> None:
+    policy = SignInPolicy(org_id=org, service_id=service, rules=Rules.read(document), changed_at=ports.clock.now())
     async with ports.storage.transaction(by=SYSTEM) as tx:
         await tx.sign_in_policies.put(policy)
-    return org
 
 
 async def test_the_password_goes_once_a_passkey_signs_in(
@@ -87,6 +96,85 @@ async def test_the_last_factor_of_a_policy_stays(api: Api, holder: PasskeyUser, 
     [left] = await holder.listed()
     answer = await api.delete(f"{PASSKEYS}/{left['id']}", token=holder.token)
     assert (answer.status, answer.json["error"]) == (400, "Acme requires a second factor. Add another one first.")
+
+
+LAST_WAY = "Acme requires a way to sign in that it accepts, and this is your last one. Add another one first."
+LATER = {"due_at": {"methods": "2999-01-01T00:00:00Z"}}
+
+
+@pytest.mark.parametrize(
+    ("of_application", "document", "factors", "goes", "error"),
+    [
+        (False, {"methods": ["passkey"]}, ("passkey",), "passkey", LAST_WAY),
+        (False, {"methods": ["passkey"]}, ("passkey", "app"), "app", None),
+        (False, {"methods": ["passkey", "password"]}, ("passkey",), "passkey", None),
+        (
+            *(False, {"methods": ["passkey", "password"], "second_factor": ["everyone"]}, ("passkey", "app")),
+            *("passkey", "Acme requires a second factor. Add another one first."),
+        ),
+        (False, {"methods": ["passkey", "provider:codehost"]}, ("passkey",), "passkey", LAST_WAY),
+        (False, {"methods": ["passkey", "provider:codehost"]}, ("passkey", "codehost"), "passkey", None),
+        (False, {"methods": ["passkey", "provider:codehost"]}, ("codehost",), "codehost", LAST_WAY),
+        (False, {"methods": ["passkey", "provider:codehost"]}, ("passkey", "codehost"), "codehost", None),
+        (False, {"methods": ["passkey", "provider:codehost"], **LATER}, ("codehost",), "codehost", None),
+        (True, {"methods": ["passkey"]}, ("passkey",), "passkey", None),
+        (True, {"methods": ["passkey", "provider:codehost"]}, ("codehost",), "codehost", None),
+        *(
+            (is_own, {"methods": ["password"], **when}, ("passkey",), "password", "{} does not accept passkeys. Keep your password.")
+            for is_own in (False, True)
+            for when in ({}, LATER)
+        ),
+        (True, {"methods": ["password", "passkey"]}, ("passkey",), "password", None),
+    ],
+)
+async def test_the_last_way_in_by_the_methods_of_a_policy_stays(
+    api: Api,
+    user: Account,
+    ports: Ports,
+    pool: Pool,
+    of_application: bool,
+    document: dict[str, object],
+    factors: tuple[str, ...],
+    goes: str,
+    error: str | None,
+) -> None:
+    """The user may do without an application, but not without a password where it accepts no passkeys."""
+    token, added = (await sign_in(ports, user)).access_token, dict[str, str]()
+    if "passkey" in factors:
+        added["passkey"] = (await PasskeyUser(api, token).add())["id"]
+    if "app" in factors:
+        await add_mfa(ports, user)
+    if "codehost" in factors:
+        await add_identity(pool, user.id)
+    org = await add_policy(ports, pool, user, **({} if of_application else document))
+    name = "Acme"
+    if of_application:
+        shop, name = await add_service(pool, org), "Shop"
+        await add_service_user(ports, shop, user.id)
+        await add_policy_of_application(ports, pool, shop, **document)
+    session, now = await sign_in(ports, user), ports.clock.now()
+    proofs = [first_proof("password", now), first_proof("codehost", now)]
+    if "passkey" in factors:
+        proofs.append(replace(first_proof("passkey", now), user_verified=True, phishing_resistant=True))
+    async with ports.storage.transaction(by=SYSTEM) as tx:
+        await tx.session_sign_ins.reauthenticate(session.session_id, user.id, tuple(proofs))
+    paths = {"app": "/api/user/mfa", "codehost": "/api/user/identities/codehost", "password": PASSWORD_PATH}
+    answer = await api.delete(paths.get(goes, f"{PASSKEYS}/{added.get('passkey')}"), token=session.access_token)
+    refusal = answer.json["error"] if answer.status == 400 else None
+    assert (answer.status < 300, refusal) == (error is None, error and error.format(name)), answer.text
+
+
+async def test_the_page_names_an_application_that_accepts_none_of_the_ways_that_are_left(
+    api: Api, user: Account, ports: Ports, pool: Pool
+) -> None:
+    await PasskeyUser(api, (await sign_in(ports, user)).access_token).add()
+    shop = await add_service(pool, await add_policy(ports, pool, user))
+    await add_service_user(ports, shop, user.id)
+    await add_policy_of_application(ports, pool, shop, methods=["passkey"])
+    async with ports.storage.reading() as read:
+        [passkey], account = await read.passkeys.of_user(user.id), await read.accounts.by_id(user.id)
+    assert account is not None
+    assert await passkeys.list_losses(ports, account, passkey) == [LostAccess("Shop", always=True)]
 
 
 async def test_an_app_that_a_policy_requires_stays(api: Api, user: Account, ports: Ports, pool: Pool) -> None:

@@ -103,6 +103,13 @@ async def test_metadata_that_no_request_could_carry_are_refused(open_client: Ext
     answer = await open_client.register(redirect_uris=[start, f"{longest}x"])
     assert error(answer) == (400, "invalid_redirect_uri")
     assert "more than 2048 characters" in answer.json["error_description"]
+    many = [f"{start}/{number:02}{'x' * (2045 - len(start))}" for number in range(50)]
+    for count, status in ((31, 201), (33, 400)):
+        answer = await open_client.register(redirect_uris=many[:count])
+        assert answer.status == status, answer.text
+        if status == 201:
+            assert (await open_client.open(client_id=answer.json["client_id"], redirect_uri=many[0])).status == 403, "it opens again"
+    assert "too long" in answer.json["error_description"]
     similar = [f"https://client.example/callback/{number}" for number in range(50)]
     answer = await open_client.register(redirect_uris=similar)
     assert answer.status == 201, answer.text
