@@ -118,7 +118,6 @@ class Form:
     prefixes: str | None = None  # of the last transform
     uri: str | None = None  # the ID of the element without it
     references: int = 1
-    key: Any = None  # for xmlsec, in place of the private key of the certificate
 
 
 USUAL: Final = Form()
@@ -138,7 +137,7 @@ def sign(element: Any, certificate: SamlCertificate, form: Form = USUAL) -> Any:
             xmlsec.template.transform_add_c14n_inclusive_namespaces(node, form.prefixes)
     xmlsec.template.add_x509_data(xmlsec.template.ensure_key_info(signature))
     context = xmlsec.SignatureContext()
-    context.key = form.key or _private_key(certificate)
+    context.key = _private_key(certificate)
     for target in element.getroottree().getroot().iter():
         if target.get("ID") is not None:
             context.register_id(target, "ID")
