@@ -4,12 +4,13 @@ import json
 from datetime import timedelta
 from functools import partial
 from ipaddress import ip_network
+from typing import cast
 
 import pytest
 from quart_trio import QuartTrio
 
 from adapters.postgres.engine.pool import Pool
-from entrypoints.http.app import Edge
+from entrypoints.http.app import Application, Edge
 from entrypoints.http.edge.access.declaration import access_of
 from entrypoints.http.edge.access.guards import SMALL_BODY
 from ports import Ports
@@ -183,6 +184,14 @@ async def test_every_request_takes_a_token_of_a_limit_that_joins_a_query(
     assert sorted(await run_concurrently(25, send)) == [status] * 20 + [429] * 5
     recorded = 20 if status == 401 else 0  # no request beyond the limit
     assert await run_sql(pool, "select coalesce(sum(attempts), 0)::int from login_events") == [(recorded,)]
+
+
+async def test_a_request_without_its_body_takes_its_token(app: QuartTrio, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cast("Application", app).middleware, "body_within", 0.0)
+    headers = [(b"content-type", b"application/json")]
+    for _ in range(20):
+        assert (await ask(app, "POST", "/api/auth/passkey", headers=headers, body=b"{}", stalls=True)).status == 408
+    assert (await knock(app, "POST", "/api/auth/passkey")).status == 429
 
 
 # Parallel requests

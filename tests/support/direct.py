@@ -38,10 +38,11 @@ async def ask(
     peer: str = PEER,
     host: bytes = b"gatehouse.test",
     chunked: bool = False,
+    stalls: bool = False,
 ) -> Answer:
     """Send one request over ASGI.
 
-    `target` is that of the request line. A body gets a Content-Length.
+    `target` is that of the request line. A body gets a Content-Length. With `stalls`, it never arrives.
     """
     raw = target.encode("ascii") if isinstance(target, str) else target
     path, _, query = raw.partition(b"?")
@@ -64,7 +65,7 @@ async def ask(
         "client": (peer, 50000),
         "server": ("127.0.0.1", 8080),
     }
-    incoming: list[Message] = [{"type": "http.request", "body": body or b"", "more_body": False}]
+    incoming: list[Message] = [] if stalls else [{"type": "http.request", "body": body or b"", "more_body": False}]
     outgoing: list[Message] = []
 
     async def receive() -> Message:

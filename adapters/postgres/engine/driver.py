@@ -136,9 +136,9 @@ class Connection(psycopg.AsyncConnection[Row]):
         self._batch.append(self._statement(text, parameters, answer))
 
     def _statement(self, text: LiteralString, parameters: Mapping[str, object], answer: "Answer | None" = None) -> "_Statement":
-        sql, names, formats = to_positional(text)
+        sql, _, values_of, formats = to_positional(text)
         transformer = self._transformer
-        values = transformer.dump_sequence([parameters[name] for name in names], formats)
+        values = transformer.dump_sequence(values_of(parameters), formats)
         # The types belong to the key, because PostgreSQL may understand the same text differently
         # with others, such as text and bytea.
         return _Statement((sql, transformer.types or ()), values, transformer.formats, answer)

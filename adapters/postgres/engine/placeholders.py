@@ -1,7 +1,9 @@
 """Named placeholders of a statement, compiled once for each text into the positional ones of the protocol."""
 
 import re
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
+from operator import itemgetter
 from typing import Final, NamedTuple
 
 from psycopg.adapt import PyFormat
@@ -17,6 +19,7 @@ class PositionalText(NamedTuple):
 
     sql: bytes
     names: tuple[str, ...]
+    values_of: Callable[[Mapping[str, object]], Sequence[object]]  # returns the values of parameters in the order of `names`
     formats: list[PyFormat]  # of each parameter: as psycopg's cursors choose it
 
 
@@ -34,4 +37,7 @@ def to_positional(text: str) -> PositionalText:
         return "%"
 
     sql = _PLACEHOLDER.sub(replace, text)
-    return PositionalText(sql.encode(), tuple(numbers), [PyFormat.AUTO] * len(numbers))
+    names = tuple(numbers)
+    # `itemgetter` is five times as fast, but returns no sequence for one name.
+    values_of = itemgetter(*names) if len(names) > 1 else lambda parameters: [parameters[name] for name in names]
+    return PositionalText(sql.encode(), names, values_of, [PyFormat.AUTO] * len(numbers))
