@@ -225,18 +225,26 @@ async def save_external_clients(
     return new
 
 
-async def list_assignments(
-    ports: Ports, caller: OrganizationCaller, resource_id: UUID, page: Page, *, search: str | None = None
-) -> PageResult[ResourceAssignment]:
-    """Return a page of the users that are assigned to the API resource. `search` is a part of an email address.
+async def load_with_users(read: Reading, caller: OrganizationCaller, resource_id: UUID) -> ApiResource:
+    """Return an API resource to a caller who sees its users.
 
     Raises: RoleInsufficient without the right to see end users; ApiResourceNotFound.
     """
     if Capability.END_USERS_VIEW not in caller.acts_in.rights:
         raise RoleInsufficient
+    return await read.api_resources.by_id(caller.acts_in.id, resource_id) or refuse(ApiResourceNotFound)
+
+
+async def list_assignments(
+    ports: Ports, caller: OrganizationCaller, resource_id: UUID, page: Page, *, search: str | None = None
+) -> PageResult[ResourceAssignment]:
+    """Return a page of the users that are assigned to the API resource. `search` is a part of an email address.
+
+    Raises: the errors of `load_with_users`.
+    """
     text = Email.parse_part(search or "") or None
     async with ports.storage.reading() as read:
-        resource = await read.api_resources.by_id(caller.acts_in.id, resource_id) or refuse(ApiResourceNotFound)
+        resource = await load_with_users(read, caller, resource_id)
         return await read.api_resources.assignments(resource.org_id, resource.id, page, search=text)
 
 
@@ -278,14 +286,9 @@ async def unassign(ports: Ports, caller: OrganizationCaller, resource_id: UUID, 
 
 
 async def list_groups(ports: Ports, caller: OrganizationCaller, resource_id: UUID) -> Sequence[AssignedGroup]:
-    """Return the groups that are assigned to the API resource, by name.
-
-    Raises: RoleInsufficient without the right to see end users; ApiResourceNotFound.
-    """
-    if Capability.END_USERS_VIEW not in caller.acts_in.rights:
-        raise RoleInsufficient
+    """Return the groups that are assigned to the API resource, by name. Raises: the errors of `load_with_users`."""
     async with ports.storage.reading() as read:
-        resource = await read.api_resources.by_id(caller.acts_in.id, resource_id) or refuse(ApiResourceNotFound)
+        resource = await load_with_users(read, caller, resource_id)
         return await read.api_resources.groups(resource.org_id, resource.id)
 
 

@@ -155,9 +155,7 @@ class Caller:
 
 
 @pytest.mark.parametrize("language", COMMANDS)
-def test_clients_that_nobody_registered_sign_in(
-    language: str, gatehouse: Gatehouse, guide: McpGuide, documents: ClientServer, tmp_path: Path
-) -> None:
+def test_external_clients_sign_in(language: str, gatehouse: Gatehouse, guide: McpGuide, documents: ClientServer, tmp_path: Path) -> None:
     guide.admit(gatehouse, f"localhost:{documents.port}")
     [command] = [command for command in guide.commands if command.startswith(language)]
     with guide.run(command, gatehouse.address) as server:

@@ -9,7 +9,7 @@ from adapters.postgres.applications.end_users import ASSIGN
 from adapters.postgres.applications.service_access import ASSIGNED
 from adapters.postgres.applications.service_users import remove_without_subscription
 from adapters.postgres.applications.services import BEFORE_ALL
-from adapters.postgres.engine.statements import Repository, Row
+from adapters.postgres.engine.statements import Repository, Row, matching_email
 from core.applications.model.users import Assignment, EnrollmentOrigin
 from core.kernel.values import Email, Page, PageResult
 from core.tenancy.model.groups import AssignedGroup
@@ -27,18 +27,10 @@ class Assignments(Repository):
     """Implements `ports.storage.applications.users.Assignments`."""
 
     async def page(self, org_id: UUID, service_id: UUID, page: Page, *, search: str | None = None) -> PageResult[Assignment]:
-        # Emails are stored in lower case. strpos needs no escaping of wildcards.
-        listed: LiteralString = f"{OF_SERVICE} and strpos(email, %(search)s) > 0" if search else OF_SERVICE
-        # The outer join returns one row with the total if the page is empty.
-        sql = f"""
-            select counted.total, r.user_id, r.email, r.enrolled_by, r.first_login_at, r.last_login_at
-            from (select count(*) as total from service_users where {listed}) counted
-            left join (
-                select * from service_users where {listed}
-                order by created_at, user_id limit %(limit)s offset %(offset)s) r on true
-            order by r.created_at, r.user_id"""
-        return await self._page(
-            to_assignment, sql, org_id=org_id, service_id=service_id, search=search, limit=page.limit, offset=page.offset
+        columns: LiteralString = "user_id, email, enrolled_by, first_login_at, last_login_at"
+        listed = f"from service_users where {OF_SERVICE} {matching_email('email', search)}"
+        return await self._counted_page(
+            to_assignment, columns, listed, "created_at, user_id", page, org_id=org_id, service_id=service_id, search=search
         )
 
     async def origins(self, org_id: UUID, service_id: UUID, user_ids: Collection[UUID]) -> dict[UUID, EnrollmentOrigin]:

@@ -1,11 +1,11 @@
 """The users and groups that have roles of applications."""
 
 from datetime import datetime
-from typing import Final, LiteralString
+from typing import Final
 from uuid import UUID
 
 from adapters.postgres.applications.role_sources import role_sources
-from adapters.postgres.engine.statements import Repository, Row
+from adapters.postgres.engine.statements import Repository, Row, matching_email
 from core.applications.model.authorization import GivingGroup, RoleOfUser, ServiceRoleHolder
 from core.kernel.values import Email, Page, PageResult
 from core.tenancy.model.groups import AssignedGroup
@@ -27,17 +27,10 @@ class RoleAssignments(Repository):
     """Implements `ports.storage.applications.authorization.RoleAssignments`."""
 
     async def page(self, org_id: UUID, role_id: UUID, page: Page, *, search: str | None = None) -> PageResult[ServiceRoleHolder]:
-        # Emails are stored in lower case. strpos needs no escaping of wildcards.
-        listed: LiteralString = f"{HOLDERS} and strpos(u.email, %(search)s) > 0" if search else HOLDERS
-        # The outer join returns one row with the total if the page is empty.
-        sql = f"""
-            select counted.total, r.user_id, r.email, r.assigned_at
-            from (select count(*) as total {listed}) counted
-            left join (
-                select h.user_id, u.email, h.assigned_at {listed}
-                order by h.assigned_at, h.user_id limit %(limit)s offset %(offset)s) r on true
-            order by r.assigned_at, r.user_id"""
-        return await self._page(to_role_holder, sql, org_id=org_id, role_id=role_id, search=search, limit=page.limit, offset=page.offset)
+        listed, order = f"{HOLDERS} {matching_email('u.email', search)}", "h.assigned_at, h.user_id"
+        return await self._counted_page(
+            to_role_holder, "h.user_id, u.email, h.assigned_at", listed, order, page, org_id=org_id, role_id=role_id, search=search
+        )
 
     async def find(self, org_id: UUID, role_id: UUID, user_id: UUID) -> ServiceRoleHolder | None:
         sql = f"select h.user_id, u.email, h.assigned_at {HOLDERS} and h.user_id = %(user_id)s"

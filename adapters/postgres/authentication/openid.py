@@ -43,7 +43,7 @@ def grant_columns(alias: LiteralString) -> LiteralString:
 
 
 # Whether external clients get the scope `u.name` of an API resource `ar`, which may be one that another scope implies.
-# Only external clients `ac` are asked.
+# For registered applications `ac`, the condition is true.
 IS_ADMITTED_SCOPE: Final = """
     (ar.external_scopes is null
      or not exists (select from services x where x.id = ac.service_id and x.client_uri is not null)

@@ -1,7 +1,7 @@
 """Personal access tokens, and the sessions that back them."""
 
 from datetime import datetime
-from typing import Final
+from typing import Final, LiteralString
 from uuid import UUID
 
 from adapters.postgres.accounts.accounts import ACCOUNT_IS_USABLE
@@ -61,16 +61,9 @@ class PersonalTokens(Repository):
         return await self._all(PERSONAL_TOKEN.read, sql, user_id=user_id, now=now)
 
     async def page(self, org_id: UUID, page: Page, now: datetime) -> PageResult[MemberPersonalToken]:
-        # The outer join returns one row with the total if the page is empty.
-        sql = f"""
-            select counted.total, p.*
-            from (select count(*) as total from {IN_ORGANIZATION}) counted
-            left join (select {PERSONAL_TOKEN.columns}, u.email, u.name from {IN_ORGANIZATION}
-                       order by t.created_at desc, t.session_id desc limit %(limit)s offset %(offset)s)
-                as p (id, user_id, token_name, prefix, scopes, org_id, slug, org_name, created_at, expires_at, last_used_at, email, name)
-                on true
-            order by p.created_at desc, p.id desc"""
-        return await self._page(to_member_token, sql, org_id=org_id, now=now, limit=page.limit, offset=page.offset)
+        columns: LiteralString = f"{PERSONAL_TOKEN.columns}, u.email, u.name"
+        newest: LiteralString = "t.created_at desc, t.session_id desc"
+        return await self._counted_page(to_member_token, columns, f"from {IN_ORGANIZATION}", newest, page, org_id=org_id, now=now)
 
     async def count_live(self, user_id: UUID, now: datetime) -> int:
         sql = f"select count(*) from sessions s where s.user_id = %(user_id)s and s.personal_token and {SESSION_NOT_ENDED}"

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Final, Generic, LiteralString, TypeVar
 from adapters.postgres.engine.driver import Answer
 from adapters.postgres.engine.pool import translated
 from adapters.postgres.engine.scope import Scope
-from core.kernel.values import PageResult
+from core.kernel.values import Page, PageResult
 
 T = TypeVar("T")
 Row = tuple[Any, ...]
@@ -15,6 +15,14 @@ Row = tuple[Any, ...]
 # A CTE that makes the commit asynchronous if the statement reads it: the commit does not wait for
 # the disk, so a crash of the database can take it back.
 ASYNC_COMMIT: Final = "async_commit as (select set_config('synchronous_commit', 'off', true))"
+
+
+def matching_email(column: LiteralString, search: str | None) -> LiteralString:
+    """Return the condition that an email address contains `search`, or nothing without one.
+
+    Emails are stored in lower case. strpos needs no escaping of wildcards.
+    """
+    return f"and strpos({column}, %(search)s) > 0" if search else ""
 
 
 class Repository:
@@ -52,6 +60,25 @@ class Repository:
         """
         rows = await self._all(lambda row: row, sql, **parameters)
         return PageResult([to_value(row[1:]) for row in rows if row[1] is not None], rows[0][0] if rows else 0)
+
+    async def _counted_page(
+        self,
+        to_value: Callable[[Row], T],
+        columns: LiteralString,
+        listed: LiteralString,
+        order: LiteralString,
+        page: Page,
+        **parameters: object,
+    ) -> PageResult[T]:
+        """Return a page of these columns of `listed`, which begins with `from`. The first column is never null."""
+        # The outer join returns one row with the total if the page is empty.
+        sql = f"""
+            select counted.total, p.* from (select count(*) as total {listed}) counted
+            left join (
+                select {columns}, row_number() over (order by {order}) as place {listed}
+                order by {order} limit %(limit)s offset %(offset)s) p on true
+            order by p.place"""
+        return await self._page(lambda row: to_value(row[:-1]), sql, **parameters, limit=page.limit, offset=page.offset)
 
     async def _run(self, sql: LiteralString, **parameters: object) -> int:
         """Execute the statement and return the number of affected rows."""

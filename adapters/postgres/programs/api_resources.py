@@ -9,7 +9,7 @@ from psycopg.types.json import Jsonb
 
 from adapters.postgres.applications.service_access import may_use_resource
 from adapters.postgres.engine.records import Column, Columns, Record
-from adapters.postgres.engine.statements import Repository
+from adapters.postgres.engine.statements import Repository, matching_email
 from adapters.postgres.kernel.clients import REGISTERED
 from adapters.postgres.kernel.verified_domains import verified_owner
 from core.applications.model.users import AccessPolicy
@@ -71,8 +71,7 @@ API_RESOURCE: Final = Record(
 )
 SCOPES: Final = Column(sql="c.own_scopes", read=tuple)
 CLIENT: Final = Record(ResourceClient, "c", client_id="v.client_id", slug="v.slug", name="v.name", scopes=SCOPES)
-CLIENTS: Final = f"""
-    select {CLIENT.columns}
+OF_CLIENTS: Final = f"""
     from api_resource_clients c join services v on v.id = c.service_id and v.org_id = c.org_id
     where c.org_id = %(org_id)s and c.resource_id = %(resource_id)s and {REGISTERED}"""
 # Scheme, host and port of an external client's address, or null for one that registered itself
@@ -139,16 +138,12 @@ class ApiResources(Repository):
         return await self._exists(sql, org_id=org_id, resource_id=resource_id, user_id=user_id)
 
     async def clients(self, org_id: UUID, resource_id: UUID, page: Page) -> PageResult[ResourceClient]:
-        # The outer join returns one row with the total if the page is empty.
-        sql = f"""
-            with clients as ({CLIENTS})
-            select counted.total, p.* from (select count(*) as total from clients) counted
-            left join (select * from clients order by lower(name), service_id limit %(limit)s offset %(offset)s) p on true
-            order by lower(p.name), p.service_id"""
-        return await self._page(CLIENT.read, sql, org_id=org_id, resource_id=resource_id, limit=page.limit, offset=page.offset)
+        return await self._counted_page(
+            CLIENT.read, CLIENT.columns, OF_CLIENTS, "lower(v.name), v.id", page, org_id=org_id, resource_id=resource_id
+        )
 
     async def client(self, org_id: UUID, resource_id: UUID, client_id: UUID) -> ResourceClient | None:
-        sql = f"{CLIENTS} and v.client_id = %(client_id)s"
+        sql = f"select {CLIENT.columns} {OF_CLIENTS} and v.client_id = %(client_id)s"
         return await self._one(CLIENT.read, sql, org_id=org_id, resource_id=resource_id, client_id=client_id)
 
     async def granted_to(self, org_id: UUID, client_id: UUID, canonical: str) -> tuple[ApiResource, tuple[str, ...]] | None:
@@ -187,23 +182,15 @@ class ApiResources(Repository):
     async def assignments(
         self, org_id: UUID, resource_id: UUID, page: Page, *, search: str | None = None
     ) -> PageResult[ResourceAssignment]:
-        # Emails are stored in lower case. strpos needs no escaping of wildcards. The outer join returns one
-        # row with the total if the page is empty.
-        listed: LiteralString = f"{ASSIGNED} and strpos(u.email, %(search)s) > 0" if search else ASSIGNED
-        sql = f"""
-            select counted.total, p.* from (select count(*) as total {listed}) counted
-            left join (
-                select a.user_id, u.email, a.created_at {listed}
-                order by a.created_at, a.user_id limit %(limit)s offset %(offset)s) p on true
-            order by p.created_at, p.user_id"""
-        return await self._page(
+        return await self._counted_page(
             lambda row: ResourceAssignment(row[0], Email(row[1]), row[2]),
-            sql,
+            "a.user_id, u.email, a.created_at",
+            f"{ASSIGNED} {matching_email('u.email', search)}",
+            "a.created_at, a.user_id",
+            page,
             org_id=org_id,
             resource_id=resource_id,
             search=search,
-            limit=page.limit,
-            offset=page.offset,
         )
 
     async def add(self, resource: ApiResource, identifier: ResourceIdentifier) -> None:

@@ -54,15 +54,8 @@ class Groups(Repository):
 
     async def page(self, org_id: UUID, page: Page, *, search: str | None = None) -> PageResult[Group]:
         matching = "and strpos(name_key, %(search)s) > 0" if search else ""
-        # The outer join returns one row with the total if the page is empty.
-        sql = f"""
-            select counted.total, {GROUP.columns}
-            from (select count(*) as total from groups where org_id = %(org_id)s {matching}) counted
-            left join (
-                select * from groups where org_id = %(org_id)s {matching}
-                order by name_key limit %(limit)s offset %(offset)s) g on true
-            order by g.name_key"""
-        return await self._page(GROUP.read, sql, org_id=org_id, search=search, limit=page.limit, offset=page.offset)
+        listed = f"from groups g where org_id = %(org_id)s {matching}"
+        return await self._counted_page(GROUP.read, GROUP.columns, listed, "g.name_key", page, org_id=org_id, search=search)
 
     async def by_id(self, org_id: UUID, group_id: UUID) -> Group | None:
         sql = f"select {GROUP.columns} from groups g where g.org_id = %(org_id)s and g.id = %(group_id)s"

@@ -17,7 +17,7 @@ from core.programs.model.api_resources import ApiResource
 def consent_granted(service: Service, user_id: UUID, scope: Iterable[Scope], grant: OpenIdGrant) -> Event:
     """A user consented to these scopes of an application, and to its access to the API resource of the grant, if it has one.
 
-    The event is sent only if a scope is new, or what the user sees of an external client. `client` is the address of an external client.
+    It is sent only for a new scope, redirect URI or authentication. `client` is the address of an external client.
     """
     details: dict[str, Any] = {**service_details(service), "service_id": str(service.id), "scopes": [name.value for name in scope]}
     if service.client_uri is not None:

@@ -1,9 +1,9 @@
 """External clients: programs that no organization registered, named by the address of their metadata.
 
-The order of the checks is that of issue 58. Before the sign-in, nothing is fetched: the API resource of the request
-decides, and the pages show the host alone. The document is fetched for a signed-in user only, from a bounded cache, and
-stored with the first consent (`store`). From then on the client is an application like others (docs/adr/0043,
-security #external-clients).
+The order of the checks: resource, policy, session, access, document, redirect URI, consent. Before the sign-in, nothing
+is fetched, and the pages show the host alone. The document is fetched for a signed-in user only, from a bounded cache.
+The first consent stores it (`store`). From then on the client is an application like others (docs/adr/0043, security
+#external-clients).
 """
 
 from dataclasses import dataclass, replace
@@ -62,7 +62,7 @@ from ports.storage import Reading, Transaction
 class ExternalClient:
     """An external client in a request, with the API resource that it asks for.
 
-    `registered` is the client with its metadata, if it registered itself. They count only for a user who is signed in, as a document.
+    `registered` is the client with its metadata, if it registered itself. As a document, they count only for a signed-in user.
     With a `failure`, its document is not available now, and the stored one is good only for users who agreed before.
     """
 
@@ -95,7 +95,7 @@ async def find(ports: Ports, read: Reading, address: str, resource: str | None) 
 
 
 async def _find_registered(ports: Ports, read: Reading, client: ExternalClient) -> Service:
-    """Return the client that registered itself, as it is stored, or else as its client id has it. Raises: SealedClientInvalid."""
+    """Return the stored client, or else one with the metadata in its client id. Raises: SealedClientInvalid."""
     stored = await read.services.client_by_id(client.api.org_id, client.service.id)
     if stored is not None:
         return stored[0]

@@ -4,11 +4,11 @@ from uuid import UUID
 
 from core.federation.oauth import events
 from core.federation.oauth.model.external_grants import ExternalGrant, ExternalGrantNotFound
-from core.kernel.access import RoleInsufficient
 from core.kernel.callers import OrganizationCaller
 from core.kernel.errors import refuse
 from core.kernel.roles import Capability
 from core.kernel.values import Email, Page, PageResult
+from core.programs import api_resources
 from core.programs.model.api_resources import ApiResourceNotFound
 from core.tenancy import organizations
 from ports import Ports
@@ -19,13 +19,11 @@ async def list_page(
 ) -> PageResult[ExternalGrant]:
     """Return a page of the grants at an API resource, by email address and client. `search` is a part of an email address.
 
-    Raises: RoleInsufficient without the right to see end users; ApiResourceNotFound.
+    Raises: the errors of `api_resources.load_with_users`.
     """
-    if Capability.END_USERS_VIEW not in caller.acts_in.rights:
-        raise RoleInsufficient
     text = Email.parse_part(search or "") or None
     async with ports.storage.reading() as read:
-        resource = await read.api_resources.by_id(caller.acts_in.id, resource_id) or refuse(ApiResourceNotFound)
+        resource = await api_resources.load_with_users(read, caller, resource_id)
         return await read.external_grants.page(resource.org_id, resource.id, page, search=text)
 
 

@@ -1,7 +1,7 @@
 """The policy of an API resource about external clients: programs that no organization registered.
 
-An external client is named by the https address of its client ID metadata document, or by a sealed copy of
-the metadata that it registered. The policy decides by the host of the address, because the host is all that the client proves.
+Its client id is the https address of its metadata document, or a sealed copy of the metadata that it registered. The
+policy decides by the host of the address: the client proves nothing else.
 """
 
 from collections.abc import Collection

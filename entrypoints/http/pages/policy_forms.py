@@ -5,6 +5,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime
 from typing import Any, Final, TypeVar
+from uuid import UUID
 
 from core.kernel.errors import Refusal
 from core.kernel.proofs import Method
@@ -142,8 +143,11 @@ def describe(rules: Rules, *, is_platform: bool = False) -> list[tuple[str, str,
 
 def own_policy_values(policies: Sequence[PolicyOfUser]) -> list[dict[str, Any]]:
     """Return the name of each organization and application with rules for the user, and these rules as `describe` returns them."""
-    values = [(each.policy, describe(_rules_of(each), is_platform=each.policy.org_id is None)) for each in policies]
-    return sorted(({"name": policy.name, "rules": rules} for policy, rules in values if rules), key=lambda each: each["name"])
+    values = dict[tuple[UUID | None, str], list[tuple[str, str, datetime | None]]]()
+    for each in policies:  # an application can have settings beside its policy
+        if rules := describe(_rules_of(each), is_platform=each.policy.org_id is None):
+            values.setdefault((each.policy.org_id, each.policy.name), []).extend(rules)
+    return sorted(({"name": name, "rules": rules} for (_, name), rules in values.items()), key=lambda each: each["name"])
 
 
 def _rules_of(policy: PolicyOfUser) -> Rules:

@@ -1,4 +1,4 @@
-"""Attacks by clients that nobody registered: anyone can publish a document, and send a user to us with its address."""
+"""Attacks by external clients: anyone can publish a document, and send a user to us with its address."""
 
 import json
 from datetime import timedelta
@@ -201,7 +201,7 @@ async def test_one_person_cannot_use_up_the_limit_of_an_organization_by_a_failin
     assert (await desk.browser.open(client.path(client_id=client.server.publish("/new")))).status == 200
 
 
-async def test_a_refusal_is_charged_to_nobody(client: ExternalParty, clock: FakeClock) -> None:
+async def test_a_refusal_charges_no_limit(client: ExternalParty, clock: FakeClock) -> None:
     """While the platform is flooded, the user keeps the own ten clients."""
     ports = client.tenant.ports
     async with ports.storage.autocommit() as statements:

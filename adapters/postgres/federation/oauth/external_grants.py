@@ -4,7 +4,7 @@ from typing import Final, LiteralString
 from uuid import UUID
 
 from adapters.postgres.engine.records import Column, Record
-from adapters.postgres.engine.statements import Repository
+from adapters.postgres.engine.statements import Repository, matching_email
 from core.federation.oauth.model.external_grants import ExternalGrant
 from core.kernel.values import Email, Page, PageResult
 
@@ -41,18 +41,9 @@ class ExternalGrants(Repository):
     """Implements `ports.storage.federation.oauth.ExternalGrants`."""
 
     async def page(self, org_id: UUID, resource_id: UUID, page: Page, *, search: str | None = None) -> PageResult[ExternalGrant]:
-        # Emails are stored in lower case. strpos needs no escaping of wildcards. The outer join returns one
-        # row with the total if the page is empty.
-        granted = _granted("api_consents")
-        listed: LiteralString = f"{granted} and strpos(u.email, %(search)s) > 0" if search else granted
-        sql = f"""
-            select counted.total, p.* from (select count(*) as total {listed}) counted
-            left join (
-                select {GRANT.columns} {listed}
-                order by u.email, v.client_uri, v.id limit %(limit)s offset %(offset)s) p on true
-            order by p.email, p.client_uri, p.service_id"""
-        return await self._page(
-            GRANT.read, sql, org_id=org_id, resource_id=resource_id, search=search, limit=page.limit, offset=page.offset
+        listed, order = f"{_granted('api_consents')} {matching_email('u.email', search)}", "u.email, v.client_uri, v.id"
+        return await self._counted_page(
+            GRANT.read, GRANT.columns, listed, order, page, org_id=org_id, resource_id=resource_id, search=search
         )
 
     async def find(self, org_id: UUID, resource_id: UUID, user_id: UUID, client_id: UUID) -> ExternalGrant | None:

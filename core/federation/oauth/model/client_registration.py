@@ -182,7 +182,7 @@ def is_sealed(client_id: str | None) -> bool:
 
 
 def has_sealed_form(client_id: str) -> bool:
-    """Return whether the text can be a sealed client id: its length and its characters. Raises nothing."""
+    """Return whether the length and the characters are those of a sealed client id."""
     return len(client_id) <= MAX_LENGTH and _SEALED.fullmatch(client_id) is not None
 
 

@@ -27,7 +27,7 @@ TOKEN_PATH: Final = "/auth/token"  # noqa: S105  (a path)
 class ClientCredentials:
     """The credentials of the client in a request. At most one of `secrets` and `assertion` is present.
 
-    An external client is found by the code or token in the request (`grant`), or without one by the API resource that it names.
+    An external client is found by the code or token in the request (`grant`). Without one, the API resource that it names decides.
     """
 
     client_id: str | None

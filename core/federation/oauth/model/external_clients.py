@@ -93,7 +93,7 @@ def is_external(client_id: str | None) -> bool:
 
 
 def draft_service(address: str, api: ApiResource, now: datetime) -> Service:
-    """Return the external client with this client id before its metadata count: `known_name` names it, and nothing is sent to it."""
+    """Return the external client before its metadata count. It has the name from `known_name`, and no redirect URI."""
     id_ = external_client_id(api.org_id, address)
     slug = _NOT_IN_SLUG.sub("-", "registered" if is_sealed(address) else host_of(address))[:50].strip("-")
     return Service(

@@ -30,7 +30,7 @@ from tests.support.tenants import Tenant
 from tests.tenancy.api.policy.policies import save
 
 
-async def test_a_client_that_nobody_registered_gets_tokens_after_the_consent(client: ExternalParty) -> None:
+async def test_an_external_client_gets_tokens_after_the_consent(client: ExternalParty) -> None:
     page = await client.open()
     assert page.status == 200
     for text in ("Assistant", client.host, "client.example", "Read your orders"):

@@ -174,6 +174,7 @@ async def test_a_lost_domain_stops_its_resources_and_blocks_no_other_organizatio
     assert (await other_tenant.api.get(twin, token=other_tenant.token("member"))).json["is_active"] is True
     assert (await acme.api.get(path, token=acme.token("member"))).json["is_active"] is False
     # A subdomain that another organization has verified belongs to that organization.
+    await run_sql(pool, "delete from domains where org_id = %s", other_tenant.org)
     await verify_domain(pool, other_tenant.org, "api.example.com")
     await verify_domain(pool, acme.org)
     assert (await acme.api.get(path, token=acme.token("member"))).json["is_active"] is False

@@ -254,3 +254,6 @@ async def test_the_security_page_says_which_organization_or_application_asks_for
     assert [(await asked()).count(text) for text in (of_acme, "Shop Passkey: for everyone")] == [1, 1]
     await run_sql(pool, "delete from memberships")
     assert [(await asked()).count(text) for text in (of_acme, "Shop Passkey: for everyone")] == [1, 1], "an end user alone"
+    await run_sql(pool, "update services set required_acr = 'mfa'")
+    text = await asked()
+    assert ("Shop Passkey: for everyone Second factor: for everyone" in text, text.count("Shop")) == (True, 1), "the settings, too"
