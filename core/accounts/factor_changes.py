@@ -48,8 +48,10 @@ class Demands:
     def met_by(self, account: Account, without: Collection[str] = ()) -> frozenset[Demand]:
         """Return the demands that an account with these factors can meet. It is without lost keys.
 
-        `without` are identity providers with which the account is no longer linked.
+        `without` are identity providers with which the account is no longer linked. A password counts in any case, because the
+        mailbox alone sets one.
         """
+        account = account if account.password_hash is not None else replace(account, password_hash="set by a reset")  # noqa: S106
         return frozenset(
             (_key_of(each), situation)
             for each in self.policies
@@ -141,9 +143,10 @@ async def _find_missing_sign_in(
 
 
 async def strictest_anywhere(read: Reading | Transaction, user_id: UUID, now: datetime, org_id: UUID | None) -> Strength:
-    """Return the strength that policies in force ask of the user at a high risk. `org_id`: as in `sign_in_policies.anywhere`."""
+    """Return the strength that policies ask of the user at a high risk, now or later. `org_id`: as in `sign_in_policies.anywhere`."""
     policies = await read.sign_in_policies.anywhere(user_id, org_id)
-    return max((strictest(each.policy, is_admin=each.is_admin, now=now, risk_is_high=True) for each in policies), default=Strength.ONE)
+    moments = ((each, moment.at) for each in policies for moment in each.policy.moments(now))
+    return max((strictest(each.policy, is_admin=each.is_admin, now=at, risk_is_high=True) for each, at in moments), default=Strength.ONE)
 
 
 async def lock_account_to_add(ports: Ports, tx: Transaction, caller: Person, now: datetime) -> Account:
@@ -154,7 +157,7 @@ async def lock_account_to_add(ports: Ports, tx: Transaction, caller: Person, now
     Raises: RecoveryRequired; the errors of `lock_account`.
     """
     account = await lock_account(ports, tx, caller, now)
-    await _require_no_recovery(ports, tx, account, now)
+    await require_no_recovery(ports, tx, account, now)
     return account
 
 
@@ -166,7 +169,7 @@ async def require_proof_to_link(ports: Ports, tx: Transaction, account: Account,
 
     Raises: LinkNeedsProof; RecoveryRequired.
     """
-    await _require_no_recovery(ports, tx, account, now)
+    await require_no_recovery(ports, tx, account, now)
     present = await relying_party.load_without_lost_keys(ports, tx, account)
     demands = await load_demands(ports, tx, account.id, now)
     further = (proof for proof in proofs if proof.method is not Method.PROVIDER)
@@ -176,7 +179,7 @@ async def require_proof_to_link(ports: Ports, tx: Transaction, account: Account,
         raise LinkNeedsProof(missing.source or "")
 
 
-async def _require_no_recovery(ports: Ports, tx: Transaction, account: Account, now: datetime) -> None:
+async def require_no_recovery(ports: Ports, tx: Transaction, account: Account, now: datetime) -> None:
     """Refuse another way to sign in for a locked account that needs a recovery. Raises: RecoveryRequired."""
     if await tx.accounts.is_recovery_required(account.id):
         if await needs_recovery(ports, tx, account, now):

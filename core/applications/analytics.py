@@ -19,7 +19,7 @@ from core.applications.model.analytics import (
     ServiceUsage,
 )
 from core.applications.model.plans import SubscriptionStatus
-from core.kernel.access import RoleInsufficient
+from core.kernel.access import require_view
 from core.kernel.callers import OrganizationCaller, ServiceKey
 from core.kernel.roles import Capability
 from core.kernel.values import Batches
@@ -55,9 +55,8 @@ async def count_by_provider(ports: Ports, caller: OrganizationCaller, date_range
 
 
 def list_recent_logins(ports: Ports, caller: OrganizationCaller, limit: int) -> Batches[RecentLogin]:
-    """Return the latest logins, newest first, at most `limit`. They name users. Raises: RoleInsufficient."""
-    if Capability.END_USERS_VIEW not in caller.acts_in.rights:
-        raise RoleInsufficient
+    """Return the latest logins, newest first, at most `limit`. They name users. Raises: the errors of `require_view`."""
+    require_view(caller, Capability.END_USERS_VIEW)
 
     async def read_batch(last: RecentLogin | None, count: int) -> Sequence[RecentLogin]:
         async with ports.storage.reading() as read:

@@ -7,7 +7,7 @@ from uuid import UUID
 from core.accounts.own_account import lock_own_account
 from core.applications import api_keys
 from core.applications.model.users import EndUserNotFound, ServiceUserNotFound
-from core.kernel.access import OrganizationNotFound
+from core.kernel.access import OrganizationNotFound, may_view
 from core.kernel.callers import OrganizationCaller, Person, ServiceKey
 from core.kernel.errors import refuse
 from core.kernel.roles import Capability, Permission
@@ -25,7 +25,7 @@ async def of_end_user(ports: Ports, caller: OrganizationCaller, user_id: UUID) -
 
 
 async def change_of_end_user(ports: Ports, caller: OrganizationCaller, user_id: UUID, changes: Mapping[str, Any]) -> AttributeValues:
-    """Change values of an end user as an admin. None removes a value.
+    """Change values of an end user as an admin. None removes a value. A caller who may not read values gets those that they set.
 
     Raises: EndUserNotFound, MemberHasMoreRights; the errors of `attributes.change`.
     """
@@ -35,7 +35,8 @@ async def change_of_end_user(ports: Ports, caller: OrganizationCaller, user_id: 
         if (membership := await tx.members.lock(organization.id, user_id)) is not None:
             require_power_over(authority, membership)
         now = ports.clock.now()
-        return await attributes.change(tx, organization.id, user_id, changes, AttributeWriter.ADMIN, now) or refuse(EndUserNotFound)
+        new = await attributes.change(tx, organization.id, user_id, changes, AttributeWriter.ADMIN, now) or refuse(EndUserNotFound)
+        return new if may_view(caller, Capability.END_USERS_VIEW) else new.only(changes)
 
 
 async def of_service_user(ports: Ports, caller: ServiceKey, user_id: UUID) -> AttributeValues:
@@ -47,7 +48,7 @@ async def of_service_user(ports: Ports, caller: ServiceKey, user_id: UUID) -> At
 
 
 async def change_of_service_user(ports: Ports, caller: ServiceKey, user_id: UUID, changes: Mapping[str, Any]) -> AttributeValues:
-    """Change values of a user of the service.
+    """Change values of a user of the service. A key that may not read users gets the values that it sets.
 
     Raises: ServiceUserNotFound, MemberHasMoreRights; the errors of `attributes.change`.
     """
@@ -58,7 +59,8 @@ async def change_of_service_user(ports: Ports, caller: ServiceKey, user_id: UUID
         if (membership := await tx.members.lock(organization.id, user_id)) is not None:
             require_power_over(await api_keys.authority_of(tx, caller), membership)
         values = await attributes.change(tx, organization.id, user_id, changes, AttributeWriter.APPLICATION, now)
-        return values or refuse(ServiceUserNotFound)
+        new = values or refuse(ServiceUserNotFound)
+        return new if Permission.READ_USERS in caller.permissions else new.only(changes)
 
 
 async def list_own(ports: Ports, caller: Person) -> Sequence[OwnAttributes]:

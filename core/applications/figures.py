@@ -24,6 +24,7 @@ from core.applications.model.figures import (
     summarize_traffic,
     weeks_of,
 )
+from core.kernel.access import may_view
 from core.kernel.callers import OrganizationCaller, organization_of
 from core.kernel.roles import Capability
 from core.maintenance.housekeeping import process_in_batches
@@ -42,7 +43,7 @@ async def load_sign_ins(ports: Ports, caller: OrganizationCaller | None, range_:
     period = period_of(range_, ports.clock.now())
     org_id = organization_of(caller)
     async with ports.storage.reading() as read:
-        sees_results = caller is None or Capability.SIGN_INS_VIEW in caller.acts_in.rights
+        sees_results = caller is None or may_view(caller, Capability.SIGN_INS_VIEW)
         return SignInFigures(
             period,
             await read.figures.by_result(org_id, period) if sees_results else None,
@@ -64,7 +65,7 @@ async def load_users(ports: Ports, caller: OrganizationCaller | None, range_: Fi
     period = period_of(range_, now)
     org_id = organization_of(caller)
     async with ports.storage.reading() as read:
-        sees_factors = with_populations and (caller is None or Capability.MEMBERS_MANAGE in caller.acts_in.rights)
+        sees_factors = with_populations and (caller is None or may_view(caller, Capability.MEMBERS_MANAGE))
         active, new = await read.figures.users(org_id, period)
         return UserFigures(
             period,

@@ -2,6 +2,7 @@
 
 from collections import Counter
 
+from core.accounts.model.email_queue import NoticedSecret
 from core.applications.model.analytics import (
     MOST_COUNTED,
     REVIEWS,
@@ -11,13 +12,15 @@ from core.applications.model.analytics import (
     fill_days,
     select_tasks,
 )
+from core.kernel.access import viewed_rights
 from core.kernel.callers import OrganizationCaller
+from core.kernel.roles import Capability
 from ports import Ports
 
 
 async def load(ports: Ports, caller: OrganizationCaller) -> Overview:
     """Return the figures of the organization, its sign-ins of the last days, and the pending tasks that the caller can do."""
-    now, rights = ports.clock.now(), caller.acts_in.rights
+    now = ports.clock.now()
     days = compute_days(now)
     async with ports.storage.reading() as read:
         figures = await read.overview.figures(caller.acts_in.id, now)
@@ -28,14 +31,17 @@ async def load(ports: Ports, caller: OrganizationCaller) -> Overview:
         figures.services,
         figures.has_sign_ins,
         fill_days(logins, days),
-        select_tasks({**figures.tasks, **Counter(credential.task for credential in to_review)}, rights),
+        select_tasks({**figures.tasks, **Counter(credential.task for credential in to_review)}, viewed_rights(caller)),
         to_review,
     )
 
 
 async def list_to_review(ports: Ports, caller: OrganizationCaller, limit: int) -> list[CredentialToReview]:
     """Return the credentials that the caller can replace because their creators have left or may no longer create them, oldest first."""
-    kinds = [kind for kind, task in REVIEWS.items() if task.capability in caller.acts_in.rights]
+    rights = viewed_rights(caller)
+    kinds = [kind for kind, task in REVIEWS.items() if task.capability in rights]
+    if Capability.API_KEYS_VIEW not in rights:  # the other kinds are listed by the right to replace them
+        kinds = [kind for kind in kinds if kind is not NoticedSecret.API_KEY]
     if not kinds:
         return []
     async with ports.storage.reading() as read:

@@ -1,4 +1,4 @@
-"""Reading the audit log of an organization."""
+"""Reading the audit log of an organization, and the right to forward it."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -7,11 +7,29 @@ from uuid import UUID
 from core.eventing.descriptions import describe_entries, resolve_search
 from core.eventing.model.audit import EXPORT_BATCH, AuditEntryNotFound, AuditFilter
 from core.eventing.model.sentences import DescribedEntry
+from core.kernel.access import require_right, require_scopes_for
 from core.kernel.callers import OrganizationCaller
 from core.kernel.errors import refuse
+from core.kernel.roles import Capability
 from core.kernel.values import Batches, Page, PageResult
+from core.tenancy import organizations
+from core.tenancy.model.organizations import Organization
 from ports import Ports
+from ports.storage import Transaction
 from ports.storage.reading import Reading
+
+
+async def lock_organization_to_forward(tx: Transaction, caller: OrganizationCaller, capability: Capability) -> Organization:
+    """Lock the organization for a caller who has this right, and lets a receiver get what the audit log shows.
+
+    So the caller may read the log, and their token has the scope.
+
+    Raises: RoleInsufficient, ScopeInsufficient; the errors of `organizations.lock_organization_for`.
+    """
+    organization, rights = await organizations.lock_organization_for(tx, caller, capability)
+    require_right(rights, Capability.AUDIT_VIEW, organization.status)
+    require_scopes_for(caller, frozenset({Capability.AUDIT_VIEW}))
+    return organization
 
 
 async def list_entries(ports: Ports, caller: OrganizationCaller, filter_: AuditFilter | None, page: Page) -> PageResult[DescribedEntry]:

@@ -4,6 +4,7 @@ from collections.abc import Collection, Mapping
 from typing import Final
 from uuid import UUID
 
+from core.kernel.access import may_view
 from core.kernel.callers import OrganizationCaller
 from core.kernel.event_catalog import Target
 from core.kernel.roles import Capability
@@ -18,7 +19,7 @@ async def load_authors(ports: Ports, caller: OrganizationCaller, ids: Collection
     FORMER stands for those that the organization does not know. Without the right to read the audit log, which
     names them too, the result is empty.
     """
-    if not ids or Capability.AUDIT_VIEW not in caller.acts_in.rights:
+    if not ids or not may_view(caller, Capability.AUDIT_VIEW):
         return {}
     texts = {str(each) for each in ids}
     async with ports.storage.reading() as read:

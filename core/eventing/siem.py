@@ -11,6 +11,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from core.eventing import events
+from core.eventing.audit import lock_organization_to_forward
 from core.eventing.model import audit
 from core.eventing.model.audit import AuditEntry
 from core.eventing.model.siem import (
@@ -31,7 +32,6 @@ from core.eventing.model.siem import (
     new_sink,
     result_of,
 )
-from core.kernel.access import require_right, require_scopes_for
 from core.kernel.callers import OrganizationCaller
 from core.kernel.causes import SYSTEM
 from core.kernel.errors import refuse
@@ -55,9 +55,7 @@ async def configure(
     Raises: TargetInvalid, SiemTokenInvalid, RoleInsufficient, ScopeInsufficient.
     """
     async with ports.storage.transaction(by=caller) as tx:
-        organization, rights = await organizations.lock_organization_for(tx, caller, Capability.INTEGRATIONS_MANAGE)
-        require_right(rights, Capability.AUDIT_VIEW, organization.status)
-        require_scopes_for(caller, frozenset({Capability.AUDIT_VIEW}))
+        organization = await lock_organization_to_forward(tx, caller, Capability.INTEGRATIONS_MANAGE)
         sink = new_sink(organization.id, provider=provider, endpoint_url=endpoint_url, token=token, enabled=enabled)
         await tx.siem.put(new_id(), sink, ports.clock.now())
         tx.record(events.siem_configured(sink))

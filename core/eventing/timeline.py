@@ -11,6 +11,7 @@ from core.authentication.model.sign_in_log import SignIn, SignInFilter
 from core.eventing.descriptions import describe_entries
 from core.eventing.model.audit import AuditFilter, PlatformAuditFilter
 from core.eventing.model.sentences import DescribedEntry
+from core.kernel.access import may_view
 from core.kernel.callers import OrganizationCaller
 from core.kernel.event_catalog import AUDIT_ACTIONS, PLATFORM_ACTIONS, Target
 from core.kernel.roles import Capability
@@ -35,10 +36,10 @@ async def load_in_organization(ports: Ports, caller: OrganizationCaller, user_id
 
     Each part is empty if the caller may not read its log.
     """
-    org_id, rights = caller.acts_in.id, caller.acts_in.rights
+    org_id = caller.acts_in.id
     changes = _changes(user_id, frozenset(AUDIT_ACTIONS), ports)
     async with ports.storage.reading() as read:
-        sees_sign_ins, sees_changes = Capability.SIGN_INS_VIEW in rights, Capability.AUDIT_VIEW in rights
+        sees_sign_ins, sees_changes = may_view(caller, Capability.SIGN_INS_VIEW), may_view(caller, Capability.AUDIT_VIEW)
         sign_ins = await read.sign_in_log.batch(org_id, SignInFilter(user_id=user_id), None, most) if sees_sign_ins else []
         entries = await read.audit.batch(org_id, changes, None, most) if sees_changes else []
         return Timeline(sign_ins, await describe_entries(ports, partial(read.audit.names, org_id), entries))

@@ -1,5 +1,6 @@
 """Webhooks of an organization: HTTP endpoints that receive its events.
 
+Deliveries show what the audit log shows. So setting up a webhook and reading its deliveries need the right to read the log, too.
 Sending is in `core.eventing.deliveries`.
 """
 
@@ -8,7 +9,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from uuid import UUID
 
-from core.eventing import events
+from core.eventing import audit, events
 from core.eventing.model import webhooks
 from core.eventing.model.webhook_health import NO_ATTEMPTS, Resent, WebhookHealth
 from core.eventing.model.webhooks import (
@@ -24,6 +25,7 @@ from core.eventing.model.webhooks import (
     new_signing_secret,
     parse_event_types,
 )
+from core.kernel.access import require_view
 from core.kernel.callers import OrganizationCaller
 from core.kernel.errors import refuse
 from core.kernel.outbound import parse_target
@@ -38,12 +40,12 @@ async def create(ports: Ports, caller: OrganizationCaller, name: str, url: str, 
     """Create a webhook. Return it with its secret, which is never returned again.
 
     Raises: TargetInvalid, NoEvents, EventTypeUnknown, TooManyWebhooks, WebhookNameTaken; the errors
-    of `organizations.lock_organization_for`.
+    of `lock_organization_to_forward`.
     """
     target, types = parse_target(url), parse_event_types(event_types)
     now, secret = ports.clock.now(), new_signing_secret()
     async with ports.storage.transaction(by=caller) as tx:
-        organization, _ = await organizations.lock_organization_for(tx, caller, Capability.WEBHOOKS_MANAGE)
+        organization = await audit.lock_organization_to_forward(tx, caller, Capability.WEBHOOKS_MANAGE)
         if len(await tx.webhooks.of_org(organization.id)) >= ports.policy.webhooks_per_organization:
             raise TooManyWebhooks(ports.policy.webhooks_per_organization)
         webhook = Webhook(
@@ -97,7 +99,7 @@ async def update(ports: Ports, caller: OrganizationCaller, webhook_id: UUID, cha
     """Change a webhook. Deliveries that wait go to the new URL.
 
     Raises: NoWebhookChanges, TargetInvalid, NoEvents, EventTypeUnknown, WebhookNotFound,
-    WebhookNameTaken.
+    WebhookNameTaken; the errors of `lock_organization_to_forward`.
     """
     values = provided(
         name=changes.name,
@@ -108,7 +110,7 @@ async def update(ports: Ports, caller: OrganizationCaller, webhook_id: UUID, cha
     if not values:
         raise NoWebhookChanges
     async with ports.storage.transaction(by=caller) as tx:
-        organization, _ = await organizations.lock_organization_for(tx, caller, Capability.WEBHOOKS_MANAGE)
+        organization = await audit.lock_organization_to_forward(tx, caller, Capability.WEBHOOKS_MANAGE)
         old = await tx.webhooks.by_id(organization.id, webhook_id) or refuse(WebhookNotFound)
         new = replace(old, **values)
         if new != old:
@@ -159,14 +161,16 @@ async def delete(ports: Ports, caller: OrganizationCaller, webhook_id: UUID) -> 
 async def list_deliveries(
     ports: Ports, caller: OrganizationCaller, webhook_id: UUID, page: Page, *, event_type: str | None, delivered: bool | None
 ) -> PageResult[Delivery]:
-    """Return a page of the deliveries of a webhook, newest first. Raises: WebhookNotFound."""
+    """Return a page of the deliveries of a webhook, newest first. Raises: WebhookNotFound; the errors of `require_view`."""
+    require_view(caller, Capability.AUDIT_VIEW)
     async with ports.storage.reading() as read:
         webhook = await read.webhooks.by_id(caller.acts_in.id, webhook_id) or refuse(WebhookNotFound)
         return await read.deliveries.page(webhook.org_id, webhook.id, page, event_type=event_type, delivered=delivered)
 
 
 async def find_delivery(ports: Ports, caller: OrganizationCaller, webhook_id: UUID, delivery_id: UUID) -> Delivery:
-    """Return a delivery of a webhook, with its attempts. Raises: DeliveryNotFound."""
+    """Return a delivery of a webhook, with its attempts. Raises: DeliveryNotFound; the errors of `require_view`."""
+    require_view(caller, Capability.AUDIT_VIEW)
     async with ports.storage.reading() as read:
         return await read.deliveries.by_id(caller.acts_in.id, webhook_id, delivery_id) or refuse(DeliveryNotFound)
 
@@ -186,8 +190,9 @@ async def send_ping(ports: Ports, caller: OrganizationCaller, webhook_id: UUID) 
 async def replay(ports: Ports, caller: OrganizationCaller, webhook_id: UUID, delivery_id: UUID) -> Delivery:
     """Queue a new delivery with the payload of an earlier one, which `resend_failed` then leaves out.
 
-    Raises: WebhookNotFound, WebhookInactive, DeliveryNotFound.
+    Raises: WebhookNotFound, WebhookInactive, DeliveryNotFound; the errors of `require_view`.
     """
+    require_view(caller, Capability.AUDIT_VIEW)
     async with ports.storage.transaction(by=caller) as tx:
         organization, _ = await organizations.lock_organization_for(tx, caller, Capability.WEBHOOKS_MANAGE)
         webhook = await tx.webhooks.by_id(organization.id, webhook_id) or refuse(WebhookNotFound)

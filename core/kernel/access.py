@@ -285,6 +285,20 @@ def may_view(caller: OrganizationCaller, capability: Capability) -> bool:
     return capability in caller.acts_in.rights and (scopes is None or scope_of(capability, changes=False) in scopes)
 
 
+def viewed_rights(caller: OrganizationCaller) -> Rights:
+    """Return those of the caller's rights that show data, as `may_view` says."""
+    return frozenset(capability for capability in caller.acts_in.rights if may_view(caller, capability))
+
+
+def require_view(caller: OrganizationCaller, capability: Capability) -> None:
+    """Check that the caller may see the data that this right shows, as `may_view` says. Raises: RoleInsufficient, ScopeInsufficient."""
+    if capability not in caller.acts_in.rights:
+        raise RoleInsufficient
+    scope = scope_of(capability, changes=False)
+    if scope is not None and not may_view(caller, capability):
+        raise ScopeInsufficient(scope)
+
+
 def lasting_rights(caller: OrganizationCaller, rights: Rights) -> Rights:
     """Return those of the caller's rights by which they may give something that remains when they are gone."""
     return lasting(rights, caller.granted) if isinstance(caller, ActingServiceAccount) else rights

@@ -147,9 +147,26 @@ def strength_of(proofs: Proofs) -> Strength:
     return Strength.TWO if has_second else Strength.ONE
 
 
+def newest_sign_in(proofs: Proofs) -> Proofs:
+    """Return the proofs of the newest sign-in or reauthentication of a session.
+
+    Protocols know only these, so that `acr`, `amr` and `auth_time` are about the same moment. Earlier first factors, which
+    `renewed` keeps, count for the methods of sign-in policies alone.
+    """
+    if len(proofs) <= 1:
+        return proofs
+    first = _newest_first_factor(proofs)
+    return (first, *(proof for proof in proofs if proof is not first and (proof.is_second or proof.at >= first.at)))
+
+
+def session_strength(proofs: Proofs) -> Strength:
+    """Return the strength of the newest sign-in of a session."""
+    return strength_of(newest_sign_in(proofs))
+
+
 def acr_of(proofs: Proofs, asked: Collection[Acr] = ()) -> Acr:
     """Return the strongest authentication context class that is met, of the `asked` ones if one of these is met."""
-    strength = strength_of(proofs)
+    strength = session_strength(proofs)
     met = [acr for acr, required in _STRENGTHS.items() if required <= strength]
     return ([acr for acr in met if acr in asked] or met or [Acr.PASSWORD])[-1]
 
@@ -165,7 +182,7 @@ def amr_of(proofs: Proofs) -> list[str]:
             names += ["hwk" if proof.hardware else "swk", "user"]
     if second is not None and second.method in SECOND_METHODS:
         names.append("otp")
-    if strength_of(proofs) >= Strength.TWO:
+    if session_strength(proofs) >= Strength.TWO:
         names.append("mfa")
     return [*dict.fromkeys(names)]
 
@@ -185,8 +202,7 @@ def methods_of(proofs: Proofs) -> tuple[str, ...]:
 
 def second_of(proofs: Proofs) -> Proof | None:
     """Return the proof of the second factor beside the first one, or None. A passkey can be either."""
-    first = _newest_first_factor(proofs)
-    seconds = [proof for proof in proofs if proof is not first and (proof.is_second or proof.user_verified)]
+    seconds = newest_sign_in(proofs)[1:]
     return seconds[-1] if seconds else None
 
 
@@ -220,8 +236,8 @@ def reachable_strength(factors: Collection[Factor]) -> Strength:
 
 
 def covers(proofs: Proofs, factors: Collection[Factor]) -> bool:
-    """Return whether the proofs are of all factors of an account with these ones."""
-    return strength_of(proofs) >= required_strength(factors)
+    """Return whether the proofs of the newest sign-in are of all factors of an account with these ones."""
+    return session_strength(proofs) >= required_strength(factors)
 
 
 def _newest_first_factor(proofs: Proofs) -> Proof:

@@ -9,7 +9,7 @@ from core.applications import access
 from core.applications.model.client_names import client_host
 from core.applications.model.users import AccessPolicy, AssigneeNotFound
 from core.kernel import uris
-from core.kernel.access import RoleInsufficient
+from core.kernel.access import require_view
 from core.kernel.callers import OrganizationCaller
 from core.kernel.errors import refuse
 from core.kernel.roles import Capability
@@ -36,7 +36,7 @@ from core.programs.model.api_resources import (
     check_token_seconds,
     parse_identifier,
 )
-from core.programs.model.client_policy import ExternalClientPolicy, ExternalClientsOfAnyone, admits, check_policy
+from core.programs.model.client_policy import AccessWasChosen, ExternalClientPolicy, ExternalClientsOfAnyone, admits, check_policy
 from core.tenancy import organizations
 from core.tenancy.model.groups import AssignedGroup, OrganizationGroupNotFound
 from ports import Ports
@@ -198,10 +198,10 @@ async def save_external_clients(
 ) -> ApiResource:
     """Set the external clients that may ask for an API resource. A client that the policy no longer admits gets no further tokens.
 
-    `access` replaces the access policy. Without it, the first clients are not admitted while anyone has access: their own policy
-    admits anyone, too.
+    `access` takes the place of the access policy `anyone`, and of no other one. Without it, the first clients are not admitted while
+    anyone has access: their own policy admits anyone, too.
 
-    Raises: ApiResourceNotFound, ExternalClientsOfAnyone; the errors of `check_policy`.
+    Raises: ApiResourceNotFound, ExternalClientsOfAnyone, AccessWasChosen; the errors of `check_policy`.
     """
     async with ports.storage.transaction(by=caller) as tx:
         old = await lock_organization_for(tx, caller, resource_id)
@@ -209,10 +209,12 @@ async def save_external_clients(
         is_switched_on = not old.external_clients.is_on and new.external_clients.is_on
         if is_switched_on and access is None and old.policy is AccessPolicy.ANYONE:
             raise ExternalClientsOfAnyone
+        if old.policy is not AccessPolicy.ANYONE and new.policy is not old.policy:
+            raise AccessWasChosen
         if new == old:
             return old
         new = replace(new, updated_at=ports.clock.now())
-        # Lock order: first the API resource, whose lock `save` takes. A client that is stored at the same time holds it,
+        # Lock order: first the API resource, which `save` locks. A client that is stored at the same time holds this lock,
         # and so the next statements see this client.
         await tx.api_resources.save(new)
         if new.external_clients != old.external_clients:
@@ -228,10 +230,9 @@ async def save_external_clients(
 async def load_with_users(read: Reading, caller: OrganizationCaller, resource_id: UUID) -> ApiResource:
     """Return an API resource to a caller who sees its users.
 
-    Raises: RoleInsufficient without the right to see end users; ApiResourceNotFound.
+    Raises: the errors of `require_view`; ApiResourceNotFound.
     """
-    if Capability.END_USERS_VIEW not in caller.acts_in.rights:
-        raise RoleInsufficient
+    require_view(caller, Capability.END_USERS_VIEW)
     return await read.api_resources.by_id(caller.acts_in.id, resource_id) or refuse(ApiResourceNotFound)
 
 

@@ -9,10 +9,10 @@ from core.applications.services import ServiceDraft
 from core.kernel.callers import OrganizationCaller, OrganizationStatus, RegistrationClient
 from core.kernel.causes import Caller
 from core.kernel.errors import OrganizationNotActive, refuse
-from core.kernel.organization_tokens import MAX_TOKENS, TooManyTokens, check_expiry
 from core.kernel.roles import Capability
 from core.kernel.values import digest, new_id
 from core.programs import events
+from core.programs.model.organization_tokens import MAX_TOKENS, TooManyTokens, check_expiry
 from core.programs.model.registration_tokens import (
     RegistrationToken,
     RegistrationTokenInvalid,

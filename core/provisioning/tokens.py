@@ -10,9 +10,9 @@ from core.kernel.access import lasting_rights, require_scopes_for
 from core.kernel.callers import OrganizationCaller, OrganizationStatus, ScimClient
 from core.kernel.causes import Caller
 from core.kernel.errors import OrganizationNotActive, refuse
-from core.kernel.organization_tokens import MAX_TOKENS, TooManyTokens, check_expiry, is_expired
 from core.kernel.roles import NO_RIGHTS, Authority, Capability, Rights
 from core.kernel.values import digest, new_id
+from core.programs.model.organization_tokens import MAX_TOKENS, TooManyTokens, check_expiry, is_expired
 from core.provisioning import events
 from core.provisioning.model.directories import (
     MAX_TOKEN_LENGTH,

@@ -10,6 +10,7 @@ from typing import Any
 from uuid import UUID
 
 from core.accounts.own_account import lock_person
+from core.kernel.access import may_view
 from core.kernel.callers import OrganizationCaller
 from core.kernel.errors import refuse
 from core.kernel.roles import Capability
@@ -102,14 +103,15 @@ async def of_member(ports: Ports, caller: OrganizationCaller, user_id: UUID) -> 
 
 
 async def change_of_member(ports: Ports, caller: OrganizationCaller, user_id: UUID, changes: Mapping[str, Any]) -> AttributeValues:
-    """Change values of a member as an admin. None removes a value.
+    """Change values of a member as an admin. None removes a value. A caller who may not read values gets those that they set.
 
     Raises: MemberNotFound, MemberHasMoreRights; the errors of `AttributeValues.change`.
     """
     async with ports.storage.transaction(by=caller) as tx:
         organization, authority = await organizations.lock_authority(tx, caller, Capability.MEMBERS_MANAGE)
         require_power_over(authority, await tx.members.lock(organization.id, user_id) or refuse(MemberNotFound))
-        return await change(tx, organization.id, user_id, changes, AttributeWriter.ADMIN, ports.clock.now()) or refuse(MemberNotFound)
+        new = await change(tx, organization.id, user_id, changes, AttributeWriter.ADMIN, ports.clock.now()) or refuse(MemberNotFound)
+        return new if may_view(caller, Capability.MEMBERS_MANAGE) else new.only(changes)
 
 
 async def of_group(ports: Ports, caller: OrganizationCaller, group_id: UUID) -> tuple[Group, AttributeValues]:
@@ -122,7 +124,8 @@ async def of_group(ports: Ports, caller: OrganizationCaller, group_id: UUID) -> 
 async def change_of_group(ports: Ports, caller: OrganizationCaller, group_id: UUID, changes: Mapping[str, Any]) -> AttributeValues:
     """Change values of a group as an admin, also of a group that a directory manages. None removes a value.
 
-    The values are those of its members, so the caller has power over each of them (security R-10).
+    The values are those of its members, so the caller has power over each of them (security R-10). A caller who may not read
+    values gets those that they set.
 
     Raises: OrganizationGroupNotFound, GroupAboveOwn; the errors of `AttributeValues.change`.
     """
@@ -135,7 +138,7 @@ async def change_of_group(ports: Ports, caller: OrganizationCaller, group_id: UU
         if names := old.changed_names(new):
             await tx.attributes.save_group_values(organization.id, group.id, new.values, ports.clock.now())
             tx.record(events.group_attributes_changed(group, names))
-        return new
+        return new if may_view(caller, Capability.GROUPS_MANAGE) else new.only(changes)
 
 
 async def change(

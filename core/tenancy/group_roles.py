@@ -13,6 +13,7 @@ from core.kernel.errors import refuse
 from core.kernel.roles import Capability, Role
 from core.kernel.values import Email
 from core.tenancy import events, grants, organizations
+from core.tenancy.groups import require_power_over_members
 from core.tenancy.model.group_roles import RightsByGroupItself, find_unfounded, may_map, require_mappable
 from core.tenancy.model.groups import Group, GroupWithoutRole, OrganizationGroupNotFound
 from core.tenancy.model.members import require_assignable
@@ -48,17 +49,20 @@ async def give(ports: Ports, caller: Member, group_id: UUID, role: str) -> Group
 
     A stopped mapping starts again, and the caller answers for it.
 
-    Raises: OrganizationGroupNotFound, RoleUnknown, OwnershipNotAssignable, GroupGivesMore, RightsByGroupItself,
+    The role of each member of the group changes, so this needs power over each of them, as does `take` (security R-10).
+
+    Raises: OrganizationGroupNotFound, RoleUnknown, OwnershipNotAssignable, GroupGivesMore, GroupAboveOwn, RightsByGroupItself,
     DirectoryCreatorsHaveLess.
     """
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
-        organization, rights = await organizations.lock_organization_for(tx, caller, Capability.ROLES_MANAGE)
+        organization, authority = await organizations.lock_authority(tx, caller, Capability.ROLES_MANAGE)
         old = await tx.groups.by_id(organization.id, group_id) or refuse(OrganizationGroupNotFound)
         new_role = require_assignable(await tx.roles.find(organization.id, role))
-        require_mappable(rights, new_role)
+        require_mappable(authority.rights, new_role)
         if old.role is not None:
-            require_mappable(rights, await tx.roles.find(organization.id, old.role))
+            require_mappable(authority.rights, await tx.roles.find(organization.id, old.role))
+        await require_power_over_members(tx, authority, old)
         new = replace(old, role=new_role.name, role_label=None if new_role.is_built_in else new_role.label)
         new = replace(new, mapped_by=caller.user_id, mapped_at=now, mapping_stopped_at=None)
         if old.gives_role and replace(new, mapped_at=old.mapped_at) == old:
@@ -76,15 +80,16 @@ async def give(ports: Ports, caller: Member, group_id: UUID, role: str) -> Group
 async def take(ports: Ports, caller: Member, group_id: UUID) -> None:
     """Let a group give no role any longer. Its members lose the rights that only the group gave, with their next request.
 
-    Raises: OrganizationGroupNotFound, GroupWithoutRole, GroupGivesMore.
+    Raises: OrganizationGroupNotFound, GroupWithoutRole, GroupGivesMore, GroupAboveOwn.
     """
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
-        organization, rights = await organizations.lock_organization_for(tx, caller, Capability.ROLES_MANAGE)
+        organization, authority = await organizations.lock_authority(tx, caller, Capability.ROLES_MANAGE)
         old = await tx.groups.by_id(organization.id, group_id) or refuse(OrganizationGroupNotFound)
         if old.role is None:
             raise GroupWithoutRole
-        require_mappable(rights, await tx.roles.find(organization.id, old.role))
+        require_mappable(authority.rights, await tx.roles.find(organization.id, old.role))
+        await require_power_over_members(tx, authority, old)
         await tx.group_roles.save(replace(old, role=None, mapped_by=None, mapped_at=None, mapping_stopped_at=None))
         tx.record(events.group_role_unmapped(old))
         await grants.void_grants(tx, organization.id, await tx.group_roles.givers_in(organization.id, [group_id]), now)

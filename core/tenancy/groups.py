@@ -185,7 +185,7 @@ async def _lock_own_group(
 
 async def require_power_over_members(tx: Transaction, actor: Authority, group: Group) -> None:
     """Check that a caller may act on each member in the group (security R-10). Raises: GroupAboveOwn."""
-    if not all(may_act_on(actor, each) for each in await tx.group_roles.authorities(group.org_id, group.id)):
+    if not all(may_act_on(actor, each) for each in await tx.group_roles.authorities(group.org_id, [group.id])):
         raise GroupAboveOwn
 
 

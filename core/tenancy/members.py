@@ -12,7 +12,7 @@ from uuid import UUID
 from core.accounts import accounts
 from core.accounts.model.email_queue import EmailKind, new_email
 from core.accounts.own_account import lock_own_account, lock_person
-from core.kernel.access import NotOfThisOrganization, OrganizationNotFound, RoleInsufficient, may_view
+from core.kernel.access import NotOfThisOrganization, OrganizationNotFound, may_view, require_view
 from core.kernel.callers import Member, OrganizationCaller, Person
 from core.kernel.errors import refuse
 from core.kernel.roles import ADMIN, OWNER, Authority, Capability, needs_roles_manage
@@ -66,18 +66,13 @@ async def list_page(
     `search` matches any part of an email address, or the id of the user. Case is ignored, and a domain matches in its
     internationalized form, too.
 
-    Raises: OrganizationNotFound; RoleFilterUnknown; RoleInsufficient if the state needs the right to manage members.
+    Raises: OrganizationNotFound; RoleFilterUnknown; the errors of `require_view` if the state needs the right to manage members.
     """
     if state is not None:
-        _require_management(caller)
+        require_view(caller, Capability.MEMBERS_MANAGE)
     async with ports.storage.reading() as read:
         selected = await _select(read, caller.acts_in.id, role, search, state)
         return await read.members.page(caller.acts_in.id, selected, page, order=order) or refuse(OrganizationNotFound)
-
-
-def _require_management(caller: OrganizationCaller) -> None:
-    if Capability.MEMBERS_MANAGE not in caller.acts_in.rights:
-        raise RoleInsufficient
 
 
 async def _select(read: Reading, org_id: UUID, role: str | None, search: str | None, state: MemberState | None) -> MemberFilter:
@@ -92,9 +87,9 @@ async def export(
 
     Callers who may not see end users get no groups and no roles of applications.
 
-    Raises: RoleInsufficient, RoleFilterUnknown.
+    Raises: RoleFilterUnknown; the errors of `require_view`.
     """
-    _require_management(caller)
+    require_view(caller, Capability.MEMBERS_MANAGE)
     org_id, sees_holdings = caller.acts_in.id, may_view(caller, Capability.END_USERS_VIEW)
     async with ports.storage.reading() as read:
         selected = await _select(read, org_id, role, search, state)
@@ -111,8 +106,11 @@ async def export(
 
 
 async def load_accounts(ports: Ports, caller: OrganizationCaller, members: Sequence[ListedMember]) -> dict[UUID, MemberAccount]:
-    """Return the facts that the organization may see of the accounts of these members, by the id of the user. Raises: RoleInsufficient."""
-    _require_management(caller)
+    """Return the facts that the organization may see of the accounts of these members, by the id of the user.
+
+    Raises: the errors of `require_view`.
+    """
+    require_view(caller, Capability.MEMBERS_MANAGE)
     async with ports.storage.reading() as read:
         return await read.members.accounts(caller.acts_in.id, [member.user_id for member in members])
 

@@ -10,7 +10,15 @@ from uuid import UUID
 from core.accounts import own_account
 from core.accounts.model.accounts import Account
 from core.accounts.model.email_queue import EmailKind, new_email
-from core.kernel.access import AddressNotVerified, NotOfThisOrganization, OrganizationNotFound, require_right, require_sign_in
+from core.kernel.access import (
+    AddressNotVerified,
+    NotOfThisOrganization,
+    OrganizationNotFound,
+    RoleInsufficient,
+    require_right,
+    require_scopes_for,
+    require_sign_in,
+)
 from core.kernel.callers import Member, OrganizationCaller, OrganizationStatus, Person
 from core.kernel.errors import ProgramStopped, refuse
 from core.kernel.roles import OWNER, Authority, Capability, Rights, rights_of
@@ -169,10 +177,10 @@ async def update(
 
     While `personal_tokens` is false, personal access tokens are refused in the organization. This counts
     from the next request on, and does not change when they expire. `members_see_end_users` also counts from
-    the next request on.
+    the next request on, and only callers who see end users change it (security R-1).
 
-    Raises: EmptyOrganizationUpdate; SharedNameTaken; SignInNotRecent, if personal access tokens work again, or devices are
-    trusted for longer; the errors of `lock_organization_for`.
+    Raises: EmptyOrganizationUpdate; SharedNameTaken; RoleInsufficient, ScopeInsufficient, if the caller may not see end users;
+    SignInNotRecent, if personal access tokens work again, or devices are trusted for longer; the errors of `lock_organization_for`.
     """
     changes = provided(
         name=name, device_trust_days=device_trust_days, personal_tokens=personal_tokens, members_see_end_users=members_see_end_users
@@ -180,7 +188,12 @@ async def update(
     if not changes:
         raise EmptyOrganizationUpdate
     async with ports.storage.transaction(by=caller) as tx:
-        old, _ = await lock_organization_for(tx, caller, Capability.ORGANIZATION_MANAGE)
+        old, rights = await lock_organization_for(tx, caller, Capability.ORGANIZATION_MANAGE)
+        if members_see_end_users not in (KEEP, old.members_see_end_users):
+            # It gives a right to all members, or takes it away from them.
+            if Capability.END_USERS_VIEW not in rights:
+                raise RoleInsufficient
+            require_scopes_for(caller, frozenset({Capability.END_USERS_VIEW}))
         new, now = replace(old, **changes), ports.clock.now()
         if isinstance(caller, Person) and (new.personal_tokens > old.personal_tokens or new.device_trust_days > old.device_trust_days):
             require_sign_in(caller, SignInAge.RECENT, ports.policy, now)

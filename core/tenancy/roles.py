@@ -12,7 +12,19 @@ from uuid import UUID
 from core.kernel.access import may_view
 from core.kernel.callers import Member, OrganizationCaller
 from core.kernel.errors import refuse
-from core.kernel.roles import MEMBER, ROLES, Capability, Rights, Role, RoleName, is_admin, loses_promotion, may_act_on, needs_roles_manage
+from core.kernel.roles import (
+    MEMBER,
+    ROLES,
+    Authority,
+    Capability,
+    Rights,
+    Role,
+    RoleName,
+    is_admin,
+    loses_promotion,
+    may_act_on,
+    needs_roles_manage,
+)
 from core.kernel.values import KEEP, Keep, create_with_free_slug, new_id, provided
 from core.tenancy import events, grants, organizations
 from core.tenancy.model.group_roles import RightsByGroupItself, find_unfounded
@@ -155,7 +167,7 @@ async def update(ports: Ports, caller: OrganizationCaller, slug: str, changes: R
     a role with holders, because they would stay when the account is gone.
 
     Raises: BuiltInRole, NoRoleChanges, CapabilityUnknown, OrganizationRoleNotFound, RoleChanged, RoleAboveOwn,
-    RoleNameTaken, RoleWidenedByProgram, RoleInUse, DirectoryCreatorsHaveLess.
+    RoleNameTaken, RoleHolderHasMore, RoleWidenedByProgram, RoleInUse, DirectoryCreatorsHaveLess.
     """
     fields = provided(name=changes.name, description=changes.description, capabilities=changes.capabilities)
     if not fields:
@@ -164,12 +176,12 @@ async def update(ports: Ports, caller: OrganizationCaller, slug: str, changes: R
         fields["capabilities"] = parse_capabilities(fields["capabilities"])
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
-        organization, rights = await organizations.lock_organization_for(tx, caller, Capability.ROLES_MANAGE)
+        organization, authority = await organizations.lock_authority(tx, caller, Capability.ROLES_MANAGE)
         old = await _find_own(tx, organization.id, slug)
         if changes.version not in (None, old.version):
             raise RoleChanged
         new = replace(old, **fields)
-        if not old.capabilities | new.capabilities <= rights:
+        if not old.capabilities | new.capabilities <= authority.rights:
             raise RoleAboveOwn
         if new == old:
             return old
@@ -180,6 +192,8 @@ async def update(ports: Ports, caller: OrganizationCaller, slug: str, changes: R
             await tx.roles.save(new)
             tx.record(events.role_updated(old, new))
             return new
+        if not old.capabilities <= new.capabilities:
+            await _require_power_over_holders(tx, authority, old)
         holders = await _find_holders(tx, caller, old, now)
         if not isinstance(caller, Member) and holders.total and not new.capabilities <= old.capabilities:
             raise RoleWidenedByProgram
@@ -214,8 +228,7 @@ async def delete(ports: Ports, caller: OrganizationCaller, slug: str, *, replace
             raise RoleAboveOwn
         if authority.role == old.slug:
             raise CannotChangeOwnRole
-        if not all(may_act_on(authority, holder) for holder in await tx.roles.authorities(organization.id, old.slug)):
-            raise RoleHolderHasMore
+        await _require_power_over_holders(tx, authority, old)
         holders = await _find_holders(tx, caller, old, now)
         if holders.total and not confirmed:
             raise RoleInUse(holders)
@@ -246,6 +259,13 @@ async def _find_holders(
     others = [holder for holder in holders.first if holder not in first]
     shown = [holder for holder in (*first, *others) if may_view(caller, _VIEWED_BY[holder.kind])]
     return replace(holders, first=shown[:MAX_HOLDERS])
+
+
+async def _require_power_over_holders(tx: Transaction, actor: Authority, role: OrganizationRole) -> None:
+    """Check that a caller may act on each member with this role, their own or by a group (security R-10). Raises: RoleHolderHasMore."""
+    giving = [each.group_id for each in await tx.group_roles.active(role.org_id) if each.role == role.slug]
+    if not all(may_act_on(actor, holder) for holder in await tx.group_roles.authorities(role.org_id, giving, role=role.slug)):
+        raise RoleHolderHasMore
 
 
 async def _require_founded(tx: Transaction, caller: OrganizationCaller, role: OrganizationRole, now: datetime) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from uuid import UUID
 
-from core.kernel.access import RoleInsufficient
+from core.kernel.access import require_view
 from core.kernel.callers import OrganizationCaller
 from core.kernel.errors import Refusal, Unauthenticated
 from core.kernel.roles import Capability
@@ -23,7 +23,7 @@ Change = Callable[[Ports, OrganizationCaller, UUID], Awaitable[object]]  # the u
 
 
 async def load_members(ports: Ports, caller: OrganizationCaller, user_ids: Sequence[UUID]) -> dict[UUID, Email]:
-    """Return the addresses of these members by their ids. Other ids are left out. Raises: RoleInsufficient, TooManySelected."""
+    """Return the addresses of these members by their ids. Other ids are left out. Raises: TooManySelected; the errors of `require_view`."""
     _check(caller, user_ids)
     async with ports.storage.reading() as read:
         accounts = await read.members.accounts(caller.acts_in.id, user_ids)
@@ -31,7 +31,7 @@ async def load_members(ports: Ports, caller: OrganizationCaller, user_ids: Seque
 
 
 async def load_invitations(ports: Ports, caller: OrganizationCaller, invitation_ids: Sequence[UUID]) -> dict[UUID, Email]:
-    """Return the addresses of these pending invitations, as `load_members` does. Raises: RoleInsufficient, TooManySelected."""
+    """Return the addresses of these pending invitations, as `load_members` does, with the same errors."""
     _check(caller, invitation_ids)
     async with ports.storage.reading() as read:
         pending = await read.invitations.pending_of(caller.acts_in.id, invitation_ids)
@@ -39,8 +39,7 @@ async def load_invitations(ports: Ports, caller: OrganizationCaller, invitation_
 
 
 def _check(caller: OrganizationCaller, ids: Sequence[UUID]) -> None:
-    if Capability.MEMBERS_MANAGE not in caller.acts_in.rights:
-        raise RoleInsufficient
+    require_view(caller, Capability.MEMBERS_MANAGE)
     if len(ids) > MAX_SELECTED:
         raise TooManySelected(MAX_SELECTED)
 

@@ -13,7 +13,7 @@ from typing import Final
 from uuid import UUID
 
 from core.accounts import relying_party
-from core.kernel.access import NotOfThisOrganization
+from core.kernel.access import NotOfThisOrganization, may_view
 from core.kernel.callers import Member, Person
 from core.kernel.errors import refuse
 from core.kernel.proofs import Method
@@ -250,6 +250,7 @@ async def preview(ports: Ports, caller: Member, document: Document, application:
     """Return the effect that saving this document would have now, and change nothing.
 
     Members and end users are judged one by one, at most MAX_COUNTED of each. After COUNTED_WITHIN the counts are left out.
+    Callers who may not see members get the counts without the people.
 
     Raises: PolicyInvalid; MethodsUnavailable; NoPasskeysHere; OrganizationNotFound.
     """
@@ -279,7 +280,7 @@ async def preview(ports: Ports, caller: Member, document: Document, application:
         due_at=min(rules.due_at.values(), default=None),
         members=members,
         end_users=end_users,
-        people=people,
+        people=people if may_view(caller, Capability.MEMBERS_VIEW) else (),
         unusable_methods=unusable,
     )
 

@@ -165,8 +165,11 @@ def error_codes() -> str:
     )
 
 
-def error_messages() -> str:
-    """Return a table of messages for each error code."""
+BAD_REQUEST: Final = "BAD_REQUEST"
+
+
+def error_messages(*, of_bad_requests: bool) -> str:
+    """Return a table of messages for each error code: of BAD_REQUEST, which has more than all others, or of the others."""
     _load_core()
     by_code: dict[tuple[int, str], dict[str, str]] = defaultdict(dict)
     for each in sorted({*_subclasses(Refusal), *_subclasses(Outage)}, key=lambda kind: kind.__name__):
@@ -178,6 +181,8 @@ def error_messages() -> str:
         by_code[status, each.code][sentences(each.__doc__)] = ", ".join(extra)
     parts = []
     for (status, code), messages in sorted(by_code.items()):
+        if (code == BAD_REQUEST) is not of_bad_requests:
+            continue
         rows = sorted(messages.items())
         parts.append(f"### {code} ({status})\n\n{table(('message', 'other protocols'), rows)}")
     return "\n\n".join(parts)
@@ -297,7 +302,8 @@ def _rate(bucket: Bucket) -> str:
 
 REGIONS: Final[Mapping[str, Mapping[str, Callable[[], str]]]] = {
     "settings.md": {"settings": settings},
-    "errors.md": {"error codes": error_codes, "error messages": error_messages},
+    "errors.md": {"error codes": error_codes, "error messages": partial(error_messages, of_bad_requests=False)},
+    "bad-requests.md": {"error messages": partial(error_messages, of_bad_requests=True)},
     "events.md": {"events": events},
     "command-line.md": {"commands": commands},
     "limits.md": {"rate limits": rate_limits},

@@ -43,6 +43,13 @@ def test_a_long_module_gives_the_reason() -> None:
     assert unexplained == []
 
 
+def test_data_in_answers_depend_on_rights_and_scopes() -> None:
+    """`may_view` asks for the right and for the scope of a token. These modules read the rights alone, to offer what a caller may give."""
+    offering = {"core/tenancy/group_roles.py", "core/authentication/account_recovery.py", "entrypoints/http/api/tenancy/role_choices.py"}
+    paths = {str(path.relative_to(ROOT)) for path in modules("core", "entrypoints/http/api") if "acts_in.rights" in path.read_text()}
+    assert paths - {"core/kernel/access.py"} == offering
+
+
 def test_ports_import_only_the_model_and_no_model_mentions_a_port() -> None:
     """Imports for annotations count, too. Ports import `core/<area>/model/` and the kernel."""
     graph = grimp.build_graph("core", "ports", cache_dir=None, exclude_type_checking_imports=False)

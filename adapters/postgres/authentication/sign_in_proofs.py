@@ -13,7 +13,7 @@ from psycopg.types.json import Jsonb
 
 from adapters.postgres.engine.records import Columns
 from adapters.postgres.engine.statements import Row
-from core.kernel.proofs import Method, Proof, Proofs, Strength, first_method_of, first_proof, is_fresh, proved_at, strength_of
+from core.kernel.proofs import Method, Proof, Proofs, Strength, first_method_of, first_proof, is_fresh, proved_at, session_strength
 
 NAMES: Final = ("proofs", "strength", "provider", "authenticated_at", "second_factor", "fresh")
 # Of a session `s`, which may be missing
@@ -42,7 +42,7 @@ def columns_of(proofs: Proofs, created_at: datetime | None = None) -> dict[str, 
     """Return the parameters NAMES. A sign-in at `created_at` is not dated by itself."""
     if not proofs:
         return dict.fromkeys(NAMES) | {"second_factor": False, "fresh": True}
-    strength, at = strength_of(proofs), proved_at(proofs)
+    strength, at = session_strength(proofs), proved_at(proofs)
     return {
         "proofs": Jsonb([to_json(proof) for proof in proofs]),
         "strength": strength.value,

@@ -9,7 +9,7 @@ from adapters.postgres.engine.records import Column, Record
 from adapters.postgres.engine.statements import Repository
 from adapters.postgres.kernel.roles import own_rights_columns, rights_array, to_array, to_rights
 from adapters.postgres.tenancy.groups import MAPS_OTHERS
-from core.kernel.roles import MEMBER, OWNER, ROLES, Authority, custom_rights
+from core.kernel.roles import MEMBER, OWNER, ROLES, Authority, RoleName, custom_rights
 from core.tenancy.model.group_roles import GroupMapping
 from core.tenancy.model.groups import Group
 
@@ -32,31 +32,37 @@ MAPPING: Final = Record(
         read=frozenset,
     ),
 )
-# Rights by own roles and by other groups with roles apart: a caller with power over each has power over all members. A group can
-# have very many members, so one of them is enough for each role, and for each of these groups. The owner has all rights.
+# Of the members in some groups, or with one own role. Rights by own roles and by groups with roles apart: a caller with power over
+# each has power over all members. A group can have very many members, so one of them is enough for each role, and for each of the
+# groups with roles. The owner has all rights.
 # Keep the scalar subqueries, the range of one role and the order: without them, the planner reads all members.
+_IN_GROUPS: Final = """
+    (select i.added_at from group_members i where i.group_id = any(%(group_ids)s::uuid[]) and i.user_id = m.user_id limit 1)"""
+
 AUTHORITIES: Final = f"""
     select {own_rights_columns("m", "o").sql}, true
     from (select unnest({to_array(ROLES)}) as name
           union all select slug from organization_roles where org_id = %(org_id)s) r
     cross join lateral (
         select m.role, m.role_id from memberships m
-        where m.org_id = %(org_id)s and m.role >= r.name and m.role <= r.name and (
-            select i.added_at from group_members i where i.group_id = %(group_id)s and i.user_id = m.user_id) is not null
+        where m.org_id = %(org_id)s and m.role >= r.name and m.role <= r.name
+          and (r.name = %(role)s::text or cardinality(%(group_ids)s::uuid[]) > 0) and (r.name = %(role)s::text or {_IN_GROUPS} is not null)
         order by m.role, m.created_at, m.id limit 1) m
     join organizations o on o.id = %(org_id)s
     union all
     select {own_rights_columns("g", "o").sql}, false
     from organizations o join groups g on g.org_id = o.id and g.role is not null and g.mapping_stopped_at is null
-    cross join lateral (
-        select 1 from group_members i
-        where i.org_id = g.org_id and i.group_id = g.id
-          and (select j.added_at from group_members j where j.group_id = %(group_id)s and j.user_id = i.user_id) is not null
-          and (select m.role from memberships m
-               where m.org_id = i.org_id and m.user_id = i.user_id and m.confirmed_at is not null) <> '{OWNER}'
-          and not (select u.is_platform_owner from users u where u.id = i.user_id)
-        limit 1) member
-    where o.id = %(org_id)s and o.maps_groups"""
+    where o.id = %(org_id)s and o.maps_groups and (
+        cardinality(%(group_ids)s::uuid[]) > 0 and exists (
+            select from group_members m
+            where m.org_id = g.org_id and m.group_id = g.id and {_IN_GROUPS} is not null
+              and (select h.role from memberships h
+                   where h.org_id = m.org_id and h.user_id = m.user_id and h.confirmed_at is not null) <> '{OWNER}'
+              and not (select u.is_platform_owner from users u where u.id = m.user_id))
+        or exists (
+            select from memberships h join group_members m on m.group_id = g.id and m.user_id = h.user_id
+            where h.org_id = g.org_id and h.role = %(role)s::text and h.confirmed_at is not null and h.role <> '{OWNER}'
+              and not (select u.is_platform_owner from users u where u.id = h.user_id)))"""
 # The users who have given something that ends with their rights
 GIVERS: Final = """
     select i.invited_by as user_id from invitations i where i.org_id = %(org_id)s and i.status = 'pending'
@@ -103,7 +109,11 @@ class GroupRoles(Repository):
             order by given.user_id"""
         return await self._all(lambda row: row[0], sql, org_id=org_id, group_ids=list(group_ids))
 
-    async def authorities(self, org_id: UUID, group_id: UUID) -> Sequence[Authority]:
+    async def authorities(self, org_id: UUID, group_ids: Collection[UUID], *, role: RoleName | None = None) -> Sequence[Authority]:
         return await self._all(
-            lambda row: Authority(row[0] if row[3] else MEMBER, to_rights(row[:3])), AUTHORITIES, org_id=org_id, group_id=group_id
+            lambda row: Authority(row[0] if row[3] else MEMBER, to_rights(row[:3])),
+            AUTHORITIES,
+            org_id=org_id,
+            group_ids=list(group_ids),
+            role=role,
         )

@@ -7,9 +7,8 @@ from uuid import UUID
 
 from adapters.postgres.engine.records import Column, Record
 from adapters.postgres.engine.statements import Repository, Row
-from adapters.postgres.kernel.roles import rights_columns, to_rights
 from adapters.postgres.tenancy.group_roles import GIVERS as GIVERS_OF_ORGANIZATION
-from core.kernel.roles import CUSTOMIZABLE, ROLES, Authority, Capability, Role, RoleName, find_role
+from core.kernel.roles import CUSTOMIZABLE, ROLES, Capability, Role, RoleName, find_role
 from core.tenancy.model.roles import (
     MAX_HOLDERS,
     HolderKind,
@@ -114,12 +113,6 @@ class Roles(Repository):
                 updated_at = %(updated_at)s
             where org_id = %(org_id)s and id = %(id)s"""
         await self._run(sql, **ROLE.values(role))
-
-    async def authorities(self, org_id: UUID, slug: RoleName) -> Sequence[Authority]:
-        sql = f"""
-            select distinct {rights_columns("m", "o").sql} from memberships m join organizations o on o.id = m.org_id
-            where m.org_id = %(org_id)s and m.role = %(slug)s"""
-        return await self._all(lambda row: Authority(slug, to_rights(row)), sql, org_id=org_id, slug=slug)
 
     async def givers(self, org_id: UUID, slug: RoleName) -> Sequence[UUID]:
         return await self._all(lambda row: row[0], GIVERS, org_id=org_id, slug=slug)

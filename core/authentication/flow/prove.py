@@ -48,7 +48,7 @@ async def prove(ports: Ports, caller: Caller, flow: Flow, method: SignInMethod, 
     """Verify an answer. Return the session that it starts, or the stored flow that still needs the second factor.
 
     Raises: AccountClosed; FlowEnded if the flow ended during the request; the errors of the method, of `start_session`
-    and of `_link`.
+    and of `_complete_link`.
     """
     proved = await method.verify(ports, caller, flow, client)
     flow = proved.flow or flow
@@ -206,30 +206,24 @@ async def _complete_link(
 ) -> None:
     """Link the identity of a sign-in to its locked account, and report it to the user of an older account.
 
-    Raises: PreAuthInvalid; LinkNeedsProof, RecoveryRequired if only the address led to the account.
+    If it is already linked in this context, store its new tokens. The caller must lock the subject before the account.
+
+    Raises: PreAuthInvalid if the identity no longer signs in to this account, because it was linked to another account or
+    unlinked in the context where it was known; RecoveryRequired; LinkNeedsProof if only the address led to the account.
     """
-    if not identity.known_elsewhere:
-        await factor_changes.require_proof_to_link(ports, tx, account, proofs, now)
-    if await _link(tx, identity, account.id, now) and account.created_at < now:
-        await _report_link(tx, account, session_id, identity, now)
-
-
-async def _link(tx: Transaction, pending: PendingIdentity, user_id: UUID, now: datetime) -> bool:
-    """Link a pending identity to a locked account. If it is already linked in this context, store its new tokens.
-
-    The caller must lock the subject before the account. Return whether it is newly linked.
-
-    Raises: PreAuthInvalid if the identity no longer signs in to this account, because it was linked to
-    another account or unlinked in the context where it was known.
-    """
-    known = await tx.identities.match(pending.provider, pending.issuer, pending.subject, pending.service_id)
-    is_of_another = pending.known_elsewhere if known is None else known.user_id != user_id
+    known = await tx.identities.match(identity.provider, identity.issuer, identity.subject, identity.service_id)
+    is_of_another = identity.known_elsewhere if known is None else known.user_id != account.id
     if is_of_another:
         raise PreAuthInvalid
     if known is not None and known.is_here:
-        await tx.identities.update_tokens(known.id, pending.email, pending.tokens)
-        return False
-    return await tx.identities.add(pending.of(user_id, now))
+        await tx.identities.update_tokens(known.id, identity.email, identity.tokens)
+        return
+    if identity.known_elsewhere:
+        await factor_changes.require_no_recovery(ports, tx, account, now)
+    else:
+        await factor_changes.require_proof_to_link(ports, tx, account, proofs, now)
+    if await tx.identities.add(identity.of(account.id, now)) and account.created_at < now:
+        await _report_link(tx, account, session_id, identity, now)
 
 
 async def _report_link(tx: Transaction, account: Account, session_id: UUID, identity: PendingIdentity, now: datetime) -> None:

@@ -11,7 +11,7 @@ from typing import Final
 from uuid import UUID
 
 from core.kernel.callers import BrowserSession
-from core.kernel.proofs import Factor, Proofs, Strength, covers, is_fresh, proved_at, reachable_strength, strength_of
+from core.kernel.proofs import Factor, Proofs, Strength, covers, is_fresh, proved_at, reachable_strength, session_strength
 from core.kernel.sign_in_policy.decision import NO_POLICY, Decision, Outcome
 
 CLOCK_LEEWAY: Final = timedelta(seconds=30)  # the clocks of our processes can differ; the same as for tokens (security J-3)
@@ -136,7 +136,7 @@ def _after_proofs(facts: Facts) -> Step:
 
 def _refusal(facts: Facts, session: BrowserSession) -> Step | None:
     """Return the step if this session is not enough. SIGN_IN: a new sign-in may be."""
-    needs, strength = facts.needs, strength_of(session.proofs)
+    needs, strength = facts.needs, session_strength(session.proofs)
     if needs.subject not in (None, facts.user_id):
         return Step.OTHER_USER if facts.is_fresh else Step.SIGN_IN
     if strength < needs.required:

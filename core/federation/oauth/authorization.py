@@ -57,7 +57,7 @@ from core.kernel.access import require_mfa
 from core.kernel.callers import OrganizationStatus, Person, ServiceContext, Visitor
 from core.kernel.causes import Caller
 from core.kernel.errors import ClientInvalid, GrantInvalid, NotFound, OrganizationNotActive, refuse
-from core.kernel.proofs import strength_of
+from core.kernel.proofs import session_strength
 from core.kernel.values import digest, new_id, new_secret
 from core.programs.model.api_resources import NoAccessToResource
 from core.programs.model.credentials import ProgramClient, ProgramKind
@@ -189,7 +189,7 @@ async def _redeem(
             await tx.send_deferred()
             account, redeemed = locked.value or refuse(AuthorizationCodeInvalid), redemption.value
             if redeemed is not None:
-                if client.service is not None and strength_of(redeemed.browser.proofs) < client.service.required_strength:
+                if client.service is not None and session_strength(redeemed.browser.proofs) < client.service.required_strength:
                     raise AuthorizationCodeInvalid  # the setting has changed after the code was issued
                 require_granted(ports, redeemed.openid or NO_GRANT, requested)
                 admission = await judge_grant(ports, tx, PolicyPath.CODE, service, account.id, redeemed.browser.id)

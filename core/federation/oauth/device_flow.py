@@ -82,7 +82,7 @@ async def request_codes(ports: Ports, caller: Caller, request: AuthorizationRequ
     """
     async with ports.storage.reading() as read:
         service, context = await _find_client(ports, read, request)
-        # No redirect URI shows whose device this is, so the metadata of an external client must list the grant.
+        # No redirect URI shows which client this is, so the metadata of an external client must list the grant.
         if context.is_code_flow_only or (context.client_uri is not None and not service.uses_device_flow):
             raise DeviceFlowRefused
         grant = await _parse_grant(ports, read, context, request)

@@ -128,7 +128,7 @@ async def find_step(
 async def _factors(ports: Ports, visitor: Visitor, waiting: WaitingRequest) -> tuple[Factor, ...]:
     """Return the factors of the account, where a session that began without one may be too weak, for example on a trusted device."""
     needs = waiting.needs
-    if needs.keeps_trust or proofs.strength_of(visitor.browser.proofs) >= max(Strength.TWO, needs.wished):
+    if needs.keeps_trust or proofs.session_strength(visitor.browser.proofs) >= max(Strength.TWO, needs.wished):
         return ()
     async with ports.storage.reading() as read:
         account = await read.accounts.by_id(visitor.user_id)

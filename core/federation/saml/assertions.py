@@ -36,7 +36,7 @@ from core.kernel.access import AddressNotVerified, require_mfa
 from core.kernel.callers import BrowserSession, Person, Visitor
 from core.kernel.deferred import Deferred
 from core.kernel.errors import SessionEnded, refuse
-from core.kernel.proofs import Method, Proofs, Strength, first_method_of, proved_at, strength_of
+from core.kernel.proofs import Method, Proofs, Strength, first_method_of, proved_at, session_strength
 from ports import Ports
 from ports.storage import Reading, Transaction
 
@@ -107,7 +107,7 @@ def require_sign_on_factors(provider: SamlIdentityProvider, account: Account, us
     Raises: SecondFactorRequired, PasskeyRequired, AddressNotVerified.
     """
     required = provider.service.required_strength
-    if Strength.ONE < required > strength_of(used):  # an API client shows no proofs
+    if Strength.ONE < required > session_strength(used):  # an API client shows no proofs
         raise PasskeyRequired if required is Strength.PHISHING_RESISTANT else SecondFactorRequired
     if provider.name_id_format is NameIdFormat.EMAIL and account.email_verified_at is None:
         raise AddressNotVerified

@@ -10,7 +10,7 @@ from enum import StrEnum
 from typing import Final
 
 from core.applications.model.client_names import client_host
-from core.kernel.errors import Invalid
+from core.kernel.errors import Conflict, Invalid
 
 MAX_CLIENT_HOSTS: Final = 50  # of an API resource
 
@@ -33,6 +33,10 @@ class ClientScopeUnknown(Invalid):
 
 class ExternalClientsOfAnyone(Invalid):
     """Everyone who signs up can connect external clients to this API, because anyone has access to it. Choose who may use this API."""
+
+
+class AccessWasChosen(Conflict):
+    """This API has another access policy already. Leave it out here, or change it in the access settings."""
 
 
 USER_SCOPES: Final = ("profile", "email")  # of OpenID Connect, which give a client data of the user

@@ -8,7 +8,7 @@ from uuid import UUID
 from core.kernel import scannable_secrets
 from core.kernel.callers import OrganizationStatus
 from core.kernel.errors import NotFound, Unauthenticated
-from core.kernel.organization_tokens import is_expired
+from core.programs.model.organization_tokens import is_expired
 
 MAX_USES: Final = 1_000
 TOKEN_PREFIX: Final = "gthr"  # noqa: S105  (a prefix, not a secret)

@@ -2,8 +2,8 @@
 
 import json
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import date, datetime
 from enum import StrEnum
 from typing import Any, Final, Self, assert_never
@@ -193,6 +193,11 @@ class AttributeValues:
     def effective(self) -> Mapping[str, Any]:
         """The values that applications get: the own ones, and others from the groups of the user."""
         return effective_values(self.values, {each.name: each.merge for each in self.attributes}, self.of_groups)
+
+    def only(self, names: Collection[str]) -> Self:
+        """Return the own values with these names, for a caller who may set values but not read others."""
+        values = {name: value for name, value in self.values.items() if name in names}
+        return replace(self, attributes=[each for each in self.attributes if each.name in names], values=values, of_groups=())
 
     def changed_names(self, new: Self) -> list[str]:
         """Return the names of the attributes with another value in `new`."""

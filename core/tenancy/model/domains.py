@@ -111,7 +111,7 @@ class RouteNotFound(NotFound):
 
 
 class TooManyRoutes(Invalid):
-    """100 domains have an identity provider already. Remove one that is no longer used."""
+    """There are 100 domains with an identity provider already. Remove one that is no longer used."""
 
 
 class DuplicateDomain(Invalid):

@@ -11,7 +11,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterable, MutableMapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass
-from typing import Any, NoReturn, Protocol
+from typing import Any, NoReturn
 
 import structlog
 import trio
@@ -22,6 +22,7 @@ from entrypoints.http.edge.client_address import NO_ADDRESS, Network, client_add
 from entrypoints.http.edge.error_body import SENTENCES, error_body, internal_error_message
 from entrypoints.http.edge.protocol.request_checks import (
     DirectResponse,
+    Routes,
     Scope,
     allow_header,
     check_request,
@@ -49,19 +50,6 @@ BODY_IS_HERE = "gatehouse.body_is_here"
 
 # Probes may ask on a Unix socket directly, without a proxy.
 HEALTH_PATHS = frozenset({"/health", "/health/live", "/health/ready"})
-
-
-class Routes(Protocol):
-    """Lookups in the application's routes. Both must be fast. Paths have no trailing slash."""
-
-    def methods(self, path: str) -> frozenset[str] | None:
-        """Return the methods of the route at this path, or None if there is no route."""
-
-    def changes_state(self, path: str) -> bool:
-        """Return whether GET has side effects on this route, such as a verification link."""
-
-    def allows_any_origin(self, path: str) -> bool:
-        """Return whether scripts of every origin may read the responses of this route."""
 
 
 # Returns headers and body of an error response, for a record and an Accept header. Browsers get

@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import Protocol
 from uuid import UUID
 
-from core.kernel.roles import Authority, Rights
+from core.kernel.roles import Authority, Rights, RoleName
 from core.kernel.values import Page, PageResult
 from core.tenancy.model.group_roles import GroupMapping
 from core.tenancy.model.groups import Group, MemberOfGroup, NameKind
@@ -97,8 +97,9 @@ class GroupRoles(Protocol):
     async def givers_in(self, org_id: UUID, group_ids: Collection[UUID]) -> Sequence[UUID]:
         """Return the users in these groups who have given something that can end, ordered by id."""
 
-    async def authorities(self, org_id: UUID, group_id: UUID) -> Sequence[Authority]:
-        """Return the roles with rights of the organization's members in the group, each of them once: own roles, and roles by groups.
+    async def authorities(self, org_id: UUID, group_ids: Collection[UUID], *, role: RoleName | None = None) -> Sequence[Authority]:
+        """Return the roles with rights of the organization's members in these groups, each of them once: own roles, and roles by groups.
 
-        Power over all of these is power over all members. End users have none.
+        With `role`, return also those of the members with this own role. Power over all of these is power over all
+        members. End users have none.
         """

@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import Protocol
 from uuid import UUID
 
-from core.kernel.roles import Authority, Role, RoleName
+from core.kernel.roles import Role, RoleName
 from core.tenancy.model.roles import MemberCount, OrganizationRole, RoleHolders
 
 
@@ -38,9 +38,6 @@ class Roles(RolesRead, Protocol):
 
     async def save(self, role: OrganizationRole) -> None:
         """Store the name, the description and the capabilities. Its holders have them at once."""
-
-    async def authorities(self, org_id: UUID, slug: RoleName) -> Sequence[Authority]:
-        """Return the rights of the members with this own role, each of them once."""
 
     async def givers(self, org_id: UUID, slug: RoleName) -> Sequence[UUID]:
         """Return the members who may have given something because of this role, or with it, ordered by id.

@@ -1,4 +1,4 @@
-"""Users of several organizations whose sign-in policies accept different methods: no change of factors is out of reach.
+"""Users under sign-in policies that accept different methods: they can still change their factors.
 
 The proofs of the whole session count. The page that asks for a confirmation offers the methods that a policy misses.
 """

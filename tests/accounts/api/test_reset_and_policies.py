@@ -156,6 +156,20 @@ async def test_a_reset_keeps_the_only_factor_that_meets_a_policy(
     assert await factors(pool, user) == (before if place is not None else (False, 0))
 
 
+@pytest.mark.parametrize("on_page", [False, True], ids=["API", "page"])
+async def test_a_reset_keeps_the_factor_that_a_policy_asks_for_beside_the_new_password(
+    acme: Tenant, api: Api, app: QuartTrio, ports: Ports, pool: Pool, sent: FakeMailTransport, on_page: bool
+) -> None:
+    """Before the reset the account has no password, so that it did not meet the policy."""
+    user = await add_account(ports)
+    await PasskeyUser(api, (await sign_in(ports, user)).access_token).add()
+    await add_mfa(ports, user)
+    await run_sql(pool, "update users set password_hash = null where id = %s", user.id)
+    await store_policy(acme, "organization", user, {**TWO, "methods": ["password", "totp"]})
+    await reset(api, app, ports, sent, on_page=on_page)
+    assert (await factors(pool, user))[0]
+
+
 @pytest.mark.parametrize("age", [timedelta(0), timedelta(days=4)])
 @pytest.mark.parametrize(
     ("on_page", "place", "of_shop"),
@@ -270,6 +284,24 @@ async def test_after_an_undo_only_a_recovery_gives_the_factor_that_a_policy_asks
     assert ("Only a recovery" in enroll, "Create a passkey" in enroll) == (False, True), "a later policy is met as by any other user"
 
 
+@pytest.mark.parametrize("by_provider", [False, True])
+async def test_after_an_undo_an_account_that_is_linked_at_an_application_is_linked_nowhere_else(
+    acme: Tenant, api: Api, ports: Ports, pool: Pool, sent: FakeMailTransport, provider_sign_in: ProviderSignIn, by_provider: bool
+) -> None:
+    """It was known before, but would be a new way into the organization."""
+    user = await add_account(ports)
+    await provider_sign_in.sign_in()
+    shop = await add_service(pool, acme.org)
+    await run_sql(pool, "update identities set service_id = %s, linked_at = linked_at - interval '1 year'", shop)
+    await PasskeyUser(api, (await sign_in(ports, user)).access_token).add()
+    methods = {"methods": ["passkey", f"provider:{provider_sign_in.name}"]}
+    await store_policy(acme, "organization", user, methods if by_provider else PASSKEY)
+    assert "Only a recovery" in await undo(api, ports, sent)
+    answer = await provider_sign_in.complete()
+    assert (answer.status, str(RecoveryRequired.__doc__) in unescape(answer.text)) == (403, True)
+    assert await run_sql(pool, "select service_id from identities") == [(shop,)]
+
+
 async def test_after_an_undo_no_present_key_becomes_the_second_factor(
     acme: Tenant, api: Api, app: QuartTrio, ports: Ports, sent: FakeMailTransport
 ) -> None:
@@ -295,120 +327,6 @@ async def test_after_an_undo_no_passkey_is_offered(acme: Tenant, api: Api, app: 
     await reset(api, app, ports, sent, on_page=False)
     session = await sign_in(ports, user)
     assert not await passkey_offers.is_due(ports, user.id, session.session_id, ports.clock.now())
-
-
-@pytest.mark.parametrize(
-    ("place", "document"),
-    [
-        *((place, document) for place, document in CASES if place is not None and document not in BY_APP),
-        ("organization", AT_HIGH_RISK),
-        ("organization", EMAIL_OR_PASSKEY),
-        ("organization", {**PASSWORD_OR_PASSKEY, **TWO}),
-    ],
-)
-async def test_a_new_password_adds_no_factor_beside_those_that_a_policy_asks_for(
-    acme: Tenant,
-    api: Api,
-    app: QuartTrio,
-    ports: Ports,
-    sent: FakeMailTransport,
-    provider_sign_in: ProviderSignIn,
-    place: str,
-    document: dict[str, Any],
-) -> None:
-    """The mailbox alone links no account at an identity provider either, also one that the policy accepts."""
-    user = await add_account(ports)
-    await PasskeyUser(api, (await sign_in(ports, user)).access_token).add()
-    await store_policy(acme, place, user, document)
-    await reset(api, app, ports, sent, on_page=False)
-    assert await try_to_add(api, (await api.login(EMAIL, NEW_PASSWORD)).json["access_token"]) == [401] * 4
-    assert "Sign in to the account as before" in await try_to_link_by_address(provider_sign_in)
-
-
-@pytest.mark.parametrize(
-    ("added", "document", "is_linked"),
-    [
-        ((), PROVIDER_OR_PASSKEY, True),  # an account that cannot meet the policy yet
-        (("passkey",), PASSWORD_OR_PASSKEY, True),  # the mailbox can reset the password
-        (("app",), TWO, True),
-        (("app", "passkey"), PROVIDER_OR_PASSKEY, False),
-    ],
-)
-async def test_the_address_links_an_account_where_the_sign_in_without_the_provider_is_enough(
-    acme: Tenant,
-    api: Api,
-    ports: Ports,
-    provider_sign_in: ProviderSignIn,
-    added: Sequence[str],
-    document: dict[str, Any],
-    is_linked: bool,
-) -> None:
-    """A second factor of the account is asked for before, and its code is used up in any case."""
-    user = await add_account(ports)
-    if "passkey" in added:
-        await PasskeyUser(api, (await sign_in(ports, user)).access_token).add()
-    app = await add_mfa(ports, user) if "app" in added else None
-    await store_policy(acme, "organization", user, document)
-    answer = await provider_sign_in.complete()
-    code = "" if app is None else app.code()
-    if app is not None:
-        assert await provider_sign_in.identities() == []
-        answer = await provider_sign_in.browser.show_code(code)
-    assert (answer.status, len(await provider_sign_in.identities())) == ((303, 1) if is_linked else (403, 0)), answer.text
-    if app is not None:
-        challenge = (await api.login()).json["access_token"]
-        assert (await api.post("/api/auth/mfa/verify", {"code": code}, token=challenge)).status == 401
-
-
-@pytest.mark.parametrize("place", ["organization", "application"])
-@pytest.mark.parametrize(
-    ("of_platform", "of_shop", "accepted_in"),
-    [
-        (False, None, ()),
-        (True, None, ("organization", "application")),
-        (False, True, ("application",)),
-        (True, False, ("organization",)),
-    ],
-)
-async def test_the_first_factor_is_added_in_a_way_that_the_policy_accepts(
-    acme: Tenant,
-    api: Api,
-    ports: Ports,
-    pool: Pool,
-    monkeypatch: pytest.MonkeyPatch,
-    place: str,
-    of_platform: bool,
-    of_shop: bool | None,
-    accepted_in: tuple[str, ...],
-) -> None:
-    """Otherwise a thief of the password would meet a policy that accepts no passwords. Without another way, the password is enough.
-
-    Sign-in by email is a way where the platform, or the application itself, offers it.
-    """
-    monkeypatch.setattr(type(ports.policy), "email_sign_in", of_platform)
-    user = await add_account(ports)
-    await store_policy(acme, place, user, EMAIL_OR_PASSKEY)
-    await run_sql(pool, "update services set email_sign_in = %s", of_shop)
-    token = (await sign_in(ports, user)).access_token
-    answers = [
-        await api.post("/api/user/passkeys/options", {"kind": "passkey"}, token=token),
-        await api.call("PATCH", "/api/user", {"email": "new@example.com"}, token=token),
-    ]
-    assert [answer.status for answer in answers] == ([401] * 2 if place in accepted_in else [200] * 2), answers[0].text
-    if place in accepted_in:
-        assert "accepts only some ways to sign in: email, passkey. Confirm that it's you" in answers[0].text
-
-
-@pytest.mark.parametrize("is_of_shop", [False, True])
-async def test_an_account_that_is_linked_at_an_application_is_a_way_into_it(
-    acme: Tenant, api: Api, ports: Ports, pool: Pool, is_of_shop: bool
-) -> None:
-    user = await add_account(ports)
-    await store_policy(acme, "application", user, {"methods": ["passkey", "provider:websuite"]})
-    [(shop,)] = await run_sql(pool, "select id from services")
-    await add_identity(pool, user.id, "websuite", shop if is_of_shop else None)
-    token = (await sign_in(ports, user)).access_token
-    assert (await api.post("/api/user/passkeys/options", {"kind": "passkey"}, token=token)).status == 401
 
 
 async def test_a_reset_ends_a_recent_factor_beside_an_older_one(

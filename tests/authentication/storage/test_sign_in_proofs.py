@@ -76,7 +76,7 @@ async def test_every_field_of_a_proof_is_stored(storage: Postgres, user_id: UUID
     )
     stored = await begin(storage, user_id, "token", proofs=proofs)
     assert await load(storage, stored.id, user_id) == proofs
-    assert await strength(storage, stored.id, user_id) == Strength.PHISHING_RESISTANT
+    assert await strength(storage, stored.id, user_id) == Strength.TWO, "that of the newest sign-in"
 
 
 async def test_an_impersonation_has_no_proofs(storage: Postgres, pool: Pool, user_id: UUID) -> None:

@@ -183,7 +183,7 @@ async def test_a_client_that_users_agreed_to_is_not_new(client: ExternalParty, c
 async def test_one_person_cannot_use_up_the_limit_of_an_organization_by_a_failing_client(
     client: ExternalParty, app: QuartTrio, clock: FakeClock
 ) -> None:
-    """Neither by a client that is stored, whose owner lets each fetch of its document fail."""
+    """Neither does a stored client do this if each fetch of its document fails."""
     await client.code()
     clock.advance(timedelta(minutes=6))
     client.server.answers["/client"] = Published(500)

@@ -25,11 +25,13 @@ from core.kernel.proofs import (
     is_by_provider,
     is_fresh,
     methods_of,
+    newest_sign_in,
     proved_at,
     reachable_strength,
     renewed,
     required_strength,
     second_of,
+    session_strength,
     strength_of,
     with_second,
 )
@@ -168,6 +170,19 @@ def test_a_passkey_beside_a_password_is_its_second_factor(user_verified: bool, s
     assert (strength_of(proofs), acr_of(proofs), amr_of(proofs)) == (strength, acr, ["pwd", "hwk", "user", "mfa"])
     assert (first_method_of(proofs), methods_of(proofs), second_of(proofs)) == ("password", ("password", "passkey"), key)
     assert strength_of((key,)) is (strength if user_verified else Strength.NONE), "without user verification it counts only beside another"
+
+
+def test_protocols_know_the_newest_sign_in_alone() -> None:
+    """A passkey and a newer password are not one sign-in with a passkey now."""
+    passkey = Proof(Method.PASSKEY, NOW - MINUTE, user_verified=True, phishing_resistant=True)
+    password, email = first_proof("password", NOW), first_proof("email", NOW - MINUTE)
+    kept = renewed((passkey,), (password,), NOW - 5 * MINUTE)
+    assert (newest_sign_in(kept), acr_of(kept), amr_of(kept), proved_at(kept)) == ((password,), "pwd", ["pwd"], NOW)
+    assert (session_strength(kept), strength_of(kept)) == (Strength.ONE, Strength.PHISHING_RESISTANT), "policies count both"
+    assert not covers(kept, [APP])
+    assert newest_sign_in((email, *complete(password, TOTP))) == complete(password, TOTP)
+    assert newest_sign_in((password, replace(passkey, at=NOW + MINUTE))) == (replace(passkey, at=NOW + MINUTE),)
+    assert newest_sign_in(()) == ()
 
 
 def test_a_reauthentication_keeps_recent_first_factors_by_other_methods() -> None:

@@ -8,28 +8,39 @@ a right that they lack.
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from html import unescape
 from typing import Any, Final
 
 import pytest
 from quart_trio import QuartTrio
 
 from adapters.postgres.engine.pool import Pool
-from core.kernel.roles import ADMIN, CUSTOMIZABLE, MEMBER, OWNER, ROLES, Capability, Rights, custom_rights
+from core.kernel.roles import ADMIN, CUSTOMIZABLE, MEMBER, OWNER, ROLES, Capability, Rights, custom_rights, rights_of
 from core.kernel.values import new_id
 from entrypoints.http.edge.access.declaration import Access, access_of
-from entrypoints.http.edge.openapi import docs_of
-from tests.proof.access.calls import Request, call, filled, prepare, routes, without_variant
+from tests.proof.access.attempts import fields_of_body
+from tests.proof.access.calls import Request, call, prepare, routes, without_variant
 from tests.proof.access.state import Changes, changes_since, mark, undo
-from tests.proof.access.table import OF_THE_SESSION, ORG, REQUESTS, read_matrix
-from tests.proof.access.world import Caller, Tenant, World
-from tests.support.builders import Answer, run_sql
+from tests.proof.access.table import ORG, REQUESTS, read_matrix
+from tests.proof.access.world import Tenant, World
+from tests.support.builders import run_sql
 
 pytestmark = pytest.mark.slow
 
 TABLE: Final = read_matrix()
-# The slugs of the caller's role, of the role that another member has by a group, and of that member's own role, which gives nothing
-OWN_ROLE, OTHER_ROLE, SMALL_ROLE = "custom", "target", "small"
+# The slugs of the caller's role, and of three roles of another member: one by a group, the own one, and one by another group
+OWN_ROLE, OTHER_ROLE, SMALL_ROLE, SHARED_ROLE = "custom", "target", "small", "shared"
+# The rights of the last two, which each caller has
+HELD: Final[Mapping[str, Rights]] = {
+    SMALL_ROLE: custom_rights([Capability.WEBHOOKS_MANAGE]),
+    SHARED_ROLE: custom_rights([Capability.BILLING_MANAGE]),
+}
+ABOUT_DELIVERIES: Final = (
+    f"POST {ORG}/webhooks",
+    f"PATCH {ORG}/webhooks/<webhook_id>",
+    f"GET {ORG}/webhooks/<webhook_id>/deliveries",
+    f"GET {ORG}/webhooks/<webhook_id>/deliveries/<delivery_id>",
+    f"POST {ORG}/webhooks/<webhook_id>/deliveries/<delivery_id>/replay",
+)
 # The rights that some routes ask for beside their own
 MORE: Final[Mapping[str, Rights]] = {
     f"GET {ORG}/analytics/recent-logins": frozenset({Capability.END_USERS_VIEW}),
@@ -38,6 +49,7 @@ MORE: Final[Mapping[str, Rights]] = {
     f"GET {ORG}/api-resources/<resource_id>/external-clients/grants": frozenset({Capability.END_USERS_VIEW}),
     f"POST {ORG}/siem": frozenset({Capability.AUDIT_VIEW}),  # the SIEM gets the log
     f"POST {ORG}/services/<service_slug>/api-keys": frozenset({Capability.END_USERS_VIEW}),  # for `read:users`
+    **dict.fromkeys(ABOUT_DELIVERIES, frozenset({Capability.AUDIT_VIEW})),  # deliveries have what the log has
 }
 # Routes about members, service accounts and roles ask for every right of these, or of the role that they give. In the table,
 # the members are members, and the service accounts have the role admin.
@@ -72,6 +84,7 @@ ABOUT_USERS: Final[Mapping[str, str]] = {
 RECORDS: Final = frozenset({"audit_log", "audit_totals", "events", "siem_queue", "webhook_deliveries"})
 LACKED: Final = (
     Capability.AUDIT_VIEW,
+    Capability.END_USERS_VIEW,  # the role member gives it if the organization says so, which it does not at first
     Capability.ROLES_MANAGE,
     Capability.MEMBERS_MANAGE,
     Capability.END_USERS_MANAGE,
@@ -203,72 +216,6 @@ def needs_more(route: str, capability: Capability, rights: Rights) -> bool:
     return False
 
 
-# Names on pages
-
-
-async def test_no_page_names_people_that_the_api_hides(app: QuartTrio, pool: Pool, world: World) -> None:
-    """The caller has the right of the page alone. What a page names, the API names, too: in one of the caller's lists, or in an
-    operation that does the same. A page may name the object that its address has the id of.
-    """
-    home, wrong = world.home, list[str]()
-    for sql in (
-        "update memberships set role = %s where org_id = %s and user_id = %s",
-        "update invitations set role = %s where org_id = %s and status = 'pending' and invited_by <> %s",
-        "update service_accounts set role = %s where org_id = %s and owner_id <> %s",
-        "update groups set role = %s where org_id = %s and role is not null and id <> %s",
-    ):
-        await run_sql(pool, sql, home.things["role_name"], home.organization.id, home.people["further"].id)
-    names, views = await names_of_people(pool, home), dict(routes(app))
-    base = await mark(pool)
-    for capability in sorted(CUSTOMIZABLE):
-        await give_role(pool, home, "guarded", OWN_ROLE, [capability])
-        start, visible = await mark(pool), set[str]()
-        for route, access in operations(app):
-            if route.startswith("GET") and access.capability in custom_rights([capability]):
-                visible |= names_in(await answer_of(route, world.callers["with-mfa"], app, pool, start), names)
-        for page, view in views.items():
-            if access_of(view).name != "member_page" or access_of(view).capability is not capability:
-                continue
-            shown = names_in(await answer_of(page, world.callers["browser-with-mfa"], app, pool, start), names) - visible
-            for operation in docs_of(view).api if shown else ():
-                shown -= names_in(await answer_of(operation, world.callers["with-mfa"], app, pool, start), names)
-            things = {**world.callers["with-mfa"].things, **REQUESTS.get(page, Request()).things}
-            shown -= {name for name in shown for part in things if f"<{part}>" in page and names[name] == filled(things[part], things)}
-            if shown:
-                wrong.append(f"{page} with {capability} names {sorted(shown)}")
-        await undo(pool, base)
-    await undo(pool)
-    assert not wrong, "\n".join(wrong)
-
-
-async def names_of_people(pool: Pool, tenant: Tenant) -> Mapping[str, str]:
-    """Return the addresses of all users and invitees but the caller, and the names of the tenant's groups and programs, with ids."""
-    rows = await run_sql(
-        pool,
-        """
-        select email, id::text from invitations where org_id = %s union all select email, id::text from users where id <> %s
-        union all select name, id::text from groups where org_id = %s
-        union all select name, id::text from service_accounts where org_id = %s""",
-        *(tenant.organization.id, tenant.people["guarded"].id, tenant.organization.id, tenant.organization.id),
-    )
-    return dict(rows)
-
-
-def names_in(answer: Answer, names: Collection[str]) -> set[str]:
-    return {name for name in names if name in unescape(answer.text)}
-
-
-async def answer_of(route: str, caller: Caller, app: QuartTrio, pool: Pool, start: int) -> Answer:
-    """Send the request of the table without a confirmation, or a form without its fields, and undo the changes. Return the answer."""
-    request = REQUESTS.get(route, Request())
-    request = replace(request, query={}, form=None if request.form is None else OF_THE_SESSION)
-    await run_sql(pool, "delete from rates")
-    await prepare(pool, request, caller)
-    answer = await call(app, route, request, caller)
-    await undo(pool, start)
-    return answer
-
-
 # Escalation
 
 
@@ -282,18 +229,22 @@ async def test_no_member_gains_a_right_or_acts_on_a_member_with_more_rights(
 ) -> None:
     """The caller has all rights but one. The targets are the owner, an admin, and a member who has this right by a group only.
 
-    All of them are in a group that gives no role, too. A directory counts as an admin.
+    All of them are in a group that gives a role within the rights of the caller, too. A directory counts as an admin.
     """
     found: list[str] = []
     rights, caller = custom_rights(CUSTOMIZABLE - {capability}), world.callers["member"]
     await give_role(pool, world.home, "member", OWN_ROLE, CUSTOMIZABLE - {capability})
     await give_role(pool, world.home, "further", OTHER_ROLE, [capability])
-    await give_role(pool, world.home, "further", SMALL_ROLE, [])
-    await run_sql(pool, "update groups set role = %s where id = %s", OTHER_ROLE, world.home.things["mapped_group_id"])
+    for slug in (SHARED_ROLE, SMALL_ROLE):
+        await give_role(pool, world.home, "further", slug, HELD[slug] & CUSTOMIZABLE)
+    await run_sql(pool, "update organizations set members_see_end_users = false")
+    give = "update groups set role = %s, mapped_by = %s, mapped_at = now() where id = %s"
+    for slug, group in ((OTHER_ROLE, "mapped_group_id"), (SHARED_ROLE, "group_id")):
+        await run_sql(pool, give, slug, world.home.people["owner"].id, world.home.things[group])
     for person in PEOPLE.values():
         join = "insert into group_members values (%s, %s, %s, now()) on conflict do nothing"
         await run_sql(pool, join, world.home.organization.id, world.home.things["group_id"], world.home.people[person].id)
-    base = await mark(pool)
+    base, held = await mark(pool), await rights_of_members(pool, world.home)
     for route, access in operations(app):
         if route.startswith("GET") or access.capability not in rights:
             continue
@@ -303,7 +254,10 @@ async def test_no_member_gains_a_right_or_acts_on_a_member_with_more_rights(
             before = await mark(pool)
             answer = await call(app, route, request, caller)
             changes = await changes_since(pool, before)
-            found += [f"{route} with {what}: {answer.status}, {each}" for each in forbidden(changes, rights, world, capability)]
+            wrong = [*forbidden(changes, rights, world, capability)]
+            if changes:
+                wrong += differences(held, await rights_of_members(pool, world.home), rights)
+            found += [f"{route} with {what}: {answer.status}, {each}" for each in wrong]
             await undo(pool, base)
     await undo(pool)
     assert not found, "\n".join(found[:40])
@@ -316,26 +270,60 @@ def ambitions(route: str, world: World) -> Iterator[tuple[Request, str]]:
         if "<user_id>" in route:
             yield replace(plain, things={**plain.things, "user_id": str(world.home.people[person].id)}), f"user_id of {role}"
     if "<group_id>" in route:
-        yield replace(plain, things={**plain.things, "group_id": world.home.things["mapped_group_id"]}), "group with the role"
+        for group in ("mapped_group_id", "group_id"):
+            yield replace(plain, things={**plain.things, "group_id": world.home.things[group]}), group
+    bodies = [(plain.body, "its body")]
     if isinstance(plain.body, Mapping):
-        for field, value in tempting(plain.body):
-            yield replace(plain, body={**plain.body, field: value}), f"{field}={value}"
+        bodies += [({**plain.body, field: value}, f"{field}={value}") for field, value in tempting(fields_of_body(route))]
+    for body, what in bodies[1:]:
+        yield replace(plain, body=body), what
     if "<role_name>" in route:
-        for slug in (OTHER_ROLE, SMALL_ROLE, OWN_ROLE, OWNER):
+        for slug in (OTHER_ROLE, SMALL_ROLE, SHARED_ROLE, OWN_ROLE, OWNER):
             for query in CONFIRMATIONS:
-                yield replace(plain, things={**plain.things, "role_name": slug}, query=query), f"role {slug}"
+                for body, what in bodies:
+                    yield replace(plain, things={**plain.things, "role_name": slug}, query=query, body=body), f"role {slug}, {what}"
 
 
-def tempting(body: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    for role in (OWNER, ADMIN, OTHER_ROLE):
-        if "role" in body:
+def tempting(fields: Collection[str]) -> Iterator[tuple[str, Any]]:
+    for role in (OWNER, ADMIN, OTHER_ROLE, SMALL_ROLE):
+        if "role" in fields:
             yield "role", role
-        if "invitations" in body:
+        if "invitations" in fields:
             yield "invitations", [{"email": f"{role}@new.example", "role": role}]
-    if "capabilities" in body:
-        yield "capabilities", sorted(CUSTOMIZABLE)
-    if "granted_capabilities" in body:
-        yield "granted_capabilities", sorted(CUSTOMIZABLE)
+    for field in ("capabilities", "granted_capabilities"):
+        if field in fields:
+            yield field, sorted(CUSTOMIZABLE)
+            yield field, []
+    if "members_see_end_users" in fields:
+        yield "members_see_end_users", True
+
+
+async def rights_of_members(pool: Pool, tenant: Tenant) -> Mapping[str, Rights]:
+    """Return the rights of each member, by own roles and by groups."""
+    org = tenant.organization.id
+    [(sees,)] = await run_sql(pool, "select members_see_end_users from organizations where id = %s", org)
+    own = await run_sql(pool, "select slug, capabilities from organization_roles where org_id = %s", org)
+    rights = {name: rights_of(name, members_see_end_users=sees) for name in ROLES} | {slug: custom_rights(names) for slug, names in own}
+    held: dict[str, Rights] = {}
+    sql = """
+        select user_id::text, role from memberships where org_id = %(org)s
+        union all
+        select i.user_id::text, g.role
+        from groups g join group_members i on i.group_id = g.id join memberships m on m.org_id = g.org_id and m.user_id = i.user_id
+        where g.org_id = %(org)s and g.role is not null and g.mapping_stopped_at is null and m.confirmed_at is not null"""
+    for user, role in await run_sql(pool, sql.replace("%(org)s", f"'{org}'")):
+        held[user] = held.get(user, frozenset()) | rights[role]
+    return held
+
+
+def differences(before: Mapping[str, Rights], after: Mapping[str, Rights], rights: Rights) -> Iterator[str]:
+    """Yield the changes that a caller with these rights must not make: of members with more rights, and by rights that the caller lacks."""
+    for user in {*before, *after}:
+        old, new = before.get(user, frozenset()), after.get(user, frozenset())
+        if not new - old <= rights:
+            yield f"{user} gains {sorted(new - old - rights)}"
+        if not old <= rights and not old <= new:
+            yield f"{user} with more rights loses {sorted(old - new)}"
 
 
 def forbidden(changes: Changes, rights: Rights, world: World, missing: Capability) -> Iterator[str]:
@@ -343,7 +331,7 @@ def forbidden(changes: Changes, rights: Rights, world: World, missing: Capabilit
     roles: dict[str, Rights] = {OWN_ROLE: rights, OTHER_ROLE: custom_rights([missing])}
     roles |= {name: role.rights for name, role in ROLES.items()}
     people = {str(world.home.people[person].id) for role, person in PEOPLE.items() if role == SMALL_ROLE or not roles[role] <= rights}
-    roles[SMALL_ROLE] = custom_rights([])
+    roles |= HELD
     for table, row in changes.got:
         content = json.loads(row)
         if table == "scim_tokens" and not roles[ADMIN] <= rights:

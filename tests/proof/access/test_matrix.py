@@ -152,8 +152,8 @@ ORGANIZATION_NOT_IN_THE_PATH = {
 }
 # Routes that refuse callers that the decorator allows, depending on the resource.
 REFUSES_INSIDE = {
-    "POST /auth/device/code#external": "no API resource of an active organization admits the client (security #external-clients)",
-    "POST /auth/par#external": "the same",
+    "POST /auth/device/code": "no API resource of an active organization admits the client (security #external-clients)",
+    "POST /auth/par": "the same",
     "GET /api/user/devices/<device_id>": "a device of another user",
     "PATCH /api/user/devices/<device_id>": "a device of another user",
     "DELETE /api/user/devices/<device_id>": "a device of another user",

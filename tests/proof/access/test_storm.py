@@ -449,15 +449,15 @@ async def check_services(pool: Pool, org: UUID) -> None:
     services = await run_sql(
         pool,
         """
-        select user_count, (select count(*) from service_users u where u.service_id = s.id),
+        select client_uri is null, user_count, (select count(*) from service_users u where u.service_id = s.id),
                subscription_count, (select count(*) from subscriptions u where u.service_id = s.id),
                (select coalesce(sum(total), 0) from login_totals t where t.service_id = s.id),
                (select count(*) from login_events e where e.service_id = s.id and e.success)
         from services s where org_id = %s""",
         org,
     )
-    assert len(services) <= SERVICES
-    for users, user_rows, subscriptions, subscription_rows, logins, login_rows in services:
+    assert sum(is_registered for is_registered, *_ in services) <= SERVICES, "external clients do not count"
+    for _, users, user_rows, subscriptions, subscription_rows, logins, login_rows in services:
         assert (users, subscriptions, logins) == (user_rows, subscription_rows, login_rows)
     users = await run_sql(pool, "select distinct user_id from service_users where org_id = %s order by 1", org)
     assert users == await run_sql(pool, "select user_id from end_users where org_id = %s order by 1", org)

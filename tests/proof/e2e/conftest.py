@@ -119,8 +119,7 @@ class SharedService:
         assert self._at_start is not None
         if self.service.runs:
             until(lambda: self._unsent() == 0, "no email of this test can reach the next one")
-        self._database.empty()
-        self._database.restore(self._at_start)
+        self._database.reset(self._at_start)
         self.sink.forget()
         os.truncate(self.service.output_file, 0)
 

@@ -104,6 +104,14 @@ class Organization:
         theirs = self.rights(user)
         return theirs <= self.rights(by) or (self.own[by] in ("owner", "admin") and theirs <= BUILT_IN.get(self.own[user], set()))
 
+    def has_power_over_group(self, by: str, group: Group) -> bool:
+        return all(self.has_power(by, user) for user in group.members & set(self.own))
+
+    def has_power_over_holders(self, by: str, role: str) -> bool:
+        giving = [group for group in self.groups.values() if group.role == role and not group.stopped]
+        own = all(self.has_power(by, user) for user, each in self.own.items() if each == role)
+        return own and all(self.has_power_over_group(by, group) for group in giving)
+
     def may_map(self, rights: set[str], role: str) -> bool:
         return role != "owner" and "roles.manage" in rights and self.rights_of(role) <= rights
 
@@ -144,6 +152,8 @@ class Organization:
         old = self.custom.get(slug)
         if not self.may(by, "roles.manage") or old is None or not old | rights <= self.rights(by):
             return False
+        if not old <= rights and not self.has_power_over_holders(by, slug):
+            return False
         if self.is_held(slug) and not confirmed and not old <= rights:
             return False
         self.custom[slug] = rights
@@ -154,7 +164,7 @@ class Organization:
             return False
         if self.is_held(slug) and (not confirmed or replacement is None):
             return False
-        if any(role == slug and not self.has_power(by, user) for user, role in self.own.items()):
+        if not self.has_power_over_holders(by, slug):
             return False
         new = replacement or "member"
         if new == slug or new not in {**self.custom, **BUILT_IN} or not self.may_give(by, new):
@@ -232,9 +242,7 @@ class Organization:
     def delete_group(self, by: str | None, key: str) -> bool:
         if not self.may_change(by, key):
             return False
-        if by is not None and not (
-            self.rights_given(key) <= self.rights(by) and all(self.has_power(by, user) for user in self.groups[key].members & set(self.own))
-        ):
+        if by is not None and not (self.rights_given(key) <= self.rights(by) and self.has_power_over_group(by, self.groups[key])):
             return False
         del self.groups[key]
         self.assigned_groups.discard(key)
@@ -269,11 +277,13 @@ class Organization:
         group, rights = self.groups.get(key), self.rights(by)
         if "roles.manage" not in rights or group is None or (group.role and not self.may_map(rights, group.role)):
             return False
+        if role is not None and (role not in {**self.custom, **BUILT_IN} or not self.may_map(rights, role)):
+            return False
+        if not self.has_power_over_group(by, group):
+            return False
         if role is None:
             was_mapped, group.role, group.stopped = group.role is not None, None, False
             return self.settle() and was_mapped
-        if role not in {**self.custom, **BUILT_IN} or not self.may_map(rights, role):
-            return False
         old = group.role, group.mapper, group.stopped
         group.role, group.mapper, group.stopped = role, by, False
         if key not in self.founded():

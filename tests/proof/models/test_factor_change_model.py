@@ -1,6 +1,6 @@
 """The sign-in policies of a user, before a change of their factors, against the small reference.
 
-Nobody is locked out: from every state, the user can reach each organization. And no factor is added to get past a policy: the sign-in
+No user is locked out: from every state, the user can reach each organization. And no factor is added to get past a policy: the sign-in
 meets all policies that the account can meet, now and later.
 """
 

@@ -391,6 +391,8 @@ def walk(machine: RightsMachine) -> None:
     refused(of.map_group, "owner", 1, "owner")  # the ownership is transferred
     accepted(of.edit_role, "owner", "keeper", EVERYTHING - {"audit.view"}, confirmed=True)  # Ann's mapping stops
     accepted(of.edit_role, "owner", "keeper", EVERYTHING, confirmed=True)  # it does not begin again by itself
+    refused(of.map_group, "ann", 1, "auditor")  # Bob is in the group, and an admin by another one
+    accepted(of.remove_from_group, None, 1, "bob")
     accepted(of.map_group, "ann", 1, "auditor")
     accepted(of.edit_role, "owner", "keeper", EVERYTHING - {"roles.manage"}, confirmed=True)  # the mapping stops likewise
     accepted(of.edit_role, "owner", "keeper", EVERYTHING, confirmed=True)
@@ -405,6 +407,10 @@ def walk(machine: RightsMachine) -> None:
     refused(of.remove, "ann", "bob")  # likewise
     accepted(of.set_role, "owner", "bob", "auditor")
     refused(of.delete_role, "ann", "auditor", "member", confirmed=True)  # likewise
+    refused(of.edit_role, "ann", "auditor", set(), confirmed=True)  # likewise
+    accepted(of.add_to_group, None, 1, "bob")
+    refused(of.map_group, "ann", 1, "helper")  # Bob is in the group of the directory
+    refused(of.unmap_group, "ann", 1)  # likewise
     accepted(of.set_role, "owner", "bob", "admin")
     refused(of.remove, "bob", "ann")  # by a group, Ann has a right that admins lack
     refused(of.add_to_group, "dave", 0, "dave")  # the group gives a role with rights that Dave lacks

@@ -129,7 +129,11 @@ async def test_power_over_a_large_group_reads_its_members_with_further_rights(la
             if mapped:
                 await connection.run("update groups set role = 'admin', mapped_at = now() where id = %(id)s", {"id": LARGE})
                 await connection.run("update organizations set maps_groups = true where id = %(org)s", {"org": ORG})
-            found, reads = await count_reads(connection, mode, partial(group_roles.authorities, ORG, LARGE))
+            found, reads = await count_reads(connection, mode, partial(group_roles.authorities, ORG, [LARGE]))
+            of_role, reads_of_role = await count_reads(connection, mode, partial(group_roles.authorities, ORG, [], role=ADMIN))
+            assert not of_role, "no member is an admin by an own role"
+            assert not reads_of_role.scans.keys() & WATCHED, reads_of_role
+            assert reads_of_role.rows.total() <= 100, reads_of_role
             assert [authority.rights == rights_of(ADMIN) for authority in found] == ([False, True] if mapped else [False])
             assert not reads.scans.keys() & WATCHED, reads
             assert reads.rows.total() <= 100, reads

@@ -12,7 +12,7 @@ import pytest
 from quart_trio import QuartTrio
 
 from core.kernel.errors import StorageDown
-from core.kernel.organization_tokens import MAX_TOKENS
+from core.programs.model.organization_tokens import MAX_TOKENS
 from core.provisioning import users as scim_users
 from core.provisioning.model.schemas import ENTERPRISE_URN, GROUP, GROUP_URN, USER, USER_URN
 from entrypoints.http.api.provisioning.discovery import METHODS

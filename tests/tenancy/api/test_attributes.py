@@ -2,7 +2,10 @@
 
 from typing import Any, Final
 
+from core.kernel.api_scopes import ApiScope
+from core.kernel.roles import Permission
 from tests.support.builders import Answer, run_sql
+from tests.support.personal_tokens import add_personal_token
 from tests.support.refusals import BAD, FORBIDDEN, MISSING, refused
 from tests.support.services import add_api_key, add_service, add_service_user
 from tests.support.tenants import Tenant
@@ -121,6 +124,27 @@ async def test_admins_and_api_keys_write_the_values_of_end_users(acme: Tenant) -
     assert (await call("PATCH", {"values": {"cost_center": "2"}})).json["values"] == {"cost_center": "2", "secret": None}
     assert (await call("GET")).json["values"]["cost_center"] == "2"
     assert refused(await call("PATCH", {"values": {"secret": "2"}})) == FORBIDDEN
+
+
+async def test_who_may_write_and_not_read_gets_only_the_written_values(acme: Tenant) -> None:
+    """The token has no scope to read members and end users, and the key no permission to read users."""
+    await declare(acme, writers=["admin", "application"])
+    await declare(acme, name="secret", writers=["admin"])
+    service, user = await add_service(acme.pool, acme.org), acme.people["member"]
+    await add_service_user(acme.ports, service, user.id)
+    group = (await send(acme, "POST", "/groups", {"name": "Lab"})).json["id"]
+    await send(acme, "PUT", f"/groups/{group}/members/{user.id}")
+    paths = [f"{acme.path}/{each}/attributes" for each in (f"members/{user.id}", f"users/{user.id}", f"groups/{group}")]
+    for path in paths:
+        await acme.api.patch(path, {"values": {"secret": "hidden"}}, token=acme.token("owner"))
+    scopes = (ApiScope.MEMBERS_WRITE, ApiScope.END_USERS_WRITE)
+    token = (await add_personal_token(acme.ports, acme.people["owner"], acme.org, scopes)).text
+    key = await add_api_key(acme.pool, service, [Permission.WRITE_USERS])
+    answers = [await acme.api.patch(path, {"values": {"cost_center": "1"}}, token=token) for path in paths]
+    of_key, body = f"/api/service/users/{user.id}/attributes", {"values": {"cost_center": None}}
+    answers.append(await acme.api.call("PATCH", of_key, body, headers={"X-Api-Key": key}))
+    assert [answer.json["values"] for answer in answers] == [{"cost_center": "1"}] * 3 + [{"cost_center": None}]
+    assert "hidden" not in "".join(answer.text for answer in answers)
 
 
 async def test_the_values_end_with_the_last_relation_to_the_organization(acme: Tenant) -> None:

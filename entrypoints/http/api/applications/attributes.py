@@ -54,6 +54,7 @@ async def change_of_end_user(org_slug: str, user_id: UUID, data: AttributeValues
     """Change attributes of an end user.
 
     An admin may change those with the writer `admin`. Tokens have the new values after the next refresh.
+    A caller who may not read values gets those that the request sets.
     """
     return to_values(await attributes.change_of_end_user(ports(), acting(), user_id, data.values))
 
@@ -75,7 +76,8 @@ async def get_of_service_user(user_id: UUID) -> AttributeValuesResponse:
 async def change_of_service_user(user_id: UUID, data: AttributeValuesRequest) -> AttributeValuesResponse:
     """Change attributes of a user of the service.
 
-    An API key may change those with the writer `application`. 403 for others.
+    An API key may change those with the writer `application`. 403 for others. Without `read:users`, the response has only the
+    values that the request sets.
     """
     return to_values(await attributes.change_of_service_user(ports(), acting_key(), user_id, data.values))
 

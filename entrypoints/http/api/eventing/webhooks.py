@@ -165,6 +165,7 @@ async def create(org_slug: str, data: WebhookRequest) -> WebhookWithSecretRespon
 
     Events are sent as POST requests, signed according to Standard Webhooks. The secret is returned
     only once. A delivery that fails is repeated; the order of deliveries is not guaranteed.
+    Deliveries name users, groups and changes as the audit log does, so this also needs `audit.view`.
     """
     webhook, secret = await webhooks.create(ports(), acting(), data.name, data.url, data.events)
     return WebhookWithSecretResponse.of(webhook, secret=secret)
@@ -222,7 +223,7 @@ async def update(org_slug: str, webhook_id: UUID, data: WebhookChangeRequest) ->
     """Change a webhook.
 
     Deliveries that wait for their next attempt go to the new URL. Deliveries to an inactive webhook
-    wait until it is active again.
+    wait until it is active again. This also needs `audit.view`.
     """
     changes = WebhookChanges(
         name=data.name, url=data.url, event_types=data.events if "events" in data.model_fields_set else KEEP, is_active=data.is_active
@@ -273,7 +274,7 @@ class DeliveriesQuery(PageQuery):
 async def list_deliveries(org_slug: str, webhook_id: UUID, query_args: DeliveriesQuery) -> DeliveryListResponse:
     """List the deliveries of a webhook.
 
-    Deliveries are sorted by time, newest first, and kept for 30 days.
+    Deliveries are sorted by time, newest first, and kept for 30 days. This also needs `audit.view`.
     """
     deliveries = await webhooks.list_deliveries(
         ports(), acting(), webhook_id, query_args.page_request(), event_type=query_args.event_type, delivered=query_args.delivered
@@ -288,7 +289,7 @@ async def list_deliveries(org_slug: str, webhook_id: UUID, query_args: Deliverie
 async def get_delivery(org_slug: str, webhook_id: UUID, delivery_id: UUID) -> DeliveryResponse:
     """Get a delivery of a webhook, with its attempts.
 
-    Each attempt has its time, the status or the error, and how long it took.
+    Each attempt has its time, the status or the error, and how long it took. This also needs `audit.view`.
     """
     return _to_delivery_response(await webhooks.find_delivery(ports(), acting(), webhook_id, delivery_id))
 
@@ -311,7 +312,8 @@ async def send_ping(org_slug: str, webhook_id: UUID) -> DeliveryResponse:
 async def replay(org_slug: str, webhook_id: UUID, delivery_id: UUID) -> DeliveryResponse:
     """Send the payload of a delivery again.
 
-    This queues a new delivery with the same payload. It has its own id and its own attempts.
+    This queues a new delivery with the same payload. It has its own id and its own attempts. This also needs
+    `audit.view`.
     """
     return _to_delivery_response(await webhooks.replay(ports(), acting(), webhook_id, delivery_id))
 

@@ -14,6 +14,7 @@ from entrypoints.http.api.programs.api_resources import existing_resource
 from entrypoints.http.base.context import acting, ports
 from entrypoints.http.edge.access import member
 from entrypoints.http.edge.bodies import RequestModel, ResponseModel, Texts
+from entrypoints.http.edge.openapi import refuses
 
 routes = Blueprint("client_policies", __name__)
 
@@ -44,8 +45,8 @@ class ExternalClientsRequest(RequestModel):
     )
     access: Annotated[AccessPolicy | None, Field(strict=False)] = Field(
         default=None,
-        description="Replaces the access policy of the API resource. It is required to admit the first clients while this policy is "
-        "`anyone`: then everyone who signs up can connect one.",
+        description="Takes the place of the access policy `anyone` of the API resource. It is required to admit the first clients "
+        "while this policy is `anyone`: then everyone who signs up can connect one. 409 if another policy was chosen before.",
         examples=["members"],
     )
 
@@ -86,11 +87,12 @@ async def get(org_slug: str, resource_id: UUID) -> ExternalClientsResponse:
 @routes.put("/api/organizations/<org_slug>/api-resources/<resource_id>/external-clients")
 @member(Capability.RESOURCES_MANAGE, outlives=True)
 @existing_resource
+@refuses(409)
 async def replace(org_slug: str, resource_id: UUID, data: ExternalClientsRequest) -> ExternalClientsResponse:
     """Replace the external clients that may ask for an API resource.
 
     A client that is no longer admitted gets no further tokens, and introspection calls its tokens
-    inactive at once. The access policy of the API resource decides about users, and `access` replaces it.
+    inactive at once. The access policy of the API resource decides about users, and `access` takes the place of `anyone`.
     """
     resource = await api_resources.save_external_clients(ports(), acting(), resource_id, to_policy(data), data.access)
     return ExternalClientsResponse.of(resource.external_clients)

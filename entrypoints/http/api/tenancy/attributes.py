@@ -202,6 +202,7 @@ async def change_of_member(org_slug: str, user_id: UUID, data: AttributeValuesRe
     """Change attributes of a member.
 
     An admin may change those with the writer `admin`. Tokens have the new values after the next refresh.
+    A caller who may not read values gets those that the request sets.
     """
     return to_values(await attributes.change_of_member(ports(), acting(), user_id, data.values))
 
@@ -224,7 +225,7 @@ async def change_of_group(org_slug: str, group_id: UUID, data: AttributeValuesRe
     """Change attributes of a group.
 
     A directory can manage the group. Only attributes with the writer `admin` change. Tokens have the new values after the next
-    refresh.
+    refresh. A caller who may not read values gets those that the request sets.
     """
     values = await attributes.change_of_group(ports(), acting(), group_id, data.values)
     return GroupAttributeValuesResponse(values=_by_name(values, values.values))

@@ -174,7 +174,7 @@ async def update(org_slug: str, data: OrganizationUpdateRequest) -> Organization
     Fields that you leave out keep their value. A new trust period also applies to devices that are
     already trusted. While `personal_tokens` is false, personal access tokens of the organization are
     refused from the next request on. While `members_see_end_users` is false, the role `member` gets 403 for end users.
-    409: a group has the new name.
+    To change this, the caller needs `end_users.view`, too. 409: a group has the new name.
     """
     return _to_detail_response(await organizations.update(ports(), acting(), **data.model_dump(exclude_unset=True)))
 

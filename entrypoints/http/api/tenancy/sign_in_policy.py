@@ -183,7 +183,7 @@ class PolicyPreviewResponse(ResponseModel):
     due_at: PolicyStartsResponse = Field(description="When the rules would start that become stricter.")
     members: PeopleCountResponse | None = Field(description="The confirmed members, or null if there are too many to count them.")
     end_users: PeopleCountResponse | None = Field(description="The other end users, or null if there are too many to count them.")
-    people: list[StoppedPersonResponse] = Field(description="The first 100 members who do not meet the policy.")
+    people: list[StoppedPersonResponse] = Field(description="The first 100 members who do not meet the policy, with `members.view` only.")
     unusable_methods: list[str] = Field(description="The methods that stay in the policy, but are no longer set up: no user has them.")
 
 

@@ -4,7 +4,7 @@ from collections.abc import MutableMapping
 from dataclasses import dataclass
 from functools import lru_cache
 from os import urandom
-from typing import Any
+from typing import Any, Protocol
 from urllib.parse import unquote, unquote_to_bytes
 
 from core.kernel.http_labels import METHODS
@@ -20,6 +20,19 @@ _SINGLE = _SIGNATURES | {b"authorization", b"content-type", b"dpop", b"x-api-key
 _READ = _SINGLE | {b"accept", b"host", b"origin", b"x-forwarded-for", b"x-request-id", b"access-control-request-method"}
 
 _REQUEST_ID_ALPHABET = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-"
+
+
+class Routes(Protocol):
+    """Lookups in the application's routes. They must be fast. Paths have no trailing slash."""
+
+    def methods(self, path: str) -> frozenset[str] | None:
+        """Return the methods of the route at this path, or None if there is no route."""
+
+    def changes_state(self, path: str) -> bool:
+        """Return whether GET has side effects on this route, such as a verification link."""
+
+    def allows_any_origin(self, path: str) -> bool:
+        """Return whether scripts of every origin may read the responses of this route."""
 
 
 @dataclass(frozen=True, slots=True)

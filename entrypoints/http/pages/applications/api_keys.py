@@ -8,6 +8,7 @@ from quart import Blueprint, Response
 from core.applications import api_keys, overview, services
 from core.applications.model import api_keys as model
 from core.eventing.authors import load_authors
+from core.kernel.access import require_view
 from core.kernel.display import format_utc
 from core.kernel.roles import Capability, Permission
 from entrypoints.http.api.applications.api_keys import ApiKeyRequest
@@ -107,6 +108,7 @@ async def create(org_slug: str, service_slug: str, form: Form) -> Response:
 @shows(f"DELETE {API}/<api_key_id>", f"GET {API}/<api_key_id>")
 async def show_revocation(org_slug: str, service_slug: str, api_key_id: UUID) -> Response:
     """Ask before an API key is revoked."""
+    require_view(acting_member(), Capability.API_KEYS_VIEW)
     service = await services.find(ports(), acting_member(), service_slug)
     key = await api_keys.find(ports(), acting_member(), service_slug, api_key_id)
     used = f"It was last used on {format_utc(key.last_used_at)}." if key.last_used_at else "It was never used."

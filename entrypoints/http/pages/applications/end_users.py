@@ -12,6 +12,7 @@ from core.applications.model.users import EndUserDetails
 from core.authentication import account_recovery
 from core.authentication.model.recovery import RecoveryChoices
 from core.eventing import timeline
+from core.kernel.access import require_view
 from core.kernel.roles import Capability
 from core.kernel.sign_in_age import SignInAge
 from core.tenancy import groups, members
@@ -105,6 +106,7 @@ def _make_question(
     """Return the function that loads the question of an action. Without `has_page`, the user can have left the applications."""
 
     async def load(user_id: UUID) -> Question:
+        require_view(acting_member(), Capability.END_USERS_VIEW)
         if has_page:  # a block is removed without power over the user
             await members.require_power(ports(), acting_member(), user_id)
         email = await end_users.find_address(ports(), acting_member(), user_id)

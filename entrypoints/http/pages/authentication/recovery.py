@@ -13,6 +13,7 @@ from core.accounts.model.passkeys import NoPasskeysHere, PasskeyNotAdded
 from core.applications import end_users
 from core.authentication import account_recovery
 from core.authentication.model.recovery import IssuedRecovery, RecoveryRefused
+from core.kernel.access import require_view
 from core.kernel.display import format_utc
 from core.kernel.errors import Refusal
 from core.kernel.page_paths import RECOVER_PATH
@@ -47,7 +48,11 @@ OPEN: Final = f"{RECOVER_PATH}/<recovery_id>"
 
 
 async def _user(user_id: UUID) -> tuple[str, str]:
-    """Return the address of a user, and the path of their page. Raises: EndUserNotFound, MemberHasMoreRights."""
+    """Return the address of a user, and the path of their page.
+
+    Raises: EndUserNotFound, MemberHasMoreRights; the errors of `require_view`.
+    """
+    require_view(acting_member(), Capability.END_USERS_VIEW)
     await members.require_power(ports(), acting_member(), user_id)
     return await end_users.find_address(ports(), acting_member(), user_id), organization_path(f"/users/{user_id}")
 

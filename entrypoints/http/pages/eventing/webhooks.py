@@ -9,6 +9,7 @@ from core.eventing import webhooks
 from core.eventing.model import webhooks as webhooks_model
 from core.eventing.model.webhooks import SUBSCRIBABLE, Webhook
 from core.eventing.webhooks import WebhookChanges
+from core.kernel.access import require_view
 from core.kernel.event_catalog import EventKind
 from core.kernel.outbound import TargetInvalid
 from core.kernel.roles import Capability
@@ -80,6 +81,7 @@ async def show_webhooks(org_slug: str) -> Response:
 @shows(f"POST {API}")
 async def show_form(org_slug: str) -> Response:
     """Show the form that creates a webhook."""
+    require_view(acting_member(), Capability.AUDIT_VIEW)
     return await console_page("eventing/new_webhook.html", **await _form_values({}))
 
 

@@ -8,6 +8,7 @@ from quart import Blueprint, Response
 
 from core.applications import services
 from core.applications.model.users import AssigneeNotFound
+from core.kernel.access import require_view
 from core.kernel.roles import Capability
 from core.kernel.values import Email, PageResult
 from core.programs import api_resources
@@ -62,7 +63,8 @@ def _path(resource_id: UUID, below: str = "") -> str:
 
 
 def resource_values(resource: ApiResource) -> dict[str, Any]:
-    """Return the values of the frame of an API resource's pages."""
+    """Return the values of the frame of an API resource's pages. Raises: the errors of `require_view`."""
+    require_view(acting_member(), Capability.RESOURCES_VIEW)
     return {"resource": resource, "path": _path(resource.id), "list_path": organization_path("/api-resources")}
 
 

@@ -44,6 +44,7 @@ FIELDS: Final[Fields] = {
     model.ClientHostsMissing: "hosts",
     model.ClientScopeUnknown: "scopes",
     model.ExternalClientsOfAnyone: "access",
+    model.AccessWasChosen: "access",
 }
 
 
@@ -57,7 +58,7 @@ def _stored(resource: ApiResource) -> dict[str, str]:
     if policy.accepts_token_endpoint_audience and not any(preset.accepts_token_endpoint_audience for preset in presets):
         boxes.append("accepts_token_endpoint_audience")
     boxes += ["registration"] if policy.registration else []
-    access = resource.policy if policy.is_on else AccessPolicy.MEMBERS
+    access = AccessPolicy.MEMBERS if resource.policy is AccessPolicy.ANYONE and not policy.is_on else resource.policy
     hosts = "\n".join(host for host in policy.hosts if host not in of_presets)
     return {"admit": policy.admit.value, "hosts": hosts, "access": access.value, **dict.fromkeys(boxes, "yes")}
 

@@ -5,9 +5,9 @@ from uuid import UUID
 
 from quart import Blueprint, Response
 
-from core.kernel.organization_tokens import TokenExpiryPast
 from core.kernel.roles import Capability
 from core.programs import registration_tokens
+from core.programs.model.organization_tokens import TokenExpiryPast
 from entrypoints.http.api.programs.registration_tokens import RegistrationTokenRequest
 from entrypoints.http.base.context import acting_member, app_context, ports
 from entrypoints.http.edge.access import member_page

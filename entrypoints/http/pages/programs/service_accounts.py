@@ -5,6 +5,7 @@ from uuid import UUID
 
 from quart import Blueprint, Response
 
+from core.kernel.access import require_view
 from core.kernel.roles import Capability
 from core.kernel.sign_in_age import SignInAge
 from core.programs import api_resources, created_secrets, service_account_resources
@@ -127,6 +128,7 @@ async def revoke_credential(org_slug: str, account_id: UUID, credential_id: UUID
 
 
 async def _resource_values(_: Form, account_id: UUID, resource_id: UUID | None = None) -> dict[str, Any]:
+    require_view(acting_member(), Capability.RESOURCES_VIEW)
     listed = await find(account_id)
     grants = await service_account_resources.list_resources(ports(), acting_member(), listed.account.id)
     scopes = {grant.resource_id: grant.scopes for grant in grants}

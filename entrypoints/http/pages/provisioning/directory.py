@@ -6,8 +6,8 @@ from uuid import UUID
 from quart import Blueprint, Response
 
 from core.kernel.display import format_utc
-from core.kernel.organization_tokens import TokenExpiryPast
 from core.kernel.roles import Capability
+from core.programs.model.organization_tokens import TokenExpiryPast
 from core.provisioning import blocks, request_log
 from core.provisioning import tokens as scim_tokens
 from core.provisioning.model import directories

@@ -5,6 +5,7 @@ from uuid import UUID
 
 from quart import Blueprint, Response
 
+from core.kernel.access import require_view
 from core.kernel.roles import Capability
 from core.tenancy import attributes, members
 from core.tenancy.model import attributes as model
@@ -172,6 +173,7 @@ async def change_of_member(org_slug: str, user_id: UUID, form: Form) -> Response
 
 
 async def _group_values(form: Form | None, group_id: UUID) -> dict[str, Any]:
+    require_view(acting_member(), Capability.MEMBERS_VIEW)
     group, values = await attributes.of_group(ports(), acting_member(), group_id)
     return {
         "group": group,

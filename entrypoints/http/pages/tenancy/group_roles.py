@@ -8,6 +8,7 @@ from quart import Blueprint, Response
 from core.kernel.roles import Capability
 from core.tenancy import group_roles
 from core.tenancy.model.group_roles import GroupGivesMore, RightsByGroupItself
+from core.tenancy.model.groups import GroupAboveOwn
 from core.tenancy.model.members import OwnershipNotAssignable, RoleUnknown
 from entrypoints.http.api.tenancy.group_roles import GroupRoleRequest
 from entrypoints.http.api.tenancy.role_choices import options
@@ -22,7 +23,7 @@ routes = Blueprint("group_role_pages", __name__)
 
 PAGE: Final = f"{ONE}/role"
 API: Final = f"{API_OF_ONE}/role"
-FIELDS: Final[Fields] = {GroupGivesMore: "role", RightsByGroupItself: "role", RoleUnknown: "role", OwnershipNotAssignable: "role"}
+FIELDS: Final[Fields] = dict.fromkeys((GroupGivesMore, GroupAboveOwn, RightsByGroupItself, RoleUnknown, OwnershipNotAssignable), "role")
 
 
 async def _role_values(typed: Form, group_id: UUID) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from quart import Blueprint, Response
 
 from core.applications import access, role_assignments, services
 from core.applications.model.services import ServiceNotFound
+from core.kernel.access import require_view
 from core.kernel.roles import Capability
 from core.kernel.values import Email
 from core.tenancy import groups
@@ -36,7 +37,8 @@ def group_path(group_id: UUID, below: str = "") -> str:
 
 
 async def find_group(group_id: UUID) -> Group:
-    """Return the group. Raises: OrganizationGroupNotFound."""
+    """Return the group. Raises: OrganizationGroupNotFound; the errors of `require_view`."""
+    require_view(acting_member(), Capability.MEMBERS_VIEW)
     return await groups.find(ports(), acting_member(), group_id)
 
 

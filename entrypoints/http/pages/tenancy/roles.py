@@ -143,6 +143,8 @@ async def change(org_slug: str, role_name: str, form: Form) -> Response:
 
 async def _deletion(role_name: str) -> Question:
     role, holders = await roles.find_holders(ports(), acting_member(), role_name)
+    if not role.capabilities <= acting_member().acts_in.rights:
+        raise RoleAboveOwn
     choices = [choice for choice in await giveable_options() if choice[0] != role.slug]
     consequences = ["The name of the role stays in the audit log, and in invitations that have ended."]
     if holders.total:

@@ -5,11 +5,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 from adapters.postgres.engine.pool import Pool
+from core.kernel.api_scopes import ApiScope
 from core.kernel.values import new_id
 from tests.accounts.email_changes import change_email
 from tests.applications.api.service_users import check_counts
 from tests.fakes.outside import FakeClock
 from tests.support.builders import PASSWORD, Answer, add_account, run_concurrently, run_during, run_sql, sign_in
+from tests.support.personal_tokens import add_personal_token
 from tests.support.refusals import FORBIDDEN, MISSING, NOT_ACTIVE, UNAUTHORIZED, refused
 from tests.support.services import add_api_key
 from tests.support.tenants import Tenants
@@ -62,6 +64,10 @@ async def test_an_organization_hides_end_users_from_plain_members(apps: Applicat
     assert (await apps.show("ada", by="admin")).status == 200
     entry = await apps.acme.entry("organization.updated")
     assert entry["details"] == {"members_see_end_users": {"old": True, "new": False}}
+    account = apps.acme.people["owner"]
+    narrow = (await add_personal_token(apps.acme.ports, account, apps.acme.org, (ApiScope.ORGANIZATION_WRITE,))).text
+    assert refused(await apps.acme.api.patch(org, {"members_see_end_users": True}, token=narrow)) == FORBIDDEN
+    assert (await apps.acme.api.patch(org, {"members_see_end_users": False, "name": "New"}, token=narrow)).status == 200, "no change"
     assert (await apps.acme.api.patch(org, {"members_see_end_users": True}, token=admin)).status == 200
     assert (await apps.show("ada", by="member")).status == 200
 

@@ -2,6 +2,7 @@
 
 import json
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
@@ -68,15 +69,23 @@ async def test_a_recovery_sets_up_only_factors_by_allowed_methods(
 
 @pytest.mark.parametrize("is_member", [True, False], ids=["member", "end user"])
 @pytest.mark.parametrize("is_of_application", [False, True], ids=["organization", "application"])
-@pytest.mark.parametrize("concerned", ["everyone", "high_risk"])
+@pytest.mark.parametrize(
+    "rules",
+    [
+        {"second_factor": ["everyone"]},
+        {"second_factor": ["high_risk"]},
+        {"second_factor": ["everyone"], "due_at": {"second_factor": "2100-01-01T00:00:00+00:00"}},
+    ],
+    ids=["everyone", "high risk", "later"],
+)
 async def test_where_a_policy_asks_for_a_second_factor_only_a_recovery_removes_it(
-    ada: LostUser, pool: Pool, platform: Platform, concerned: str, is_of_application: bool, is_member: bool
+    ada: LostUser, pool: Pool, platform: Platform, rules: dict[str, Any], is_of_application: bool, is_member: bool
 ) -> None:
     shop = await add_service(pool, ada.acme.org)
     await add_service_user(ada.acme.ports, shop, ada.account.id)
     if not is_member:
         await run_sql(pool, "delete from memberships where user_id = %s", ada.account.id)
-    await ada.require(shop if is_of_application else None, second_factor=[concerned])
+    await ada.require(shop if is_of_application else None, **rules)
     for name in ("owner", "admin"):
         ada.acme.sessions[name] = await sign_in(ada.acme.ports, ada.acme.people[name], ada.acme.org, second_factor=True)
     removals = [

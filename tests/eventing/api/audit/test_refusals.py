@@ -11,8 +11,8 @@ from typing import Any
 from quart_trio import QuartTrio
 
 from adapters.postgres.engine.pool import Pool
-from core.kernel.organization_tokens import MAX_TOKENS
 from core.kernel.roles import Permission
+from core.programs.model.organization_tokens import MAX_TOKENS
 from ports import Ports
 from tests.fakes.outside import FakeClock
 from tests.support.builders import Api, add_account, add_member, run_concurrently, run_during, run_sql, sign_in

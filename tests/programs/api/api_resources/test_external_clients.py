@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from core.programs.model.client_policy import (
+    AccessWasChosen,
     ClientHostInvalid,
     ClientHostsMissing,
     ClientScopeUnknown,
@@ -71,6 +72,18 @@ async def test_a_wrong_policy_is_refused(orders: Orders, changes: dict[str, Any]
     assert await orders.listed("external-clients") == NONE
 
 
+async def test_a_switch_replaces_no_access_that_was_chosen_before(orders: Orders) -> None:
+    """A page that was opened before can still say `members`."""
+    await orders.call("PUT", "external-clients", {**SWITCH, "access": "assigned"})
+    before = await orders.listed("external-clients"), await orders.listed("access")
+    for access in ("members", "anyone"):
+        answer = await orders.call("PUT", "external-clients", {**SWITCH, "hosts": ["other.example"], "access": access})
+        assert message(answer) == (409, AccessWasChosen.__doc__)
+    assert (await orders.listed("external-clients"), await orders.listed("access")) == before
+    for same in ("assigned", None):
+        assert (await orders.call("PUT", "external-clients", {**SWITCH, "access": same})).status == 200
+
+
 async def test_external_clients_lose_a_scope_with_the_resource(orders: Orders) -> None:
     await orders.call("PUT", "external-clients", {**SWITCH, "scopes": ["orders:write", "orders:read"]})
     assert (await orders.listed("external-clients"))["scopes"] == ["orders:read", "orders:write"]
@@ -84,11 +97,11 @@ async def test_the_switch_can_replace_the_access_policy(orders: Orders, acme: Te
     """Without it, the answer that everyone who signs up may connect a client is missing. One that is switched on needs none again."""
     of_clients, of_access, recorded = "api_resource.external_clients.updated", "api_resource.access.updated", Counter[str]()
     for access, policy, actions in (
-        ("members", "members", [of_clients, of_access]),
-        (None, "members", [of_clients]),
-        ("anyone", "anyone", [of_clients, of_access]),
+        ("anyone", "anyone", [of_clients]),
         ("anyone", "anyone", []),
         (None, "anyone", [of_clients]),
+        ("members", "members", [of_clients, of_access]),
+        (None, "members", [of_clients]),
     ):
         body = {**CHATGPT, "access": access, "registration": access is None}
         assert (await orders.call("PUT", "external-clients", body)).status == 200, access

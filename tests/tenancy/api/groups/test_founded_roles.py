@@ -93,7 +93,9 @@ async def test_a_group_does_not_stop_silently_to_give_a_wider_role(roles: Roles,
 async def test_a_refusal_names_only_holders_that_the_caller_may_see(roles: Roles, acme: Tenant) -> None:
     """The caller may change the role. The groups that would stop are no exception."""
     await roles.join("keeper", "keeper")
-    await roles.group("auditor", "member", by="keeper")
+    await roles.define("bare", set())
+    await roles.join("bare", "bare")
+    await roles.group("auditor", "bare", by="keeper")
     await acme.invite("eve@example.com", "auditor")
     rights = {"roles.manage", "audit.view", "webhooks.manage"}
     for slug, further in (("blind", set()), ("viewer", {"members.view"})):

@@ -21,8 +21,8 @@ async def save(acme: Tenant, rules: dict[str, Any], service: str | None = None, 
     return await acme.api.call("PUT", path_of(acme, service), {**rules, "version": seen}, token=acme.token(by))
 
 
-async def try_preview(acme: Tenant, rules: dict[str, Any], service: str | None = None) -> Answer:
-    return await acme.api.post(f"{path_of(acme, service)}/preview", rules, token=acme.token("owner"))
+async def try_preview(acme: Tenant, rules: dict[str, Any], service: str | None = None, by: str = "owner") -> Answer:
+    return await acme.api.post(f"{path_of(acme, service)}/preview", rules, token=acme.token(by))
 
 
 async def preview(acme: Tenant, rules: dict[str, Any], service: str | None = None) -> Any:

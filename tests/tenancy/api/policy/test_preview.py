@@ -14,13 +14,14 @@ from adapters.postgres.engine.pool import Pool
 from core.kernel.causes import SYSTEM
 from core.kernel.connections import WEBSUITE, platform_connection
 from core.kernel.proofs import Method, Proof, Proofs
+from core.kernel.roles import RoleName
 from ports import Ports
 from tests.fakes.outside import FakeClock
 from tests.support.builders import Api, add_account, add_member, one_factor, run_sql, sign_in, two_factors
 from tests.support.direct import change_ports
 from tests.support.identities import NOWHERE, add_identity
 from tests.support.tenants import Tenant
-from tests.tenancy.api.policy.policies import preview, save
+from tests.tenancy.api.policy.policies import preview, save, try_preview
 
 MEMBERS = 200
 DAY = timedelta(days=1)
@@ -104,3 +105,13 @@ async def test_a_preview_names_the_members_who_are_then_stopped(
     named = {person["user_id"] for person in seen["people"]}
     assert named <= at_last
     assert len(named) == min(100, len(at_last))
+
+
+async def test_a_preview_names_members_only_to_callers_who_may_see_them(acme: Tenant) -> None:
+    for slug, further in (("blind", []), ("viewer", ["members.view"])):
+        role = {"slug": slug, "name": slug.title(), "capabilities": ["sign_in_policy.manage", *further]}
+        assert (await acme.api.post(f"{acme.path}/roles", role, token=acme.token("owner"))).status == 201
+        await acme.join(slug, await add_account(acme.ports, f"{slug}@acme.example", None), RoleName(slug))
+    blind, viewer = [(await try_preview(acme, {"second_factor": ["everyone"]}, by=by)).json for by in ("blind", "viewer")]
+    assert blind == {**viewer, "people": []}
+    assert len(viewer["people"]) == viewer["members"]["stopped_now"] == 5

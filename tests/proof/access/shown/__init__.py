@@ -1,0 +1,1 @@
+"""What answers and pages show to callers with few rights."""
