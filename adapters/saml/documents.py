@@ -1,9 +1,11 @@
 """Parsing, writing and signing of SAML documents."""
 
 from collections.abc import Callable, Sequence
+from datetime import datetime
 from typing import Any, Final, TypeVar
 
 from adapters.low_priority_threads import LowPriorityThreads
+from core.federation.connections.model.saml_responses import AssertedIdentity, SamlPartner
 from core.federation.saml.model.configuration import SamlCertificate, SamlIdentityProvider
 from core.federation.saml.model.messages import IncomingSamlMessage, NameId, ReceivedDocument, SamlResponse, SamlStatus
 from core.federation.saml.model.metadata import ServiceProviderMetadata
@@ -13,6 +15,7 @@ T = TypeVar("T")
 
 MAX_QUEUED: Final = 1024  # long documents and signatures of services, which take a few seconds together
 SHORT: Final = 8 * 1024  # bytes; usual requests have one to five thousand
+LONG_RESPONSE: Final = 16 * 1024  # bytes; usual responses have four to ten thousand, and are signed
 
 
 class XmlDocuments:
@@ -71,3 +74,32 @@ class XmlDocuments:
 
         self._xml = xml
         return xml
+
+
+class XmlResponses:
+    """The verifier of responses of identity providers, with lxml and xmlsec.
+
+    As in `XmlDocuments`, the serving thread takes usual documents. The thread for long ones is
+    another, because strangers can fill the queue of `XmlDocuments`.
+    """
+
+    def __init__(self) -> None:
+        self._threads = LowPriorityThreads("saml-responses", 1, MAX_QUEUED)
+        self._responses: Any = None
+
+    async def in_response_to(self, document: bytes) -> str | None:
+        return await self._run(document, lambda responses: responses.in_response_to(document))
+
+    async def read(self, document: bytes, partner: SamlPartner, now: datetime, *, expected: str | None) -> AssertedIdentity:
+        return await self._run(document, lambda responses: responses.read(document, partner, now, expected))
+
+    async def _run(self, document: bytes, work: Callable[[Any], T]) -> T:
+        if self._responses is None or len(document) > LONG_RESPONSE:
+            return await self._threads.run(lambda: work(self._load()))
+        return work(self._responses)
+
+    def _load(self) -> Any:
+        from adapters.saml import responses
+
+        self._responses = responses
+        return responses

@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from adapters.saml import xml
+from adapters.saml.parsing import parse
 from adapters.saml.signatures import DSIG
 from core.federation.saml.model.messages import HTTP_POST, SamlMessageInvalid
 from core.federation.saml.model.metadata import MetadataInvalid, NoServiceProvider, ServiceProviderMetadata, SeveralServiceProviders
@@ -30,7 +31,7 @@ def read(document: bytes) -> ServiceProviderMetadata:
     Raises: MetadataInvalid, NoServiceProvider, SeveralServiceProviders.
     """
     try:
-        root = xml.parse(document)
+        root = parse(document)
     except SamlMessageInvalid:
         raise MetadataInvalid from None
     if root.tag not in (_DESCRIPTOR, _DESCRIPTORS):
