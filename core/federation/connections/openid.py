@@ -16,6 +16,7 @@ from core.federation.connections.model.mapping import ClaimMapping
 from core.federation.connections.model.openid import (
     PROTOCOL_CLAIMS,
     CodeRequest,
+    OpenIdAnswer,
     OpenIdAnswerRefused,
     OpenIdClient,
     OpenIdErrorReturned,
@@ -87,8 +88,8 @@ async def start(ports: Ports, client: OpenIdClient, request: CodeRequest) -> str
 
 async def complete(
     ports: Ports, connection: OrganizationConnection, client: OpenIdClient, request: CodeRequest, answer: ProviderAnswer
-) -> ReceivedClaims:
-    """Return the claims of the user that the provider authenticated.
+) -> tuple[ReceivedClaims, OpenIdAnswer]:
+    """Return the claims of the user that the provider authenticated, and the whole answer.
 
     Raises: ProviderConsentDenied, OpenIdErrorReturned, OpenIdAnswerRefused, OpenIdProviderUnreachable, SubjectMissing.
     """
@@ -102,7 +103,7 @@ async def complete(
         raise OpenIdAnswerRefused(OpenIdFault.RESPONSE)
     needed = {name for name in connection.mapping.document.values() if name is not None}
     received = await ports.openid_providers.exchange(client, metadata, request, answer.code or "", needed)
-    return to_received(received.claims, connection.mapping)
+    return to_received(received.claims, connection.mapping), received
 
 
 def to_received(claims: Mapping[str, Any], mapping: ClaimMapping) -> ReceivedClaims:

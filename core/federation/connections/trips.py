@@ -1,18 +1,20 @@
-"""Trips of browsers to the identity providers of organizations, to test a connection.
+"""Trips of browsers to the identity providers of organizations, to sign in or to test a connection.
 
 The browser goes to the identity provider with a state, and returns once with this state. A trip ends with the person that the
 identity provider asserts. It belongs to one browser and one connection (security O-11, O-12).
 """
 
 from dataclasses import dataclass, field, replace
+from typing import TypeAlias
 from uuid import UUID
 
 from core.authentication.flow.methods import record_failure
-from core.authentication.flow.model import ConnectionTrip, FlowTarget, new_flow
+from core.authentication.flow.model import FLOW_TTL, ConnectionTrip, Flow, FlowEnded, FlowTarget, new_flow
 from core.authentication.model.login import LoginFailure
 from core.federation.connections import openid
 from core.federation.connections.model.asserted import AssertedPerson, ReceivedClaims, map_claims
-from core.federation.connections.model.connections import OrganizationConnection, OrganizationConnectionNotFound
+from core.federation.connections.model.connections import ConnectionState, OrganizationConnection, OrganizationConnectionNotFound
+from core.federation.connections.model.openid import OpenIdAnswer
 from core.federation.connections.model.settings import OidcSettings
 from core.federation.model.sign_in import MAX_STATE_LENGTH, STATE_TTL, ProviderAnswer, ProviderStateUnknown, SignedInAsAnotherUser
 from core.kernel.callers import Person
@@ -21,6 +23,10 @@ from core.kernel.errors import Conflict, Refusal, refuse
 from core.kernel.proofs import Method
 from core.kernel.values import digest, new_secret
 from ports import Ports
+
+
+class ConnectionNotActive(Conflict):
+    """Your organization's identity provider is not set up for sign-ins yet, or no longer. Contact your IT department."""
 
 
 class SamlNotTested(Conflict):
@@ -55,7 +61,47 @@ class ConnectionTestResult:
         return [name for name in self.connection.mapping.document.values() if name is not None and not self.received.values.get(name)]
 
 
+@dataclass(frozen=True, slots=True)
+class PersonArrived:
+    """The identity provider signed a person in, for this flow."""
+
+    flow: Flow
+    person: AssertedPerson
+    answer: OpenIdAnswer  # for a later sign-out
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionTripFailed:
+    """The trip failed. The user can go back to the flow."""
+
+    problem: Refusal
+    flow: Flow
+
+
+ConnectionTripResult: TypeAlias = PersonArrived | ConnectionTestResult | ConnectionTripFailed
+
+
 # To the identity provider
+
+
+async def begin(ports: Ports, caller: Caller, flow: Flow, connection_id: UUID, device_cookie: str, base_url: str) -> str:
+    """Return the URL of the identity provider at which the user signs in.
+
+    Raises: OrganizationConnectionNotFound, ConnectionNotActive, FlowEnded; the errors of `openid.start`.
+    """
+    connection, now = await _load_active(ports, connection_id), ports.clock.now()
+    flow = replace(flow, expires_at=now + FLOW_TTL)
+    trip = ConnectionTrip(flow=flow, connection_id=connection.id, begun_at=now, expires_at=now + STATE_TTL)
+    return await _start(ports, caller, connection, trip, device_cookie, base_url)
+
+
+async def _load_active(ports: Ports, connection_id: UUID) -> OrganizationConnection:
+    """Return the active connection of an active organization. Raises: OrganizationConnectionNotFound, ConnectionNotActive."""
+    async with ports.storage.reading() as read:
+        connection = await read.connections.of_active_org(connection_id) or refuse(OrganizationConnectionNotFound)
+    if connection.state is not ConnectionState.ACTIVE:
+        raise ConnectionNotActive
+    return connection
 
 
 async def begin_test(
@@ -65,16 +111,23 @@ async def begin_test(
 
     Raises: the errors of `openid.start`.
     """
-    now, state = ports.clock.now(), new_secret()
+    now = ports.clock.now()
     ends_at = now + STATE_TTL
     flow = new_flow(now, FlowTarget.TEST, way_back, digest(device_cookie), expires_at=ends_at)
     trip = ConnectionTrip(flow=flow, connection_id=connection.id, user_id=caller.user_id, begun_at=now, expires_at=ends_at)
-    settings = _openid_settings(connection)
+    return await _start(ports, caller, connection, trip, device_cookie, base_url)
+
+
+async def _start(
+    ports: Ports, caller: Caller, connection: OrganizationConnection, trip: ConnectionTrip, device_cookie: str, base_url: str
+) -> str:
+    state, settings = new_secret(), _openid_settings(connection)
     client = await openid.load_client(ports, connection, settings)
     request = openid.make_request(connection, settings, trip, state=state, device_cookie=device_cookie, base_url=base_url)
     url = await openid.start(ports, client, request)
     async with ports.storage.transaction(by=caller) as tx:
-        await tx.flows.start(trip, digest(state))
+        if not await tx.flows.start(trip, digest(state)):
+            raise FlowEnded
     return url
 
 
@@ -85,8 +138,8 @@ def _openid_settings(connection: OrganizationConnection) -> OidcSettings:
 # Back from the identity provider
 
 
-async def finish(ports: Ports, caller: Caller, visitor: Person | None, returned: ConnectionReturn, base_url: str) -> ConnectionTestResult:
-    """Return the result of a test: the person that the identity provider asserts, or the problem.
+async def finish(ports: Ports, caller: Caller, visitor: Person | None, returned: ConnectionReturn, base_url: str) -> ConnectionTripResult:
+    """Return the person that the identity provider asserts, the result of a test, or the problem.
 
     Raises: ProviderStateUnknown, OrganizationConnectionNotFound; SignedInAsAnotherUser if another user began the test.
     """
@@ -98,17 +151,43 @@ async def finish(ports: Ports, caller: Caller, visitor: Person | None, returned:
     if trip is None or browser is None or state is None:
         await record_failure(ports, caller, LoginFailure.STATE, Method.CONNECTION, None)
         raise ProviderStateUnknown
-    # The values of the answer are for the admin alone.
-    if visitor is None or visitor.user_id != trip.user_id:
-        raise SignedInAsAnotherUser
+    if trip.flow.target is FlowTarget.TEST:
+        # The values of the answer are for the admin alone.
+        if visitor is None or visitor.user_id != trip.user_id:
+            raise SignedInAsAnotherUser
+        return await _finish_test(ports, trip, browser, state, returned.answer, base_url)
+    try:
+        connection = await _load_active(ports, trip.connection_id)
+        received, answer = await _complete(ports, connection, trip, browser, state, returned.answer, base_url)
+        return PersonArrived(trip.flow, map_claims(connection, received), answer)
+    except Refusal as problem:
+        await record_failure(ports, caller, LoginFailure.PROVIDER, Method.CONNECTION, None, trip.flow.application)
+        return ConnectionTripFailed(problem, trip.flow)
+
+
+async def _finish_test(
+    ports: Ports, trip: ConnectionTrip, browser: str, state: str, answer: ProviderAnswer, base_url: str
+) -> ConnectionTestResult:
     async with ports.storage.reading() as read:
         connection = await read.connections.of_active_org(trip.connection_id) or refuse(OrganizationConnectionNotFound)
     result = ConnectionTestResult(connection=connection, way_back=trip.flow.request)
     try:
-        settings = _openid_settings(connection)
-        client = await openid.load_client(ports, connection, settings)
-        request = openid.make_request(connection, settings, trip, state=state, device_cookie=browser, base_url=base_url)
-        received = await openid.complete(ports, connection, client, request, returned.answer)
+        received, _ = await _complete(ports, connection, trip, browser, state, answer, base_url)
     except Refusal as problem:
         return replace(result, problem=problem)
     return replace(result, received=received, person=map_claims(connection, received))
+
+
+async def _complete(
+    ports: Ports,
+    connection: OrganizationConnection,
+    trip: ConnectionTrip,
+    browser: str,
+    state: str,
+    answer: ProviderAnswer,
+    base_url: str,
+) -> tuple[ReceivedClaims, OpenIdAnswer]:
+    settings = _openid_settings(connection)
+    client = await openid.load_client(ports, connection, settings)
+    request = openid.make_request(connection, settings, trip, state=state, device_cookie=browser, base_url=base_url)
+    return await openid.complete(ports, connection, client, request, answer)

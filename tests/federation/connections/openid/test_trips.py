@@ -10,6 +10,7 @@ import pytest
 
 from adapters.postgres.engine.pool import Pool
 from core.accounts.model.accounts import Account
+from core.authentication.flow.model import FlowEnded, FlowTarget, new_flow
 from core.federation.connections import trips
 from core.federation.connections.model.connections import ConnectionState, OrganizationConnection, OrganizationConnectionNotFound
 from core.federation.connections.model.mapping import ClaimMapping
@@ -17,13 +18,16 @@ from core.federation.connections.model.openid import OpenIdAnswerRefused, OpenId
 from core.federation.connections.model.settings import OidcSettings, ProviderAuthentication
 from core.federation.connections.openid import to_received
 from core.federation.connections.trips import (
+    ConnectionNotActive,
     ConnectionReturn,
     ConnectionTestResult,
+    ConnectionTripFailed,
+    PersonArrived,
 )
 from core.federation.model.sign_in import STATE_TTL, ProviderAnswer, ProviderConsentDenied, ProviderStateUnknown, SignedInAsAnotherUser
 from core.kernel.callers import Person
 from core.kernel.causes import SYSTEM
-from core.kernel.values import Email, new_secret
+from core.kernel.values import Email, digest, new_secret
 from ports import Ports
 from tests.fakes.http_server import Answer
 from tests.fakes.openid_issuers import CLIENT_ID, DISCOVERY, SECRET, FakeIssuer, OpenIdIssuers
@@ -45,8 +49,10 @@ class Walk:
     browser: str = field(default_factory=new_secret)
 
     async def begin(self) -> ConnectionReturn:
+        return self.arrive(await trips.begin_test(self.ports, self.admin, self.connection, "/app", self.browser, BASE_URL))
+
+    def arrive(self, url: str) -> ConnectionReturn:
         """Sign in at the provider. Return what the browser brings back."""
-        url = await trips.begin_test(self.ports, self.admin, self.connection, "/app", self.browser, BASE_URL)
         [redirect_uri] = parse_qs(urlsplit(url).query)["redirect_uri"]
         assert redirect_uri == f"{BASE_URL}/auth/connections/{self.connection.id}/callback"
         answer = self.issuer.visit(url)
@@ -58,7 +64,18 @@ class Walk:
         )
 
     async def finish(self, returned: ConnectionReturn, **changes: Any) -> ConnectionTestResult:
-        return await trips.finish(self.ports, SYSTEM, self.admin, replace(returned, **changes), BASE_URL)
+        result = await trips.finish(self.ports, SYSTEM, self.admin, replace(returned, **changes), BASE_URL)
+        assert isinstance(result, ConnectionTestResult)
+        return result
+
+    async def begin_sign_in(self, **values: Any) -> ConnectionReturn:
+        flow = new_flow(self.ports.clock.now(), FlowTarget.PAGE, "/app", digest(self.browser), **values)
+        return self.arrive(await trips.begin(self.ports, SYSTEM, flow, self.connection.id, self.browser, BASE_URL))
+
+    async def finish_sign_in(self, returned: ConnectionReturn) -> PersonArrived | ConnectionTripFailed:
+        result = await trips.finish(self.ports, SYSTEM, None, returned, BASE_URL)
+        assert not isinstance(result, ConnectionTestResult)
+        return result
 
 
 def signed_in(user_id: UUID) -> Person:
@@ -182,3 +199,43 @@ def test_an_address_is_verified_only_by_the_word_true(claims: dict[str, Any], is
     """The claim is about `email`. It says nothing about an address in another claim, which users may change."""
     assert to_received({"sub": "1", **claims}, ClaimMapping()).is_email_verified is is_verified
     assert not to_received({"sub": "1", **claims}, ClaimMapping(email="upn")).is_email_verified
+
+
+# Sign-ins
+
+STATE = "update connections set state = %s where org_id is not null"
+
+
+async def test_a_sign_in_ends_in_the_asserted_person(walk: Walk, pool: Pool) -> None:
+    await run_sql(pool, STATE, "active")
+    walk.issuer.claims = {"sid": "s1"}
+    result = await walk.finish_sign_in(await walk.begin_sign_in(wants_fresh=True))
+    assert isinstance(result, PersonArrived)
+    assert (result.person.subject, result.flow.request, result.answer.session) == ("4711", "/app", "s1")
+    assert result.person.authenticated_at == walk.ports.clock.now().replace(microsecond=0)
+    walk.issuer.claims = {"auth_time": 1_700_000_000}
+    result = await walk.finish_sign_in(await walk.begin_sign_in(wants_fresh=True))
+    assert isinstance(result, ConnectionTripFailed)
+
+
+async def test_only_an_active_connection_of_an_active_organization_signs_users_in(walk: Walk, pool: Pool) -> None:
+    """It may be deactivated while the browser is at the provider."""
+    for state in ("draft", "inactive"):
+        await run_sql(pool, STATE, "active")
+        returned = await walk.begin_sign_in()
+        await run_sql(pool, STATE, state)
+        result = await walk.finish_sign_in(returned)
+        assert isinstance(result, ConnectionTripFailed)
+        assert isinstance(result.problem, ConnectionNotActive)
+        with pytest.raises(ConnectionNotActive):
+            await walk.begin_sign_in()
+    await run_sql(pool, STATE, "active")
+    returned = await walk.begin_sign_in()
+    await run_sql(pool, "update organizations set status = 'suspended'")
+    result = await walk.finish_sign_in(returned)
+    assert isinstance(result, ConnectionTripFailed)
+    assert isinstance(result.problem, OrganizationConnectionNotFound)
+    await run_sql(pool, "update organizations set status = 'active'")
+    gone = replace(new_flow(walk.ports.clock.now(), FlowTarget.PAGE, "/app", digest(walk.browser)), is_stored=True)
+    with pytest.raises(FlowEnded):
+        await trips.begin(walk.ports, SYSTEM, gone, walk.connection.id, walk.browser, BASE_URL)

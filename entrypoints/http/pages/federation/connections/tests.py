@@ -104,7 +104,9 @@ async def callback(connection_id: str) -> Response:
         state=arguments.get("state"),
         answer=ProviderAnswer(code=arguments.get("code"), error=arguments.get("error"), issuer=arguments.get("iss")),
     )
-    return _result_page(await trips.finish(ports(), caller(), await visitor(), returned, app_context().base_url))
+    result = await trips.finish(ports(), caller(), await visitor(), returned, app_context().base_url)
+    assert isinstance(result, ConnectionTestResult), "no route begins a sign-in yet"
+    return _result_page(result)
 
 
 def _result_page(result: ConnectionTestResult) -> Response:
