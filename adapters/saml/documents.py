@@ -5,6 +5,7 @@ from datetime import datetime
 from typing import Any, Final, TypeVar
 
 from adapters.low_priority_threads import LowPriorityThreads
+from core.federation.connections.model.saml import IdentityProviderMetadata, OwnServiceProvider, ProviderVisit, SamlSignInRequest
 from core.federation.connections.model.saml_responses import AssertedIdentity, SamlPartner
 from core.federation.saml.model.configuration import SamlCertificate, SamlIdentityProvider
 from core.federation.saml.model.messages import IncomingSamlMessage, NameId, ReceivedDocument, SamlResponse, SamlStatus
@@ -36,7 +37,7 @@ class XmlDocuments:
         return await self._run(lambda xml: xml.read(document), in_thread=len(document) > SHORT)
 
     async def service_provider_metadata(self, document: bytes) -> ServiceProviderMetadata:
-        return await self._threads.run(lambda: self._load_metadata().read(document))
+        return await self._threads.run(lambda: _load_metadata().read(document))
 
     async def is_signed(self, received: ReceivedDocument, certificate: str) -> bool:
         return await self._run(lambda xml: xml.is_signed(received, certificate), in_thread=True)
@@ -64,11 +65,6 @@ class XmlDocuments:
             return await self._threads.run(lambda: work(self._load()))
         return work(self._xml)
 
-    def _load_metadata(self) -> Any:
-        from adapters.saml import metadata
-
-        return metadata
-
     def _load(self) -> Any:
         from adapters.saml import xml
 
@@ -76,8 +72,8 @@ class XmlDocuments:
         return xml
 
 
-class XmlResponses:
-    """The verifier of responses of identity providers, with lxml and xmlsec.
+class XmlProviders:
+    """The writer of requests to identity providers, and the verifier of their responses, with lxml and xmlsec.
 
     As in `XmlDocuments`, the serving thread takes usual documents. The thread for long ones is
     another, because strangers can fill the queue of `XmlDocuments`.
@@ -85,21 +81,38 @@ class XmlResponses:
 
     def __init__(self) -> None:
         self._threads = LowPriorityThreads("saml-responses", 1, MAX_QUEUED)
-        self._responses: Any = None
+        self._modules: Any = None
+
+    async def metadata(self, document: bytes) -> IdentityProviderMetadata:
+        return await self._threads.run(lambda: _load_metadata().read_identity_provider(document))
+
+    async def own_metadata(self, own: OwnServiceProvider) -> bytes:
+        return await self._run(lambda requests, _: requests.own_metadata(own))
+
+    async def sign_in_request(self, own: OwnServiceProvider, request: SamlSignInRequest) -> ProviderVisit:
+        return await self._run(lambda requests, _: requests.sign_in_request(own, request))
 
     async def in_response_to(self, document: bytes) -> str | None:
-        return await self._run(document, lambda responses: responses.in_response_to(document))
+        return await self._run(lambda _, responses: responses.in_response_to(document), in_thread=len(document) > LONG_RESPONSE)
 
     async def read(self, document: bytes, partner: SamlPartner, now: datetime, *, expected: str | None) -> AssertedIdentity:
-        return await self._run(document, lambda responses: responses.read(document, partner, now, expected))
+        return await self._run(
+            lambda _, responses: responses.read(document, partner, now, expected), in_thread=len(document) > LONG_RESPONSE
+        )
 
-    async def _run(self, document: bytes, work: Callable[[Any], T]) -> T:
-        if self._responses is None or len(document) > LONG_RESPONSE:
-            return await self._threads.run(lambda: work(self._load()))
-        return work(self._responses)
+    async def _run(self, work: Callable[[Any, Any], T], *, in_thread: bool = False) -> T:
+        if in_thread or self._modules is None:
+            return await self._threads.run(lambda: work(*self._load()))
+        return work(*self._modules)
 
     def _load(self) -> Any:
-        from adapters.saml import responses
+        from adapters.saml import requests, responses
 
-        self._responses = responses
-        return responses
+        self._modules = (requests, responses)
+        return self._modules
+
+
+def _load_metadata() -> Any:
+    from adapters.saml import metadata
+
+    return metadata

@@ -146,21 +146,26 @@ async def change(
     Raises: OrganizationConnectionNotFound, ConnectionSettingInvalid, ConnectionFieldFixed.
     """
     async with ports.storage.transaction(by=caller) as tx:
-        old = await _lock(tx, caller, slug)
+        old = await lock(tx, caller, slug)
         new = replace(old, **provided(name=name, settings=settings, mapping=mapping))
-        new = replace(new, settings=new.settings.check(), mapping=new.mapping.check())
-        if new.protocol is not old.protocol or (old.first_activated_at is not None and new.settings.identity != old.settings.identity):
-            raise ConnectionFieldFixed
-        if new != old:
-            await tx.connections.save(new)
-            tx.record(events.updated(old, new))
+        return await save_change(tx, old, new)
+
+
+async def save_change(tx: Transaction, old: OrganizationConnection, new: OrganizationConnection) -> OrganizationConnection:
+    """Check and save a locked connection. Raises: ConnectionSettingInvalid, ConnectionFieldFixed."""
+    new = replace(new, settings=new.settings.check(), mapping=new.mapping.check())
+    if new.protocol is not old.protocol or (old.first_activated_at is not None and new.settings.identity != old.settings.identity):
+        raise ConnectionFieldFixed
+    if new != old:
+        await tx.connections.save(new)
+        tx.record(events.updated(old, new))
     return new
 
 
 async def remove(ports: Ports, caller: OrganizationCaller, slug: str) -> None:
     """Remove a connection with its keys. Raises: OrganizationConnectionNotFound."""
     async with ports.storage.transaction(by=caller) as tx:
-        connection = await _lock(tx, caller, slug)
+        connection = await lock(tx, caller, slug)
         await tx.connections.remove(connection.org_id, connection.id)
         tx.record(events.deleted(connection))
 
@@ -172,7 +177,7 @@ async def put_client_secret(ports: Ports, caller: OrganizationCaller, slug: str,
     """
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
-        connection = await _lock(tx, caller, slug)
+        connection = await lock(tx, caller, slug)
         settings = connection.settings
         if not isinstance(settings, OidcSettings) or settings.client_authentication is ProviderAuthentication.PRIVATE_KEY_JWT:
             raise ClientSecretNotUsed
@@ -189,7 +194,7 @@ async def create_key(ports: Ports, caller: OrganizationCaller, slug: str) -> tup
     await find(ports, caller, slug)  # before generating a key, which takes long
     key = await ports.certificates.create(caller.acts_in.slug, slug, ports.clock.now(), CERTIFICATE_YEARS)
     async with ports.storage.transaction(by=caller) as tx:
-        connection = await _lock(tx, caller, slug)
+        connection = await lock(tx, caller, slug)
         keys = await tx.connection_keys.of_connection(connection.org_id, connection.id, ports.clock.now())
         if CertificateState.NEXT in keys:
             raise NextKeyExists
@@ -206,7 +211,7 @@ async def activate_key(ports: Ports, caller: OrganizationCaller, slug: str) -> S
     """
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
-        connection = await _lock(tx, caller, slug)
+        connection = await lock(tx, caller, slug)
         org_id, id_ = connection.org_id, connection.id
         key = (await tx.connection_keys.of_connection(org_id, id_, now)).get(CertificateState.NEXT) or refuse(ConnectionKeyNotFound)
         await tx.connection_keys.remove(org_id, id_, CertificateState.PREVIOUS)
@@ -232,7 +237,7 @@ async def add_certificate(ports: Ports, caller: OrganizationCaller, slug: str, p
         added_at=ports.clock.now(),
     )
     async with ports.storage.transaction(by=caller) as tx:
-        connection = await _lock(tx, caller, slug)
+        connection = await lock(tx, caller, slug)
         if len(await tx.connection_keys.certificates(connection.org_id, connection.id)) >= MAX_CERTIFICATES:
             raise TooManyProviderCertificates
         if not await tx.connection_keys.add_certificate(connection.org_id, connection.id, certificate):
@@ -244,14 +249,14 @@ async def add_certificate(ports: Ports, caller: OrganizationCaller, slug: str, p
 async def remove_certificate(ports: Ports, caller: OrganizationCaller, slug: str, fingerprint: str) -> None:
     """Trust a certificate of the identity provider no longer. Raises: OrganizationConnectionNotFound, ProviderCertificateNotFound."""
     async with ports.storage.transaction(by=caller) as tx:
-        connection = await _lock(tx, caller, slug)
+        connection = await lock(tx, caller, slug)
         present = {each.fingerprint: each for each in await tx.connection_keys.certificates(connection.org_id, connection.id)}
         certificate = present.get(fingerprint) or refuse(ProviderCertificateNotFound)
         await tx.connection_keys.remove_certificate(connection.org_id, connection.id, fingerprint)
         tx.record(events.certificate_removed(connection, certificate))
 
 
-async def _lock(tx: Transaction, caller: OrganizationCaller, slug: str) -> OrganizationConnection:
+async def lock(tx: Transaction, caller: OrganizationCaller, slug: str) -> OrganizationConnection:
     """Lock the organization, check the caller's rights, and return the connection. Raises: OrganizationConnectionNotFound."""
     organization, _ = await organizations.lock_organization_for(tx, caller, Capability.INTEGRATIONS_MANAGE)
     return await tx.connections.by_slug(organization.id, slug) or refuse(OrganizationConnectionNotFound)

@@ -30,6 +30,7 @@ NOTICES: Final = {
     "profile-saved": "Profile saved.",
     "subscription-canceled": "Subscription canceled.",
     "connection-created": "Connection created. Copy its values into your identity provider.",
+    "connection-metadata-imported": "Metadata imported.",
     "connection-saved": "Connection saved.",
     "connection-removed": "Connection removed.",
     "connection-secret-set": "Client secret saved.",

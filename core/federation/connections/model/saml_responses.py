@@ -50,6 +50,8 @@ class SamlFault(StrEnum):
     RECIPIENT = "recipient"
     IN_RESPONSE_TO = "in_response_to"
     AUTHN_STATEMENT = "authn_statement"
+    AUTHN_INSTANT = "authn_instant"
+    USED = "used"
     NAME_ID = "name_id"
     ATTRIBUTES = "attributes"
 
@@ -84,6 +86,8 @@ FAULTS: Final[Mapping[SamlFault, str]] = MappingProxyType(
         SamlFault.RECIPIENT: "The Recipient is not the connection's ACS URL. Correct the ACS URL at the identity provider.",
         SamlFault.IN_RESPONSE_TO: "The response does not belong to this sign-in. Start again at the application.",
         SamlFault.AUTHN_STATEMENT: "The assertion does not say when the user signed in. Send an AuthnStatement.",
+        SamlFault.AUTHN_INSTANT: "The identity provider did not ask the user to sign in again. It must obey ForceAuthn.",
+        SamlFault.USED: "The assertion was used before. Start again at the application.",
         SamlFault.NAME_ID: "The NameID is missing its text, is too long or is encrypted. Send a plain NameID.",
         SamlFault.ATTRIBUTES: "The value of an attribute is not a text. Send attributes as texts.",
     }

@@ -2,8 +2,8 @@
 
 import pytest
 
-from adapters.saml.documents import XmlResponses
-from ports.saml import SamlResponses
+from adapters.saml.documents import XmlProviders
+from ports.saml import SamlProviders
 from tests.support.saml.identity_provider import IdentityProvider, new_identity_provider
 
 
@@ -13,5 +13,5 @@ async def provider() -> IdentityProvider:
 
 
 @pytest.fixture
-def verifier() -> SamlResponses:
-    return XmlResponses()
+def verifier() -> SamlProviders:
+    return XmlProviders()

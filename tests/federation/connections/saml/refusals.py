@@ -4,14 +4,14 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from core.federation.connections.model.saml_responses import SamlFault, SamlResponseRefused
-from ports.saml import SamlResponses
+from ports.saml import SamlProviders
 from tests.support.saml.identity_provider import NOW, REQUEST, IdentityProvider
 
 Case = Callable[[IdentityProvider], bytes]
 Cases = Mapping[str, tuple[SamlFault, Case]]
 
 
-async def refusals(verifier: SamlResponses, provider: IdentityProvider, cases: Cases, **partner: Any) -> list[tuple[str, object]]:
+async def refusals(verifier: SamlProviders, provider: IdentityProvider, cases: Cases, **partner: Any) -> list[tuple[str, object]]:
     """Return the cases that are not refused with their fault."""
     findings: list[tuple[str, object]] = []
     for name, (fault, case) in cases.items():

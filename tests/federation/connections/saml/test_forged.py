@@ -15,7 +15,7 @@ from core.federation.connections.model.saml_responses import (
     decode_response,
 )
 from core.federation.saml.model.configuration import SamlCertificate
-from ports.saml import SamlResponses
+from ports.saml import SamlProviders
 from tests.federation.connections.saml.refusals import Case, Cases, refusals
 from tests.federation.connections.saml.wrapping import DS, WRAPPED, signed_response
 from tests.support.saml import encode_base64
@@ -34,7 +34,7 @@ from tests.support.saml.identity_provider import (
 )
 
 
-async def test_wrapped_signatures_are_refused(verifier: SamlResponses, provider: IdentityProvider) -> None:
+async def test_wrapped_signatures_are_refused(verifier: SamlProviders, provider: IdentityProvider) -> None:
     faults = {"signature of another": SamlFault.SIGNATURE_WRONG}
     cases = {name: (faults.get(name, SamlFault.ASSERTION_COUNT), case) for name, case in WRAPPED.items()}
     assert await refusals(verifier, provider, cases) == []
@@ -205,11 +205,11 @@ SIGNATURES: Final[Cases] = {
 
 
 @pytest.mark.slow
-async def test_signatures_of_another_form_are_refused(verifier: SamlResponses, provider: IdentityProvider) -> None:
+async def test_signatures_of_another_form_are_refused(verifier: SamlProviders, provider: IdentityProvider) -> None:
     assert await refusals(verifier, provider, SIGNATURES) == []
 
 
-async def test_the_key_and_the_comments_of_the_sender_change_nothing(verifier: SamlResponses, provider: IdentityProvider) -> None:
+async def test_the_key_and_the_comments_of_the_sender_change_nothing(verifier: SamlProviders, provider: IdentityProvider) -> None:
     stated = identity(Content(), provider.certificate.certificate)
     harmless = {
         "no KeyInfo": _edited(("<ds:KeyInfo>.*</ds:KeyInfo>", "")),
@@ -271,7 +271,7 @@ DOCUMENTS: Final[Cases] = {
 }
 
 
-async def test_other_documents_are_refused(verifier: SamlResponses, provider: IdentityProvider) -> None:
+async def test_other_documents_are_refused(verifier: SamlProviders, provider: IdentityProvider) -> None:
     assert await refusals(verifier, provider, DOCUMENTS) == []
 
 

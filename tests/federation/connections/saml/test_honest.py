@@ -8,7 +8,7 @@ from typing import Final
 import pytest
 
 from core.federation.connections.model.saml_responses import SamlFault, SamlPartner, SamlResponseRefused
-from ports.saml import SamlResponses
+from ports.saml import SamlProviders
 from tests.support.saml import NS, format_instant
 from tests.support.saml.identity_provider import (
     ACS_URL,
@@ -38,7 +38,7 @@ FORMS: Final = {"no prefixes": Form(), "prefixes": Form(prefixes="xs xsi")}
 
 
 @pytest.mark.slow
-async def test_every_usual_form_of_a_response_gives_the_stated_identity(verifier: SamlResponses, provider: IdentityProvider) -> None:
+async def test_every_usual_form_of_a_response_gives_the_stated_identity(verifier: SamlProviders, provider: IdentityProvider) -> None:
     content = Content()
     one = provider.partner()
     second_of_three = provider.partner(
@@ -60,7 +60,7 @@ async def test_every_usual_form_of_a_response_gives_the_stated_identity(verifier
     assert findings == []
 
 
-async def test_encrypted_keys_are_read_in_every_usual_form(verifier: SamlResponses, provider: IdentityProvider) -> None:
+async def test_encrypted_keys_are_read_in_every_usual_form(verifier: SamlProviders, provider: IdentityProvider) -> None:
     """The key is inside or beside the data, and RSA-OAEP has the name and the parts of XML Encryption 1.0 or 1.1."""
     stated = identity(Content(), provider.certificate.certificate)
     digest = {f"{{{NS['ds']}}}DigestMethod": f"{XENC}sha256"}
@@ -80,7 +80,7 @@ async def test_encrypted_keys_are_read_in_every_usual_form(verifier: SamlRespons
         assert await verifier.read(document, provider.partner(), NOW, expected=REQUEST) == stated
 
 
-async def test_responses_of_other_programs_are_accepted(verifier: SamlResponses) -> None:
+async def test_responses_of_other_programs_are_accepted(verifier: SamlProviders) -> None:
     """They were recorded from pysaml2 7.5.5 and samlify 2.13.1, with a key of their own for each side."""
     partner = SamlPartner(
         entity_id=ENTITY_ID,
@@ -97,7 +97,7 @@ async def test_responses_of_other_programs_are_accepted(verifier: SamlResponses)
     assert mails == dict.fromkeys(["pysaml2", "samlify", "samlify-encrypted"], ("7f3a", ("ada@example.com",)))
 
 
-async def test_the_unusual_parts_of_a_response_are_read(verifier: SamlResponses, provider: IdentityProvider) -> None:
+async def test_the_unusual_parts_of_a_response_are_read(verifier: SamlProviders, provider: IdentityProvider) -> None:
     """An unrequested response has no InResponseTo. Later statements, further audiences, confirmations and elements in values count."""
     statement = Content().statement.replace("_session", "_older").replace("11:58", "11:50")
     holder_of_key = '<saml:SubjectConfirmation Method="urn:oasis:names:tc:SAML:2.0:cm:holder-of-key"/>'

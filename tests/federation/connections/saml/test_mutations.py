@@ -16,7 +16,7 @@ from signxml.exceptions import SignXMLException
 from signxml.verifier import SignatureConfiguration, XMLVerifier
 
 from core.federation.connections.model.saml_responses import SamlPartner, SamlResponseRefused, SamlStatusReturned
-from ports.saml import SamlResponses
+from ports.saml import SamlProviders
 from tests.federation.connections.saml.test_honest import SIGNED
 from tests.support.saml import NS
 from tests.support.saml.identity_provider import GCM, NOW, REQUEST, Content, IdentityProvider, identity, serialize
@@ -142,7 +142,7 @@ def _is_accepted_by_judge(document: bytes, certificate: str) -> bool:
     return True
 
 
-async def _outcome(verifier: SamlResponses, document: bytes, partner: SamlPartner) -> object:
+async def _outcome(verifier: SamlProviders, document: bytes, partner: SamlPartner) -> object:
     """Return the identity, or None for a refusal."""
     try:
         return await verifier.read(document, partner, NOW, expected=REQUEST)
@@ -151,7 +151,7 @@ async def _outcome(verifier: SamlResponses, document: bytes, partner: SamlPartne
 
 
 @pytest.mark.slow
-async def test_a_changed_response_is_refused_or_gives_the_same_identity(verifier: SamlResponses, provider: IdentityProvider) -> None:
+async def test_a_changed_response_is_refused_or_gives_the_same_identity(verifier: SamlProviders, provider: IdentityProvider) -> None:
     partner = provider.partner(decryption_keys=(provider.ours.private_key,))
     certificate = provider.certificate.certificate
     stated = identity(CONTENT, certificate)

@@ -11,7 +11,7 @@ from core.federation.connections.model.saml_responses import (
     SamlResponseRefused,
     SamlStatusReturned,
 )
-from ports.saml import SamlResponses
+from ports.saml import SamlProviders
 from tests.federation.connections.saml.refusals import Case, Cases, refusals
 from tests.federation.connections.saml.wrapping import signed_assertion, signed_response
 from tests.support.saml import NS, STATUS, format_instant
@@ -120,7 +120,7 @@ def _encrypt_signed(provider: IdentityProvider) -> bytes:
     return serialize(response)
 
 
-async def test_encrypted_assertions_are_signed_and_use_accepted_algorithms(verifier: SamlResponses, provider: IdentityProvider) -> None:
+async def test_encrypted_assertions_are_signed_and_use_accepted_algorithms(verifier: SamlProviders, provider: IdentityProvider) -> None:
     assert await refusals(verifier, provider, ENCRYPTED) == []
     foreign_key = {"other key": (SamlFault.DECRYPTION, _encrypted())}
     assert await refusals(verifier, provider, foreign_key, decryption_keys=(provider.attacker.private_key,)) == []
@@ -195,7 +195,7 @@ CONTENTS: Final[Cases] = {
 
 
 @pytest.mark.slow
-async def test_signed_content_for_another_party_or_time_is_refused(verifier: SamlResponses, provider: IdentityProvider) -> None:
+async def test_signed_content_for_another_party_or_time_is_refused(verifier: SamlProviders, provider: IdentityProvider) -> None:
     assert await refusals(verifier, provider, CONTENTS) == []
     unsolicited = {"answer": (SamlFault.IN_RESPONSE_TO, _response(f'Destination="{ACS}"'))}
     with pytest.raises(SamlResponseRefused) as refused:
@@ -203,7 +203,7 @@ async def test_signed_content_for_another_party_or_time_is_refused(verifier: Sam
     assert refused.value.fault is SamlFault.IN_RESPONSE_TO, "the bearer names a request"
 
 
-async def test_a_failure_of_the_provider_is_reported_by_known_codes(verifier: SamlResponses, provider: IdentityProvider) -> None:
+async def test_a_failure_of_the_provider_is_reported_by_known_codes(verifier: SamlProviders, provider: IdentityProvider) -> None:
     inner = f'<samlp:StatusCode Value="{STATUS}%s"/>'
     cases = {
         f'<samlp:StatusCode Value="{STATUS}Responder">{inner % "NoPassive"}</samlp:StatusCode>': ("Responder", "NoPassive"),

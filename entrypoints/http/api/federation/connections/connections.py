@@ -6,7 +6,7 @@ from uuid import UUID
 from pydantic import Field
 from quart import Blueprint
 
-from core.federation.connections import connections
+from core.federation.connections import connections, metadata
 from core.federation.connections.connections import ConnectionDetails, ConnectionDraft, endpoint_path
 from core.federation.connections.model.connections import (
     ConnectionProtocolMissing,
@@ -19,7 +19,9 @@ from core.federation.connections.model.mapping import ClaimMapping
 from core.federation.connections.model.presets import PRESETS
 from core.federation.connections.model.settings import MAX_TEXT, OidcSettings, ProviderAuthentication, SamlSettings, SsoBinding
 from core.federation.saml.model.configuration import MAX_CERTIFICATE_LENGTH, CertificateState, NameIdFormat, SamlCertificate
+from core.federation.saml.model.metadata import MAX_METADATA_LENGTH
 from core.kernel.connections import ConnectionProtocol
+from core.kernel.outbound import LONGEST_URL
 from core.kernel.roles import Capability
 from core.kernel.values import Slug, provided
 from entrypoints.http.base.context import acting, app_context, ports
@@ -70,6 +72,7 @@ class SamlSettingsRequest(RequestModel):
     entity_id: Text = Field("", description="The entity id of the identity provider.", max_length=MAX_TEXT)
     sso_url: Text = Field("", description="The address that takes our sign-in requests.", max_length=MAX_TEXT)
     sso_binding: Literal["redirect", "post"] = Field("redirect", description="How the browser takes a request there.")
+    slo_url: Text | None = Field(None, description="The address for logout requests with HTTP-Redirect, or null.", max_length=MAX_TEXT)
     metadata_url: Text | None = Field(None, description="The address of its metadata, or null.", max_length=MAX_TEXT)
     name_id_format: Text = Field(
         "persistent",
@@ -140,6 +143,22 @@ class ProviderCertificateRequest(RequestModel):
     )
 
 
+class ProviderMetadataRequest(RequestModel):
+    """The metadata of a SAML identity provider, or the address where it publishes them."""
+
+    document: str = Field(
+        "",
+        description=f"An EntityDescriptor with one IDPSSODescriptor: XML without DOCTYPE, at most {MAX_METADATA_LENGTH} characters.",
+        max_length=MAX_METADATA_LENGTH,
+    )
+    url: str = Field(
+        "",
+        description="The https URL of the metadata, which is fetched now, less than 128 KiB. Only without `document`.",
+        max_length=LONGEST_URL,
+        examples=["https://acme.okta.com/app/exk1a2b3c4/sso/saml/metadata"],
+    )
+
+
 class OidcSettingsResponse(ResponseModel):
     """The settings of an OpenID provider."""
 
@@ -157,6 +176,7 @@ class SamlSettingsResponse(ResponseModel):
     entity_id: str = Field(description="The entity id of the identity provider.")
     sso_url: str = Field(description="The address that takes our sign-in requests.")
     sso_binding: SsoBinding = Field(description="How the browser takes a request there.")
+    slo_url: str | None = Field(description="The address for logout requests with HTTP-Redirect, or null.")
     metadata_url: str | None = Field(description="The address of its metadata, or null.")
     name_id_format: NameIdFormat = Field(description="The format of the NameID to ask for.")
     subject: str | None = Field(description="The attribute by which users are known, or null for the NameID.")
@@ -200,6 +220,7 @@ class OwnEndpointsResponse(ResponseModel):
     jwks_uri: str | None = Field(description="The address of Gatehouse's public keys for this connection, with OpenID Connect.")
     entity_id: str | None = Field(description="The entity id of Gatehouse for this connection, with SAML.")
     acs_url: str | None = Field(description="The address for SAML responses (ACS).")
+    metadata_url: str | None = Field(description="The address of Gatehouse's metadata for this connection, with SAML.")
 
 
 class ConnectionKeyResponse(ResponseModel):
@@ -256,6 +277,7 @@ def own_endpoints(connection: OrganizationConnection) -> OwnEndpointsResponse:
         jwks_uri=None if is_saml else f"{base_url}{endpoint_path(connection.id, 'jwks.json')}",
         entity_id=f"{base_url}{endpoint_path(connection.id)}" if is_saml else None,
         acs_url=f"{base_url}{endpoint_path(connection.id, 'acs')}" if is_saml else None,
+        metadata_url=f"{base_url}{endpoint_path(connection.id, 'metadata')}" if is_saml else None,
     )
 
 
@@ -342,6 +364,20 @@ async def set_client_secret(org_slug: str, connection_slug: str, data: ClientSec
     It replaces the earlier one. It is stored encrypted, and never returned.
     """
     await connections.put_client_secret(ports(), acting(), connection_slug, data.client_secret)
+
+
+@routes.post(f"{CONNECTION}/metadata")
+@member(Capability.INTEGRATIONS_MANAGE, outlives=True)
+@existing_connection
+@refuses(409, 429)
+async def import_metadata(org_slug: str, connection_slug: str, data: ProviderMetadataRequest) -> ConnectionDetailsResponse:
+    """Import the metadata of a SAML identity provider.
+
+    Takes over its entity id, addresses and certificates. Certificates of earlier metadata that it lacks are removed; those that admins
+    added stay. An organization can let ten URLs a minute be fetched.
+    """
+    await metadata.import_metadata(ports(), acting(), connection_slug, data.document, data.url)
+    return _to_details(await connections.find(ports(), acting(), connection_slug))
 
 
 @routes.post(f"{CONNECTION}/keys")
