@@ -99,7 +99,7 @@ class HttpOpenIdProviders:
             if metadata.userinfo_endpoint is not None and not claims.keys() >= set(needed):
                 access_token = _token(answer.get("access_token"))
                 claims = add_userinfo(claims, await self._request_userinfo(metadata.userinfo_endpoint, access_token))
-            return OpenIdAnswer(claims, id_token)
+            return OpenIdAnswer(claims, id_token, metadata.end_session_endpoint)
 
     async def check_client(self, client: OpenIdClient, metadata: OpenIdProviderMetadata, redirect_uri: str) -> None:
         request = CodeRequest(redirect_uri=redirect_uri, state="", nonce="", code_verifier=_WRONG_CODE)

@@ -23,6 +23,7 @@ SIGN_IN_TABLES: Final[tuple[LiteralString, ...]] = (
     "backup_codes",
     "identities",
     "connection_identities",
+    "connection_logins",
     "passkeys",
     "devices",
     "sign_in_flows",

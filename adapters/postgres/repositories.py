@@ -68,6 +68,7 @@ from adapters.postgres.expiring_secrets import ExpiringSecrets
 from adapters.postgres.federation.connections.connections import OrganizationConnections
 from adapters.postgres.federation.connections.identities import ConnectionIdentities
 from adapters.postgres.federation.connections.keys import ConnectionKeys
+from adapters.postgres.federation.connections.logins import ConnectionLogins
 from adapters.postgres.federation.oauth.authorization import AuthorizationCodes
 from adapters.postgres.federation.oauth.client_assertions import UsedAssertions
 from adapters.postgres.federation.oauth.consents import Consents
@@ -217,6 +218,7 @@ class Repositories(Scope):
     connections = Kept(OrganizationConnections)
     connection_identities = Kept(ConnectionIdentities)
     connection_keys = Kept(ConnectionKeys)
+    connection_logins = Kept(ConnectionLogins)
     consents = Kept(Consents)
     external_grants = Kept(ExternalGrants)
     device_codes = Kept(DeviceCodes)

@@ -140,7 +140,9 @@ async def _find_missing_sign_in(
     fresh = recent(proofs, now - ports.policy.fresh_sign_in_ttl)
     present = await relying_party.load_without_lost_keys(ports, read, account)
     missing = demands.find_step_up(present, fresh if strength_of(fresh) > Strength.NONE else proofs)
-    return None if missing is None else name_methods(missing, ports.policy.provider_names)
+    if missing is None:
+        return None
+    return replace(name_methods(missing, ports.policy.provider_names), max_age=ports.policy.fresh_sign_in_ttl)
 
 
 async def strictest_anywhere(read: Reading | Transaction, user_id: UUID, now: datetime, org_id: UUID | None) -> Strength:

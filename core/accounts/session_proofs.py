@@ -4,15 +4,20 @@ from datetime import datetime
 from uuid import UUID
 
 from core.accounts.model.accounts import Account
-from core.kernel.proofs import Proof, Proofs, SessionProofs, renewed, with_second
+from core.kernel.proofs import Proof, Proofs, SessionProofs, is_fresh, renewed, with_second, with_silent
 from ports import Ports
 from ports.storage import Transaction
 
 
 async def renew(ports: Ports, tx: Transaction, session_id: UUID, account: Account, new: Proofs, now: datetime) -> None:
-    """Store a reauthentication in the session of a locked account. Recent first factors by other methods stay."""
-    proofs = await _load(tx, session_id, account)
-    await tx.session_sign_ins.reauthenticate(session_id, account.id, renewed(proofs, new, now - ports.policy.fresh_sign_in_ttl))
+    """Store a reauthentication in the session of a locked account. Recent first factors by other methods stay.
+
+    A sign-in at an identity provider that may not have asked the user makes no session newer if the account has a password.
+    """
+    proofs, since = await _load(tx, session_id, account), now - ports.policy.fresh_sign_in_ttl
+    is_silent = new[0].is_own and account.password_hash is not None and not is_fresh(new)
+    proofs = with_silent(proofs, *new) if is_silent else renewed(proofs, new, since)
+    await tx.session_sign_ins.reauthenticate(session_id, account.id, proofs)
 
 
 async def add_second(tx: Transaction, session_id: UUID, account: Account, second: Proof) -> None:

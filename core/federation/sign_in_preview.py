@@ -10,7 +10,7 @@ from typing import Final
 
 from core.accounts.model.accounts import Account
 from core.applications.model.services import ServiceNotFound
-from core.applications.model.users import NoAccessToService
+from core.applications.model.users import NoAccessToService, SecondFactorRequired
 from core.authentication.flow.steps import Step
 from core.authentication.model import claim_rules
 from core.authentication.model.claim_document import Document
@@ -152,6 +152,8 @@ async def _preview_saml(ports: Ports, provider: SamlIdentityProvider, account: A
         if not is_admitted:
             raise NoAccessToService
         assertions.require_sign_on_factors(provider, account, proofs_at(service, visitor.browser.proofs, now))
+    except SecondFactorRequired as refusal:
+        return SamlPreview(PreviewOutcome.SIGN_IN, provider.entity_id, name_format, message=refusal.message)
     except Forbidden as refusal:
         return SamlPreview(PreviewOutcome.REFUSED, provider.entity_id, name_format, error=refusal.code, message=refusal.message)
     admission = await judge_visit(ports, PolicyPath.PREVIEW, service, visitor)

@@ -13,6 +13,7 @@ from uuid import UUID
 
 from core.kernel.providers import ProviderClient
 from core.kernel.uris import origin_of
+from core.kernel.values import Slug
 
 # The name of a connection in addresses, rows, events and responses. It never changes, and names one connection only.
 ConnectionSlug = NewType("ConnectionSlug", str)
@@ -37,6 +38,16 @@ PLATFORM_CONNECTIONS: Final[Mapping[ConnectionSlug, tuple[UUID, ConnectionProtoc
         OFFICESUITE: (UUID(int=3), ConnectionProtocol.OIDC),
     }
 )
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionRef:
+    """A connection of an organization, as other areas name it."""
+
+    id: UUID
+    slug: Slug
+    name: str
+    is_active: bool  # users can sign in through it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

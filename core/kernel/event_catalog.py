@@ -174,6 +174,7 @@ EVENT_KINDS: Mapping[str, EventKind] = MappingProxyType(
             *_kinds("Security", Target.PLATFORM, "platform.sign_in_policy.updated", platform_only=True),
             *_kinds("Security", Target.SIGNING_KEY, "signing_key.rotated", "signing_key.compromised", platform_only=True),
             *_kinds("Integrations", Target.CONNECTION, "connection.created", "connection.updated", "connection.deleted"),
+            *_kinds("Integrations", Target.CONNECTION, "connection.activated", "connection.deactivated"),
             *_kinds("Integrations", Target.CONNECTION, "connection.client_secret.set"),
             *_kinds("Integrations", Target.CONNECTION, "connection.key.created", "connection.key.activated"),
             *_kinds("Integrations", Target.CONNECTION, "connection.certificate.added", "connection.certificate.removed"),

@@ -170,6 +170,8 @@ SENTENCES: Final[Mapping[str, tuple[Sentence, ...]]] = MappingProxyType(
         # That of the platform has no name here.
         "connection.updated": ("{actor} changed the connection {name}", "{actor} changed the logo of the identity provider {target}"),
         "connection.deleted": ("{actor} removed the connection {name}", "{actor} removed a connection"),
+        "connection.activated": ("{actor} activated the connection {name}", "{actor} activated a connection"),
+        "connection.deactivated": ("{actor} deactivated the connection {name}", "{actor} deactivated a connection"),
         "connection.client_secret.set": ("{actor} set the client secret of {name}", "{actor} set the client secret of a connection"),
         "connection.key.created": ("{actor} created a key for the connection {name}", "{actor} created a key for a connection"),
         "connection.key.activated": ("{actor} activated the next key of {name}", "{actor} activated the next key of a connection"),

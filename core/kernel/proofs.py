@@ -70,6 +70,7 @@ class Proof:
     connection: UUID | None = None
     org: UUID | None = None
     until: datetime | None = None
+    login: UUID | None = None  # the stored sign-in at the connection, which a sign-out needs
 
     @property
     def is_second(self) -> bool:
@@ -174,6 +175,18 @@ def renewed(proofs: SessionProofs, new: Proofs, since: datetime) -> Proofs:
     return (*kept, *(proof for proof in every if not proof.is_own), *new)
 
 
+def with_silent(proofs: SessionProofs, silent: Proof) -> Proofs:
+    """Return the proofs of a session with that of an identity provider which may not have asked the user.
+
+    It counts for its method, and is as old as the newest first factor of the account's own.
+    """
+    every, method = every_proof(proofs), (silent.method, silent.provider)
+    at = max((proof.at for proof in every if proof.is_own and not proof.is_second), default=silent.at)
+    others = tuple(proof for proof in every if (proof.method, proof.provider) != method or proof.at == at)
+    is_there = any((proof.method, proof.provider) == method for proof in others)
+    return others if is_there else (*others, replace(silent, at=at))
+
+
 def joined(proofs: SessionProofs, ends_at: datetime, new: SessionProofs, new_ends_at: datetime) -> Proofs | None:
     """Return the proofs of a new session that replaces one of the same user, or None if nothing of the old one stays.
 
@@ -231,7 +244,7 @@ def newest_sign_in(proofs: Proofs) -> Proofs:
     if len(proofs) <= 1:
         return proofs
     first = _newest_first_factor(proofs)
-    return (first, *(proof for proof in proofs if proof is not first and (proof.is_second or proof.at >= first.at)))
+    return (first, *(proof for proof in proofs if proof is not first and (proof.is_second or (proof.is_fresh and proof.at >= first.at))))
 
 
 def session_strength(proofs: Proofs) -> Strength:

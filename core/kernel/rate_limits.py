@@ -47,6 +47,7 @@ def per_minute(name: str, count: int) -> Bucket:
 AUTH = Bucket("auth", 1.0, 20)  # /auth/* and /api/auth/*
 DEVICE = Bucket("device", 5.0, 10)  # /auth/device/*, and device polls at /auth/token
 CLIENT_REGISTRATION = per_minute("client-registration", 20)  # POST /auth/register
+PROVIDER_LOGOUT = Bucket("provider-logout", 0.1, 200)  # sign-outs that identity providers report: 10 a second, 200 at once
 REGISTER = per_minute("register", 10)
 LOGIN = per_minute("login", 10)
 FORGOT_PASSWORD = per_minute("forgot-password", 5)

@@ -6,7 +6,6 @@ Each function returns one event.
 from collections.abc import Mapping, Sequence
 from uuid import UUID
 
-from core.kernel.connections import ConnectionSlug
 from core.kernel.event_catalog import EVENT_KINDS, Event, Target, field_changes
 from core.kernel.roles import RoleName
 from core.kernel.values import Domain
@@ -313,10 +312,10 @@ def branding_updated(org_id: UUID, old: BrandingSettings, new: BrandingSettings)
     return Event(EVENT_KINDS["branding.updated"], str(org_id), org_id=org_id, details=details)
 
 
-def hrd_updated(org_id: UUID, old: Mapping[Domain, ConnectionSlug], new: Mapping[Domain, ConnectionSlug]) -> Event:
+def hrd_updated(org_id: UUID, old: Mapping[Domain, str], new: Mapping[Domain, str]) -> Event:
     """The home realm routes of an organization were changed.
 
-    The details have the old and new provider of each changed domain.
+    The details have the slugs of the old and the new identity provider of each changed domain.
     """
     changed = sorted(domain for domain in {*old, *new} if old.get(domain) != new.get(domain))
     domains = {domain: {"old": old.get(domain), "new": new.get(domain)} for domain in changed}

@@ -1,16 +1,19 @@
-"""Home realm discovery: the identity provider for users of an email domain (decision 103)."""
+"""Home realm discovery: the identity provider for users of an email domain (decision 103).
+
+It is a provider of the platform, or a connection of the organization. Both are named by their slugs, which differ.
+"""
 
 from collections.abc import Callable, Mapping
 
 from core.kernel.callers import OrganizationCaller
-from core.kernel.connections import ConnectionSlug
+from core.kernel.connections import PLATFORM_CONNECTIONS, ConnectionRef
 from core.kernel.roles import Capability
 from core.kernel.values import Domain
 from core.tenancy import events, organizations
-from core.tenancy.model.domains import MAX_ROUTES, DuplicateDomain, HomeRealmRoute, RouteNotFound, TooManyRoutes
+from core.tenancy.model.domains import MAX_ROUTES, DuplicateDomain, HomeRealmRoute, RouteNotFound, RouteTargetUnknown, TooManyRoutes
 from ports import Ports
 
-Routes = Mapping[Domain, ConnectionSlug]
+Routes = Mapping[Domain, str]  # slugs of identity providers
 
 
 async def list_routes(ports: Ports, caller: OrganizationCaller) -> list[HomeRealmRoute]:
@@ -19,23 +22,32 @@ async def list_routes(ports: Ports, caller: OrganizationCaller) -> list[HomeReal
         return await read.home_realm.routes(caller.acts_in.id)
 
 
-async def replace_routes(ports: Ports, caller: OrganizationCaller, routes: list[tuple[Domain, ConnectionSlug]]) -> list[HomeRealmRoute]:
-    """Replace all routes of the organization, and return the new ones. Raises: DuplicateDomain."""
-    new: dict[Domain, ConnectionSlug] = {}
-    for domain, provider in routes:
+async def list_connections(ports: Ports, caller: OrganizationCaller) -> list[ConnectionRef]:
+    """Return the connections that a domain of the caller's organization can lead to, ordered by slug."""
+    async with ports.storage.reading() as read:
+        return await read.home_realm.connections(caller.acts_in.id)
+
+
+async def replace_routes(ports: Ports, caller: OrganizationCaller, routes: list[tuple[Domain, str]]) -> list[HomeRealmRoute]:
+    """Replace all routes of the organization, and return the new ones. Raises: DuplicateDomain, RouteTargetUnknown."""
+    new: dict[Domain, str] = {}
+    for domain, slug in routes:
         if domain in new:
             raise DuplicateDomain(domain)
-        new[domain] = provider
+        new[domain] = slug
     return await _change(ports, caller, lambda _: new)
 
 
-async def set_route(ports: Ports, caller: OrganizationCaller, domain: Domain, provider: ConnectionSlug) -> HomeRealmRoute:
-    """Set the identity provider of a domain, and return its route. Other routes stay as they are. Raises: TooManyRoutes."""
+async def set_route(ports: Ports, caller: OrganizationCaller, domain: Domain, slug: str) -> HomeRealmRoute:
+    """Set the identity provider of a domain, and return its route. Other routes stay as they are.
+
+    Raises: TooManyRoutes, RouteTargetUnknown.
+    """
 
     def with_route(old: Routes) -> Routes:
         if domain not in old and len(old) >= MAX_ROUTES:
             raise TooManyRoutes
-        return {**old, domain: provider}
+        return {**old, domain: slug}
 
     return next(route for route in await _change(ports, caller, with_route) if route.domain == domain)
 
@@ -46,7 +58,7 @@ async def remove_route(ports: Ports, caller: OrganizationCaller, domain: Domain)
     def without_route(old: Routes) -> Routes:
         if domain not in old:
             raise RouteNotFound
-        return {name: provider for name, provider in old.items() if name != domain}
+        return {name: slug for name, slug in old.items() if name != domain}
 
     await _change(ports, caller, without_route)
 
@@ -54,9 +66,12 @@ async def remove_route(ports: Ports, caller: OrganizationCaller, domain: Domain)
 async def _change(ports: Ports, caller: OrganizationCaller, to_new: Callable[[Routes], Routes]) -> list[HomeRealmRoute]:
     async with ports.storage.transaction(by=caller) as tx:
         organization, _ = await organizations.lock_organization_for(tx, caller, Capability.INTEGRATIONS_MANAGE)
-        old = {route.domain: route.provider for route in await tx.home_realm.routes(organization.id)}
+        old = {route.domain: route.slug for route in await tx.home_realm.routes(organization.id)}
         new = to_new(old)
         if new != old:
+            known = {*PLATFORM_CONNECTIONS, *(each.slug for each in await tx.home_realm.connections(organization.id))}
+            if not known.issuperset(new.values()):
+                raise RouteTargetUnknown
             await tx.home_realm.replace(organization.id, new)
             tx.record(events.hrd_updated(organization.id, old, new))
         return await tx.home_realm.routes(organization.id)

@@ -1,7 +1,7 @@
-"""Write the generated parts of docs/reference, or check them: `python -m ops.docs.reference [--check]`.
+"""Write the generated parts of the documentation, or check them: `python -m ops.docs.reference [--check]`.
 
 A page has text written by hand and generated regions between two marker comments. Operations, settings,
-errors, events, scopes, rate limits and commands are read from the code, so that the pages cannot become stale.
+errors, events, scopes, rate limits, commands and products of connections are read from the code, so that the pages cannot become stale.
 `entrypoints/settings.toml` has the meaning of each setting; a setting without a meaning, or a meaning
 without a setting, is an error.
 """
@@ -23,7 +23,9 @@ from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
 import core
+from core.federation.connections.model.presets import PRESETS, Preset, PresetProtocol
 from core.kernel.api_scopes import ApiScope
+from core.kernel.connections import ConnectionProtocol
 from core.kernel.errors import Invalid, Outage, Refusal
 from core.kernel.event_catalog import EVENT_KINDS
 from core.kernel.rate_limits import AUTH, Bucket
@@ -41,7 +43,7 @@ from ops.docs.events import described_events, sentences
 from ops.docs.operations import model_rows, operation_rows, shown
 
 ROOT: Final = Path(__file__).parents[2]
-PAGES: Final = ROOT / "docs/reference"
+PAGES: Final = ROOT / "docs"
 
 MEANINGS: Final[Mapping[str, str]] = {
     "BAD_REQUEST": "The request is malformed, a field is missing or invalid, or a rule refuses it now.",
@@ -299,26 +301,56 @@ def _rate(bucket: Bucket) -> str:
     return "1 per second" if bucket.period == 1 else f"{round(60 / bucket.period)} per minute"
 
 
+# Products of connections
+
+
+def product(preset: Preset) -> str:
+    """Return a section for each protocol of a product: its steps, and the values at Gatehouse."""
+    names = {ConnectionProtocol.OIDC: "OpenID Connect", ConnectionProtocol.SAML: "SAML"}
+    return "\n\n".join(_steps(names[protocol], protocol, values) for protocol, values in preset.protocols.items())
+
+
+def _steps(name: str, protocol: ConnectionProtocol, values: PresetProtocol) -> str:
+    is_oidc = protocol is ConnectionProtocol.OIDC
+    rows = [["Issuer" if is_oidc else "Entity ID", f"such as `{values.identifier}`"]]
+    if is_oidc:
+        rows.append(["Scopes", " ".join(f"`{scope}`" for scope in values.scopes)])
+    else:
+        rows.append(["Sign-in URL", f"such as `{values.sso_url}`"])
+        rows.append(
+            [
+                "Users are known by",
+                f"the attribute `{values.subject}`" if values.subject else f"the NameID, {values.name_id_format.name.lower()}",
+            ]
+        )
+    rows += [[field.replace("_", " "), f"`{claim}`"] for field, claim in values.mapping.document.items() if claim]
+    numbered = "\n".join(f"{number}. {step}" for number, step in enumerate(values.steps, 1))
+    return f"## With {name}\n\n{numbered}\n\n{table(('at Gatehouse', 'value'), rows)}"
+
+
 # Pages
 
 REGIONS: Final[Mapping[str, Mapping[str, Callable[[], str]]]] = {
-    "settings.md": {"settings": settings},
-    "errors.md": {"error codes": error_codes, "error messages": partial(error_messages, of_bad_requests=False)},
-    "bad-requests.md": {"error messages": partial(error_messages, of_bad_requests=True)},
-    "events.md": {"events": events},
-    "command-line.md": {"commands": commands},
-    "limits.md": {"rate limits": rate_limits},
-    "scopes.md": {"scopes": scopes, "capabilities": capabilities_by_name},
+    "reference/settings.md": {"settings": settings},
+    "reference/errors.md": {"error codes": error_codes, "error messages": partial(error_messages, of_bad_requests=False)},
+    "reference/bad-requests.md": {"error messages": partial(error_messages, of_bad_requests=True)},
+    "reference/events.md": {"events": events},
+    "reference/command-line.md": {"commands": commands},
+    "reference/limits.md": {"rate limits": rate_limits},
+    "reference/scopes.md": {"scopes": scopes, "capabilities": capabilities_by_name},
     **{
         page: {"operations": partial(operations, path)}
         for page, path in zip(
-            ("operations-of-applications.md", "operations-of-organizations.md", "operations.md"), PATHS_OF_OPERATIONS, strict=True
+            ("reference/operations-of-applications.md", "reference/operations-of-organizations.md", "reference/operations.md"),
+            PATHS_OF_OPERATIONS,
+            strict=True,
         )
     },
-    "request-models.md": {"models": partial(models, "Request")},
-    "response-models.md": {"models": partial(models, "Response")},
-    "list-models.md": {"models": partial(models, "ListResponse")},
-    "types.md": {"models": partial(models, None)},
+    "reference/request-models.md": {"models": partial(models, "Request")},
+    "reference/response-models.md": {"models": partial(models, "Response")},
+    "reference/list-models.md": {"models": partial(models, "ListResponse")},
+    "reference/types.md": {"models": partial(models, None)},
+    **{f"guides/identity-providers/{name}.md": {"steps": partial(product, preset)} for name, preset in PRESETS.items()},
 }
 
 
@@ -329,14 +361,14 @@ def rendered(page: str, text: str) -> str:
         before, found, rest = text.partition(begin)
         _, closed, after = rest.partition(end)
         if not (found and closed):
-            raise SystemExit(f"docs/reference/{page} has no region {name!r}")
+            raise SystemExit(f"docs/{page} has no region {name!r}")
         text = f"{before}{begin}\n\n{generate()}\n\n{end}{after}"
     return text
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Write the pages. With `--check`, write nothing and return 1 if a page is stale."""
-    parser = argparse.ArgumentParser(prog="python -m ops.docs.reference", description="Write the generated parts of docs/reference.")
+    parser = argparse.ArgumentParser(prog="python -m ops.docs.reference", description="Write the generated parts of the documentation.")
     parser.add_argument("--check", action="store_true", help="write nothing, and fail if a page is stale")
     options = parser.parse_args(arguments)
     stale = 0
@@ -347,10 +379,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             continue
         if options.check:
             stale += 1
-            print(f"docs/reference/{name} is stale: run python -m ops.docs.reference")
+            print(f"docs/{name} is stale: run python -m ops.docs.reference")
         else:
             page.write_text(new, "utf-8")
-            print(f"wrote docs/reference/{name}")
+            print(f"wrote docs/{name}")
     return int(stale > 0)
 
 

@@ -28,7 +28,12 @@ from ports.storage.authentication.sessions import (
 from ports.storage.authentication.sign_ins import KeptFormsRead, ReauthenticationsRead, SentFormsRead, SignInLogRead
 from ports.storage.billing import CustomersRead, SubscriptionsRead
 from ports.storage.eventing import AuditRead, DeliveriesRead, PlatformLogRead, SiemRead, WebhooksRead
-from ports.storage.federation.connections import ConnectionIdentitiesRead, ConnectionKeysRead, OrganizationConnectionsRead
+from ports.storage.federation.connections import (
+    ConnectionIdentitiesRead,
+    ConnectionKeysRead,
+    ConnectionLoginsRead,
+    OrganizationConnectionsRead,
+)
 from ports.storage.federation.oauth import ConsentsRead, DeviceCodesRead, ExternalClientsRead, ExternalGrantsRead, PushedRequestsRead
 from ports.storage.federation.saml import SamlRead, SamlSignOnsRead
 from ports.storage.privacy import AccountLogsRead, PersonalDataRead, PrivacyRead
@@ -203,6 +208,8 @@ class Reading(Protocol):
     def connection_identities(self) -> ConnectionIdentitiesRead: ...
     @property
     def connection_keys(self) -> ConnectionKeysRead: ...
+    @property
+    def connection_logins(self) -> ConnectionLoginsRead: ...
     @property
     def saml(self) -> SamlRead: ...
     @property

@@ -29,7 +29,7 @@ from ports.storage.authentication.sessions import (
 from ports.storage.authentication.sign_ins import KeptForms, Logins, Reauthentications, SentForms
 from ports.storage.billing import Billing, Cancellations, Checkouts, Customers, Subscriptions
 from ports.storage.eventing import Audit, Deliveries, LogoutNotices, Siem, Webhooks
-from ports.storage.federation.connections import ConnectionIdentities, ConnectionKeys, OrganizationConnections
+from ports.storage.federation.connections import ConnectionIdentities, ConnectionKeys, ConnectionLogins, OrganizationConnections
 from ports.storage.federation.oauth import AuthorizationCodes, Consents, DeviceCodes, ExternalClients, ExternalGrants, PushedRequests
 from ports.storage.federation.saml import Saml, SamlLogouts, SamlSignOns
 from ports.storage.kernel import Rates
@@ -215,6 +215,8 @@ class Transaction(Protocol):
     def connection_identities(self) -> ConnectionIdentities: ...
     @property
     def connection_keys(self) -> ConnectionKeys: ...
+    @property
+    def connection_logins(self) -> ConnectionLogins: ...
     @property
     def saml(self) -> Saml: ...
     @property

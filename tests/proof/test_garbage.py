@@ -533,6 +533,7 @@ TAKE_FORMS = {
     "/auth/revoke",
     "/auth/introspect",
     "/auth/par",
+    "/auth/connections/nothing-there/backchannel-logout",
 }
 STRANGE_CHARSETS = [b"utf-16", b"utf-7", b"rot13", b"zip", b"idna", b"\xff", b'"', b"x" * 5000, b"utf-8; charset=utf-16"]
 

@@ -1,7 +1,7 @@
 """Storage of the sign-in of a session, and of the browser that it belongs to."""
 
 from datetime import datetime
-from typing import Final
+from typing import Final, LiteralString
 from uuid import UUID
 
 from adapters.postgres.authentication.session_contexts import BROWSER_SESSION
@@ -20,6 +20,37 @@ _OF_CONNECTION: Final = """
     u.id in (select i.user_id from connection_identities i
              where i.org_id = %(org_id)s and i.connection_id = %(connection_id)s
                and (%(user_id)s::uuid is null or i.user_id = %(user_id)s))"""
+# The users `u` of a session at the identity provider of a connection, or one of them
+_OF_PROVIDER_SESSION: Final = """
+    u.id in (select l.user_id from connection_logins l
+             where l.org_id = %(org_id)s and l.connection_id = %(connection_id)s and l.provider_session = %(provider_session)s
+               and (%(user_id)s::uuid is null or l.user_id = %(user_id)s))"""
+_WITH_PROOF: Final = "s.proofs @> jsonb_build_array(jsonb_build_object('connection', %(connection_id)s::text))"
+# Applications with offline access keep their sessions, as at a sign-out on our pages.
+_WITH_LOGIN: Final = """
+    not (s.service_id is not null and 'offline_access' = any(coalesce(s.scope, '{}')))
+    and exists (
+        select 1 from connection_logins l
+        where l.org_id = %(org_id)s and l.connection_id = %(connection_id)s and l.provider_session = %(provider_session)s
+          and l.user_id = u.id and s.proofs @> jsonb_build_array(jsonb_build_object('login', l.id::text)))"""
+
+
+def _end(users: LiteralString, sessions: LiteralString) -> LiteralString:
+    """Return the statement that ends the sign-ins of a connection in these sessions `s` of these users `u`."""
+    return f"""
+        with found as materialized (
+            select s.id, s.user_id, s.bounded_to is not null or s.service_id is not null as ends
+            from users u join sessions s on s.user_id = u.id and s.ended_at is null
+            where {users} and {sessions}),
+        ended as (update sessions s set ended_at = %(now)s from found f where f.ends and s.id = f.id),
+        kept as (
+            update sessions s
+            set proofs = (select jsonb_agg(p) from jsonb_array_elements(s.proofs) p
+                          where p ->> 'connection' is distinct from %(connection_id)s::text)
+            from found f where not f.ends and s.id = f.id
+            returning s.id),
+        passes as (delete from policy_passes y using kept k where y.session_id = k.id and y.org_id = %(org_id)s)
+        select user_id, count(*) filter (where ends) from found group by user_id"""
 
 
 class SessionSignIns(Repository):
@@ -61,21 +92,17 @@ class SessionSignIns(Repository):
             where id = %(session_id)s and user_id = %(user_id)s"""
         await self._run(sql, session_id=session_id, user_id=user_id, expires_at=expires_at, ends_at=ends_at, **columns_of(proofs))
 
-    async def end_of_connection(self, org_id: UUID, connection_id: UUID, user_id: UUID | None, now: datetime) -> None:
+    async def end_of_connection(self, org_id: UUID, connection_id: UUID, user_id: UUID | None, now: datetime) -> dict[UUID, int]:
+        values = {"org_id": org_id, "connection_id": connection_id, "user_id": user_id}
+        return await self._end_sign_ins(_OF_CONNECTION, _WITH_PROOF, now, **values)
+
+    async def end_provider_session(
+        self, org_id: UUID, connection_id: UUID, provider_session: str, user_id: UUID | None, now: datetime
+    ) -> dict[UUID, int]:
+        values = {"org_id": org_id, "connection_id": connection_id, "provider_session": provider_session, "user_id": user_id}
+        return await self._end_sign_ins(_OF_PROVIDER_SESSION, _WITH_LOGIN, now, **values)
+
+    async def _end_sign_ins(self, users: LiteralString, sessions: LiteralString, now: datetime, **values: object) -> dict[UUID, int]:
         # Codes and approvals lock the account, too, so none of them starts a session with the proof afterwards.
-        values = {"org_id": org_id, "connection_id": connection_id, "user_id": user_id, "now": now}
-        await self._run(f"select 1 from users u where {_OF_CONNECTION} order by u.id for no key update", **values)
-        sql = f"""
-            with found as (
-                select s.id, s.bounded_to is not null or s.service_id is not null as ends
-                from users u join sessions s on s.user_id = u.id and s.ended_at is null
-                where {_OF_CONNECTION} and s.proofs @> jsonb_build_array(jsonb_build_object('connection', %(connection_id)s::text))),
-            ended as (update sessions s set ended_at = %(now)s from found f where f.ends and s.id = f.id),
-            kept as (
-                update sessions s
-                set proofs = (select jsonb_agg(p) from jsonb_array_elements(s.proofs) p
-                              where p ->> 'connection' is distinct from %(connection_id)s::text)
-                from found f where not f.ends and s.id = f.id
-                returning s.id)
-            delete from policy_passes y using kept k where y.session_id = k.id and y.org_id = %(org_id)s"""
-        await self._run(sql, **values)
+        await self._run(f"select 1 from users u where {users} order by u.id for no key update", **values)
+        return dict(await self._rows(_end(users, sessions), **values, now=now))

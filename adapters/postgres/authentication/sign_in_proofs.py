@@ -78,7 +78,7 @@ def to_json(proof: Proof) -> dict[str, object]:
     if not proof.is_fresh:
         stored["fresh"] = False
     if not proof.is_own:
-        ids = {"connection": proof.connection, "org": proof.org, "until": proof.until and proof.until.isoformat()}
+        ids = {"connection": proof.connection, "org": proof.org, "until": proof.until and proof.until.isoformat(), "login": proof.login}
         stored |= {name: str(value) for name, value in ids.items() if value is not None}
     return stored | {flag: True for flag in _FLAGS if getattr(proof, flag)}
 
@@ -95,6 +95,6 @@ def to_proof(stored: Mapping[str, Any]) -> Proof:
     )
 
 
-def _of_connection(stored: Mapping[str, Any]) -> tuple[UUID | None, UUID, datetime | None]:
-    connection, until = stored.get("connection"), stored.get("until")
-    return connection and UUID(connection), UUID(stored["org"]), until and datetime.fromisoformat(until)
+def _of_connection(stored: Mapping[str, Any]) -> tuple[UUID | None, UUID, datetime | None, UUID | None]:
+    connection, until, login = stored.get("connection"), stored.get("until"), stored.get("login")
+    return connection and UUID(connection), UUID(stored["org"]), until and datetime.fromisoformat(until), login and UUID(login)

@@ -17,6 +17,8 @@ TABLES_LEFT_OUT: Final = frozenset(
         "personal_tokens",
         "saml_sessions",
         "logout_notices",
+        "connection_logins",
+        "used_logout_tokens",  # each works for a few minutes
         # unfinished sign-ins and sign-outs
         "authorization_codes",
         "device_codes",

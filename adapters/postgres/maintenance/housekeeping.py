@@ -71,6 +71,8 @@ SWEEPS: Final[Mapping[Sweep, LiteralString]] = {
     Sweep.PUSHED_REQUESTS: _past("pushed_requests", "expires_at", key="request_hash"),
     Sweep.CLIENT_ASSERTIONS: _past("client_assertions", "expires_at", key="ctid"),
     Sweep.PROVIDER_STATES: _past("provider_states", "expires_at", key="state_hash"),
+    Sweep.CONNECTION_LOGINS: _past("connection_logins", "ends_at"),
+    Sweep.USED_LOGOUT_TOKENS: _past("used_logout_tokens", "expires_at", key="ctid"),
     Sweep.SAML_SIGN_ONS: _past("saml_sign_ons", "expires_at", key="state_hash"),
     Sweep.SAML_LOGOUTS: _past("saml_logouts", "expires_at"),
     Sweep.SIGNING_KEYS: _past("signing_keys", "retires_at", key="kid"),

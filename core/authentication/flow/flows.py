@@ -4,9 +4,14 @@ from dataclasses import replace
 from typing import Final
 from uuid import UUID
 
+from core.accounts import relying_party
 from core.applications.model.services import ServiceNotFound
 from core.authentication.flow.model import Flow, FlowEnded, FlowTarget
+from core.authentication.flow.steps import Needs
+from core.kernel.access import AccountGone
+from core.kernel.callers import ServiceContext, Visitor, proofs_at
 from core.kernel.errors import refuse
+from core.kernel.proofs import Strength, reachable_strength, session_strength
 from core.kernel.values import digest
 from ports import Ports
 
@@ -34,6 +39,22 @@ async def close(ports: Ports, flow: Flow) -> None:
     async with ports.storage.autocommit() as statements:
         if not await statements.flows.close(flow, ports.clock.now()):
             raise FlowEnded
+
+
+async def ask_for_more(ports: Ports, flow: Flow, needs: Needs) -> None:
+    """If the target has more needs than when the flow began, let a trusted device no longer skip the second factor."""
+    if flow.keeps_trust and not needs.keeps_trust:
+        async with ports.storage.autocommit() as statements:
+            await statements.flows.ask_for_more(flow, wants_fresh=needs.needs_fresh_sign_in)
+
+
+async def find_reachable(ports: Ports, visitor: Visitor | None, service: ServiceContext | None, needs: Needs) -> Strength:
+    """Return the strength that the present factors of the account reach, where the session lacks the one that is required."""
+    if visitor is None or session_strength(proofs_at(service, visitor.browser.proofs, ports.clock.now())) >= needs.required:
+        return Strength.ONE
+    async with ports.storage.reading() as read:
+        account = await read.accounts.by_id(visitor.user_id) or refuse(AccountGone)
+        return reachable_strength((await relying_party.load_without_lost_keys(ports, read, account)).factors)
 
 
 async def with_service(ports: Ports, flow: Flow) -> Flow:

@@ -294,6 +294,7 @@ class ReauthenticationOptions:
     providers: tuple[LinkedPlace, ...]  # one place for each provider
     needs_second_factor: bool
     second_methods: tuple[Method, ...]  # for the second factor
+    is_for_policy: bool = True  # False: they only make the sign-in newer, and a way that the policy accepts follows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -84,7 +84,8 @@ async def load_options(ports: Ports, caller: Person, decision: Decision | None =
     waiting = pending.provider if pending is not None and is_waiting else None
     # A provider that cannot ask its user again proves little where the password could, and no second factor follows.
     accepts_password = decision is None or decision.methods is None or Method.PASSWORD in decision.methods
-    takes_all = account.password_hash is None or not accepts_password or (decision is not None and needs_second)
+    shows_user = account.password_hash is None or (decision is not None and needs_second)
+    takes_all = shows_user or not (accepts_password or _is_too_old(caller, decision, now))
     options = ReauthenticationOptions(
         needs_first_factor=not is_recent,
         password=account.password_hash is not None,
@@ -95,7 +96,10 @@ async def load_options(ports: Ports, caller: Person, decision: Decision | None =
         second_methods=tuple(method for method in status.methods if method is not Method.PASSKEY or keys),
     )
     if decision is not None:
-        return _that_meet(options, decision, waiting)
+        meeting = _that_meet(options, decision, waiting)
+        if takes_all or meeting.password or meeting.email_code or meeting.passkey or meeting.providers:
+            return meeting
+        return replace(options, needs_first_factor=True, is_for_policy=False)  # the provider that cannot ask follows
     return replace(options, needs_first_factor=options.needs_first_factor and waiting is None)
 
 
@@ -104,6 +108,13 @@ def _has_recent_first_factor(ports: Ports, caller: Person, now: datetime) -> boo
     if caller.bounded_to is not None or caller.sign_in is None:
         return False
     return caller.sign_in.is_younger_than(ports.policy.fresh_sign_in_ttl, now)
+
+
+def _is_too_old(caller: Person, decision: Decision | None, now: datetime) -> bool:
+    """Return whether the session needs a newer sign-in, beside the method that the decision of a sign-in policy asks for."""
+    if caller.bounded_to is not None or caller.sign_in is None:
+        return True
+    return decision is not None and decision.max_age is not None and not caller.sign_in.is_younger_than(decision.max_age, now)
 
 
 def _that_meet(options: ReauthenticationOptions, decision: Decision, waiting: ConnectionSlug | None) -> ReauthenticationOptions:

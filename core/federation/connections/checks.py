@@ -29,13 +29,9 @@ from core.federation.saml.model.configuration import CertificateState, NameIdFor
 from core.federation.saml.model.metadata import MAX_METADATA_LENGTH
 from core.kernel.callers import Member, OrganizationCaller
 from core.kernel.display import format_utc
-from core.kernel.errors import Conflict, Limited, Refusal
+from core.kernel.errors import Limited, Refusal
 from core.kernel.policy import CERTIFICATE_EXPIRES_SOON
 from ports import Ports
-
-
-class ConnectionIncomplete(Conflict):
-    """The connection still lacks values. Set them before you test it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +69,7 @@ async def begin_test(ports: Ports, caller: Member, slug: str, way_back: str, dev
     Raises: OrganizationConnectionNotFound, ConnectionIncomplete, Limited, OpenIdAnswerRefused, OpenIdProviderUnreachable.
     """
     details = await connections.find(ports, caller, slug)
-    if details.missing:
-        raise ConnectionIncomplete
+    details.require_complete()
     await charge_fetch(ports, caller)
     return await trips.begin_test(ports, caller, details.connection, way_back, device_cookie, base_url)
 

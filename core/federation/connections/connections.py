@@ -1,20 +1,24 @@
 """The connections of an organization: its members set up the identity providers through which its users sign in.
 
-A new connection is a draft, which signs no user in.
+A new connection is a draft, which signs no user in until it is activated.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 from uuid import UUID
 
 from core.federation.connections import events
 from core.federation.connections.model.connections import (
+    MAX_ACTIVE_CONNECTIONS,
     MAX_CERTIFICATES,
     MAX_CONNECTIONS,
     CertificateSource,
     ClientSecretNotUsed,
     ConnectionFieldFixed,
+    ConnectionIncomplete,
     ConnectionKeyNotFound,
+    ConnectionRouted,
     ConnectionState,
     MissingPart,
     NextKeyExists,
@@ -23,6 +27,7 @@ from core.federation.connections.model.connections import (
     ProviderCertificate,
     ProviderCertificateExists,
     ProviderCertificateNotFound,
+    TooManyActiveConnections,
     TooManyConnections,
     TooManyProviderCertificates,
 )
@@ -37,7 +42,7 @@ from core.kernel.roles import Capability
 from core.kernel.values import KEEP, Keep, Slug, SlugReserved, new_id, provided
 from core.tenancy import organizations
 from ports import Ports
-from ports.storage import Transaction
+from ports.storage import Reading, Transaction
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,6 +85,12 @@ class ConnectionDetails:
             }
         return [part for part, is_missing in needed.items() if is_missing]
 
+    def require_complete(self) -> None:
+        """Check that nothing is missing. Raises: ConnectionIncomplete, with the names of the missing values."""
+        if self.missing:
+            names = ", ".join(part.replace("_", " ") for part in self.missing)
+            raise ConnectionIncomplete(f"The connection still lacks values. Set these first: {names}.")
+
 
 async def list_own(ports: Ports, caller: OrganizationCaller) -> list[OrganizationConnection]:
     """Return the connections of the caller's organization, by slug. There are at most MAX_CONNECTIONS."""
@@ -91,11 +102,15 @@ async def find(ports: Ports, caller: OrganizationCaller, slug: str) -> Connectio
     """Return a connection of the caller's organization. Raises: OrganizationConnectionNotFound."""
     async with ports.storage.reading() as read:
         connection = await read.connections.by_slug(caller.acts_in.id, slug) or refuse(OrganizationConnectionNotFound)
-        return ConnectionDetails(
-            connection,
-            await read.connection_keys.of_connection(connection.org_id, connection.id, ports.clock.now()),
-            await read.connection_keys.certificates(connection.org_id, connection.id),
-        )
+        return await load_details(read, connection, ports.clock.now())
+
+
+async def load_details(read: Reading | Transaction, connection: OrganizationConnection, now: datetime) -> ConnectionDetails:
+    return ConnectionDetails(
+        connection,
+        await read.connection_keys.of_connection(connection.org_id, connection.id, now),
+        await read.connection_keys.certificates(connection.org_id, connection.id),
+    )
 
 
 async def create(ports: Ports, caller: OrganizationCaller, draft: ConnectionDraft) -> OrganizationConnection:
@@ -162,10 +177,46 @@ async def save_change(tx: Transaction, old: OrganizationConnection, new: Organiz
     return new
 
 
+async def activate(ports: Ports, caller: OrganizationCaller, slug: str) -> None:
+    """Let users sign in through a connection. From the first time on, the values by which users are known are fixed.
+
+    Raises: OrganizationConnectionNotFound, ConnectionIncomplete, TooManyActiveConnections.
+    """
+    now = ports.clock.now()
+    async with ports.storage.transaction(by=caller) as tx:
+        old = await lock(tx, caller, slug)
+        if old.state is ConnectionState.ACTIVE:
+            return
+        (await load_details(tx, old, now)).require_complete()
+        states = [each.state for each in await tx.connections.of_org(old.org_id)]
+        if states.count(ConnectionState.ACTIVE) >= MAX_ACTIVE_CONNECTIONS:
+            raise TooManyActiveConnections
+        new = replace(old, state=ConnectionState.ACTIVE, first_activated_at=old.first_activated_at or now)
+        await tx.connections.save(new)
+        tx.record(events.activated(new))
+
+
+async def deactivate(ports: Ports, caller: OrganizationCaller, slug: str) -> None:
+    """Let no user sign in through a connection, and end the sign-ins that came through it. Raises: OrganizationConnectionNotFound."""
+    async with ports.storage.transaction(by=caller) as tx:
+        old = await lock(tx, caller, slug)
+        if old.state is not ConnectionState.ACTIVE:
+            return
+        await tx.connections.save(replace(old, state=ConnectionState.INACTIVE))
+        await tx.session_sign_ins.end_of_connection(old.org_id, old.id, None, ports.clock.now())
+        tx.record(events.deactivated(old))
+
+
 async def remove(ports: Ports, caller: OrganizationCaller, slug: str) -> None:
-    """Remove a connection with its keys. Raises: OrganizationConnectionNotFound."""
+    """Remove a connection with its keys, and end the sign-ins that came through it.
+
+    Raises: OrganizationConnectionNotFound, ConnectionRouted.
+    """
     async with ports.storage.transaction(by=caller) as tx:
         connection = await lock(tx, caller, slug)
+        if any(route.slug == connection.slug for route in await tx.home_realm.routes(connection.org_id)):
+            raise ConnectionRouted
+        await tx.session_sign_ins.end_of_connection(connection.org_id, connection.id, None, ports.clock.now())
         await tx.connections.remove(connection.org_id, connection.id)
         tx.record(events.deleted(connection))
 

@@ -30,6 +30,16 @@ def deleted(connection: OrganizationConnection) -> Event:
     return _event("connection.deleted", connection)
 
 
+def activated(connection: OrganizationConnection) -> Event:
+    """A connection was activated: users sign in through it."""
+    return _event("connection.activated", connection)
+
+
+def deactivated(connection: OrganizationConnection) -> Event:
+    """A connection was deactivated: no user signs in through it, and the sign-ins that came through it have ended."""
+    return _event("connection.deactivated", connection)
+
+
 def client_secret_set(connection: OrganizationConnection) -> Event:
     """The client secret for the identity provider was set, or replaced."""
     return _event("connection.client_secret.set", connection)

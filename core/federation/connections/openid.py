@@ -5,6 +5,7 @@ Sources: OpenID Connect Core section 3.1; RFC 7636; RFC 9207.
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final
 from uuid import UUID
 
@@ -12,6 +13,7 @@ from core.authentication.flow.model import ConnectionTrip
 from core.federation.connections.connections import endpoint_path
 from core.federation.connections.model.asserted import ReceivedClaims, require_subject
 from core.federation.connections.model.connections import OrganizationConnection, OrganizationConnectionNotFound
+from core.federation.connections.model.logins import ProviderSession
 from core.federation.connections.model.mapping import ClaimMapping
 from core.federation.connections.model.openid import (
     PROTOCOL_CLAIMS,
@@ -103,7 +105,16 @@ async def complete(
         raise OpenIdAnswerRefused(OpenIdFault.RESPONSE)
     needed = {name for name in connection.mapping.document.values() if name is not None}
     received = await ports.openid_providers.exchange(client, metadata, request, answer.code or "", needed)
-    return to_received(received.claims, connection.mapping), received
+    claims = to_received(received.claims, connection.mapping)
+    return replace(claims, session=_session_of(client, received)), received
+
+
+def _session_of(client: OpenIdClient, answer: OpenIdAnswer) -> ProviderSession:
+    """Return the session at the provider, with the values for `openid_logout.logout_url`."""
+    logout = {"client_id": client.client_id, "id_token": answer.id_token}
+    if answer.end_session_endpoint is not None:
+        logout["end_session_endpoint"] = answer.end_session_endpoint
+    return ProviderSession(answer.session, logout)
 
 
 def to_received(claims: Mapping[str, Any], mapping: ClaimMapping) -> ReceivedClaims:

@@ -9,7 +9,7 @@ from typing import Final
 from uuid import UUID
 
 from core.authentication.flow.model import ConnectionTrip
-from core.federation.connections.connections import ConnectionDetails, endpoint_path
+from core.federation.connections.connections import ConnectionDetails, endpoint_path, load_details
 from core.federation.connections.model.asserted import ReceivedClaims, saml_subject
 from core.federation.connections.model.connections import OrganizationConnection, OrganizationConnectionNotFound
 from core.federation.connections.model.saml import OwnServiceProvider, ProviderVisit, SamlSignInRequest
@@ -26,17 +26,10 @@ from core.kernel.causes import Caller
 from core.kernel.errors import refuse
 from core.kernel.values import digest
 from ports import Ports
-from ports.storage import Reading
 
 # The contexts that state a second factor. Entra ID states it in an attribute, and always sends the same context.
 SECOND_FACTOR_CONTEXTS: Final = frozenset({"https://refeds.org/profile/mfa", "http://schemas.microsoft.com/claims/multipleauthn"})
 METHODS_ATTRIBUTE: Final = "http://schemas.microsoft.com/claims/authnmethodsreferences"
-
-
-async def load_details(read: Reading, connection: OrganizationConnection, now: datetime) -> ConnectionDetails:
-    """Return the connection with our keys and the certificates of the identity provider."""
-    keys = await read.connection_keys.of_connection(connection.org_id, connection.id, now)
-    return ConnectionDetails(connection, keys, await read.connection_keys.certificates(connection.org_id, connection.id))
 
 
 def own_service_provider(details: ConnectionDetails, settings: SamlSettings, base_url: str) -> OwnServiceProvider:

@@ -14,6 +14,7 @@ from core.applications import services
 from core.applications.model.client_names import known_name
 from core.applications.model.services import Service, ServiceNotFound
 from core.applications.model.users import AccessPolicy
+from core.authentication.flow import flows
 from core.authentication.flow.model import Flow, FlowEnded, FlowTarget, new_flow
 from core.authentication.flow.steps import Needs
 from core.authentication.model.agreements import ClientFacts
@@ -299,9 +300,8 @@ async def load(ports: Ports, flow: Flow, base_url: str, visitor: Visitor | None 
         raise
     except Refusal:
         raise FlowEnded from None
-    if waiting.refusal is None and flow.keeps_trust and not waiting.needs.keeps_trust:
-        async with ports.storage.autocommit() as statements:
-            await statements.flows.ask_for_more(flow, wants_fresh=waiting.needs.needs_fresh_sign_in)
+    if waiting.refusal is None:
+        await flows.ask_for_more(ports, flow, waiting.needs)
     return waiting
 
 

@@ -6,7 +6,6 @@ Sources: OpenID Connect Core section 3.1.2, RFC 6749, RFC 9126.
 from dataclasses import dataclass, replace
 from typing import Final
 
-from core.accounts import relying_party
 from core.authentication.flow import flows
 from core.authentication.flow.methods import record_failure
 from core.authentication.flow.model import Flow, FlowEnded, WaitingApplication
@@ -26,9 +25,7 @@ from core.federation.oauth.model.openid_requests import AccessDenied, Authentica
 from core.federation.oauth.model.pushed_requests import PushedRequest, RequestUriInvalid
 from core.federation.oauth.requests import WaitingRequest
 from core.kernel import proofs
-from core.kernel.access import AccountGone
 from core.kernel.callers import Visitor, proofs_at
-from core.kernel.errors import refuse
 from core.kernel.proofs import Factor, Strength
 from core.kernel.uris import is_on_device
 from ports import Ports
@@ -105,7 +102,7 @@ async def find_step(
         service=authorization.context,
         user_id=None if visitor is None else visitor.user_id,
         factors=() if visitor is None else admission.factors or await _factors(ports, visitor, waiting),
-        reachable=Strength.ONE if visitor is None else await _reachable(ports, visitor, waiting),
+        reachable=await flows.find_reachable(ports, visitor, authorization.context, waiting.needs),
         decision=admission.decision,
         is_reminded=path is PolicyPath.PREVIEW or admission.is_reminded(now),
     )
@@ -143,15 +140,6 @@ async def _factors(ports: Ports, visitor: Visitor, waiting: WaitingRequest) -> t
     async with ports.storage.reading() as read:
         account = await read.accounts.by_id(visitor.user_id)
     return () if account is None else account.factors
-
-
-async def _reachable(ports: Ports, visitor: Visitor, waiting: WaitingRequest) -> Strength:
-    """Return the strength that the present factors of the account reach, where the session lacks the one that is required."""
-    if proofs.session_strength(_seen(ports, visitor, waiting)) >= waiting.needs.required:
-        return Strength.ONE
-    async with ports.storage.reading() as read:
-        account = await read.accounts.by_id(visitor.user_id) or refuse(AccountGone)
-        return proofs.reachable_strength((await relying_party.load_without_lost_keys(ports, read, account)).factors)
 
 
 async def _require_access(ports: Ports, visitor: Visitor, waiting: WaitingRequest) -> None:

@@ -12,9 +12,10 @@ from typing import Final
 from uuid import UUID
 
 from core.applications.model.users import BlockedByAdmin, NoAccessToService
+from core.authentication.flow import flows
 from core.authentication.flow.methods import record_failure
 from core.authentication.flow.model import Flow, WaitingApplication
-from core.authentication.flow.steps import Facts, Needs, Step, next_step
+from core.authentication.flow.steps import Facts, Step, next_step
 from core.authentication.model.login import LoginFailure, failure_of
 from core.authentication.model.policy import PolicyPath
 from core.authentication.model.sessions import Session, SessionStart
@@ -32,7 +33,7 @@ from core.kernel.access import AddressNotVerified
 from core.kernel.callers import Person, Visitor
 from core.kernel.causes import Caller
 from core.kernel.errors import refuse
-from core.kernel.proofs import in_session, proved_at
+from core.kernel.proofs import Strength, in_session, proved_at
 from core.kernel.values import digest, new_id, new_secret
 from ports import Ports
 
@@ -71,7 +72,7 @@ async def resume(
         api_session_id, user = flow.session_id, await _visitor_over_api(ports, flow, caller)
     admission, now = await judge_visit(ports, PolicyPath.SAML, waiting.provider.service, user, api_session_id), ports.clock.now()
     facts = Facts(
-        needs=Needs(is_silent=sign_on.is_passive, fresh=sign_on.force_authn),
+        needs=waiting.needs,
         now=now,
         begun_at=flow.begun_at,
         first_session_id=flow.first_session_id,
@@ -79,10 +80,13 @@ async def resume(
         service=waiting.provider.service,
         user_id=None if user is None else user.user_id,
         factors=admission.factors,
+        reachable=await flows.find_reachable(ports, user, waiting.provider.service, waiting.needs),
         decision=admission.decision,
         is_reminded=admission.is_reminded(now),
     )
     step = next_step(facts)
+    if step is Step.TOO_WEAK:  # a policy can lead to the factor that the application requires. Otherwise a page says that it is missing
+        step = next_step(replace(facts, needs=replace(waiting.needs, required=Strength.ONE)))
     if step is Step.CHECK_ACCESS:
         assert user is not None, "the access of a user is checked"
         try:

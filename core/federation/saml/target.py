@@ -13,8 +13,10 @@ from urllib.parse import urlencode
 from uuid import UUID
 
 from core.applications.model.services import Service
+from core.authentication.flow import flows
 from core.authentication.flow.model import FLOW_TTL, Flow, FlowEnded, FlowTarget, new_flow, read_stored
 from core.authentication.flow.prove import confirm_membership_if_admitted
+from core.authentication.flow.steps import Needs
 from core.authentication.model.login import SignedIn
 from core.federation.destination import Destination
 from core.federation.saml import configuration as saml
@@ -24,9 +26,10 @@ from core.federation.saml.model import messages as saml_messages
 from core.federation.saml.model.configuration import NameIdFormat, SamlIdentityProvider
 from core.federation.saml.model.messages import AuthnRequest, NameId, ReceivedDocument, SamlMessageInvalid, SamlStatus
 from core.federation.saml.model.sign_on import STATE_TTL, AuthnRequestReplayed, SamlSignOn, SignOnNotFound, SignOnReturn, SignOnStarted
-from core.kernel.callers import OrganizationStatus, ServiceContext
+from core.kernel.callers import OrganizationStatus, ServiceContext, Visitor
 from core.kernel.causes import Caller
 from core.kernel.errors import OrganizationNotActive, refuse
+from core.kernel.proofs import Strength
 from core.kernel.values import digest, new_secret
 from ports import Ports
 
@@ -38,6 +41,16 @@ class WaitingSignOn:
     flow: Flow
     sign_on: SamlSignOn
     provider: SamlIdentityProvider
+
+    @property
+    def needs(self) -> Needs:
+        """The requirements of the request and of the application for the sign-in."""
+        return _needs(self.sign_on, self.provider.service)
+
+
+def _needs(sign_on: SamlSignOn, service: ServiceContext) -> Needs:
+    required = service.required_strength
+    return Needs(is_silent=sign_on.is_passive, fresh=sign_on.force_authn, required=required, keeps_trust=required is Strength.ONE)
 
 
 async def check(ports: Ports, base_url: str, provider: SamlIdentityProvider, received: ReceivedDocument) -> AuthnRequest:
@@ -89,19 +102,22 @@ async def begin(
 async def begin_unsolicited(
     ports: Ports, caller: Caller, org_slug: str, service_slug: str, relay_state: str | None, device_cookie: str
 ) -> Flow:
-    """Begin the flow of a user without a session who opens our URL of a service. The service sent no request.
+    """Begin the flow of a user who opens our URL of a service without a session that is enough. The service sent no request.
 
     Raises: the errors of `configuration.find_provider` and `check_relay_state`.
     """
     saml_bindings.check_relay_state(relay_state)
     provider = await saml.load_provider(ports, org_slug, service_slug)
     flow = _new_flow(ports, provider.service, SamlSignOn(request_id=None, relay_state=relay_state), device_cookie)
+    if isinstance(caller, Visitor):
+        flow = replace(flow, first_session_id=caller.session_id)
     async with ports.storage.transaction(by=caller) as tx:
         await tx.flows.add(flow)
     return replace(flow, is_stored=True)
 
 
 def _new_flow(ports: Ports, service: ServiceContext, sign_on: SamlSignOn, cookie: str) -> Flow:
+    needs = _needs(sign_on, service)
     return new_flow(
         ports.clock.now(),
         FlowTarget.SAML,
@@ -109,7 +125,8 @@ def _new_flow(ports: Ports, service: ServiceContext, sign_on: SamlSignOn, cookie
         digest(cookie),
         org_id=service.org_id,
         service_id=service.id,
-        wants_fresh=sign_on.force_authn,
+        wants_fresh=needs.needs_fresh_sign_in,
+        keeps_trust=needs.keeps_trust,
     )
 
 
@@ -146,7 +163,9 @@ async def load(ports: Ports, flow: Flow) -> WaitingSignOn:
     """Return the sign-on of a flow. Raises: FlowEnded if the identity provider is no longer active."""
     async with ports.storage.reading() as read:
         setup = await read.saml.setup_by_id(*_service_ids(flow)) or refuse(FlowEnded)
-    return WaitingSignOn(flow, _sign_on_of(flow), saml.active_provider(setup, ports.clock.now()) or refuse(FlowEnded))
+    waiting = WaitingSignOn(flow, _sign_on_of(flow), saml.active_provider(setup, ports.clock.now()) or refuse(FlowEnded))
+    await flows.ask_for_more(ports, flow, waiting.needs)
+    return waiting
 
 
 def _service_ids(flow: Flow) -> tuple[UUID, UUID]:
@@ -180,7 +199,8 @@ async def find_destination(ports: Ports, flow: Flow, _base_url: str) -> Destinat
     """Return the destination that the pages of the sign-in name. Raises: FlowEnded."""
     async with ports.storage.reading() as read:
         service, context = await read.services.client_by_id(*_service_ids(flow)) or refuse(FlowEnded)
-    return Destination(service=service, has_sign_in_policy=context.has_sign_in_policy, offers_sign_up=False)
+    required, has_policy = context.required_strength, context.has_sign_in_policy
+    return Destination(service=service, has_sign_in_policy=has_policy, offers_sign_up=False, required=required)
 
 
 def address(_flow: Flow) -> None:

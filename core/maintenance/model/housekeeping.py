@@ -68,6 +68,8 @@ class Sweep(StrEnum):
     SAML_SIGN_ONS = "saml_sign_ons"
     SAML_LOGOUTS = "saml_logouts"
     PROVIDER_STATES = "provider_states"
+    CONNECTION_LOGINS = "connection_logins"
+    USED_LOGOUT_TOKENS = "used_logout_tokens"
     AUTHORIZATION_CODES = "authorization_codes", CODES_KEPT
     PUSHED_REQUESTS = "pushed_requests"
     CLIENT_ASSERTIONS = "client_assertions"
@@ -118,6 +120,7 @@ class SealedColumn(StrEnum):
     SAML_KEYS = "saml_certificates.private_key"
     CONNECTION_SECRETS = "connections.client_secret"
     CONNECTION_KEYS = "connection_keys.private_key"
+    CONNECTION_LOGOUTS = "connection_logins.logout"
     IDENTITY_ACCESS_TOKENS = "identities.access_token"
     IDENTITY_REFRESH_TOKENS = "identities.refresh_token"
     FLOW_IDENTITIES = "sign_in_flows.identity"

@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Final
 from uuid import UUID
 
-from core.kernel.connections import ConnectionSlug
+from core.kernel.connections import ConnectionRef, ConnectionSlug
 from core.kernel.errors import Conflict, Invalid, NotFound
 from core.kernel.values import Domain, DomainInvalid, Email, to_printable
 
@@ -110,6 +110,14 @@ class RouteNotFound(NotFound):
     """This organization has no identity provider for this domain."""
 
 
+class RouteTargetUnknown(Invalid):
+    """The organization has no such connection. Name one in the list of its connections."""
+
+
+class RouteTargetAmbiguous(Invalid):
+    """A domain leads to one identity provider. Send either provider or connection."""
+
+
 class TooManyRoutes(Invalid):
     """There are 100 domains with an identity provider already. Remove one that is no longer used."""
 
@@ -123,20 +131,32 @@ class DuplicateDomain(Invalid):
 
 @dataclass(frozen=True, slots=True)
 class HomeRealmRoute:
-    """The identity provider for email addresses at exactly this domain.
+    """The identity provider for email addresses at exactly this domain: one of the platform, or a connection of the organization.
 
     The route is used only if `verified`: the organization has verified the domain or a parent
-    domain, and no other organization has verified a closer one.
+    domain, and no other organization has verified a closer one. A connection must also be active.
     """
 
     domain: Domain
-    provider: ConnectionSlug
+    provider: ConnectionSlug | None
+    connection: ConnectionRef | None
     verified: bool
+
+    @property
+    def slug(self) -> str:
+        """The slug of the identity provider. No connection of an organization has that of a provider of the platform."""
+        return self.provider or ("" if self.connection is None else self.connection.slug)
+
+    @property
+    def in_use(self) -> bool:
+        """Whether users at the domain are sent to the identity provider."""
+        return self.verified and (self.connection is None or self.connection.is_active)
 
 
 @dataclass(frozen=True, slots=True)
 class HomeRealmMatch:
-    """The organization and the identity provider through which a user signs in."""
+    """The organization and the identity provider through which a user signs in: one of the platform, or an active connection."""
 
     org_slug: str
-    provider: ConnectionSlug
+    provider: ConnectionSlug | None = None
+    connection: ConnectionRef | None = None

@@ -1,6 +1,6 @@
 """Storage of sessions, their tokens, and the facts that authorize requests."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from datetime import datetime
 from typing import Protocol
 from uuid import UUID
@@ -161,12 +161,21 @@ class SessionSignIns(SessionSignInsRead, Protocol):
     async def join(self, session_id: UUID, user_id: UUID, proofs: SessionProofs, expires_at: datetime, ends_at: datetime) -> None:
         """Replace the proofs and the end of a session that has just started, by those that it shares with the session it replaced."""
 
-    async def end_of_connection(self, org_id: UUID, connection_id: UUID, user_id: UUID | None, now: datetime) -> None:
+    async def end_of_connection(self, org_id: UUID, connection_id: UUID, user_id: UUID | None, now: datetime) -> Mapping[UUID, int]:
         """End the sign-ins of a connection of the organization: of this user, or of all users that it knows.
 
         Sessions that are good in the organization alone end, and so do those of its applications. Other sessions lose the proof of the
-        connection, and their passes of the organization's sign-in policy. Call this before the connection forgets its users. It takes two
-        statements, of which the first locks the accounts. Lock order: the organization before this.
+        connection, and their passes of the organization's sign-in policy. Return the users with the numbers of ended sessions.
+        Call this before the connection forgets its users. It takes two statements, of which the first locks the accounts. Lock order:
+        the organization before this.
+        """
+
+    async def end_provider_session(
+        self, org_id: UUID, connection_id: UUID, provider_session: str, user_id: UUID | None, now: datetime
+    ) -> Mapping[UUID, int]:
+        """End the sign-ins of this session at the identity provider, as `end_of_connection` does: of this user, or of all of its users.
+
+        Applications with offline access keep their sessions.
         """
 
     async def require_mfa_again(self, user_id: UUID, session_id: UUID, *, is_proved: bool) -> None:

@@ -6,6 +6,7 @@ from typing import Protocol
 from uuid import UUID
 
 from core.federation.connections.model.connections import ConnectionGroup, ConnectionIdentity, OrganizationConnection, ProviderCertificate
+from core.federation.connections.model.logins import ConnectionLogin
 from core.federation.saml.model.configuration import CertificateState, SamlCertificate
 from core.kernel.values import Email, Page, PageResult
 
@@ -103,3 +104,19 @@ class ConnectionIdentities(ConnectionIdentitiesRead, Protocol):
         """Note a sign-in, and the address that it brought, if there is one."""
 
     async def remove(self, org_id: UUID, connection_id: UUID, user_id: UUID) -> bool: ...
+
+
+class ConnectionLoginsRead(Protocol):
+    """Read access to the sign-ins at connections. The values for a sign-out are decrypted, which can raise SealBroken."""
+
+    async def of_session(self, session_id: UUID, user_id: UUID) -> ConnectionLogin | None:
+        """Return the sign-in that the proofs of this session name, or None. The session may have ended."""
+
+
+class ConnectionLogins(ConnectionLoginsRead, Protocol):
+    """Write access to the sign-ins at connections."""
+
+    async def add(self, login: ConnectionLogin) -> None: ...
+
+    async def use_logout_token(self, org_id: UUID, connection_id: UUID, token_id: str, expires_at: datetime) -> bool:
+        """Use up the logout token with this `jti`. Return False if it was used before. Of several concurrent calls, one succeeds."""

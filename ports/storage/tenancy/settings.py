@@ -6,7 +6,7 @@ from typing import Protocol
 from uuid import UUID
 
 from core.accounts.model.email_queue import TokenPurpose
-from core.kernel.connections import ConnectionSlug
+from core.kernel.connections import ConnectionRef
 from core.kernel.deferred import Deferred
 from core.kernel.values import Domain, Email, Page, PageResult
 from core.tenancy.model.domains import DomainClaim, ForeignAccount, ForeignInvitation, HomeRealmMatch, HomeRealmRoute
@@ -58,14 +58,22 @@ class HomeRealmRead(Protocol):
         """Return the route for this domain, or None.
 
         Only one organization decides: the one that has verified the domain, or else its closest
-        verified parent domain. It must be active, and have a route for exactly this domain.
+        verified parent domain. It must be active, and have a route for exactly this domain. A
+        connection must be active, too.
         """
+
+    async def connections(self, org_id: UUID) -> list[ConnectionRef]:
+        """Return the connections of the organization, in every state, ordered by slug."""
+
+    async def leads_to_connections(self) -> bool:
+        """Return whether `match` would give a connection for any domain."""
 
 
 class HomeRealm(HomeRealmRead, Protocol):
     """Write access to home realm routes. Lock order: the organization first."""
 
-    async def replace(self, org_id: UUID, routes: Mapping[Domain, ConnectionSlug]) -> None: ...
+    async def replace(self, org_id: UUID, routes: Mapping[Domain, str]) -> None:
+        """Replace the routes of the organization. The values are slugs of its connections, or of providers of the platform."""
 
 
 class BrandingRead(Protocol):

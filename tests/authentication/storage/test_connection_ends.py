@@ -1,5 +1,8 @@
 """The end of the sign-ins of a connection: of all users, or of one."""
 
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -8,9 +11,9 @@ import pytest
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.storage import Postgres
 from core.federation.connections.model.connections import ConnectionIdentity
-from core.kernel.proofs import Method, Proof, boundary_of, first_proof
+from core.kernel.proofs import Method, Proof, Proofs, boundary_of, first_proof
 from tests.support.builders import add_organization, run_sql
-from tests.support.connections import add_connection
+from tests.support.connections import add_connection, add_login
 from tests.support.rows import EVE, NOW, account, add, begin, within
 from tests.support.services import add_service
 
@@ -24,6 +27,10 @@ async def known_user(storage: Postgres, org: UUID, connection: UUID, user: Any) 
     )
     await within(storage, lambda tx: tx.connection_identities.add(identity))
     return user_id
+
+
+async def end_session_of_provider(storage: Postgres, org: UUID, connection: UUID, session: str, user: UUID | None) -> Mapping[UUID, int]:
+    return await within(storage, lambda tx: tx.session_sign_ins.end_provider_session(org, connection, session, user, NOW))
 
 
 @pytest.mark.parametrize("of_one", [False, True])
@@ -75,3 +82,42 @@ async def test_a_connection_of_another_organization_ends_nothing(storage: Postgr
     await begin(storage, user, "bounded", proofs=(Proof(Method.CONNECTION, NOW, connection=okta.id, org=org),))
     await within(storage, lambda tx: tx.session_sign_ins.end_of_connection(uuid4(), okta.id, None, NOW))
     assert await run_sql(pool, "select 1 from sessions where ended_at is not null") == []
+
+
+async def test_a_session_at_the_provider_ends_what_a_sign_out_here_ends(storage: Postgres, pool: Pool) -> None:
+    org = await add_organization(pool, "acme")
+    okta, entra = await add_connection(storage, org, "okta"), await add_connection(storage, org, "entra")
+    service = await add_service(pool, org, "shop")
+    ada, eve = await known_user(storage, org, okta.id, account()), await known_user(storage, org, okta.id, account(EVE))
+    first, second, other = [
+        (await add_login(storage, connection, ada, provider_session=session, logout={"id_token": f"of {session}"})).id
+        for connection, session in ((okta, "s1"), (okta, "s2"), (entra, "s1"))
+    ]
+    proof = Proof(Method.CONNECTION, NOW, connection=okta.id, org=org, login=first)
+    kinds: dict[str, Proofs] = {
+        "bounded": (proof,),
+        "merged": (PASSWORD, proof),
+        "application": (proof,),
+        "offline": (proof,),
+        "another session there": (replace(proof, login=second),),
+        "another connection": (replace(proof, connection=entra.id, login=other),),
+        "own": (PASSWORD,),
+    }
+    ids = {kind: (await begin(storage, ada, kind, proofs=proofs)).id for kind, proofs in kinds.items()}
+    scopes = {"application": ["openid"], "offline": ["openid", "offline_access"]}
+    for kind, scope in scopes.items():
+        await run_sql(pool, "update sessions set service_id = %s, org_id = %s, scope = %s where id = %s", service, org, scope, ids[kind])
+    async with storage.reading() as read:
+        login = await read.connection_logins.of_session(ids["merged"], ada)
+        assert login is not None
+        assert (login.id, login.logout) == (first, {"id_token": "of s1"})
+        assert [await read.connection_logins.of_session(ids["own"], ada), await read.connection_logins.of_session(ids["merged"], eve)] == [
+            None
+        ] * 2
+    end = partial(end_session_of_provider, storage, org, okta.id)
+    assert (await end("s3", None), await end("s1", eve)) == ({}, {})
+    assert await end("s1", None) == {ada: 2}
+    ended = {id_ for (id_,) in await run_sql(pool, "select id from sessions where ended_at = %s", NOW)}
+    assert ended == {ids["bounded"], ids["application"]}
+    [(stored,)] = await run_sql(pool, "select jsonb_array_length(proofs) from sessions where id = %s", ids["merged"])
+    assert stored == 1, "the own proof"

@@ -9,6 +9,7 @@ from quart_trio import QuartTrio
 
 from adapters.postgres.engine.pool import Pool
 from core.federation.connections.model.presets import PRESETS
+from core.kernel.causes import SYSTEM
 from core.kernel.connections import ConnectionProtocol
 from core.kernel.roles import ADMIN
 from ports import Ports
@@ -101,7 +102,7 @@ async def test_certificates_are_added_and_removed_on_their_page(admin: FakeBrows
     assert await run_sql(pool, "select 1 from connection_certificates") == []
 
 
-async def test_the_mapping_is_saved_and_a_connection_removed(admin: FakeBrowser, ports: Ports, acme: UUID) -> None:
+async def test_a_connection_is_mapped_activated_and_removed(admin: FakeBrowser, ports: Ports, acme: UUID) -> None:
     await add_connection(ports.storage, acme)
     assert (await admin.submit(f"{ONE}/mapping", f"{ONE}/mapping", claim_email="mail", claim_groups="roles")).status == 303
     async with ports.storage.reading() as read:
@@ -109,5 +110,10 @@ async def test_the_mapping_is_saved_and_a_connection_removed(admin: FakeBrowser,
     assert connection is not None
     document = {"email": "mail", "name": None, "given_name": None, "family_name": None, "groups": "roles"}
     assert connection.mapping.document == document
+    async with ports.storage.transaction(by=SYSTEM) as tx:
+        await tx.connections.save_client_secret(acme, connection.id, "a very secret text", NOW)
+    for action, state in (("deactivate", "Inactive"), ("activate", "Active")):
+        assert leads_to(await admin.submit(f"{ONE}/{action}", ONE)) == ONE
+        assert f">{state}</span>" in (await admin.open(ONE)).text
     assert (await admin.submit(f"{ONE}/remove", ONE, confirmation="Okta")).status == 303
     assert (await admin.open(ONE)).status == 404

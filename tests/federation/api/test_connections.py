@@ -6,10 +6,20 @@ from typing import Any, Final
 import pytest
 
 from adapters.postgres.engine.pool import Pool
-from core.federation.connections.model.connections import MAX_CERTIFICATES, MAX_CONNECTIONS, TooManyConnections, TooManyProviderCertificates
+from core.federation.connections.model.connections import (
+    MAX_ACTIVE_CONNECTIONS,
+    MAX_CERTIFICATES,
+    MAX_CONNECTIONS,
+    ConnectionIdentity,
+    TooManyActiveConnections,
+    TooManyConnections,
+    TooManyProviderCertificates,
+)
 from core.federation.connections.model.presets import PRESETS
 from core.federation.saml.model.configuration import CertificateState
+from core.kernel.causes import SYSTEM
 from core.kernel.connections import PLATFORM_CONNECTIONS, ConnectionProtocol
+from core.kernel.proofs import Method, Proof
 from tests.support.builders import Answer, Api, run_concurrently, run_sql
 from tests.support.connections import add_connection
 from tests.support.rows import NOW
@@ -143,6 +153,42 @@ async def test_the_issuer_is_fixed_from_the_first_activation(api: Api, acme: Ten
     assert (await api.patch(path, {"oidc": {**OIDC, "issuer": "https://other.example"}}, token=token)).status == 409
     kept = {"issuer": "https://okta.example", "client_id": "other"}
     assert (await api.patch(path, {"oidc": kept}, token=token)).status == 200
+
+
+async def test_a_connection_is_activated_when_nothing_is_missing(api: Api, acme: Tenant, pool: Pool) -> None:
+    await created(api, acme)
+    path, token = f"{acme.path}/connections/okta", acme.token("admin")
+    refused = await api.post(f"{path}/activate", {}, token=token)
+    assert (refused.status, "client secret" in refused.json["error"]) == (400, True)
+    await api.call("PUT", f"{path}/client-secret", {"client_secret": "a very secret text"}, token=token)
+    for _ in range(2):  # the second time changes nothing
+        assert (await api.post(f"{path}/activate", {}, token=token)).json["state"] == "active"
+    assert (await api.patch(path, {"oidc": {**OIDC, "issuer": "https://other.example"}}, token=token)).status == 409
+    for _ in range(2):
+        assert (await api.post(f"{path}/deactivate", {}, token=token)).json["state"] == "inactive"
+    for name in ("connection.activated", "connection.deactivated"):
+        assert [each["slug"] for each in await events_of(pool, name)] == ["okta"]
+    for number in range(MAX_ACTIVE_CONNECTIONS):
+        await add_connection(acme.ports.storage, acme.org, f"okta-{number}")
+    full = await api.post(f"{path}/activate", {}, token=token)
+    assert (full.status, full.json["error"]) == (409, TooManyActiveConnections.__doc__)
+
+
+@pytest.mark.parametrize("action", ["deactivate", "remove"])
+async def test_the_end_of_a_connection_ends_its_sessions(api: Api, acme: Tenant, pool: Pool, action: str) -> None:
+    okta = await add_connection(acme.ports.storage, acme.org)
+    session_id = acme.sessions["member"].session_id
+    user_id, path, token = acme.people["member"].id, f"{acme.path}/connections/okta", acme.token("admin")
+    identity = ConnectionIdentity(
+        org_id=acme.org, connection_id=okta.id, user_id=user_id, subject="4711", email=None, linked_at=NOW, last_used_at=NOW
+    )
+    proof = Proof(Method.CONNECTION, NOW, connection=okta.id, org=acme.org)
+    async with acme.ports.storage.transaction(by=SYSTEM) as tx:
+        await tx.connection_identities.add(identity)
+        await tx.session_sign_ins.reauthenticate(session_id, user_id, (proof,))
+    answer = await (api.post(f"{path}/deactivate", {}, token=token) if action == "deactivate" else api.delete(path, token=token))
+    assert answer.status in (200, 204)
+    assert await run_sql(pool, "select id from sessions where ended_at is not null") == [(session_id,)]
 
 
 async def test_a_client_secret_is_stored_and_never_returned(api: Api, acme: Tenant, pool: Pool) -> None:

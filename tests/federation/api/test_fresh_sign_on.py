@@ -235,12 +235,15 @@ async def test_an_application_can_require_a_second_factor(
     """At its request, from a bookmark and over the API. A password alone signs in, and gets no assertion."""
     await run_sql(pool, "update services set required_acr = 'mfa'")
     after = await browser.sign_in_at(await browser.start_sign_on(shop))
-    for path in (after, f"{shop.management}/login"):
-        page = await browser.open(path)
-        assert (page.status, "requires a second factor" in page.text) == (403, True), page.text
+    page = await browser.open(after)
+    assert (page.status, "requires a second factor" in page.text) == (403, True), page.text
+    bookmark = await browser.sign_in_at(f"{shop.management}/login")
+    assert (await browser.open(bookmark)).status == 403
     assert refused(await api.get(f"{shop.management}/login", token=acme.token("member"))) == FORBIDDEN
     factor = await add_mfa(ports, user)
     await browser.send("/app/sign-out", form_token=form_token(page), next=after)
     assert is_step(await browser.sign_in_at(after), "code")
-    assert leads_to(await browser.show_code(factor.code())) == after
+    assert leads_to(await browser.show_code(factor.code(), trust="yes")) == after
     assert posted_response(await browser.open(after)).name_id == EMAIL
+    del browser.cookies["gatehouse-session"]
+    assert is_step(await browser.sign_in_at(await browser.start_sign_on(shop)), "code"), "the trust in the device is not enough"

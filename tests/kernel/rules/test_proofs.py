@@ -22,6 +22,7 @@ from core.kernel.proofs import (
     boundary_of,
     complete,
     covers,
+    every_proof,
     first_method_of,
     first_proof,
     in_session,
@@ -38,6 +39,7 @@ from core.kernel.proofs import (
     session_strength,
     strength_of,
     with_second,
+    with_silent,
 )
 from core.kernel.values import Email
 
@@ -210,6 +212,15 @@ def test_a_reauthentication_keeps_recent_first_factors_by_other_methods() -> Non
     assert renewed((codehost, passkey), (websuite,), since) == (codehost, passkey, websuite), "two identity providers are two methods"
     assert renewed((password, codehost), (websuite,), NOW - 4 * MINUTE) == (codehost, websuite)
     assert renewed((), (websuite,), since) == (websuite,)
+
+
+def test_a_silent_sign_in_at_a_provider_is_as_old_as_the_last_sign_in_of_the_session() -> None:
+    password, silent = first_proof("password", NOW - MINUTE), first_proof("codehost", NOW, is_fresh=False)
+    proofs = every_proof(with_silent((password, TOTP), silent))
+    assert proofs == (password, TOTP, replace(silent, at=password.at))
+    assert (newest_sign_in(proofs), is_fresh(proofs), methods_of(proofs)) == ((password, TOTP), True, ("password", "totp"))
+    assert with_silent(proofs, silent) == proofs
+    assert with_silent((silent, first_proof("email", NOW + MINUTE)), silent)[1:] == (replace(silent, at=NOW + MINUTE),)
 
 
 def test_only_the_newest_second_factor_is_kept() -> None:

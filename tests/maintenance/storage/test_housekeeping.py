@@ -28,7 +28,7 @@ from core.maintenance.model.housekeeping import Sweep
 from ports import Ports
 from tests.fakes.outside import FakeClock
 from tests.support.builders import add_member, add_organization, run_concurrently, run_during, run_sql
-from tests.support.connections import add_connection
+from tests.support.connections import add_connection, add_login
 from tests.support.rows import ADA, DAY, EVE, HOUR, MICROSECOND, NOW, SECOND, account, add, begin, in_another_task, mail, session, within
 from tests.support.services import add_plan, add_service
 
@@ -226,6 +226,9 @@ async def fill_for_sweeping(storage: Postgres, pool: Pool, old: datetime, fresh:
         await run_sql(pool, used, org, connection.id, digest(str(time)), time)
         for state, kept_until in (("previous", time), ("active", None)):
             await run_sql(pool, key, uuid4(), org, connection.id, state, time, time, time, kept_until)
+        await add_login(storage, connection, user.id, ends_at=time)
+        used = "insert into used_logout_tokens (org_id, connection_id, token_hash, expires_at) values (%s, %s, 'x', %s)"
+        await run_sql(pool, used, org, connection.id, time)
         await run_sql(pool, "insert into removed_siem_configurations (id, org_id, removed_at) values (%s, %s, %s)", uuid4(), uuid4(), time)
 
 
@@ -271,6 +274,8 @@ SWEPT_TABLES = {
     Sweep.WEBHOOK_DELIVERIES: ("webhook_deliveries", 1),
     Sweep.LOGOUT_NOTICES: ("logout_notices", 1),
     Sweep.DELETED_WEBHOOKS: ("deleted_webhooks", 1),
+    Sweep.CONNECTION_LOGINS: ("connection_logins", 1),
+    Sweep.USED_LOGOUT_TOKENS: ("used_logout_tokens", 1),
     Sweep.PREVIOUS_CONNECTION_KEYS: ("connection_keys", 1),
     Sweep.SIEM_QUEUES: ("removed_siem_configurations", 1),
 }

@@ -1,5 +1,6 @@
 """Encryption of all encrypted columns under a new key."""
 
+import json
 from dataclasses import replace
 
 import pytest
@@ -10,6 +11,7 @@ from adapters.postgres.authentication.oauth_credentials import name_of, secret_c
 from adapters.postgres.billing import facts as billing_facts
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.eventing import webhooks
+from adapters.postgres.federation.connections.logins import secret_context as secret_context_of_login
 from adapters.postgres.sealed_columns import COLUMNS
 from adapters.postgres.storage import Postgres
 from core.authentication.model.identities import ServiceOAuthCredentials
@@ -23,7 +25,7 @@ from core.maintenance.model.housekeeping import SealedColumn
 from ports import Ports
 from tests.fakes.outside import FakeClock
 from tests.support.builders import add_organization, mail_server, run_sql
-from tests.support.connections import make_connection
+from tests.support.connections import add_login, make_connection
 from tests.support.rows import DAY, HOUR, NOW, SECOND, account, add, mail
 from tests.support.saml import new_certificate
 from tests.support.services import add_service
@@ -91,9 +93,10 @@ async def test_every_encrypted_value_is_encrypted_under_the_new_key(
                                        challenge_code)
             values (%s, 'page', '', false, true, '[]', %s, 'infinity', %s, %s)"""
         await run_sql(pool, insert, name, NOW, *sealed)
+    logins = [await add_login(before.storage, connection, user, logout={"id_token": connection.slug}) for connection in connections]
     async with both.storage.transaction(by=SYSTEM) as tx:
         await tx.email_queue.save_token(mails[0], "already new", NOW)
-    assert await housekeeping.reencrypt(both) == 4 + 6 + 4 + 5 + 6 + 2 + 2 + 2 + 3 + 3 + 3 + 3 + 4 + 5 + 3
+    assert await housekeeping.reencrypt(both) == 2 + 4 + 6 + 4 + 5 + 6 + 2 + 2 + 2 + 3 + 3 + 3 + 3 + 4 + 5 + 3
     assert await housekeeping.reencrypt(both) == 0
     assert await housekeeping.reencrypt(after) == 0
     async with after.storage.reading() as read:
@@ -119,6 +122,9 @@ async def test_every_encrypted_value_is_encrypted_under_the_new_key(
     assert {vault.open(value, webhooks.secret_context(hook.id)) for (value,) in await run_sql(pool, sealed_secrets)} == {
         one.encode() for one in webhook_secrets
     }
+    for login in logins:
+        [(value,)] = await run_sql(pool, "select logout from connection_logins where id = %s", login.id)
+        assert json.loads(vault.open(value, secret_context_of_login(login.id))) == login.logout
     for row in await run_sql(pool, "select id, provider, access_token, refresh_token from identities"):
         values = [vault.open(value, secret_context(str(row[0]))) for value, secret_context in zip(row[2:], TOKENS.values(), strict=True)]
         assert values == [b"%s of %s" % (kind, row[1].encode()) for kind in TOKENS]
@@ -153,6 +159,7 @@ async def test_every_column_of_bytes_is_known(pool: Pool) -> None:
         ("users", "backup_codes_salt"),
         *(("account_recoveries", "browser_hash"), ("account_recoveries", "code_salt"), ("account_recoveries", "code_hash")),
         *(("used_passkey_challenges", "challenge_hash"), ("used_assertions", "assertion_hash")),
+        ("used_logout_tokens", "token_hash"),
         *(("saml_sign_ons", "state_hash"), ("saml_sign_ons", "browser_hash"), ("saml_sign_ons", "ticket_hash")),
         *(("email_sign_ins", "request_hash"), ("email_sign_ins", "link_hash"), ("sign_in_charges", "sign_in_hash")),
         *(("reauthentications", "address_hash"), ("reauthentications", "code_salt"), ("reauthentications", "code_hash")),

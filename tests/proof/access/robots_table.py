@@ -290,6 +290,8 @@ GET    {org}/connections                      200  200  403  200  403  403*
 GET    {connection}                           200  200  403  200  403  403*
 PATCH  {connection}                           403  403  403  200  403  403*
 DELETE {connection}                           403  403  403  204  403  403*
+POST   {connection}/activate                  403  403  403  200  403  403*
+POST   {connection}/deactivate                403  403  403  200  403  403*
 POST   {connection}/check                     200  200  403  200  403  403*
 PUT    {connection}/client-secret             403  403  403  204  403  403*
 POST   {connection}/metadata                  403  403  403  200  403  403*

@@ -172,6 +172,7 @@ GET    /auth/<provider:provider>/callback     400  400  400  400  400  400  400 
 GET    {at_connection}/callback               400  400  400  400  400  400  400  400  400  400  400  400  400  400  400  400  400  400  400
 POST   {at_connection}/acs                    400  400  400  400  400  400  400  400  400  400  400  400  400  400  400  400  400  400  400
 GET    {at_connection}/metadata               200  200  200  200  200  200  200  200  200  200  404  404  200  200  200  200  404  200  200
+POST   {at_connection}/backchannel-logout     400  400  400  400  400  400  400  400  400  400  404  404  400  400  400  400  404  400  400
 GET    {at_connection}/jwks.json              200  200  200  200  200  200  200  200  200  200  404  404  200  200  200  200  404  200  200
 POST   /api/user/identities/<provider>/link   401  200  200  200  200  200  200  200  403  403  200  200  403  403  403  403  403  401  200
 DELETE /api/user/identities/<provider>        401  200  200  200  200  200  200  200  403  403  200  200  200  200  200  200  200  401  200
@@ -458,6 +459,8 @@ GET    {org}/connections                      401  403  403  403  403  200  200 
 GET    {connection}                           401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403  401  403
 PATCH  {connection}                           401  403  403  403  403  200  200  403  403  403  403* 403* 403  403  403  403  403  401  403
 DELETE {connection}                           401  403  403  403  403  204  204  403  403  403  403* 403* 403  403  403  403  403  401  403
+POST   {connection}/activate                  401  403  403  403  403  200  200  403  403  403  403* 403* 403  403  403  403  403  401  403
+POST   {connection}/deactivate                401  403  403  403  403  200  200  403  403  403  403* 403* 403  403  403  403  403  401  403
 POST   {connection}/check                     401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403  401  403
 PUT    {connection}/client-secret             401  403  403  403  403  204  204  403  403  403  403* 403* 403  403  403  403  403  401  403
 POST   {connection}/metadata                  401  403  403  403  403  200  200  403  403  403  403* 403* 403  403  403  403  403  401  403
@@ -786,6 +789,7 @@ HAS_MFA: Final = (
     "update users set mfa_enabled_at = now() where id = '{own_id}'"
 )
 
+INACTIVE: Final = "update connections set state = 'inactive' where org_id = '{org_id}'"
 ORG: Final = "/api/organizations/<org_slug>"
 PAGES_OF_ORG: Final = "/app/organizations/<org_slug>"
 APP_PAGES: Final = f"{PAGES_OF_ORG}/applications/<service_slug>"
@@ -955,6 +959,7 @@ REQUESTS: Final[Mapping[str, Request]] = {
         setup_sql="update sessions set device_id = '{device_id}' where user_id = '{own_id}'"
     ),
     "GET /auth/<provider:provider>/callback": Request(query={"state": "made up", "code": "made up"}, cookies=BROWSER),
+    "POST /auth/connections/<connection_id>/backchannel-logout": Request({"logout_token": "made up"}),
     "GET /auth/connections/<connection_id>/callback": Request(query={"state": "made up", "code": "made up"}, cookies=BROWSER),
     "POST /auth/connections/<connection_id>/acs": Request(form={"SAMLResponse": UNREQUESTED}, cookies=BROWSER),
     "GET /auth/connections/<connection_id>/metadata": Request(setup_sql=WITH_SAML),
@@ -1082,6 +1087,7 @@ REQUESTS: Final[Mapping[str, Request]] = {
     ),
     f"PATCH {ORG}/connections/<connection_slug>": Request({"name": "A New Name"}),
     f"POST {ORG}/connections/<connection_slug>/metadata": Request({"document": identity_provider_metadata()}, setup_sql=WITH_SAML),
+    f"POST {ORG}/connections/<connection_slug>/activate": Request(setup_sql=INACTIVE),
     f"PUT {ORG}/connections/<connection_slug>/client-secret": Request({"client_secret": "a new secret"}),
     f"POST {ORG}/connections/<connection_slug>/keys": Request(
         setup_sql="delete from connection_keys where org_id = '{org_id}' and state = 'next'"
@@ -1293,6 +1299,8 @@ REQUESTS: Final[Mapping[str, Request]] = {
     f"POST {PAGES_OF_ORG}/connections/<connection_slug>/metadata": Request(
         form={**OF_THE_SESSION, "document": identity_provider_metadata()}, setup_sql=WITH_SAML
     ),
+    f"POST {PAGES_OF_ORG}/connections/<connection_slug>/activate": Request(form=OF_THE_SESSION, setup_sql=INACTIVE),
+    f"POST {PAGES_OF_ORG}/connections/<connection_slug>/deactivate": Request(form=OF_THE_SESSION),
     f"POST {PAGES_OF_ORG}/connections/<connection_slug>/remove": Request(form={**OF_THE_SESSION, "confirmation": "{org_slug} Okta"}),
     f"POST {PAGES_OF_ORG}/connections/<connection_slug>/client-secret": Request(form={**OF_THE_SESSION, "client_secret": "a new secret"}),
     f"POST {PAGES_OF_ORG}/connections/<connection_slug>/keys": Request(

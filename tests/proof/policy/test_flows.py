@@ -13,12 +13,12 @@ from adapters.postgres.engine.pool import Pool
 from core.kernel.roles import MEMBER
 from ports import Ports
 from tests.fakes.outside import FakeClock
-from tests.proof.policy.world import CALLBACK, STATES, World, new_world, outcome_of, outcome_of_page
+from tests.proof.policy.world import ALLOWED, CALLBACK, STATES, STEP_UP, World, new_world, outcome_of, outcome_of_flow, outcome_of_page
 from tests.support.browser import form_token, is_step, leads_to, main_of
 from tests.support.builders import PASSWORD, Answer, Api, run_concurrently, run_sql
 from tests.support.mfa import Authenticator
 from tests.support.passkeys.users import add_passkeys
-from tests.support.saml.browser import SamlBrowser
+from tests.support.saml.browser import SamlBrowser, redirect_target
 
 CONSOLE = "/app/organizations/acme"
 DUE: dict[str, Any] = {"second_factor": ["everyone"], "due_at": {"second_factor": "2026-04-01T00:00:00Z"}}
@@ -57,9 +57,12 @@ async def test_a_trusted_device_does_not_skip_a_second_factor_that_the_policy_as
         browser.cookies = {name: value for name, value in browser.cookies.items() if not name.endswith("-session")}
 
 
+@pytest.mark.parametrize("protocol", ["OAuth", "SAML"])
 @pytest.mark.parametrize("asks_by", ["policy", "settings"])
 @pytest.mark.parametrize("strength", ["a second factor", "a passkey"])
-async def test_a_password_leads_to_the_passkey_that_the_application_asks_for(world: World, strength: str, asks_by: str) -> None:
+async def test_a_password_leads_to_the_passkey_that_the_application_asks_for(
+    world: World, strength: str, asks_by: str, protocol: str
+) -> None:
     """The account has a passkey, which sign-ins do not ask for. The flow continues after it."""
     await world.enter(STATES["passkey left out"])
     await add_passkeys(world.pool, world.ada.id, "gatehouse.test")
@@ -69,7 +72,7 @@ async def test_a_password_leads_to_the_passkey_that_the_application_asks_for(wor
     else:
         await run_sql(world.pool, "update services set required_acr = %s", "mfa" if rule == "second_factor" else "phr")
     words = f"{'Acme' if asks_by == 'policy' else 'Shop'} requires {strength}. Sign in with your passkey"
-    target = leads_to(await world.authorize())
+    target = leads_to(await world.authorize()) if protocol == "OAuth" else redirect_target(await world.sign_on(), 303)
     for _ in range(3):
         page = await world.browser.open(target)
         assert words in main_of(page)
@@ -77,11 +80,11 @@ async def test_a_password_leads_to_the_passkey_that_the_application_asks_for(wor
             assert main_of(page).index('data-passkey="get"') < main_of(page).index("Sign in another way"), "the other ways are folded"
         target = leads_to(await world.browser.fill(page, email=world.ada.email, password=PASSWORD))
         target = leads_to(await world.browser.open(target, follows=False))
-    silent = leads_to(await world.authorize(prompt="none"))
-    assert parse_qs(urlsplit(silent).query)["error"] == ["login_required"]
+    silent = await (world.authorize(prompt="none") if protocol == "OAuth" else world.sign_on(IsPassive="true"))
+    assert await outcome_of_flow(world, silent) == STEP_UP
     world.state = STATES["passkey used"]
     await world.open_browser()
-    code_of(await world.browser.open(target, follows=False))
+    assert await outcome_of_flow(world, await world.browser.open(target, follows=False)) == ALLOWED
 
 
 async def test_a_user_without_a_second_factor_sets_one_up_and_continues(world: World) -> None:

@@ -198,17 +198,15 @@ async def _authorize_silently(world: World, _: object) -> str:
 
 
 async def _sign_on(world: World, _: object) -> str:
-    path = await world.browser.start_sign_on(world.application)
-    return await outcome_of_flow(world, await world.browser.open(path, follows=False))
+    return await outcome_of_flow(world, await world.sign_on())
 
 
 async def _sign_on_silently(world: World, _: object) -> str:
-    path = await world.browser.start_sign_on(world.application, IsPassive="true")
-    return await outcome_of_flow(world, await world.browser.open(path, follows=False))
+    return await outcome_of_flow(world, await world.sign_on(IsPassive="true"))
 
 
 async def _sign_on_without_request(world: World, _: object) -> str:
-    return outcome_of_page(await world.browser.open(f"{world.application.management}/login", follows=False))
+    return await outcome_of_flow(world, await world.browser.open(f"{world.application.management}/login", follows=False))
 
 
 async def _sign_on_over_the_api(world: World, _: object) -> str:
@@ -377,3 +375,23 @@ async def test_a_rule_has_its_outcome_on_every_path(
         await run_sql(pool, "update users set policy_reminded_at = null")
         outcomes[name] = await path.walk(world, prepared[name])
     assert outcomes == {name: path.result(rule, state) for name, path in paths.items()}
+
+
+OF_APPLICATION: Final = ("authorization", "silent authorization", "SAML", "passive SAML", "SAML without a request")
+ELSEWHERE: Final = ("API", "console")
+MET: Final[Mapping[str, tuple[str, ...]]] = {"mfa": ("code used", "passkey used"), "phr": ("passkey used",)}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("state", STATES)
+async def test_a_required_strength_leads_to_another_sign_in_with_each_protocol(
+    api: Api, app: QuartTrio, ports: Ports, pool: Pool, clock: FakeClock, state: str
+) -> None:
+    """The application alone requires it."""
+    world = await new_world(api, app, ports, pool, clock)
+    await world.enter(STATES[state])
+    for acr, states in MET.items():
+        await run_sql(pool, "update services set required_acr = %s", acr)
+        outcomes = {name: await PATHS[name].walk(world, None) for name in (*OF_APPLICATION, *ELSEWHERE)}
+        of_application = ALLOWED if state in states else STEP_UP
+        assert outcomes == dict.fromkeys(OF_APPLICATION, of_application) | dict.fromkeys(ELSEWHERE, ALLOWED), acr

@@ -135,6 +135,10 @@ class World:
         query = urlencode({"client_id": str(self.client_id), "redirect_uri": CALLBACK, "state": "state", **fields})
         return await self.browser.open(f"/auth/authorize?{query}", follows=False)
 
+    async def sign_on(self, **request: str) -> Answer:
+        """Open a request of the application with SAML in the browser, up to the first answer or page."""
+        return await self.browser.open(await self.browser.start_sign_on(self.application, **request), follows=False)
+
     async def code(self) -> str:
         """Return a code for the user of the browser."""
         return parse_qs(urlsplit((await self.authorize()).headers["Location"]).query)["code"][0]

@@ -4,12 +4,13 @@ from typing import Any
 from uuid import UUID
 
 from core.federation.connections.model.connections import ConnectionState, OrganizationConnection
+from core.federation.connections.model.logins import ConnectionLogin
 from core.federation.connections.model.mapping import ClaimMapping
 from core.federation.connections.model.settings import OidcSettings
 from core.kernel.causes import SYSTEM
 from core.kernel.values import Slug, new_id
 from ports.storage import Storage
-from tests.support.rows import NOW
+from tests.support.rows import DAY, NOW
 
 
 def make_connection(org_id: UUID, slug: str = "okta", **changes: Any) -> OrganizationConnection:
@@ -35,3 +36,13 @@ async def add_connection(storage: Storage, org_id: UUID, slug: str = "okta", **c
     async with storage.transaction(by=SYSTEM) as tx:
         await tx.connections.add(connection)
     return connection
+
+
+async def add_login(storage: Storage, connection: OrganizationConnection, user_id: UUID, **changes: Any) -> ConnectionLogin:
+    """Add a sign-in of the user at the connection, in the session s1 there."""
+    values: dict[str, Any] = {"provider_session": "s1", "logout": {}, "created_at": NOW, "ends_at": NOW + DAY}
+    ids = {"id": new_id(), "org_id": connection.org_id, "connection_id": connection.id, "user_id": user_id}
+    login = ConnectionLogin(**{**ids, **values, **changes})
+    async with storage.transaction(by=SYSTEM) as tx:
+        await tx.connection_logins.add(login)
+    return login

@@ -12,7 +12,7 @@ from tests.support.services import add_service
 from tests.support.tenants import Tenant, Tenants
 from tests.tenancy.domains import prove_domain
 
-NOWHERE = {"provider": None, "org_slug": None, "authorization_url": None}
+NOWHERE = {"provider": None, "connection": None, "org_slug": None, "authorization_url": None}
 
 
 async def get_routes(team: Tenant, by: str = "owner") -> Answer:
@@ -28,6 +28,10 @@ def routes(**providers: str) -> list[dict[str, str]]:
     return [{"domain": domain.replace("_", "."), "provider": provider} for domain, provider in providers.items()]
 
 
+def route(domain: str, provider: str | None, *, connection: dict[str, str] | None = None, verified: bool = False) -> dict[str, Any]:
+    return {"domain": domain, "provider": provider, "connection": connection, "verified": verified}
+
+
 async def look_up(api: Api, email: str) -> dict[str, Any]:
     answer = await api.post("/api/auth/lookup-email", {"email": email})
     assert answer.status == 200, answer.text
@@ -36,7 +40,7 @@ async def look_up(api: Api, email: str) -> dict[str, Any]:
 
 
 def provider_match(slug: str, provider: str) -> dict[str, Any]:
-    return {"provider": provider, "org_slug": slug, "authorization_url": f"{BASE_URL}/auth/{provider}?org={slug}"}
+    return {"provider": provider, "connection": None, "org_slug": slug, "authorization_url": f"{BASE_URL}/auth/{provider}?org={slug}"}
 
 
 # Routes
@@ -55,10 +59,10 @@ async def test_managers_set_home_realm_routes(acme: Tenant, other_tenant: Tenant
     assert answer.status == 200
     assert answer.json == {
         "domains": [
-            {"domain": "acme.example", "provider": "websuite", "verified": True},
-            {"domain": "eu.acme.example", "provider": "officesuite", "verified": True},
-            {"domain": "notacme.example", "provider": "codehost", "verified": False},
-            {"domain": "other.example", "provider": "codehost", "verified": False},
+            route("acme.example", "websuite", verified=True),
+            route("eu.acme.example", "officesuite", verified=True),
+            route("notacme.example", "codehost", verified=False),
+            route("other.example", "codehost", verified=False),
         ]
     }
     assert (await get_routes(acme)).json == answer.json
@@ -136,11 +140,11 @@ async def remove_route(team: Tenant, domain: str, by: str = "owner") -> Answer:
 async def test_one_route_is_set_and_removed_and_the_others_stay(acme: Tenant) -> None:
     await put_routes(acme, routes(acme_example="codehost"))
     added = await put_route(acme, "EU.acme.example")
-    assert (added.status, added.json) == (200, {"domain": "eu.acme.example", "provider": "websuite", "verified": False})
+    assert (added.status, added.json) == (200, route("eu.acme.example", "websuite"))
     assert (await put_route(acme, "eu.acme.example", "officesuite")).status == 200
     assert (await get_routes(acme)).json["domains"] == [
-        {"domain": "acme.example", "provider": "codehost", "verified": False},
-        {"domain": "eu.acme.example", "provider": "officesuite", "verified": False},
+        route("acme.example", "codehost"),
+        route("eu.acme.example", "officesuite"),
     ]
     assert [(await remove_route(acme, domain)).status for domain in ("acme.example", "acme.example", "com")] == [204, 404, 404]
     assert [(await put_route(acme, *wrong)).status for wrong in (("com",), ("acme.example", "nothing"))] == [400, 400]
@@ -220,7 +224,7 @@ async def test_an_unverified_domain_has_no_effect(api: Api, acme: Tenant, other_
     assert await look_up(api, "ada@acme.example") == provider_match("acme", "websuite")
     await acme.api.delete(f"{acme.path}/domains/acme.example", token=acme.token("owner"))
     assert await look_up(api, "ada@acme.example") == NOWHERE
-    assert (await get_routes(acme)).json == {"domains": [{"domain": "acme.example", "provider": "websuite", "verified": False}]}
+    assert (await get_routes(acme)).json == {"domains": [route("acme.example", "websuite")]}
 
 
 async def test_the_organization_that_verified_the_closest_domain_decides(

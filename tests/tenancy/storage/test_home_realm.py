@@ -21,9 +21,9 @@ async def replace(storage: Postgres, org: UUID, **routes: ConnectionSlug) -> Non
     await within(storage, lambda tx: tx.home_realm.replace(org, providers))
 
 
-async def routes(storage: Postgres, org: UUID) -> dict[str, ConnectionSlug]:
+async def routes(storage: Postgres, org: UUID) -> dict[str, str]:
     async with storage.reading() as read:
-        return {str(route.domain): route.provider for route in await read.home_realm.routes(org)}
+        return {str(route.domain): route.slug for route in await read.home_realm.routes(org)}
 
 
 async def verified(storage: Postgres, org: UUID) -> list[str]:

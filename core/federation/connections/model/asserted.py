@@ -8,6 +8,7 @@ from uuid import UUID
 
 from core.accounts.model.profiles import NameInvalid, Profile, parse_name
 from core.federation.connections.model.connections import OrganizationConnection
+from core.federation.connections.model.logins import ProviderSession
 from core.federation.connections.model.settings import SamlSettings
 from core.federation.saml.model.configuration import NameIdFormat
 from core.kernel.errors import Invalid
@@ -31,6 +32,7 @@ class ReceivedClaims:
     has_second_factor: bool = False
     authenticated_at: datetime | None = None
     ends_at: datetime | None = None  # of the session at the identity provider
+    session: ProviderSession | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,6 +50,7 @@ class AssertedPerson:
     authenticated_at: datetime | None
     ends_at: datetime | None
     claim_names: tuple[str, ...]  # of all that were received
+    session: ProviderSession | None = None
 
 
 def map_claims(connection: OrganizationConnection, received: ReceivedClaims) -> AssertedPerson:
@@ -70,6 +73,7 @@ def map_claims(connection: OrganizationConnection, received: ReceivedClaims) -> 
         authenticated_at=received.authenticated_at,
         ends_at=received.ends_at,
         claim_names=tuple(sorted(values)),
+        session=received.session,
     )
 
 

@@ -13,6 +13,7 @@ from core.kernel.errors import Conflict, Invalid, NotFound
 from core.kernel.values import Email, Slug
 
 MAX_CONNECTIONS: Final = 20  # of one organization
+MAX_ACTIVE_CONNECTIONS: Final = 5  # of one organization
 MAX_CERTIFICATES: Final = 8  # of one identity provider
 
 
@@ -28,6 +29,14 @@ class TooManyConnections(Conflict):
     """The organization has 20 connections. Remove one that is no longer used."""
 
 
+class TooManyActiveConnections(Conflict):
+    """The organization has 5 active connections. Deactivate one before you activate another one."""
+
+
+class ConnectionIncomplete(Invalid):
+    """The connection still lacks values. Set them first."""
+
+
 class ConnectionProtocolMissing(Invalid):
     """Send either oidc or saml: a connection has one protocol."""
 
@@ -38,6 +47,10 @@ class NoConnectionChanges(Invalid):
 
 class ConnectionFieldFixed(Conflict):
     """The protocol is fixed, and from the first activation on the issuer, entity ID and subject. Create another connection."""
+
+
+class ConnectionRouted(Conflict):
+    """Domains lead to this connection. Remove their routes, or choose another identity provider for them, first."""
 
 
 class ClientSecretNotUsed(Invalid):

@@ -193,6 +193,7 @@ class OpenIdAnswer:
 
     claims: Mapping[str, Any]
     id_token: str = field(repr=False)
+    end_session_endpoint: str | None = None  # of the provider
 
     @property
     def subject(self) -> str:

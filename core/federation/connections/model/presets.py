@@ -256,13 +256,14 @@ PRESETS: Final[Mapping[str, Preset]] = MappingProxyType(
             "AD FS",
             oidc=PresetProtocol(
                 identifier="https://adfs.acme.com/adfs",
-                scopes=("email", "profile"),
+                scopes=("email", "profile", "allatclaims"),
                 mapping=ClaimMapping(name="unique_name", groups="group"),
                 steps=(
                     "In AD FS Management, add an application group of the type Server application accessing a web API.",
                     "Enter the redirect URI of this connection, and copy the client identifier.",
                     "Generate a shared secret, and copy it.",
-                    "Enter the client identifier as the identifier of the web API, and allow the scopes openid, email and profile.",
+                    "Enter the client identifier as the identifier of the web API.",
+                    "Allow the scopes openid, email, profile and allatclaims.",
                     "Issue the claims email, given_name, family_name and group by issuance transform rules.",
                 ),
             ),

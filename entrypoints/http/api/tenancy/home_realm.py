@@ -6,10 +6,11 @@ from pydantic import Field
 from quart import Blueprint
 
 from core.federation.upstream.home_realm import find_sign_in
+from core.kernel.connections import PLATFORM_CONNECTIONS
 from core.kernel.roles import Capability
 from core.kernel.values import Domain, Email
 from core.tenancy import home_realm
-from core.tenancy.model.domains import MAX_ROUTES
+from core.tenancy.model.domains import MAX_ROUTES, RouteTargetAmbiguous, RouteTargetUnknown
 from entrypoints.http.api.authentication.connection_slugs import ProviderSlug
 from entrypoints.http.api.tenancy.domains import domain_of_path
 from entrypoints.http.base.context import acting, app_context, ports
@@ -23,9 +24,21 @@ PATH = "/api/organizations/<org_slug>/hrd"
 
 
 class HomeRealmProviderRequest(RequestModel):
-    """The identity provider of a domain."""
+    """The identity provider of a domain: `provider` or `connection`."""
 
-    provider: Annotated[ProviderSlug, Field(strict=False)] = Field(description="The identity provider for users at this domain.")
+    provider: Annotated[ProviderSlug | None, Field(strict=False)] = Field(
+        None, description="The identity provider of the platform for users at this domain."
+    )
+    connection: Text | None = Field(None, description="The slug of the organization's connection for users at this domain.")
+
+    @property
+    def target(self) -> str:
+        """The slug of the identity provider. Raises: RouteTargetAmbiguous, RouteTargetUnknown."""
+        if (self.provider is None) == (self.connection is None):
+            raise RouteTargetAmbiguous
+        if self.connection in PLATFORM_CONNECTIONS:
+            raise RouteTargetUnknown
+        return self.provider or self.connection or ""
 
 
 class HomeRealmRouteRequest(HomeRealmProviderRequest):
@@ -42,11 +55,21 @@ class HomeRealmRoutesRequest(RequestModel):
     )
 
 
+class ConnectionRefResponse(ResponseModel):
+    """A connection of an organization."""
+
+    slug: str = Field(description="The slug of the connection.")
+    name: str = Field(description="The name of the connection.")
+
+
 class HomeRealmRouteResponse(ResponseModel):
     """The identity provider for email addresses at one domain."""
 
     domain: str = Field(description="The domain of the email addresses.")
-    provider: ProviderSlug = Field(description="The identity provider for users at this domain.")
+    provider: ProviderSlug | None = Field(description="The identity provider of the platform, or null for a connection.")
+    connection: ConnectionRefResponse | None = Field(
+        description="The connection of the organization, or null for an identity provider of the platform. An inactive one is not used."
+    )
     verified: bool = Field(
         description="Whether the route is in use: the organization has verified the domain or a parent domain, and no other "
         "organization has verified a closer one."
@@ -64,8 +87,8 @@ class HomeRealmRouteListResponse(ResponseModel):
 async def list_routes(org_slug: str) -> HomeRealmRouteListResponse:
     """List the organization's home realm routes.
 
-    A route names the identity provider for users with an email address at a domain. The route is in
-    use while `verified` is true.
+    A route names the identity provider for users with an email address at a domain: one of the platform, or a connection of the
+    organization. The route is in use while `verified` is true, and the connection is active.
     """
     return HomeRealmRouteListResponse(domains=HomeRealmRouteResponse.list_of(await home_realm.list_routes(ports(), acting())))
 
@@ -78,7 +101,7 @@ async def replace_routes(org_slug: str, data: HomeRealmRoutesRequest) -> HomeRea
     The list replaces all earlier routes; an empty list removes them. A route comes into use when
     the organization verifies its domain.
     """
-    new_routes = [(Domain(route.domain), route.provider) for route in data.domains]
+    new_routes = [(Domain(route.domain), route.target) for route in data.domains]
     return HomeRealmRouteListResponse(
         domains=HomeRealmRouteResponse.list_of(await home_realm.replace_routes(ports(), acting(), new_routes))
     )
@@ -92,7 +115,7 @@ async def set_route(org_slug: str, domain: str, data: HomeRealmProviderRequest) 
 
     The other routes stay as they are. The domain may be a subdomain of one that you have verified.
     """
-    route = await home_realm.set_route(ports(), acting(), Domain.parse(domain), data.provider)
+    route = await home_realm.set_route(ports(), acting(), Domain.parse(domain), data.target)
     return HomeRealmRouteResponse.of(route)
 
 
@@ -120,7 +143,10 @@ class EmailLookupResponse(ResponseModel):
     All fields are null if no organization has a route for it.
     """
 
-    provider: ProviderSlug | None = Field(description="The identity provider.")
+    provider: ProviderSlug | None = Field(description="The identity provider of the platform, or null for a connection.")
+    connection: ConnectionRefResponse | None = Field(
+        description="The connection of the organization, or null for an identity provider of the platform."
+    )
     org_slug: str | None = Field(description="The slug of the organization that has verified the domain.")
     authorization_url: str | None = Field(
         description="The URL at which the user starts to sign in with the identity provider. Its query names `org` and `service` of the "
@@ -138,6 +164,6 @@ async def look_up(data: EmailLookupRequest) -> EmailLookupResponse:
     """
     sign_in = await find_sign_in(ports(), Email(data.email), data.org, data.service)
     if sign_in is None:
-        return EmailLookupResponse(provider=None, org_slug=None, authorization_url=None)
+        return EmailLookupResponse(provider=None, connection=None, org_slug=None, authorization_url=None)
     match, path = sign_in
-    return EmailLookupResponse(provider=match.provider, org_slug=match.org_slug, authorization_url=app_context().origin + path)
+    return EmailLookupResponse.of(match, authorization_url=app_context().origin + path)

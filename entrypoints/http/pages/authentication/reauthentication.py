@@ -118,7 +118,7 @@ async def _values(target: dict[str, str], kept: KeptForm | None, *, is_emailed: 
         "email": user.email,
         "target": target,
         "options": options,
-        "asked": _reason(target, decision),
+        "asked": _reason(target, decision if options.is_for_policy else None),
         "providers": {place.provider: _name(place) for place in options.providers},
         "is_emailed": is_emailed,
         "label": kept and kept.label,

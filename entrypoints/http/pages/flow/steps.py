@@ -121,7 +121,7 @@ def _present(flow: Flow, asked: Asked, requested: Step | None) -> Step:
     if step not in _SIGN_INS:
         return step
     waits = flow.waits_for_code(ports().clock.now())
-    offers_sign_up = asked.destination is not None and asked.destination.offers_sign_up  # SAML loads none, and has no sign-up
+    offers_sign_up = asked.destination is not None and asked.destination.offers_sign_up
     is_there = {Step.SIGN_IN: True, Step.SIGN_UP: offers_sign_up, Step.SECOND_FACTOR: waits}
     if requested is not None and is_there.get(requested, False):
         return requested

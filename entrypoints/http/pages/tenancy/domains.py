@@ -4,10 +4,11 @@ from typing import Any, Final
 
 from quart import Blueprint, Response
 
+from core.kernel.connections import PLATFORM_CONNECTIONS
 from core.kernel.roles import Capability
 from core.kernel.values import Domain
 from core.tenancy import domains, home_realm
-from core.tenancy.model.domains import MAX_DOMAINS, DomainTooLong, TooManyDomains, TooManyRoutes
+from core.tenancy.model.domains import MAX_DOMAINS, DomainTooLong, RouteTargetUnknown, TooManyDomains, TooManyRoutes
 from entrypoints.http.api.tenancy.domains import PATH as API
 from entrypoints.http.api.tenancy.domains import DomainRequest, domain_of_path
 from entrypoints.http.api.tenancy.home_realm import PATH as ROUTES_API
@@ -27,7 +28,7 @@ ROUTES: Final = f"{LIST}/routes"
 API_OF_ONE: Final = f"{API}/<domain>"
 API_OF_ROUTE: Final = f"{ROUTES_API}/<domain>"
 FIELDS: Final[Fields] = {DomainTooLong: "domain", TooManyDomains: "domain"}
-ROUTE_FIELDS: Final[Fields] = {TooManyRoutes: "domain"}
+ROUTE_FIELDS: Final[Fields] = {TooManyRoutes: "domain", RouteTargetUnknown: "provider"}
 
 
 def _path(domain: str = "") -> str:
@@ -103,7 +104,10 @@ async def _route_values(form: Form | None) -> dict[str, Any]:
     return {
         "path": _path(),
         "routes": await home_realm.list_routes(ports(), acting_member()),
-        "providers": list(ports().policy.provider_names.items()),
+        "providers": [
+            *((each.slug, each.name) for each in await home_realm.list_connections(ports(), acting_member())),
+            *ports().policy.provider_names.items(),
+        ],
         "typed": form or {},
     }
 
@@ -122,8 +126,10 @@ async def show_routes(org_slug: str) -> Response:
 @on_refusal("tenancy/domain_routes.html", _route_values, ROUTE_FIELDS)
 async def set_route(org_slug: str, form: Form) -> Response:
     """Set the identity provider of a domain."""
-    route = to_model(HomeRealmRouteRequest, form)
-    await home_realm.set_route(ports(), acting_member(), Domain(route.domain), route.provider)
+    slug = form.get("provider", "")
+    of_platform, own = (slug, None) if slug in PLATFORM_CONNECTIONS else (None, slug)
+    route = to_model(HomeRealmRouteRequest, form, {"provider": lambda _: of_platform, "connection": lambda _: own})
+    await home_realm.set_route(ports(), acting_member(), Domain(route.domain), route.target)
     return redirect_with_notice("route-saved", _path("routes"))
 
 

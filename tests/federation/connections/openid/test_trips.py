@@ -83,11 +83,6 @@ def signed_in(user_id: UUID) -> Person:
 
 
 @pytest.fixture
-def connection_ports(ports: Ports) -> Ports:
-    return with_loopback_sender(ports)
-
-
-@pytest.fixture
 async def walk(connection_ports: Ports, server: OpenIdIssuers, pool: Pool, user: Account) -> Walk:
     """A walk to a draft connection, which no user can sign in at yet."""
     issuer, org_id = server.add("okta"), await add_organization(pool, "acme")

@@ -1,17 +1,16 @@
-"""The check of an organization's connection, and what identity providers read about us: our keys, and our SAML metadata."""
+"""The check of an organization's connection, and the keys with which we authenticate at identity providers."""
 
 import json
 
 from pydantic import Field
 from quart import Blueprint, Response
 
-from core.federation.connections import checks, openid, saml
+from core.federation.connections import checks, openid
 from core.federation.connections.model.connections import OrganizationConnectionNotFound
 from core.kernel.errors import refuse
 from core.kernel.roles import Capability
 from core.kernel.values import parse_id
 from entrypoints.http.api.federation.connections.connections import CONNECTION
-from entrypoints.http.api.federation.saml.configuration import METADATA
 from entrypoints.http.base.context import acting, app_context, ports
 from entrypoints.http.edge.access import anyone, member
 from entrypoints.http.edge.bodies import ResponseModel
@@ -60,18 +59,3 @@ async def keys(connection_id: str) -> Response:
     published = await openid.published_keys(ports(), parse_id(connection_id) or refuse(OrganizationConnectionNotFound))
     headers = {"Cache-Control": "public, max-age=300"}
     return Response(json.dumps({"keys": published}), 200, headers, content_type="application/jwk-set+json")
-
-
-@routes.get("/auth/connections/<connection_id>/metadata")
-@anyone
-@refuses(404)
-@describes({200: "An EntityDescriptor with our SPSSODescriptor."}, content_type=METADATA)
-async def metadata(connection_id: str) -> Response:
-    """Return our SAML metadata for the identity provider of a connection.
-
-    It has our entity id, the address for responses (ACS) and our certificates: those of the present and the next key for signatures, and
-    that of the present key for encryption.
-    """
-    id_ = parse_id(connection_id) or refuse(OrganizationConnectionNotFound)
-    document = await saml.own_metadata(ports(), id_, app_context().base_url)
-    return Response(document, 200, {"Cache-Control": "public, max-age=300"}, content_type=METADATA)

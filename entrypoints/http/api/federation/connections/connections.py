@@ -6,7 +6,7 @@ from uuid import UUID
 from pydantic import Field
 from quart import Blueprint
 
-from core.federation.connections import connections, metadata
+from core.federation.connections import connections
 from core.federation.connections.connections import ConnectionDetails, ConnectionDraft, endpoint_path
 from core.federation.connections.model.connections import (
     ConnectionProtocolMissing,
@@ -19,9 +19,7 @@ from core.federation.connections.model.mapping import ClaimMapping
 from core.federation.connections.model.presets import PRESETS
 from core.federation.connections.model.settings import MAX_TEXT, OidcSettings, ProviderAuthentication, SamlSettings, SsoBinding
 from core.federation.saml.model.configuration import MAX_CERTIFICATE_LENGTH, CertificateState, NameIdFormat, SamlCertificate
-from core.federation.saml.model.metadata import MAX_METADATA_LENGTH
 from core.kernel.connections import ConnectionProtocol
-from core.kernel.outbound import LONGEST_URL
 from core.kernel.roles import Capability
 from core.kernel.values import Slug, provided
 from entrypoints.http.base.context import acting, app_context, ports
@@ -143,22 +141,6 @@ class ProviderCertificateRequest(RequestModel):
     )
 
 
-class ProviderMetadataRequest(RequestModel):
-    """The metadata of a SAML identity provider, or the address where it publishes them."""
-
-    document: str = Field(
-        "",
-        description=f"An EntityDescriptor with one IDPSSODescriptor: XML without DOCTYPE, at most {MAX_METADATA_LENGTH} characters.",
-        max_length=MAX_METADATA_LENGTH,
-    )
-    url: str = Field(
-        "",
-        description="The https URL of the metadata, which is fetched now, less than 128 KiB. Only without `document`.",
-        max_length=LONGEST_URL,
-        examples=["https://acme.okta.com/app/exk1a2b3c4/sso/saml/metadata"],
-    )
-
-
 class OidcSettingsResponse(ResponseModel):
     """The settings of an OpenID provider."""
 
@@ -255,7 +237,8 @@ class ConnectionDetailsResponse(ConnectionResponse):
     certificates: list[ProviderCertificateResponse] = Field(description="The certificates of the identity provider, oldest first.")
 
 
-def _to_details(details: ConnectionDetails) -> ConnectionDetailsResponse:
+def to_details(details: ConnectionDetails) -> ConnectionDetailsResponse:
+    """Return the answer of the API about a connection."""
     connection = details.connection
     settings = connection.settings
     return ConnectionDetailsResponse.of(
@@ -302,14 +285,14 @@ async def list_connections(org_slug: str) -> ConnectionListResponse:
 async def create(org_slug: str, data: ConnectionRequest) -> ConnectionDetailsResponse:
     """Create a connection.
 
-    It is a draft, which signs no user in. Copy the values of `endpoints` into the identity provider.
+    It is a draft. Copy the values of `endpoints` into the identity provider, set the missing values, and activate it.
     """
     if (data.oidc is None) == (data.saml is None):
         raise ConnectionProtocolMissing
     settings = data.oidc.build() if data.oidc is not None else data.saml.build()  # type: ignore[union-attr]
     mapping = None if data.mapping is None else data.mapping.build()
     draft = ConnectionDraft(slug=Slug.parse(data.slug), name=data.name, preset=data.preset, settings=settings, mapping=mapping)
-    return _to_details(ConnectionDetails(await connections.create(ports(), acting(), draft), {}, ()))
+    return to_details(ConnectionDetails(await connections.create(ports(), acting(), draft), {}, ()))
 
 
 @routes.get(CONNECTION)
@@ -319,7 +302,7 @@ async def get(org_slug: str, connection_slug: str) -> ConnectionDetailsResponse:
 
     The client secret and private keys are never returned.
     """
-    return _to_details(await connections.find(ports(), acting(), connection_slug))
+    return to_details(await connections.find(ports(), acting(), connection_slug))
 
 
 @routes.patch(CONNECTION)
@@ -343,15 +326,43 @@ async def update(org_slug: str, connection_slug: str, data: ConnectionUpdateRequ
     if "mapping" in changes:
         changes["mapping"] = changes["mapping"].build()
     await connections.change(ports(), acting(), connection_slug, **changes)
-    return _to_details(await connections.find(ports(), acting(), connection_slug))
+    return to_details(await connections.find(ports(), acting(), connection_slug))
 
 
 @routes.delete(CONNECTION)
 @member(Capability.INTEGRATIONS_MANAGE, outlives=True)
+@refuses(409)
 @describes({204: "The connection is removed."})
 async def remove(org_slug: str, connection_slug: str) -> None:
-    """Remove a connection with its keys and certificates."""
+    """Remove a connection with its keys and certificates.
+
+    The sessions of users who signed in through it end. A session with a sign-in of the user's own, too, goes on with this one.
+    """
     await connections.remove(ports(), acting(), connection_slug)
+
+
+@routes.post(f"{CONNECTION}/activate")
+@member(Capability.INTEGRATIONS_MANAGE, outlives=True)
+@refuses(400, 409)
+async def activate(org_slug: str, connection_slug: str) -> ConnectionDetailsResponse:
+    """Activate a connection.
+
+    Users sign in through it from now on. Its issuer, entity id and subject are fixed afterwards. 400 names the values that are missing.
+    409: the organization already has 5 active connections.
+    """
+    await connections.activate(ports(), acting(), connection_slug)
+    return to_details(await connections.find(ports(), acting(), connection_slug))
+
+
+@routes.post(f"{CONNECTION}/deactivate")
+@member(Capability.INTEGRATIONS_MANAGE, outlives=True)
+async def deactivate(org_slug: str, connection_slug: str) -> ConnectionDetailsResponse:
+    """Deactivate a connection.
+
+    No user signs in through it any more. The sessions of users who did end, as when it is removed. It can be activated again.
+    """
+    await connections.deactivate(ports(), acting(), connection_slug)
+    return to_details(await connections.find(ports(), acting(), connection_slug))
 
 
 @routes.put(f"{CONNECTION}/client-secret")
@@ -364,20 +375,6 @@ async def set_client_secret(org_slug: str, connection_slug: str, data: ClientSec
     It replaces the earlier one. It is stored encrypted, and never returned.
     """
     await connections.put_client_secret(ports(), acting(), connection_slug, data.client_secret)
-
-
-@routes.post(f"{CONNECTION}/metadata")
-@member(Capability.INTEGRATIONS_MANAGE, outlives=True)
-@existing_connection
-@refuses(409, 429)
-async def import_metadata(org_slug: str, connection_slug: str, data: ProviderMetadataRequest) -> ConnectionDetailsResponse:
-    """Import the metadata of a SAML identity provider.
-
-    Takes over its entity id, addresses and certificates. Certificates of earlier metadata that it lacks are removed; those that admins
-    added stay. An organization can let ten URLs a minute be fetched.
-    """
-    await metadata.import_metadata(ports(), acting(), connection_slug, data.document, data.url)
-    return _to_details(await connections.find(ports(), acting(), connection_slug))
 
 
 @routes.post(f"{CONNECTION}/keys")

@@ -34,10 +34,10 @@ from entrypoints.http.api.federation.connections.connections import (
     ConnectionUpdateRequest,
     OidcSettingsRequest,
     ProviderCertificateRequest,
-    ProviderMetadataRequest,
     SamlSettingsRequest,
     own_endpoints,
 )
+from entrypoints.http.api.federation.connections.metadata import ProviderMetadataRequest
 from entrypoints.http.base.context import acting_member, ports
 from entrypoints.http.edge.access import member_page
 from entrypoints.http.edge.openapi import refuses
@@ -161,7 +161,10 @@ async def _stored_values(_: Form | None, connection_slug: str) -> dict[str, Any]
 
 @routes.get(ONE)
 @member_page(Capability.INTEGRATIONS_MANAGE)
-@shows(f"GET {API_OF_ONE}", f"PATCH {API_OF_ONE}", f"POST {API_OF_ONE}/metadata", f"DELETE {API_OF_ONE}")
+@shows(
+    *(f"GET {API_OF_ONE}", f"PATCH {API_OF_ONE}", f"DELETE {API_OF_ONE}"),
+    *(f"POST {API_OF_ONE}/{action}" for action in ("metadata", "activate", "deactivate")),
+)
 async def show_connection(org_slug: str, connection_slug: str) -> Response:
     """Show the settings of a connection."""
     return await console_page("federation/connection.html", **await _values(None, connection_slug))
@@ -202,6 +205,27 @@ async def import_metadata(org_slug: str, connection_slug: str, form: Form) -> Re
     data = to_model(ProviderMetadataRequest, form)
     await metadata.import_metadata(ports(), acting_member(), connection_slug, data.document.strip(), data.url.strip())
     return redirect_with_notice("connection-metadata-imported", path_of(connection_slug))
+
+
+@routes.post(f"{ONE}/activate")
+@member_page(Capability.INTEGRATIONS_MANAGE, outlives=True)
+@accepts(f"POST {API_OF_ONE}/activate")
+@refuses(409)
+@on_refusal("federation/connection.html", _stored_values, _wrong_field)
+async def activate(org_slug: str, connection_slug: str, form: Form) -> Response:
+    """Let users sign in through a connection."""
+    await connections.activate(ports(), acting_member(), connection_slug)
+    return redirect_with_notice("connection-activated", path_of(connection_slug))
+
+
+@routes.post(f"{ONE}/deactivate")
+@member_page(Capability.INTEGRATIONS_MANAGE, outlives=True)
+@accepts(f"POST {API_OF_ONE}/deactivate")
+@on_refusal("federation/connection.html", _stored_values, _wrong_field, refusals=())
+async def deactivate(org_slug: str, connection_slug: str, form: Form) -> Response:
+    """Let no user sign in through a connection."""
+    await connections.deactivate(ports(), acting_member(), connection_slug)
+    return redirect_with_notice("connection-deactivated", path_of(connection_slug))
 
 
 @routes.post(f"{ONE}/remove")

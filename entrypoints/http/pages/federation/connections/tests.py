@@ -6,7 +6,8 @@ from typing import Final
 from quart import Blueprint, Response, request
 
 from core.federation.connections import checks, connections, trips
-from core.federation.connections.checks import ConnectionIncomplete, ConnectionProblem
+from core.federation.connections.checks import ConnectionProblem
+from core.federation.connections.model.connections import ConnectionIncomplete
 from core.federation.connections.model.openid import OpenIdAnswerRefused, OpenIdProviderUnreachable
 from core.federation.connections.trips import ConnectionReturn, ConnectionTestResult
 from core.federation.model.sign_in import ProviderAnswer, ProviderStateUnknown

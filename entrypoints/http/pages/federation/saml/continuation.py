@@ -1,5 +1,6 @@
 """The page that continues a SAML sign-on, and what answers its flow."""
 
+from dataclasses import replace
 from functools import partial
 
 from quart import Blueprint, Response, after_this_request, request
@@ -83,6 +84,8 @@ async def resume(flow: Flow, user: Visitor | None, _reply: PageAnswer | None) ->
     """Return the next step of the flow of a sign-on, or the response that ends it. Raises: FlowEnded."""
     try:
         outcome = await saml_sign_on.resume(ports(), caller(), await target.load(ports(), flow), user)
+        if isinstance(outcome, Asked):
+            return replace(outcome, destination=await target.find_destination(ports(), flow, ""))
     except SessionEnded:  # during this request
         return Asked(Step.SIGN_IN)
     except (NoAccessToService, AddressNotVerified) as refusal:
@@ -92,4 +95,4 @@ async def resume(flow: Flow, user: Visitor | None, _reply: PageAnswer | None) ->
         return no_access_page(refusal, user, path_of(flow))
     except SignOnNotFound:
         raise FlowEnded from None
-    return outcome if isinstance(outcome, Asked) else result_page(outcome)
+    return result_page(outcome)

@@ -7,7 +7,7 @@ from pydantic import Field
 from quart import Blueprint, Response, request
 from quart_schema import document_response
 
-from core.applications.model.users import NoAccessToService
+from core.applications.model.users import NoAccessToService, SecondFactorRequired
 from core.authentication.flow.steps import Step
 from core.authentication.model.policy import EnrolmentRequired, StepUpNeeded
 from core.federation.saml import configuration as saml
@@ -138,6 +138,10 @@ async def login(org_slug: str, service_slug: str, query_args: SamlLoginQuery) ->
         return await _to_sign_in(org_slug, service_slug)
     try:
         result = await saml_sign_on.idp_initiated(ports(), user, org_slug, service_slug, query_args.relay_state)
+    except SecondFactorRequired:
+        if not isinstance(user, Visitor) or not wants_page():
+            raise
+        return await _to_sign_in(org_slug, service_slug)
     except (NoAccessToService, AddressNotVerified) as refusal:
         if not isinstance(user, Visitor) or not wants_page():
             raise

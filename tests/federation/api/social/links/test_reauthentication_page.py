@@ -1,8 +1,10 @@
 """The page of reauthentication with an identity provider: there and back, with the second factor after it (security A-12)."""
 
 import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
-from typing import Any
+from typing import Any, Final
 
 import pytest
 from quart_trio import QuartTrio
@@ -12,8 +14,9 @@ from core.accounts.model.accounts import Account
 from core.kernel.connections import CODEHOST, WEBSUITE
 from core.kernel.roles import ADMIN
 from ports import Ports
+from tests.accounts.api.test_disjoint_policies import emailed_code
 from tests.accounts.api.test_reset_and_policies import put_policy
-from tests.fakes.outside import FakeClock
+from tests.fakes.outside import FakeClock, FakeMailTransport
 from tests.fakes.provider import Person
 from tests.federation.api.social.links.clients import SHOP
 from tests.federation.provider_sign_in import ProviderSignIn
@@ -165,10 +168,6 @@ async def test_a_policy_that_accepts_the_provider_leads_there_as_its_application
     back = leads_to(await go_to_provider(provider_sign_in, asking))
     client = {form["client_id"] for sent, form in provider.requests if sent == "/token"}
     assert (client == {"of-the-shop"}) is owns_client
-    if provider.provider == CODEHOST:  # it cannot ask its user again, so the password follows
-        again = await browser.open(back)
-        clock.advance(timedelta(seconds=1))
-        back = leads_to(await browser.send(PAGE, **hidden_fields(again), password=PASSWORD))
     assert leads_to(await browser.open(back)) == NEW_PASSKEY
     assert (await browser.open(NEW_PASSKEY)).status == 200
     await run_sql(acme.pool, "update organizations set status = 'suspended'")
@@ -177,19 +176,79 @@ async def test_a_policy_that_accepts_the_provider_leads_there_as_its_application
     assert "Continue with" not in asking.text, "no user signs in at this application"
 
 
-async def test_a_provider_that_cannot_ask_makes_no_session_newer_where_the_password_could(
-    acme: Tenant, user: Account, clock: FakeClock, provider_sign_in: ProviderSignIn
+@dataclass(frozen=True, slots=True)
+class Walk:
+    """The pages that the user of an old session with a password opens, and the ways that they confirm it in until these open.
+
+    `by_codehost` are those with a provider that cannot ask its user again, and `by_websuite` those with one that does.
+    """
+
+    acme: Mapping[str, Any]
+    by_codehost: Sequence[str]
+    by_websuite: Sequence[str] = ("provider",)
+    globex: Mapping[str, Any] = field(default_factory=dict)
+    pages: Sequence[str] = (MEMBERS,)
+    minutes: int = 16
+
+
+BY_PROVIDER: Final = {"methods": ["passkey", "provider:codehost", "provider:websuite"]}
+BY_EMAIL_TOO: Final = {"methods": ["email", "provider:codehost", "provider:websuite"]}
+LIFETIME: Final = {"session_lifetime_minutes": 15}
+IN_GLOBEX: Final = MEMBERS.replace("acme", "globex")
+WALKS: Final[Mapping[str, Walk]] = {
+    "lifetime": Walk(LIFETIME, ["password"]),
+    "idle": Walk({"session_idle_minutes": 5}, ["password"], minutes=6),
+    "methods": Walk(BY_PROVIDER, ["provider"]),
+    "methods and lifetime": Walk(BY_PROVIDER | LIFETIME, ["password", "provider"]),
+    "methods and idle": Walk(BY_PROVIDER | {"session_idle_minutes": 5}, ["password", "provider"], minutes=6),
+    "methods with a way that shows the user": Walk(BY_EMAIL_TOO | LIFETIME, ["email"]),
+    "a change": Walk(BY_PROVIDER, ["password", "provider"], pages=(NEW_PASSKEY,)),
+    "a change with lifetime": Walk(BY_PROVIDER | LIFETIME, ["password", "provider"], pages=(NEW_PASSKEY, MEMBERS)),
+    "another organization first": Walk(
+        LIFETIME, ["provider", "password"], globex=BY_PROVIDER, pages=(IN_GLOBEX, MEMBERS, IN_GLOBEX, MEMBERS)
+    ),
+    "a change last": Walk(BY_PROVIDER, ["provider", "password", "provider"], pages=(MEMBERS, NEW_PASSKEY)),
+}
+
+
+@pytest.mark.parametrize("name", WALKS)
+async def test_a_provider_that_cannot_ask_makes_no_session_newer_and_no_way_is_asked_for_twice(
+    app: QuartTrio, acme: Tenant, user: Account, clock: FakeClock, provider_sign_in: ProviderSignIn, sent: FakeMailTransport, name: str
 ) -> None:
-    """The user of an open browser would show nothing."""
-    browser, name = provider_sign_in.browser, provider_sign_in.name
+    """With the provider alone, the user of an open browser would show nothing."""
+    walk, browser = WALKS[name], provider_sign_in.browser
+    change_ports(app, policy=replace(acme.ports.policy, email_sign_in=True))
     await provider_sign_in.sign_in()
+    browser.cookies.clear()
+    globex = await add_organization(acme.pool, "globex")
     await acme.join("ada", user, ADMIN)
-    await put_policy(acme, acme.org, None, {"session_lifetime_minutes": 15})
-    clock.advance(timedelta(minutes=16))
-    asking = await browser.open(leads_to(await browser.open(MEMBERS)))
-    assert ("Continue with" in asking.text, 'type="password"' in asking.text) == (name == WEBSUITE, True)
-    by_hand = await browser.send(f"{PAGE}/{name}", **hidden_fields(asking))
-    assert by_hand.status == (303 if name == WEBSUITE else 400)
+    await add_member(acme.pool, globex, user.id, ADMIN, confirmed=True)
+    await put_policy(acme, acme.org, None, {**walk.acme})
+    await put_policy(acme, globex, None, {**walk.globex})
+    await browser.sign_in()
+    clock.advance(timedelta(minutes=walk.minutes))
+    ways = []
+    for page in walk.pages:
+        for _ in range(4):
+            answer = await browser.open(page)
+            if answer.status == 200:
+                break
+            asking = await browser.open(leads_to(answer))
+            clock.advance(timedelta(seconds=1))
+            if "Continue with" in asking.text:
+                ways.append("provider")
+                await go_to_provider(provider_sign_in, asking)
+            elif 'type="password"' in asking.text:
+                ways.append("password")
+                by_hand = await browser.send(f"{PAGE}/{provider_sign_in.name}", **hidden_fields(asking))
+                assert by_hand.status == 400, "it is not offered"
+                await browser.send(PAGE, **hidden_fields(asking), password=PASSWORD)
+            else:
+                ways.append("email")
+                asking = await browser.open(leads_to(await browser.send(f"{PAGE}/email", **hidden_fields(asking))))
+                await browser.send(PAGE, **hidden_fields(asking), email_code=await emailed_code(acme.ports, sent))
+    expected = walk.by_codehost if provider_sign_in.name == CODEHOST else walk.by_websuite
+    assert (answer.status, ways) == (200, [*expected])
 
 
 async def test_a_provider_counts_only_for_organizations_that_know_its_identity(

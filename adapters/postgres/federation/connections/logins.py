@@ -1,0 +1,64 @@
+"""Sign-ins at the connections of organizations. The values for a sign-out there are encrypted."""
+
+import json
+from datetime import datetime
+from typing import Any, Final
+from uuid import UUID
+
+from adapters.postgres.engine.statements import Row, SealingRepository
+from core.federation.connections.model.logins import ConnectionLogin
+from core.kernel.values import digest
+from ports.crypto import SecretContext
+
+COLUMNS: Final = "l.id, l.org_id, l.connection_id, l.user_id, l.provider_session, l.logout, l.created_at, l.ends_at"
+
+
+def secret_context(row: UUID) -> SecretContext:
+    return SecretContext("connection_logins", str(row), "logout")
+
+
+class ConnectionLogins(SealingRepository):
+    """Implements `ports.storage.federation.connections.ConnectionLogins`."""
+
+    def _to_login(self, row: Row) -> ConnectionLogin:
+        logout: dict[str, Any] = json.loads(self._vault.open(row[5], secret_context(row[0])))
+        return ConnectionLogin(
+            id=row[0],
+            org_id=row[1],
+            connection_id=row[2],
+            user_id=row[3],
+            provider_session=row[4],
+            logout=logout,
+            created_at=row[6],
+            ends_at=row[7],
+        )
+
+    async def of_session(self, session_id: UUID, user_id: UUID) -> ConnectionLogin | None:
+        sql = f"""
+            select {COLUMNS}
+            from sessions s cross join lateral jsonb_array_elements(s.proofs) p
+            join connection_logins l on l.id = (p ->> 'login')::uuid and l.org_id = (p ->> 'org')::uuid and l.user_id = s.user_id
+            where s.id = %(session_id)s and s.user_id = %(user_id)s"""
+        return await self._one(self._to_login, sql, session_id=session_id, user_id=user_id)
+
+    async def add(self, login: ConnectionLogin) -> None:
+        await self._run(
+            """
+            insert into connection_logins (id, org_id, connection_id, user_id, provider_session, logout, created_at, ends_at)
+            values (%(id)s, %(org_id)s, %(connection_id)s, %(user_id)s, %(provider_session)s, %(logout)s, %(created_at)s, %(ends_at)s)""",
+            id=login.id,
+            org_id=login.org_id,
+            connection_id=login.connection_id,
+            user_id=login.user_id,
+            provider_session=login.provider_session,
+            logout=self._vault.seal(json.dumps(dict(login.logout)).encode(), secret_context(login.id)),
+            created_at=login.created_at,
+            ends_at=login.ends_at,
+        )
+
+    async def use_logout_token(self, org_id: UUID, connection_id: UUID, token_id: str, expires_at: datetime) -> bool:
+        sql = """
+            insert into used_logout_tokens (org_id, connection_id, token_hash, expires_at)
+            values (%(org_id)s, %(connection_id)s, %(token_hash)s, %(expires_at)s) on conflict do nothing"""
+        values = {"org_id": org_id, "connection_id": connection_id, "token_hash": digest(token_id), "expires_at": expires_at}
+        return await self._run(sql, **values) == 1

@@ -1,0 +1,42 @@
+"""Sign-ins at the connections of organizations, and their end at either side."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Final
+from uuid import UUID
+
+from core.kernel.errors import Invalid
+
+MAX_SESSION_ID: Final = 256  # of the session at the provider
+BACK_FROM_LOGOUT: Final = "signed-out"  # the endpoint to which a provider returns browsers after a sign-out
+
+
+class LogoutTokenUsed(Invalid):
+    """This logout token was used before. Send a new one for each sign-out."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProviderSession:
+    """The session of a user at an identity provider.
+
+    `id` is the `sid` of an ID token or the SessionIndex of an assertion. `logout` has the values that a request to sign out there
+    needs, such as the ID token. Each protocol has its own names.
+    """
+
+    id: str | None
+    logout: Mapping[str, str] = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConnectionLogin:
+    """A sign-in at a connection. The proofs of sessions name it. Times are UTC."""
+
+    id: UUID
+    org_id: UUID
+    connection_id: UUID
+    user_id: UUID
+    provider_session: str | None
+    logout: Mapping[str, str] = field(repr=False)  # of ProviderSession
+    created_at: datetime
+    ends_at: datetime  # no session names it afterwards

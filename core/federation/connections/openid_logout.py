@@ -1,0 +1,47 @@
+"""Sign-outs at OpenID providers: users go there after a sign-out here, and the provider reports its own sign-outs.
+
+Sources: OpenID Connect RP-Initiated Logout 1.0; OpenID Connect Back-Channel Logout 1.0.
+"""
+
+from collections.abc import Mapping
+from typing import Final
+from uuid import UUID
+
+from core.federation.connections import logins
+from core.federation.connections.model.connections import ConnectionState, OrganizationConnectionNotFound
+from core.federation.connections.model.logins import LogoutTokenUsed
+from core.federation.connections.model.settings import OidcSettings
+from core.federation.connections.openid import load_client
+from core.kernel import uris
+from core.kernel.causes import Caller
+from ports import Ports
+
+MAX_HINT: Final = 4000  # characters of an ID token in a URL
+
+
+def logout_url(logout: Mapping[str, str], post_logout_redirect_uri: str, state: str) -> str | None:
+    """Return the URL at which the user signs out at the provider, or None if the provider has none."""
+    endpoint = logout.get("end_session_endpoint")
+    if endpoint is None:
+        return None
+    fields = {"client_id": logout["client_id"], "post_logout_redirect_uri": post_logout_redirect_uri, "state": state}
+    if len(logout["id_token"]) <= MAX_HINT:
+        fields["id_token_hint"] = logout["id_token"]
+    return uris.add_parameters(endpoint, fields)
+
+
+async def receive(ports: Ports, caller: Caller, connection_id: UUID, token: str) -> None:
+    """End the sign-ins that a logout token of the provider names. An unknown user or session is no error.
+
+    Raises: OrganizationConnectionNotFound, OpenIdAnswerRefused, OpenIdProviderUnreachable, LogoutTokenUsed, SealBroken.
+    """
+    async with ports.storage.reading() as read:
+        connection = await read.connections.of_active_org(connection_id)
+    if connection is None or connection.state is not ConnectionState.ACTIVE or not isinstance(connection.settings, OidcSettings):
+        raise OrganizationConnectionNotFound
+    client = await load_client(ports, connection, connection.settings)
+    logout = await ports.openid_providers.read_logout(client, await ports.openid_providers.discover(client), token)
+    async with ports.storage.transaction(by=caller) as tx:
+        if not await tx.connection_logins.use_logout_token(connection.org_id, connection.id, logout.token_id, logout.valid_until):
+            raise LogoutTokenUsed
+        await logins.end_at_provider(tx, connection, logout.subject, logout.session, ports.clock.now())

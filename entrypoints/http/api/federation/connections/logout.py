@@ -1,0 +1,42 @@
+"""The endpoint at which OpenID providers of organizations report sign-outs (Back-Channel Logout section 2.5)."""
+
+from pydantic import Field
+from quart import Blueprint, Response
+
+from core.federation.connections import openid_logout
+from core.federation.connections.model.connections import OrganizationConnectionNotFound
+from core.kernel.errors import refuse
+from core.kernel.rate_limits import PROVIDER_LOGOUT
+from core.kernel.values import parse_id
+from entrypoints.http.base.context import caller, ports
+from entrypoints.http.edge.access import anyone
+from entrypoints.http.edge.bodies import RequestModel, TokenText
+from entrypoints.http.edge.forms import parameters
+from entrypoints.http.edge.openapi import describes, refuses, speaks_oauth, takes
+
+routes = Blueprint("connection_logout", __name__)
+
+
+class ProviderLogoutRequest(RequestModel):
+    """A sign-out at an identity provider."""
+
+    logout_token: TokenText = Field(description="The logout token of the identity provider, which works once.")
+
+
+@routes.post("/auth/connections/<connection_id>/backchannel-logout")
+@anyone(limit=PROVIDER_LOGOUT)
+@refuses(400, 404, 415)
+@speaks_oauth
+@takes(ProviderLogoutRequest)
+@describes({200: "The sessions of the sign-in have ended, or there were none."})
+async def receive_logout(connection_id: str) -> Response:
+    """Report that a user signed out at the identity provider of a connection.
+
+    Register this URL there as the back-channel logout URI. The token has a `sub`, a `sid`, or both. With a `sid`, the sessions of
+    that sign-in end. Applications with `offline_access` keep theirs. With a `sub` alone, all sessions end that the user has
+    through the connection. Own sign-ins of the user stay.
+    """
+    body = await parameters(ProviderLogoutRequest)
+    known_id = parse_id(connection_id) or refuse(OrganizationConnectionNotFound)
+    await openid_logout.receive(ports(), caller(), known_id, body.logout_token)
+    return Response(b"", 200, {"Cache-Control": "no-store"})

@@ -1,0 +1,1 @@
+"""The ways that lead users to the connection of their organization."""
