@@ -10,7 +10,7 @@ from core.kernel.errors import refuse
 from core.kernel.outbound import LONGEST_URL
 from core.kernel.roles import Capability
 from core.kernel.values import parse_id
-from entrypoints.http.api.federation.connections.connections import CONNECTION, ConnectionDetailsResponse, existing_connection
+from entrypoints.http.api.federation.connections.connections import CONNECTION, ConnectionDetailsResponse, existing_connection, to_details
 from entrypoints.http.api.federation.saml.configuration import METADATA
 from entrypoints.http.base.context import acting, app_context, ports
 from entrypoints.http.edge.access import anyone, member
@@ -47,7 +47,7 @@ async def import_metadata(org_slug: str, connection_slug: str, data: ProviderMet
     added stay. An organization can let ten URLs a minute be fetched.
     """
     await metadata.import_metadata(ports(), acting(), connection_slug, data.document, data.url)
-    return _to_details(await connections.find(ports(), acting(), connection_slug))
+    return to_details(await connections.find(ports(), acting(), connection_slug))
 
 
 @routes.get("/auth/connections/<connection_id>/metadata")
