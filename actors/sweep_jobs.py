@@ -5,11 +5,14 @@ from typing import Final
 from actors.sweeper import SweepJob
 from core.applications import figures
 from core.billing import subscriptions
+from core.federation.connections import health
 from core.federation.oauth import external_client_sweep
 from core.maintenance import expiring_secrets, housekeeping
 from core.privacy import personal_data
 from core.tenancy import invitations, platform_sign_in_policy
 
+# Refreshes the metadata and keys of identity providers of organizations, and announces certificates that end.
+CONNECTION_REFRESH: Final = SweepJob("connection_refresh", health.refresh_due, period=300.0, next_due=health.next_due)
 # Erases accounts that their users deleted, when the time to undo that is over.
 ERASURE: Final = SweepJob("erasure", personal_data.erase_due, period=300.0)
 # Deletes external clients that no user agrees to any longer.

@@ -231,6 +231,7 @@ def start_actors(nursery: trio.Nursery, wired: Wired) -> None:
         "webhook_dispatcher": partial(webhook_dispatcher, ports, mailboxes.webhook_dispatcher),
         "logout_notifier": partial(logout_notifier, ports, mailboxes.logout_notifier),
         "siem_forwarder": partial(siem_forwarder, ports, mailboxes.siem_forwarder),
+        "connection_refresher": partial(sweeper, ports, sweep_jobs.CONNECTION_REFRESH, TimedMailbox(), holder),
         "eraser": partial(sweeper, ports, sweep_jobs.ERASURE, TimedMailbox(), holder),
         "external_client_sweeper": partial(sweeper, ports, sweep_jobs.EXTERNAL_CLIENTS, TimedMailbox(), holder),
         "figure_counter": partial(sweeper, ports, sweep_jobs.FIGURES, TimedMailbox(), holder),

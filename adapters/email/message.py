@@ -11,6 +11,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoes
 
 from core.accounts.model.email_queue import (
     ASKS_FOR_FACTORS,
+    CONNECTION_EMAILS,
     ORGANIZATION_EMAILS,
     OWNER_CHANGE_EMAILS,
     PASSWORD_REMOVED,
@@ -22,6 +23,7 @@ from core.accounts.model.email_queue import (
 from core.accounts.model.passkeys import SECURITY_KEY_MARK
 from core.authentication.model.login import IssuedEmailSignIn
 from core.authentication.model.sessions import CODE_TTL
+from core.federation.connections.model.health import ConnectionNotice
 from core.kernel.connections import ConnectionSlug
 from core.kernel.display import PRODUCT, format_utc
 from core.kernel.page_paths import EMAIL_SIGN_IN_LINK_PATH, ENROLL_PATH, FORGOT_PASSWORD_PATH, RECOVER_PATH, SIGN_IN_PATH, UNDO_PATH
@@ -99,6 +101,8 @@ SUBJECTS: Final = MappingProxyType(
         EmailKind.ORGANIZATION_WAITING: "An organization waits for approval",
         EmailKind.ORGANIZATION_TRANSFERRED: "{organization} has a new owner",
         EmailKind.ADMIN_NETWORKS_REMOVED: "Admins of {organization} can act from any network",
+        EmailKind.CONNECTION_CERTIFICATE_EXPIRES: "A certificate of {connection.name} ends soon",
+        EmailKind.CONNECTION_FAILING: "Sign-in through {connection.name} fails",
         EmailKind.PERSONAL_TOKEN_CREATED: "A new personal access token",
         EmailKind.SECRET_EXPIRES: "The {secret_title} expires soon",
         EmailKind.SECRET_ENDED: "The {secret_title} has ended",
@@ -234,6 +238,10 @@ class EmailTemplates:
                 return {"issuer": mail.detail}
             case kind if kind in OWNER_CHANGE_EMAILS:
                 return {"change": OwnerChange.parse(mail.token)}
+            case kind if kind in CONNECTION_EMAILS:
+                notice = ConnectionNotice.parse(mail.token)
+                end = None if notice.certificate_end is None else format_utc(notice.certificate_end)
+                return {**_organization_variables(mail), "connection": notice, "end": end, "link": f"{self._base_url}{notice.path}"}
             case kind if kind in ORGANIZATION_EMAILS:
                 return _organization_variables(mail)
         return {}

@@ -66,6 +66,7 @@ from adapters.postgres.eventing.siem import Siem
 from adapters.postgres.eventing.webhooks import Webhooks
 from adapters.postgres.expiring_secrets import ExpiringSecrets
 from adapters.postgres.federation.connections.connections import OrganizationConnections
+from adapters.postgres.federation.connections.health import ConnectionHealths
 from adapters.postgres.federation.connections.identities import ConnectionIdentities
 from adapters.postgres.federation.connections.keys import ConnectionKeys
 from adapters.postgres.federation.connections.logins import ConnectionLogins
@@ -216,6 +217,7 @@ class Repositories(Scope):
     authorization_codes = Kept(AuthorizationCodes)
     client_assertions = Kept(UsedAssertions)
     connections = Kept(OrganizationConnections)
+    connection_healths = Kept(ConnectionHealths)
     connection_identities = Kept(ConnectionIdentities)
     connection_keys = Kept(ConnectionKeys)
     connection_logins = Kept(ConnectionLogins)

@@ -25,5 +25,6 @@ RESOURCE_CREDENTIALS_PATH: Final = "/app/organizations/{org_slug}/api-resources/
 CREATED_SECRETS_PATH: Final = "/app/organizations/{org_slug}/service-accounts/{holder}/created-secrets"
 API_KEYS_PATH: Final = "/app/organizations/{org_slug}/applications/{holder}/api-keys"
 REGISTRATION_TOKENS_PATH: Final = "/app/organizations/{org_slug}/registration-tokens"
+CONNECTION_HEALTH_PATH: Final = "/app/organizations/{org_slug}/connections/{connection}/health"
 DIRECTORY_PATH: Final = "/app/organizations/{org_slug}/directory"
 RESEND_VERIFICATION_PATH: Final = "/app/resend-verification"

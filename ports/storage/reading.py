@@ -29,6 +29,7 @@ from ports.storage.authentication.sign_ins import KeptFormsRead, Reauthenticatio
 from ports.storage.billing import CustomersRead, SubscriptionsRead
 from ports.storage.eventing import AuditRead, DeliveriesRead, PlatformLogRead, SiemRead, WebhooksRead
 from ports.storage.federation.connections import (
+    ConnectionHealthsRead,
     ConnectionIdentitiesRead,
     ConnectionKeysRead,
     ConnectionLoginsRead,
@@ -204,6 +205,8 @@ class Reading(Protocol):
     def pushed_requests(self) -> PushedRequestsRead: ...
     @property
     def connections(self) -> OrganizationConnectionsRead: ...
+    @property
+    def connection_healths(self) -> ConnectionHealthsRead: ...
     @property
     def connection_identities(self) -> ConnectionIdentitiesRead: ...
     @property

@@ -29,7 +29,13 @@ from ports.storage.authentication.sessions import (
 from ports.storage.authentication.sign_ins import KeptForms, Logins, Reauthentications, SentForms
 from ports.storage.billing import Billing, Cancellations, Checkouts, Customers, Subscriptions
 from ports.storage.eventing import Audit, Deliveries, LogoutNotices, Siem, Webhooks
-from ports.storage.federation.connections import ConnectionIdentities, ConnectionKeys, ConnectionLogins, OrganizationConnections
+from ports.storage.federation.connections import (
+    ConnectionHealths,
+    ConnectionIdentities,
+    ConnectionKeys,
+    ConnectionLogins,
+    OrganizationConnections,
+)
 from ports.storage.federation.oauth import AuthorizationCodes, Consents, DeviceCodes, ExternalClients, ExternalGrants, PushedRequests
 from ports.storage.federation.saml import Saml, SamlLogouts, SamlSignOns
 from ports.storage.kernel import Rates
@@ -211,6 +217,8 @@ class Transaction(Protocol):
     def pushed_requests(self) -> PushedRequests: ...
     @property
     def connections(self) -> OrganizationConnections: ...
+    @property
+    def connection_healths(self) -> ConnectionHealths: ...
     @property
     def connection_identities(self) -> ConnectionIdentities: ...
     @property

@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from adapters.email.message import EmailTemplates, format_duration
-from core.accounts.model.email_queue import EmailKind, NoticedSecret
+from core.accounts.model.email_queue import CONNECTION_EMAILS, EmailKind, NoticedSecret
 from core.authentication.model.login import EmailSignInOrigin, IssuedEmailSignIn
 from core.billing.model.provider_objects import MAX_PAGE_URL_LENGTH
 from core.billing.model.subscriptions import Purchase
@@ -35,7 +35,9 @@ UNDOABLE = (
 RECOVERY = (*UNDOABLE, EmailKind.UNUSUAL_SIGN_IN, EmailKind.BACKUP_CODE_USED, EmailKind.REAUTHENTICATION)
 ABOUT_SECRETS = (EmailKind.PERSONAL_TOKEN_CREATED, EmailKind.SECRET_EXPIRES)
 ENDED = (EmailKind.SECRET_ENDED, EmailKind.PROGRAM_ENDED)
-NAME_ANOTHER_TIME = (EmailKind.SECRET_EXPIRES, EmailKind.SECRET_ENDED, EmailKind.REAUTHENTICATION)
+NAME_ANOTHER_TIME = (
+    *(EmailKind.SECRET_EXPIRES, EmailKind.SECRET_ENDED, EmailKind.REAUTHENTICATION, EmailKind.CONNECTION_CERTIFICATE_EXPIRES),
+)
 USABLE = (EmailKind.ORGANIZATION_APPROVED, EmailKind.ORGANIZATION_ACTIVATED)
 
 
@@ -103,7 +105,7 @@ def test_platform_owners_learn_which_organization_waits_and_how_to_approve_it() 
 
 
 @pytest.mark.parametrize(
-    "kind", [kind for kind in NOTICES if kind not in (*RECOVERY, *USABLE, *ABOUT_SECRETS, *ENDED, EmailKind.POLICY_DUE)]
+    "kind", [kind for kind in NOTICES if kind not in (*RECOVERY, *USABLE, *ABOUT_SECRETS, *ENDED, *CONNECTION_EMAILS, EmailKind.POLICY_DUE)]
 )
 def test_other_notices_have_no_link(kind: EmailKind) -> None:
     message = TEMPLATES.compose(replace(MAIL, kind=kind, token=None))
@@ -162,9 +164,7 @@ def test_the_announcement_says_what_expires(kind: NoticedSecret, holder: str | N
         assert f"The {text}, named Nightly, expires on 3 April 2026" in normalize(part)
 
 
-@pytest.mark.parametrize(
-    "kind", [kind for kind in NOTICES if kind not in (EmailKind.SECRET_EXPIRES, EmailKind.SECRET_ENDED, EmailKind.REAUTHENTICATION)]
-)
+@pytest.mark.parametrize("kind", [kind for kind in NOTICES if kind not in NAME_ANOTHER_TIME])
 def test_a_notice_states_the_time(kind: EmailKind) -> None:
     message = TEMPLATES.compose(replace(MAIL, kind=kind, token=None))
     for part in (message.text, Page(message.html).visible_text):

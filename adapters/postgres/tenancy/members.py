@@ -147,10 +147,10 @@ class Members(Repository):
             where m.org_id = %(org_id)s and m.user_id = %(user_id)s for no key update of m"""
         return await self._one(MEMBERSHIP.read, sql, org_id=org_id, user_id=user_id)
 
-    async def admin_addresses(self, org_id: UUID) -> list[Email]:
+    async def admin_addresses(self, org_id: UUID, right: Capability = Capability.MEMBERS_MANAGE) -> list[Email]:
         sql = f"""
             select u.email from memberships m join users u on u.id = m.user_id
-            where m.org_id = %(org_id)s and {holds(Capability.MEMBERS_MANAGE, "m", "%(org_id)s")} and m.confirmed_at is not null
+            where m.org_id = %(org_id)s and {holds(right, "m", "%(org_id)s")} and m.confirmed_at is not null
               and u.deactivated_at is null and u.anonymized_at is null
             order by u.id"""
         return await self._all(lambda row: Email(row[0]), sql, org_id=org_id)

@@ -79,6 +79,8 @@ class EmailKind(StrEnum):
     ORGANIZATION_WAITING = "organization_waiting"  # to platform owners; the other four are for the owner
     ORGANIZATION_TRANSFERRED = "organization_transferred"  # to the former and the new owner
     ADMIN_NETWORKS_REMOVED = "admin_networks_removed"  # to the owner and the admins
+    CONNECTION_CERTIFICATE_EXPIRES = "connection_certificate_expires"  # to members who manage integrations; so is the next one
+    CONNECTION_FAILING = "connection_failing"
     PERSONAL_TOKEN_CREATED = "personal_token_created"  # noqa: S105
     SECRET_EXPIRES = "secret_expires"  # noqa: S105
     SECRET_ENDED = "secret_ended"  # noqa: S105  (the person who made it lost the right to)
@@ -116,7 +118,10 @@ ORGANIZATION_EMAILS = WAITING_ORGANIZATION_EMAILS | {
     EmailKind.ORGANIZATION_ACTIVATED,
     EmailKind.ORGANIZATION_TRANSFERRED,
     EmailKind.ADMIN_NETWORKS_REMOVED,
+    EmailKind.CONNECTION_CERTIFICATE_EXPIRES,
+    EmailKind.CONNECTION_FAILING,
 }
+CONNECTION_EMAILS = frozenset({EmailKind.CONNECTION_CERTIFICATE_EXPIRES, EmailKind.CONNECTION_FAILING})
 # The kinds that may go through the organization's mail server. An invitation does if its token proves
 # nothing. Emails about accounts never do (security E-1).
 SENT_BY_ORGANIZATIONS = frozenset({EmailKind.INVITATION})
@@ -181,7 +186,8 @@ class QueuedEmail:
     # A one-time token, or the code of REAUTHENTICATION. For PAYMENT_ACTION the URL of an invoice, which is a secret as well. For
     # ORGANIZATION_REJECTED, ORGANIZATION_SUSPENDED, ORGANIZATION_TRANSFERRED and ADMIN_NETWORKS_REMOVED the reason, for
     # OWNER_RECOVERY, OWNER_RESET and OWNER_RESET_USED the address of the platform owner who gets the link, for RECOVERY_ISSUED
-    # that of the account, for OWNER_CHANGE_EMAILS an OwnerChange, for POLICY_DUE the day on which the rule starts.
+    # that of the account, for OWNER_CHANGE_EMAILS an OwnerChange, for CONNECTION_EMAILS a ConnectionNotice, for POLICY_DUE the day
+    # on which the rule starts.
     token: str | None = field(default=None, repr=False)
     token_at: datetime | None = None  # when the email was counted against the limit of its recipient
     # The organization that sends the email. An email about an account has the branding of this organization

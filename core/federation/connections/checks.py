@@ -12,6 +12,7 @@ from core.federation.connections import connections, metadata, openid, trips
 from core.federation.connections.connections import ConnectionDetails
 from core.federation.connections.model.asserted import SubjectMissing
 from core.federation.connections.model.connections import CertificateSource
+from core.federation.connections.model.health import HEALTH_PROBLEMS, CertificateEnd
 from core.federation.connections.model.openid import (
     OPENID_FAULTS,
     OpenIdAnswerRefused,
@@ -28,9 +29,7 @@ from core.federation.saml.metadata import charge_fetch, read_source
 from core.federation.saml.model.configuration import CertificateState, NameIdFormat
 from core.federation.saml.model.metadata import MAX_METADATA_LENGTH
 from core.kernel.callers import Member, OrganizationCaller
-from core.kernel.display import format_utc
 from core.kernel.errors import Limited, Refusal
-from core.kernel.policy import CERTIFICATE_EXPIRES_SOON
 from ports import Ports
 
 
@@ -57,7 +56,7 @@ async def check(ports: Ports, caller: OrganizationCaller, slug: str, base_url: s
             return await _check_openid(ports, details, settings, base_url)
         case SamlSettings() as settings:
             return [
-                *_check_dates(details, ports.clock.now()),
+                *_check_certificates(details, ports.clock.now()),
                 *_check_name_id(settings),
                 *await _check_metadata(ports, caller, details, settings),
             ]
@@ -80,11 +79,9 @@ async def begin_test(ports: Ports, caller: Member, slug: str, way_back: str, dev
 async def _check_openid(ports: Ports, details: ConnectionDetails, settings: OidcSettings, base_url: str) -> list[ConnectionProblem]:
     connection = details.connection
     client = await openid.load_client(ports, connection, settings)
-    try:
-        metadata = await ports.openid_providers.discover(client, refresh=True)
-    except (OpenIdAnswerRefused, OpenIdProviderUnreachable) as problem:
-        return [describe(problem)]
-    problems = await _check_keys(ports, client, metadata)
+    metadata, problems = await read_provider(ports, client)
+    if metadata is None:
+        return problems
     if client.authentication not in metadata.authentications:
         return [*problems, describe(OpenIdAnswerRefused(OpenIdFault.METADATA_AUTHENTICATION))]
     try:
@@ -92,6 +89,15 @@ async def _check_openid(ports: Ports, details: ConnectionDetails, settings: Oidc
     except (OpenIdAnswerRefused, OpenIdProviderUnreachable) as problem:
         problems.append(describe(problem))
     return problems
+
+
+async def read_provider(ports: Ports, client: OpenIdClient) -> tuple[OpenIdProviderMetadata | None, list[ConnectionProblem]]:
+    """Fetch the metadata and the keys of a provider. Return the metadata, or None without them, and the problems."""
+    try:
+        metadata = await ports.openid_providers.discover(client, refresh=True)
+    except (OpenIdAnswerRefused, OpenIdProviderUnreachable) as problem:
+        return None, [describe(problem)]
+    return metadata, await _check_keys(ports, client, metadata)
 
 
 async def _check_keys(ports: Ports, client: OpenIdClient, metadata: OpenIdProviderMetadata) -> list[ConnectionProblem]:
@@ -108,16 +114,11 @@ async def _check_keys(ports: Ports, client: OpenIdClient, metadata: OpenIdProvid
 # SAML
 
 
-def _check_dates(details: ConnectionDetails, now: datetime) -> Iterator[ConnectionProblem]:
-    """Return the certificates that end soon, or have ended. Sign-ins go on, because an identity provider may forget to renew one."""
-    named = [(f"certificate {each.fingerprint[:16]} of the identity provider", each.valid_until) for each in details.certificates]
-    if CertificateState.ACTIVE in details.keys:
-        named.append(("active key of this connection", details.keys[CertificateState.ACTIVE].valid_until))
-    for name, valid_until in named:
-        if valid_until <= now:
-            yield ConnectionProblem("certificate_expired", False, f"The {name} ended on {format_utc(valid_until)}. Replace it.")
-        elif valid_until <= now + CERTIFICATE_EXPIRES_SOON:
-            yield ConnectionProblem("certificate_expires_soon", False, f"The {name} ends on {format_utc(valid_until)}. Add the next one.")
+def _check_certificates(details: ConnectionDetails, now: datetime) -> Iterator[ConnectionProblem]:
+    """Return the certificate that ends soon, or has ended. Sign-ins go on, because an identity provider may forget to renew one."""
+    end = CertificateEnd.of(details.certificates, details.keys.get(CertificateState.ACTIVE))
+    if end is not None and (problem := end.problem_at(now)) is not None:
+        yield ConnectionProblem(problem, False, HEALTH_PROBLEMS[problem])
 
 
 def _check_name_id(settings: SamlSettings) -> Iterator[ConnectionProblem]:

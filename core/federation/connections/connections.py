@@ -31,6 +31,7 @@ from core.federation.connections.model.connections import (
     TooManyConnections,
     TooManyProviderCertificates,
 )
+from core.federation.connections.model.health import ConnectionHealth
 from core.federation.connections.model.mapping import ClaimMapping
 from core.federation.connections.model.presets import PRESETS, PresetUnknown
 from core.federation.connections.model.settings import OidcSettings, ProviderAuthentication, SamlSettings
@@ -63,6 +64,7 @@ class ConnectionDetails:
     connection: OrganizationConnection
     keys: Mapping[CertificateState, SamlCertificate]
     certificates: Sequence[ProviderCertificate]
+    health: ConnectionHealth | None = None  # if it is active and was refreshed
 
     @property
     def missing(self) -> Sequence[MissingPart]:
@@ -98,6 +100,12 @@ async def list_own(ports: Ports, caller: OrganizationCaller) -> list[Organizatio
         return await read.connections.of_org(caller.acts_in.id)
 
 
+async def list_health(ports: Ports, caller: OrganizationCaller) -> Mapping[UUID, ConnectionHealth]:
+    """Return the health of the caller's active connections that were refreshed, by the id of the connection."""
+    async with ports.storage.reading() as read:
+        return await read.connection_healths.of_org(caller.acts_in.id)
+
+
 async def find(ports: Ports, caller: OrganizationCaller, slug: str) -> ConnectionDetails:
     """Return a connection of the caller's organization. Raises: OrganizationConnectionNotFound."""
     async with ports.storage.reading() as read:
@@ -110,6 +118,7 @@ async def load_details(read: Reading | Transaction, connection: OrganizationConn
         connection,
         await read.connection_keys.of_connection(connection.org_id, connection.id, now),
         await read.connection_keys.certificates(connection.org_id, connection.id),
+        (await read.connection_healths.of_org(connection.org_id)).get(connection.id),
     )
 
 
@@ -308,9 +317,14 @@ async def remove_certificate(ports: Ports, caller: OrganizationCaller, slug: str
 
 
 async def lock(tx: Transaction, caller: OrganizationCaller, slug: str) -> OrganizationConnection:
-    """Lock the organization, check the caller's rights, and return the connection. Raises: OrganizationConnectionNotFound."""
+    """Lock the organization, check the caller's rights, and return the connection, which is refreshed after the change.
+
+    Raises: OrganizationConnectionNotFound.
+    """
     organization, _ = await organizations.lock_organization_for(tx, caller, Capability.INTEGRATIONS_MANAGE)
-    return await tx.connections.by_slug(organization.id, slug) or refuse(OrganizationConnectionNotFound)
+    connection = await tx.connections.by_slug(organization.id, slug) or refuse(OrganizationConnectionNotFound)
+    await tx.connection_healths.make_due(connection.org_id, connection.id)
+    return connection
 
 
 def endpoint_path(connection_id: UUID, endpoint: str = "") -> str:

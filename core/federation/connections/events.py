@@ -1,8 +1,10 @@
 """Constructors for the events of an organization's connections. They have no secrets, and no values of claims."""
 
+from datetime import datetime
 from typing import Any
 
 from core.federation.connections.model.connections import OrganizationConnection, ProviderCertificate
+from core.federation.connections.model.health import ConnectionHealth
 from core.federation.connections.model.settings import to_document
 from core.federation.saml.model.configuration import SamlCertificate
 from core.kernel.event_catalog import EVENT_KINDS, Event
@@ -63,6 +65,21 @@ def certificate_added(connection: OrganizationConnection, certificate: ProviderC
 def certificate_removed(connection: OrganizationConnection, certificate: ProviderCertificate) -> Event:
     """A connection trusts a certificate of its identity provider no longer."""
     return _event("connection.certificate.removed", connection, _certificate(certificate))
+
+
+def certificate_expires(connection: OrganizationConnection, at: datetime, days: int) -> Event:
+    """A certificate that the connection needs ends in at most this many days."""
+    return _event("connection.certificate.expires", connection, {"valid_until": rfc3339(at), "days": days})
+
+
+def failing(connection: OrganizationConnection, health: ConnectionHealth) -> Event:
+    """Users cannot sign in through a connection."""
+    return _event("connection.failing", connection, {"problem": health.problem})
+
+
+def recovered(connection: OrganizationConnection) -> Event:
+    """Users can sign in through a connection again."""
+    return _event("connection.recovered", connection)
 
 
 def _certificate(certificate: ProviderCertificate) -> dict[str, Any]:

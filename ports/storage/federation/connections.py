@@ -1,4 +1,4 @@
-"""Storage of the connections of organizations, their keys and certificates, and the accounts that they know."""
+"""Storage of the connections of organizations, their keys, certificates and health, and the accounts that they know."""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -6,6 +6,7 @@ from typing import Protocol
 from uuid import UUID
 
 from core.federation.connections.model.connections import ConnectionGroup, ConnectionIdentity, OrganizationConnection, ProviderCertificate
+from core.federation.connections.model.health import ConnectionHealth
 from core.federation.connections.model.logins import ConnectionLogin
 from core.federation.saml.model.configuration import CertificateState, SamlCertificate
 from core.kernel.values import Email, Page, PageResult
@@ -48,6 +49,32 @@ class OrganizationConnections(OrganizationConnectionsRead, Protocol):
 
     async def add_group(self, group: ConnectionGroup) -> None: ...
     async def remove_group(self, org_id: UUID, connection_id: UUID, id_: UUID) -> bool: ...
+
+
+class ConnectionHealthsRead(Protocol):
+    """Read access to the health of connections."""
+
+    async def of_org(self, org_id: UUID) -> Mapping[UUID, ConnectionHealth]:
+        """Return the health of the organization's active connections, by the id of the connection. New ones are left out."""
+
+    async def next_due(self) -> datetime | None:
+        """Return when the next refresh of any connection is due, or None."""
+
+
+class ConnectionHealths(ConnectionHealthsRead, Protocol):
+    """Changes to the health of connections. Lock order: the organization before any of these."""
+
+    async def add_new(self, now: datetime) -> None:
+        """Make the refresh of each active connection due that had none yet."""
+
+    async def claim(self, now: datetime, until: datetime) -> ConnectionHealth | None:
+        """Return the health of the connection whose refresh is due the longest, or None. It is due again at `until`."""
+
+    async def make_due(self, org_id: UUID, connection_id: UUID) -> None:
+        """Let a connection that changed be refreshed now. A refresh that is under way stores nothing."""
+
+    async def save(self, health: ConnectionHealth, claimed_until: datetime) -> bool:
+        """Store the result of a refresh. Return False, and store nothing, if the connection changed after it was claimed."""
 
 
 class ConnectionKeysRead(Protocol):

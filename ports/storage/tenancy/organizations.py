@@ -7,7 +7,7 @@ from uuid import UUID
 
 from core.kernel.callers import OrganizationStatus
 from core.kernel.deferred import Deferred
-from core.kernel.roles import RoleName
+from core.kernel.roles import Capability, RoleName
 from core.kernel.values import Email, Page, PageResult
 from core.tenancy.model.invitations import Invitation, InvitationStatus, ListedInvitation, ReceivedInvitation
 from core.tenancy.model.members import ListedMember, MemberAccount, MemberFilter, MemberOrder, MembersPage
@@ -136,8 +136,8 @@ class Members(MembersRead, Confirmations, Protocol):
 
     async def lock(self, org_id: UUID, user_id: UUID) -> Membership | None: ...
 
-    async def admin_addresses(self, org_id: UUID) -> list[Email]:
-        """Return the addresses of the members who manage members, and can sign in."""
+    async def admin_addresses(self, org_id: UUID, right: Capability = Capability.MEMBERS_MANAGE) -> list[Email]:
+        """Return the addresses of the members who have this right, and can sign in."""
 
     async def add(self, membership: Membership, *, promoted_by: UUID | None = None) -> None:
         """Add a membership and increment the member count. `promoted_by` is as for `set_role`. Raises: AlreadyMember."""

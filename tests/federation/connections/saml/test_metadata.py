@@ -1,5 +1,6 @@
 """The metadata of an identity provider, ours for it, and the check of a connection with SAML."""
 
+from datetime import timedelta
 from typing import Any, Final
 
 import pytest
@@ -7,7 +8,6 @@ from lxml import etree
 from quart_trio import QuartTrio
 
 from adapters.postgres.engine.pool import Pool
-from core.kernel.policy import CERTIFICATE_EXPIRES_SOON
 from core.kernel.values import new_id
 from ports import Ports
 from tests.fakes.http_server import Answer, FakeServer, ReceivedRequest
@@ -154,6 +154,7 @@ async def test_the_check_finds_missing_values_and_certificates_that_end(
     settings = 'update connections set settings = settings || \'{"sso_url": "https://idp.example.com/sso"}\' where org_id is not null'
     await run_sql(pool, settings)
     assert await codes() == ["name_id_can_change"]
+    await run_sql(pool, "update connection_keys set valid_until = %s", clock.now() + timedelta(days=60))
+    assert await codes() == ["own_certificate_ends", "name_id_can_change"]
     await run_sql(pool, "update connection_certificates set valid_until = %s", clock.now())
-    await run_sql(pool, "update connection_keys set valid_until = %s", clock.now() + CERTIFICATE_EXPIRES_SOON)
-    assert await codes() == ["certificate_expired", "certificate_expires_soon", "name_id_can_change"]
+    assert await codes() == ["certificate_ended", "name_id_can_change"]

@@ -1,6 +1,6 @@
 """API of the connections of an organization: its own identity providers."""
 
-from typing import Any, Literal
+from typing import Any
 from uuid import UUID
 
 from pydantic import Field
@@ -15,16 +15,24 @@ from core.federation.connections.model.connections import (
     NoConnectionChanges,
     OrganizationConnection,
 )
-from core.federation.connections.model.mapping import ClaimMapping
 from core.federation.connections.model.presets import PRESETS
-from core.federation.connections.model.settings import MAX_TEXT, OidcSettings, ProviderAuthentication, SamlSettings, SsoBinding
-from core.federation.saml.model.configuration import MAX_CERTIFICATE_LENGTH, CertificateState, NameIdFormat, SamlCertificate
+from core.federation.connections.model.settings import OidcSettings, SamlSettings
+from core.federation.saml.model.configuration import MAX_CERTIFICATE_LENGTH, CertificateState, SamlCertificate
 from core.kernel.connections import ConnectionProtocol
 from core.kernel.roles import Capability
 from core.kernel.values import Slug, provided
+from entrypoints.http.api.federation.connections.health import ConnectionHealthResponse
+from entrypoints.http.api.federation.connections.settings import (
+    ClaimMappingRequest,
+    ClaimMappingResponse,
+    OidcSettingsRequest,
+    OidcSettingsResponse,
+    SamlSettingsRequest,
+    SamlSettingsResponse,
+)
 from entrypoints.http.base.context import acting, app_context, ports
 from entrypoints.http.edge.access import member
-from entrypoints.http.edge.bodies import AT_LEAST_ONE_FIELD, Name, RequestModel, ResponseModel, Text, Texts, Timestamp, optional
+from entrypoints.http.edge.bodies import AT_LEAST_ONE_FIELD, Name, RequestModel, ResponseModel, Text, Timestamp, optional
 from entrypoints.http.edge.openapi import describes, refuses
 from entrypoints.http.edge.signatures import before_body, returns
 
@@ -32,76 +40,12 @@ routes = Blueprint("organization_connections", __name__)
 
 PATH = "/api/organizations/<org_slug>/connections"
 CONNECTION = f"{PATH}/<connection_slug>"
-TRUSTS_EMAIL = (
-    "Whether addresses from this identity provider count as verified, also if it does not say so. Entra ID does not say so. Choose this "
-    "only if its users cannot choose their address."
-)
-TRUSTS_SECOND_FACTOR = (
-    "Whether the second factor of the identity provider counts within the organization, if it says that it asked for one."
-)
 
 
 @before_body
 async def existing_connection(connection_slug: str, **_: object) -> None:
     """Answer 404 if there is no connection `<connection_slug>`."""
     await connections.find(ports(), acting(), connection_slug)
-
-
-class OidcSettingsRequest(RequestModel):
-    """The settings of an OpenID provider. Texts of a draft can be empty."""
-
-    issuer: Text = Field("", description="The issuer of one tenant, exactly as the provider spells it.", max_length=MAX_TEXT)
-    client_id: Text = Field("", description="The client id of Gatehouse at the provider.")
-    client_authentication: Literal["client_secret_basic", "client_secret_post", "private_key_jwt"] = Field(
-        "client_secret_basic", description="How Gatehouse authenticates. With `private_key_jwt`, it needs a key and no client secret."
-    )
-    scopes: Texts = Field(["email", "profile"], description="The scopes to ask for besides `openid`, at most 20.")
-    trusts_email: bool = Field(default=False, description=TRUSTS_EMAIL)
-    trusts_second_factor: bool = Field(default=False, description=TRUSTS_SECOND_FACTOR)
-
-    def build(self) -> OidcSettings:
-        values = {**dict(self), "client_authentication": ProviderAuthentication(self.client_authentication), "scopes": tuple(self.scopes)}
-        return OidcSettings(**values)
-
-
-class SamlSettingsRequest(RequestModel):
-    """The settings of a SAML identity provider. Texts of a draft can be empty."""
-
-    entity_id: Text = Field("", description="The entity id of the identity provider.", max_length=MAX_TEXT)
-    sso_url: Text = Field("", description="The address that takes our sign-in requests.", max_length=MAX_TEXT)
-    sso_binding: Literal["redirect", "post"] = Field("redirect", description="How the browser takes a request there.")
-    slo_url: Text | None = Field(None, description="The address for logout requests with HTTP-Redirect, or null.", max_length=MAX_TEXT)
-    metadata_url: Text | None = Field(None, description="The address of its metadata, or null.", max_length=MAX_TEXT)
-    name_id_format: Text = Field(
-        "persistent",
-        description="The format of the NameID to ask for: a URN or its last part, but not `transient`.",
-        examples=["persistent"],
-    )
-    subject: Text | None = Field(
-        None,
-        description="The attribute by which users are known, or null for the NameID. It cannot be one that users can change.",
-    )
-    signs_requests: bool = Field(default=True, description="Whether Gatehouse signs its requests, which needs a key.")
-    trusts_email: bool = Field(default=False, description=TRUSTS_EMAIL)
-    trusts_second_factor: bool = Field(default=False, description=TRUSTS_SECOND_FACTOR)
-
-    def build(self) -> SamlSettings:
-        """Return the settings. Raises: NameIdFormatUnknown."""
-        name_id_format = NameIdFormat.parse(self.name_id_format)
-        return SamlSettings(**{**dict(self), "sso_binding": SsoBinding(self.sso_binding), "name_id_format": name_id_format})
-
-
-class ClaimMappingRequest(RequestModel):
-    """The names of the claims or attributes that Gatehouse reads. null: it reads none."""
-
-    email: Text = Field("email", description="The claim with the email address.")
-    name: Text | None = Field("name", description="The claim with the full name.")
-    given_name: Text | None = Field("given_name", description="The claim with the given name.")
-    family_name: Text | None = Field("family_name", description="The claim with the family name.")
-    groups: Text | None = Field(None, description="The claim with the groups.")
-
-    def build(self) -> ClaimMapping:
-        return ClaimMapping(**dict(self))
 
 
 class ConnectionRequest(RequestModel):
@@ -141,42 +85,6 @@ class ProviderCertificateRequest(RequestModel):
     )
 
 
-class OidcSettingsResponse(ResponseModel):
-    """The settings of an OpenID provider."""
-
-    issuer: str = Field(description="The issuer.")
-    client_id: str = Field(description="The client id of Gatehouse at the provider.")
-    client_authentication: ProviderAuthentication = Field(description="How Gatehouse authenticates.")
-    scopes: list[str] = Field(description="The scopes to ask for besides `openid`.")
-    trusts_email: bool = Field(description="Whether its addresses count as verified.")
-    trusts_second_factor: bool = Field(description="Whether its second factor counts within the organization.")
-
-
-class SamlSettingsResponse(ResponseModel):
-    """The settings of a SAML identity provider."""
-
-    entity_id: str = Field(description="The entity id of the identity provider.")
-    sso_url: str = Field(description="The address that takes our sign-in requests.")
-    sso_binding: SsoBinding = Field(description="How the browser takes a request there.")
-    slo_url: str | None = Field(description="The address for logout requests with HTTP-Redirect, or null.")
-    metadata_url: str | None = Field(description="The address of its metadata, or null.")
-    name_id_format: NameIdFormat = Field(description="The format of the NameID to ask for.")
-    subject: str | None = Field(description="The attribute by which users are known, or null for the NameID.")
-    signs_requests: bool = Field(description="Whether Gatehouse signs its requests.")
-    trusts_email: bool = Field(description="Whether its addresses count as verified.")
-    trusts_second_factor: bool = Field(description="Whether its second factor counts within the organization.")
-
-
-class ClaimMappingResponse(ResponseModel):
-    """The names of the claims or attributes that Gatehouse reads. null: it reads none."""
-
-    email: str = Field(description="The claim with the email address.")
-    name: str | None = Field(description="The claim with the full name.")
-    given_name: str | None = Field(description="The claim with the given name.")
-    family_name: str | None = Field(description="The claim with the family name.")
-    groups: str | None = Field(description="The claim with the groups.")
-
-
 class ConnectionResponse(ResponseModel):
     """A connection of the organization: one of its identity providers."""
 
@@ -187,6 +95,7 @@ class ConnectionResponse(ResponseModel):
     preset: str | None = Field(description="The product, or null.")
     state: ConnectionState = Field(description="Users sign in through an `active` connection only. A `draft` was never active.")
     created_at: Timestamp = Field(description="When the connection was created.")
+    health: ConnectionHealthResponse = Field(description="Whether users can sign in through it, as far as we know.")
 
 
 class ConnectionListResponse(ResponseModel):
@@ -243,6 +152,7 @@ def to_details(details: ConnectionDetails) -> ConnectionDetailsResponse:
     settings = connection.settings
     return ConnectionDetailsResponse.of(
         connection,
+        health=ConnectionHealthResponse.of_last_refresh(details.health),
         oidc=settings if isinstance(settings, OidcSettings) else None,
         saml=settings if isinstance(settings, SamlSettings) else None,
         missing=list(details.missing),
@@ -275,7 +185,13 @@ async def list_connections(org_slug: str) -> ConnectionListResponse:
 
     A connection is an identity provider of the organization, such as its Okta or Entra ID.
     """
-    return ConnectionListResponse(connections=ConnectionResponse.list_of(await connections.list_own(ports(), acting())))
+    health = await connections.list_health(ports(), acting())
+    return ConnectionListResponse(
+        connections=[
+            ConnectionResponse.of(each, health=ConnectionHealthResponse.of_last_refresh(health.get(each.id)))
+            for each in await connections.list_own(ports(), acting())
+        ]
+    )
 
 
 @routes.post(PATH)

@@ -28,16 +28,14 @@ from core.kernel.values import Slug, SlugInvalid, SlugReserved
 from entrypoints.http.api.federation.connections.connections import CONNECTION as API_OF_ONE
 from entrypoints.http.api.federation.connections.connections import PATH as API
 from entrypoints.http.api.federation.connections.connections import (
-    ClaimMappingRequest,
     ClientSecretRequest,
     ConnectionRequest,
     ConnectionUpdateRequest,
-    OidcSettingsRequest,
     ProviderCertificateRequest,
-    SamlSettingsRequest,
     own_endpoints,
 )
 from entrypoints.http.api.federation.connections.metadata import ProviderMetadataRequest
+from entrypoints.http.api.federation.connections.settings import ClaimMappingRequest, OidcSettingsRequest, SamlSettingsRequest
 from entrypoints.http.base.context import acting_member, ports
 from entrypoints.http.edge.access import member_page
 from entrypoints.http.edge.openapi import refuses
@@ -89,6 +87,7 @@ async def show_connections(org_slug: str) -> Response:
         "federation/connections.html",
         path=path_of(),
         connections=await connections.list_own(ports(), acting_member()),
+        healths=await connections.list_health(ports(), acting_member()),
         presets=PRESETS,
         most=MAX_CONNECTIONS,
     )
@@ -346,3 +345,14 @@ async def change_mapping(org_slug: str, connection_slug: str, form: Form) -> Res
     mapping = to_model(ClaimMappingRequest, claims, optional).build()
     await connections.change(ports(), acting_member(), connection_slug, mapping=mapping)
     return redirect_with_notice("connection-saved", path_of(f"{connection_slug}/mapping"))
+
+
+# Health
+
+
+@routes.get(f"{ONE}/health")
+@member_page(Capability.INTEGRATIONS_MANAGE)
+@shows(f"GET {API_OF_ONE}")
+async def show_health(org_slug: str, connection_slug: str) -> Response:
+    """Show whether users can sign in through a connection."""
+    return await console_page("federation/connection_health.html", **await _values(None, connection_slug))

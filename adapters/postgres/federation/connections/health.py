@@ -1,0 +1,55 @@
+"""The health of connections. The refresh reads the connections of all organizations."""
+
+from datetime import datetime
+from typing import Final
+from uuid import UUID
+
+from adapters.postgres.engine.records import Record
+from adapters.postgres.engine.statements import Repository
+from core.federation.connections.model.health import ConnectionHealth, HealthState
+
+HEALTH: Final = Record(ConnectionHealth, "h", health=HealthState)
+FIXED: Final = ("org_id", "connection_id")
+
+
+class ConnectionHealths(Repository):
+    """Implements `ports.storage.federation.connections.ConnectionHealths`."""
+
+    async def of_org(self, org_id: UUID) -> dict[UUID, ConnectionHealth]:
+        sql = f"""
+            select {HEALTH.columns} from connection_health h
+            join connections c on c.org_id = h.org_id and c.id = h.connection_id and c.state = 'active'
+            where h.org_id = %(org_id)s and h.refreshed_at is not null"""
+        return {health.connection_id: health for health in await self._all(HEALTH.read, sql, org_id=org_id)}
+
+    async def next_due(self) -> datetime | None:
+        return await self._one(lambda row: row[0], "select h.due_at from connection_health h order by h.due_at limit 1")
+
+    async def add_new(self, now: datetime) -> None:
+        await self._run(
+            """
+            insert into connection_health (org_id, connection_id, due_at)
+            select c.org_id, c.id, %(now)s from connections c
+            where c.state = 'active' and c.org_id is not null and not exists (select from connection_health h where h.connection_id = c.id)
+            on conflict do nothing""",
+            now=now,
+        )
+
+    async def claim(self, now: datetime, until: datetime) -> ConnectionHealth | None:
+        sql = f"""
+            update connection_health h set due_at = %(until)s
+            where h.connection_id = (
+                select due.connection_id from connection_health due where due.due_at <= %(now)s
+                order by due.due_at limit 1 for update skip locked)
+            returning {HEALTH.columns}"""
+        return await self._one(HEALTH.read, sql, now=now, until=until)
+
+    async def make_due(self, org_id: UUID, connection_id: UUID) -> None:
+        sql = "update connection_health set due_at = 'epoch' where org_id = %(org_id)s and connection_id = %(connection_id)s"
+        await self._run(sql, org_id=org_id, connection_id=connection_id)
+
+    async def save(self, health: ConnectionHealth, claimed_until: datetime) -> bool:
+        sql = f"""
+            update connection_health set {HEALTH.assignments(without=FIXED)}
+            where org_id = %(org_id)s and connection_id = %(connection_id)s and due_at = %(claimed_until)s"""
+        return await self._run(sql, **HEALTH.values(health), claimed_until=claimed_until) == 1

@@ -1,0 +1,120 @@
+"""The refresh of active connections: reads the identity provider's metadata and keys, and announces certificates that end.
+
+Each connection is refreshed once a day, and again soon after a failure or a change. No sign-in relies on it.
+"""
+
+from collections import Counter
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Final
+from uuid import UUID
+
+from core.accounts.model.email_queue import EmailKind, new_email
+from core.federation.connections import checks, events, openid
+from core.federation.connections.model.connections import ConnectionState, OrganizationConnection
+from core.federation.connections.model.health import HEALTH_PROBLEMS, CertificateEnd, ConnectionHealth, ConnectionNotice, HealthState
+from core.federation.connections.model.settings import OidcSettings
+from core.federation.saml.model.configuration import CertificateState
+from core.kernel.causes import SYSTEM
+from core.kernel.page_paths import CONNECTION_HEALTH_PATH
+from core.kernel.roles import Capability
+from ports import Ports
+from ports.storage import Transaction
+
+LEASE_NAME: Final = "connection_refresher"
+LEASE: Final = timedelta(minutes=5)  # renewed before each connection
+# Longer than a refresh takes. If the process ends in the middle, the connection is due again then.
+CLAIMED_FOR: Final = timedelta(minutes=5)
+
+
+@dataclass(frozen=True, slots=True)
+class Refreshed:
+    """A connection before and after a refresh."""
+
+    org_slug: str
+    connection: OrganizationConnection
+    old: ConnectionHealth
+    new: ConnectionHealth
+    end: CertificateEnd | None
+    now: datetime
+
+
+async def next_due(ports: Ports) -> datetime | None:
+    """Return when the next refresh is due, or None if there is no active connection."""
+    async with ports.storage.reading() as read:
+        return await read.connection_healths.next_due()
+
+
+async def refresh_due(ports: Ports, holder: UUID) -> dict[str, int] | None:
+    """Refresh each connection that is due. Return their number by health, or None if another process holds the lease."""
+    counts = Counter[str]()
+    async with ports.storage.transaction(by=SYSTEM) as tx:
+        await tx.connection_healths.add_new(ports.clock.now())
+    while True:
+        now = ports.clock.now()
+        async with ports.storage.transaction(by=SYSTEM) as tx:
+            if not await tx.leases.take(LEASE_NAME, holder, now, now + LEASE):
+                return counts or None
+            claimed = await tx.connection_healths.claim(now, now + CLAIMED_FOR)
+        if claimed is None:
+            return counts
+        counts[await _refresh(ports, claimed)] += 1
+
+
+async def _refresh(ports: Ports, claimed: ConnectionHealth) -> str:
+    async with ports.storage.reading() as read:
+        connection = await read.connections.of_active_org(claimed.connection_id)
+    is_active = connection is not None and connection.state is ConnectionState.ACTIVE
+    fault = await _find_fault(ports, connection) if connection is not None and is_active else None
+    now = ports.clock.now()
+    async with ports.storage.transaction(by=SYSTEM) as tx:
+        # Lock order: the organization, which each change of a connection locks, before its health.
+        organization = await tx.organizations.lock(claimed.org_id)
+        if connection is None or organization is None or not is_active:
+            await tx.connection_healths.save(replace(claimed.refresh(None, None, now), health=HealthState.UNKNOWN), claimed.due_at)
+            return HealthState.UNKNOWN
+        end = await _certificate_end(tx, connection, now)
+        new = claimed.refresh(fault, end, now)
+        days = new.days_to_announce(now)
+        new = new if days is None else replace(new, announced_days=days)
+        if await tx.connection_healths.save(new, claimed.due_at):
+            await _announce(tx, Refreshed(organization.slug, connection, claimed, new, end, now))
+    return new.health
+
+
+async def _find_fault(ports: Ports, connection: OrganizationConnection) -> str | None:
+    """Return the fault for which users cannot sign in through a connection, or None."""
+    if not isinstance(connection.settings, OidcSettings):
+        return None
+    client = await openid.load_client(ports, connection, connection.settings)
+    _, problems = await checks.read_provider(ports, client)
+    return next((problem.code for problem in problems if problem.is_error), None)
+
+
+async def _certificate_end(tx: Transaction, connection: OrganizationConnection, now: datetime) -> CertificateEnd | None:
+    if isinstance(connection.settings, OidcSettings):
+        return None  # keys of OpenID providers have no end, and they take ours from our JWK set
+    certificates = await tx.connection_keys.certificates(connection.org_id, connection.id)
+    keys = await tx.connection_keys.of_connection(connection.org_id, connection.id, now)
+    return CertificateEnd.of(certificates, keys.get(CertificateState.ACTIVE))
+
+
+async def _announce(tx: Transaction, refreshed: Refreshed) -> None:
+    """Record what changed, and queue emails about it to the members who manage integrations."""
+    connection, old, new, end = refreshed.connection, refreshed.old, refreshed.new, refreshed.end
+    problems: dict[EmailKind, str] = {}
+    if new.is_failing and not old.is_failing:
+        tx.record(events.failing(connection, new))
+        problems[EmailKind.CONNECTION_FAILING] = new.message or ""
+    if old.is_failing and not new.is_failing:
+        tx.record(events.recovered(connection))
+    if end is not None and new.announced_days is not None and new.announced_days != old.announced_days:
+        tx.record(events.certificate_expires(connection, end.at, new.announced_days))
+        problems[EmailKind.CONNECTION_CERTIFICATE_EXPIRES] = HEALTH_PROBLEMS[end.problem]
+    if not problems:
+        return
+    path = CONNECTION_HEALTH_PATH.format(org_slug=refreshed.org_slug, connection=connection.slug)
+    for address in await tx.members.admin_addresses(connection.org_id, Capability.INTEGRATIONS_MANAGE):
+        for kind, problem in problems.items():
+            token = ConnectionNotice(connection.name, path, problem, None if end is None else end.at).to_token()
+            await tx.email_queue.add(new_email(kind, address, refreshed.now, token=token, org_id=connection.org_id))
