@@ -24,6 +24,7 @@ from core.authentication.service_access import find_password_service
 from core.authentication.session_start import issue_first_tokens
 from core.authentication.sessions import end_replaced
 from core.federation import targets
+from core.federation.connections import people
 from core.federation.destination import Destination
 from core.federation.oauth.model.authorization import OrgOrServiceMissing
 from core.federation.saml import target as saml_target
@@ -194,7 +195,7 @@ async def sign_in_browser(
 
     Raises: the errors of `prove`.
     """
-    outcome = await prove(ports, caller, flow, method, client)
+    outcome = await prove(ports, caller, flow, people.with_link(ports, flow, method), client)
     if isinstance(outcome, Flow):
         return outcome
     is_meant = flow.target is not FlowTarget.PAGE and not is_by_provider(in_session(outcome.session.proofs))

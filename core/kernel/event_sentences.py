@@ -173,6 +173,8 @@ SENTENCES: Final[Mapping[str, tuple[Sentence, ...]]] = MappingProxyType(
         "connection.activated": ("{actor} activated the connection {name}", "{actor} activated a connection"),
         "connection.deactivated": ("{actor} deactivated the connection {name}", "{actor} deactivated a connection"),
         "connection.client_secret.set": ("{actor} set the client secret of {name}", "{actor} set the client secret of a connection"),
+        "connection.person.linked": ("{target} was linked with a connection",),
+        "connection.person.unlinked": ("{actor} unlinked {target} from a connection",),
         "connection.key.created": ("{actor} created a key for the connection {name}", "{actor} created a key for a connection"),
         "connection.key.activated": ("{actor} activated the next key of {name}", "{actor} activated the next key of a connection"),
         "connection.certificate.added": ("{actor} added a certificate to {name}", "{actor} added a certificate to a connection"),

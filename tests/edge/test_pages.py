@@ -17,8 +17,10 @@ from markupsafe import escape
 from core.accounts.model.accounts import PasswordReset
 from core.authentication.model.identities import LinkedPlace
 from core.authentication.model.sessions import KeptForm, ReauthenticationOptions
+from core.federation.connections.people import LinkQuestion
 from core.kernel.connections import CODEHOST
 from core.kernel.proofs import Method
+from core.kernel.values import Email
 from core.programs.model.api_resources import ResourceAccess, ResourceScope
 from core.tenancy.model.settings import BrandingSettings, Design
 from entrypoints.http.base.rendering import assets, form_targets, templates
@@ -355,6 +357,11 @@ PAGES: dict[str, dict[str, object]] = {
     },
     "authentication/signed_in.html": {"email": "ada@example.org"},
     "federation/unregistered_uri.html": {"unregistered": UNREGISTERED, "request_id": "q3f8cW0nT1y5", "sign_out": None},
+    "federation/link_connection.html": {
+        "form_token": "c4ca4238",
+        "action": "/app/flow/1/link",
+        "question": LinkQuestion("Acme & Sons", "Okta & Sons", Email("ada@example.com")),
+    },
     "federation/connection_test_result.html": {
         "connection_name": "Okta & Sons",
         "path": "/app/organizations/acme/connections/okta/test",

@@ -31,6 +31,7 @@ FLOW: Final = Record(
         read=lambda proofs: tuple(to_proof(proof) for proof in proofs), write=lambda proofs: Jsonb([to_json(proof) for proof in proofs])
     ),
     identity=None,  # sealed
+    connection_link=Column(write=Jsonb),
     is_stored=None,
     service=None,
 )
@@ -135,6 +136,20 @@ class StoredFlows(SealingRepository):
 
     async def add(self, flow: Flow) -> None:
         await self._write(ADD, **FLOW.values(flow), identity=self._sealed(flow), **push_out_parameters())
+
+    async def ask_to_link(self, flow: Flow) -> bool:
+        if not flow.is_stored:
+            await self.add(flow)
+            return True
+        sql = f"""
+            update sign_in_flows set
+                connection_link = %(connection_link)s, keeps_trust = %(keeps_trust)s, expires_at = %(expires_at)s, user_id = null,
+                {NO_PROOFS}, {NO_CHALLENGE}
+            where {OPEN}"""
+        return await self._run(sql, **FLOW.values(flow)) == 1
+
+    async def drop_link(self, flow: Flow) -> None:
+        await self._run(f"update sign_in_flows set connection_link = null where {OPEN}", id=flow.id, browser_hash=flow.browser_hash)
 
     async def save_proofs(self, flow: Flow) -> bool:
         if not flow.is_stored:

@@ -30,6 +30,7 @@ class AccountOrigin(StrEnum):
     API_KEY = "api_key"
     SCIM = "scim"
     SIGN_UP = "sign_up"
+    CONNECTION = "connection"  # a first sign-in through a connection of the organization
 
 
 @dataclass(frozen=True, slots=True)

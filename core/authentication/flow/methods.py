@@ -14,7 +14,7 @@ from core.authentication.model.login import LoginFailure
 from core.authentication.model.sign_in_log import FailedLogin
 from core.kernel.causes import Caller
 from core.kernel.errors import Refusal
-from core.kernel.proofs import Proof
+from core.kernel.proofs import Proof, Proofs
 from core.kernel.values import new_id
 from ports import Ports
 from ports.storage import Transaction
@@ -41,6 +41,8 @@ class Proved:
     continues: bool = False  # it is the second factor beside the first proof of the flow
     is_one_time: bool = False  # the secret is used up once it was right, even if the user is refused
     trusts_device: bool = False  # the device skips the second factor for a while
+    # Called when no factor is missing, before the session starts. It returns the proofs of the session.
+    complete: Callable[[Transaction, Account, Proofs], Awaitable[Proofs]] | None = None
     refused: Callable[[Refusal], Awaitable[None]] | None = None  # told why the sign-in failed after all; may raise another error
 
 

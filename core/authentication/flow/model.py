@@ -1,6 +1,6 @@
 """A sign-in in progress: what waits for it, and what was proved so far."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -73,6 +73,8 @@ class Flow:
     proofs_expire_at: datetime | None = None
     failures: int = 0  # attempts that were counted since the proofs or the challenge were stored
     identity: PendingIdentity | None = None  # to link when all required factors are proved (security A-10)
+    # A link to an organization's connection, which waits for a sign-in of the account's own. `core.federation.connections` reads it.
+    connection_link: Mapping[str, Any] | None = field(default=None, repr=False)
     session_id: UUID | None = None  # the session that the flow is for, or that an API client started for it
     ticket_hash: bytes | None = field(default=None, repr=False)  # SHA-256; of that API client
     begun_at: datetime

@@ -120,6 +120,8 @@ async def _complete(
             raise await find_refusal(tx, flow.service.org_id, account.id)
         if flow.service is not None:
             admission.require(ports, PolicyPath.SIGN_IN, person)
+        if proved.complete is not None:
+            proofs = await proved.complete(tx, account, proofs)
         if identity is not None:
             await _complete_link(ports, tx, account, identity, proofs, person.session_id, now)
         sign_in = VerifiedSignIn(

@@ -3,7 +3,7 @@
 from datetime import datetime
 from typing import Any
 
-from core.federation.connections.model.connections import OrganizationConnection, ProviderCertificate
+from core.federation.connections.model.connections import ConnectionIdentity, OrganizationConnection, ProviderCertificate
 from core.federation.connections.model.health import ConnectionHealth
 from core.federation.connections.model.settings import to_document
 from core.federation.saml.model.configuration import SamlCertificate
@@ -40,6 +40,21 @@ def activated(connection: OrganizationConnection) -> Event:
 def deactivated(connection: OrganizationConnection) -> Event:
     """A connection was deactivated: no user signs in through it, and the sign-ins that came through it have ended."""
     return _event("connection.deactivated", connection)
+
+
+def person_linked(identity: ConnectionIdentity) -> Event:
+    """A connection knows an account from now on."""
+    return _of_person("connection.person.linked", identity)
+
+
+def person_unlinked(identity: ConnectionIdentity) -> Event:
+    """A connection no longer knows an account."""
+    return _of_person("connection.person.unlinked", identity)
+
+
+def _of_person(name: str, identity: ConnectionIdentity) -> Event:
+    details = {"connection_id": str(identity.connection_id)}
+    return Event(EVENT_KINDS[name], str(identity.user_id), org_id=identity.org_id, details=details)
 
 
 def client_secret_set(connection: OrganizationConnection) -> Event:

@@ -41,10 +41,10 @@ async def end_at_provider(
     """
     org_id, user_id = connection.org_id, None
     if subject is not None:
-        identity = await tx.connection_identities.by_subject(org_id, connection.id, subject)
-        if identity is None:
+        known = await tx.connection_identities.subject(org_id, connection.id, subject)
+        if known is None or known.user_id is None:
             return 0
-        user_id = identity.user_id
+        user_id = known.user_id
     if provider_session is not None:
         counts = await tx.session_sign_ins.end_provider_session(org_id, connection.id, provider_session, user_id, now)
     else:

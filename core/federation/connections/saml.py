@@ -12,6 +12,7 @@ from core.authentication.flow.model import ConnectionTrip
 from core.federation.connections.connections import ConnectionDetails, endpoint_path, load_details
 from core.federation.connections.model.asserted import ReceivedClaims, saml_subject
 from core.federation.connections.model.connections import OrganizationConnection, OrganizationConnectionNotFound
+from core.federation.connections.model.logins import ProviderSession
 from core.federation.connections.model.saml import OwnServiceProvider, ProviderVisit, SamlSignInRequest
 from core.federation.connections.model.saml_responses import (
     CLOCK_SKEW,
@@ -128,7 +129,22 @@ def to_received(identity: AssertedIdentity, settings: SamlSettings) -> ReceivedC
         has_second_factor=_has_second_factor(identity.context_class, values),
         authenticated_at=identity.authenticated_at,
         ends_at=identity.session_ends_at,
+        session=_session_of(identity),
     )
+
+
+def _session_of(identity: AssertedIdentity) -> ProviderSession | None:
+    """Return the session at the identity provider, with the NameID that a logout request has (SAML core section 3.7.1)."""
+    name_id = identity.name_id
+    if name_id is None:
+        return None
+    named = {
+        "name_id": name_id.value,
+        "format": name_id.format,
+        "name_qualifier": name_id.name_qualifier,
+        "sp_name_qualifier": name_id.sp_name_qualifier,
+    }
+    return ProviderSession(identity.session_index, {name: value for name, value in named.items() if value is not None})
 
 
 def _has_second_factor(context_class: str | None, values: Mapping[str, Sequence[str]]) -> bool:

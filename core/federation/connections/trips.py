@@ -15,6 +15,7 @@ from core.federation.connections import openid, saml
 from core.federation.connections.model.asserted import AssertedPerson, ReceivedClaims, map_claims
 from core.federation.connections.model.connections import ConnectionState, OrganizationConnection, OrganizationConnectionNotFound
 from core.federation.connections.model.openid import OpenIdAnswer
+from core.federation.connections.model.people import ConnectionNotActive
 from core.federation.connections.model.saml import CookiesNeeded, ProviderVisit, SamlAnswer
 from core.federation.connections.model.saml_responses import AssertedIdentity, decode_response
 from core.federation.connections.model.settings import OidcSettings, SamlSettings
@@ -22,14 +23,10 @@ from core.federation.model.sign_in import MAX_STATE_LENGTH, STATE_TTL, ProviderA
 from core.federation.saml.model.messages import new_message_id
 from core.kernel.callers import Person
 from core.kernel.causes import Caller
-from core.kernel.errors import Conflict, Refusal, refuse
+from core.kernel.errors import Refusal, refuse
 from core.kernel.proofs import Method
 from core.kernel.values import digest, new_secret
 from ports import Ports
-
-
-class ConnectionNotActive(Conflict):
-    """Your organization's identity provider is not set up for sign-ins yet, or no longer. Contact your IT department."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,6 +86,8 @@ async def begin(ports: Ports, caller: Caller, flow: Flow, connection_id: UUID, d
     Raises: OrganizationConnectionNotFound, ConnectionNotActive, FlowEnded; the errors of `openid.start` and `saml.start`.
     """
     connection, now = await _load_active(ports, connection_id), ports.clock.now()
+    if flow.org_id not in (None, connection.org_id):  # its sign-ins do not count there
+        raise OrganizationConnectionNotFound
     flow = replace(flow, expires_at=now + FLOW_TTL)
     trip = ConnectionTrip(flow=flow, connection_id=connection.id, begun_at=now, expires_at=now + STATE_TTL)
     return await _start(ports, caller, connection, trip, device_cookie, base_url)

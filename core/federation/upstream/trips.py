@@ -137,12 +137,12 @@ async def begin_flow(
     caller: Caller,
     visitor: Visitor | None,
     request: AuthorizationRequest,
-    provider: ConnectionSlug,
+    provider: ConnectionSlug | None,
     user_code: str | None,
     browser_hash: bytes,
     base_url: str,
 ) -> Flow | None:
-    """Return the flow of a sign-in that starts at this provider. None: the authorization endpoint answers the request.
+    """Return the flow of a sign-in that starts at this provider, or at a connection. None: the authorization endpoint answers the request.
 
     With the user code of a device, the browser continues at the page that approves it. A request with `org` alone
     comes from the lookup of an email domain (`home_realm.find_sign_in`): the user signs in to their own account.
@@ -172,15 +172,16 @@ async def begin_flow(
 
 
 async def begin_request(
-    ports: Ports, caller: Caller, visitor: Visitor | None, waiting: WaitingRequest, provider: ConnectionSlug, browser_hash: bytes
+    ports: Ports, caller: Caller, visitor: Visitor | None, waiting: WaitingRequest, provider: ConnectionSlug | None, browser_hash: bytes
 ) -> Flow:
-    """Begin the sign-in of a request at this provider.
+    """Begin the sign-in of a request at this provider, or at a connection.
 
     Raises: ProviderUnknown if neither the application nor the platform has credentials there; RequestUriInvalid.
     """
     context = waiting.authorization.context
     org_id, service_id = (None, None) if context is None else (context.org_id, context.id)
-    await oauth_credentials.load_client(ports, provider, org_id, service_id)
+    if provider is not None:
+        await oauth_credentials.load_client(ports, provider, org_id, service_id)
     return await requests.begin(ports, caller, visitor, waiting, browser_hash)
 
 

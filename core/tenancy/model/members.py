@@ -249,7 +249,7 @@ class AccountControl:
 
     @property
     def created_by_org(self) -> bool:
-        """Return whether an API key, SCIM or a sign-up of the organization created the account."""
+        """Return whether an API key, SCIM, a connection or a sign-up of the organization created the account."""
         return self.origin is not AccountOrigin.PLATFORM and self.origin_org_id == self.org_id
 
     @property
@@ -276,7 +276,7 @@ class AccountControl:
         """
         if self.is_of_admin or self.closed_by_others:
             return False
-        provisioned = self.created_by_org and self.origin in (AccountOrigin.API_KEY, AccountOrigin.SCIM)
+        provisioned = self.created_by_org and self.origin in (AccountOrigin.API_KEY, AccountOrigin.SCIM, AccountOrigin.CONNECTION)
         return provisioned and not self.used_elsewhere and (not self.can_sign_in or self.at_verified_domain)
 
     @property

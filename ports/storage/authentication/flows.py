@@ -46,6 +46,12 @@ class Flows(FlowsRead, Protocol):
         The proofs replace a challenge of the flow, and attempts start again. Return False, and change nothing, if the flow has ended.
         """
 
+    async def ask_to_link(self, flow: Flow) -> bool:
+        """Store the link of a flow, without proofs, and add the flow if it is not stored. Return False if the flow has ended."""
+
+    async def drop_link(self, flow: Flow) -> None:
+        """Remove the link of a flow, which was made or refused."""
+
     async def close(self, flow: Flow, now: datetime) -> bool:
         """End an open flow of this browser or API client. Of several concurrent calls, exactly one returns True."""
 

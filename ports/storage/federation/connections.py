@@ -8,6 +8,7 @@ from uuid import UUID
 from core.federation.connections.model.connections import ConnectionGroup, ConnectionIdentity, OrganizationConnection, ProviderCertificate
 from core.federation.connections.model.health import ConnectionHealth
 from core.federation.connections.model.logins import ConnectionLogin
+from core.federation.connections.model.people import ConnectionSubject
 from core.federation.saml.model.configuration import CertificateState, SamlCertificate
 from core.kernel.values import Email, Page, PageResult
 
@@ -122,12 +123,13 @@ class ConnectionIdentities(ConnectionIdentitiesRead, Protocol):
     async def lock_subject(self, connection_id: UUID, subject: str) -> None:
         """Let one transaction at a time sign in this subject. Lock order: before all rows."""
 
-    async def by_subject(self, org_id: UUID, connection_id: UUID, subject: str) -> ConnectionIdentity | None: ...
+    async def subject(self, org_id: UUID, connection_id: UUID, subject: str) -> ConnectionSubject | None:
+        """Return what the connection knows of this subject, or None without such a connection."""
 
     async def add(self, identity: ConnectionIdentity) -> bool:
         """Add an identity. Return False, and change nothing, if the connection knows the subject or the account."""
 
-    async def use(self, identity: ConnectionIdentity, email: Email | None, now: datetime) -> None:
+    async def use(self, org_id: UUID, connection_id: UUID, user_id: UUID, email: Email | None, now: datetime) -> None:
         """Note a sign-in, and the address that it brought, if there is one."""
 
     async def remove(self, org_id: UUID, connection_id: UUID, user_id: UUID) -> bool: ...

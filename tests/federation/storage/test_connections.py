@@ -19,6 +19,7 @@ from core.federation.connections.model.connections import (
     ProviderCertificate,
 )
 from core.federation.connections.model.mapping import ClaimMapping
+from core.federation.connections.model.people import ConnectionSubject
 from core.federation.connections.model.settings import OidcSettings, ProviderAuthentication, SamlSettings, SsoBinding
 from core.federation.saml.model.configuration import PREVIOUS_KEPT, CertificateState, NameIdFormat
 from core.kernel.causes import SYSTEM
@@ -140,10 +141,12 @@ async def test_changes_reach_no_connection_of_another_organization(
         assert not await tx.connection_keys.remove(other_tenant, connection.id, CertificateState.ACTIVE)
         assert not await tx.connection_keys.activate_certificate(other_tenant, connection.id, CERTIFICATE.fingerprint)
         assert not await tx.connection_keys.remove_certificate(other_tenant, connection.id, CERTIFICATE.fingerprint)
-        await tx.connection_identities.use(replace(identity, org_id=other_tenant), EVE, NOW + DAY)
+        await tx.connection_identities.use(other_tenant, connection.id, user.id, EVE, NOW + DAY)
         assert not await tx.connection_identities.remove(other_tenant, connection.id, user.id)
         assert not await tx.connections.remove_group(other_tenant, connection.id, group.id)
         await tx.connections.remove(other_tenant, connection.id)
+        found = [await tx.connection_identities.subject(org, connection.id, "1") for org in (acme, other_tenant)]
+        assert found == [ConnectionSubject(is_active=True, user_id=user.id, is_member=False, is_blocked=False), None]
     async with storage.reading() as read:
         assert await read.connections.of_org(acme) == [replace(connection, client_secret_set_at=NOW)]
         assert [await read.connections.client_secret(org, connection.id) for org in (acme, other_tenant)] == ["secret", None]
@@ -153,8 +156,6 @@ async def test_changes_reach_no_connection_of_another_organization(
         assert certificates == [[CERTIFICATE], []]
         people = [(await read.connection_identities.page(org, connection.id, Page(1, 10))).items for org in (acme, other_tenant)]
         assert people == [[identity], []]
-        found = [await read.connection_identities.by_subject(org, connection.id, "1") for org in (acme, other_tenant)]
-        assert found == [identity, None]
 
 
 @pytest.mark.parametrize("table", ["connection_keys", "connection_certificates", "connection_identities", "connection_groups"])
@@ -215,14 +216,14 @@ async def test_a_connection_knows_a_subject_and_an_account_once(storage: Postgre
         assert await tx.connection_identities.add(known)
         assert not await tx.connection_identities.add(replace(known, user_id=eve.id))
         assert not await tx.connection_identities.add(replace(known, subject="2"))
-        await tx.connection_identities.use(known, ADA, NOW + DAY)
-        await tx.connection_identities.use(known, None, NOW + 2 * DAY)
+        await tx.connection_identities.use(acme, connection.id, user.id, ADA, NOW + DAY)
+        await tx.connection_identities.use(acme, connection.id, user.id, None, NOW + 2 * DAY)
     async with storage.reading() as read:
         used = replace(known, email=ADA, last_used_at=NOW + 2 * DAY)
-        assert await read.connection_identities.by_subject(acme, connection.id, "1") == used
+        assert (await read.connection_identities.page(acme, connection.id, Page(1, 10))).items == [used]
     assert await within(storage, lambda tx: tx.connection_identities.remove(acme, connection.id, user.id))
     async with storage.reading() as read:
-        assert await read.connection_identities.by_subject(acme, connection.id, "1") is None
+        assert (await read.connection_identities.page(acme, connection.id, Page(1, 10))).items == []
 
 
 async def test_a_deleted_connection_takes_its_rows_along(

@@ -172,6 +172,7 @@ GET    /auth/<provider:provider>/callback     400  400  400  400  400  400  400 
 GET    {at_connection}/callback               400  400  400  400  400  400  400  400  400  400  400  400  400  400  400  400  400  400  400
 POST   {at_connection}/acs                    400  400  400  400  400  400  400  400  400  400  400  400  400  400  400  400  400  400  400
 GET    {at_connection}/metadata               200  200  200  200  200  200  200  200  200  200  404  404  200  200  200  200  404  200  200
+GET    {at_connection}/start                  409  409  409  409  409  409  409  409  409  409  404  404  409  409  409  409  404  409  409
 POST   {at_connection}/backchannel-logout     400  400  400  400  400  400  400  400  400  400  404  404  400  400  400  400  404  400  400
 GET    {at_connection}/jwks.json              200  200  200  200  200  200  200  200  200  200  404  404  200  200  200  200  404  200  200
 POST   /api/user/identities/<provider>/link   401  200  200  200  200  200  200  200  403  403  200  200  403  403  403  403  403  401  200
@@ -660,6 +661,8 @@ GET    /app/flow/<flow_id>/confirm                   303  303  303  200  303
 POST   /app/flow/<flow_id>/confirm                   303  303  303  200  303
 GET    /app/flow/<flow_id>/consent                   303  303  303  200  303
 POST   /app/flow/<flow_id>/consent                   303  303  303  200  303
+GET    /app/flow/<flow_id>/link                      303  303  303  303  303
+POST   /app/flow/<flow_id>/link                      303  303  303  303  303
 GET    /app/flow/<flow_id>/select                    303  303  303  200  303
 POST   /app/flow/<flow_id>/select                    303  303  303  200  303
 GET    /app/flow/<flow_id>/email                     200  200  200  200  200
@@ -1198,6 +1201,8 @@ REQUESTS: Final[Mapping[str, Request]] = {
     "GET /app/flow/<flow_id>": Request(**IN_FLOW),
     "GET /app/flow/<flow_id>/sign-in": Request(**IN_FLOW),
     "POST /app/flow/<flow_id>/sign-in": Request(form={**OF_THIS_BROWSER, "email": "{own_email}", "password": "{password}"}, **IN_FLOW),
+    "GET /app/flow/<flow_id>/link": Request(**IN_FLOW),
+    "POST /app/flow/<flow_id>/link": Request(form={**OF_THIS_BROWSER, "answer": "continue"}, **IN_FLOW),
     "GET /app/flow/<flow_id>/code": Request(**WITH_CODE),
     "POST /app/flow/<flow_id>/code": Request(form={**OF_THIS_BROWSER, "code": "{guarded_code}"}, **WITH_CODE),
     "POST /app/flow/<flow_id>/sign-in/email": Request(form={**OF_THIS_BROWSER, "email": "{own_email}"}, **IN_FLOW),

@@ -39,11 +39,14 @@ NOTICES: Final = {
 }
 
 
-async def sign_in_form(flow: Flow, destination: Destination | None = None, asked: str | None = None) -> Response:
-    """Return the sign-in page, with the sentence of a sign-in policy, or a notice about the step before, if any. Raises: FlowEnded."""
+async def sign_in_form(flow: Flow, destination: Destination | None = None, asked: str | None = None, email: str | None = None) -> Response:
+    """Return the sign-in page, with the sentence that says why it is asked, or a notice about the step before, if any.
+
+    `email` is the address to fill in, instead of that of the request. Raises: FlowEnded.
+    """
     notice = asked or NOTICES.get(cookies.notice_cookie() or "")
     options = await load_options(flow, destination)
-    email = options.destination.login_hint or ""
+    email = email or options.destination.login_hint or ""
     values = {"email": email, "problem": None, "notice": notice, "is_unverified": False, "is_wrong": False, **values_of(options, flow)}
     response = form_page("authentication/sign_in.html", **values, **await _passkey_values())
     if notice is not None:

@@ -11,6 +11,7 @@ from core.authentication.browser import FormTokenInvalid
 from core.authentication.flow import flows
 from core.authentication.flow.model import Flow, FlowTarget
 from core.authentication.flow.steps import Step
+from core.federation.connections import people
 from core.federation.destination import Asked, Destination, PageAnswer
 from core.federation.oauth import requests
 from core.kernel.callers import Visitor
@@ -19,6 +20,7 @@ from core.kernel.proofs import Strength, seen_in, session_strength
 from core.kernel.sign_in_policy.decision import Decision, Outcome
 from core.kernel.sign_in_policy.explanations import explain
 from core.kernel.sign_in_policy.rules import Rule
+from core.kernel.values import Email
 from entrypoints.http.base.context import ports
 from entrypoints.http.base.redirects import redirect
 from entrypoints.http.edge.access import anyone
@@ -77,6 +79,8 @@ async def step_page(flow: Flow, requested: Step | None = None, reply: PageAnswer
 
     Raises: FlowEnded.
     """
+    if (email := people.address_to_link(ports(), flow)) is not None:  # it waits for a sign-in, also in a browser with a session
+        return await _link_page(flow, requested, email)
     user = await visitor_with_mfa()
     if user is None and requested is Step.SIGN_UP and not flow.is_stored:
         flow = replace(flow, request=requests.ask_for_sign_up(flow.request))
@@ -100,6 +104,16 @@ async def step_page(flow: Flow, requested: Step | None = None, reply: PageAnswer
         return await FORMS[step](flow, outcome.destination)
     assert user is not None, "the others are questions to a signed-in user"
     return await question_page(flow, outcome, user, problem or (None if reply is None else QuestionChanged()))
+
+
+async def _link_page(flow: Flow, requested: Step | None, email: Email) -> Response:
+    """Return the page on which the user signs in to the account that is linked next, or a redirect there."""
+    step = Step.SECOND_FACTOR if flow.waits_for_code(ports().clock.now()) else Step.SIGN_IN
+    if step is not requested:
+        return redirect(path_of(flow, f"/{step.value}"))
+    if step is Step.SECOND_FACTOR:
+        return await FORMS[step](flow, None)
+    return await sign_in_form(flow, None, f"Sign in to your account {email} to link it.", email)
 
 
 def _step_up(asked: Asked, user: Visitor | None) -> Decision | None:

@@ -15,10 +15,10 @@ from core.federation.connections import trips
 from core.federation.connections.model.connections import ConnectionState, OrganizationConnection, OrganizationConnectionNotFound
 from core.federation.connections.model.mapping import ClaimMapping
 from core.federation.connections.model.openid import OpenIdAnswer, OpenIdAnswerRefused, OpenIdErrorReturned
+from core.federation.connections.model.people import ConnectionNotActive
 from core.federation.connections.model.settings import OidcSettings, ProviderAuthentication
 from core.federation.connections.openid import to_received
 from core.federation.connections.trips import (
-    ConnectionNotActive,
     ConnectionReturn,
     ConnectionTestResult,
     ConnectionTripFailed,

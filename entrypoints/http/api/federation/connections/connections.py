@@ -275,7 +275,7 @@ async def activate(org_slug: str, connection_slug: str) -> ConnectionDetailsResp
 async def deactivate(org_slug: str, connection_slug: str) -> ConnectionDetailsResponse:
     """Deactivate a connection.
 
-    No user signs in through it any more. The sessions of users who did end, as when it is removed. It can be activated again.
+    No user signs in through it from now on. The sessions of users who did end, as when it is removed. It can be activated again.
     """
     await connections.deactivate(ports(), acting(), connection_slug)
     return to_details(await connections.find(ports(), acting(), connection_slug))

@@ -18,6 +18,7 @@ from entrypoints.http.base.context import app_context, caller, ports
 from entrypoints.http.edge.access import anyone
 from entrypoints.http.edge.forms import FORM, read_fields
 from entrypoints.http.edge.openapi import describes_page, refuses
+from entrypoints.http.pages.federation.connections.sign_in import arrive
 from entrypoints.http.pages.federation.connections.tests import result_page
 from entrypoints.http.pages.federation.connections.visits import posting_page
 from entrypoints.http.pages.visitors import visitor
@@ -29,9 +30,13 @@ AGAIN: Final = "again"  # the field of a response that our own page has sent
 
 @routes.post("/auth/connections/<connection_id>/acs")
 @anyone
-@refuses(400, 403, 404)
+@refuses(400, 401, 403, 404, 409)
 @describes_page(
-    {200: "The page that sends the response again with the cookies of this site, or the result of a test sign-in."}, form=["SAMLResponse"]
+    {
+        200: "The page that sends the response again with the cookies of this site, or the result of a test sign-in.",
+        303: "Redirect to the target of the sign-in, or to a page that asks for a factor or to link an account.",
+    },
+    form=["SAMLResponse"],
 )
 async def acs(connection_id: str) -> Response:
     """Return from the SAML identity provider of an organization.
@@ -53,5 +58,4 @@ async def acs(connection_id: str) -> Response:
         return posting_page(endpoint_path(id_, "acs"), {"SAMLResponse": text, AGAIN: "1"})
     returned = await trips.read_response(ports(), id_, browser, text)
     result = await trips.finish(ports(), caller(), await visitor(), returned, app_context().base_url)
-    assert isinstance(result, ConnectionTestResult), "no route begins a sign-in yet"
-    return result_page(result)
+    return result_page(result) if isinstance(result, ConnectionTestResult) else await arrive(result)

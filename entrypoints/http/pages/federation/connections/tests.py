@@ -1,30 +1,26 @@
-"""Test sign-ins at the identity provider of an organization, and the return of browsers from there."""
+"""Test sign-ins at the identity provider of an organization."""
 
 from collections.abc import Sequence
 from typing import Final
 
-from quart import Blueprint, Response, request
+from quart import Blueprint, Response
 
-from core.federation.connections import checks, connections, trips
+from core.federation.connections import checks, connections
 from core.federation.connections.checks import ConnectionProblem
 from core.federation.connections.model.connections import ConnectionIncomplete
 from core.federation.connections.model.openid import OpenIdAnswerRefused, OpenIdProviderUnreachable
-from core.federation.connections.trips import ConnectionReturn, ConnectionTestResult
-from core.federation.model.sign_in import ProviderAnswer, ProviderStateUnknown
-from core.kernel.errors import refuse
+from core.federation.connections.trips import ConnectionTestResult
 from core.kernel.roles import Capability
-from core.kernel.values import parse_id
 from entrypoints.http.api.federation.connections.connections import CONNECTION as API
 from entrypoints.http.base import cookies
-from entrypoints.http.base.context import acting_member, app_context, caller, ports
+from entrypoints.http.base.context import acting_member, app_context, ports
 from entrypoints.http.base.rendering.templates import page_response, render
-from entrypoints.http.edge.access import anyone, member_page
+from entrypoints.http.edge.access import member_page
 from entrypoints.http.edge.openapi import describes_page, refuses
 from entrypoints.http.pages.console import console_page, shows
 from entrypoints.http.pages.console_forms import Form, accepts, answers_with
 from entrypoints.http.pages.federation.connections.connections import ONE, path_of
 from entrypoints.http.pages.federation.connections.visits import visit_response
-from entrypoints.http.pages.visitors import visitor
 
 routes = Blueprint("connection_test_pages", __name__)
 
@@ -81,36 +77,6 @@ async def start(org_slug: str, connection_slug: str) -> Response:
     except (ConnectionIncomplete, OpenIdAnswerRefused, OpenIdProviderUnreachable) as problem:
         return await _test_page(connection_slug, [checks.describe(problem)])
     return visit_response(visit)
-
-
-@routes.get("/auth/connections/<connection_id>/callback")
-@anyone
-@refuses(400, 403, 404)
-@describes_page(
-    {200: "The result of a test sign-in."},
-    optional={
-        "code": "The code of the identity provider.",
-        "state": "The state from the redirect to the identity provider.",
-        "error": "The error, instead of a code.",
-        "iss": "The issuer of the response (RFC 9207).",
-    },
-    changes_state=True,
-)
-async def callback(connection_id: str) -> Response:
-    """Return from the identity provider of an organization.
-
-    The identity provider redirects the browser here. Register this URL there.
-    """
-    arguments = request.args
-    returned = ConnectionReturn(
-        connection_id=parse_id(connection_id) or refuse(ProviderStateUnknown),
-        browser=cookies.device_cookie(),
-        state=arguments.get("state"),
-        answer=ProviderAnswer(code=arguments.get("code"), error=arguments.get("error"), issuer=arguments.get("iss")),
-    )
-    result = await trips.finish(ports(), caller(), await visitor(), returned, app_context().base_url)
-    assert isinstance(result, ConnectionTestResult), "no route begins a sign-in yet"
-    return result_page(result)
 
 
 def result_page(result: ConnectionTestResult) -> Response:

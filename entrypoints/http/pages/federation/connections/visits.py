@@ -9,9 +9,9 @@ from entrypoints.http.base.redirects import redirect
 from entrypoints.http.base.rendering.templates import page_response, render
 
 
-def visit_response(visit: ProviderVisit) -> Response:
+def visit_response(visit: ProviderVisit, status: int = 303) -> Response:
     """Return the redirect to the identity provider, or the page that posts our request to it."""
-    return redirect(visit.url) if visit.form is None else posting_page(visit.url, visit.form)
+    return redirect(visit.url, status) if visit.form is None else posting_page(visit.url, visit.form)
 
 
 def posting_page(action: str, parameters: Mapping[str, str]) -> Response:

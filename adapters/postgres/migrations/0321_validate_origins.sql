@@ -1,0 +1,1 @@
+alter table users validate constraint users_origin_check;

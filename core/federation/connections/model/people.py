@@ -1,0 +1,114 @@
+"""The people who come through a connection, and the accounts that they get."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any, Final, Self
+from uuid import UUID
+
+from core.accounts.model.profiles import NO_PROFILE
+from core.federation.connections.model.asserted import AssertedPerson
+from core.kernel.errors import Conflict, Forbidden
+from core.kernel.proofs import Method, Proof
+from core.kernel.values import Email, rfc3339
+from core.tenancy.model.invitations import TeamFull
+
+LINK_TTL: Final = timedelta(hours=1)  # in which the user signs in to the account that is linked
+
+
+class ConnectionNotActive(Conflict):
+    """Your organization's identity provider is not set up for sign-ins yet, or no longer. Contact your IT department."""
+
+
+class AddressOutside(Forbidden):
+    """Your organization's identity provider sent no email address at a domain of your organization. Contact your IT department."""
+
+
+class AddressReserved(Conflict):
+    """This email address belonged to another account until recently. Try again in three days, or contact your IT department."""
+
+
+class PlatformOwnerRefused(Forbidden):
+    """Your account administers this platform. Sign in with a way of your own, such as your password or a passkey."""
+
+
+class OtherPersonLinked(Conflict):
+    """Your account is linked with another user of your organization's identity provider. Ask an admin of the organization to unlink it."""
+
+
+class ConnectionTeamFull(TeamFull):
+    """Your organization has reached its member limit. Ask an admin of the organization to make room, then sign in again."""
+
+
+class LinkNeeded(Conflict):
+    """An account with your email address exists already. Sign in to it once to link it with your organization."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionSubject:
+    """A subject at a connection. `user_id` is None if the connection does not know it yet."""
+
+    is_active: bool  # the connection and its organization
+    user_id: UUID | None
+    is_member: bool
+    is_blocked: bool  # by the directory
+
+
+@dataclass(frozen=True, slots=True)
+class PendingLink:
+    """A person whose account exists already. It is linked when the user has signed in to it. `at` is UTC."""
+
+    person: AssertedPerson = field(repr=False)
+    at: datetime
+    is_fresh: bool
+
+    @property
+    def document(self) -> dict[str, Any]:
+        """The link as it is stored."""
+        person = self.person
+        return {
+            "org_id": str(person.org_id),
+            "connection_id": str(person.connection_id),
+            "subject": person.subject,
+            "email": person.email,
+            "groups": None if person.groups is None else sorted(person.groups),
+            "has_second_factor": person.has_second_factor,
+            "ends_at": None if person.ends_at is None else rfc3339(person.ends_at),
+            "at": rfc3339(self.at),
+            "is_fresh": self.is_fresh,
+        }
+
+    @classmethod
+    def read(cls, stored: Mapping[str, Any] | None, now: datetime) -> Self | None:
+        """Return the stored link, or None without one, or if it is too old. The names of the person are not stored."""
+        if stored is None or (at := datetime.fromisoformat(stored["at"])) + LINK_TTL <= now:
+            return None
+        groups, ends_at = stored["groups"], stored["ends_at"]
+        person = AssertedPerson(
+            connection_id=UUID(stored["connection_id"]),
+            org_id=UUID(stored["org_id"]),
+            subject=stored["subject"],
+            email=Email(stored["email"]),
+            is_email_verified=True,
+            profile=NO_PROFILE,
+            groups=None if groups is None else frozenset(groups),
+            has_second_factor=stored["has_second_factor"],
+            authenticated_at=None,
+            ends_at=None if ends_at is None else datetime.fromisoformat(ends_at),
+            claim_names=(),
+        )
+        return cls(person, at, stored["is_fresh"])
+
+
+def proof_of(person: AssertedPerson, at: datetime, *, is_fresh: bool, login: UUID | None = None) -> Proof:
+    """Return the proof of a sign-in at a connection. It counts in the organization of the connection alone."""
+    return Proof(
+        Method.CONNECTION,
+        at,
+        is_fresh=is_fresh,
+        user_verified=person.has_second_factor,
+        connection=person.connection_id,
+        org=person.org_id,
+        until=person.ends_at,
+        login=login,
+    )

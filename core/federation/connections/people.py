@@ -1,0 +1,294 @@
+"""Sign-in through a connection of an organization: which account a person gets.
+
+The subject alone finds the account of a known person. The address finds or creates an account only at the first sign-in, and
+only at a domain that the organization has proved.
+"""
+
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from core.accounts import accounts, mailbox
+from core.accounts import events as accounts_events
+from core.accounts.model.accounts import Account, AccountOrigin, EmailNotFree
+from core.accounts.model.devices import PresentedDevice
+from core.accounts.model.email_queue import EmailKind, new_email
+from core.authentication.flow.methods import Proved, SendBehind, SignInMethod, record_failure
+from core.authentication.flow.model import FLOW_TTL, Flow, FlowEnded
+from core.authentication.model.identities import PendingIdentity
+from core.authentication.model.login import LoginFailure
+from core.federation.connections import events, logins
+from core.federation.connections.model.asserted import AssertedPerson
+from core.federation.connections.model.connections import ConnectionIdentity
+from core.federation.connections.model.people import (
+    AddressOutside,
+    AddressReserved,
+    ConnectionNotActive,
+    ConnectionSubject,
+    ConnectionTeamFull,
+    LinkNeeded,
+    OtherPersonLinked,
+    PendingLink,
+    PlatformOwnerRefused,
+    proof_of,
+)
+from core.kernel.access import BlockedByDirectory
+from core.kernel.causes import Caller
+from core.kernel.errors import Refusal, refuse
+from core.kernel.proofs import Method, Proofs
+from core.kernel.roles import MEMBER
+from core.kernel.values import Email, new_id
+from core.tenancy import events as tenancy_events
+from core.tenancy.model.organizations import Membership, Organization
+from ports import Ports
+from ports.storage import Transaction
+
+_ADDRESS_REFUSALS = (AddressOutside, AddressReserved, OtherPersonLinked, PlatformOwnerRefused)
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionAnswer:
+    """The answer of an organization's identity provider that signed a person in."""
+
+    person: AssertedPerson
+
+    async def verify(self, ports: Ports, caller: Caller, flow: Flow, client: PresentedDevice) -> Proved:
+        """Return what finds or creates the account.
+
+        Raises, in the transaction: LinkNeeded, ConnectionNotActive, AddressOutside, AddressReserved, PlatformOwnerRefused,
+        OtherPersonLinked, ConnectionTeamFull, BlockedByDirectory.
+        """
+        person, now, login = self.person, ports.clock.now(), new_id()
+
+        async def lock(tx: Transaction, _: Caller, __: SendBehind) -> tuple[Account, PendingIdentity | None]:
+            account = await _find_account(tx, person, now)
+            if account.is_usable:
+                await logins.add(ports, tx, login, person, account.id, now)
+            return account, None
+
+        async def refused(refusal: Refusal) -> None:
+            reason = LoginFailure.ADDRESS if isinstance(refusal, _ADDRESS_REFUSALS) else LoginFailure.PROVIDER
+            if isinstance(refusal, (*_ADDRESS_REFUSALS, ConnectionNotActive, ConnectionTeamFull)):
+                await record_failure(ports, caller, reason, Method.CONNECTION, None, flow.application)
+
+        return Proved(proof=proof_of(person, now, is_fresh=flow.wants_fresh, login=login), lock=lock, refused=refused)
+
+
+async def _find_account(tx: Transaction, person: AssertedPerson, now: datetime) -> Account:
+    """Return the locked account of a person. A closed account is returned as it is."""
+    # Lock order: the subject before all other locks. Of two first sign-ins at once, the second one finds the account of the first.
+    await tx.connection_identities.lock_subject(person.connection_id, person.subject)
+    known, organization = await _find_subject(tx, person), None
+    if not known.is_member:  # the sign-in makes them a member
+        organization = await tx.organizations.lock(person.org_id) or refuse(ConnectionNotActive)
+    if known.user_id is None:
+        assert organization is not None, "an unknown person is no member"
+        return await _find_by_address(tx, organization, person, now)
+    account = await tx.accounts.lock(known.user_id) or refuse(ConnectionNotActive)
+    # The end of a connection, or of a link, locks the account: this sees its result.
+    known = await _find_subject(tx, person)
+    if known.user_id != account.id:
+        raise ConnectionNotActive
+    if account.is_usable:
+        _require_free(account, known)
+        await tx.connection_identities.use(person.org_id, person.connection_id, account.id, person.email, now)
+        if organization is not None:
+            await _join(tx, organization, account, now)
+    return account
+
+
+async def _find_subject(tx: Transaction, person: AssertedPerson) -> ConnectionSubject:
+    """Return what the connection knows of the person. Raises: ConnectionNotActive."""
+    known = await tx.connection_identities.subject(person.org_id, person.connection_id, person.subject)
+    if known is None or not known.is_active:
+        raise ConnectionNotActive
+    return known
+
+
+def _require_free(account: Account, known: ConnectionSubject) -> None:
+    """Check that the connection may open this account. Raises: PlatformOwnerRefused, BlockedByDirectory."""
+    if account.is_platform_owner:
+        raise PlatformOwnerRefused
+    if known.is_blocked:
+        raise BlockedByDirectory
+
+
+async def _find_by_address(tx: Transaction, organization: Organization, person: AssertedPerson, now: datetime) -> Account:
+    """Return the locked account for a person that the connection does not know yet: a new one, or one that the organization controls.
+
+    The organization is locked, so the connection stays active.
+    """
+    await _find_subject(tx, person)
+    email = person.email or refuse(AddressOutside)
+    if await tx.domains.verified_owner(email) != organization.id:
+        raise AddressOutside
+    try:
+        account, is_new = await accounts.find_or_add(tx, email, now, origin=AccountOrigin.CONNECTION, org_id=organization.id)
+    except EmailNotFree:
+        raise AddressReserved from None
+    if is_new:
+        account = await _complete_new(tx, account, person, now)
+    elif account.is_usable:
+        account = await _require_controlled(tx, organization, account, person, now)
+    else:
+        return account
+    await _link(tx, organization, account, person, now)
+    return account
+
+
+async def _complete_new(tx: Transaction, account: Account, person: AssertedPerson, now: datetime) -> Account:
+    if person.is_email_verified:
+        await tx.accounts.mark_verified(account.id, now)
+    else:  # as after a registration
+        await tx.email_queue.add(new_email(EmailKind.VERIFY_EMAIL, account.email, now, org_id=person.org_id))
+    await tx.accounts.set_profile(account.id, person.profile, now)
+    tx.record(accounts_events.signed_up(account.id, person.org_id))
+    return await tx.accounts.lock(account.id) or refuse(ConnectionNotActive)
+
+
+async def _require_controlled(
+    tx: Transaction, organization: Organization, account: Account, person: AssertedPerson, now: datetime
+) -> Account:
+    """Check that the organization controls this account, so that no question is needed. Raises: LinkNeeded, BlockedByDirectory.
+
+    An address that was never verified may be that of another person. Then only the word of the identity provider proves it.
+    """
+    if await tx.directory_blocks.exists(organization.id, account.id):
+        raise BlockedByDirectory
+    control = await tx.accounts.account_control(account.id, organization.id)
+    if not (control.controls_account and control.at_verified_domain):
+        raise LinkNeeded
+    if account.first_verified_at is not None:
+        return account
+    if not person.is_email_verified:
+        raise LinkNeeded
+    return await mailbox.prove_mailbox(tx, account, now) or refuse(LinkNeeded)
+
+
+async def _link(tx: Transaction, organization: Organization, account: Account, person: AssertedPerson, now: datetime) -> None:
+    """Make the account known at the connection, and the user a member. Raises: OtherPersonLinked, ConnectionTeamFull."""
+    identity = ConnectionIdentity(
+        org_id=person.org_id,
+        connection_id=person.connection_id,
+        user_id=account.id,
+        subject=person.subject,
+        email=person.email,
+        linked_at=now,
+        last_used_at=now,
+    )
+    if not await tx.connection_identities.add(identity):
+        raise OtherPersonLinked
+    tx.record(events.person_linked(identity))
+    await _join(tx, organization, account, now)
+
+
+async def _join(tx: Transaction, organization: Organization, account: Account, now: datetime) -> None:
+    """Make the user a member of the locked organization, or confirm the membership. Raises: ConnectionTeamFull."""
+    if await tx.members.lock(organization.id, account.id) is not None:
+        await tx.members.confirm(organization.id, account.id, now)
+        return
+    if organization.member_count >= organization.user_limit.value:
+        raise ConnectionTeamFull
+    membership = Membership(id=new_id(), org_id=organization.id, user_id=account.id, role=MEMBER, created_at=now, confirmed_at=now)
+    await tx.members.add(membership)
+    tx.record(tenancy_events.user_joined(organization.id, account.id, MEMBER))
+
+
+# An account of the user's own
+
+
+async def ask_to_link(ports: Ports, caller: Caller, flow: Flow, person: AssertedPerson) -> Flow:
+    """Let the flow wait for a sign-in to the account that exists already, with all its factors. Raises: FlowEnded."""
+    now = ports.clock.now()
+    link = PendingLink(person, now, flow.wants_fresh)
+    waiting = replace(flow, connection_link=link.document, keeps_trust=False, user_id=None, proofs=(), expires_at=now + FLOW_TTL)
+    async with ports.storage.transaction(by=caller) as tx:
+        if not await tx.flows.ask_to_link(waiting):
+            raise FlowEnded
+    return replace(waiting, is_stored=True)
+
+
+async def drop_link(ports: Ports, caller: Caller, flow: Flow) -> None:
+    """Forget the link of a flow, because the user does not want it."""
+    async with ports.storage.transaction(by=caller) as tx:
+        await tx.flows.drop_link(flow)
+
+
+@dataclass(frozen=True, slots=True)
+class LinkQuestion:
+    """The page that asks whether to link an account."""
+
+    organization: str
+    connection: str
+    email: Email
+
+
+async def find_question(ports: Ports, flow: Flow) -> LinkQuestion | None:
+    """Return what the page of a flow asks, or None if no link waits there."""
+    link = PendingLink.read(flow.connection_link, ports.clock.now())
+    if link is None or link.person.email is None:
+        return None
+    async with ports.storage.reading() as read:
+        connection = await read.connections.of_active_org(link.person.connection_id)
+        organization = await read.organizations.by_id(link.person.org_id)
+    if connection is None or organization is None:
+        return None
+    return LinkQuestion(organization.name, connection.name, link.person.email)
+
+
+def address_to_link(ports: Ports, flow: Flow) -> Email | None:
+    """Return the address of the account that the user of a flow must sign in to, to link it, or None."""
+    link = PendingLink.read(flow.connection_link, ports.clock.now())
+    return None if link is None else link.person.email
+
+
+def with_link(ports: Ports, flow: Flow, method: SignInMethod) -> SignInMethod:
+    """Return the method of a sign-in in this flow, which also makes the link that waits there, if any."""
+    link = PendingLink.read(flow.connection_link, ports.clock.now())
+    return method if link is None else _LinkingSignIn(method, link, flow)
+
+
+@dataclass(frozen=True, slots=True)
+class _LinkingSignIn:
+    """A sign-in of an account's own, which also links the account to a connection, as its user agreed to."""
+
+    method: SignInMethod
+    link: PendingLink
+    flow: Flow
+
+    async def verify(self, ports: Ports, caller: Caller, flow: Flow, client: PresentedDevice) -> Proved:
+        """Verify the answer, and return what also makes the link. Raises: the errors of the method; ConnectionTeamFull."""
+        proved, person, now = await self.method.verify(ports, caller, flow, client), self.link.person, ports.clock.now()
+        organization: Organization | None = None
+
+        async def lock(tx: Transaction, user: Caller, send_behind: SendBehind) -> tuple[Account, PendingIdentity | None]:
+            nonlocal organization
+            await tx.connection_identities.lock_subject(person.connection_id, person.subject)
+            organization = await tx.organizations.lock(person.org_id)
+            return await proved.lock(tx, user, send_behind)
+
+        async def complete(tx: Transaction, account: Account, proofs: Proofs) -> Proofs:
+            await tx.flows.drop_link(self.flow)
+            if organization is None or not await _may_link(tx, organization, account, person):
+                return proofs
+            await _link(tx, organization, account, person, now)
+            return (proof_of(person, self.link.at, is_fresh=self.link.is_fresh), *proofs)
+
+        return replace(proved, lock=lock, complete=complete)
+
+
+async def _may_link(tx: Transaction, organization: Organization, account: Account, person: AssertedPerson) -> bool:
+    """Return whether this account is the one to link, and all is still as when the user was asked. Otherwise they sign in without the link.
+
+    Platform owners learn only here that their account is never linked: the identity provider must not learn who they are.
+    """
+    known = await tx.connection_identities.subject(person.org_id, person.connection_id, person.subject)
+    return (
+        known is not None
+        and known.is_active
+        and known.user_id is None
+        and account.email == person.email
+        and account.email_verified_at is not None
+        and not account.is_platform_owner
+        and await tx.domains.verified_owner(account.email) == organization.id
+        and not await tx.directory_blocks.exists(organization.id, account.id)
+    )

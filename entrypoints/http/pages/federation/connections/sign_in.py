@@ -1,0 +1,153 @@
+"""The redirects to the identity provider of an organization and back, and the page that asks to link an account."""
+
+from quart import Blueprint, Response, request
+
+from core.authentication.flow.model import Flow, FlowEnded
+from core.federation.connections import people, trips
+from core.federation.connections.model.connections import OrganizationConnectionNotFound
+from core.federation.connections.model.people import LinkNeeded
+from core.federation.connections.people import ConnectionAnswer
+from core.federation.connections.trips import ConnectionReturn, ConnectionTestResult, ConnectionTripFailed, PersonArrived
+from core.federation.model.sign_in import ProviderAnswer, ProviderStateUnknown
+from core.federation.oauth.model.authorization import AuthorizationRequest
+from core.federation.upstream import trips as upstream_trips
+from core.kernel.errors import refuse
+from core.kernel.values import digest, parse_id
+from entrypoints.http.base import cookies
+from entrypoints.http.base.context import app_context, caller, ports
+from entrypoints.http.base.redirects import redirect, safe_next
+from entrypoints.http.edge.access import anyone
+from entrypoints.http.edge.limits import keep_taken
+from entrypoints.http.edge.openapi import describes_page, refuses
+from entrypoints.http.edge.queries import joined_query, repeatable
+from entrypoints.http.pages.authentication.sign_in import sign_in_browser
+from entrypoints.http.pages.authentication.social import PARAMETERS
+from entrypoints.http.pages.federation.connections.tests import result_page
+from entrypoints.http.pages.federation.connections.visits import visit_response
+from entrypoints.http.pages.federation.oauth import LISTED
+from entrypoints.http.pages.flow.flows import FLOW_PATH, ended_page, in_flow, open_flow, page_flow, path_of, remember_way_back, require_tab
+from entrypoints.http.pages.form_pages import form_page, read_own_form
+from entrypoints.http.pages.visitors import visitor
+
+routes = Blueprint("connection_sign_in", __name__)
+
+
+@routes.get("/auth/connections/<connection_id>/start")
+@anyone
+@refuses(400, 403, 404, 409)
+@describes_page(
+    {
+        200: "The page that posts our request to the identity provider, or the sign-in has ended and the page goes on.",
+        302: "Redirect to the identity provider.",
+    },
+    optional={name: text for name, text in PARAMETERS.items() if name != "link"},
+    changes_state=True,
+)
+@repeatable(*LISTED)
+async def start(connection_id: str) -> Response:
+    """Sign in through a connection of an organization.
+
+    The application opens this URL in the user's browser, with the parameters of `GET /auth/authorize`. After the sign-in the browser
+    continues there. Without parameters, the user signs in to their own account.
+    """
+    require_tab()
+    id_ = parse_id(connection_id) or refuse(OrganizationConnectionNotFound)
+    browser, arguments, base_url = cookies.browser_id(), joined_query(), app_context().base_url
+    user_code, after, flow_id = arguments.get("user_code") or None, arguments.get("next"), arguments.get("flow")
+    try:
+        if flow_id:
+            flow = await open_flow(flow_id)
+            remember_way_back(flow, "/sign-in")
+        elif after and user_code is None:
+            flow = page_flow(safe_next(after))
+        else:
+            of_application, user = AuthorizationRequest.from_fields(arguments), await visitor()
+            begun = await upstream_trips.begin_flow(ports(), caller(), user, of_application, None, user_code, digest(browser), base_url)
+            if begun is None:
+                return redirect(of_application.path, 302)
+            flow = begun
+        visit = await trips.begin(ports(), caller(), flow, id_, browser, base_url)
+    except FlowEnded:  # the user went back to an earlier page
+        return await ended_page(flow_id)
+    await keep_taken(browser)
+    return visit_response(visit, 302)
+
+
+@routes.get("/auth/connections/<connection_id>/callback")
+@anyone
+@refuses(400, 401, 403, 404, 409)
+@describes_page(
+    {
+        200: "The result of a test sign-in, or the sign-in has ended and the page goes on.",
+        303: "Redirect to the target of the sign-in, or to a page that asks for a factor or to link an account.",
+    },
+    optional={
+        "code": "The code of the identity provider.",
+        "state": "The state from the redirect to the identity provider.",
+        "error": "The error, instead of a code.",
+        "iss": "The issuer of the response (RFC 9207).",
+    },
+    changes_state=True,
+)
+async def callback(connection_id: str) -> Response:
+    """Return from the identity provider of an organization.
+
+    The identity provider redirects the browser here. Register this URL there.
+    """
+    arguments = request.args
+    returned = ConnectionReturn(
+        connection_id=parse_id(connection_id) or refuse(ProviderStateUnknown),
+        browser=cookies.device_cookie(),
+        state=arguments.get("state"),
+        answer=ProviderAnswer(code=arguments.get("code"), error=arguments.get("error"), issuer=arguments.get("iss")),
+    )
+    result = await trips.finish(ports(), caller(), await visitor(), returned, app_context().base_url)
+    return result_page(result) if isinstance(result, ConnectionTestResult) else await arrive(result)
+
+
+async def arrive(result: PersonArrived | ConnectionTripFailed) -> Response:
+    """Sign in the person that the identity provider authenticated, or ask to link the account that exists already."""
+    flow = result.flow
+    remember_way_back(flow, "/sign-in")
+    if isinstance(result, ConnectionTripFailed):
+        raise result.problem
+    try:
+        try:
+            return await sign_in_browser(ConnectionAnswer(result.person), flow)
+        except LinkNeeded:
+            return redirect(path_of(await people.ask_to_link(ports(), caller(), flow, result.person), "/link"))
+    except FlowEnded:  # in another tab
+        return await ended_page(str(flow.id))
+
+
+@routes.get(f"{FLOW_PATH}/link")
+@anyone
+@describes_page({200: "The question whether to link the account.", 303: "Continue at the next step."})
+@in_flow
+async def show_link(flow: Flow) -> Response:
+    """Ask whether to link an account to a connection of an organization.
+
+    If the sign-in waits for nothing like that, the browser continues at its next step.
+    """
+    question = await people.find_question(ports(), flow)
+    if question is None:
+        return redirect(path_of(flow))
+    return form_page("federation/link_connection.html", question=question, action=path_of(flow, "/link"))
+
+
+@routes.post(f"{FLOW_PATH}/link")
+@anyone
+@describes_page(
+    {303: "Continue at the sign-in page.", 403: "The form was not sent by our page."},
+    form={"form_token": "The form token of the page.", "answer": "`continue` to link the account; every other value cancels."},
+)
+@in_flow
+async def answer_link(flow: Flow) -> Response:
+    """Answer whether to link an account to a connection of an organization.
+
+    The user signs in to the account next. That makes the link.
+    """
+    form = await read_own_form()
+    if form.get("answer") != "continue":
+        await people.drop_link(ports(), caller(), flow)
+    return redirect(path_of(flow, "/sign-in"))

@@ -1,0 +1,211 @@
+"""Sign-ins through a connection of an organization: which account a person gets."""
+
+from datetime import timedelta
+from typing import Any, Final
+from uuid import UUID
+
+import pytest
+
+from adapters.postgres.engine.pool import Pool
+from core.accounts.model.accounts import Account, AccountOrigin
+from core.federation.connections.model.people import (
+    AddressOutside,
+    ConnectionNotActive,
+    ConnectionTeamFull,
+    OtherPersonLinked,
+    PlatformOwnerRefused,
+)
+from core.kernel.roles import OWNER
+from ports import Ports
+from tests.fakes.outside import FakeClock
+from tests.federation.connections.people.conftest import DOMAIN, House
+from tests.support.browser import FakeBrowser, is_step, leads_to
+from tests.support.builders import PASSWORD, add_account, add_member, add_organization, run_concurrently, run_sql
+from tests.support.mfa import add_mfa
+
+ADA = "ada@example.com"
+
+
+async def test_a_new_person_gets_an_account_that_the_organization_created(house: House, pool: Pool) -> None:
+    browser = FakeBrowser(house.app)
+    answer = await house.arrive(browser, name="Ada Lovelace")
+    assert leads_to(answer) == "/app"
+    [row] = await run_sql(pool, "select origin, origin_org_id, email, email_verified_at is not null, name, password_hash from users")
+    assert row == ("connection", house.org, ADA, True, "Ada Lovelace", None)
+    assert await run_sql(pool, "select role, confirmed_at is not null from memberships where org_id = %s", house.org) == [("member", True)]
+    assert await run_sql(pool, "select bounded_to, provider from sessions") == [(house.org, "connection")]
+    events = {name for (name,) in await run_sql(pool, "select action from audit_log where org_id = %s", house.org)}
+    assert {"user.joined", "connection.person.linked", "user.login.success"} <= events
+    assert await run_sql(pool, "select kind from mails") == [], "no welcome, because no password is needed"
+
+
+async def test_a_known_subject_keeps_its_account_whatever_the_address_says(house: House, pool: Pool, clock: FakeClock) -> None:
+    await house.arrive()
+    for claims in ({"email": "other@example.com"}, {"email": "eve@elsewhere.example"}, {"email": None}):
+        assert leads_to(await house.arrive(**claims)) == "/app"
+    await house.set("delete from domains")  # a lost domain stops new links only
+    assert leads_to(await house.arrive()) == "/app"
+    assert await house.known() == [("4711", ADA)]
+    assert (await house.arrive(subject="4712", email="new@example.com")).status == 403
+
+
+async def test_twenty_first_sign_ins_at_once_make_one_account(house: House, pool: Pool) -> None:
+    async def arrive(_: int) -> int:
+        return (await house.arrive()).status
+
+    assert set(await run_concurrently(20, arrive)) == {303}
+    assert await house.known() == [("4711", ADA)]
+    assert await run_sql(pool, "select count(*), sum(member_count) from organizations") == [(1, 1)]
+
+
+# The table: each kind of account with the address, what happens, and what the connection knows afterwards.
+CONTROLLED = {"origin": AccountOrigin.SCIM}
+LINKED, QUESTION = "linked", "question"
+ACCOUNTS: Final[dict[str, tuple[dict[str, Any], str, Any]]] = {
+    "provisioned by the directory": (CONTROLLED, "", LINKED),
+    "created by an API key, never signed in": ({"origin": AccountOrigin.API_KEY, "password_hash": None}, "", LINKED),
+    "signed up at the organization": ({"origin": AccountOrigin.SIGN_UP}, "", LINKED),
+    "of the user's own": ({}, "", QUESTION),
+    "of a member, of the user's own": ({}, "member", QUESTION),
+    "of the owner": (CONTROLLED, OWNER, QUESTION),
+    "member of another organization, too": (CONTROLLED, "elsewhere", QUESTION),
+    "of a platform owner": ({"is_platform_owner": True}, "", QUESTION),
+    "blocked by the directory": (CONTROLLED, "blocked", "BlockedByDirectory"),
+    "known as another subject": (CONTROLLED, "known", OtherPersonLinked),
+    "never verified, of another person": ({"email_verified_at": None, "first_verified_at": None}, "", QUESTION),
+    "deactivated": ({"platform": True}, "deactivated", "AccountClosed"),
+}
+
+
+async def prepare(house: House, kind: str) -> Account:
+    changes, role, _ = ACCOUNTS[kind]
+    values = {name: value for name, value in changes.items() if name != "platform"}
+    if "origin" in values:
+        values["origin_org_id"] = house.org
+    user = await add_account(house.ports, ADA, **values)
+    if role in ("member", OWNER):
+        await add_member(house.pool, house.org, user.id, role, confirmed=True)
+    elif role == "elsewhere":
+        await add_member(house.pool, await add_organization(house.pool, "globex"), user.id, confirmed=True)
+    elif role == "blocked":
+        await house.set("insert into directory_blocks (org_id, user_id, since) values (%s, %s, now())", house.org, user.id)
+    elif role == "known":
+        insert = """
+            insert into connection_identities (org_id, connection_id, user_id, subject, linked_at, last_used_at)
+            values (%s, %s, %s, 'another', now(), now())"""
+        await house.set(insert, house.org, house.connection.id, user.id)
+    elif role == "deactivated":
+        await house.set("update users set deactivated_at = now(), platform_deactivated_at = now() where id = %s", user.id)
+    return user
+
+
+@pytest.mark.parametrize("kind", ACCOUNTS)
+async def test_an_account_with_the_address_is_linked_only_if_the_organization_controls_it(house: House, pool: Pool, kind: str) -> None:
+    _, role, outcome = ACCOUNTS[kind]
+    user = await prepare(house, kind)
+    before = await run_sql(pool, "select count(*) from users")
+    answer = await house.arrive()
+    known = [("another", ADA)] if role == "known" else []
+    if outcome == LINKED:
+        assert leads_to(answer) == "/app"
+        assert await house.known() == [("4711", ADA)]
+        assert await run_sql(pool, "select user_id, bounded_to from sessions") == [(user.id, house.org)]
+    elif outcome == QUESTION:
+        assert answer.status == 200
+        assert ("Acme" in answer.text, ADA in answer.text) == (True, True)
+        assert await house.known() == []
+    else:
+        assert answer.status in (401, 403, 409)
+        assert await house.known() == known
+    assert await run_sql(pool, "select count(*) from users") == before
+    if outcome != LINKED:
+        assert await run_sql(pool, "select 1 from sessions") == []
+
+
+@pytest.mark.parametrize("refused", ["missing", "no address", "elsewhere", "below, proved by another", "a domain that was lost"])
+async def test_addresses_outside_the_proved_domains_create_nothing(house: House, pool: Pool, refused: str) -> None:
+    email: str | None = {"missing": None, "no address": "ada", "elsewhere": "ada@other.example"}.get(refused, "ada@eu.example.com")
+    if refused == "below, proved by another":
+        await house.set(DOMAIN, await add_organization(pool, "globex"), "eu.example.com")
+    elif refused == "a domain that was lost":
+        await house.set("delete from domains")
+    answer = await house.arrive(email=email)
+    assert (answer.status, (AddressOutside.__doc__ or "").partition(".")[0] in answer.text.replace("&#39;", "'")) == (403, True)
+    assert await run_sql(pool, "select 1 from users") == []
+    assert await run_sql(pool, "select reason, provider from login_events") == [("address", "connection")]
+
+
+async def test_an_own_sign_in_with_all_factors_makes_the_link(house: House, pool: Pool, ports: Ports) -> None:
+    user, browser = await add_account(ports, ADA, PASSWORD), FakeBrowser(house.app)
+    app = await add_mfa(ports, user)
+    question = await house.arrive(browser)
+    assert "<h1>Link your account</h1>" in question.text
+    page = await browser.open((await browser.answer(question, "continue")).headers["Location"])
+    assert f'value="{ADA}"' in page.text
+    answer = await browser.fill(page, email=ADA, password=PASSWORD)
+    assert is_step(leads_to(answer), "code")
+    assert await house.known() == []
+    assert leads_to(await browser.show_code(app.code())) == "/app"
+    assert await house.known() == [("4711", ADA)]
+    [(bound, proofs)] = await run_sql(pool, "select bounded_to, proofs from sessions")
+    assert (bound, [proof["method"] for proof in proofs]) == (None, ["connection", "password", "totp"])
+    assert await run_sql(pool, "select confirmed_at is not null from memberships") == [(True,)]
+    assert leads_to(await house.arrive()) == "/app", "from now on, the subject is enough"
+
+
+@pytest.mark.parametrize("case", ["another account", "platform owner", "canceled", "deactivated", "too late"])
+async def test_otherwise_the_own_sign_in_makes_no_link(house: House, pool: Pool, ports: Ports, clock: FakeClock, case: str) -> None:
+    """The user is signed in nevertheless, with a way of their own."""
+    await add_account(ports, ADA, PASSWORD, is_platform_owner=case == "platform owner")
+    await add_account(ports, "eve@example.com", PASSWORD)
+    browser = FakeBrowser(house.app)
+    question = await house.arrive(browser)
+    if case == "canceled":
+        form = question.text.rindex("<form")
+        assert "Don't link" in question.text[form:].replace("&#39;", "'")
+        page = await browser.open((await browser.answer(question, "cancel")).headers["Location"])
+    else:
+        page = await browser.open((await browser.answer(question, "continue")).headers["Location"])
+    if case == "deactivated":
+        await house.set("update connections set state = 'inactive' where org_id is not null")
+    elif case == "too late":
+        clock.advance(timedelta(hours=2))
+    email = "eve@example.com" if case == "another account" else ADA
+    assert leads_to(await browser.fill(page, email=email, password=PASSWORD)) == "/app"
+    assert await house.known() == []
+    assert await run_sql(pool, "select bounded_to, jsonb_array_length(proofs) from sessions") == [(None, 1)]
+
+
+async def test_known_people_are_refused_when_the_connection_no_longer_opens_their_account(house: House, pool: Pool) -> None:
+    await house.arrive()
+    for sql, refusal in (
+        ("update users set is_platform_owner = {}", PlatformOwnerRefused),
+        ("update connections set state = case when {} then 'inactive' else 'active' end where org_id is not null", ConnectionNotActive),
+    ):
+        await house.set(sql.format("true"))
+        browser = FakeBrowser(house.app)
+        if refusal is ConnectionNotActive:
+            answer = await browser.open(f"/auth/connections/{house.connection.id}/start")
+        else:
+            answer = await house.arrive(browser)
+        assert answer.status in (403, 409)
+        assert (refusal.__doc__ or "") in answer.text.replace("&#39;", "'")
+        await house.set(sql.format("false"))
+    await house.set("insert into directory_blocks (org_id, user_id, since) select %s, id, now() from users", house.org)
+    assert (await house.arrive()).status == 403
+    assert leads_to(await house.arrive(subject="2", email="eve@example.com")) == "/app"
+
+
+async def test_a_full_organization_takes_no_new_person(house: House, pool: Pool) -> None:
+    await house.set("update organizations set max_users = 1, member_count = 1")
+    answer = await house.arrive()
+    assert (answer.status, (ConnectionTeamFull.__doc__ or "") in answer.text) == (400, True)
+    assert await run_sql(pool, "select 1 from users") == []
+
+
+async def test_a_flow_of_another_organization_never_begins_there(house: House, pool: Pool) -> None:
+    """Its sign-in would not count there."""
+    other: UUID = await add_organization(pool, "globex")
+    await run_sql(pool, "select 1 from organizations where id = %s", other)
+    browser = FakeBrowser(house.app)
+    assert (await browser.open(f"/auth/connections/{house.connection.id}/start?org=globex&service=missing")).status == 404
