@@ -12,7 +12,7 @@ from core.authentication.flow.model import ConnectionTrip
 from core.federation.connections.connections import ConnectionDetails, endpoint_path, load_details
 from core.federation.connections.model.asserted import ReceivedClaims, saml_subject
 from core.federation.connections.model.connections import OrganizationConnection, OrganizationConnectionNotFound
-from core.federation.connections.model.logins import ProviderSession
+from core.federation.connections.model.logins import MAX_SESSION_ID, ProviderSession
 from core.federation.connections.model.saml import OwnServiceProvider, ProviderVisit, SamlSignInRequest
 from core.federation.connections.model.saml_responses import (
     CLOCK_SKEW,
@@ -144,7 +144,9 @@ def _session_of(identity: AssertedIdentity) -> ProviderSession | None:
         "name_qualifier": name_id.name_qualifier,
         "sp_name_qualifier": name_id.sp_name_qualifier,
     }
-    return ProviderSession(identity.session_index, {name: value for name, value in named.items() if value is not None})
+    index = identity.session_index
+    session_id = index if index is not None and len(index) <= MAX_SESSION_ID else None
+    return ProviderSession(session_id, {name: value for name, value in named.items() if value is not None})
 
 
 def _has_second_factor(context_class: str | None, values: Mapping[str, Sequence[str]]) -> bool:

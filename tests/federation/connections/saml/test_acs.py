@@ -3,6 +3,7 @@
 import base64
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -16,6 +17,7 @@ from core.federation.saml.model.bindings import query_signature
 from core.kernel.values import new_id
 from ports import Ports
 from tests.fakes.outside import FakeClock
+from tests.federation.connections.people.conftest import DOMAIN
 from tests.federation.connections.saml.visits import SSO_URL, SamlVisits, arrive, connect, read_request
 from tests.support.browser import FakeBrowser, hidden_fields
 from tests.support.builders import Answer, add_organization, run_concurrently, run_sql
@@ -194,3 +196,33 @@ async def test_a_foreign_post_reads_nothing(app: QuartTrio, visits: SamlVisits) 
     assert f'action="{visits.acs}"' in page.text
     again = await FakeBrowser(app).send(visits.acs, SAMLResponse="x", again="1")
     assert (again.status, "Allow cookies" in again.text) == (400, True)
+
+
+async def test_a_person_signs_in_until_the_session_at_the_provider_ends(
+    app: QuartTrio, visits: SamlVisits, pool: Pool, clock: FakeClock
+) -> None:
+    """A deactivated connection ends the sign-in also while the browser is at the identity provider."""
+    org_id = visits.connection.org_id
+    await run_sql(pool, DOMAIN, org_id, "example.com")
+    start = f"/auth/connections/{visits.connection.id}/start?next=/app"
+    before = await run_sql(pool, "select count(*) from sessions")
+    assert (await FakeBrowser(app).open(start)).status == 409, "a draft signs no user in"
+    state = "update connections set state = %s where org_id is not null"
+    await run_sql(pool, state, "active")
+    browser = FakeBrowser(app)
+    text = visits.respond(read_request(await browser.open(start)).get("ID"), attributes=(("email", ["grace@example.com"]),))
+    codes = await run_concurrently(20, lambda _: arrive_status(browser, visits.acs, text))
+    assert sorted(codes) == [303, *[400] * 19]
+    ends_at = clock.now() + timedelta(hours=8)
+    [(user_id, bounded_to, end)] = await run_sql(pool, "select user_id, bounded_to, expires_at from sessions where bounded_to is not null")
+    assert (bounded_to, end) == (org_id, ends_at.replace(microsecond=0))
+    assert await run_sql(pool, "select email from users where id = %s", user_id) == [("grace@example.com",)]
+    assert await run_sql(pool, "select provider_session from connection_logins") == [("_s",)]
+    request_id = read_request(await browser.open(start)).get("ID")
+    await run_sql(pool, state, "inactive")
+    assert (await arrive(browser, visits.acs, visits.respond(request_id))).status == 409
+    assert await run_sql(pool, "select count(*) from sessions") == [(before[0][0] + 1,)]
+
+
+async def arrive_status(browser: FakeBrowser, path: str, text: str) -> int:
+    return (await arrive(browser, path, text)).status

@@ -87,7 +87,7 @@ class SamlVisits:
 
 def read_request(answer: Answer) -> Any:
     """Return the AuthnRequest that this answer sends to the identity provider."""
-    if answer.status == 303:
+    if answer.status in (302, 303):
         [text] = parse_qs(urlsplit(answer.headers["Location"]).query)["SAMLRequest"]
         return etree.fromstring(decode_redirect(text))
     return etree.fromstring(decode_post(hidden_fields(answer)["SAMLRequest"]))
