@@ -1,6 +1,6 @@
 """Sign-ins at the SAML identity provider of an organization: our service provider there, the request, and the response.
 
-Sources: SAML profiles section 4.1; security X-12 to X-15.
+Sources: SAML profiles section 4.1; security X-12 to security X-16.
 """
 
 from collections.abc import Mapping, Sequence
