@@ -12,14 +12,11 @@ from uuid import UUID
 
 from core.accounts import factor_changes, relying_party
 from core.accounts.model.devices import DeviceMatch
+from core.authentication import policy_passes
 from core.authentication.model.policy import (
-    IDLE_PARTS,
-    MIN_PASS_TTL,
-    PASS_TTL,
     REMINDER_PAUSE,
     DueEnrollment,
     EnrolmentRequired,
-    PolicyPass,
     PolicyPath,
     PolicyPlace,
     PolicyRefused,
@@ -30,7 +27,7 @@ from core.authentication.model.policy import (
 )
 from core.kernel.callers import OrganizationContext, Person, PolicyState, ServiceContext
 from core.kernel.errors import Refusal
-from core.kernel.page_paths import ENROLL_PATH
+from core.kernel.page_paths import ENROLL_PATH, connection_start_path
 from core.kernel.proofs import Factor, FactorKind, Proofs, Strength, covers, in_session, seen_in
 from core.kernel.roles import is_admin
 from core.kernel.sign_in_policy.decision import NO_POLICY, Decision, Outcome, PolicyFacts, decide
@@ -50,9 +47,6 @@ def judge(ports: Ports, path: PolicyPath, subject: PolicySubject | None, now: da
         return NO_POLICY
     session = subject.session or PolicySession(())
     seen = seen_in(session.proofs, subject.policy.org_id, now)
-    if session.proofs and not seen:  # begun at the connection of another organization
-        ports.metrics.sign_in_policy_decided(path, Outcome.STEP_UP)
-        return Decision(outcome=Outcome.STEP_UP, rule=Rule.SESSION_LIFETIME, source=subject.policy.name)
     decision = decide(
         subject.policy,
         PolicyFacts(
@@ -62,6 +56,8 @@ def judge(ports: Ports, path: PolicyPath, subject: PolicySubject | None, now: da
             first_ways=subject.account.first_ways(subject.providers, email_is_on=ports.policy.offers_email(subject.email_sign_in))
             | {proof.method for proof in seen if not proof.is_own and proof.method is not None},
             is_admin=subject.is_admin,
+            connections=subject.connections,
+            may_break_glass=subject.is_admin and subject.connections.is_listed and path is not PolicyPath.PERSONAL_TOKEN,
             acts=path in _ACTING,
             risk_is_high=session.risk_is_high,
             address=address,
@@ -76,13 +72,6 @@ def judge(ports: Ports, path: PolicyPath, subject: PolicySubject | None, now: da
     return name_methods(decision, ports.policy.provider_names)
 
 
-def pass_of(subject: PolicySubject, decision: Decision, session_id: UUID, now: datetime) -> PolicyPass:
-    """Return the pass of a session that is allowed."""
-    ttl = PASS_TTL if decision.idle is None else max(MIN_PASS_TTL, min(PASS_TTL, decision.idle / IDLE_PARTS))
-    valid_until = now + ttl if decision.valid_until is None else min(now + ttl, decision.valid_until)
-    return PolicyPass(session_id, subject.policy.org_id, subject.policy.version, subject.roles_key, valid_until, now)
-
-
 def refusal_of(ports: Ports, path: PolicyPath, subject: PolicySubject, decision: Decision) -> Refusal:
     """Return the refusal of a decision that is not ALLOWED."""
     if decision.outcome is Outcome.REFUSED:
@@ -91,7 +80,15 @@ def refusal_of(ports: Ports, path: PolicyPath, subject: PolicySubject, decision:
         return TokenBelowPolicy(decision)
     if decision.outcome is Outcome.ENROLL:
         return EnrolmentRequired(decision, subject.place, enrollment_url(ports, subject.place))
-    return StepUpNeeded(decision, subject.place)
+    return StepUpNeeded(decision, subject.place, connection_url(ports, subject.place, decision))
+
+
+def connection_url(ports: Ports, place: PolicyPlace, decision: Decision) -> str | None:
+    """Return the URL at which a browser begins the sign-in through the connection that a policy requires, or None."""
+    if decision.rule is not Rule.CONNECTION or decision.connection is None:
+        return None
+    of_application = {} if place.service_slug is None else {"org": place.org_slug, "service": place.service_slug}
+    return ports.tokens.issuer + connection_start_path(decision.connection.id, **of_application)
 
 
 def enrollment_url(ports: Ports, place: PolicyPlace) -> str:
@@ -167,6 +164,8 @@ class Admission:
         """Whether a factor that a trusted device skips would meet the policy."""
         if self.subject is None or self.subject.session is None or self.decision.outcome is not Outcome.STEP_UP:
             return False
+        if self.decision.leads_to is not None:
+            return False
         return not covers(in_session(self.subject.session.proofs), self.subject.account.factors)
 
     async def remind(self, ports: Ports, user: Person) -> None:
@@ -186,7 +185,7 @@ class Admission:
     async def save_pass(self, tx: Transaction, session_id: UUID, now: datetime) -> None:
         """Store the pass of the session, which has started."""
         if self.subject is not None:
-            await tx.policy_passes.save(pass_of(self.subject, self.decision, session_id, now))
+            await policy_passes.save(tx, self.subject, self.decision, session_id, now)
 
 
 NO_ADMISSION: Final = Admission()
@@ -207,8 +206,7 @@ async def judge_session(
         return NO_ADMISSION
     decision = judge(ports, path, subject, now, user.address)
     if decision.outcome is Outcome.ALLOWED and path is not PolicyPath.PREVIEW:
-        async with ports.storage.autocommit() as statements:
-            await statements.policy_passes.save(pass_of(subject, decision, session_id, now))
+        await policy_passes.save_at_once(ports, user, subject, decision, session_id, now)
     return Admission(subject, decision)
 
 
@@ -230,9 +228,11 @@ async def require_in_transaction(
     """Check the same in a transaction that goes on. No pass is stored. Raises: the errors of `require`."""
     if user.impersonator_id is not None:
         return
-    subject = await tx.policy_passes.load(org_id, service_id, user.user_id, user.session_id)
+    subject, now = await tx.policy_passes.load(org_id, service_id, user.user_id, user.session_id), ports.clock.now()
     if subject is not None and subject.session is not None:
-        Admission(subject, judge(ports, path, subject, ports.clock.now(), user.address)).require(ports, path, user)
+        admission = Admission(subject, judge(ports, path, subject, now, user.address))
+        admission.require(ports, path, user)
+        await policy_passes.report_break_glass(tx, subject, admission.decision, user.session_id, now)
 
 
 async def require_in(

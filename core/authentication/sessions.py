@@ -6,7 +6,7 @@ from datetime import datetime
 from uuid import UUID
 
 from core.accounts.model.profiles import OwnProfile
-from core.authentication import policy_checks
+from core.authentication import policy_checks, policy_passes
 from core.authentication.model.dpop import ProofUse
 from core.authentication.model.policy import PolicyPath, RefreshNeedsEnrolment, RefreshNeedsSignIn
 from core.authentication.model.sessions import (
@@ -218,13 +218,13 @@ async def _judge(ports: Ports, tx: Transaction, token: RefreshTokenState, org_id
         return None
     decision = policy_checks.judge(ports, PolicyPath.REFRESH, subject, now)
     if decision.outcome is Outcome.ALLOWED:
-        await tx.policy_passes.save(policy_checks.pass_of(subject, decision, token.session_id, now))
+        await policy_passes.save(tx, subject, decision, token.session_id, now)
         return None
     if decision.outcome is Outcome.ENROLL:
         return RefreshNeedsEnrolment(decision, policy_checks.enrollment_url(ports, subject.place))
     if token.service_id is not None and decision.max_age is not None:
         await tx.sessions.end(token.session_id, now)  # an application has no way to make its session younger
-    return RefreshNeedsSignIn(decision)
+    return RefreshNeedsSignIn(decision, policy_checks.connection_url(ports, subject.place, decision))
 
 
 def _refusal_of(token: RefreshTokenState | None, grace_start: datetime) -> Refusal | None:

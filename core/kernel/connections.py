@@ -8,12 +8,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from types import MappingProxyType
-from typing import Final, NewType
+from typing import Any, Final, NewType, Self
 from uuid import UUID
 
 from core.kernel.providers import ProviderClient
 from core.kernel.uris import origin_of
-from core.kernel.values import Slug
+from core.kernel.values import Domain, Slug
 
 # The name of a connection in addresses, rows, events and responses. It never changes, and names one connection only.
 ConnectionSlug = NewType("ConnectionSlug", str)
@@ -91,3 +91,33 @@ def platform_connection(slug: ConnectionSlug, settings: ConnectionSettings) -> C
     """Return the connection of the platform with this slug."""
     id_, protocol = PLATFORM_CONNECTIONS[slug]
     return Connection(id_, None, slug, protocol, settings)
+
+
+@dataclass(frozen=True, slots=True)
+class RequiredConnection:
+    """A connection of an organization through which users have to come. Its slug never changes."""
+
+    id: UUID
+    slug: str
+
+    @classmethod
+    def read(cls, stored: Mapping[str, Any]) -> Self:
+        """Return the connection of a stored `document`."""
+        return cls(UUID(stored["id"]), stored["slug"])
+
+    @property
+    def document(self) -> dict[str, str]:
+        """The connection in a stored sign-in policy."""
+        return {"id": str(self.id), "slug": self.slug}
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionFacts:
+    """The facts about a user that decide which connection of an organization they have to come through."""
+
+    domain: Domain | None = None  # of the address, if this organization has proved it
+    known_at: frozenset[UUID] = frozenset()  # the ids of the organization's connections that know the user
+    is_listed: bool = False  # for break glass
+
+
+UNKNOWN_AT_CONNECTIONS: Final = ConnectionFacts()

@@ -164,6 +164,7 @@ EVENT_KINDS: Mapping[str, EventKind] = MappingProxyType(
             *_kinds("Subscriptions", Target.SUBSCRIPTION, "subscription.created", "subscription.updated", "subscription.canceled"),
             *_kinds("Invitations", Target.INVITATION, "invitation.accepted", "invitation.declined"),
             *_kinds("Invitations", Target.INVITATION, "invitation.expired", "invitation.revoked"),
+            *_kinds("Security", Target.USER, "break_glass.used"),
             *_kinds("Security", Target.USER, "security.mfa.enabled", "security.mfa.disabled", "security.password.changed"),
             *_kinds("Security", Target.USER, "security.password.reset_sent"),
             *_kinds("Security", Target.USER, "security.identity.linked", "security.identity.unlinked"),

@@ -122,6 +122,7 @@ SENTENCES: Final[Mapping[str, tuple[Sentence, ...]]] = MappingProxyType(
         ),
         "security.email_change.requested": ("{target} asked to change their email address",),
         "security.email_change.undone": ("The change of the email address of {target} was undone",),
+        "break_glass.used": ("{target} signed in by break glass, without the connection {connection}", "{target} signed in by break glass"),
         "security.recovery.issued": ("{target} can recover the account until {expires_at}", "{target} can recover the account"),
         "security.recovery.canceled": ("The recovery of {target} was canceled",),
         "security.recovery.used": ("{target} recovered the account with a new {factor}", "{target} recovered the account"),

@@ -1,6 +1,8 @@
 """Paths of hosted pages that the core and emails link to."""
 
 from typing import Final
+from urllib.parse import urlencode
+from uuid import UUID
 
 HOME_PATH: Final = "/app"
 SIGN_IN_PATH: Final = "/app/sign-in"
@@ -28,3 +30,9 @@ REGISTRATION_TOKENS_PATH: Final = "/app/organizations/{org_slug}/registration-to
 CONNECTION_HEALTH_PATH: Final = "/app/organizations/{org_slug}/connections/{connection}/health"
 DIRECTORY_PATH: Final = "/app/organizations/{org_slug}/directory"
 RESEND_VERIFICATION_PATH: Final = "/app/resend-verification"
+
+
+def connection_start_path(connection_id: UUID, **query: str | None) -> str:
+    """Return the path at which a browser begins a sign-in through a connection of an organization, with these parameters."""
+    given = {name: value for name, value in query.items() if value is not None}
+    return f"/auth/connections/{connection_id}/start" + (f"?{urlencode(given)}" if given else "")

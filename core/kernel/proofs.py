@@ -160,6 +160,12 @@ def boundary_of(proofs: SessionProofs) -> UUID | None:
     return firsts[-1].org if firsts and not any(proof.is_own for proof in firsts) else None
 
 
+def named_login(proofs: SessionProofs) -> tuple[UUID, UUID] | None:
+    """Return the organization and the id of the stored sign-in at a connection, at which the user can sign out, or None."""
+    named = ((proof.org, proof.login) for proof in every_proof(proofs))
+    return next(((org, login) for org, login in named if org is not None and login is not None), None)
+
+
 def renewed(proofs: SessionProofs, new: Proofs, since: datetime) -> Proofs:
     """Return the proofs of a session after a reauthentication with `new` ones.
 

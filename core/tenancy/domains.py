@@ -18,6 +18,7 @@ from core.tenancy.model.domains import (
     DomainClaim,
     DomainNotFound,
     DomainNotVerified,
+    DomainRequired,
     DomainTooLong,
     ForeignAccount,
     ForeignInvitation,
@@ -124,9 +125,11 @@ async def is_of_another(tx: Transaction, email: Email, org_id: UUID) -> bool:
 
 
 async def remove(ports: Ports, caller: OrganizationCaller, domain: Domain) -> None:
-    """Remove a domain of the organization. The others stay as they are. Raises: DomainNotFound."""
+    """Remove a domain of the organization. The others stay as they are. Raises: DomainNotFound, DomainRequired."""
     async with ports.storage.transaction(by=caller) as tx:
         organization, _ = await organizations.lock_organization_for(tx, caller, Capability.INTEGRATIONS_MANAGE)
         old = await tx.domains.find(organization.id, domain) or refuse(DomainNotFound)
+        if await tx.sign_in_policies.requires_domain(organization.id, domain):
+            raise DomainRequired
         await tx.domains.remove(organization.id, domain)
         tx.record(events.domain_deleted(old))

@@ -146,7 +146,7 @@ async def _require_way_in(ports: Ports, tx: Transaction, caller: Person, rules: 
     owner = replace(owner, last_address=caller.address)
     decision = judge(ports, _to_effective(rules), owner, now, email_is_on=ports.policy.email_sign_in)
     if decision.outcome in (Outcome.ENROLL, Outcome.REFUSED):
-        raise WouldLockYouOut(decision, caller.address)
+        raise WouldLockYouOut(decision.rule, caller.address)
 
 
 # The start of the policy

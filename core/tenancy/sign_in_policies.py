@@ -15,19 +15,22 @@ from uuid import UUID
 from core.accounts import relying_party
 from core.kernel.access import NotOfThisOrganization, may_view
 from core.kernel.callers import Member, Person
+from core.kernel.connections import RequiredConnection
 from core.kernel.errors import refuse
-from core.kernel.proofs import Method
+from core.kernel.proofs import Method, seen_in
 from core.kernel.roles import Capability
-from core.kernel.sign_in_policy.decision import Decision, Outcome, decide
+from core.kernel.sign_in_policy.decision import Decision, decide
 from core.kernel.sign_in_policy.rules import (
     METHODS,
     PROVIDER_PREFIX,
     RULES_OF_APPLICATIONS,
+    RULES_OF_ORGANIZATIONS,
     Concerned,
     Document,
     EffectivePolicy,
     PolicyOfUser,
     PolicyPart,
+    Rule,
     Rules,
 )
 from core.kernel.values import Batches
@@ -36,6 +39,7 @@ from core.tenancy.model.organizations import Organization
 from core.tenancy.model.sign_in_policies import (
     MAX_COUNTED,
     MAX_PEOPLE,
+    ConnectionRequired,
     MethodsUnavailable,
     PeopleCount,
     PolicyApplication,
@@ -47,6 +51,9 @@ from core.tenancy.model.sign_in_policies import (
     StoppedPerson,
     WouldLockYouOut,
     changes_of,
+    is_stopped,
+    name_connection,
+    name_connections,
     require_available,
     require_offered,
 )
@@ -54,7 +61,6 @@ from ports import Ports
 from ports.storage import Reading, Transaction
 
 COUNTED_WITHIN: Final = 5.0  # seconds
-_STOPPED: Final = (Outcome.ENROLL, Outcome.REFUSED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +93,7 @@ async def _load_usable_methods(
     is_there = {
         Method.EMAIL.value: _offers_email(ports, application) or (application is None and ways.email),
         Method.PASSKEY.value: relying_party.has_host(ports),
-        Method.CONNECTION.value: any(each.state == "active" for each in await read.connections.of_org(org_id)),
+        Method.CONNECTION.value: any(each.is_active for each in await read.connections.of_org(org_id)),
     }
     clients = {slug: connection.settings.client for slug, connection in ports.providers.connections.items()}
     providers = {PROVIDER_PREFIX + slug for slug, client in clients.items() if client is not None or slug in ways.providers}
@@ -104,7 +110,7 @@ async def save(
     Raises: PolicyInvalid; PolicyChanged; MethodsUnavailable; NoPasskeysHere; WouldLockYouOut; the errors of
     `lock_organization_for`.
     """
-    rules, now = _parse(document, application), ports.clock.now()
+    now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
         organization, _ = await organizations.lock_organization_for(tx, caller, Capability.SIGN_IN_POLICY_MANAGE)
         if application is not None:  # its settings can have changed before the lock
@@ -112,6 +118,7 @@ async def save(
         old = await _find(tx, organization, application, now)
         if old.version != version:
             raise PolicyChanged
+        rules = await _parse(tx, organization.id, document, application)
         require_offered(rules, old.rules, await _load_usable_methods(ports, tx, organization.id, application))
         new = replace(old, rules=rules.with_due_dates(old.rules, now), changed_at=now, changed_by=caller.user_id)
         effective = await _merge(tx, organization, application, new.rules)
@@ -159,9 +166,25 @@ async def accepted_ways(ports: Ports, org_id: UUID) -> frozenset[Method]:
     return frozenset(ways)
 
 
-def _parse(document: Document, application: PolicyApplication | None) -> Rules:
-    rules = Rules.parse(document)
-    return rules if application is None else rules.restricted_to(RULES_OF_APPLICATIONS)
+async def _parse(read: Reading | Transaction, org_id: UUID, document: Document, application: PolicyApplication | None) -> Rules:
+    """Return the rules of a document that names connections by their slugs. Raises: PolicyInvalid."""
+    slugs, slug = document.get(Rule.CONNECTIONS) or {}, document.get(Rule.CONNECTION)
+    if slugs or slug is not None:
+        active = {
+            str(each.slug): RequiredConnection(each.id, each.slug) for each in await read.connections.of_org(org_id) if each.is_active
+        }
+        proved = {claim.domain for claim in await read.domains.of_organization(org_id) if claim.verified_at is not None}
+        named: dict[str, object] = {Rule.CONNECTIONS.value: name_connections(slugs, active, proved)}
+        if slug is not None:
+            named[Rule.CONNECTION.value] = name_connection(Rule.CONNECTION, slug, active)
+        document = {**document, **named}
+    return Rules.parse(document).restricted_to(RULES_OF_ORGANIZATIONS if application is None else RULES_OF_APPLICATIONS)
+
+
+async def require_not_required(tx: Transaction, org_id: UUID, connection_id: UUID) -> None:
+    """Check that no sign-in policy of the organization requires this connection. Raises: ConnectionRequired."""
+    if await tx.sign_in_policies.requires_connection(org_id, connection_id):
+        raise ConnectionRequired
 
 
 async def _find(
@@ -226,12 +249,30 @@ def _require_available_in(
 async def _require_way_in(
     ports: Ports, tx: Transaction, caller: Member, application: PolicyApplication | None, effective: EffectivePolicy, now: datetime
 ) -> None:
-    """Check that the caller meets the policy, or can do so by signing in again. Raises: WouldLockYouOut."""
+    """Check that the caller meets the policy, or can do so by signing in again.
+
+    A caller who has to come through a connection must have done so in this session, or be listed for break glass.
+
+    Raises: WouldLockYouOut.
+    """
     person = await tx.sign_in_policies.person(caller.acts_in.id, caller.user_id) or refuse(NotOfThisOrganization)
+    session = await tx.session_sign_ins.load_factors(caller.session_id, caller.user_id)
+    seen = () if session is None else seen_in(session.proofs, caller.acts_in.id, now)
+    proved = frozenset(proof.connection for proof in seen if proof.connection is not None)
+    required = {each.id for each in effective.in_force(now).required_for(person.connections)}
+    if required.isdisjoint(proved) and required and not person.may_break_glass:
+        raise WouldLockYouOut(Rule.CONNECTION, None)
+    person = replace(person, connections=replace(person.connections, known_at=proved))
     person = replace(person, last_address=caller.address if application is None else None)
     decision = judge(ports, effective, person, now, email_is_on=_offers_email(ports, application))
-    if decision.outcome in _STOPPED:
-        raise WouldLockYouOut(decision, caller.address)
+    if is_stopped(decision):
+        raise WouldLockYouOut(decision.rule, caller.address)
+
+
+async def require_way_in_here(ports: Ports, tx: Transaction, caller: Member, org_id: UUID, now: datetime) -> None:
+    """Check that the caller can meet the stored policy of the organization. Raises: WouldLockYouOut."""
+    if (policy := await tx.sign_in_policies.effective(org_id)) is not None:
+        await _require_way_in(ports, tx, caller, None, policy, now)
 
 
 def judge(ports: Ports, policy: EffectivePolicy, person: PolicyPerson, at: datetime, *, email_is_on: bool) -> Decision:
@@ -255,15 +296,16 @@ async def preview(ports: Ports, caller: Member, document: Document, application:
 
     Raises: PolicyInvalid; MethodsUnavailable; NoPasskeysHere; OrganizationNotFound.
     """
-    rules, now = _parse(document, application), ports.clock.now()
-    organization = await organizations.get(ports, caller)
+    organization, now = await organizations.get(ports, caller), ports.clock.now()
     async with ports.storage.reading() as read:
+        rules = await _parse(read, organization.id, document, application)
         old = await _find(read, organization, application, now)
         unusable = require_offered(rules, old.rules, await _load_usable_methods(ports, read, organization.id, application))
         rules = rules.with_due_dates(old.rules, now)
         effective = await _merge(read, organization, application, rules)
         await _require_available(ports, read, application, effective, now)
         ways = await read.sign_in_policies.application_ways(organization.id)
+        listed = await read.sign_in_policies.break_glass_users(organization.id)
     service_id, offers_email = None if application is None else application.id, _offers_email(ports, application)
     counter = PolicyCounter(ports, effective, now, offers_email, monotonic() + COUNTED_WITHIN)
 
@@ -283,6 +325,7 @@ async def preview(ports: Ports, caller: Member, document: Document, application:
         end_users=end_users,
         people=people if may_view(caller, Capability.MEMBERS_VIEW) else (),
         unusable_methods=unusable,
+        lacks_break_glass=rules.requires_connection and not any(each.is_admin for each in listed),
     )
 
 
@@ -306,7 +349,7 @@ class PolicyCounter:
                 return None, ()
             counted += len(batch)
             for person in (each for each in batch if each.account.is_usable):
-                concerned += self.policy.concerns(self.now, is_admin=person.is_admin)
+                concerned += self.policy.concerns(self.now, is_admin=person.is_admin, user=person.connections)
                 one = self._stop(person)
                 if one is not None:
                     stopped[one.is_stopped_now] += 1
@@ -317,7 +360,7 @@ class PolicyCounter:
     def _stop(self, person: PolicyPerson) -> StoppedPerson | None:
         for at in (moment.at for moment in self.policy.moments(self.now)):
             decision = judge(self.ports, self.policy, person, at, email_is_on=self.email_is_on)
-            if decision.outcome in _STOPPED and decision.rule is not None:
+            if is_stopped(decision) and decision.rule is not None:
                 account = person.account
                 return StoppedPerson(
                     user_id=account.id,

@@ -331,6 +331,7 @@ PAGES: dict[str, dict[str, object]] = {
         "is_emailed": False,
         "label": "Create an API key",
         "asked": None,
+        "connection": None,
         "way_back": "/app/organizations/acme/applications",
         "problem": "It is wrong.",
     },

@@ -9,6 +9,7 @@ from adapters.postgres.accounts.passkeys import KEY_HOSTS, to_key_hosts
 from adapters.postgres.authentication.sign_in_proofs import proof_columns, to_proofs
 from adapters.postgres.engine.records import Columns
 from adapters.postgres.engine.statements import DeferredRow, Repository, Row
+from adapters.postgres.kernel.connection_facts import connection_facts, to_connection_facts
 from adapters.postgres.kernel.linked_providers import linked_providers
 from adapters.postgres.kernel.roles import rights_columns, to_rights
 from core.accounts.model.devices import LoginRisk
@@ -39,11 +40,13 @@ SESSION: Final = (
     f"s.id, {PROOFS.sql}, s.mfa_missing, d.mfa_at, d.trust_hash, d.trust_expires_at, d.risk_score, y.used_at, u.policy_reminded_at"
 )
 SESSION_WIDTH: Final = 8 + PROOFS.width
-FACTS_WIDTH: Final = 15
+CONNECTIONS: Final = connection_facts("p.org_id", "u")
+FACTS_WIDTH: Final = 15 + CONNECTIONS.width
 LOAD: Final = f"""
     select p.org_id, p.version, p.rules, o.name, o.slug, v.slug, v.name, q.rules, v.email_sign_in, m.role, roles_key(m.org_id, m.user_id),
         {rights_columns("m", "o").sql},
         {linked_providers("u.id", "p.org_id")},
+        {CONNECTIONS.sql},
         {SESSION}, {KEY_HOSTS.sql}, {ACCOUNT.columns}
     from sign_in_policies p
     join users u on u.id = %(user_id)s
@@ -85,6 +88,7 @@ def to_subject(row: Row) -> PolicySubject:
         account=account,
         keys=to_key_hosts(keys),
         providers=frozenset(providers),
+        connections=to_connection_facts(row[15:FACTS_WIDTH]),
         email_sign_in=email_sign_in,
         session=_to_session(session, has_second=bool(account.second_factors)),
     )
@@ -134,6 +138,15 @@ class PolicyPasses(Repository):
             valid_until=new.valid_until,
             used_at=new.used_at,
         )
+
+    async def add_break_glass_use(self, org_id: UUID, session_id: UUID, now: datetime) -> bool:
+        sql = """
+            insert into break_glass_uses (session_id, org_id, used_at)
+            select coalesce(b.id, s.id), %(org_id)s, %(now)s
+            from sessions s left join sessions b on b.id = s.browser_session_id
+            where s.id = %(session_id)s
+            on conflict (session_id, org_id) do nothing"""
+        return await self._run(sql, org_id=org_id, session_id=session_id, now=now) == 1
 
     async def claim_reminder(self, user_id: UUID, now: datetime, before: datetime) -> bool:
         sql = """

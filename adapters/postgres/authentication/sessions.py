@@ -120,13 +120,17 @@ class Sessions(Repository):
                 select s.user_id from sessions s where s.browser_hash = %(browser_hash)s and s.ended_at is null)
             for no key update"""
         await self._run(sql, browser_hash=browser_hash)
-        # A trigger ends the sessions of applications that still belong to the old session when the
-        # statement is done.
+        # Triggers end the sessions of applications, and delete the forms, that still belong to the old session when the statement is
+        # done. A form waits while its user signs in at the connection that a policy requires.
         sql = f"""
             with moved as (
                 update sessions a set browser_session_id = n.id
                 from sessions s join sessions n on n.id = %(successor)s and n.user_id = s.user_id
-                where s.browser_hash = %(browser_hash)s and s.ended_at is null and a.browser_session_id = s.id and a.ended_at is null)
+                where s.browser_hash = %(browser_hash)s and s.ended_at is null and a.browser_session_id = s.id and a.ended_at is null),
+            moved_forms as (
+                update kept_forms f set session_id = n.id
+                from sessions s join sessions n on n.id = %(successor)s and n.user_id = s.user_id
+                where s.browser_hash = %(browser_hash)s and s.ended_at is null and f.session_id = s.id)
             update sessions s set ended_at = %(now)s
             from (select) as one left join sessions n on n.id = %(successor)s
             where s.browser_hash = %(browser_hash)s and s.ended_at is null

@@ -13,6 +13,7 @@ TABLES_LEFT_OUT: Final = frozenset(
         "sessions",
         "refresh_tokens",
         "policy_passes",
+        "break_glass_uses",
         "impersonated_organizations",
         "personal_tokens",
         "saml_sessions",

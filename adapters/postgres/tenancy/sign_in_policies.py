@@ -1,6 +1,6 @@
 """Sign-in policies."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from itertools import chain
 from typing import Final, LiteralString
@@ -13,14 +13,15 @@ from adapters.postgres.accounts.passkeys import KEY_HOSTS, to_key_hosts
 from adapters.postgres.engine.records import Column, Record
 from adapters.postgres.engine.statements import Repository, Row
 from adapters.postgres.kernel.clients import REGISTERED
+from adapters.postgres.kernel.connection_facts import connection_facts, to_connection_facts
 from adapters.postgres.kernel.linked_providers import linked_providers
 from adapters.postgres.kernel.roles import is_admin
 from core.kernel.display import PRODUCT
 from core.kernel.proofs import Acr, Strength
 from core.kernel.roles import OWNER
 from core.kernel.sign_in_policy.rules import EffectivePolicy, PolicyOfUser, PolicyPart, Rules
-from core.kernel.values import new_id
-from core.tenancy.model.sign_in_policies import ApplicationWays, PolicyApplication, PolicyPerson, SignInPolicy
+from core.kernel.values import Domain, new_id
+from core.tenancy.model.sign_in_policies import ApplicationWays, BreakGlassUser, PolicyApplication, PolicyPerson, SignInPolicy
 
 POLICY: Final = Record(SignInPolicy, "p", rules=Column(read=Rules.read, write=lambda rules: Jsonb(rules.document)))
 # The version comes from the sequence.
@@ -106,15 +107,18 @@ USES_SERVICE: Final = """
 IS_MEMBER: Final = "select from memberships m where m.org_id = e.org_id and m.user_id = e.user_id and m.confirmed_at is not null"
 # Keep the lateral join with a limit: with a plain join the planner may read all accounts of the database for a batch.
 THE_ACCOUNT: Final = "cross join lateral (select * from users a where a.id = m.user_id limit 1) u"
-MEMBER: Final = f"select m.role, {is_admin('m', '%(org_id)s')}, {PROVIDERS}, {NEWEST_ADDRESS}, {KEY_HOSTS.sql}, {ACCOUNT.columns} from"
+CONNECTIONS: Final = connection_facts("%(org_id)s", "u")
+PERSON: Final = f"{CONNECTIONS.sql}, {KEY_HOSTS.sql}, {ACCOUNT.columns}"
+MEMBER: Final = f"select m.role, {is_admin('m', '%(org_id)s')}, {PROVIDERS}, {NEWEST_ADDRESS}, {PERSON} from"
+OWNER_OF_PLATFORM: Final = f"null, '{{}}'::uuid[], false, {KEY_HOSTS.sql}, {ACCOUNT.columns}"  # of no organization
 ONE_MEMBER: Final = f"""
     {MEMBER} memberships m {THE_ACCOUNT} where m.org_id = %(org_id)s and m.confirmed_at is not null and m.user_id = %(user_id)s"""
 PLATFORM_OWNERS: Final = f"""
-    select '{OWNER}', true, {OWN_PROVIDERS}, {NEWEST_ADDRESS}, {KEY_HOSTS.sql}, {ACCOUNT.columns}
+    select '{OWNER}', true, {OWN_PROVIDERS}, {NEWEST_ADDRESS}, {OWNER_OF_PLATFORM}
     from (select u.id as user_id from users u where u.is_platform_owner) m {THE_ACCOUNT}
     where u.id > coalesce(%(last)s, '00000000-0000-0000-0000-000000000000'::uuid) order by u.id limit %(limit)s"""
 PLATFORM_OWNER: Final = f"""
-    select '{OWNER}', true, {OWN_PROVIDERS}, null, {KEY_HOSTS.sql}, {ACCOUNT.columns}
+    select '{OWNER}', true, {OWN_PROVIDERS}, null, {OWNER_OF_PLATFORM}
     from users u where u.id = %(user_id)s and u.is_platform_owner"""
 
 
@@ -132,10 +136,17 @@ def _next_end_users(service_id: UUID | None, last: UUID | None) -> LiteralString
     later = "" if last is None else "and e.user_id > %(last)s"
     users = "end_users e where" if service_id is None else "service_users e where e.service_id = %(service_id)s and"
     return f"""
-        select null, false, {PROVIDERS}, null, {KEY_HOSTS.sql}, {ACCOUNT.columns} from (
+        select null, false, {PROVIDERS}, null, {PERSON} from (
             select e.user_id from {users} e.org_id = %(org_id)s and not e.deactivated {later} and not exists ({IS_MEMBER})
             order by e.user_id limit %(limit)s) m
         {THE_ACCOUNT} order by m.user_id"""
+
+
+# Confirmed members, by address
+LISTED: Final = f"""
+    select u.id, u.name, u.email, {is_admin("m", "m.org_id")}
+    from memberships m join users u on u.id = m.user_id
+    where m.org_id = %(org_id)s and m.confirmed_at is not null"""
 
 
 class SignInPolicies(Repository):
@@ -200,6 +211,39 @@ class SignInPolicies(Repository):
         of_applications = await self._all(_to_policies_of_application, OF_OWN_APPLICATIONS + of_org, user_id=user_id, org_id=org_id)
         return [*await self.of_user(user_id), *chain.from_iterable(of_applications)]
 
+    async def requires_connection(self, org_id: UUID, connection_id: UUID) -> bool:
+        sql = """
+            select 1 from sign_in_policies p
+            where p.org_id = %(org_id)s and (
+                p.rules -> 'required_connection' ->> 'id' = %(connection_id)s::text
+                or exists (
+                    select from jsonb_each(p.rules -> 'required_connections') each where each.value ->> 'id' = %(connection_id)s::text))
+            limit 1"""
+        return await self._exists(sql, org_id=org_id, connection_id=connection_id)
+
+    async def requires_domain(self, org_id: UUID, domain: Domain) -> bool:
+        sql = """
+            select 1 from sign_in_policies p
+            where p.org_id = %(org_id)s and p.service_id is null and p.rules -> 'required_connections' -> %(domain)s is not null"""
+        return await self._exists(sql, org_id=org_id, domain=domain)
+
+    async def break_glass_users(self, org_id: UUID) -> Sequence[BreakGlassUser]:
+        listed = "exists (select from break_glass_users b where b.org_id = m.org_id and b.user_id = m.user_id)"
+        return await self._all(_to_break_glass_user, f"{LISTED} and {listed} order by u.email", org_id=org_id)
+
+    async def admins(self, org_id: UUID) -> Sequence[BreakGlassUser]:
+        sql = f"{LISTED} and {is_admin('m', 'm.org_id')} order by u.email limit 100"
+        return await self._all(_to_break_glass_user, sql, org_id=org_id)
+
+    async def put_break_glass_users(self, org_id: UUID, user_ids: Collection[UUID]) -> None:
+        await self._run(
+            """
+            with gone as (delete from break_glass_users where org_id = %(org_id)s and user_id <> all (%(user_ids)s))
+            insert into break_glass_users (org_id, user_id) select %(org_id)s, unnest(%(user_ids)s) on conflict do nothing""",
+            org_id=org_id,
+            user_ids=sorted(user_ids),
+        )
+
     async def renew(self, org_id: UUID) -> None:
         await self._run(NEXT_VERSION, org_id=org_id)
 
@@ -234,8 +278,14 @@ def _to_application(row: Row) -> tuple[PolicyApplication, Rules]:
 
 def _to_person(row: Row) -> PolicyPerson:
     role, counts_as_admin, providers, address = row[:4]
-    keys, account = row[4 : 4 + KEY_HOSTS.width], row[4 + KEY_HOSTS.width :]
-    return PolicyPerson(ACCOUNT.read(account), to_key_hosts(keys), role, counts_as_admin, frozenset(providers), address)
+    connections, rest = to_connection_facts(row[4 : 4 + CONNECTIONS.width]), row[4 + CONNECTIONS.width :]
+    keys, account = to_key_hosts(rest[: KEY_HOSTS.width]), ACCOUNT.read(rest[KEY_HOSTS.width :])
+    return PolicyPerson(account, keys, role, counts_as_admin, frozenset(providers), address, connections)
+
+
+def _to_break_glass_user(row: Row) -> BreakGlassUser:
+    user_id, name, email, counts_as_admin = row
+    return BreakGlassUser(user_id=user_id, name=name, email=email, is_admin=counts_as_admin)
 
 
 def _to_policies_of_application(row: Row) -> list[PolicyOfUser]:

@@ -79,6 +79,7 @@ class EmailKind(StrEnum):
     ORGANIZATION_WAITING = "organization_waiting"  # to platform owners; the other four are for the owner
     ORGANIZATION_TRANSFERRED = "organization_transferred"  # to the former and the new owner
     ADMIN_NETWORKS_REMOVED = "admin_networks_removed"  # to the owner and the admins
+    BREAK_GLASS_USED = "break_glass_used"  # to the owner and the admins of an organization, and to platform owners
     CONNECTION_CERTIFICATE_EXPIRES = "connection_certificate_expires"  # to members who manage integrations; so is the next one
     CONNECTION_FAILING = "connection_failing"
     PERSONAL_TOKEN_CREATED = "personal_token_created"  # noqa: S105
@@ -118,6 +119,7 @@ ORGANIZATION_EMAILS = WAITING_ORGANIZATION_EMAILS | {
     EmailKind.ORGANIZATION_ACTIVATED,
     EmailKind.ORGANIZATION_TRANSFERRED,
     EmailKind.ADMIN_NETWORKS_REMOVED,
+    EmailKind.BREAK_GLASS_USED,
     EmailKind.CONNECTION_CERTIFICATE_EXPIRES,
     EmailKind.CONNECTION_FAILING,
 }
@@ -186,8 +188,8 @@ class QueuedEmail:
     # A one-time token, or the code of REAUTHENTICATION. For PAYMENT_ACTION the URL of an invoice, which is a secret as well. For
     # ORGANIZATION_REJECTED, ORGANIZATION_SUSPENDED, ORGANIZATION_TRANSFERRED and ADMIN_NETWORKS_REMOVED the reason, for
     # OWNER_RECOVERY, OWNER_RESET and OWNER_RESET_USED the address of the platform owner who gets the link, for RECOVERY_ISSUED
-    # that of the account, for OWNER_CHANGE_EMAILS an OwnerChange, for CONNECTION_EMAILS a ConnectionNotice, for POLICY_DUE the day
-    # on which the rule starts.
+    # and BREAK_GLASS_USED that of the account, for OWNER_CHANGE_EMAILS an OwnerChange, for CONNECTION_EMAILS a ConnectionNotice, for
+    # POLICY_DUE the day on which the rule starts.
     token: str | None = field(default=None, repr=False)
     token_at: datetime | None = None  # when the email was counted against the limit of its recipient
     # The organization that sends the email. An email about an account has the branding of this organization

@@ -9,6 +9,7 @@ from uuid import UUID
 from core.accounts.model.accounts import Account, LinkNeedsProof, RecoveryRequired
 from core.accounts.model.passkeys import KeyHosts
 from core.authentication.model.sessions import RefreshTokenInvalid
+from core.kernel.connections import ConnectionFacts
 from core.kernel.errors import Forbidden, GrantInvalid
 from core.kernel.proofs import Acr, SessionProofs, Strength
 from core.kernel.roles import Rights, RoleName, is_admin
@@ -90,6 +91,7 @@ class PolicySubject:
     account: Account
     keys: KeyHosts  # of the account
     providers: frozenset[str]  # those linked in the account itself, or at an application of the organization
+    connections: ConnectionFacts
     email_sign_in: bool | None  # whether the application offers sign-in by email; None: as the platform does
     session: PolicySession | None
 
@@ -132,9 +134,15 @@ class EnrolmentRequired(Forbidden):
 class StepUpNeeded(AuthenticationInsufficient):
     """The sign-in policy requires another sign-in. Confirm that it's you, or sign in again."""
 
-    def __init__(self, decision: Decision, place: PolicyPlace) -> None:
-        super().__init__(f"{explain(decision)} Confirm that it's you, or sign in again.")
+    def __init__(self, decision: Decision, place: PolicyPlace, authorization_url: str | None = None) -> None:
+        """`authorization_url`: where a browser begins the sign-in through the required connection, if this is the rule."""
+        advice = "Confirm that it's you, or sign in again." if authorization_url is None else "Sign in there."
+        super().__init__(f"{explain(decision)} {advice}")
         self.place = place
+        self.authorization_url = authorization_url
+        if authorization_url is not None:
+            self.fields = fields_of(decision, authorization_url=authorization_url)
+            return
         acr = {"acr_values": [*Acr][decision.required - 1].value} if decision.required >= Strength.TWO else {}
         age = decision.max_age or (None if acr else timedelta(0))
         self.needed = acr if age is None else {**acr, "max_age": str(int(age.total_seconds()))}
@@ -187,6 +195,7 @@ class RefreshNeedsEnrolment(RefreshTokenInvalid):
 class RefreshNeedsSignIn(RefreshTokenInvalid):
     """The sign-in policy requires another sign-in. Sign in again."""
 
-    def __init__(self, decision: Decision) -> None:
+    def __init__(self, decision: Decision, authorization_url: str | None) -> None:
+        """`authorization_url` as in `StepUpNeeded`."""
         super().__init__(f"{explain(decision)} Sign in again.")
-        self.fields = fields_of(decision)
+        self.fields = fields_of(decision) if authorization_url is None else fields_of(decision, authorization_url=authorization_url)

@@ -6,6 +6,7 @@ A new connection is a draft, which signs no user in until it is activated.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from typing import Final
 from uuid import UUID
 
 from core.federation.connections import events
@@ -41,9 +42,11 @@ from core.kernel.connections import PLATFORM_CONNECTIONS, ConnectionProtocol, Co
 from core.kernel.errors import refuse
 from core.kernel.roles import Capability
 from core.kernel.values import KEEP, Keep, Slug, SlugReserved, new_id, provided
-from core.tenancy import organizations
+from core.tenancy import organizations, sign_in_policies
 from ports import Ports
 from ports.storage import Reading, Transaction
+
+ENDPOINTS: Final = "/auth/connections"  # of all connections
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -206,11 +209,15 @@ async def activate(ports: Ports, caller: OrganizationCaller, slug: str) -> None:
 
 
 async def deactivate(ports: Ports, caller: OrganizationCaller, slug: str) -> None:
-    """Let no user sign in through a connection, and end the sign-ins that came through it. Raises: OrganizationConnectionNotFound."""
+    """Let no user sign in through a connection, and end the sign-ins that came through it.
+
+    Raises: OrganizationConnectionNotFound, ConnectionRequired.
+    """
     async with ports.storage.transaction(by=caller) as tx:
         old = await lock(tx, caller, slug)
         if old.state is not ConnectionState.ACTIVE:
             return
+        await sign_in_policies.require_not_required(tx, old.org_id, old.id)
         await tx.connections.save(replace(old, state=ConnectionState.INACTIVE))
         await tx.session_sign_ins.end_of_connection(old.org_id, old.id, None, ports.clock.now())
         tx.record(events.deactivated(old))
@@ -219,10 +226,11 @@ async def deactivate(ports: Ports, caller: OrganizationCaller, slug: str) -> Non
 async def remove(ports: Ports, caller: OrganizationCaller, slug: str) -> None:
     """Remove a connection with its keys, and end the sign-ins that came through it.
 
-    Raises: OrganizationConnectionNotFound, ConnectionRouted.
+    Raises: OrganizationConnectionNotFound, ConnectionRequired, ConnectionRouted.
     """
     async with ports.storage.transaction(by=caller) as tx:
         connection = await lock(tx, caller, slug)
+        await sign_in_policies.require_not_required(tx, connection.org_id, connection.id)
         if any(route.slug == connection.slug for route in await tx.home_realm.routes(connection.org_id)):
             raise ConnectionRouted
         await tx.session_sign_ins.end_of_connection(connection.org_id, connection.id, None, ports.clock.now())
@@ -329,4 +337,4 @@ async def lock(tx: Transaction, caller: OrganizationCaller, slug: str) -> Organi
 
 def endpoint_path(connection_id: UUID, endpoint: str = "") -> str:
     """Return the path of an endpoint of ours that the identity provider of a connection uses: `callback`, `acs`. Without: the entity ID."""
-    return f"/auth/connections/{connection_id}{'/' if endpoint else ''}{endpoint}"
+    return f"{ENDPOINTS}/{connection_id}{'/' if endpoint else ''}{endpoint}"

@@ -6,6 +6,7 @@ from datetime import datetime, timedelta
 from enum import Enum
 from typing import Final
 
+from core.kernel.connections import UNKNOWN_AT_CONNECTIONS, ConnectionFacts, RequiredConnection
 from core.kernel.proofs import Factor, FactorKind, Method, Proof, Proofs, Strength, proved_at, recent, strength_of
 from core.kernel.sign_in_policy.rules import PROVIDER_PREFIX, Concerned, EffectivePolicy, Moment, Rule, Rules
 
@@ -24,10 +25,12 @@ class PolicyFacts:
     """The facts about a user and a sign-in that a policy asks for. Times are UTC."""
 
     now: datetime
-    proofs: Proofs  # not empty, but for questions that ask nothing about age
+    proofs: Proofs  # those that count here
     factors: Collection[Factor]  # of the account
     first_ways: frozenset[str]  # the first factors of the account, as `methods` names them: password, email, provider:websuite
     is_admin: bool
+    connections: ConnectionFacts = UNKNOWN_AT_CONNECTIONS
+    may_break_glass: bool = False  # the user may come without the required connection
     acts: bool = False  # in the organization or the platform, and does not only sign in to an application
     risk_is_high: bool = False
     address: str | None = None  # the IP address
@@ -53,10 +56,17 @@ class Decision:
     lacks_first: bool = False  # the user has to set up a factor, and the account has no first one by these methods
     method_names: tuple[str, ...] = ()  # of these methods, if they are the reason
     max_age: timedelta | None = None  # of the sign-in, if its age is the reason
+    connection: RequiredConnection | None = None  # through which the user has to come, and did not
+    breaks_glass: bool = False  # the user may come without it
     valid_until: datetime | None = None
     ends_at: datetime | None = None  # of an allowed session, by its greatest lifetime
     idle: timedelta | None = None
     due_at: datetime | None = None
+
+    @property
+    def leads_to(self) -> RequiredConnection | None:
+        """The connection at which the user has to sign in now, or None. Users of break glass choose themselves."""
+        return self.connection if self.rule is Rule.CONNECTION and not self.breaks_glass else None
 
 
 NO_POLICY: Final = Decision(outcome=Outcome.ALLOWED)
@@ -67,8 +77,29 @@ def decide(policy: EffectivePolicy | None, facts: PolicyFacts) -> Decision:
     if policy is None:
         return NO_POLICY
     now, *later = policy.moments(facts.now)
-    if facts.is_admin and facts.acts and not _is_recovered_owner(facts) and not now.rules.admits(facts.address):
+    if facts.proofs and facts.is_admin and facts.acts and not _is_recovered_owner(facts) and not now.rules.admits(facts.address):
         return Decision(outcome=Outcome.REFUSED, rule=Rule.ADMIN_NETWORKS, source=policy.name)
+    required = now.rules.required_for(facts.connections)
+    if not required or any(_is_through(required, proof) for proof in facts.proofs):
+        return _judge(policy, now, later, facts)
+    own = tuple(proof for proof in facts.proofs if proof.is_own and proof.method is not Method.PROVIDER)
+    if facts.may_break_glass and strength_of(own) > Strength.NONE:
+        return replace(_judge(policy, now, later, replace(facts, proofs=own)), connection=required[0], breaks_glass=True)
+    return Decision(
+        outcome=Outcome.STEP_UP,
+        rule=Rule.CONNECTION,
+        source=policy.source_of(Rule.CONNECTION, now.at),
+        required=_needed(now.rules, facts),
+        methods=now.rules.methods,
+        connection=required[0],
+        breaks_glass=facts.may_break_glass,
+    )
+
+
+def _judge(policy: EffectivePolicy, now: Moment, later: Sequence[Moment], facts: PolicyFacts) -> Decision:
+    """Return the decision about a user who comes through the required connection, if any, or may come without it."""
+    if not facts.proofs:  # the session began at the connection of another organization
+        return Decision(outcome=Outcome.STEP_UP, rule=Rule.SESSION_LIFETIME, source=policy.name)
     too_old = _rule_about_age(now.rules, facts) if facts.ages else None
     return _next_step(policy, now, facts, too_old) or _allow(policy, now.rules, later, facts)
 
@@ -191,13 +222,20 @@ def _proved(rules: Rules, facts: PolicyFacts) -> Strength:
 def _counts(rules: Rules, facts: PolicyFacts, proof: Proof) -> bool:
     """Return whether the method of a proof is allowed. A backup code stands for any second factor of the account.
 
-    A sign-in at a provider counts only where it is a way of this user: the account can be linked elsewhere alone.
+    A sign-in at a provider counts only where it is a way of this user: the account can be linked elsewhere alone. The required
+    connection always counts.
     """
+    if _is_through(rules.required_for(facts.connections), proof):
+        return True
     if proof.method is Method.BACKUP_CODE and rules.methods is not None:
         return any(map(rules.may_use, _second_methods(facts)))
     name = _name_of(proof)
     is_known = proof.method is not Method.PROVIDER or rules.methods is None or name in facts.first_ways
     return is_known and rules.may_use(name)
+
+
+def _is_through(required: Collection[RequiredConnection], proof: Proof) -> bool:
+    return any(proof.connection == each.id for each in required)
 
 
 def _second_methods(facts: PolicyFacts) -> set[Method]:

@@ -16,6 +16,7 @@ _FACTS: Final = {
     Rule.SESSION_LIFETIME: "{} asks for a newer sign-in.",
     Rule.SESSION_IDLE: "You have not used {} for a while.",
     Rule.ADMIN_NETWORKS: "{} lets people who manage it act only from its networks.",
+    Rule.CONNECTION: "{} requires a sign-in through its identity provider.",
 }
 
 
@@ -37,4 +38,5 @@ def name_methods(decision: Decision, providers: Mapping[ConnectionSlug, str]) ->
 def fields_of(decision: Decision, **further: str) -> dict[str, str]:
     """Return the members of an error body about the rule of a decision."""
     rule = {} if decision.rule is None else {"rule": decision.rule.value}
-    return {**further, **rule, "organization": decision.source or ""}
+    connection = {"connection": decision.connection.slug} if decision.rule is Rule.CONNECTION and decision.connection is not None else {}
+    return {**further, **rule, **connection, "organization": decision.source or ""}

@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import Any, Final, Self
 from uuid import UUID
 
-from core.kernel.connections import PLATFORM_CONNECTIONS
+from core.kernel.connections import PLATFORM_CONNECTIONS, UNKNOWN_AT_CONNECTIONS, ConnectionFacts, RequiredConnection
 from core.kernel.errors import Invalid
 from core.kernel.proofs import Method
 from core.kernel.values import Domain, DomainInvalid, rfc3339
@@ -40,6 +40,8 @@ class Rule(StrEnum):
     DEVICE_TRUST = "device_trust_days"
     ADMIN_NETWORKS = "admin_networks"
     INVITED_DOMAINS = "invited_domains"
+    CONNECTIONS = "required_connections"  # of an organization: for the addresses at each domain
+    CONNECTION = "required_connection"  # of an application: for all of its users
 
 
 class Concerned(StrEnum):
@@ -52,7 +54,8 @@ class Concerned(StrEnum):
 
 # The rules that take effect at the end of a grace period.
 RULES_WITH_GRACE: Final = (Rule.METHODS, Rule.SECOND_FACTOR, Rule.PHISHING_RESISTANT)
-RULES_OF_APPLICATIONS: Final = frozenset({*RULES_WITH_GRACE, Rule.SESSION_LIFETIME, Rule.SESSION_IDLE, Rule.DEVICE_TRUST})
+RULES_OF_ORGANIZATIONS: Final = frozenset(Rule) - {Rule.CONNECTION}
+RULES_OF_APPLICATIONS: Final = frozenset({*RULES_WITH_GRACE, Rule.SESSION_LIFETIME, Rule.SESSION_IDLE, Rule.DEVICE_TRUST, Rule.CONNECTION})
 RULES_OF_PLATFORM: Final = frozenset(
     {Rule.SECOND_FACTOR, Rule.PHISHING_RESISTANT, Rule.SESSION_LIFETIME, Rule.SESSION_IDLE, Rule.ADMIN_NETWORKS}
 )
@@ -96,13 +99,18 @@ class Rules:
     device_trust: timedelta | None = None  # zero: the second factor is asked for in each sign-in
     admin_networks: tuple[Network, ...] = ()  # admins act only from there
     invited_domains: frozenset[Domain] | None = None
+    required_connections: Mapping[Domain, RequiredConnection] = field(default_factory=dict, hash=False)
+    required_connection: RequiredConnection | None = None
     grace: timedelta = timedelta(0)
     due_at: Mapping[Rule, datetime] = field(default_factory=dict, hash=False)
     until_due: Document = field(default_factory=dict, hash=False)  # the values of these rules that hold until then
 
     @classmethod
     def parse(cls, document: Document) -> Self:
-        """Return the rules of a document that a user wrote. Other members are ignored. Raises: PolicyInvalid."""
+        """Return the rules of a document that a user wrote. Other members are ignored. Connections have their stored form.
+
+        Raises: PolicyInvalid.
+        """
         known = {name: value for name in [*Rule, GRACE_DAYS] if (value := document.get(name)) is not None}
         for name, (least, most) in LIMITS.items():
             if name in known and not least <= known[name] <= most:
@@ -112,7 +120,7 @@ class Rules:
                 raise PolicyInvalid(rule, f"{min(unknown)!r} is unknown. Choose from {', '.join(choices)}.")
         if known.get(Rule.METHODS) == []:
             raise PolicyInvalid(Rule.METHODS, "Allow at least one method, or leave the rule out.")
-        for rule in (Rule.ADMIN_NETWORKS, Rule.INVITED_DOMAINS):
+        for rule in (Rule.ADMIN_NETWORKS, Rule.INVITED_DOMAINS, Rule.CONNECTIONS):
             if len(known.get(rule, ())) > MAX_ITEMS:
                 raise PolicyInvalid(rule, f"Name at most {MAX_ITEMS}.")
         for text in known.get(Rule.ADMIN_NETWORKS, ()):
@@ -137,6 +145,10 @@ class Rules:
             device_trust=_to_time("days", document.get(Rule.DEVICE_TRUST)),
             admin_networks=tuple(ip_network(text) for text in document.get(Rule.ADMIN_NETWORKS, ())),
             invited_domains=domains or None,
+            required_connections={
+                Domain.parse(domain): RequiredConnection.read(each) for domain, each in document.get(Rule.CONNECTIONS, {}).items()
+            },
+            required_connection=None if (one := document.get(Rule.CONNECTION)) is None else RequiredConnection.read(one),
             grace=timedelta(days=document.get(GRACE_DAYS, 0)),
             due_at={Rule(name): datetime.fromisoformat(time) for name, time in document.get("due_at", {}).items() if name in [*Rule]},
             until_due=document.get("until_due", {}),
@@ -155,11 +167,38 @@ class Rules:
             Rule.DEVICE_TRUST.value: None if self.device_trust is None else self.device_trust.days,
             Rule.ADMIN_NETWORKS.value: [str(network) for network in self.admin_networks] or None,
             Rule.INVITED_DOMAINS.value: None if self.invited_domains is None else sorted(self.invited_domains),
+            Rule.CONNECTIONS.value: {domain: each.document for domain, each in sorted(self.required_connections.items())} or None,
+            Rule.CONNECTION.value: None if self.required_connection is None else self.required_connection.document,
             GRACE_DAYS: self.grace.days or None,
             "due_at": {rule.value: rfc3339(due) for rule, due in sorted(self.due_at.items())} or None,
             "until_due": dict(self.until_due) or None,
         }
         return {name: value for name, value in members.items() if value is not None}
+
+    @property
+    def shown(self) -> dict[str, Any]:
+        """The rules as users read and write them: a document with the slugs of connections."""
+        slugs = {
+            Rule.CONNECTIONS.value: {domain: each.slug for domain, each in sorted(self.required_connections.items())},
+            Rule.CONNECTION.value: self.required_connection and self.required_connection.slug,
+        }
+        return {name: slugs.get(name, value) for name, value in self.document.items()}
+
+    @property
+    def requires_connection(self) -> bool:
+        """Whether some users have to come through a connection."""
+        return bool(self.required_connections) or self.required_connection is not None
+
+    def required_for(self, user: ConnectionFacts) -> tuple[RequiredConnection, ...]:
+        """Return the connections of which this user has to come through one, the usual one first, or none.
+
+        A user who is known at a required connection needs it with any address: otherwise a new address would be a way around it.
+        """
+        if self.required_connection is not None:
+            return (self.required_connection,)
+        if user.domain is not None and user.domain in self.required_connections:
+            return (self.required_connections[user.domain],)
+        return tuple(each for _, each in sorted(self.required_connections.items()) if each.id in user.known_at)
 
     def restricted_to(self, rules: Collection[Rule]) -> Self:
         """Return the rules without those of other kinds of policies. Raises: PolicyInvalid if it has some."""
@@ -220,6 +259,8 @@ def strictest_rules(all_rules: Sequence[Rules]) -> Rules:
         device_trust=_least([rules.device_trust for rules in all_rules]),
         admin_networks=first.admin_networks,
         invited_domains=first.invited_domains,
+        required_connections=first.required_connections,
+        required_connection=next((each for rules in all_rules if (each := rules.required_connection) is not None), None),
     )
 
 
@@ -262,9 +303,9 @@ class EffectivePolicy:
         starts = [now, *self.due_dates(now)]
         return [Moment(at, self.in_force(at), until) for at, until in zip_longest(starts, starts[1:])]
 
-    def concerns(self, now: datetime, *, is_admin: bool) -> bool:
+    def concerns(self, now: datetime, *, is_admin: bool, user: ConnectionFacts = UNKNOWN_AT_CONNECTIONS) -> bool:
         """Return whether one of the rules, now or later, can ask something of the sign-ins of this user."""
-        return any(_concern(moment.rules, is_admin=is_admin) for moment in self.moments(now))
+        return any(_concern(moment.rules, is_admin=is_admin) or moment.rules.required_for(user) for moment in self.moments(now))
 
     def due_dates(self, now: datetime) -> list[datetime]:
         """Return the later times at which a rule starts, the earliest first."""

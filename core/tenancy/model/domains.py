@@ -38,6 +38,10 @@ class TooManyDomains(Invalid):
     """There are 50 domains already. Remove one that is no longer used."""
 
 
+class DomainRequired(Conflict):
+    """The sign-in policy requires a connection for this domain. Remove the domain from the policy first."""
+
+
 class DomainTaken(Conflict):
     """Another organization has already verified this domain. If it should be yours, ask the operator of Gatehouse."""
 

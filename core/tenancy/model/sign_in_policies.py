@@ -8,6 +8,7 @@ from uuid import UUID
 
 from core.accounts.model.accounts import Account
 from core.accounts.model.passkeys import KeyHosts, NoPasskeysHere
+from core.kernel.connections import UNKNOWN_AT_CONNECTIONS, ConnectionFacts, RequiredConnection
 from core.kernel.display import format_day
 from core.kernel.errors import Conflict, Invalid
 from core.kernel.proofs import Factor, FactorKind, Method, Proof, Proofs, Strength, first_proof
@@ -25,9 +26,10 @@ from core.kernel.sign_in_policy.rules import (
     Rule,
     Rules,
 )
-from core.kernel.values import new_id
+from core.kernel.values import Domain, DomainInvalid, new_id
 
 MAX_PEOPLE: Final = 100  # of a preview
+MAX_BREAK_GLASS: Final = 3
 SECOND_METHODS: Final = frozenset({Method.TOTP, Method.PASSKEY})
 MAX_COUNTED: Final = 10_000  # members, and end users, of a preview
 
@@ -54,6 +56,14 @@ class SettingsBeyondPolicies(Invalid):
     """With these settings, the sign-in policies of the application and its organization let no user sign in. Change the policies first."""
 
 
+class ConnectionRequired(Conflict):
+    """A sign-in policy requires this connection. Remove it from the policies of the organization and its applications first."""
+
+
+class NotForBreakGlass(Invalid):
+    """Only owners and admins who have confirmed their membership can be listed for break glass. Choose up to three of them."""
+
+
 class NoAdminNetworks(Invalid):
     """The admins of this organization may act from any network. There is nothing to remove."""
 
@@ -61,9 +71,13 @@ class NoAdminNetworks(Invalid):
 class WouldLockYouOut(Invalid):
     """With these rules you could not sign in yourself. Set up the missing factor first, or give a grace period."""
 
-    def __init__(self, decision: Decision, address: str | None) -> None:
-        outside = f"Your address {address} is outside these networks. Add a network with it."
-        super().__init__(outside if decision.outcome is Outcome.REFUSED else None)
+    def __init__(self, rule: Rule | None, address: str | None) -> None:
+        problems = {
+            Rule.ADMIN_NETWORKS: f"Your address {address} is outside these networks. Add a network with it.",
+            Rule.CONNECTION: "With these rules you could not sign in yourself. First sign in through this connection, or list yourself for "
+            "break glass and sign in without an identity provider.",
+        }
+        super().__init__(None if rule is None else problems.get(rule))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,24 +138,43 @@ class PolicyPerson:
     is_admin: bool  # of the organization, or an owner of the platform
     providers: frozenset[str]  # the linked identity providers
     last_address: str | None  # of the newest session of a member
+    connections: ConnectionFacts = UNKNOWN_AT_CONNECTIONS
+
+    @property
+    def may_break_glass(self) -> bool:
+        return self.is_admin and self.connections.is_listed
 
     def facts(self, rules: Rules, now: datetime, factors: Collection[Factor], *, email_is_on: bool) -> PolicyFacts:
         """Return the facts of a sign-in with one factor that these rules allow, or any one if they allow none of the account's.
 
-        An account with no factor at all sets a password first. `factors` are those of the account that work here.
+        An account with no factor at all sets a password first. An account that a required connection knows comes through it.
+        `factors` are those of the account that work here.
         """
         ways = self.account.first_ways(self.providers, email_is_on=email_is_on)
+        known = [each for each in rules.required_for(self.connections) if each.id in self.connections.known_at]
         allowed = [way for way in sorted(ways) if rules.may_use(way)]
         others = [Method.PASSKEY] if any(factor.kind is FactorKind.PASSKEY for factor in factors) else [Method.PASSWORD]
         return PolicyFacts(
             now=now,
-            proofs=_proofs_by([*allowed, *ways, *others][0], now),
+            proofs=_proofs_through(known[0], now) if known else _proofs_by([*allowed, *ways, *others][0], now),
             factors=factors,
             first_ways=ways,
             is_admin=self.is_admin,
+            connections=self.connections,
+            may_break_glass=self.may_break_glass,
             acts=self.role is not None and self.last_address is not None,
             address=self.last_address,
         )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BreakGlassUser:
+    """A confirmed member who is listed for break glass, or can be. It counts for owners and admins."""
+
+    user_id: UUID
+    name: str | None
+    email: str
+    is_admin: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -179,6 +212,7 @@ class PolicyPreview:
     members: PeopleCount | None
     end_users: PeopleCount | None
     people: Sequence[StoppedPerson]  # at most MAX_PEOPLE
+    lacks_break_glass: bool = False  # a connection is required, and no user may come without it
     unusable_methods: Sequence[str] = ()  # kept from the stored policy, but no longer offered
 
 
@@ -215,6 +249,34 @@ def require_offered(new: Rules, old: Rules, usable: Collection[str]) -> Sequence
     return unusable
 
 
+def is_stopped(decision: Decision) -> bool:
+    """Return whether a user with this decision needs a new factor, another network, or a connection that does not know them yet."""
+    return decision.outcome in (Outcome.ENROLL, Outcome.REFUSED) or decision.rule is Rule.CONNECTION
+
+
+def name_connection(rule: Rule, slug: str, active: Mapping[str, RequiredConnection]) -> dict[str, str]:
+    """Return the stored form of the active connection with this slug. Raises: PolicyInvalid."""
+    if slug not in active:
+        raise PolicyInvalid(rule, f"{slug[:50]!r} is no active connection of the organization. Activate it first.")
+    return active[slug].document
+
+
+def name_connections(
+    slugs: Mapping[str, str], active: Mapping[str, RequiredConnection], proved: Collection[Domain]
+) -> dict[str, dict[str, str]]:
+    """Return the stored form of the slugs of connections by domain. Raises: PolicyInvalid."""
+    named = dict[str, dict[str, str]]()
+    for text, slug in slugs.items():
+        try:
+            domain = Domain.parse(text)
+        except DomainInvalid as invalid:
+            raise PolicyInvalid(Rule.CONNECTIONS, f"{text[:50]!r}: {invalid.message}") from None
+        if domain not in proved:
+            raise PolicyInvalid(Rule.CONNECTIONS, f"{domain} is no verified domain of the organization. Verify it first.")
+        named[domain] = name_connection(Rule.CONNECTIONS, slug, active)
+    return named
+
+
 def recovery_methods(policies: Sequence[PolicyOfUser], now: datetime) -> frozenset[Method]:
     """Return the factors that a recovery may set up: those that each policy in force accepts, an authenticator app or a passkey.
 
@@ -233,9 +295,13 @@ def _second_methods(policy: PolicyOfUser, now: datetime) -> frozenset[Method]:
 
 def changes_of(old: Rules, new: Rules) -> Mapping[str, Mapping[str, Any]]:
     """Return the old and the new value of each member of the document that changed."""
-    was, is_ = old.document, new.document
+    was, is_ = old.shown, new.shown
     names = [name for name in {**was, **is_} if was.get(name) != is_.get(name)]
     return {name: {"old": was.get(name), "new": is_.get(name)} for name in names}
+
+
+def _proofs_through(connection: RequiredConnection, now: datetime) -> Proofs:
+    return (Proof(Method.CONNECTION, now, connection=connection.id),)
 
 
 def _proofs_by(way: str, now: datetime) -> Proofs:

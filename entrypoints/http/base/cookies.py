@@ -21,7 +21,7 @@ ENROLLMENT_AGE: Final = timedelta(hours=1)
 MAX_ENROLLMENT: Final = 2000  # characters; a longer path is not kept
 
 SESSION, DEVICE, TRUST, NOTICE, ENROLLMENT = "session", "device", "trust", "notice", "enrollment"
-SAML, LOGOUT = "saml", "saml-logout"
+SAML, LOGOUT, PROVIDER_LOGOUT = "saml", "saml-logout", "provider-logout"
 
 MAX_SIGN_ONS: Final = 20  # sign-on cookies that a browser keeps
 _SIGN_ON = re.compile(rf"{SAML}-[0-9a-f]{{16}}")
@@ -163,6 +163,21 @@ def set_logout_cookie(response: Response, secret: str) -> None:
 def clear_logout_cookie(response: Response) -> None:
     """Remove the secret of the single logout."""
     _clear(response, LOGOUT)
+
+
+def provider_logout_cookie() -> str | None:
+    """Return the secret of the sign-out that goes on at an identity provider, or None."""
+    return _read_secret(PROVIDER_LOGOUT)
+
+
+def set_provider_logout_cookie(response: Response, secret: str) -> None:
+    """Set the secret of the sign-out that goes on at an identity provider."""
+    _set(response, PROVIDER_LOGOUT, secret, LOGOUT_TTL)
+
+
+def clear_provider_logout_cookie(response: Response) -> None:
+    """Remove this secret."""
+    _clear(response, PROVIDER_LOGOUT)
 
 
 def _read_secret(kind: str) -> str | None:

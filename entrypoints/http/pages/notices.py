@@ -80,6 +80,7 @@ NOTICES: Final = {
     "attributes-saved": "Attributes saved.",
     "claims-saved": "Claims saved. New tokens have them.",
     "claims-removed": "Claims removed. The application gets the standard ones.",
+    "break-glass-saved": "List for break glass saved.",
     "policy-saved": "Sign-in policy saved.",
     "policy-removed": "Sign-in policy removed.",
     "mail-server-saved": "Mail server saved. Send a test now.",

@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Final, TypeVar
 from uuid import UUID
@@ -18,6 +18,7 @@ from entrypoints.http.pages.console_forms import Form
 from entrypoints.http.pages.form_values import FieldInvalid, checked, to_lines, to_model, to_number
 
 METHOD: Final = "method:"  # begins the names of the checkboxes of methods
+CONNECTION_OF: Final = "connection:"  # begins the names of the fields with the connection of a domain
 HIGH_RISK: Final = "high_risk"
 HOUR: Final = 60  # minutes
 DAY: Final = 24 * HOUR
@@ -36,6 +37,8 @@ LABELS: Final[Mapping[str, str]] = {
     Rule.DEVICE_TRUST: "Trusted devices",
     Rule.ADMIN_NETWORKS: "Networks of admins",
     Rule.INVITED_DOMAINS: "Domains of invited addresses",
+    Rule.CONNECTIONS: "Required connections",
+    Rule.CONNECTION: "Required connection",
     GRACE_DAYS: "Grace period",
 }
 # The policy of the platform concerns platform owners alone.
@@ -44,8 +47,24 @@ CONCERNED_OF_PLATFORM: Final = [("", "Not required"), (Concerned.EVERYONE.value,
 M = TypeVar("M", bound=RequestModel)
 
 
+@dataclass(frozen=True, slots=True)
+class RequiredChoices:
+    """The verified domains of an organization, and the names of its active connections by slug."""
+
+    domains: Sequence[str] = ()
+    connections: Mapping[str, str] = field(default_factory=dict)
+
+
+NO_CHOICES: Final = RequiredChoices()
+
+
 def policy_values(
-    rules: Sequence[Rule], policy: SignInPolicy, form: Form | None, preview: PolicyPreview | None, methods: Sequence[str] = METHODS
+    rules: Sequence[Rule],
+    policy: SignInPolicy,
+    form: Form | None,
+    preview: PolicyPreview | None,
+    methods: Sequence[str] = METHODS,
+    choices: RequiredChoices = NO_CHOICES,
 ) -> dict[str, Any]:
     """Return the values of `tenancy/_sign_in_policy.html`. `rules` are those that this kind of policy has, and `methods` are offered."""
     is_platform = policy.org_id is None
@@ -62,6 +81,8 @@ def policy_values(
         "saved": None if typed["version"] == str(policy.version) else describe(policy.rules, is_platform=is_platform),
         "starts": {rule.value: due for rule, due in policy.rules.due_at.items()},
         "preview": preview,
+        "domains": [(CONNECTION_OF + domain, domain) for domain in choices.domains],
+        "connections": [("", "Not required"), *((slug, name) for slug, name in choices.connections.items())],
         "unusable": [_method_label(name) for name in (preview.unusable_methods if preview is not None else ())],
         "address": signed_in().address or "",
     }
@@ -80,6 +101,8 @@ def _stored(policy: SignInPolicy) -> dict[str, str]:
         **{METHOD + name: "yes" for name in METHODS if rules.methods is None or name in rules.methods},
         **{rule.value: str(document.get(rule, "")) for rule in numbers},
         **{rule.value: "\n".join(document.get(rule, ())) for rule in (Rule.ADMIN_NETWORKS, Rule.INVITED_DOMAINS)},
+        **{CONNECTION_OF + domain: each.slug for domain, each in rules.required_connections.items()},
+        Rule.CONNECTION.value: "" if rules.required_connection is None else rules.required_connection.slug,
         Rule.SECOND_FACTOR.value: _chosen(rules.second_factor, policy),
         Rule.PHISHING_RESISTANT.value: _chosen(rules.phishing_resistant, policy),
         HIGH_RISK: "yes" if Concerned.HIGH_RISK in rules.second_factor else "",
@@ -98,6 +121,7 @@ def _chosen(concerned: frozenset[Concerned], policy: SignInPolicy) -> str:
 def to_policy(model: type[M], form: Form, offered: Sequence[str] = METHODS) -> M:
     """Return the request of the API that the form stands for. All offered methods together are no rule, so that later ones count, too."""
     methods = [name for name in checked(form, METHOD) if name in METHODS]
+    required = {name.removeprefix(CONNECTION_OF): slug for name, slug in form.items() if name.startswith(CONNECTION_OF) and slug}
     chosen = [form.get(Rule.SECOND_FACTOR, ""), HIGH_RISK if HIGH_RISK in form else ""]
     parsers = {
         Rule.METHODS.value: lambda _: None if {*methods} >= {*offered} else methods,
@@ -105,6 +129,8 @@ def to_policy(model: type[M], form: Form, offered: Sequence[str] = METHODS) -> M
         Rule.PHISHING_RESISTANT.value: lambda text: [text] if text else [],
         Rule.ADMIN_NETWORKS.value: lambda text: to_lines(text) or None,
         Rule.INVITED_DOMAINS.value: lambda text: to_lines(text) or None,
+        Rule.CONNECTIONS.value: lambda _: required or None,
+        Rule.CONNECTION.value: lambda text: text or None,
         **{name: to_number for name in model.model_fields if name.endswith(("_length", "_minutes", "_days", "version"))},
     }
     return to_model(model, form, {name: parse for name, parse in parsers.items() if name in model.model_fields})
@@ -128,7 +154,7 @@ def wrong_rule(refusal: Refusal, _: Form) -> str | None:
 
 def describe(rules: Rules, *, is_platform: bool = False) -> list[tuple[str, str, datetime | None]]:
     """Return the label and the value of each rule that asks for something, and its start if it starts later."""
-    document, labels, who = rules.document, LABELS_OF_PLATFORM if is_platform else LABELS, _who_of_platform if is_platform else _who
+    document, labels, who = rules.shown, LABELS_OF_PLATFORM if is_platform else LABELS, _who_of_platform if is_platform else _who
     values = {
         Rule.METHODS: ", ".join(_method_label(name) for name in document.get(Rule.METHODS, ())),
         Rule.SECOND_FACTOR: who(rules.second_factor),
@@ -137,6 +163,8 @@ def describe(rules: Rules, *, is_platform: bool = False) -> list[tuple[str, str,
         **{rule: _duration(document.get(rule, 0)) for rule in (Rule.SESSION_LIFETIME, Rule.SESSION_IDLE)},
         Rule.DEVICE_TRUST: _trust(document.get(Rule.DEVICE_TRUST, 0)),
         **{rule: ", ".join(document.get(rule, ())) for rule in (Rule.ADMIN_NETWORKS, Rule.INVITED_DOMAINS)},
+        Rule.CONNECTIONS: ", ".join(f"{domain}: {slug}" for domain, slug in document.get(Rule.CONNECTIONS, {}).items()),
+        Rule.CONNECTION: document.get(Rule.CONNECTION, ""),
     }
     return [(labels[rule], text, rules.due_at.get(rule)) for rule, text in values.items() if rule in document]
 

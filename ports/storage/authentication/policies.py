@@ -31,6 +31,9 @@ class PolicyPasses(PolicyPassesRead, Protocol):
     async def save(self, new: PolicyPass) -> None:
         """Store a pass, in place of an earlier one of the session in this organization. Nothing is stored without the session."""
 
+    async def add_break_glass_use(self, org_id: UUID, session_id: UUID, now: datetime) -> bool:
+        """Store that the session uses break glass. Return False if it was stored before: also for the browser's session it comes from."""
+
 
 class PolicyPassUse(Protocol):
     """Changes of passes that commit by themselves."""

@@ -138,14 +138,23 @@ class ConnectionIdentities(ConnectionIdentitiesRead, Protocol):
 class ConnectionLoginsRead(Protocol):
     """Read access to the sign-ins at connections. The values for a sign-out are decrypted, which can raise SealBroken."""
 
-    async def of_session(self, session_id: UUID, user_id: UUID) -> ConnectionLogin | None:
-        """Return the sign-in that the proofs of this session name, or None. The session may have ended."""
+    async def find(self, org_id: UUID, id_: UUID, user_id: UUID) -> ConnectionLogin | None:
+        """Return a sign-in of the user, which the proofs of a session name (`named_login`), or None."""
+
+    async def by_sign_out(self, secret_hash: bytes) -> ConnectionLogin | None:
+        """Return the sign-in that a browser with this secret ends, or None."""
 
 
 class ConnectionLogins(ConnectionLoginsRead, Protocol):
     """Write access to the sign-ins at connections."""
 
     async def add(self, login: ConnectionLogin) -> None: ...
+
+    async def save_sign_out(self, org_id: UUID, id_: UUID, secret_hash: bytes, after: str) -> None:
+        """Store that a browser with this secret signs out at the provider, and then continues at the path `after`."""
+
+    async def finish_sign_out(self, connection_id: UUID, secret_hash: bytes) -> str | None:
+        """Forget the sign-in that a browser with this secret has ended, and return the path at which it continues, or None."""
 
     async def use_logout_token(self, org_id: UUID, connection_id: UUID, token_id: str, expires_at: datetime) -> bool:
         """Use up the logout token with this `jti`. Return False if it was used before. Of several concurrent calls, one succeeds."""

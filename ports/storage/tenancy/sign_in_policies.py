@@ -1,11 +1,12 @@
 """Storage of sign-in policies."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Protocol
 from uuid import UUID
 
 from core.kernel.sign_in_policy.rules import EffectivePolicy, PolicyOfUser, Rules
-from core.tenancy.model.sign_in_policies import ApplicationWays, PolicyApplication, PolicyPerson, SignInPolicy
+from core.kernel.values import Domain
+from core.tenancy.model.sign_in_policies import ApplicationWays, BreakGlassUser, PolicyApplication, PolicyPerson, SignInPolicy
 
 
 class SignInPoliciesRead(Protocol):
@@ -49,6 +50,18 @@ class SignInPoliciesRead(Protocol):
     async def of_user(self, user_id: UUID) -> Sequence[PolicyOfUser]:
         """Return the policies of the organizations in which the user is a confirmed member, and of the platform for its owners."""
 
+    async def requires_connection(self, org_id: UUID, connection_id: UUID) -> bool:
+        """Return whether a policy of the organization or of one of its applications requires this connection."""
+
+    async def requires_domain(self, org_id: UUID, domain: Domain) -> bool:
+        """Return whether the policy of the organization requires a connection for the addresses at this domain."""
+
+    async def break_glass_users(self, org_id: UUID) -> Sequence[BreakGlassUser]:
+        """Return the members who are listed for break glass, ordered by email."""
+
+    async def admins(self, org_id: UUID) -> Sequence[BreakGlassUser]:
+        """Return the first 100 confirmed owners and admins, ordered by email."""
+
     async def anywhere(self, user_id: UUID, org_id: UUID | None) -> Sequence[PolicyOfUser]:
         """Return the policies of `of_user`, and those of applications, each with its organization's and the strength that it requires.
 
@@ -68,6 +81,9 @@ class SignInPolicies(SignInPoliciesRead, Protocol):
 
         A policy of an application also gives its organization's policy a new version, and adds an empty one if there is none.
         """
+
+    async def put_break_glass_users(self, org_id: UUID, user_ids: Collection[UUID]) -> None:
+        """Replace the list of break glass. All of these users are members."""
 
     async def remove(self, org_id: UUID, service_id: UUID) -> bool:
         """Remove the policy of an application, and return whether there was one. Its organization's policy gets a new version."""

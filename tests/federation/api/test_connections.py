@@ -59,6 +59,8 @@ async def test_a_new_connection_is_a_draft_with_the_mapping_of_its_preset(api: A
     assert connection["endpoints"] == {
         "redirect_uri": f"{base}/callback",
         "jwks_uri": f"{base}/jwks.json",
+        "post_logout_redirect_uri": f"{base}/signed-out",
+        "backchannel_logout_uri": f"{base}/backchannel-logout",
         "entity_id": None,
         "acs_url": None,
         "metadata_url": None,

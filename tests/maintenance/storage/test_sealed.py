@@ -160,6 +160,7 @@ async def test_every_column_of_bytes_is_known(pool: Pool) -> None:
         *(("account_recoveries", "browser_hash"), ("account_recoveries", "code_salt"), ("account_recoveries", "code_hash")),
         *(("used_passkey_challenges", "challenge_hash"), ("used_assertions", "assertion_hash")),
         ("used_logout_tokens", "token_hash"),
+        ("connection_logins", "sign_out_hash"),
         *(("saml_sign_ons", "state_hash"), ("saml_sign_ons", "browser_hash"), ("saml_sign_ons", "ticket_hash")),
         *(("email_sign_ins", "request_hash"), ("email_sign_ins", "link_hash"), ("sign_in_charges", "sign_in_hash")),
         *(("reauthentications", "address_hash"), ("reauthentications", "code_salt"), ("reauthentications", "code_hash")),

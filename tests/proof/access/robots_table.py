@@ -1,7 +1,7 @@
 """The access matrix of service accounts: which of them can call which route of an organization and of the platform.
 
 Other routes follow from rules (`robot_rows`): no service account acts on an account, and without rights it
-gets what a request without credentials gets.
+gets what a request without credentials gets. The module is longer than 400 lines, because each route has one row.
 """
 
 from collections.abc import Mapping
@@ -270,6 +270,8 @@ POST   {org}/smtp/test                        403  403  403  403  403  403*
 GET    {org}/sign-in-policy                   403  403  403  403  403  403*
 PUT    {org}/sign-in-policy                   403  403  403  403  403  403*
 POST   {org}/sign-in-policy/preview           403  403  403  403  403  403*
+GET    {org}/sign-in-policy/break-glass       403  403  403  403  403  403*
+PUT    {org}/sign-in-policy/break-glass       403  403  403  403  403  403*
 GET    {service}/sign-in-policy               403  403  403  403  403  403*
 PUT    {service}/sign-in-policy               403  403  403  403  403  403*
 DELETE {service}/sign-in-policy               403  403  403  403  403  403*

@@ -174,6 +174,8 @@ POST   {at_connection}/acs                    400  400  400  400  400  400  400 
 GET    {at_connection}/metadata               200  200  200  200  200  200  200  200  200  200  404  404  200  200  200  200  404  200  200
 GET    {at_connection}/start                  409  409  409  409  409  409  409  409  409  409  404  404  409  409  409  409  404  409  409
 POST   {at_connection}/backchannel-logout     400  400  400  400  400  400  400  400  400  400  404  404  400  400  400  400  404  400  400
+GET    {at_connection}/sign-out               200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200
+GET    {at_connection}/signed-out             200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200
 GET    {at_connection}/jwks.json              200  200  200  200  200  200  200  200  200  200  404  404  200  200  200  200  404  200  200
 POST   /api/user/identities/<provider>/link   401  200  200  200  200  200  200  200  403  403  200  200  403  403  403  403  403  401  200
 DELETE /api/user/identities/<provider>        401  200  200  200  200  200  200  200  403  403  200  200  200  200  200  200  200  401  200
@@ -440,6 +442,8 @@ POST   {org}/smtp/test                        401  403  403  403  403  200  200 
 GET    {org}/sign-in-policy                   401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403  401  403
 PUT    {org}/sign-in-policy                   401  403  403  403  403  200  200  403  403  403  403* 403* 403  403  403  403  403  401  403
 POST   {org}/sign-in-policy/preview           401  403  403  403  403  200  200  403  403  403  403* 403* 403  403  403  403  403  401  403
+GET    {org}/sign-in-policy/break-glass       401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403  401  403
+PUT    {org}/sign-in-policy/break-glass       401  403  403  403  403  200  200  403  403  403  403* 403* 403  403  403  403  403  401  403
 GET    {service}/sign-in-policy               401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403  401  403
 PUT    {service}/sign-in-policy               401  403  403  403  403  200  200  403  403  403  403* 403* 403  403  403  403  403  401  403
 DELETE {service}/sign-in-policy               401  403  403  403  403  204  204  403  403  403  403* 403* 403  403  403  403  403  401  403
@@ -1129,6 +1133,7 @@ REQUESTS: Final[Mapping[str, Request]] = {
     "GET /scim/v2/Schemas/<schema_id>": Request(things={"schema_id": USER_URN}),
     f"POST {ORG}/smtp": Request({"host": "mail.anywhere.example", "from_email": "post@anywhere.example"}),
     f"PUT {ORG}/sign-in-policy": Request({"session_lifetime_minutes": 720, "version": 0}),
+    f"PUT {ORG}/sign-in-policy/break-glass": Request({"user_ids": []}),
     f"POST {ORG}/sign-in-policy/preview": Request({"session_lifetime_minutes": 720}),
     f"PUT {SERVICE}/sign-in-policy": Request({"session_lifetime_minutes": 720, "version": 0}),
     f"POST {SERVICE}/sign-in-policy/preview": Request({"session_lifetime_minutes": 720}),
@@ -1409,6 +1414,7 @@ REQUESTS: Final[Mapping[str, Request]] = {
         )
         for action in ("", "/preview")
     },
+    f"POST {PAGES_OF_ORG}/sign-in-policy/break-glass": Request(form={**OF_THE_SESSION, "person_1": ""}),
     f"POST {APP_PAGES}/sign-in-policy/remove": Request(form=OF_THE_SESSION),
     f"POST {APP_PAGES}/access": Request(form={**OF_THE_SESSION, "policy": "members", "launch_url": "https://anywhere.example/"}),
     f"POST {APP_PAGES}/authorization/new-role": Request(form={**OF_THE_SESSION, "slug": "another", "name": "Another One"}),

@@ -209,6 +209,8 @@ ACTS_ON_THE_USER = {
             f"POST /api/organizations/<org_slug>{of}/sign-in-policy/preview",
         )
     },
+    "GET /api/organizations/<org_slug>/sign-in-policy/break-glass": "lists people who may come without the identity provider",
+    "PUT /api/organizations/<org_slug>/sign-in-policy/break-glass": "must not lock the user out",
     "DELETE /api/organizations/<org_slug>/services/<service_slug>/sign-in-policy": "must not lock the user out",
     "GET /api/platform/sign-in-policy": "must not lock the user out",
     "PUT /api/platform/sign-in-policy": "must not lock the user out",

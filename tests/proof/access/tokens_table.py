@@ -40,6 +40,8 @@ PERSONS_ONLY: Final = frozenset(
         f"GET {ORG}/sign-in-policy",
         f"PUT {ORG}/sign-in-policy",
         f"POST {ORG}/sign-in-policy/preview",
+        f"GET {ORG}/sign-in-policy/break-glass",
+        f"PUT {ORG}/sign-in-policy/break-glass",
         f"GET {ORG}/services/<service_slug>/sign-in-policy",
         f"PUT {ORG}/services/<service_slug>/sign-in-policy",
         f"DELETE {ORG}/services/<service_slug>/sign-in-policy",

@@ -21,9 +21,11 @@ from tests.support.builders import run_sql
 CONNECTION: Final = UUID(int=59)
 
 
-def connection_proof(org_id: UUID, at: datetime, *, until: datetime | None = None, second: bool = False) -> Proof:
+def connection_proof(
+    org_id: UUID, at: datetime, *, until: datetime | None = None, second: bool = False, connection: UUID = CONNECTION
+) -> Proof:
     """Return the proof of a sign-in at a connection. `second`: its provider verified two factors, and is trusted to say so."""
-    return Proof(Method.CONNECTION, at, user_verified=second, connection=CONNECTION, org=org_id, until=until)
+    return Proof(Method.CONNECTION, at, user_verified=second, connection=connection, org=org_id, until=until)
 
 
 def merged(org_id: UUID, at: datetime, *, second: bool = False) -> Proofs:

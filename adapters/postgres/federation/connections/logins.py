@@ -33,13 +33,9 @@ class ConnectionLogins(SealingRepository):
             ends_at=row[7],
         )
 
-    async def of_session(self, session_id: UUID, user_id: UUID) -> ConnectionLogin | None:
-        sql = f"""
-            select {COLUMNS}
-            from sessions s cross join lateral jsonb_array_elements(s.proofs) p
-            join connection_logins l on l.id = (p ->> 'login')::uuid and l.org_id = (p ->> 'org')::uuid and l.user_id = s.user_id
-            where s.id = %(session_id)s and s.user_id = %(user_id)s"""
-        return await self._one(self._to_login, sql, session_id=session_id, user_id=user_id)
+    async def find(self, org_id: UUID, id_: UUID, user_id: UUID) -> ConnectionLogin | None:
+        sql = f"select {COLUMNS} from connection_logins l where l.org_id = %(org_id)s and l.id = %(id)s and l.user_id = %(user_id)s"
+        return await self._one(self._to_login, sql, org_id=org_id, id=id_, user_id=user_id)
 
     async def add(self, login: ConnectionLogin) -> None:
         await self._run(
@@ -55,6 +51,22 @@ class ConnectionLogins(SealingRepository):
             created_at=login.created_at,
             ends_at=login.ends_at,
         )
+
+    async def save_sign_out(self, org_id: UUID, id_: UUID, secret_hash: bytes, after: str) -> None:
+        sql = """
+            update connection_logins set sign_out_hash = %(secret_hash)s, sign_out_next = %(after)s
+            where org_id = %(org_id)s and id = %(id)s"""
+        await self._run(sql, org_id=org_id, id=id_, secret_hash=secret_hash, after=after)
+
+    async def by_sign_out(self, secret_hash: bytes) -> ConnectionLogin | None:
+        sql = f"select {COLUMNS} from connection_logins l where l.sign_out_hash = %(secret_hash)s"
+        return await self._one(self._to_login, sql, secret_hash=secret_hash)
+
+    async def finish_sign_out(self, connection_id: UUID, secret_hash: bytes) -> str | None:
+        sql = """
+            delete from connection_logins l where l.connection_id = %(connection_id)s and l.sign_out_hash = %(secret_hash)s
+            returning l.sign_out_next"""
+        return await self._one(lambda row: str(row[0]), sql, connection_id=connection_id, secret_hash=secret_hash)
 
     async def use_logout_token(self, org_id: UUID, connection_id: UUID, token_id: str, expires_at: datetime) -> bool:
         sql = """

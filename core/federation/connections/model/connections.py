@@ -107,6 +107,10 @@ class OrganizationConnection:
     settings: OidcSettings | SamlSettings
 
     @property
+    def is_active(self) -> bool:
+        return self.state is ConnectionState.ACTIVE
+
+    @property
     def protocol(self) -> ConnectionProtocol:
         return self.settings.protocol
 

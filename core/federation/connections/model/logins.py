@@ -9,6 +9,7 @@ from uuid import UUID
 from core.kernel.errors import Invalid
 
 MAX_SESSION_ID: Final = 256  # of the session at the provider
+START_LOGOUT: Final = "sign-out"  # our endpoint that leads to the sign-out at the provider
 BACK_FROM_LOGOUT: Final = "signed-out"  # the endpoint to which a provider returns browsers after a sign-out
 
 
@@ -40,3 +41,11 @@ class ConnectionLogin:
     logout: Mapping[str, str] = field(repr=False)  # of ProviderSession
     created_at: datetime
     ends_at: datetime  # no session names it afterwards
+
+
+@dataclass(frozen=True, slots=True)
+class ProviderSignOut:
+    """A sign-out that goes on at an identity provider: our path that leads there, and the secret of the browser."""
+
+    path: str
+    secret: str = field(repr=False)

@@ -113,11 +113,13 @@ async def verify(org_slug: str, domain: str) -> DomainResponse:
 
 @routes.delete(f"{PATH}/<domain>")
 @member(Capability.INTEGRATIONS_MANAGE, outlives=True)
+@refuses(409)
 @describes({204: "The organization no longer has the domain."})
 async def remove(org_slug: str, domain: str) -> None:
     """Remove a domain of the organization.
 
-    Everything that depends on this verified domain stops working, for example its home realm routes.
+    Everything that depends on this verified domain stops working, for example its home realm routes. 409: the sign-in policy requires a
+    connection for this domain.
     """
     await domains.remove(ports(), acting(), domain_of_path(domain))
 

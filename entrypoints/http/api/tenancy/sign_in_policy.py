@@ -1,6 +1,6 @@
 """API of the sign-in policies of organizations and their applications."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 from uuid import UUID
 
@@ -12,19 +12,20 @@ from core.kernel.rate_limits import POLICY_PREVIEW
 from core.kernel.roles import Capability, RoleName
 from core.kernel.sign_in_age import SignInAge
 from core.kernel.sign_in_policy.rules import GRACE_DAYS, LIMITS, MAX_ITEMS, METHODS, Rule, Rules
-from core.tenancy import sign_in_policies
-from core.tenancy.model.sign_in_policies import PolicyPreview
+from core.tenancy import break_glass, sign_in_policies
+from core.tenancy.model.sign_in_policies import MAX_BREAK_GLASS, BreakGlassUser, PolicyPreview
 from core.tenancy.sign_in_policies import PolicyDetails
 from entrypoints.http.api.applications.services import existing_service
 from entrypoints.http.base.context import acting_member, ports
 from entrypoints.http.edge.access import member
 from entrypoints.http.edge.access.declaration import Programs
-from entrypoints.http.edge.bodies import RequestModel, ResponseModel, Text, Timestamp
+from entrypoints.http.edge.bodies import Id, RequestModel, ResponseModel, Text, Timestamp
 from entrypoints.http.edge.openapi import describes, refuses
 
 routes = Blueprint("sign_in_policy", __name__)
 
 OF_ORGANIZATION: Final = "/api/organizations/<org_slug>/sign-in-policy"
+OF_BREAK_GLASS: Final = f"{OF_ORGANIZATION}/break-glass"
 OF_APPLICATION: Final = "/api/organizations/<org_slug>/services/<service_slug>/sign-in-policy"
 DESCRIPTIONS: Final[Mapping[str, str]] = {
     Rule.METHODS: f"The methods of a sign-in: {', '.join(f'`{name}`' for name in METHODS)}. null allows all.",
@@ -36,6 +37,8 @@ DESCRIPTIONS: Final[Mapping[str, str]] = {
     Rule.DEVICE_TRUST: "The number of days during which a trusted device skips the second factor. 0: it never does.",
     Rule.ADMIN_NETWORKS: "The networks from which owners and admins may act, such as `203.0.113.0/24`. null allows all.",
     Rule.INVITED_DOMAINS: "The domains of the email addresses that can be invited. null allows all.",
+    Rule.CONNECTIONS: "The slugs of the active connections through which users have to come, by the verified domain of their address.",
+    Rule.CONNECTION: "The slug of the active connection of the organization through which all users of the service have to come.",
     GRACE_DAYS: "The number of days until `methods`, `second_factor` and `phishing_resistant` start, when they become stricter.",
 }
 
@@ -58,9 +61,7 @@ def texts(rule: Rule, descriptions: Mapping[str, str] = DESCRIPTIONS) -> Any:
     return Field(default=None, max_length=MAX_ITEMS, description=descriptions[rule])
 
 
-class ApplicationPolicyPreviewRequest(RequestModel):
-    """The sign-in policy of an application. It adds to that of the organization: the stricter rule counts."""
-
+class _RulesRequest(RequestModel):
     methods: list[Text] | None = texts(Rule.METHODS)
     second_factor: list[Text] | None = texts(Rule.SECOND_FACTOR)
     phishing_resistant: list[Text] | None = texts(Rule.PHISHING_RESISTANT)
@@ -75,12 +76,19 @@ class ApplicationPolicyPreviewRequest(RequestModel):
         return self.model_dump(exclude={"version"})
 
 
-class PolicyPreviewRequest(ApplicationPolicyPreviewRequest):
+class ApplicationPolicyPreviewRequest(_RulesRequest):
+    """The sign-in policy of an application. It adds to that of the organization: the stricter rule counts."""
+
+    required_connection: Text | None = Field(default=None, description=DESCRIPTIONS[Rule.CONNECTION])
+
+
+class PolicyPreviewRequest(_RulesRequest):
     """The sign-in policy of an organization."""
 
     min_password_length: int | None = number(Rule.MIN_PASSWORD_LENGTH)
     admin_networks: list[Text] | None = texts(Rule.ADMIN_NETWORKS)
     invited_domains: list[Text] | None = texts(Rule.INVITED_DOMAINS)
+    required_connections: dict[Text, Text] | None = texts(Rule.CONNECTIONS)
 
 
 def version_field() -> Any:
@@ -103,9 +111,7 @@ def shown(name: str, descriptions: Mapping[str, str] = DESCRIPTIONS) -> Any:
     return Field(description=descriptions[name])
 
 
-class ApplicationRulesResponse(ResponseModel):
-    """The rules of an application's sign-ins. null means that there is no such rule."""
-
+class _RulesResponse(ResponseModel):
     methods: list[str] | None = shown(Rule.METHODS)
     second_factor: list[str] | None = shown(Rule.SECOND_FACTOR)
     phishing_resistant: list[str] | None = shown(Rule.PHISHING_RESISTANT)
@@ -114,12 +120,19 @@ class ApplicationRulesResponse(ResponseModel):
     device_trust_days: int | None = shown(Rule.DEVICE_TRUST)
 
 
-class PolicyRulesResponse(ApplicationRulesResponse):
+class ApplicationRulesResponse(_RulesResponse):
+    """The rules of an application's sign-ins. null means that there is no such rule."""
+
+    required_connection: str | None = shown(Rule.CONNECTION)
+
+
+class PolicyRulesResponse(_RulesResponse):
     """The rules of an organization's sign-ins. null means that there is no such rule."""
 
     min_password_length: int | None = shown(Rule.MIN_PASSWORD_LENGTH)
     admin_networks: list[str] | None = shown(Rule.ADMIN_NETWORKS)
     invited_domains: list[str] | None = shown(Rule.INVITED_DOMAINS)
+    required_connections: dict[str, str] | None = shown(Rule.CONNECTIONS)
 
 
 class PolicyStartsResponse(ResponseModel):
@@ -156,7 +169,10 @@ class PeopleCountResponse(ResponseModel):
 
     concerned: int = Field(description="The number of users that one of the rules can concern.")
     meets: int = Field(description="The number of them that meet all rules, now and later.")
-    stopped_now: int = Field(description="The number of them that need a new factor at their next sign-in, or another network.")
+    stopped_now: int = Field(
+        description="The number of them that need a new factor at their next sign-in, another network, or a connection that does not know "
+        "them yet."
+    )
     stopped_later: int = Field(description="The number of them that need a new factor when a rule starts.")
     is_exact: bool = Field(description="Whether all users were counted. Otherwise there are more than 10,000.")
 
@@ -184,12 +200,12 @@ class PolicyPreviewResponse(ResponseModel):
     members: PeopleCountResponse | None = Field(description="The confirmed members, or null if there are too many to count them.")
     end_users: PeopleCountResponse | None = Field(description="The other end users, or null if there are too many to count them.")
     people: list[StoppedPersonResponse] = Field(description="The first 100 members who do not meet the policy, with `members.view` only.")
+    lacks_break_glass: bool = Field(description="Whether a connection is required, and no owner or admin is listed for break glass.")
     unusable_methods: list[str] = Field(description="The methods that stay in the policy, but are no longer set up: no user has them.")
 
 
 def _values(rules: Rules) -> dict[str, Any]:
-    document = rules.document
-    return {rule.value: document.get(rule) for rule in Rule}
+    return {rule.value: rules.shown.get(rule) for rule in Rule}
 
 
 def starts_of(rules: Rules) -> PolicyStartsResponse:
@@ -292,3 +308,49 @@ async def preview_of_service(org_slug: str, service_slug: str, data: Application
     It counts the users of the service.
     """
     return _to_preview(await of_applications.preview(ports(), acting_member(), service_slug, data.document))
+
+
+class BreakGlassUserResponse(ResponseModel):
+    """A member who may come without the required connection."""
+
+    user_id: UUID = Field(description="The id of the user.")
+    name: str | None = Field(description="The name in the profile, or null.")
+    email: str = Field(description="The email address of the user.")
+    is_admin: bool = Field(description="Whether the user is still an owner or admin. Break glass counts for no other members.")
+
+
+class BreakGlassUserListResponse(ResponseModel):
+    """The members who may come without the required connection."""
+
+    users: list[BreakGlassUserResponse] = Field(description="They are ordered by email address.")
+
+
+class BreakGlassUsersRequest(RequestModel):
+    """The members who may come without the required connection. They replace the earlier ones."""
+
+    user_ids: list[Id] = Field(max_length=MAX_BREAK_GLASS, description="The ids of up to three owners and admins.")
+
+
+def _to_users(users: Sequence[BreakGlassUser]) -> BreakGlassUserListResponse:
+    return BreakGlassUserListResponse(users=[BreakGlassUserResponse.of(user) for user in users])
+
+
+@routes.get(OF_BREAK_GLASS)
+@member(Capability.SIGN_IN_POLICY_MANAGE, programs=Programs.NONE)
+async def list_break_glass_users(org_slug: str) -> BreakGlassUserListResponse:
+    """List the users of break glass.
+
+    They are up to three owners and admins who may sign in without the connection that the policy requires, for example when the
+    identity provider fails. They need a factor of their own account, and meet the other rules of the policy.
+    """
+    return _to_users(await break_glass.list_users(ports(), acting_member()))
+
+
+@routes.put(OF_BREAK_GLASS)
+@member(Capability.SIGN_IN_POLICY_MANAGE, outlives=True, sign_in=SignInAge.FRESH, programs=Programs.NONE)
+async def replace_break_glass_users(org_slug: str, data: BreakGlassUsersRequest) -> BreakGlassUserListResponse:
+    """Replace the users of break glass.
+
+    Each use is emailed to all owners and admins of the organization and to the platform owners, once in a session.
+    """
+    return _to_users(await break_glass.replace_users(ports(), acting_member(), data.user_ids))

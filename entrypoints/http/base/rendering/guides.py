@@ -67,6 +67,7 @@ _GUIDES: Final[Mapping[str, str]] = MappingProxyType(
         "tenancy/group_settings.html": "guides/groups",
         "tenancy/groups.html": "guides/groups",
         "tenancy/mail_server.html": "guides/branding-and-mail#use-your-own-mail-server",
+        "tenancy/break_glass.html": "guides/break-glass",
         "tenancy/sign_in_policy.html": "guides/require-a-second-factor",
         "tenancy/personal_tokens.html": "guides/personal-access-tokens",
     }

@@ -28,12 +28,13 @@ from core.authentication.model.sessions import (
 from core.authentication.reauthentication import kept_forms, reauthentication
 from core.kernel.access import OwnProofNeeded
 from core.kernel.errors import Invalid, Limited, Refusal, Unauthenticated
-from core.kernel.page_paths import ACCOUNT_PATH, HOME_PATH, REAUTHENTICATION_PATH
+from core.kernel.page_paths import ACCOUNT_PATH, HOME_PATH, REAUTHENTICATION_PATH, connection_start_path
 from core.kernel.proofs import Method
 from core.kernel.rate_limits import EMAIL_SIGN_IN, LOGIN, MFA_VERIFICATION
 from core.kernel.sign_in_age import SignInAge, is_enough
 from core.kernel.sign_in_policy.decision import Decision, Outcome
 from core.kernel.sign_in_policy.explanations import explain
+from core.kernel.sign_in_policy.rules import Rule
 from entrypoints.http.api.accounts.webauthn import AuthenticationCredentialRequest
 from entrypoints.http.base.context import ports, signed_in
 from entrypoints.http.base.redirects import page_of_form, redirect, safe_next
@@ -95,6 +96,8 @@ async def _step_up(target: dict[str, str]) -> Decision | None:
 
 def _reason(target: dict[str, str], decision: Decision | None) -> str | None:
     """Return why the page asks, if it is not the age of the sign-in."""
+    if decision is not None and decision.rule is Rule.CONNECTION:
+        return f"{explain(decision)} In an emergency, you're listed for break glass: confirm that it's you in a way of your own."
     if decision is not None:
         return f"{explain(decision)} Confirm that it's you in a way that it accepts."
     return OwnProofNeeded().message if target.get("policy") == OWN_PROOF else None
@@ -119,6 +122,7 @@ async def _values(target: dict[str, str], kept: KeptForm | None, *, is_emailed: 
         "target": target,
         "options": options,
         "asked": _reason(target, decision if options.is_for_policy else None),
+        "connection": decision and decision.connection and connection_start_path(decision.connection.id, next=_path(target)),
         "providers": {place.provider: _name(place) for place in options.providers},
         "is_emailed": is_emailed,
         "label": kept and kept.label,
@@ -155,6 +159,8 @@ async def show() -> Response:
     except KeptFormEnded as refusal:
         return refused_page(refusal, "authentication/kept_form_ended.html", form_page=next_path)
     decision = await _step_up(target)
+    if decision is not None and (connection := decision.leads_to) is not None:
+        return redirect(connection_start_path(connection.id, next=_path(target)))
     is_of_place = target.get("policy", EVERYWHERE) not in (EVERYWHERE, OWN_PROOF)
     is_fresh = is_of_place or is_enough(user.sign_in, SignInAge.FRESH, ports().policy, ports().clock.now())
     if target.get("policy") == OWN_PROOF and user.bounded_to is not None:

@@ -17,6 +17,7 @@ from core.authentication.methods.password import Password
 from core.authentication.methods.second_factor import Code, SecondPasskey
 from core.authentication.model.login import LastCodeWrong, PreAuthInvalid
 from core.federation import sign_in as sign_in_flow
+from core.federation.connections import sign_out as provider_sign_out
 from core.federation.saml import logout as saml_logout
 from core.federation.saml.model.sign_on import LogoutCookies, LogoutFinished
 from core.federation.sign_in import BrowserSignIn
@@ -240,7 +241,8 @@ async def sign_in_response(outcome: BrowserSignIn | Flow, flow: Flow, *, to: str
 @anyone
 @describes_page(
     {
-        200: "Signed out here. The page continues with the applications that sign out over SAML, unless another sign-out is in progress.",
+        200: "Signed out here. The page continues with the applications that sign out over SAML, unless another sign-out is in progress, "
+        "and at the identity provider of an organization.",
         303: "Signed out. Continue at the sign-in page.",
         403: "The form was not sent by our page.",
     },
@@ -264,10 +266,17 @@ async def sign_out() -> Response:
 
 
 async def sign_out_browser(user: Visitor | None, after: str, signed_out: Response) -> Response:
-    """End the session of this browser. Return `signed_out`, or the next page of a SAML logout, which ends at the path `after`."""
+    """End the session of this browser. Return `signed_out`, or the next page of a logout, which ends at the path `after`.
+
+    Applications sign out over SAML first, and then the user at the identity provider of an organization.
+    """
     logout_cookies = LogoutCookies(logout=cookies.logout_cookie(), session=cookies.session_cookie())
+    at_provider = await provider_sign_out.begin(ports(), user, cookies.provider_logout_cookie(), after)
+    after = after if at_provider is None else at_provider.path
     logout = await saml_logout.sign_out(ports(), user, caller(), logout_cookies, after)
-    if logout is None:
+    if logout is None and at_provider is not None:
+        response = page_response(render("federation/signing_out.html", next_path=at_provider.path))
+    elif logout is None:
         response = signed_out
     elif isinstance(logout, LogoutFinished):
         response = await signed_out_page(logout)
@@ -277,6 +286,8 @@ async def sign_out_browser(user: Visitor | None, after: str, signed_out: Respons
         assert logout.secret is not None, "a logout continues"
         response = page_response(render("federation/signing_out.html", next_path=logout.url))
         cookies.set_logout_cookie(response, logout.secret)
+    if at_provider is not None:
+        cookies.set_provider_logout_cookie(response, at_provider.secret)
     cookies.clear_session_cookie(response)
     return response
 

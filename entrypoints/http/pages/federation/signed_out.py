@@ -5,6 +5,7 @@ from typing import Any
 
 from quart import Response
 
+from core.federation.connections.sign_out import is_sign_out_at_provider
 from core.federation.oauth import end_session
 from core.federation.oauth.model.end_session import ApplicationReturn
 from core.federation.saml.model.sign_on import LogoutFinished
@@ -20,8 +21,12 @@ async def signed_out_page(outcome: LogoutFinished) -> Response:
     """Return the page at the end of a logout, with a link to sign in again.
 
     If an application requested the logout, the browser returns there. If the logout is partial, the
-    page says so first, and links to the application.
+    page says so first, and links to the application. So it does if the browser goes on at an identity provider.
     """
+    if is_sign_out_at_provider(outcome.after):
+        if not outcome.is_partial:
+            return redirect(outcome.after)
+        return end_page(ApplicationReturn("your identity provider", outcome.after), is_partial=True)
     application = await end_session.find_return(ports(), outcome.after)
     if application is not None and not outcome.is_partial:
         return redirect(application.url)

@@ -16,6 +16,7 @@ from core.federation.destination import Asked, Destination, PageAnswer
 from core.federation.oauth import requests
 from core.kernel.callers import Visitor
 from core.kernel.errors import Forbidden, Refusal
+from core.kernel.page_paths import connection_start_path
 from core.kernel.proofs import Strength, seen_in, session_strength
 from core.kernel.sign_in_policy.decision import Decision, Outcome
 from core.kernel.sign_in_policy.explanations import explain
@@ -48,6 +49,7 @@ _SIGN_INS: Final = (Step.SIGN_IN, Step.SIGN_UP, Step.SECOND_FACTOR)
 WAYS: Final[Mapping[Rule | None, str]] = {
     Rule.SECOND_FACTOR: "Sign in with your passkey, or with your second factor.",
     Rule.PHISHING_RESISTANT: "Sign in with your passkey.",
+    Rule.CONNECTION: "Sign in there. In an emergency, you're listed for break glass: sign in with your passkey, password or email.",
 }
 _OTHER_SESSION: Final = "You've signed in again since this page was opened. Read it again before you continue."
 
@@ -96,6 +98,9 @@ async def step_page(flow: Flow, requested: Step | None = None, reply: PageAnswer
     if step is not requested:
         return redirect(path_of(flow, f"/{step.value}"))
     if step is Step.SIGN_IN and (decision := _step_up(outcome, user)) is not None:
+        if (connection := decision.leads_to) is not None:
+            way_back = {"flow": str(flow.id)} if flow.is_stored else {"next": flow.request}
+            return redirect(connection_start_path(connection.id, **way_back))
         rule, destination = decision.rule, outcome.destination
         if outcome.admission.needs_passkey:
             rule, destination = Rule.PHISHING_RESISTANT, destination and replace(destination, required=Strength.PHISHING_RESISTANT)

@@ -15,6 +15,7 @@ from entrypoints.http.api.tenancy.home_realm import PATH as ROUTES_API
 from entrypoints.http.api.tenancy.home_realm import HomeRealmRouteRequest
 from entrypoints.http.base.context import acting_member, ports
 from entrypoints.http.edge.access import member_page
+from entrypoints.http.edge.openapi import refuses
 from entrypoints.http.edge.queries import PageQuery
 from entrypoints.http.pages.console import console_page, neighbors, organization_path, redirect_with_notice, shows
 from entrypoints.http.pages.console_forms import Fields, Form, accepts, check_typed_name, on_refusal
@@ -88,6 +89,7 @@ async def verify(org_slug: str, domain: str, form: Form) -> Response:
 @routes.post(f"{ONE}/remove")
 @member_page(Capability.INTEGRATIONS_MANAGE, outlives=True)
 @accepts(f"DELETE {API_OF_ONE}")
+@refuses(409)
 @on_refusal("tenancy/domain.html", _values, FIELDS)
 async def remove(org_slug: str, domain: str, form: Form) -> Response:
     """Remove a domain of an organization."""

@@ -8,11 +8,12 @@ from quart import Blueprint, Response
 
 from core.applications import services
 from core.applications import sign_in_policies as of_applications
+from core.federation.connections import connections
 from core.kernel.rate_limits import POLICY_PREVIEW
 from core.kernel.roles import Capability
 from core.kernel.sign_in_age import SignInAge
-from core.kernel.sign_in_policy.rules import RULES_OF_APPLICATIONS, RULES_OF_PLATFORM, Document, Rule
-from core.tenancy import platform_sign_in_policy, sign_in_policies
+from core.kernel.sign_in_policy.rules import RULES_OF_APPLICATIONS, RULES_OF_ORGANIZATIONS, RULES_OF_PLATFORM, Document, Rule
+from core.tenancy import domains, platform_sign_in_policy, sign_in_policies
 from core.tenancy.model.sign_in_policies import PolicyPreview
 from core.tenancy.sign_in_policies import PolicyDetails
 from entrypoints.http.api.tenancy.platform_sign_in_policy import PlatformPolicyPreviewRequest, PlatformPolicyRequest, PlatformPolicyResponse
@@ -33,7 +34,15 @@ from entrypoints.http.edge.openapi import refuses
 from entrypoints.http.pages.applications.applications import APPLICATION, application_path, application_values
 from entrypoints.http.pages.console import console_page, organization_path, redirect_with_notice, show_document, shows
 from entrypoints.http.pages.console_forms import Form, accepts, answers_with, on_refusal
-from entrypoints.http.pages.policy_forms import describe, naming_fields, offered_methods, policy_values, to_policy, wrong_rule
+from entrypoints.http.pages.policy_forms import (
+    RequiredChoices,
+    describe,
+    naming_fields,
+    offered_methods,
+    policy_values,
+    to_policy,
+    wrong_rule,
+)
 
 routes = Blueprint("sign_in_policy_pages", __name__)
 
@@ -80,13 +89,21 @@ async def _methods() -> Sequence[str]:
     return offered_methods(await sign_in_policies.list_usable_methods(ports(), acting_member()), policy)
 
 
+async def _choices() -> RequiredChoices:
+    proved = [claim.domain for claim in await domains.list_own(ports(), acting_member()) if claim.verified_at is not None]
+    own = await connections.list_own(ports(), acting_member())
+    return RequiredChoices(proved, {each.slug: each.name for each in own if each.is_active})
+
+
 async def _values(form: Form | None = None, preview: PolicyPreview | None = None) -> dict[str, Any]:
     details = await sign_in_policies.get(ports(), acting_member())
     show_document(SignInPolicyResponse(**fields_of_policy(details)))
     return {
         "path": organization_path("/sign-in-policy"),
         "people_path": organization_path("/members"),
-        **policy_values([*Rule], details.policy, form, preview, await _methods()),
+        **policy_values(
+            [rule for rule in Rule if rule in RULES_OF_ORGANIZATIONS], details.policy, form, preview, await _methods(), await _choices()
+        ),
     }
 
 
@@ -139,7 +156,7 @@ async def _application_values(form: Form | None, service_slug: str, preview: Pol
         "in_force": describe(details.in_force),
         "has_policy": details.policy.version > 0,
         "people_path": organization_path("/members"),
-        **policy_values(rules, details.policy, form, preview, await _application_methods(service_slug)),
+        **policy_values(rules, details.policy, form, preview, await _application_methods(service_slug), await _choices()),
     }
 
 

@@ -57,6 +57,7 @@ PAGES: Final = [
     "guides/personal-access-tokens.md",
     "guides/billing.md",
     "guides/identity-providers.md",
+    "guides/break-glass.md",
     "guides/branding-and-mail.md",
     "operating/stolen-accounts.md",
     "operating/lost-phone.md",

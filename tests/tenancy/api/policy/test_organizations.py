@@ -33,6 +33,7 @@ NO_RULES = {
     "min_password_length": None,
     "admin_networks": None,
     "invited_domains": None,
+    "required_connections": None,
 }
 NO_STARTS = {"methods": None, "second_factor": None, "phishing_resistant": None}
 ALL_RULES: dict[str, Any] = {
@@ -45,6 +46,7 @@ ALL_RULES: dict[str, Any] = {
     "min_password_length": 14,
     "admin_networks": ["0.0.0.0/0", "::/0"],
     "invited_domains": ["acme.com"],
+    "required_connections": None,
     "grace_days": 14,
 }
 

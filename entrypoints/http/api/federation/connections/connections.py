@@ -15,6 +15,7 @@ from core.federation.connections.model.connections import (
     NoConnectionChanges,
     OrganizationConnection,
 )
+from core.federation.connections.model.logins import BACK_FROM_LOGOUT
 from core.federation.connections.model.presets import PRESETS
 from core.federation.connections.model.settings import OidcSettings, SamlSettings
 from core.federation.saml.model.configuration import MAX_CERTIFICATE_LENGTH, CertificateState, SamlCertificate
@@ -109,6 +110,8 @@ class OwnEndpointsResponse(ResponseModel):
 
     redirect_uri: str | None = Field(description="The redirect URI, with OpenID Connect.")
     jwks_uri: str | None = Field(description="The address of Gatehouse's public keys for this connection, with OpenID Connect.")
+    post_logout_redirect_uri: str | None = Field(description="Where the provider returns users after a sign-out, with OpenID Connect.")
+    backchannel_logout_uri: str | None = Field(description="Where the provider reports sign-outs, with OpenID Connect.")
     entity_id: str | None = Field(description="The entity id of Gatehouse for this connection, with SAML.")
     acs_url: str | None = Field(description="The address for SAML responses (ACS).")
     metadata_url: str | None = Field(description="The address of Gatehouse's metadata for this connection, with SAML.")
@@ -168,6 +171,8 @@ def own_endpoints(connection: OrganizationConnection) -> OwnEndpointsResponse:
     return OwnEndpointsResponse(
         redirect_uri=None if is_saml else f"{base_url}{endpoint_path(connection.id, 'callback')}",
         jwks_uri=None if is_saml else f"{base_url}{endpoint_path(connection.id, 'jwks.json')}",
+        post_logout_redirect_uri=None if is_saml else f"{base_url}{endpoint_path(connection.id, BACK_FROM_LOGOUT)}",
+        backchannel_logout_uri=None if is_saml else f"{base_url}{endpoint_path(connection.id, 'backchannel-logout')}",
         entity_id=f"{base_url}{endpoint_path(connection.id)}" if is_saml else None,
         acs_url=f"{base_url}{endpoint_path(connection.id, 'acs')}" if is_saml else None,
         metadata_url=f"{base_url}{endpoint_path(connection.id, 'metadata')}" if is_saml else None,
@@ -253,6 +258,7 @@ async def remove(org_slug: str, connection_slug: str) -> None:
     """Remove a connection with its keys and certificates.
 
     The sessions of users who signed in through it end. A session with a sign-in of the user's own, too, goes on with this one.
+    409: a sign-in policy requires the connection.
     """
     await connections.remove(ports(), acting(), connection_slug)
 
@@ -272,10 +278,12 @@ async def activate(org_slug: str, connection_slug: str) -> ConnectionDetailsResp
 
 @routes.post(f"{CONNECTION}/deactivate")
 @member(Capability.INTEGRATIONS_MANAGE, outlives=True)
+@refuses(409)
 async def deactivate(org_slug: str, connection_slug: str) -> ConnectionDetailsResponse:
     """Deactivate a connection.
 
     No user signs in through it from now on. The sessions of users who did end, as when it is removed. It can be activated again.
+    409: a sign-in policy requires the connection.
     """
     await connections.deactivate(ports(), acting(), connection_slug)
     return to_details(await connections.find(ports(), acting(), connection_slug))

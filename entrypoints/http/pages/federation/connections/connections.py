@@ -220,7 +220,8 @@ async def activate(org_slug: str, connection_slug: str, form: Form) -> Response:
 @routes.post(f"{ONE}/deactivate")
 @member_page(Capability.INTEGRATIONS_MANAGE, outlives=True)
 @accepts(f"POST {API_OF_ONE}/deactivate")
-@on_refusal("federation/connection.html", _stored_values, _wrong_field, refusals=())
+@refuses(409)
+@on_refusal("federation/connection.html", _stored_values, _wrong_field)
 async def deactivate(org_slug: str, connection_slug: str, form: Form) -> Response:
     """Let no user sign in through a connection."""
     await connections.deactivate(ports(), acting_member(), connection_slug)
@@ -230,6 +231,7 @@ async def deactivate(org_slug: str, connection_slug: str, form: Form) -> Respons
 @routes.post(f"{ONE}/remove")
 @member_page(Capability.INTEGRATIONS_MANAGE, outlives=True)
 @accepts(f"DELETE {API_OF_ONE}")
+@refuses(409)
 @on_refusal("federation/connection.html", _stored_values, _wrong_field)
 async def remove(org_slug: str, connection_slug: str, form: Form) -> Response:
     """Remove a connection."""

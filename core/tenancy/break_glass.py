@@ -1,0 +1,46 @@
+"""Break glass: the owners and admins who may come without the connection that the sign-in policy requires.
+
+Each use is reported to all admins and platform owners (`core.authentication.policy_passes`).
+"""
+
+from collections.abc import Collection, Sequence
+from uuid import UUID
+
+from core.kernel.callers import Member
+from core.kernel.roles import Capability
+from core.tenancy import events, organizations, sign_in_policies
+from core.tenancy.model.sign_in_policies import MAX_BREAK_GLASS, BreakGlassUser, NotForBreakGlass
+from ports import Ports
+
+
+async def list_users(ports: Ports, caller: Member) -> Sequence[BreakGlassUser]:
+    """Return the users of the caller's organization that are listed, ordered by email."""
+    async with ports.storage.reading() as read:
+        return await read.sign_in_policies.break_glass_users(caller.acts_in.id)
+
+
+async def list_candidates(ports: Ports, caller: Member) -> Sequence[BreakGlassUser]:
+    """Return the first 100 owners and admins of the caller's organization, ordered by email."""
+    async with ports.storage.reading() as read:
+        return await read.sign_in_policies.admins(caller.acts_in.id)
+
+
+async def replace_users(ports: Ports, caller: Member, user_ids: Collection[UUID]) -> Sequence[BreakGlassUser]:
+    """Replace the list of the caller's organization, and return it. All sessions are asked for the sign-in policy again.
+
+    Raises: NotForBreakGlass, WouldLockYouOut; the errors of `lock_organization_for`.
+    """
+    now, listed = ports.clock.now(), set(user_ids)
+    async with ports.storage.transaction(by=caller) as tx:
+        organization, _ = await organizations.lock_organization_for(tx, caller, Capability.SIGN_IN_POLICY_MANAGE)
+        people = [await tx.sign_in_policies.person(organization.id, user_id) for user_id in sorted(listed)[: MAX_BREAK_GLASS + 1]]
+        if len(listed) > MAX_BREAK_GLASS or not all(person is not None and person.is_admin for person in people):
+            raise NotForBreakGlass
+        before = {each.user_id for each in await tx.sign_in_policies.break_glass_users(organization.id)}
+        await tx.sign_in_policies.put_break_glass_users(organization.id, listed)
+        await sign_in_policies.require_way_in_here(ports, tx, caller, organization.id, now)
+        if listed != before:
+            await tx.sign_in_policies.renew(organization.id)
+            changes = {"break_glass_users": {"old": sorted(map(str, before)), "new": sorted(map(str, listed))}}
+            tx.record(events.sign_in_policy_updated(organization.id, None, changes))
+        return await tx.sign_in_policies.break_glass_users(organization.id)

@@ -1,0 +1,130 @@
+"""Required connections: saving the rule, the users that it would lock out, what cannot be removed then, and the list of break glass."""
+
+from typing import Any, Final
+from uuid import UUID
+
+import pytest
+
+from adapters.postgres.engine.pool import Pool
+from core.federation.connections.model.connections import ConnectionState, OrganizationConnection
+from core.kernel.proofs import Method, Proof
+from ports import Ports
+from tests.support.builders import Answer, add_account, add_member, run_sql
+from tests.support.connections import add_connection
+from tests.support.connections.proofs import connection_proof, write_proofs
+from tests.support.services import add_service
+from tests.support.tenants import Tenant
+from tests.tenancy.api.policy.policies import load, path_of, preview, save, try_preview
+
+DOMAIN: Final = "acme.example"  # of the addresses of all members
+BY_DOMAIN: Final = {"required_connections": {DOMAIN: "okta"}}
+LOCKED_OUT: Final = "First sign in through this connection, or list yourself for break glass"
+
+
+@pytest.fixture
+async def okta(acme: Tenant, ports: Ports, pool: Pool) -> OrganizationConnection:
+    """The owner has come through it."""
+    sql = "insert into domains (org_id, domain, challenge, verified_at, created_at) values (%s, %s, 'challenge', now(), now())"
+    await run_sql(pool, sql, acme.org, DOMAIN)
+    connection = await add_connection(ports.storage, acme.org)
+    now = ports.clock.now()
+    passkey = Proof(Method.PASSKEY, now, user_verified=True, phishing_resistant=True)
+    await write_proofs(pool, acme.people["owner"].id, (passkey, connection_proof(acme.org, now, connection=connection.id)))
+    await know(pool, connection, acme.people["owner"].id)
+    return connection
+
+
+async def know(pool: Pool, connection: OrganizationConnection, user_id: UUID) -> None:
+    sql = """
+        insert into connection_identities (org_id, connection_id, user_id, subject, linked_at, last_used_at)
+        values (%s, %s, %s, %s, now(), now())"""
+    await run_sql(pool, sql, connection.org_id, connection.id, user_id, str(user_id))
+
+
+async def put_list(acme: Tenant, *names: str, by: str = "owner") -> Answer:
+    body = {"user_ids": [str(acme.people[name].id) for name in names]}
+    return await acme.api.call("PUT", f"{path_of(acme)}/break-glass", body, token=acme.token(by))
+
+
+async def test_a_connection_is_required_by_its_slug_for_verified_domains(acme: Tenant, okta: OrganizationConnection, ports: Ports) -> None:
+    saved = await save(acme, BY_DOMAIN)
+    assert (saved.status, saved.json["required_connections"]) == (200, {DOMAIN: "okta"})
+    assert (await load(acme))["in_force"]["required_connections"] == {DOMAIN: "okta"}
+    [entry] = [entry for entry in await acme.log() if entry["action"] == "organization.sign_in_policy.updated"]
+    assert entry["details"]["changes"] == {"required_connections": {"old": None, "new": {DOMAIN: "okta"}}}
+    await add_connection(ports.storage, acme.org, "draft", state=ConnectionState.DRAFT)
+    for rules, problem in (
+        ({"acme.org": "okta"}, "acme.org is no verified domain of the organization. Verify it first."),
+        ({"-": "okta"}, "'-': The domain is not valid"),
+        ({DOMAIN: "draft"}, "'draft' is no active connection of the organization. Activate it first."),
+        ({DOMAIN: "codehost"}, "'codehost' is no active connection of the organization. Activate it first."),
+    ):
+        for refused in (await save(acme, {"required_connections": rules}), await try_preview(acme, {"required_connections": rules})):
+            assert (refused.status, problem in refused.json["error"]) == (400, True), refused.text
+
+
+async def test_a_rule_that_would_lock_its_author_out_is_refused(
+    acme: Tenant, okta: OrganizationConnection, ports: Ports, pool: Pool
+) -> None:
+    """The admin has never come through the connection."""
+    await add_service(pool, acme.org, "shop")
+    for rules, service in ((BY_DOMAIN, None), ({"required_connection": "okta"}, "shop")):
+        refused = await save(acme, rules, service, by="admin")
+        assert (refused.status, LOCKED_OUT in refused.json["error"]) == (400, True), refused.text
+    await know(pool, okta, acme.people["admin"].id)
+    assert (await save(acme, BY_DOMAIN, by="admin")).status == 400, "the present session did not come through it"
+    assert (await put_list(acme, "admin")).status == 200
+    assert (await save(acme, BY_DOMAIN, by="admin")).status == 200
+    removed = await put_list(acme, "owner", by="admin")
+    assert (removed.status, LOCKED_OUT in removed.json["error"]) == (400, True)
+    assert (await put_list(acme, "owner")).status == 200, "the owner came through the connection"
+
+
+async def test_a_preview_names_the_members_whom_the_connection_does_not_know(
+    acme: Tenant, okta: OrganizationConnection, ports: Ports, pool: Pool
+) -> None:
+    contractor = await add_account(ports, "contractor@elsewhere.org")
+    await add_member(pool, acme.org, contractor.id, confirmed=True)
+    seen = await preview(acme, BY_DOMAIN)
+    assert {person["email"]: person["missing"] for person in seen["people"]} == {
+        acme.people[name].email: "required_connection" for name in ("admin", "member")
+    }
+    assert seen["members"] == {"concerned": 3, "meets": 1, "stopped_now": 2, "stopped_later": 0, "is_exact": True}
+    assert seen["lacks_break_glass"]
+    assert (await put_list(acme, "admin")).status == 200
+    seen = await preview(acme, BY_DOMAIN)
+    assert ([person["email"] for person in seen["people"]], seen["lacks_break_glass"]) == ([acme.people["member"].email], False)
+    await know(pool, okta, contractor.id)
+    assert (await preview(acme, BY_DOMAIN))["members"]["concerned"] == 4, "a known user needs the connection with any address"
+
+
+async def test_what_a_policy_requires_cannot_be_removed(acme: Tenant, okta: OrganizationConnection, pool: Pool) -> None:
+    await add_service(pool, acme.org, "shop")
+    paths: list[tuple[str, str]] = [
+        ("DELETE", "/connections/okta"),
+        ("POST", "/connections/okta/deactivate"),
+        ("DELETE", f"/domains/{DOMAIN}"),
+    ]
+    for rules, service, blocked in ((BY_DOMAIN, None, paths), ({"required_connection": "okta"}, "shop", paths[:2])):
+        assert (await save(acme, rules, service)).status == 200
+        answers = [await acme.api.call(method, acme.path + path, token=acme.token("owner")) for method, path in blocked]
+        assert [answer.status for answer in answers] == [409] * len(blocked), [answer.text for answer in answers]
+        assert (await save(acme, {}, service)).status == 200
+    answers = [await acme.api.call(method, acme.path + path, token=acme.token("owner")) for method, path in reversed(paths)]
+    assert all(answer.status < 300 for answer in answers), [answer.text for answer in answers]
+
+
+async def test_only_confirmed_owners_and_admins_are_listed_for_break_glass(acme: Tenant, pool: Pool) -> None:
+    assert (await put_list(acme, "owner", "admin")).status == 200
+    assert (await put_list(acme, "member")).status == 400
+    await run_sql(pool, "update memberships set confirmed_at = null where user_id = %s", acme.people["admin"].id)
+    assert (await put_list(acme, "admin")).status == 400
+    await run_sql(pool, "update memberships set confirmed_at = now(), role = 'member' where user_id = %s", acme.people["admin"].id)
+
+    async def listed() -> dict[str, Any]:
+        answer = await acme.api.get(f"{path_of(acme)}/break-glass", token=acme.token("owner"))
+        return {user["email"]: user["is_admin"] for user in answer.json["users"]}
+
+    assert await listed() == {acme.people["owner"].email: True, acme.people["admin"].email: False}
+    assert (await acme.api.post(f"{acme.path}/leave", token=acme.token("admin"))).status < 300
+    assert await listed() == {acme.people["owner"].email: True}
