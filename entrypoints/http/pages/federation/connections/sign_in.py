@@ -2,7 +2,7 @@
 
 from quart import Blueprint, Response, request
 
-from core.authentication.flow.model import Flow, FlowEnded
+from core.authentication.flow.model import Flow, FlowEnded, ProviderHints
 from core.federation.connections import people, trips
 from core.federation.connections.model.connections import OrganizationConnectionNotFound
 from core.federation.connections.model.people import LinkNeeded
@@ -66,7 +66,8 @@ async def start(connection_id: str) -> Response:
             if begun is None:
                 return redirect(of_application.path, 302)
             flow = begun
-        visit = await trips.begin(ports(), caller(), flow, id_, browser, base_url)
+        hints = ProviderHints(arguments.get("login_hint"), arguments.get("domain_hint"))
+        visit = await trips.begin(ports(), caller(), flow, id_, browser, base_url, hints)
     except FlowEnded:  # the user went back to an earlier page
         return await ended_page(flow_id)
     await keep_taken(browser)
