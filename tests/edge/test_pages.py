@@ -362,6 +362,7 @@ PAGES: dict[str, dict[str, object]] = {
             second_methods=(Method.TOTP,),
         ),
         "providers": {"codehost": "Codehost"},
+        "again_at": "Okta & Co",
         "passkey": CEREMONY,
         "wrong": "code",
         "is_emailed": False,

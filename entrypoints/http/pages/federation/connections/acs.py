@@ -9,19 +9,16 @@ from core.federation.connections import trips
 from core.federation.connections.connections import endpoint_path
 from core.federation.connections.model.saml import CookiesNeeded
 from core.federation.connections.model.saml_responses import MAX_ENCODED_RESPONSE, SamlFault, SamlResponseRefused
-from core.federation.connections.trips import ConnectionTestResult
 from core.federation.model.sign_in import ProviderStateUnknown
 from core.kernel.errors import refuse
 from core.kernel.values import parse_id
 from entrypoints.http.base import cookies
-from entrypoints.http.base.context import app_context, caller, ports
+from entrypoints.http.base.context import ports
 from entrypoints.http.edge.access import anyone
 from entrypoints.http.edge.forms import FORM, read_fields
 from entrypoints.http.edge.openapi import describes_page, refuses
-from entrypoints.http.pages.federation.connections.sign_in import arrive
-from entrypoints.http.pages.federation.connections.tests import result_page
+from entrypoints.http.pages.federation.connections.sign_in import finish
 from entrypoints.http.pages.federation.connections.visits import posting_page
-from entrypoints.http.pages.visitors import visitor
 
 routes = Blueprint("connection_acs_pages", __name__)
 
@@ -56,6 +53,4 @@ async def acs(connection_id: str) -> Response:
         if len(text) > MAX_ENCODED_RESPONSE:
             raise SamlResponseRefused(SamlFault.TOO_LARGE)
         return posting_page(endpoint_path(id_, "acs"), {"SAMLResponse": text, AGAIN: "1"})
-    returned = await trips.read_response(ports(), id_, browser, text)
-    result = await trips.finish(ports(), caller(), await visitor(), returned, app_context().base_url)
-    return result_page(result) if isinstance(result, ConnectionTestResult) else await arrive(result)
+    return await finish(await trips.read_response(ports(), id_, browser, text))
