@@ -198,10 +198,8 @@ async def finish(ports: Ports, caller: Caller, visitor: Person | None, returned:
     try:
         connection = await _load_active(ports, trip.connection_id)
         received, answer = await _complete(ports, caller, connection, trip, returned, base_url)
-        arrived, is_again = (
-            PersonArrived(trip.flow, map_claims(connection, received), answer),
-            trip.flow.target is FlowTarget.REAUTHENTICATION,
-        )
+        arrived = PersonArrived(trip.flow, map_claims(connection, received), answer)
+        is_again = trip.flow.target is FlowTarget.REAUTHENTICATION
         if is_again:
             await session_proofs.complete(ports, visitor, trip, arrived.person, ports.clock.now())
         ports.metrics.connection_answered(connection.protocol, is_accepted=True)
