@@ -31,6 +31,7 @@ NOTICES: Final = {
     "subscription-canceled": "Subscription canceled.",
     "connection-activated": "Connection activated. Users can sign in through it.",
     "connection-created": "Connection created. Copy its values into your identity provider.",
+    "connection-metadata-imported": "Metadata imported.",
     "connection-saved": "Connection saved.",
     "connection-person-unlinked": "User unlinked. The sign-ins through this connection have ended.",
     "connection-unlinked": "Connection unlinked.",
