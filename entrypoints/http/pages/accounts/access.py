@@ -218,18 +218,6 @@ async def unlink_identity(provider: str, form: Form) -> Response:
     return redirect_with_notice("account-unlinked", IDENTITIES_PATH)
 
 
-@routes.post("/app/account/identities/connections/<connection_id>/unlink")
-@page_session(outlives=True)
-@accepts("DELETE /api/user/connections/<connection_id>")
-async def unlink_connection(connection_id: UUID) -> Response:
-    """Unlink your account from a connection of an organization.
-
-    You stay a member of the organization.
-    """
-    await links.remove_own(ports(), signed_in(), connection_id)
-    return redirect_with_notice("connection-unlinked", IDENTITIES_PATH)
-
-
 # Organizations
 
 

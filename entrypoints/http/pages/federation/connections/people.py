@@ -6,12 +6,13 @@ from uuid import UUID
 from quart import Blueprint, Response
 
 from core.federation.connections import connections, links, mapped_groups
+from core.kernel.page_paths import IDENTITIES_PATH
 from core.kernel.roles import Capability
 from core.tenancy import groups
 from entrypoints.http.api.federation.connections.connections import CONNECTION as API
 from entrypoints.http.api.federation.connections.people import ConnectionGroupRequest, ConnectionPeopleQuery
-from entrypoints.http.base.context import acting_member, ports
-from entrypoints.http.edge.access import member_page
+from entrypoints.http.base.context import acting_member, ports, signed_in
+from entrypoints.http.edge.access import member_page, page_session
 from entrypoints.http.edge.openapi import refuses
 from entrypoints.http.pages.console import console_page, neighbors, redirect_with_notice, shows
 from entrypoints.http.pages.console_forms import Form, accepts, on_refusal
@@ -88,3 +89,18 @@ async def remove_group(org_slug: str, connection_slug: str, mapping_id: UUID) ->
     """Let a connection give a group no longer."""
     await mapped_groups.remove(ports(), acting_member(), connection_slug, mapping_id)
     return redirect_with_notice("connection-group-removed", path_of(f"{connection_slug}/groups"))
+
+
+# Of the user's own account
+
+
+@routes.post("/app/account/identities/connections/<connection_id>/unlink")
+@page_session(outlives=True)
+@accepts("DELETE /api/user/connections/<connection_id>")
+async def unlink_connection(connection_id: UUID) -> Response:
+    """Unlink your account from a connection of an organization.
+
+    You stay a member of the organization.
+    """
+    await links.remove_own(ports(), signed_in(), connection_id)
+    return redirect_with_notice("connection-unlinked", IDENTITIES_PATH)
