@@ -34,7 +34,7 @@ async def _values(form: Form | None = None) -> dict[str, Any]:
         "path": organization_path("/sign-in-policy/break-glass"),
         "policy_path": organization_path("/sign-in-policy"),
         "candidates": [("", "Choose a person"), *((str(user.user_id), _label(user)) for user in candidates.values())],
-        "fields": FIELDS,
+        "people": FIELDS,
         "typed": dict(zip(FIELDS, (str(user.user_id) for user in listed), strict=False)) if form is None else form,
     }
 
