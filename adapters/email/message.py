@@ -26,10 +26,19 @@ from core.authentication.model.sessions import CODE_TTL
 from core.federation.connections.model.health import ConnectionNotice
 from core.kernel.connections import ConnectionSlug
 from core.kernel.display import PRODUCT, format_utc
-from core.kernel.page_paths import EMAIL_SIGN_IN_LINK_PATH, ENROLL_PATH, FORGOT_PASSWORD_PATH, RECOVER_PATH, SIGN_IN_PATH, UNDO_PATH
+from core.kernel.page_paths import (
+    EMAIL_SIGN_IN_LINK_PATH,
+    ENROLL_PATH,
+    FORGOT_PASSWORD_PATH,
+    RECOVER_PATH,
+    SETUP_PATH,
+    SIGN_IN_PATH,
+    UNDO_PATH,
+)
 from core.kernel.policy import Policy
 from core.kernel.proofs import FactorKind
 from core.mailing.model.emails import PreparedEmail
+from core.setup.model.links import CODE_TTL as SETUP_CODE_TTL
 from core.tenancy.model.invitations import ReceivedInvitation
 from core.tenancy.model.settings import Color, ColorScheme, Design, Palette, derive_palette
 from ports.outside import EmailMessage
@@ -43,6 +52,7 @@ LINK_PATHS: Final = MappingProxyType(
         EmailKind.MEMBER_RESET: "/auth/reset-password",
         EmailKind.RECOVERY_LINK: RECOVER_PATH,
         EmailKind.INVITATION: "/invitations/accept",
+        EmailKind.SETUP_LINK: SETUP_PATH,
         EmailKind.WELCOME: "/auth/reset-password",
         EmailKind.CONFIRM_EMAIL_CHANGE: "/auth/verify-email",
     }
@@ -114,6 +124,8 @@ SUBJECTS: Final = MappingProxyType(
         EmailKind.RECOVERY_LINK: "Recover your account",
         EmailKind.RECOVERY_ISSUED: "The recovery of an account has started",
         EmailKind.RECOVERED: "Your account was recovered",
+        EmailKind.SETUP_LINK: "A set-up link for your IT department",
+        EmailKind.SETUP_CODE: "Your code for the set-up link",
         EmailKind.PLATFORM_OWNER_ADDED: "A new platform owner",
         EmailKind.PLATFORM_OWNER_REMOVED: "A platform owner was removed",
         EmailKind.POLICY_DUE: "Set up a second factor",
@@ -152,6 +164,7 @@ class EmailTemplates:
             EmailKind.WELCOME: policy.welcome_ttl,
             EmailKind.EMAIL_SIGN_IN: policy.email_sign_in_ttl,
             EmailKind.REAUTHENTICATION: CODE_TTL,
+            EmailKind.SETUP_CODE: SETUP_CODE_TTL,
         }
         host = urlsplit(self._base_url).hostname or "localhost"
         self._support = policy.support
@@ -229,7 +242,7 @@ class EmailTemplates:
                 count = detail.removesuffix(ASKS_FOR_FACTORS)
                 passkeys, keeps_factors = int(count) if count.isdecimal() else 0, detail.endswith(ASKS_FOR_FACTORS)
                 return {"passkeys": passkeys, "keeps_factors": keeps_factors, "change": "removed" if removed else "changed"}
-            case EmailKind.REAUTHENTICATION:
+            case EmailKind.REAUTHENTICATION | EmailKind.SETUP_CODE:
                 return {"code": mail.token}
             case EmailKind.POLICY_DUE:
                 return {"due": mail.token, "link": f"{self._base_url}{ENROLL_PATH}"}

@@ -95,6 +95,7 @@ from adapters.postgres.provisioning.request_log import ScimRequests
 from adapters.postgres.provisioning.tokens import ScimTokens
 from adapters.postgres.provisioning.users import ScimUsers
 from adapters.postgres.sealed_columns import SealedColumns
+from adapters.postgres.setup.links import SetupLinks
 from adapters.postgres.tenancy.attributes import Attributes
 from adapters.postgres.tenancy.branding import Branding
 from adapters.postgres.tenancy.domains import Domains
@@ -234,6 +235,8 @@ class Repositories(Scope):
     scim_requests = Kept(ScimRequests)
     scim_tokens = Kept(ScimTokens)
     scim_users = Kept(ScimUsers)
+    # setup
+    setup_links = Kept(SetupLinks)
     # eventing
     audit = Kept(Audit)
     deliveries = Kept(Deliveries)

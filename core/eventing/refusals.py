@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from uuid import UUID
 
 from core.eventing import events
-from core.kernel.callers import Member, RegistrationClient, ScimClient, ServiceAccountCaller, ServiceKey
+from core.kernel.callers import Member, RegistrationClient, ScimClient, ServiceAccountCaller, ServiceKey, SetupLinkCaller
 from core.kernel.causes import Caller
 from core.kernel.errors import Refusal
 from core.kernel.rate_limits import Bucket
@@ -60,4 +60,6 @@ def _actor(caller: Caller) -> tuple[UUID, UUID] | None:
             return caller.service.org_id, caller.key_id
         case ScimClient() | RegistrationClient():
             return caller.org_id, caller.token_id
+        case SetupLinkCaller():
+            return caller.org_id, caller.link_id
     return None

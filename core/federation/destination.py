@@ -1,5 +1,6 @@
 """What the pages of a sign-in know about what waits for it, and about the page that comes next."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
@@ -8,6 +9,7 @@ from core.authentication.flow.steps import Step
 from core.authentication.model.agreements import Agreement, ClientFacts
 from core.authentication.model.openid import OpenIdGrant, in_order
 from core.authentication.policy_checks import NO_ADMISSION, Admission
+from core.kernel.connections import ConnectionRef
 from core.kernel.proofs import Strength
 from core.programs.model.api_resources import ApiResource
 
@@ -24,6 +26,7 @@ class Destination:
     api: ApiResource | None = None  # that the application asks for
     redirect_uri: str | None = None  # where the browser goes after an authorization request
     required: Strength = Strength.ONE  # of the sign-in, by the request or the settings of the application
+    connections: Sequence[ConnectionRef] = ()  # of an organization, at which the request lets the user sign in
 
     @property
     def target(self) -> str | None:

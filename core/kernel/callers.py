@@ -112,6 +112,23 @@ class RegistrationClient(Caller):
     name: str  # of the token
 
 
+class SetupPart(StrEnum):
+    """A part of the integrations that a set-up link prepares."""
+
+    DOMAIN = "domain"
+    DIRECTORY = "directory"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SetupLinkCaller(Caller):
+    """The reader of a set-up link, in the browser that opened it. The link only makes proposals, and has no rights."""
+
+    link_id: UUID
+    org_id: UUID
+    name: str  # of the link
+    parts: tuple[SetupPart, ...]
+
+
 @dataclass(frozen=True, slots=True)
 class PersonalTokenContext:
     """A live personal access token. It acts in one organization, or on the user's own account if `org_id` is None."""

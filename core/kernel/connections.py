@@ -45,6 +45,7 @@ class ConnectionRef:
     """A connection of an organization, as other areas name it."""
 
     id: UUID
+    org_id: UUID
     slug: Slug
     name: str
     is_active: bool  # users can sign in through it

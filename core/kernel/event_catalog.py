@@ -83,6 +83,11 @@ _LABELS: Final = MappingProxyType(
         "connection.certificate.added": "Certificate of a connection added",
         "connection.certificate.expires": "Certificate of a connection ends soon",
         "connection.certificate.removed": "Certificate of a connection removed",
+        "setup_link.created": "Set-up link created",
+        "setup_link.opened": "Set-up link opened",
+        "setup_link.part.changed": "Part of a set-up link changed",
+        "setup_link.part.applied": "Part of a set-up link applied",
+        "setup_link.ended": "Set-up link ended",
         "connection.person.linked": "User linked with a connection",
         "connection.person.unlinked": "User unlinked from a connection",
         "connection.failing": "Connection failing",
@@ -216,6 +221,8 @@ EVENT_KINDS: Mapping[str, EventKind] = MappingProxyType(
             *_kinds("Integrations", Target.ORGANIZATION, "webhook.created", "webhook.updated", "webhook.deleted"),
             *_kinds("Integrations", Target.ORGANIZATION, "webhook.secret.rotated", "scim_token.created", "scim_token.revoked"),
             *_kinds("Integrations", Target.ORGANIZATION, "scim_token.updated"),
+            *_kinds("Integrations", Target.ORGANIZATION, "setup_link.created", "setup_link.opened", "setup_link.part.changed"),
+            *_kinds("Integrations", Target.ORGANIZATION, "setup_link.part.applied", "setup_link.ended"),
             *_kinds("Integrations", Target.ORGANIZATION, "siem.configured", "siem.removed", "hrd.updated"),
         ]
     }

@@ -317,6 +317,11 @@ SENTENCES: Final[Mapping[str, tuple[Sentence, ...]]] = MappingProxyType(
         "scim_token.created": ("{actor} created the SCIM token {name}", "{actor} created a SCIM token"),
         "scim_token.updated": ("{actor} changed the SCIM token {name}", "{actor} changed a SCIM token"),
         "scim_token.revoked": ("{actor} revoked the SCIM token {name}", "{actor} revoked a SCIM token"),
+        "setup_link.created": ("{actor} created the set-up link {name}", "{actor} created a set-up link"),
+        "setup_link.opened": ("{actor} opened the set-up link {name}", "{actor} opened a set-up link"),
+        "setup_link.part.changed": ("{actor} prepared a part of the set-up link {name}", "{actor} prepared a part of a set-up link"),
+        "setup_link.part.applied": ("{actor} applied a part of the set-up link {name}", "{actor} applied a part of a set-up link"),
+        "setup_link.ended": ("{actor} ended the set-up link {name}", "{actor} ended a set-up link"),
         # Integrations
         "saml.configured": ("{actor} changed the SAML settings of {target}",),
         "saml.disabled": ("{actor} turned off SAML for {target}",),

@@ -14,6 +14,7 @@ FORGOT_PASSWORD_PATH: Final = "/app/forgot-password"  # noqa: S105  (a path)
 UNDO_PATH: Final = "/auth/undo"
 RECOVER_PATH: Final = "/auth/recover"
 RECOVER_OWNER_PATH: Final = "/auth/recover-owner"
+SETUP_PATH: Final = "/setup"
 ACCOUNT_PATH: Final = "/app/account"
 SECURITY_PATH: Final = "/app/account/security"
 ORGANIZATIONS_PATH: Final = "/app/account/organizations"

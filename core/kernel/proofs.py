@@ -199,9 +199,10 @@ def joined(proofs: SessionProofs, ends_at: datetime, new: SessionProofs, new_end
     A sign-in at an organization's connection keeps the account's own proofs, and the other way round. Each session ends at its time
     (UTC), and the proof of the connection with it.
     """
+    is_own = boundary_of(new) is None
     old, new = ([_ending(proof, end) for proof in every_proof(some)] for some, end in ((proofs, ends_at), (new, new_ends_at)))
-    is_own = all(proof.is_own for proof in new)
-    kept = [proof for proof in old if proof.is_own is not is_own]
+    connections = {proof.connection for proof in new}
+    kept = [proof for proof in old if proof.is_own is not is_own and proof.connection not in connections - {None}]
     return (*kept, *new) if any(not proof.is_second for proof in kept) else None
 
 

@@ -22,6 +22,7 @@ from core.accounts.model.email_queue import (
     MEMBER_RESET_EMAILS,
     ORGANIZATION_EMAILS,
     REAUTHENTICATION_EMAILS,
+    SETUP_EMAILS,
     SIGN_IN_EMAILS,
     WAITING_ORGANIZATION_EMAILS,
     WELCOME_EMAILS,
@@ -43,6 +44,8 @@ from core.kernel.page_paths import ORGANIZATIONS_PATH
 from core.kernel.values import digest, new_id
 from core.mailing.model.emails import PreparedEmail
 from core.provisioning.model.users import WelcomeContext
+from core.setup.model.links import CODE_TTL as SETUP_CODE_TTL
+from core.setup.model.links import SetupLinkState
 from ports import Ports
 from ports.outside import EmailMessage
 from ports.storage import Transaction
@@ -111,6 +114,8 @@ async def _prepare_by_kind(
             return await _prepare_email_change(ports, tx, email, now)
         case EmailKind.REAUTHENTICATION:
             return await _prepare_reauthentication(ports, tx, email, now)
+        case EmailKind.SETUP_LINK | EmailKind.SETUP_CODE:
+            return await _prepare_setup(ports, tx, email, now)
         case EmailKind.EMAIL_CHANGED:
             return await _drop_if_limited(ports, tx, email, ADDRESS_CHANGE_EMAILS, now)
         case EmailKind.TRIAL_ENDS | EmailKind.PAYMENT_ACTION:
@@ -232,6 +237,18 @@ async def _prepare_reauthentication(ports: Ports, tx: Transaction, email: Prepar
     if now >= email.created_at + CODE_TTL:
         return EXPIRED
     return await _drop_if_limited(ports, tx, email, REAUTHENTICATION_EMAILS, now)
+
+
+async def _prepare_setup(ports: Ports, tx: Transaction, email: PreparedEmail, now: datetime) -> PreparedEmail | EmailResult:
+    """Return the email with a set-up link or its code, or its result if either has ended or the recipient's limit is reached."""
+    if email.kind is EmailKind.SETUP_CODE:
+        if now >= email.created_at + SETUP_CODE_TTL:
+            return EXPIRED
+        return await _drop_if_limited(ports, tx, email, SETUP_EMAILS, now)
+    link = await tx.setup_links.by_token(digest(email.token or ""))
+    if link is None or link.state(now) is not SetupLinkState.WAITING:
+        return DROPPED
+    return await _drop_if_limited(ports, tx, replace(email, link_until=link.expires_at), SETUP_EMAILS, now)
 
 
 async def _continuation(

@@ -2,7 +2,7 @@
 
 import hmac
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from uuid import UUID
 
@@ -42,32 +42,49 @@ async def create(
 ) -> tuple[ScimToken, str]:
     """Create a token. Return it with its secret, which is never returned again.
 
-    Raises: TokenExpiryPast, DirectoryGivesMore, ScopeInsufficient, TooManyTokens; the errors of `require_empowering`.
+    Raises: TokenExpiryPast; the errors of `store`.
     """
     now = ports.clock.now()
     check_expiry(expires_at, now)
     secret, prefix = new_token()
+    draft = TokenDraft(name, prefix, digest(secret), expires_at, directory_groups)
     async with ports.storage.transaction(by=caller) as tx:
-        organization, rights = await organizations.lock_organization_for(tx, caller, Capability.INTEGRATIONS_MANAGE)
-        require_empowering(rights, lasting_rights(caller, rights), directory_groups=directory_groups)
-        require_scopes_for(caller, rights_used(directory_groups=directory_groups))
-        if directory_groups:
-            await _require_power_over_groups(tx, caller, organization.id, rights)
-        if sum(not is_expired(token.expires_at, now) for token in await tx.scim_tokens.of_org(organization.id)) >= MAX_TOKENS:
-            raise TooManyTokens
-        token = ScimToken(
-            id=new_id(),
-            org_id=organization.id,
-            name=name,
-            prefix=prefix,
-            expires_at=expires_at,
-            created_by=caller.actor_id,
-            created_at=now,
-            directory_groups=directory_groups,
-        )
-        await tx.scim_tokens.add(token, digest(secret))
-        tx.record(events.scim_token_created(token))
-    return token, secret
+        return await store(tx, caller, draft, now), secret
+
+
+@dataclass(frozen=True, slots=True)
+class TokenDraft:
+    """The values of a new token."""
+
+    name: str
+    prefix: str
+    token_hash: bytes = field(repr=False)
+    expires_at: datetime | None = None
+    directory_groups: bool = False
+
+
+async def store(tx: Transaction, caller: OrganizationCaller, draft: TokenDraft, now: datetime) -> ScimToken:
+    """Add a token. Raises: DirectoryGivesMore, ScopeInsufficient, TooManyTokens; the errors of `require_empowering`."""
+    organization, rights = await organizations.lock_organization_for(tx, caller, Capability.INTEGRATIONS_MANAGE)
+    require_empowering(rights, lasting_rights(caller, rights), directory_groups=draft.directory_groups)
+    require_scopes_for(caller, rights_used(directory_groups=draft.directory_groups))
+    if draft.directory_groups:
+        await _require_power_over_groups(tx, caller, organization.id, rights)
+    if sum(not is_expired(token.expires_at, now) for token in await tx.scim_tokens.of_org(organization.id)) >= MAX_TOKENS:
+        raise TooManyTokens
+    token = ScimToken(
+        id=new_id(),
+        org_id=organization.id,
+        name=draft.name,
+        prefix=draft.prefix,
+        expires_at=draft.expires_at,
+        created_by=caller.actor_id,
+        created_at=now,
+        directory_groups=draft.directory_groups,
+    )
+    await tx.scim_tokens.add(token, draft.token_hash)
+    tx.record(events.scim_token_created(token))
+    return token
 
 
 async def set_directory_groups(ports: Ports, caller: OrganizationCaller, token_id: UUID, *, directory_groups: bool) -> ScimToken:

@@ -5,6 +5,7 @@ docs/adr/0007 explains why claim and verification are separate, and why a verifi
 its subdomains.
 """
 
+from datetime import datetime
 from uuid import UUID
 
 from core.kernel.callers import OrganizationCaller
@@ -73,10 +74,7 @@ async def verify(ports: Ports, caller: OrganizationCaller, domain: Domain) -> Do
     pending = await get(ports, caller, domain)
     if pending.verified_at is not None:
         return pending
-    # Outside of any transaction, because the look-up may take seconds.
-    found = await ports.dns.texts(pending.record_name)
-    if pending.record_value not in found:
-        raise RecordNotFound(pending, found)
+    await require_record(ports, pending)  # outside of any transaction, because the look-up may take seconds
     async with ports.storage.transaction(by=caller) as tx:
         await organizations.lock_organization_for(tx, caller, Capability.INTEGRATIONS_MANAGE)
         current = await tx.domains.find(pending.org_id, domain)
@@ -89,6 +87,31 @@ async def verify(ports: Ports, caller: OrganizationCaller, domain: Domain) -> Do
         verified = await tx.domains.mark_verified(current.org_id, domain, ports.clock.now())
         tx.record(events.domain_verified(verified))
     return verified
+
+
+async def require_record(ports: Ports, claim: DomainClaim) -> None:
+    """Check that the DNS has the record of a claim. Raises: RecordNotFound, DnsFailed."""
+    found = await ports.dns.texts(claim.record_name)
+    if claim.record_value not in found:
+        raise RecordNotFound(claim, found)
+
+
+async def add_verified(tx: Transaction, claim: DomainClaim, now: datetime) -> None:
+    """Add a domain whose record was found, and verify it. It replaces an unverified claim. The caller has locked the organization.
+
+    Raises: TooManyDomains, DomainTaken.
+    """
+    claims = {each.domain: each for each in await tx.domains.of_organization(claim.org_id)}
+    former = claims.get(claim.domain)
+    if former is not None and former.verified_at is not None:
+        return
+    if former is not None:
+        await tx.domains.remove(claim.org_id, claim.domain)
+    elif len(claims) >= MAX_DOMAINS:
+        raise TooManyDomains
+    await tx.domains.add(claim)
+    tx.record(events.domain_set(claim))
+    tx.record(events.domain_verified(await tx.domains.mark_verified(claim.org_id, claim.domain, now)))
 
 
 async def list_foreign_accounts(ports: Ports, caller: OrganizationCaller, domain: Domain, page: Page) -> PageResult[ForeignAccount]:

@@ -81,6 +81,7 @@ from entrypoints.http.api.provisioning import groups as scim_groups
 from entrypoints.http.api.provisioning import request_log as scim_requests
 from entrypoints.http.api.provisioning import tokens as scim_tokens
 from entrypoints.http.api.provisioning import users as scim_users
+from entrypoints.http.api.setup import links as setup_links
 from entrypoints.http.api.tenancy import (
     attributes,
     branding,
@@ -146,6 +147,7 @@ _ENDPOINTS: Final[tuple[tuple[ModuleType, str], ...]] = (
     (branding, "Name, logo and color of an organization."),
     (domains, "The domain of an organization, and its verification in the DNS."),
     (home_realm, "Which identity provider signs in the users of a domain."),
+    (setup_links, "Set-up links, with which the IT department of a customer prepares integrations."),
     (mail_server, "The mail server of an organization."),
     (attributes, "The attributes of users that an organization declares, and their values."),
     (user_attributes, "The attributes of end users, and of the signed-in user."),

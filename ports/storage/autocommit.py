@@ -17,6 +17,7 @@ from ports.storage.federation.saml import SamlSignOnStarts
 from ports.storage.kernel import Rates
 from ports.storage.programs import ProgramClients
 from ports.storage.provisioning import ScimRequests
+from ports.storage.setup import SetupLinksAutocommit
 from ports.storage.tenancy.organizations import Confirmations
 
 
@@ -76,6 +77,9 @@ class Autocommit(Protocol):
     # provisioning
     @property
     def scim_requests(self) -> ScimRequests: ...
+    # setup
+    @property
+    def setup_links(self) -> SetupLinksAutocommit: ...
     # eventing
     @property
     def audit(self) -> AuditOutcomes: ...

@@ -47,6 +47,7 @@ from ports.storage.programs import (
     ServiceAccountsRead,
 )
 from ports.storage.provisioning import DirectoryBlocksRead, ScimRequestsRead, ScimTokensRead, ScimUsersRead
+from ports.storage.setup import SetupLinksRead
 from ports.storage.tenancy.attributes import AttributesRead
 from ports.storage.tenancy.groups import GroupRolesRead, GroupsRead
 from ports.storage.tenancy.organizations import InvitationsRead, MembersRead, OrganizationsRead, TiersRead
@@ -226,6 +227,9 @@ class Reading(Protocol):
     def directory_blocks(self) -> DirectoryBlocksRead: ...
     @property
     def scim_requests(self) -> ScimRequestsRead: ...
+    # setup
+    @property
+    def setup_links(self) -> SetupLinksRead: ...
     # eventing
     @property
     def audit(self) -> AuditRead: ...

@@ -43,6 +43,7 @@ from ports.storage.maintenance import ExpiringSecrets, Housekeeping, Leases, Sea
 from ports.storage.privacy import Privacy
 from ports.storage.programs import ApiResources, CreatedSecrets, Credentials, RegistrationTokens, ServiceAccounts
 from ports.storage.provisioning import DirectoryBlocks, ScimTokens, ScimUsers
+from ports.storage.setup import SetupLinks
 from ports.storage.tenancy.attributes import Attributes
 from ports.storage.tenancy.groups import GroupRoles, Groups
 from ports.storage.tenancy.organizations import Invitations, Members, Organizations, Tiers
@@ -238,6 +239,9 @@ class Transaction(Protocol):
     def scim_users(self) -> ScimUsers: ...
     @property
     def directory_blocks(self) -> DirectoryBlocks: ...
+    # setup
+    @property
+    def setup_links(self) -> SetupLinks: ...
     # eventing
     @property
     def audit(self) -> Audit: ...

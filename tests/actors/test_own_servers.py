@@ -5,6 +5,7 @@ These tests cover the choice of the server, the order of organizations, and slow
 
 from collections.abc import Sequence
 from dataclasses import replace
+from datetime import timedelta
 from uuid import UUID
 
 import pytest
@@ -19,11 +20,12 @@ from core.accounts.model.email_queue import EmailKind, EmailResult, NoticedSecre
 from core.authentication import account_recovery
 from core.federation import email_sign_in
 from core.federation.sign_in import ApiTarget
-from core.kernel.callers import Person
+from core.kernel.callers import Person, SetupPart
 from core.kernel.causes import SYSTEM
 from core.kernel.policy import Policy
 from core.kernel.values import Email, digest, new_id
 from core.mailing import preparation
+from core.setup.model.links import SetupLink, SetupLinkKind
 from ports import Ports
 from tests.actors.helpers import wait_until_idle
 from tests.actors.mailing import mailing
@@ -98,6 +100,23 @@ def count_attempts(sent: FakeMailTransport, addresses: Sequence[str]) -> int:
 # Choice of the server
 
 
+async def add_waiting_link(ports: Ports, org: UUID, secret: str) -> None:
+    now = ports.clock.now()
+    link = SetupLink(
+        id=new_id(),
+        org_id=org,
+        name="Globex",
+        kind=SetupLinkKind.MAILED,
+        parts=(SetupPart.DOMAIN,),
+        recipient=ADA,
+        expires_at=now + timedelta(days=7),
+        created_by=new_id(),
+        created_at=now,
+    )
+    async with ports.storage.transaction(by=SYSTEM) as tx:
+        await tx.setup_links.add(link, digest(secret))
+
+
 async def test_invitations_use_the_mail_server_of_their_organization(ports: Ports, pool: Pool, sent: FakeMailTransport) -> None:
     acme, other_tenant, plain = (
         await add(ports, pool, "acme"),
@@ -129,6 +148,9 @@ async def test_emails_about_an_account_use_the_server_of_the_platform(
             caller = Person(user_id=ada.id, email=ADA, session_id=session.session_id, sign_in=fresh_sign_in(ports))
             await email_changes.request(ports, caller, Email("new@example.com"))
             await run_sql(pool, "delete from mails where kind <> %s", kind)
+        case EmailKind.SETUP_LINK:
+            await add_waiting_link(ports, acme, "secret")
+            await queue(ports, new_email(kind, ADA, ports.clock.now(), token="secret", org_id=acme))
         case EmailKind.RECOVERY_LINK:
             owner = await add_platform_owner(ports)
             session = await sign_in(ports, owner)

@@ -89,6 +89,7 @@ PATHS = {
     EmailKind.MEMBER_RESET: "/auth/reset-password",
     EmailKind.RECOVERY_LINK: "/auth/recover",
     EmailKind.INVITATION: "/invitations/accept",
+    EmailKind.SETUP_LINK: "/setup",
     EmailKind.WELCOME: "/auth/reset-password",
     EmailKind.EMAIL_SIGN_IN: "/auth/email-sign-in",
     EmailKind.CONFIRM_EMAIL_CHANGE: "/auth/verify-email",

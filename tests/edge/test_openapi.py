@@ -223,6 +223,7 @@ async def test_the_security_of_an_operation_is_that_of_its_decorators(app: Quart
         "api_key": {"type": "apiKey", "name": "X-Api-Key", "in": "header"},
         "api_key_as_bearer": {"type": "http", "scheme": "bearer"},
         "cookie": {"type": "apiKey", "name": "gatehouse-session", "in": "cookie"},
+        "setup_cookie": {"type": "apiKey", "name": "gatehouse-setup", "in": "cookie"},
         "billing_signature": {"type": "apiKey", "name": "billing-signature", "in": "header"},
     }
     declared = [

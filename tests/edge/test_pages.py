@@ -18,10 +18,12 @@ from core.accounts.model.accounts import PasswordReset
 from core.authentication.model.identities import LinkedPlace
 from core.authentication.model.sessions import KeptForm, ReauthenticationOptions
 from core.federation.connections.people import LinkQuestion
+from core.kernel.callers import SetupPart
 from core.kernel.connections import CODEHOST
 from core.kernel.proofs import Method
 from core.kernel.values import Email
 from core.programs.model.api_resources import ResourceAccess, ResourceScope
+from core.setup.model.links import SetupDocument, SetupLink, SetupLinkKind, SetupProposal
 from core.tenancy.model.settings import BrandingSettings, Design
 from entrypoints.http.base.rendering import assets, form_targets, templates
 from entrypoints.http.base.rendering.templates import Page
@@ -56,6 +58,26 @@ ACCOUNT: dict[str, object] = {
     "problem": None,
     "wrong": None,
 }
+SETUP_LINK = SetupLink(
+    id=UUID(int=3),
+    org_id=UUID(int=2),
+    name="Globex & Sons",
+    kind=SetupLinkKind.MAILED,
+    parts=tuple(SetupPart),
+    recipient=Email("it@globex.example"),
+    expires_at=AT,
+    created_by=UUID(int=1),
+    created_at=AT,
+)
+SETUP_PROPOSAL = SetupProposal(
+    id=UUID(int=4),
+    org_id=UUID(int=2),
+    link_id=UUID(int=3),
+    part=SetupPart.DIRECTORY,
+    is_ready=True,
+    changed_at=AT,
+    document=SetupDocument(prefix="scim_live_abc"),
+)
 UNREGISTERED: dict[str, object] = {
     "uri": "https://elsewhere.example/callback",
     "length": 9000,
@@ -159,6 +181,7 @@ TO_SHOP: dict[str, object] = {
     "password_at_sign_up": False,
     "accepts_passkey": True,
     "is_folded": True,
+    "address_first": False,
     "requires_passkey": True,
     "folded_providers": {"websuite": ("Websuite", "/auth/websuite?next=%2F")},
 }
@@ -206,6 +229,19 @@ PAGES: dict[str, dict[str, object]] = {
         "change_email": "/app/account/email",
     },
     "authentication/recover.html": {"form_token": "c4ca4238", "token": "8f14e45f", "problem": "It is wrong."},
+    "setup/open.html": {"form_token": "c4ca4238", "token": "8f14e45f", "link": SETUP_LINK, "asks_code": True, "problem": "It is wrong."},
+    "setup/ended.html": {"is_open": True, "path": "/setup/steps", "problem": "It has ended."},
+    "setup/steps.html": {
+        **{"form_token": "c4ca4238", "link": SETUP_LINK, "path": "/setup/steps", "scim_url": "https://localhost/scim/v2"},
+        **{
+            "proposals": {SetupPart.DIRECTORY: SETUP_PROPOSAL},
+            "claim": None,
+            "failed_part": SetupPart.DOMAIN,
+            "problem": "It is too long.",
+        },
+    },
+    "setup/token.html": {"secret": "scim_live_abc", "scim_url": "https://localhost/scim/v2", "path": "/setup/steps"},
+    "setup/finished.html": {},
     "authentication/recover_factor.html": {
         **{"form_token": "c4ca4238", "path": "/auth/recover/8f14e45f", "email": "ada@example.org", "options": CEREMONY, "allows_app": True},
         **{"qr": "data:image/svg+xml;base64,AAAA", "secret": "ABCD EFGH", "uri": "otpauth://totp/Gatehouse", "problem": "It is wrong."},
@@ -360,7 +396,7 @@ PAGES: dict[str, dict[str, object]] = {
     "federation/link_connection.html": {
         "form_token": "c4ca4238",
         "action": "/app/flow/1/link",
-        "question": LinkQuestion("Acme & Sons", "Okta & Sons", Email("ada@example.com")),
+        "question": LinkQuestion(UUID(int=59), "Acme & Sons", "Okta & Sons", Email("ada@example.com")),
     },
     "federation/connection_test_result.html": {
         "connection_name": "Okta & Sons",
@@ -423,7 +459,12 @@ PAGES: dict[str, dict[str, object]] = {
         "sign_in": "/app/sign-in",
     },
     "authentication/email_sign_in_ended.html": {"problem": "It has expired."},
-    "accounts/forgot_password.html": {**LINKS, "form_token": "c4ca4238"},
+    "accounts/forgot_password.html": {
+        **LINKS,
+        "form_token": "c4ca4238",
+        "email": "ada@example.org",
+        "connection": ("Acme & Sons", "/auth/connections/c4ca/start?next=%2F"),
+    },
     "accounts/forgot_password_done.html": {**LINKS},
     "federation/device.html": {
         "form_token": "c4ca4238",
@@ -571,6 +612,7 @@ WITH_PASSKEYS = {
     *("authentication/recover_factor.html", "authentication/recovered.html"),
     *("authentication/sign_in.html", "authentication/sign_in_code.html", "tenancy/sign_in_preview.html"),
     "authentication/passkey_offer.html",
+    *("setup/steps.html", "setup/token.html"),
 }
 # A form of these pages is followed by redirects to an application or an identity provider.
 LEADING_AWAY = {
@@ -608,6 +650,8 @@ ENDING_HERE = {
     "federation/device.html",
     "federation/device_confirm.html",
     "federation/no_access.html",
+    "setup/open.html",
+    "setup/steps.html",
     "tenancy/invitation_accepted.html",
 }
 # These pages have no form, or one that must send nothing.
@@ -630,6 +674,9 @@ WITHOUT_FORMS = {
     "federation/signed_out.html",
     "federation/signing_out.html",
     "federation/unregistered_uri.html",
+    "setup/ended.html",
+    "setup/finished.html",
+    "setup/token.html",
     "tenancy/invitation_declined.html",
     "tenancy/invitation_ended.html",
     "tenancy/sign_in_preview.html",
@@ -764,7 +811,7 @@ def test_a_page_has_a_next_step(name: str) -> None:
         assert re.search(r'<a [^>]*href="[^"]+"|<form [^>]*action="[^"]+">.*<button [^>]*type="submit"', main, re.DOTALL), main
 
 
-NOT_SHOWN = ("wrong",)  # the name of a field, which a page compares
+NOT_SHOWN = ("wrong", "failed_part")  # the name of a field, which a page compares
 # The pages around the sign-in get more values than they show.
 TEXTS = [
     (name, value)

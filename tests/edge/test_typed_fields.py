@@ -44,7 +44,7 @@ AS_TYPED: Final = {
     "documents": {"metadata", "public_key", "jwks", "document"},
     "numbers, days and codes of standards": {
         *("access_token_seconds", "refresh_token_seconds", "device_trust_days", "max_services", "max_users", "port", "price_cents"),
-        *("grace_days", "min_password_length", "position", "uses"),
+        *("grace_days", "min_password_length", "position", "uses", "days"),
         *("birthdate", "expires_at", "currency", "locale", "primary_color"),
     },
 }
@@ -76,7 +76,7 @@ DOMAINS: Final = [DOMAIN, "example.com.", " https://example.com/sign-in?a#b ", f
 CASES: Final[list[tuple[str, str, list[str]]]] = [
     ("code email_code", "123456", ["123456", "123 456", " 123456 ", "12\t34\r\n56", "1 2 3 4 5 6"]),
     ("code email_code", "ABCD-2345", ["ABCD-2345", "abcd-2345", "abcd2345", " ABCD - 2345\n", "AbCd 2345"]),
-    ("email from_email", ADDRESS, [ADDRESS, f" {ADDRESS}\n", f"\u00a0{ADDRESS}\u200b", f"\t{ADDRESS}"]),
+    ("email from_email recipient", ADDRESS, [ADDRESS, f" {ADDRESS}\n", f"\u00a0{ADDRESS}\u200b", f"\t{ADDRESS}"]),
     ("slug", "acme", ["acme", " Acme ", "ACME\n"]),
     ("domain", DOMAIN, DOMAINS),
     ("invited_domains", "a.example\nb.example", ["https://a.example./\r\r\n @b.example \n\n"]),

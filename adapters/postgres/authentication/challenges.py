@@ -60,6 +60,7 @@ TRIP: Final = Record(
 CONNECTION_TRIP: Final = Record(
     ConnectionTrip,
     "f",
+    hints="null",
     connection_id="(f.challenge ->> 'connection')::uuid",
     user_id="f.challenge_user_id",
     begun_at="f.challenge_begun_at",

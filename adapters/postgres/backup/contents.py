@@ -37,6 +37,9 @@ TABLES_LEFT_OUT: Final = frozenset(
         "saml_sign_ons",
         # used once, within a minute; its partitions are unlogged
         "dpop_proofs",
+        # what readers of set-up links prepared; an admin creates a new link
+        "setup_links",
+        "setup_proposals",
         # links in emails; invitations and undo links have their own tables, and stay valid
         "one_time_tokens",
         "account_recoveries",

@@ -10,7 +10,7 @@ from psycopg.types.json import Jsonb
 from adapters.postgres.engine.statements import DeliveringRepository
 from adapters.postgres.kernel.event_delivery import DELIVER, WRITE
 from core.eventing.model.audit import caller_kind
-from core.kernel.callers import Person, RegistrationClient, ScimClient, ServiceAccountCaller, ServiceKey
+from core.kernel.callers import Person, RegistrationClient, ScimClient, ServiceAccountCaller, ServiceKey, SetupLinkCaller
 from core.kernel.causes import SYSTEM, Caller
 from core.kernel.deferred import Deferred
 from core.kernel.event_catalog import Event
@@ -186,7 +186,7 @@ def _actor(event: Event, caller: Caller) -> dict[str, object]:
         "actor_id": str(person.user_id) if person else credential,
         "actor_kind": kind,
         "caller_kind": caller_kind(caller),
-        "actor_name": caller.name if isinstance(caller, ServiceAccountCaller) else None,
+        "actor_name": caller.name if isinstance(caller, ServiceAccountCaller | SetupLinkCaller) else None,
         "actor_email": person.email if person else None,
         "impersonator_id": None if impersonator_id is None else str(impersonator_id),
         "address": caller.address,
@@ -205,4 +205,6 @@ def _credential(caller: Caller) -> tuple[str | None, str | None]:
             return str(caller.token_id), "registration_token"
         case ServiceAccountCaller():
             return str(caller.account_id), "service_account"
+        case SetupLinkCaller():
+            return str(caller.link_id), "setup_link"
     return None, None

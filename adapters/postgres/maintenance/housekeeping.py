@@ -97,6 +97,7 @@ SWEEPS: Final[Mapping[Sweep, LiteralString]] = {
     Sweep.FAILED_LOGINS: _past("login_events", "not success and created_at"),
     Sweep.CREDENTIALS: _past("credentials", "expires_at"),
     Sweep.REGISTRATION_TOKENS: _past("registration_tokens", "least(expires_at, case when uses_left = 0 then last_used_at end)"),
+    Sweep.SETUP_LINKS: _past("setup_links", "least(ended_at, expires_at)"),
     Sweep.EVENTS: _past("events", "created_at"),
     Sweep.UNVERIFIED_ACCOUNTS: f"delete from users u where u.id = any(%(locked)s) and {UNVERIFIED}",
     # A transaction that saw the configuration enabled may still queue entries, so the tombstone

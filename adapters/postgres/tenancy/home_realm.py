@@ -10,11 +10,11 @@ from core.kernel.connections import ConnectionRef
 from core.kernel.values import Domain, Slug
 from core.tenancy.model.domains import HomeRealmMatch, HomeRealmRoute
 
-REF: Final = "c.id, c.slug, c.name, c.state = 'active'"
+REF: Final = "c.id, c.org_id, c.slug, c.name, c.state = 'active'"
 
 
 def to_ref(row: Row) -> ConnectionRef | None:
-    return None if row[0] is None else ConnectionRef(row[0], Slug(row[1]), row[2], row[3])
+    return None if row[0] is None else ConnectionRef(row[0], row[1], Slug(row[2]), row[3], row[4])
 
 
 class HomeRealm(Repository):

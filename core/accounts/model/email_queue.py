@@ -92,6 +92,8 @@ class EmailKind(StrEnum):
     RECOVERY_LINK = "recovery_link"
     RECOVERY_ISSUED = "recovery_issued"  # to the other admins, or platform owners
     RECOVERED = "recovered"
+    SETUP_LINK = "setup_link"
+    SETUP_CODE = "setup_code"  # with which the recipient of such a link opens it
     PLATFORM_OWNER_ADDED = "platform_owner_added"  # to all platform owners and the user; so is the next one
     PLATFORM_OWNER_REMOVED = "platform_owner_removed"
     POLICY_DUE = "policy_due"  # to platform owners without a second factor
@@ -106,6 +108,7 @@ ACCOUNT_EMAILS = frozenset({EmailKind.VERIFY_EMAIL, EmailKind.RESET_PASSWORD})
 INVITATION_EMAILS = frozenset({EmailKind.INVITATION})
 SIGN_IN_EMAILS = frozenset({EmailKind.EMAIL_SIGN_IN})
 REAUTHENTICATION_EMAILS = frozenset({EmailKind.REAUTHENTICATION})
+SETUP_EMAILS = frozenset({EmailKind.SETUP_LINK, EmailKind.SETUP_CODE})
 WELCOME_EMAILS = frozenset({EmailKind.WELCOME})
 MEMBER_RESET_EMAILS = frozenset({EmailKind.MEMBER_RESET})
 ADDRESS_CHANGE_EMAILS = frozenset({EmailKind.EMAIL_CHANGED})
@@ -185,7 +188,7 @@ class QueuedEmail:
     due_at: datetime
     claims: int = 0  # all attempts that were started
     attempts: int = 0  # the attempts with a known outcome
-    # A one-time token, or the code of REAUTHENTICATION. For PAYMENT_ACTION the URL of an invoice, which is a secret as well. For
+    # A one-time token, or the code of REAUTHENTICATION or SETUP_CODE. For PAYMENT_ACTION the URL of an invoice, a secret as well. For
     # ORGANIZATION_REJECTED, ORGANIZATION_SUSPENDED, ORGANIZATION_TRANSFERRED and ADMIN_NETWORKS_REMOVED the reason, for
     # OWNER_RECOVERY, OWNER_RESET and OWNER_RESET_USED the address of the platform owner who gets the link, for RECOVERY_ISSUED
     # and BREAK_GLASS_USED that of the account, for OWNER_CHANGE_EMAILS an OwnerChange, for CONNECTION_EMAILS a ConnectionNotice, for

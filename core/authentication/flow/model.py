@@ -194,6 +194,13 @@ class ProviderTrip:
         )
 
 
+class ProviderHints(NamedTuple):
+    """Who may sign in, for the page of the identity provider."""
+
+    login: str | None = None
+    domain: str | None = None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectionTrip:
     """The trip of a browser to the identity provider of an organization. Times are UTC.
@@ -206,3 +213,4 @@ class ConnectionTrip:
     user_id: UUID | None = None  # of a test: the user who must return
     begun_at: datetime
     expires_at: datetime
+    hints: ProviderHints | None = field(default=None, repr=False)  # not stored: no answer is checked against them

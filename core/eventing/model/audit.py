@@ -8,7 +8,16 @@ from typing import Any, Final
 from uuid import UUID
 
 from core.accounts.model import accounts
-from core.kernel.callers import Member, OrganizationCaller, Person, RegistrationClient, ScimClient, ServiceAccountCaller, ServiceKey
+from core.kernel.callers import (
+    Member,
+    OrganizationCaller,
+    Person,
+    RegistrationClient,
+    ScimClient,
+    ServiceAccountCaller,
+    ServiceKey,
+    SetupLinkCaller,
+)
 from core.kernel.causes import Caller
 from core.kernel.errors import Invalid, NotFound
 from core.kernel.event_catalog import AUDIT_ACTIONS, PLATFORM_ACTIONS, EventKind, Target
@@ -58,8 +67,8 @@ SEARCH_RANGE: Final = timedelta(days=90)  # of a search by text without `since`
 class AuditActor:
     """The actor of an audit entry: an account, a credential, a service account, or an actor without account.
 
-    `kind` is `user`, `service_account`, `api_key`, `scim_token`, `registration_token`, `system` or `anonymous`. `name` is the name
-    that a service account had when it acted.
+    `kind` is `user`, `service_account`, `api_key`, `scim_token`, `registration_token`, `setup_link`, `system` or `anonymous`.
+    `name` is the name that a service account or a set-up link had when it acted.
     """
 
     id: str
@@ -107,6 +116,8 @@ def caller_kind(caller: Caller) -> str:
             return "scim_token"
         case RegistrationClient():
             return "registration_token"
+        case SetupLinkCaller():
+            return "setup_link"
     return SYSTEM.kind if caller.address is None else ANONYMOUS.kind
 
 

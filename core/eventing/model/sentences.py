@@ -21,6 +21,7 @@ from core.kernel.values import parse_id
 # The kinds of actors that are the target of no entry
 SCIM_TOKEN: Final = "scim_token"  # noqa: S105
 REGISTRATION_TOKEN: Final = "registration_token"  # noqa: S105
+SETUP_LINK: Final = "setup_link"
 NAMED_KINDS: Final = frozenset(
     {
         *(Target.USER, Target.SERVICE, Target.ORGANIZATION, Target.PLAN, Target.API_KEY, Target.API_RESOURCE),
@@ -57,6 +58,7 @@ _ACTORS: Final[Mapping[str, str]] = {
     SCIM_TOKEN: "The directory",
     REGISTRATION_TOKEN: "A client with a registration token",
     "service_account": "A service account",
+    SETUP_LINK: "A set-up link",
 }
 _FIELD: Final = re.compile(r"\{([a-z_.]+)\}")
 _TIME: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:.]+Z")  # as in entries

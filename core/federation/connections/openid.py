@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any, Final
 from uuid import UUID
 
-from core.authentication.flow.model import ConnectionTrip
+from core.authentication.flow.model import ConnectionTrip, ProviderHints
 from core.federation.connections.connections import endpoint_path
 from core.federation.connections.model.asserted import ReceivedClaims, require_subject
 from core.federation.connections.model.connections import OrganizationConnection, OrganizationConnectionNotFound
@@ -27,13 +27,16 @@ from core.federation.connections.model.openid import (
     check_response_issuer,
     read_time,
 )
+from core.federation.connections.model.presets import DOMAIN_PARAMETERS
 from core.federation.connections.model.settings import OidcSettings
 from core.federation.model.sign_in import ProviderAnswer, ProviderConsentDenied, derive_secret
 from core.federation.saml.model.configuration import CertificateState
 from core.kernel.errors import refuse
+from core.kernel.values import is_printable
 from ports import Ports
 
 _CODE: Final = re.compile("[ -~]{1,4096}")  # RFC 6749 appendix A.11
+MAX_HINT_LENGTH: Final = 320  # of an email address
 SECOND_FACTOR: Final = "mfa"  # in `amr` (RFC 8176 section 2)
 
 
@@ -63,7 +66,16 @@ def make_request(
         code_verifier=derive_secret("verifier", state, device_cookie),
         scopes=settings.scopes,
         fresh_since=trip.begun_at if trip.flow.wants_fresh else None,
+        hints=_hints(connection.preset, trip.hints),
     )
+
+
+def _hints(preset: str | None, hints: ProviderHints | None) -> dict[str, str]:
+    """Return the parameters of hints. That of the domain depends on the product."""
+    if hints is None:
+        return {}
+    sent = {"login_hint": hints.login, DOMAIN_PARAMETERS.get(preset, ""): hints.domain}
+    return {name: hint for name, hint in sent.items() if name and hint and len(hint) <= MAX_HINT_LENGTH and is_printable(hint)}
 
 
 async def published_keys(ports: Ports, connection_id: UUID) -> list[Mapping[str, str]]:

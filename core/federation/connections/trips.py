@@ -9,7 +9,7 @@ from typing import TypeAlias
 from uuid import UUID
 
 from core.authentication.flow.methods import record_failure
-from core.authentication.flow.model import FLOW_TTL, ConnectionTrip, Flow, FlowEnded, FlowTarget, new_flow
+from core.authentication.flow.model import FLOW_TTL, ConnectionTrip, Flow, FlowEnded, FlowTarget, ProviderHints, new_flow
 from core.authentication.model.login import LoginFailure
 from core.federation.connections import openid
 from core.federation.connections.model.asserted import AssertedPerson, ReceivedClaims, map_claims
@@ -81,7 +81,9 @@ ConnectionTripResult: TypeAlias = PersonArrived | ConnectionTestResult | Connect
 # To the identity provider
 
 
-async def begin(ports: Ports, caller: Caller, flow: Flow, connection_id: UUID, device_cookie: str, base_url: str) -> str:
+async def begin(
+    ports: Ports, caller: Caller, flow: Flow, connection_id: UUID, device_cookie: str, base_url: str, hints: ProviderHints | None = None
+) -> str:
     """Return the URL of the identity provider at which the user signs in.
 
     Raises: OrganizationConnectionNotFound, ConnectionNotActive, FlowEnded; the errors of `openid.start`.
@@ -90,7 +92,7 @@ async def begin(ports: Ports, caller: Caller, flow: Flow, connection_id: UUID, d
     if flow.org_id not in (None, connection.org_id):  # its sign-ins do not count there
         raise OrganizationConnectionNotFound
     flow = replace(flow, expires_at=now + FLOW_TTL)
-    trip = ConnectionTrip(flow=flow, connection_id=connection.id, begun_at=now, expires_at=now + STATE_TTL)
+    trip = ConnectionTrip(flow=flow, connection_id=connection.id, begun_at=now, expires_at=now + STATE_TTL, hints=hints)
     return await _start(ports, caller, connection, trip, device_cookie, base_url)
 
 

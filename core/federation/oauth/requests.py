@@ -6,6 +6,7 @@ A request that a session is enough for is answered at once. Otherwise a flow beg
 request, so that no user can change it.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from urllib.parse import parse_qsl, urlencode
@@ -18,6 +19,7 @@ from core.authentication.flow import flows
 from core.authentication.flow.model import Flow, FlowEnded, FlowTarget, new_flow
 from core.authentication.flow.steps import Needs
 from core.authentication.model.agreements import ClientFacts
+from core.federation.connections import routing
 from core.federation.destination import Destination
 from core.federation.oauth import external_clients
 from core.federation.oauth.external_clients import ExternalClient
@@ -50,6 +52,7 @@ from core.kernel.access import OrganizationNotFound
 from core.kernel.callers import ServiceContext, Visitor
 from core.kernel.causes import Caller
 from core.kernel.claims import FRONTEND_CLIENT_ID
+from core.kernel.connections import ConnectionRef
 from core.kernel.errors import Refusal, refuse
 from core.kernel.proofs import Acr, Strength
 from core.kernel.values import is_printable, parse_id
@@ -68,6 +71,7 @@ class WaitingRequest:
     needs: Needs = field(default_factory=Needs)
     refusal: AuthorizationRefused | None = None
     document_failure: Refusal | None = None  # of an external client: its stored document is good only for users who agreed before
+    connections: Sequence[ConnectionRef] = ()  # at which the user can sign in; with one, without the sign-in page
 
     @property
     def client_facts(self) -> ClientFacts | None:
@@ -88,7 +92,13 @@ class WaitingRequest:
             api=self.authorization.api,
             redirect_uri=self.authorization.redirect_uri,
             required=self.needs.required,
+            connections=self.connections,
         )
+
+    @property
+    def connection(self) -> ConnectionRef | None:
+        """The connection to which the request leads, or None."""
+        return self.connections[0] if len(self.connections) == 1 else None
 
 
 async def check(
@@ -105,6 +115,20 @@ async def check(
     Raises: the errors of `external_clients`; RequestUriInvalid, OrgOrServiceMissing, OrganizationNotFound, OrganizationNotActive,
     ServiceNotFound, ClientIdMismatch, RedirectUriMissing, RedirectUriNotRegistered.
     """
+    waiting = await _check(ports, request, base_url, visitor, pushed_by)
+    if waiting.refusal is not None:
+        return waiting
+    authorization = waiting.authorization
+    try:
+        connections = await routing.choose_connections(ports, authorization.request, authorization.context)
+    except AuthorizationRefused as refusal:
+        return replace(waiting, refusal=refusal)
+    return replace(waiting, connections=connections) if connections else waiting
+
+
+async def _check(
+    ports: Ports, request: AuthorizationRequest, base_url: str, visitor: Visitor | None, pushed_by: Service | None
+) -> WaitingRequest:
     async with ports.storage.reading() as read:
         if request.request_uri is not None and not isinstance(request, PushedRequest):
             request = await _load_pushed(ports, read, request)

@@ -90,6 +90,7 @@ class Sweep(StrEnum):
     FAILED_LOGINS = "failed_logins"
     CREDENTIALS = "credentials", CREDENTIALS_KEPT  # expired ones of programs, which the list still shows for CREDENTIALS_KEPT
     REGISTRATION_TOKENS = "registration_tokens", CREDENTIALS_KEPT  # expired ones, and those without uses left
+    SETUP_LINKS = "setup_links", CREDENTIALS_KEPT  # ended and expired ones, with their proposals
     EVENTS = "events", EVENTS_KEPT
     UNVERIFIED_ACCOUNTS = "unverified_accounts"
     CHECKOUTS = "checkouts", BILLING_KEPT
@@ -119,6 +120,7 @@ class SealedColumn(StrEnum):
     SAML_KEYS = "saml_certificates.private_key"
     CONNECTION_SECRETS = "connections.client_secret"
     CONNECTION_KEYS = "connection_keys.private_key"
+    SETUP_PROPOSALS = "setup_proposals.document"
     CONNECTION_LOGOUTS = "connection_logins.logout"
     IDENTITY_ACCESS_TOKENS = "identities.access_token"
     IDENTITY_REFRESH_TOKENS = "identities.refresh_token"

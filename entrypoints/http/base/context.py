@@ -9,8 +9,9 @@ from quart import Quart, Request, Response, current_app, g, has_request_context,
 from core.accounts.model.devices import PresentedDevice
 from core.accounts.model.profiles import OwnProfile
 from core.accounts.relying_party import StoredId
+from core.federation.connections.routing import KnownRoutes
 from core.kernel.access import NeedsPerson
-from core.kernel.callers import Member, OrganizationCaller, Person, PlatformCaller, ScimClient, ServiceKey
+from core.kernel.callers import Member, OrganizationCaller, Person, PlatformCaller, ScimClient, ServiceKey, SetupLinkCaller
 from core.kernel.causes import Anonymous, Caller
 from core.kernel.claims import PreAuthClaims
 from core.kernel.errors import refuse
@@ -56,6 +57,7 @@ class AppContext:
     exposition_type: str
     describe: Callable[[], bytes]  # returns the API description as JSON; slow at first
     stored_rp_id: StoredId = field(default_factory=StoredId)
+    known_routes: KnownRoutes = field(default_factory=KnownRoutes)
     was_upgraded: bool = False  # the database has been that of version 0.9.0, which may still run
 
 
@@ -144,6 +146,13 @@ def acting_directory() -> ScimClient:
     """Return the caller of a SCIM route."""
     user = caller()
     assert isinstance(user, ScimClient), "only behind @scim_client"
+    return user
+
+
+def setup_reader() -> SetupLinkCaller:
+    """Return the caller of a page of a set-up link."""
+    user = caller()
+    assert isinstance(user, SetupLinkCaller), "only behind @setup_link"
     return user
 
 

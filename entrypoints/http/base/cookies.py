@@ -13,15 +13,18 @@ from core.accounts.model.devices import TRUST_TOKEN_TTL
 from core.federation.saml.model.sign_on import LOGOUT_TTL, STATE_TTL
 from core.kernel.page_paths import ENROLL_PATH
 from core.kernel.values import digest, new_secret
+from core.setup.model.links import MAX_DAYS
 from entrypoints.http.base.context import app_context, ports
 
 DEVICE_AGE: Final = timedelta(days=400)  # browsers keep cookies no longer
 NOTICE_AGE: Final = timedelta(seconds=60)
+SETUP_AGE: Final = timedelta(days=MAX_DAYS)
 ENROLLMENT_AGE: Final = timedelta(hours=1)
 MAX_ENROLLMENT: Final = 2000  # characters; a longer path is not kept
 
 SESSION, DEVICE, TRUST, NOTICE, ENROLLMENT = "session", "device", "trust", "notice", "enrollment"
 SAML, LOGOUT, PROVIDER_LOGOUT = "saml", "saml-logout", "provider-logout"
+SETUP = "setup"
 
 MAX_SIGN_ONS: Final = 20  # sign-on cookies that a browser keeps
 _SIGN_ON = re.compile(rf"{SAML}-[0-9a-f]{{16}}")
@@ -163,6 +166,21 @@ def set_logout_cookie(response: Response, secret: str) -> None:
 def clear_logout_cookie(response: Response) -> None:
     """Remove the secret of the single logout."""
     _clear(response, LOGOUT)
+
+
+def setup_cookie() -> str | None:
+    """Return the secret of the set-up link that was opened in this browser, or None."""
+    return _read_secret(SETUP)
+
+
+def set_setup_cookie(response: Response, secret: str) -> None:
+    """Set the secret of an opened set-up link. The link ends on the server, not with the cookie."""
+    _set(response, SETUP, secret, SETUP_AGE)
+
+
+def clear_setup_cookie(response: Response) -> None:
+    """Remove the secret of the set-up link."""
+    _clear(response, SETUP)
 
 
 def provider_logout_cookie() -> str | None:

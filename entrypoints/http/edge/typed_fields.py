@@ -70,6 +70,7 @@ READERS: Final[Mapping[str, Callable[[str], str]]] = {
     "from_email": trim,
     "host": to_host,
     "invited_domains": to_domains,
+    "recipient": trim,
     "slo_certificate": to_certificate,
     "slug": to_slug,
 }

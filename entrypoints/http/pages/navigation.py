@@ -119,6 +119,7 @@ OF_ORGANIZATION: Final[Sequence[Group]] = (
                     Tab("Branding", "/branding", Capability.ORGANIZATION_MANAGE),
                     Tab("Domains", "/domains", Capability.INTEGRATIONS_MANAGE),
                     Tab("Single sign-on", "/connections", Capability.INTEGRATIONS_MANAGE),
+                    Tab("Set-up links", "/setup-links", Capability.INTEGRATIONS_MANAGE),
                     Tab("Mail server", "/mail-server", Capability.INTEGRATIONS_MANAGE),
                     Tab("SIEM", "/siem", Capability.INTEGRATIONS_MANAGE),
                 ),

@@ -39,6 +39,8 @@ NOTICES: Final = {
     "connection-key-activated": "Next key activated. The previous one decrypts for 7 more days.",
     "connection-certificate-added": "Certificate added.",
     "connection-certificate-removed": "Certificate removed.",
+    "setup-link-ended": "Set-up link ended.",
+    "setup-part-applied": "Applied. It works now.",
     "consent-removed": "Access removed. The application asks you again the next time you sign in to it.",
     "organization-left": "You left the organization.",
     "organization-joined": "You've joined the organization.",

@@ -76,7 +76,7 @@ def test_a_token_is_called_invalid_only_if_one_was_sent() -> None:
     assert with_token == {
         *("TokenExpired", "TokenInvalid", "SessionEnded", "UnknownKey", "PreAuthExpired", "PreAuthInvalid", "WrongToken"),
         *("ProgramStopped", "EvaluatorUnknown"),
-        *("ScimTokenInvalid", "PersonalTokenInvalid", "RegistrationTokenInvalid"),
+        *("ScimTokenInvalid", "ScimTokenNotApplied", "PersonalTokenInvalid", "RegistrationTokenInvalid"),
         *("AuthenticationInsufficient", "MfaMissing", "SignInNotRecent", "SignInNotAccepted", "StepUpNeeded", "OwnProofNeeded"),
         *("BoundTokenAsBearer", "BearerTokenAsBound", "ProofRefused", "NonceRequired"),
     }

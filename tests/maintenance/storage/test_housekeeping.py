@@ -222,6 +222,10 @@ async def fill_for_sweeping(storage: Postgres, pool: Pool, old: datetime, fresh:
             insert into connection_keys (id, org_id, connection_id, state, certificate, private_key, valid_from, valid_until, created_at,
                                          kept_until)
             values (%s, %s, %s, %s, 'pem', 'x', %s, %s, %s, %s)"""
+        link = """
+            insert into setup_links (id, org_id, name, kind, parts, token_hash, expires_at, created_by, created_at)
+            select %s, id, 'Globex', 'embedded', '{domain}', %s, %s, %s, %s from organizations limit 1"""
+        await run_sql(pool, link, uuid4(), digest(str(time)), time, uuid4(), NOW)
         for state, kept_until in (("previous", time), ("active", None)):
             await run_sql(pool, key, uuid4(), org, connection.id, state, time, time, time, kept_until)
         await add_login(storage, connection, user.id, ends_at=time)
@@ -260,6 +264,7 @@ SWEPT_TABLES = {
     Sweep.MFA_SETUPS: ("mfa", 1),
     Sweep.CREDENTIALS: ("credentials", 1),
     Sweep.REGISTRATION_TOKENS: ("registration_tokens", 2),
+    Sweep.SETUP_LINKS: ("setup_links", 1),
     Sweep.EVENTS: ("events", 1),
     Sweep.UNVERIFIED_ACCOUNTS: ("users", 1),
     Sweep.CHECKOUTS: ("billing_checkouts", 1),

@@ -153,6 +153,8 @@ async def test_every_column_of_bytes_is_known(pool: Pool) -> None:
         ("security_notices", "undo_token_hash"),
         *(("services", "client_secret_hash"), ("services", "former_secret_hash"), ("api_keys", "key_hash"), ("scim_tokens", "token_hash")),
         ("registration_tokens", "token_hash"),
+        *(("setup_links", f"{name}_hash") for name in ("token", "code", "browser")),
+        *(("setup_links", "code_salt"), ("setup_proposals", "token_hash")),
         *(("link_tickets", "token_hash"), ("sessions", "browser_hash"), ("devices", "client_hash"), ("devices", "trust_hash")),
         *(("backup_codes", "code_hash"), ("mfa", "codes_salt"), ("passkeys", "credential_id"), ("passkeys", "public_key")),
         *(("former_passkeys", "credential_id"), ("former_passkeys", "public_key"), ("users", "passkey_handle")),

@@ -287,6 +287,11 @@ PATCH  {org}/branding                         200  200  403  200  403  403*
 PUT    {org}/branding/logo                    200  200  403  200  403  403*
 DELETE {org}/branding/logo                    204  204  403  204  403  403*
 
+POST   {org}/setup-links                      403  403  403  201  403  403*
+GET    {org}/setup-links                      200  200  403  200  403  403*
+GET    {setup-link}                           200  200  403  200  403  403*
+DELETE {setup-link}                           403  403  403  204  403  403*
+POST   {setup-link}/parts/<setup_part>/apply  403  403  403  200  403  403*
 POST   {org}/connections                      403  403  403  201  403  403*
 GET    {org}/connections                      200  200  403  200  403  403*
 GET    {connection}                           200  200  403  200  403  403*

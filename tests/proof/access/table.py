@@ -58,6 +58,8 @@ DIRECTORIES: Final = {
     "d-s": "suspended-directory",  # of the suspended organization
     "d-x": "expired-directory",
 }
+# A browser that opened a set-up link of the organization, without a session.
+SETUP_LINKS: Final = {"set": "setup-link"}
 # Browsers on our pages, with the cookie of a session.
 BROWSERS: Final = {
     "bro": "browser",  # of the owner
@@ -457,6 +459,11 @@ PATCH  {org}/branding                         401  403  403  403  403  200  200 
 PUT    {org}/branding/logo                    401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403  401  403
 DELETE {org}/branding/logo                    401  403  403  403  403  204  204  403  403  204  403* 403* 403  403  403  403  403  401  403
 
+POST   {org}/setup-links                      401  403  403  403  403  201  201  403  403  403  403* 403* 403  403  403  403  403  401  403
+GET    {org}/setup-links                      401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403  401  403
+GET    {setup-link}                           401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403  401  403
+DELETE {setup-link}                           401  403  403  403  403  204  204  403  403  403  403* 403* 403  403  403  403  403  401  403
+POST   {setup-link}/parts/<setup_part>/apply  401  403  403  403  403  200  200  403  403  403  403* 403* 403  403  403  403  403  401  403
 POST   {org}/connections                      401  403  403  403  403  201  201  403  403  403  403* 403* 403  403  403  403  403  401  403
 GET    {org}/connections                      401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403  401  403
 GET    {connection}                           401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403  401  403
@@ -632,6 +639,17 @@ PATCH  {scim}/Bulk                            501  501  403* 401
 DELETE {scim}/Bulk                            501  501  403* 401
 """
 
+# The pages of an opened set-up link. They read only its cookie, which opens nothing else.
+SETUP: Final = """
+                                              set
+
+GET    /setup/steps                           200
+POST   /setup/steps/domain                    303
+POST   /setup/steps/domain/check              400
+POST   /setup/steps/directory                 200
+POST   /setup/steps/finish                    200
+"""
+
 # The pages. They read only the browser's cookie, and all other routes ignore it: other credentials
 # count as none here.
 PAGES: Final = """
@@ -675,6 +693,9 @@ GET    /app/sign-up                                  200  303  303  303  200
 POST   /app/sign-up                                  200  200  200  200  200
 GET    /app/resend-verification                      200  200  200  200  200
 POST   /app/resend-verification                      200  200  200  200  200
+GET    /setup                                        200  200  200  400  200
+POST   /setup                                        303  303  303  400  303
+POST   /setup/code                                   400  400  400  400  400
 GET    /auth/recover-owner                           200  200  200  200  200
 POST   /auth/recover-owner                           303  303  303  303  303
 GET    /auth/recover                                 200  200  200  200  200
@@ -830,6 +851,7 @@ SHORT: Final = {
     "{reauthentication-options}": "/api/auth/reauthenticate/passkey/options",
     "{connection}": f"{ORG}/connections/<connection_slug>",
     "{at_connection}": "/auth/connections/<connection_id>",
+    "{setup-link}": f"{ORG}/setup-links/<setup_link_id>",
     "{registration-token}": f"{ORG}/registration-tokens/<registration_token_id>",
     "{member-token}": f"{ORG}/personal-tokens/<personal_token_id>",
     "{saml}": "/saml/<org_slug>/<service_slug>",
@@ -1089,6 +1111,12 @@ REQUESTS: Final[Mapping[str, Request]] = {
         setup_sql="delete from connection_keys where org_id = '{org_id}' and state = 'next'"
     ),
     f"POST {ORG}/connections/<connection_slug>/certificates": Request({"certificate": "{another_certificate}"}),
+    f"POST {ORG}/setup-links": Request({"name": "Globex", "kind": "mailed", "parts": ["domain"], "recipient": "it@globex.example"}),
+    "GET /setup": Request(query={"token": "{setup_token}"}),
+    "POST /setup": Request(form={**OF_THIS_BROWSER, "token": "{setup_token}"}, cookies=BROWSER),
+    "POST /setup/code": Request(form={**OF_THIS_BROWSER, "token": "{setup_token}", "code": "123456"}, cookies=BROWSER),
+    "POST /setup/steps/domain": Request(form={"form_token": "{setup_form_token}", "domain": "globex.example"}),
+    **{f"POST /setup/steps/{step}": Request(form={"form_token": "{setup_form_token}"}) for step in ("domain/check", "directory", "finish")},
     f"POST {ORG}/registration-tokens": Request({"name": "Another"}),
     "POST /auth/register": Request(
         {"client_name": "Another", "redirect_uris": ["https://anywhere.example/callback"]},
@@ -1321,6 +1349,11 @@ REQUESTS: Final[Mapping[str, Request]] = {
     f"POST {PAGES_OF_ORG}/settings/transfer": Request(form={**WITH_REASON, "new_owner_user_id": "{user_id}", "confirmation": "{org_name}"}),
     f"POST {PAGES_OF_ORG}/settings/delete": Request(form={**OF_THE_SESSION, "confirmation": "{org_name}"}),
     f"POST {PAGES_OF_ORG}/branding": Request(form={**OF_THE_SESSION, "product_name": "A New Name"}),
+    f"POST {PAGES_OF_ORG}/setup-links": Request(
+        form={**OF_THE_SESSION, "name": "Globex", "kind": "mailed", "part:domain": "yes", "recipient": "it@globex.example", "days": "7"}
+    ),
+    f"POST {PAGES_OF_ORG}/setup-links/<setup_link_id>/end": Request(form=OF_THE_SESSION),
+    f"POST {PAGES_OF_ORG}/setup-links/<setup_link_id>/parts/<setup_part>/apply": Request(form=OF_THE_SESSION),
     f"POST {PAGES_OF_ORG}/registration-tokens": Request(form={**OF_THE_SESSION, "name": "Another", "uses": "2"}),
     f"POST {PAGES_OF_ORG}/registration-tokens/<registration_token_id>/delete": Request(form=OF_THE_SESSION),
     f"POST {PAGES_OF_ORG}/directory": Request(form={**OF_THE_SESSION, "name": "Another"}),
@@ -1635,10 +1668,13 @@ def read_matrix() -> dict[str, dict[str, str]]:
     directories = _read(SCIM, DIRECTORIES)
     others = [*PEOPLE.values(), *KEYS.values(), *BROWSERS.values(), *CONSOLE_BROWSERS, *EXTERNAL_CLIENTS]
     rows |= {route: dict.fromkeys(others, "401") | row for route, row in directories.items()}
+    opened = _read(SETUP, SETUP_LINKS)
+    rows = {route: row | {"setup-link": row["anonymous"]} for route, row in rows.items()}
+    rows |= {route: dict.fromkeys([*others, *DIRECTORIES.values()], "401") | row for route, row in opened.items()}
     robots = robot_rows(rows, _read(OF_ORGANIZATION, ROBOTS), _read(OF_PLATFORM, PLATFORM_ROBOTS))
     tokens = token_rows(rows)
     rows = {route: row | robots[route] | tokens[route] for route, row in rows.items()}
-    if len(rows) != len(people) + len(keys) + len(pages) + len(alike) + len(directories):
+    if len(rows) != len(people) + len(keys) + len(pages) + len(alike) + len(directories) + len(opened):
         raise ValueError("a route is in more than one table")
     return rows
 
@@ -1646,12 +1682,14 @@ def read_matrix() -> dict[str, dict[str, str]]:
 def worth_trying(route: str) -> frozenset[str]:
     """Return the callers for a route: all, or some of those with credentials that it ignores."""
     if route in _READS_TOKENS:
-        return _others_worth_trying(route) | {*ALL_ROBOTS, *ALL_TOKENS, *EXTERNAL_CLIENTS}
-    return _others_worth_trying(route) | _OF_ROBOTS | _OF_TOKENS
+        return _others_worth_trying(route) | {*ALL_ROBOTS, *ALL_TOKENS, *EXTERNAL_CLIENTS, "setup-link"}
+    return _others_worth_trying(route) | _OF_ROBOTS | _OF_TOKENS | {"setup-link"}
 
 
 def _others_worth_trying(route: str) -> frozenset[str]:
     people, keys, browsers = (frozenset(columns.values()) for columns in (PEOPLE, KEYS, BROWSERS))
+    if route.partition(" ")[2].startswith("/setup/steps"):
+        return _OF_PEOPLE | _OF_KEYS | _OF_BROWSERS | _OF_DIRECTORIES
     if "/scim/" in route:
         return _OF_PEOPLE | _OF_KEYS | _OF_BROWSERS | frozenset(DIRECTORIES.values())
     if without_variant(route) in console_operations():

@@ -165,6 +165,8 @@ RIGHTS: Final[Mapping[str, Callable[[Robot, Gain], bool]]] = {
     "group_members": with_grant(Capability.GROUPS_MANAGE),
     "service_groups_assigned": with_grant(Capability.END_USERS_MANAGE),
     "scim_tokens": with_grant(Capability.INTEGRATIONS_MANAGE),
+    "setup_links": with_grant(Capability.INTEGRATIONS_MANAGE),
+    "setup_proposals": with_grant(Capability.INTEGRATIONS_MANAGE),
     "registration_tokens": with_grant(Capability.SERVICES_CREATE),
     "webhooks": with_grant(Capability.WEBHOOKS_MANAGE),
     "service_claims": with_grant(Capability.SERVICES_MANAGE),

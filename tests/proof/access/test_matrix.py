@@ -272,6 +272,8 @@ def decorator_refusal(route: str, access: Access, caller: Caller) -> str | None:
     """Return the cell for a refusal by the access decorator, or None if it allows the caller."""
     if access.credentials in (Credentials.NONE, Credentials.BILLING_SIGNATURE):  # the caller is in the request, which any caller can send
         return None
+    if access.credentials is Credentials.SETUP_COOKIE:
+        return None if caller.setup is not None else "401"
     if access.name in ("page_session", "sign_in_session", *CONSOLE) and not caller.is_signed_in_browser:
         return TO_SIGN_IN
     if access.name == "sign_in_session":

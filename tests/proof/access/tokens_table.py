@@ -109,7 +109,7 @@ WRITES_ACCOUNT: Final = frozenset(
     }
 )
 # With a bearer token that is never one of a user.
-NOT_FOR_USERS: Final = ("/scim/", "/api/service/", "/access/v1/")
+NOT_FOR_USERS: Final = ("/scim/", "/api/service/", "/access/v1/", "/setup/steps")
 # Other readers of the Authorization header: they know no personal access tokens.
 READS_OTHER_TOKENS: Final = frozenset({"GET /auth/userinfo", "POST /auth/userinfo", "POST /api/auth/mfa/verify"})
 OPTIONAL: Final = frozenset({"POST /api/invitations/accept", "POST /api/invitations/decline"})

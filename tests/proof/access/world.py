@@ -73,6 +73,7 @@ from tests.proof.access.things.connections import add_connection_of_tenant
 from tests.proof.access.things.external import add_external_client, address_at, register
 from tests.proof.access.things.openid import add_openid_sessions, with_openid
 from tests.proof.access.things.saml import saml_of, sign_on_with_saml
+from tests.proof.access.things.setup import add_setup_links_of_tenant
 from tests.proof.access.things.sign_ins import add_counted_attempts, add_hidden_sign_ins, add_sign_ins_of_tenant
 from tests.support.builders import SignedIn, add_account, add_member, mail_server, run_sql, sign_in
 from tests.support.identities import add_identity
@@ -150,6 +151,7 @@ class Caller:
     key_of: Tenant | None = None
     cookie: str | None = None  # the cookie of a browser on our pages
     is_signed_in_browser: bool = False
+    setup: str | None = None  # the cookie of a browser that opened a set-up link
     robot: Robot | None = None
     token: UsedToken | None = None
     own: Mapping[str, str] = field(default_factory=dict, repr=False)  # personal things
@@ -173,7 +175,8 @@ class Caller:
 
     @property
     def cookies(self) -> Mapping[str, str]:
-        return {} if self.cookie is None else {"gatehouse-session": self.cookie}
+        cookies = {"gatehouse-session": self.cookie, "gatehouse-setup": self.setup}
+        return {name: value for name, value in cookies.items() if value is not None}
 
     @property
     def things(self) -> Mapping[str, str]:
@@ -269,6 +272,7 @@ async def make_world(ports: Ports, pool: Pool) -> World:
         await _external_client(home, belongings, "external-client", home.external),
         await _external_client(home, belongings, "registered-client", home.registered),
         Caller(name="anonymous", at=home),
+        Caller(name="setup-link", at=home, setup=home.things["setup_cookie"]),
         Caller(name="stranger", at=home, account=stranger, session=stranger_session, own=stranger_things),
         Caller(name="guest", at=home, account=guest, session=guest_session, own=_own(await belongings.of(guest, HOME), guest_session)),
         Caller(name="platform", at=home, account=steward, session=impersonator.session, own=steward_things),
@@ -612,6 +616,7 @@ async def _add_tenant(
         **directory,
         **await _add_registration_token(ports, organization, owner),
         **await add_connection_of_tenant(ports, organization, people["end-user"]),
+        **await add_setup_links_of_tenant(ports, organization, owner),
         "resource_id": str(resource),
         "external_client_id": str(external_client_id(org, address_at(slug))),
         "external_access_token": external.access_token,

@@ -184,7 +184,7 @@ class CodeRequest:
     code_verifier: str = field(repr=False)
     scopes: Sequence[str] = ()  # besides openid
     fresh_since: datetime | None = None
-    login_hint: str | None = None
+    hints: Mapping[str, str] = field(default_factory=dict)  # further parameters, such as `login_hint`
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,9 +275,7 @@ def authorization_url(client: OpenIdClient, metadata: OpenIdProviderMetadata, re
     }
     if request.fresh_since is not None:
         fields |= {"prompt": "login", "max_age": "0"}
-    if request.login_hint is not None:
-        fields["login_hint"] = request.login_hint
-    return uris.add_parameters(metadata.authorization_endpoint, fields)
+    return uris.add_parameters(metadata.authorization_endpoint, {**request.hints, **fields})
 
 
 def check_response_issuer(metadata: OpenIdProviderMetadata, issuer: str | None) -> None:

@@ -78,6 +78,18 @@ class OAuthStateInvalid(AuthorizationRefused):
     """The state must have at most 4096 characters, without control characters."""
 
 
+class RequestedOrganizationUnknown(AuthorizationRefused):
+    """The organization is unknown, or not that of the application. Send the slug or the id of an active organization."""
+
+
+class RequestedConnectionUnknown(AuthorizationRefused):
+    """The organization has no active connection with this slug. An application of the platform itself also sends organization."""
+
+
+class DomainHintInvalid(AuthorizationRefused):
+    """The domain_hint must be a domain, such as example.com."""
+
+
 class AuthorizationRequestTooLong(AuthorizationRefused):
     """The authorization request is too long for the address of the sign-in page. Send shorter parameters, for example a shorter state."""
 
@@ -113,6 +125,10 @@ class AuthorizationRequest:
     request_uri: str | None = None
     registration: str | None = None
     dpop_jkt: str | None = None  # the thumbprint of the key that may redeem the code (RFC 9449 section 10)
+    # The identity provider at which the user signs in. They name no client, as `org` and `service` do.
+    organization: str | None = None  # its slug or id
+    connection: str | None = None  # its slug
+    domain_hint: str | None = None
 
     @classmethod
     def from_fields(cls, fields: Mapping[str, str]) -> Self:

@@ -37,7 +37,9 @@ class AuditActorResponse(ResponseModel):
     )
     email: str = Field(description="The email address of the user, or a placeholder for other actors.", examples=["ada@example.com"])
     is_platform_owner: bool = Field(description="Whether the actor is a platform owner.")
-    kind: str = Field(description="`user`, `service_account`, `api_key`, `scim_token`, `registration_token`, `system` or `anonymous`.")
+    kind: str = Field(
+        description="`user`, `service_account`, `api_key`, `scim_token`, `registration_token`, `setup_link`, `system` or `anonymous`."
+    )
     name: str | None = Field(description="The name that a service account had when it acted, and null for other actors.")
 
 

@@ -50,6 +50,7 @@ def image_path(url: str | None, size: int = SMALL) -> str | None:
     return f"{IMAGE_PATH}{url.removeprefix(base).partition('/')[0]}/{size}" if url.startswith(base) else None
 
 
-def provider_logo(slug: ConnectionSlug) -> str | None:
-    """Return the path of the logo of an identity provider, if `load_images` has loaded it."""
-    return image_of(PLATFORM_CONNECTIONS[slug][0])
+def provider_logo(slug: str) -> str | None:
+    """Return the path of the logo of an identity provider of the platform, if `load_images` has loaded it."""
+    known = PLATFORM_CONNECTIONS.get(ConnectionSlug(slug))
+    return None if known is None else image_of(known[0])

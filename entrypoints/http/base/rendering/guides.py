@@ -42,6 +42,8 @@ _GUIDES: Final[Mapping[str, str]] = MappingProxyType(
         "platform/health.html": "operating/alerts",
         "platform/owners.html": "operating/lost-owner",
         "platform/settings.html": "reference/settings",
+        "setup/link.html": "guides/set-up-links",
+        "setup/links.html": "guides/set-up-links",
         "tenancy/new_role.html": "guides/roles",
         "tenancy/role.html": "guides/roles",
         "tenancy/roles.html": "guides/roles",

@@ -16,6 +16,7 @@ from core.authentication.model.sign_in_log import MANY_ATTEMPTS, UNKNOWN_ACCOUNT
 from core.federation.connections.model.connections import MissingPart
 from core.federation.saml.model.sign_on import LOGIN_PROVIDER
 from core.kernel.api_scopes import Area
+from core.kernel.callers import SetupPart
 from core.kernel.connections import ConnectionProtocol
 from core.kernel.display import PRODUCT, to_words
 from core.kernel.proofs import Method
@@ -41,6 +42,10 @@ LABELS: Final[Mapping[type[StrEnum], Labels]] = MappingProxyType(
             MissingPart.SSO_URL: "Sign-in URL",
             MissingPart.CERTIFICATE: "Certificate of the identity provider",
             MissingPart.KEY: "Key of this connection",
+        },
+        SetupPart: {
+            SetupPart.DOMAIN: "Domain",
+            SetupPart.DIRECTORY: "User directory (SCIM)",
         },
         AttributeKind: {
             AttributeKind.TEXT: "Text",

@@ -36,6 +36,8 @@ pre_auth = AccessDecorator(Access("pre_auth", Credentials.PRE_AUTH_TOKEN, outliv
 signed_by_billing = AccessDecorator(Access("signed_by_billing", Credentials.BILLING_SIGNATURE, limit=BILLING), callers.as_billing)
 # A directory with a SCIM token. Its requests count per organization, after authentication.
 scim_client = AccessDecorator(Access("scim_client", Credentials.SCIM_TOKEN), callers.as_scim_client)
+# A browser that opened a set-up link. Its reader has no account, and no rights in the organization.
+setup_link = AccessDecorator(Access("setup_link", Credentials.SETUP_COOKIE), callers.as_setup_link)
 # A browser with a session on our pages. Other browsers are redirected to the sign-in page. In the
 # console, a platform owner can act as another user; the pages of a sign-in know only the browser's own user.
 sign_in_session = AccessDecorator(Access("sign_in_session", Credentials.COOKIE), callers.as_browser)

@@ -27,6 +27,9 @@ from core.kernel.access import (
 from core.kernel.callers import Member, Person, ServiceAccountCaller
 from core.kernel.errors import SessionEnded, Unauthenticated, refuse
 from core.kernel.page_paths import ORGANIZATIONS_PATH
+from core.setup import opening
+from core.setup.model.links import SetupSessionMissing
+from entrypoints.http.base import cookies
 from entrypoints.http.base.context import anonymous, app_context, current_request, ports, request_record
 from entrypoints.http.base.cookies import session_cookie
 from entrypoints.http.edge.access.declaration import Access, ApplicationTokens, Bounded
@@ -188,6 +191,13 @@ async def as_scim_client(_: Access) -> None:
     # First without a statement: refusing large bodies must be cheap.
     cast("LazyBody", request.body).admit_with(partial(app_context().large_bodies.admit, directory.org_id))
     await take_directory_token(directory.org_id)
+
+
+async def as_setup_link(_: Access) -> None:
+    cookie = cookies.setup_cookie() or refuse(SetupSessionMissing)
+    reader = await opening.authenticate(ports(), anonymous(), cookie)
+    request_record().caller = str(reader.link_id)
+    g.caller = reader
 
 
 async def as_billing(_: Access) -> None:

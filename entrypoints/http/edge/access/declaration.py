@@ -29,6 +29,7 @@ class Credentials(Enum):
     COOKIE = auto()  # of a session on our pages
     API_KEY = auto()
     SCIM_TOKEN = auto()
+    SETUP_COOKIE = auto()  # of a browser that opened a set-up link
     BILLING_SIGNATURE = auto()  # of the payment provider
 
     @property
@@ -39,7 +40,13 @@ class Credentials(Enum):
         return self.name.lower() if self in _OWN_SCHEMES else "bearer"
 
 
-_OWN_SCHEMES: Final = (Credentials.COOKIE, Credentials.API_KEY, Credentials.SCIM_TOKEN, Credentials.BILLING_SIGNATURE)
+_OWN_SCHEMES: Final = (
+    Credentials.COOKIE,
+    Credentials.API_KEY,
+    Credentials.SCIM_TOKEN,
+    Credentials.SETUP_COOKIE,
+    Credentials.BILLING_SIGNATURE,
+)
 
 
 class Programs(Enum):

@@ -1,21 +1,32 @@
 """The authentication of SCIM requests, which also has them logged."""
 
-from typing import Any
+from typing import Any, Final
 
 from quart import g, request
 
 from core.kernel.callers import ScimClient
 from core.kernel.values import parse_id
 from core.provisioning import tokens as scim_tokens
-from core.provisioning.model.directories import ScimTokenRecord, attributes_of_filter
+from core.provisioning.model.directories import ScimTokenInvalid, ScimTokenRecord, attributes_of_filter
+from core.setup import proposals
 from entrypoints.http.base.context import anonymous, app_context, request_record
 from entrypoints.http.base.request_record import RequestRecord
 from entrypoints.http.edge.directory.log import DirectoryCall
 
+CONFIG_PATH: Final = "/scim/v2/ServiceProviderConfig"
+
 
 async def authenticate_directory(secret: str) -> ScimClient:
-    """Return the directory with this SCIM token, and have the request logged, also if it is refused."""
-    token = await scim_tokens.load_record(app_context().ports, secret)
+    """Return the directory with this SCIM token, and have the request logged, also if it is refused.
+
+    A token that a set-up link proposes gets the supported features only.
+    """
+    try:
+        token = await scim_tokens.load_record(app_context().ports, secret)
+    except ScimTokenInvalid:
+        route = request_record().route
+        called = f"{request.method} {route}"
+        return await proposals.answer_directory(app_context().ports, anonymous(), secret, called, asks_for_config=route == CONFIG_PATH)
     _log_call(token)
     return scim_tokens.authenticate(anonymous(), token)
 

@@ -38,6 +38,7 @@ SECURITY_SCHEMES: Final[Mapping[str, Mapping[str, Any]]] = {
         "description": "A registration token of an organization.",
     },
     "scim_token": {"type": "http", "scheme": "bearer", "description": "A SCIM token, with which a directory calls."},
+    "setup_cookie": {"type": "apiKey", "name": "gatehouse-setup", "in": "cookie", "description": "A set-up link that this browser opened."},
     "api_key": {"type": "apiKey", "name": "X-Api-Key", "in": "header", "description": "An API key of a service."},
     "api_key_as_bearer": {"type": "http", "scheme": "bearer", "description": "An API key of a service, as AuthZEN clients send it."},
     "billing_signature": {

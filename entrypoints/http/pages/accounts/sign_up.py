@@ -22,6 +22,7 @@ from entrypoints.http.base.rendering.templates import page_response, render
 from entrypoints.http.edge.access import anyone
 from entrypoints.http.edge.openapi import describes_page, refuses
 from entrypoints.http.pages.flow.flows import address_to_store, flow_route, in_flow, links, load_options, path_of, values_of
+from entrypoints.http.pages.flow.routing import lead_to_connection
 from entrypoints.http.pages.flow.steps import step_page
 from entrypoints.http.pages.form_pages import form_page, read_own_form, refused_page
 
@@ -50,7 +51,7 @@ async def sign_up_page(flow: Flow) -> Response:
 @describes_page(
     {
         200: "The account was created. The page asks the user to open the link in the email.",
-        303: "The application has no sign-up. Continue at the sign-in page.",
+        303: "The application has no sign-up, or the domain leads to a connection. Continue there.",
         400: "A field is missing or malformed.",
         403: "The form was not sent by our page.",
         409: "An account with this email address already exists.",
@@ -70,6 +71,8 @@ async def sign_up(flow: Flow) -> Response:
     org_slug, values = options.destination.org_slug, {"form_token": form["form_token"], **values_of(options, flow)}
     try:
         email = Email.parse(form.get("email", ""))
+        if (to_connection := await lead_to_connection(flow, form, email)) is not None:
+            return to_connection
         link, name = _continuation(options, flow), form.get("name", "")
         await accounts.register(ports(), caller(), email, form.get("password", ""), org_slug, link, name=name)
     except (Invalid, Conflict, Limited) as refusal:

@@ -36,8 +36,19 @@ from entrypoints.http.edge.forms import read_form
 from entrypoints.http.edge.limits import give_back_taken, keep_taken
 from entrypoints.http.edge.openapi import describes_page, refuses
 from entrypoints.http.pages.federation.signed_out import signed_out_page
-from entrypoints.http.pages.flow.flows import FLOW_PATH, address_to_store, flow_route, in_flow, links, load_options, page_values, path_of
-from entrypoints.http.pages.flow.forms import SIGNED_OUT, UPGRADED, second_factor_values, sign_in_again
+from entrypoints.http.pages.flow.flows import (
+    FLOW_PATH,
+    address_to_store,
+    connection_path,
+    flow_route,
+    in_flow,
+    links,
+    load_options,
+    page_values,
+    path_of,
+)
+from entrypoints.http.pages.flow.forms import SIGNED_OUT, UPGRADED, password_form, second_factor_values, sign_in_again
+from entrypoints.http.pages.flow.routing import ADDRESS, STEP, find_connection, lead_to_connection
 from entrypoints.http.pages.flow.steps import step_page
 from entrypoints.http.pages.form_pages import check_session_form, form_page, read_own_form, refused_form_page
 from entrypoints.http.pages.passkey_forms import CREDENTIAL, read_credential
@@ -70,24 +81,32 @@ async def sign_in_page(flow: Flow) -> Response:
 @anyone(limit=LOGIN)
 @describes_page(
     {
-        200: "The sign-in has ended. The page goes on.",
-        303: "Signed in, or a code is required: continue at the next page.",
+        200: "The sign-in has ended, or the form for the password. The page goes on.",
+        303: "Signed in, or a code is required, or the domain leads to a connection: continue at the next page.",
         400: "A field is missing or malformed.",
         401: "The email address or the password is wrong, or the address is not verified yet.",
         403: "The form was not sent by our page.",
     },
-    form=["form_token", "email", "password"],
+    form=dict.fromkeys(("form_token", "email", "password", "step"), ""),
 )
 @in_flow
 async def sign_in(flow: Flow) -> Response:
     """Sign in with the form of the sign-in page.
 
-    The response sets the session cookie, or redirects to the page for the second factor.
+    The response sets the session cookie, or redirects to the page for the second factor. A page that asks for the
+    address alone sends `step`: the answer depends on the domain of the address, and on no account.
     """
     form = await read_own_form()
     email = form.get("email", "")
     try:
-        return await sign_in_browser(Password(Email.parse(email), form.get("password", "")), flow, can_passkey=_can_passkey(form))
+        address, password = Email.parse(email), form.get("password", "")
+        if form.get(STEP) == ADDRESS and (to_connection := await lead_to_connection(flow, form, address)) is not None:
+            await keep_taken(cookies.browser_id())
+            return to_connection
+        if STEP in form and not password:
+            await keep_taken(cookies.browser_id())
+            return await password_form(flow, address)
+        return await sign_in_browser(Password(address, password), flow, can_passkey=_can_passkey(form))
     except (Invalid, Unauthenticated, Limited) as refusal:
         return await sign_in_again(refusal, flow, email)
 
@@ -301,20 +320,27 @@ async def forgot_password_page(flow: Flow) -> Response:
 
     It needs no session. Without a flow, `next` is the path to continue at after the next sign-in.
     """
-    return form_page("accounts/forgot_password.html", design=(await load_options(flow)).design, **links(flow))
+    return form_page("accounts/forgot_password.html", design=(await load_options(flow)).design, connection=None, email="", **links(flow))
 
 
 @flow_route(routes, "/forgot-password", "POST")
 @anyone(limit=FORGOT_PASSWORD)
-@describes_page({200: "The same page for every email address.", 403: "The form was not sent by our page."}, form=["form_token", "email"])
+@describes_page(
+    {200: "The same page for every email address of a domain.", 403: "The form was not sent by our page."},
+    form=dict.fromkeys(("form_token", "email", "step"), ""),
+)
 @in_flow
 async def forgot_password(flow: Flow) -> Response:
     """Email a password reset link.
 
-    The response does not tell whether an account has the email address.
+    The response does not tell whether an account has the email address. Where its domain leads to a connection, the page
+    offers that first; with `step=password`, the email is sent.
     """
     form, options = await read_own_form(), await load_options(flow)
     with suppress(EmailInvalid):  # the response is the same for a malformed address (security B-3)
         email = Email.parse(form.get("email", ""))
+        if (connection := await find_connection(flow, form, email)) is not None:
+            offer = (connection.name, connection_path(flow, connection.id, login_hint=email))
+            return form_page("accounts/forgot_password.html", design=options.design, connection=offer, email=email, **links(flow))
         await accounts.forgot_password(ports(), caller(), email, options.destination.org_slug, address_to_store(flow))
     return page_response(render("accounts/forgot_password_done.html", design=options.design, **links(flow)))

@@ -41,7 +41,7 @@ from entrypoints.http.edge.limits import give_back_kept, keep_taken, limited_if_
 from entrypoints.http.edge.openapi import describes_page, refuses
 from entrypoints.http.edge.queries import joined_query, repeatable
 from entrypoints.http.pages.federation.unregistered import shows_unregistered_uri
-from entrypoints.http.pages.flow.flows import path_of, provider_path, require_tab, step_path
+from entrypoints.http.pages.flow.flows import connection_path, path_of, provider_path, require_tab, step_path
 from entrypoints.http.pages.form_pages import no_access_page
 from entrypoints.http.pages.visitors import visitor_with_mfa
 
@@ -63,7 +63,12 @@ REQUEST_PARAMETERS: Final = {
     "prompt": "`none`: answer without asking the user. Or some of `login`, `consent`, `select_account`, and `create`, "
     "which opens the sign-up page.",
     "max_age": "The maximum age of the sign-in in seconds.",
-    "login_hint": "The email address to fill in on the sign-in page.",
+    "login_hint": "The email address to fill in on the sign-in page. If its domain leads to a connection, the user signs in there.",
+    "domain_hint": "A domain. If it leads to a connection, the user signs in there. It goes on to the identity provider.",
+    "organization": "The slug or the id of the organization through whose connection the user signs in. With several active "
+    "connections, the sign-in page offers them. It must be that of the application, if the request names one.",
+    "connection": "The slug of the active connection at which the user signs in, instead of the sign-in page. Without `organization`, "
+    "it is one of the application's organization.",
     "ui_locales": "Accepted and ignored: the pages are in English.",
     "acr_values": "`mfa` asks users who have a second factor to use it.",
     "id_token_hint": "An ID token of the user who should be signed in.",
@@ -138,7 +143,11 @@ async def _answer(waiting: WaitingRequest, user: Visitor | None, provider: str |
     by = user or caller()
     if slug is not None:
         return redirect(provider_path(await trips.begin_request(ports(), by, user, waiting, slug, browser), slug))
-    return redirect(path_of(await requests.begin(ports(), by, user, waiting, browser), step))
+    flow = await requests.begin(ports(), by, user, waiting, browser)
+    if step == step_path(Step.SIGN_IN) and waiting.connection is not None:
+        sent = waiting.authorization.request
+        return redirect(connection_path(flow, waiting.connection.id, login_hint=sent.login_hint, domain_hint=sent.domain_hint))
+    return redirect(path_of(flow, step))
 
 
 async def resume(flow: Flow, user: Visitor | None, reply: PageAnswer | None) -> Asked | Response:

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from functools import wraps
 from typing import Any, Final
 from urllib.parse import parse_qsl, urlencode
+from uuid import UUID
 
 from quart import Blueprint, Response, request
 
@@ -17,6 +18,7 @@ from core.authentication.flow.model import Flow, FlowEnded, FlowTarget, new_flow
 from core.authentication.flow.steps import Step
 from core.federation import sign_in as sign_in_flow
 from core.federation import targets
+from core.federation.connections.connections import endpoint_path
 from core.federation.destination import Destination
 from core.federation.oauth.model.authorization import AUTHORIZE_PATH
 from core.federation.sign_in import SignInOptions
@@ -137,11 +139,20 @@ def remember_way_back(flow: Flow, step: str) -> None:
 
 
 def provider_path(flow: Flow, provider: ConnectionSlug) -> str:
-    """Return the path that starts the sign-in of a flow at this identity provider."""
+    """Return the path that starts the sign-in of a flow at this identity provider of the platform."""
+    return _start_path(f"/auth/{provider}", flow)
+
+
+def connection_path(flow: Flow, connection_id: UUID, **hints: str | None) -> str:
+    """Return the path that starts the sign-in of a flow at this connection. The hints go on to its identity provider."""
+    return _start_path(endpoint_path(connection_id, "start"), flow, **hints)
+
+
+def _start_path(path: str, flow: Flow, **hints: str | None) -> str:
     fields = {"flow": str(flow.id)} if flow.is_stored else {"next": flow.request}
     if flow.is_stored and app_context().was_upgraded:  # version 0.9.0 does not know `flow`
         fields["next"] = targets.address(flow) or HOME_PATH
-    return f"/auth/{provider}?{urlencode(fields)}"
+    return f"{path}?{urlencode(fields | {name: hint for name, hint in hints.items() if hint})}"
 
 
 class SignInUnseen(Forbidden):
@@ -221,11 +232,12 @@ def values_of(options: SignInOptions, flow: Flow) -> dict[str, Any]:
     service = options.destination.service
     return {
         **links(flow),
-        "providers": _providers(options.providers, flow),
+        "providers": _connections(options.destination, flow) | _providers(options.providers, flow),
         "accepts_password": options.password,
         "password_at_sign_up": options.password_at_sign_up,
         "accepts_passkey": options.passkey,
         "is_folded": options.is_folded,
+        "address_first": False,
         "requires_passkey": options.destination.required is Strength.PHISHING_RESISTANT,
         "folded_providers": _providers(options.folded_providers, flow),
         "service": service.known_name if service else None,
@@ -236,6 +248,14 @@ def values_of(options: SignInOptions, flow: Flow) -> dict[str, Any]:
         "offers_sign_up": options.destination.offers_sign_up,
         "design": options.design,
     }
+
+
+def _connections(destination: Destination, flow: Flow) -> dict[str, tuple[str, str]]:
+    """Return the name of each connection that the request asks for, and the path that starts the sign-in there, by slug."""
+    if flow.connection_link is not None:  # the user signs in to the account that a connection waits for
+        return {}
+    hint = destination.login_hint
+    return {each.slug: (each.name, connection_path(flow, each.id, login_hint=hint)) for each in destination.connections}
 
 
 def _providers(slugs: Iterable[ConnectionSlug], flow: Flow) -> dict[str, tuple[str, str]]:

@@ -16,6 +16,7 @@ from core.authentication.model.openid import Scope, in_order
 from core.federation import claims
 from core.federation.destination import Asked, Destination
 from core.federation.oauth.model.client_metadata import ClientMethod
+from core.federation.sign_in import SignInOptions
 from core.kernel import uris
 from core.kernel.callers import Visitor
 from core.kernel.errors import Invalid, Refusal
@@ -27,6 +28,7 @@ from entrypoints.http.base.rendering.avatars import image_path
 from entrypoints.http.base.rendering.templates import page_response, render
 from entrypoints.http.pages import notices
 from entrypoints.http.pages.flow.flows import links, load_options, page_values, values_of
+from entrypoints.http.pages.flow.routing import asks_address_first
 from entrypoints.http.pages.form_pages import form_page, refused_form_page, refused_page, session_form_token
 from entrypoints.http.pages.passkey_forms import CredentialMissing
 
@@ -47,11 +49,25 @@ async def sign_in_form(flow: Flow, destination: Destination | None = None, asked
     notice = asked or NOTICES.get(cookies.notice_cookie() or "")
     options = await load_options(flow, destination)
     email = email or options.destination.login_hint or ""
-    values = {"email": email, "problem": None, "notice": notice, "is_unverified": False, "is_wrong": False, **values_of(options, flow)}
-    response = form_page("authentication/sign_in.html", **values, **await _passkey_values())
+    # A user who must meet a rule of the sign-in policy, or who links an account, is known already.
+    address_first = asked is None and await asks_address_first()
+    response = await _sign_in_form(options, flow, email, notice=notice, address_first=address_first)
     if notice is not None:
         cookies.clear_notice_cookie(response)
     return response
+
+
+async def password_form(flow: Flow, email: str) -> Response:
+    """Return the page with the ways to sign in, after the page that asked for the address alone. Raises: FlowEnded."""
+    return await _sign_in_form(await load_options(flow), flow, email)
+
+
+async def _sign_in_form(
+    options: SignInOptions, flow: Flow, email: str, *, notice: str | None = None, address_first: bool = False
+) -> Response:
+    values = {"email": email, "problem": None, "notice": notice, "is_unverified": False, "is_wrong": False}
+    values |= {**values_of(options, flow), "address_first": address_first, **await _passkey_values()}
+    return form_page("authentication/sign_in.html", **values)
 
 
 async def _passkey_values(unknown: str | None = None) -> dict[str, Any]:

@@ -133,6 +133,7 @@ async def show_preview(org_slug: str) -> Response:
         "accepts_password": True,
         "accepts_passkey": True,
         "is_folded": False,
+        "address_first": False,
         "requires_passkey": False,
         "folded_providers": {},
         "needs_fresh_sign_in": False,

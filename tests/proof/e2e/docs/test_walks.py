@@ -59,6 +59,7 @@ PAGES: Final = [
     "guides/identity-providers.md",
     "guides/break-glass.md",
     "guides/branding-and-mail.md",
+    "guides/set-up-links.md",
     "operating/stolen-accounts.md",
     "operating/lost-phone.md",
 ]

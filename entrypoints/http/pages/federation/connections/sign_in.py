@@ -2,7 +2,7 @@
 
 from quart import Blueprint, Response, request
 
-from core.authentication.flow.model import Flow, FlowEnded
+from core.authentication.flow.model import Flow, FlowEnded, ProviderHints
 from core.federation.connections import people, trips
 from core.federation.connections.model.connections import OrganizationConnectionNotFound
 from core.federation.connections.model.people import LinkNeeded
@@ -62,7 +62,8 @@ async def start(connection_id: str) -> Response:
             if begun is None:
                 return redirect(of_application.path, 302)
             flow = begun
-        url = await trips.begin(ports(), caller(), flow, id_, browser, base_url)
+        hints = ProviderHints(arguments.get("login_hint"), arguments.get("domain_hint"))
+        url = await trips.begin(ports(), caller(), flow, id_, browser, base_url, hints)
     except FlowEnded:  # the user went back to an earlier page
         return await ended_page(flow_id)
     await keep_taken(browser)
@@ -135,15 +136,21 @@ async def show_link(flow: Flow) -> Response:
 @anyone
 @describes_page(
     {303: "Continue at the sign-in page.", 403: "The form was not sent by our page."},
-    form={"form_token": "The form token of the page.", "answer": "`continue` to link the account; every other value cancels."},
+    form={
+        "form_token": "The form token of the page.",
+        "answer": "`continue` to link the account; every other value cancels.",
+        "question": "The link that the page asked about.",
+    },
 )
 @in_flow
 async def answer_link(flow: Flow) -> Response:
     """Answer whether to link an account to a connection of an organization.
 
-    The user signs in to the account next. That makes the link.
+    The user signs in to the account next. That makes the link. If the sign-in waits for another link by now, its page follows.
     """
     form = await read_own_form()
     if form.get("answer") != "continue":
         await people.drop_link(ports(), caller(), flow)
+    elif not await people.agree_to_link(ports(), caller(), flow, form.get("question", "")):
+        return redirect(path_of(flow, "/link"))
     return redirect(path_of(flow, "/sign-in"))

@@ -1,0 +1,128 @@
+"""Set-up links and their proposals. The documents of proposals are encrypted."""
+
+import json
+from dataclasses import asdict, replace
+from datetime import datetime
+from typing import Final
+from uuid import UUID
+
+from adapters.postgres.engine.records import Record
+from adapters.postgres.engine.statements import Row, SealingRepository
+from core.kernel.callers import SetupLinkCaller, SetupPart
+from core.kernel.values import Email
+from core.setup.model.links import CountedCode, ProposedToken, SetupDocument, SetupLink, SetupLinkEnd, SetupLinkKind, SetupProposal
+from ports.crypto import SecretContext
+
+
+def _read_parts(parts: list[str]) -> tuple[SetupPart, ...]:
+    return tuple(map(SetupPart, parts))
+
+
+LINK: Final = Record(SetupLink, "l", kind=SetupLinkKind, parts=_read_parts, recipient=Email, ended_by=SetupLinkEnd)
+# The document is sealed, with the id of its row.
+PROPOSAL: Final = Record(SetupProposal, "p", part=SetupPart, document=None, token_hash=bytes)
+IS_LIVE: Final = "l.ended_at is null and l.expires_at > %(now)s"
+
+
+def document_context(proposal_id: UUID) -> SecretContext:
+    return SecretContext("setup_proposals", str(proposal_id), "document")
+
+
+class SetupLinks(SealingRepository):
+    """Implements `ports.storage.setup.SetupLinks` and `SetupLinksAutocommit`."""
+
+    async def of_org(self, org_id: UUID) -> list[SetupLink]:
+        sql = f"select {LINK.columns} from setup_links l where l.org_id = %(org_id)s order by l.created_at desc, l.id"
+        return await self._all(LINK.read, sql, org_id=org_id)
+
+    async def by_id(self, org_id: UUID, link_id: UUID) -> SetupLink | None:
+        sql = f"select {LINK.columns} from setup_links l where l.org_id = %(org_id)s and l.id = %(link_id)s"
+        return await self._one(LINK.read, sql, org_id=org_id, link_id=link_id)
+
+    async def by_token(self, token_hash: bytes) -> SetupLink | None:
+        sql = f"""
+            select {LINK.columns} from setup_links l join organizations o on o.id = l.org_id and o.status = 'active'
+            where l.token_hash = %(token_hash)s"""
+        return await self._one(LINK.read, sql, token_hash=token_hash)
+
+    async def of_browser(self, browser_hash: bytes, now: datetime) -> SetupLinkCaller | None:
+        def read(row: Row) -> SetupLinkCaller:
+            return SetupLinkCaller(link_id=row[0], org_id=row[1], name=row[2], parts=_read_parts(row[3]))
+
+        sql = f"""
+            select l.id, o.id, l.name, l.parts
+            from setup_links l join organizations o on o.id = l.org_id and o.status = 'active'
+            where l.browser_hash = %(browser_hash)s and {IS_LIVE}"""
+        return await self._one(read, sql, browser_hash=browser_hash, now=now)
+
+    async def proposals(self, org_id: UUID, link_id: UUID) -> list[SetupProposal]:
+        def read(row: Row) -> SetupProposal:
+            proposal = PROPOSAL.read(row)
+            document = json.loads(self._vault.open(row[PROPOSAL.width], document_context(proposal.id)))
+            return replace(proposal, document=SetupDocument(**document))
+
+        sql = f"""
+            select {PROPOSAL.columns}, p.document from setup_proposals p
+            where p.org_id = %(org_id)s and p.link_id = %(link_id)s order by p.part"""
+        return await self._all(read, sql, org_id=org_id, link_id=link_id)
+
+    async def add(self, link: SetupLink, token_hash: bytes) -> None:
+        await self._run(LINK.insert("setup_links", "token_hash"), **LINK.values(link), token_hash=token_hash)
+
+    async def save_code(self, link_id: UUID, salt: bytes, code_hash: bytes, until: datetime, limit: int) -> bool:
+        sql = """
+            update setup_links
+            set code_salt = %(salt)s, code_hash = %(code_hash)s, code_until = %(until)s, codes_sent = codes_sent + 1
+            where id = %(link_id)s and codes_sent < %(limit)s and browser_hash is null and ended_at is null"""
+        return await self._run(sql, link_id=link_id, salt=salt, code_hash=code_hash, until=until, limit=limit) == 1
+
+    async def count_attempt(self, link_id: UUID, limit: int, now: datetime) -> CountedCode | None:
+        sql = f"""
+            update setup_links l set attempts = l.attempts + 1
+            where l.id = %(link_id)s and l.attempts < %(limit)s and l.code_until > %(now)s and l.browser_hash is null and {IS_LIVE}
+            returning l.attempts, l.code_salt, l.code_hash"""
+        return await self._one(lambda row: CountedCode(row[0], bytes(row[1]), bytes(row[2])), sql, link_id=link_id, limit=limit, now=now)
+
+    async def open(self, link: SetupLink, browser_hash: bytes) -> bool:
+        sql = """
+            update setup_links set browser_hash = %(browser_hash)s, opened_at = %(opened_at)s, opened_address = %(opened_address)s,
+                opened_agent = %(opened_agent)s, expires_at = %(expires_at)s, code_salt = null, code_hash = null, code_until = null
+            where id = %(id)s and browser_hash is null and ended_at is null and expires_at > %(opened_at)s"""
+        return await self._run(sql, **LINK.values(link), browser_hash=browser_hash) == 1
+
+    async def end(self, org_id: UUID, link_id: UUID, by: SetupLinkEnd, now: datetime) -> SetupLink | None:
+        sql = f"""
+            update setup_links l set ended_at = %(now)s, ended_by = %(by)s
+            where l.org_id = %(org_id)s and l.id = %(link_id)s and {IS_LIVE}
+            returning {LINK.columns}"""
+        return await self._one(LINK.read, sql, org_id=org_id, link_id=link_id, by=by, now=now)
+
+    async def put_proposal(self, proposal: SetupProposal) -> None:
+        sealed = self._vault.seal(json.dumps(asdict(proposal.document)).encode(), document_context(proposal.id))
+        await self._run(
+            f"""
+            {PROPOSAL.insert("setup_proposals", "document")}
+            on conflict (link_id, part) do update set {PROPOSAL.overwrites(without=())}, document = excluded.document""",
+            **PROPOSAL.values(proposal),
+            document=sealed,
+        )
+
+    async def remove_proposals(self, org_id: UUID, link_id: UUID) -> None:
+        sql = "delete from setup_proposals where org_id = %(org_id)s and link_id = %(link_id)s and applied_at is null"
+        await self._run(sql, org_id=org_id, link_id=link_id)
+
+    async def mark_applied(self, org_id: UUID, link_id: UUID, part: SetupPart, by: UUID, now: datetime) -> None:
+        sql = """
+            update setup_proposals set applied_at = %(now)s, applied_by = %(by)s, token_hash = null
+            where org_id = %(org_id)s and link_id = %(link_id)s and part = %(part)s"""
+        await self._run(sql, org_id=org_id, link_id=link_id, part=part, by=by, now=now)
+
+    async def try_token(self, token_hash: bytes, request: str, now: datetime) -> ProposedToken | None:
+        # Only the first request is written: a directory with a proposed token must not cause a write with each one.
+        sql = """
+            with first as (
+                update setup_proposals set tried_at = %(now)s, tried_with = %(request)s
+                where token_hash = %(token_hash)s and tried_at is null)
+            select o.id, o.slug, p.id from setup_proposals p join organizations o on o.id = p.org_id and o.status = 'active'
+            where p.token_hash = %(token_hash)s"""
+        return await self._one(lambda row: ProposedToken(*row), sql, token_hash=token_hash, request=request, now=now)

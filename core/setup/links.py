@@ -1,0 +1,95 @@
+"""Set-up links of an organization: members create them, watch their progress, and end them."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from uuid import UUID
+
+from core.accounts.model.email_queue import EmailKind, new_email
+from core.kernel.callers import OrganizationCaller, SetupPart
+from core.kernel.errors import refuse
+from core.kernel.roles import Capability
+from core.kernel.values import Email, digest, new_id, new_secret
+from core.setup import events
+from core.setup.model.links import (
+    EMBEDDED_TTL,
+    MAX_OPEN_LINKS,
+    SetupLink,
+    SetupLinkDetails,
+    SetupLinkEnd,
+    SetupLinkKind,
+    SetupLinkNotFound,
+    SetupPartsMissing,
+    SetupRecipientMissing,
+    TooManySetupLinks,
+)
+from core.tenancy import organizations
+from ports import Ports
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SetupLinkDraft:
+    """The values of a new set-up link. `days` counts for a mailed link."""
+
+    name: str
+    kind: SetupLinkKind
+    parts: Sequence[SetupPart]
+    recipient: Email | None = None
+    days: int = 7
+
+
+async def create(ports: Ports, caller: OrganizationCaller, draft: SetupLinkDraft) -> tuple[SetupLink, str]:
+    """Create a link. Return it with its secret, which is never returned again. A mailed link is sent to its recipient.
+
+    Raises: SetupPartsMissing, SetupRecipientMissing, TooManySetupLinks.
+    """
+    now, secret = ports.clock.now(), new_secret()
+    if not draft.parts or len(set(draft.parts)) != len(draft.parts):
+        raise SetupPartsMissing
+    if (draft.recipient is not None) is not (draft.kind is SetupLinkKind.MAILED):
+        raise SetupRecipientMissing
+    link = SetupLink(
+        id=new_id(),
+        org_id=caller.acts_in.id,
+        name=draft.name,
+        kind=draft.kind,
+        parts=tuple(part for part in SetupPart if part in draft.parts),
+        recipient=draft.recipient,
+        expires_at=now + (timedelta(days=draft.days) if draft.kind is SetupLinkKind.MAILED else EMBEDDED_TTL),
+        created_by=caller.actor_id,
+        created_at=now,
+    )
+    async with ports.storage.transaction(by=caller) as tx:
+        await organizations.lock_organization_for(tx, caller, Capability.INTEGRATIONS_MANAGE)
+        if sum(each.is_live(now) for each in await tx.setup_links.of_org(link.org_id)) >= MAX_OPEN_LINKS:
+            raise TooManySetupLinks
+        await tx.setup_links.add(link, digest(secret))
+        if link.recipient is not None:
+            await tx.email_queue.add(new_email(EmailKind.SETUP_LINK, link.recipient, now, token=secret, org_id=link.org_id))
+        tx.record(events.created(link))
+    return link, secret
+
+
+async def list_own(ports: Ports, caller: OrganizationCaller) -> list[SetupLink]:
+    """Return the links of the caller's organization, newest first. Those that ended stay for 30 days."""
+    async with ports.storage.reading() as read:
+        return await read.setup_links.of_org(caller.acts_in.id)
+
+
+async def find(ports: Ports, caller: OrganizationCaller, link_id: UUID) -> SetupLinkDetails:
+    """Return a link of the caller's organization with its proposals. Raises: SetupLinkNotFound, SealBroken."""
+    async with ports.storage.reading() as read:
+        link = await read.setup_links.by_id(caller.acts_in.id, link_id) or refuse(SetupLinkNotFound)
+        proposals = await read.setup_links.proposals(link.org_id, link.id)
+    return SetupLinkDetails(link, {proposal.part: proposal for proposal in proposals})
+
+
+async def end(ports: Ports, caller: OrganizationCaller, link_id: UUID) -> None:
+    """End a link, and delete what it proposes. What an admin applied stays. A link that ended is unchanged. Raises: SetupLinkNotFound."""
+    async with ports.storage.transaction(by=caller) as tx:
+        organization, _ = await organizations.lock_organization_for(tx, caller, Capability.INTEGRATIONS_MANAGE)
+        link = await tx.setup_links.by_id(organization.id, link_id) or refuse(SetupLinkNotFound)
+        await tx.setup_links.remove_proposals(organization.id, link.id)
+        ended = await tx.setup_links.end(organization.id, link.id, SetupLinkEnd.ADMIN, ports.clock.now())
+        if ended is not None:
+            tx.record(events.ended(ended))

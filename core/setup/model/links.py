@@ -1,0 +1,189 @@
+"""Set-up links: with one, the IT department of a customer prepares the integrations of an organization, without an account."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Final
+from uuid import UUID
+
+from core.kernel.callers import SetupPart
+from core.kernel.errors import Conflict, Invalid, NotFound, Unauthenticated
+from core.kernel.values import Email
+
+EMBEDDED_TTL: Final = timedelta(minutes=5)  # until an embedded link is opened
+WORK_TTL: Final = timedelta(hours=8)  # from then on, in the browser that opened it
+MAX_DAYS: Final = 14  # of a mailed link
+CODE_TTL: Final = timedelta(minutes=10)
+MAX_CODES_SENT: Final = 5
+MAX_ATTEMPTS: Final = 5  # at the codes of one link
+MAX_OPEN_LINKS: Final = 20  # of one organization
+
+
+class SetupLinkKind(StrEnum):
+    """How a set-up link reaches its reader."""
+
+    EMBEDDED = "embedded"  # an application leads the browser to it at once
+    MAILED = "mailed"  # an email to a named address, which also gets a code
+
+
+class SetupLinkEnd(StrEnum):
+    """Why a set-up link ended before its expiry."""
+
+    ADMIN = "admin"
+    CODES = "codes"  # too many wrong ones
+    FINISHED = "finished"  # by its reader
+
+
+class SetupLinkState(StrEnum):
+    """The state of a set-up link at a time."""
+
+    WAITING = "waiting"
+    OPEN = "open"
+    FINISHED = "finished"
+    ENDED = "ended"
+    EXPIRED = "expired"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SetupLink:
+    """A set-up link, without its secret. Times are UTC."""
+
+    id: UUID
+    org_id: UUID
+    name: str
+    kind: SetupLinkKind
+    parts: tuple[SetupPart, ...]
+    recipient: Email | None  # of a mailed link
+    expires_at: datetime
+    created_by: UUID  # the account may no longer exist
+    created_at: datetime
+    codes_sent: int = 0
+    attempts: int = 0
+    opened_at: datetime | None = None
+    opened_address: str | None = None
+    opened_agent: str | None = None
+    ended_at: datetime | None = None
+    ended_by: SetupLinkEnd | None = None
+
+    def state(self, now: datetime) -> SetupLinkState:
+        """Return the state of the link."""
+        if self.ended_by is not None:
+            return SetupLinkState.FINISHED if self.ended_by is SetupLinkEnd.FINISHED else SetupLinkState.ENDED
+        if self.expires_at <= now:
+            return SetupLinkState.EXPIRED
+        return SetupLinkState.WAITING if self.opened_at is None else SetupLinkState.OPEN
+
+    def is_live(self, now: datetime) -> bool:
+        """Return whether the link can be opened or used."""
+        return self.state(now) in (SetupLinkState.WAITING, SetupLinkState.OPEN)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SetupDocument:
+    """The values of a proposal. Each part has some of them."""
+
+    domain: str | None = None
+    challenge: str | None = None  # of its record
+    prefix: str | None = None  # of a SCIM token
+
+
+NO_DOCUMENT: Final = SetupDocument()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SetupProposal:
+    """What a set-up link proposes for one part. Times are UTC."""
+
+    id: UUID
+    org_id: UUID
+    link_id: UUID
+    part: SetupPart
+    is_ready: bool
+    changed_at: datetime
+    document: SetupDocument = field(default=NO_DOCUMENT, repr=False)
+    token_hash: bytes | None = field(default=None, repr=False)  # of a proposed SCIM token, until an admin applies it
+    tried_at: datetime | None = None  # the first request with a proposed SCIM token
+    tried_with: str | None = None  # its method and path
+    applied_at: datetime | None = None
+    applied_by: UUID | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ProposedToken:
+    """A SCIM token that a set-up link proposes. It opens nothing."""
+
+    org_id: UUID
+    org_slug: str
+    proposal_id: UUID
+
+
+@dataclass(frozen=True, slots=True)
+class SetupLinkDetails:
+    """A set-up link with its proposals, by part."""
+
+    link: SetupLink
+    proposals: Mapping[SetupPart, SetupProposal]
+
+
+@dataclass(frozen=True, slots=True)
+class CountedCode:
+    """An attempt at the code of a set-up link, which is counted. The code is None if it has expired or none was sent."""
+
+    number: int  # the first one is 1
+    salt: bytes = field(repr=False)
+    code_hash: bytes = field(repr=False)
+
+
+class SetupLinkNotFound(NotFound):
+    """This set-up link does not exist. See the list of set-up links."""
+
+
+class SetupLinkEnded(Invalid):
+    """This set-up link was opened already, or it has ended. Ask the sender for a new one."""
+
+
+class SetupSessionMissing(Unauthenticated):
+    """This page needs a set-up link that was opened in this browser. Open the link again, or ask the sender for a new one."""
+
+
+class SetupLinkCodeWrong(Invalid):
+    """The code is wrong or has expired. Check the newest email, or send a new code. The fifth wrong code ends the link."""
+
+
+class TooManyCodes(Invalid):
+    """Five codes were sent already. Ask the sender for a new set-up link."""
+
+
+class TooManySetupLinks(Invalid):
+    """The organization already has 20 set-up links that can be used. End one that is no longer needed."""
+
+
+class SetupRecipientMissing(Invalid):
+    """A mailed link needs the address of its reader, and an embedded link has none. Change the kind or the address."""
+
+
+class SetupPartsMissing(Invalid):
+    """Choose at least one part, each once."""
+
+
+class SetupPartUnknown(NotFound):
+    """This set-up link has no such part."""
+
+
+class SetupPartFixed(Invalid):
+    """This part is not one of the link, or an admin has turned it on already. Reload the page."""
+
+
+class SetupNotReady(Conflict):
+    """This part is not ready, or it was applied already. Look at the set-up link again."""
+
+
+class ScimTokenNotApplied(Unauthenticated):
+    """The SCIM token answers only GET /scim/v2/ServiceProviderConfig yet. An admin of the organization applies it in the set-up link."""
+
+    token_sent = True
+
+
+class SetupDomainMissing(Invalid):
+    """Add the domain first."""

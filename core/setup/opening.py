@@ -1,0 +1,130 @@
+"""The opening of a set-up link in one browser, and the reader of an opened link.
+
+A page that is only opened changes nothing: mail scanners follow links.
+"""
+
+import hmac
+from dataclasses import dataclass, replace
+from datetime import datetime
+from uuid import UUID
+
+from core.accounts.model.email_queue import EmailKind, new_email
+from core.authentication.model import login as login_model
+from core.kernel.callers import SetupLinkCaller
+from core.kernel.causes import Caller
+from core.kernel.errors import Invalid, refuse
+from core.kernel.values import digest, new_secret
+from core.setup import events
+from core.setup.model.links import (
+    CODE_TTL,
+    MAX_ATTEMPTS,
+    MAX_CODES_SENT,
+    WORK_TTL,
+    SetupLink,
+    SetupLinkCodeWrong,
+    SetupLinkEnd,
+    SetupLinkEnded,
+    SetupLinkKind,
+    SetupLinkState,
+    SetupSessionMissing,
+    TooManyCodes,
+)
+from core.tenancy.model.settings import Design
+from ports import Ports
+
+
+@dataclass(frozen=True, slots=True)
+class OpenableLink:
+    """A link that no browser has opened yet, with the design of its organization."""
+
+    link: SetupLink
+    design: Design | None
+
+
+async def look_up(ports: Ports, token: str) -> OpenableLink:
+    """Return the link with this token. Raises: SetupLinkEnded, also if there is no such link."""
+    async with ports.storage.reading() as read:
+        link = await read.setup_links.by_token(digest(token)) or refuse(SetupLinkEnded)
+        if link.state(ports.clock.now()) is not SetupLinkState.WAITING:
+            raise SetupLinkEnded
+        return OpenableLink(link, await read.branding.design(link.org_id))
+
+
+async def open_embedded(ports: Ports, caller: Caller, token: str) -> str:
+    """Bind an embedded link to the caller's browser, and return the secret of its cookie. Raises: SetupLinkEnded."""
+    link = (await look_up(ports, token)).link
+    if link.kind is not SetupLinkKind.EMBEDDED:
+        raise SetupLinkEnded
+    return await _bind(ports, caller, link, ports.clock.now())
+
+
+async def send_code(ports: Ports, caller: Caller, token: str) -> None:
+    """Email a code to the recipient of a link. It replaces the earlier one. Raises: SetupLinkEnded, TooManyCodes; Limited."""
+    link, now = (await look_up(ports, token)).link, ports.clock.now()
+    recipient = link.recipient or refuse(SetupLinkEnded)
+    code, salt = login_model.new_code(), ports.passwords.new_salt()
+    code_hash = await ports.passwords.derive(code, salt)
+    async with ports.storage.transaction(by=caller) as tx:
+        if not await tx.setup_links.save_code(link.id, salt, code_hash, now + CODE_TTL, MAX_CODES_SENT):
+            raise TooManyCodes
+        await tx.email_queue.add(new_email(EmailKind.SETUP_CODE, recipient, now, token=code, org_id=link.org_id))
+
+
+async def open_with_code(ports: Ports, caller: Caller, token: str, typed: str) -> str:
+    """Bind a mailed link to the caller's browser, and return the secret of its cookie.
+
+    Each attempt is counted before its code is compared, so that parallel ones cannot try more. The last wrong one ends the link.
+
+    Raises: SetupLinkEnded, SetupLinkCodeWrong; Limited if too many hashes are queued.
+    """
+    link, now = (await look_up(ports, token)).link, ports.clock.now()
+    try:
+        code = login_model.normalize_code(typed)
+    except Invalid:
+        raise SetupLinkCodeWrong from None
+    async with ports.storage.autocommit() as statements:
+        attempt = await statements.setup_links.count_attempt(link.id, MAX_ATTEMPTS, now)
+    if attempt is None:
+        raise SetupLinkCodeWrong
+    if not hmac.compare_digest(await ports.passwords.derive(code, attempt.salt), attempt.code_hash):
+        if attempt.number < MAX_ATTEMPTS:
+            raise SetupLinkCodeWrong
+        async with ports.storage.transaction(by=caller) as tx:
+            ended = await tx.setup_links.end(link.org_id, link.id, SetupLinkEnd.CODES, now)
+            if ended is not None:
+                tx.record(events.ended(ended))
+        raise SetupLinkEnded
+    return await _bind(ports, caller, link, now)
+
+
+async def _bind(ports: Ports, caller: Caller, link: SetupLink, now: datetime) -> str:
+    """Open the link in the browser that gets the returned secret. Of several browsers, one succeeds. Raises: SetupLinkEnded."""
+    secret = new_secret()
+    opened = replace(
+        link,
+        opened_at=now,
+        opened_address=caller.address,
+        opened_agent=caller.agent,
+        expires_at=link.expires_at if link.kind is SetupLinkKind.MAILED else now + WORK_TTL,
+    )
+    reader = SetupLinkCaller(
+        link_id=link.id, org_id=link.org_id, name=link.name, parts=link.parts, address=caller.address, agent=caller.agent
+    )
+    async with ports.storage.transaction(by=reader) as tx:
+        if not await tx.setup_links.open(opened, digest(secret)):
+            raise SetupLinkEnded
+        tx.record(events.opened(opened))
+    return secret
+
+
+async def authenticate(ports: Ports, caller: Caller, cookie: str) -> SetupLinkCaller:
+    """Return the reader of the link that this browser opened. Raises: SetupSessionMissing."""
+    async with ports.storage.reading() as read:
+        reader = await read.setup_links.of_browser(digest(cookie), ports.clock.now()) or refuse(SetupSessionMissing)
+    return replace(reader, address=caller.address, agent=caller.agent, request_id=caller.request_id)
+
+
+async def load_design(ports: Ports, org_id: UUID) -> Design | None:
+    """Return the design of an organization, for the pages of its set-up links."""
+    async with ports.storage.reading() as read:
+        return await read.branding.design(org_id)

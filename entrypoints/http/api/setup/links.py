@@ -1,0 +1,193 @@
+"""Set-up links of an organization, for the IT department of a customer."""
+
+from typing import Annotated, Final
+from uuid import UUID
+
+from pydantic import Field
+from quart import Blueprint
+
+from core.kernel.callers import SetupPart
+from core.kernel.page_paths import SETUP_PATH
+from core.kernel.roles import Capability
+from core.kernel.values import Email
+from core.setup import applying, links
+from core.setup.links import SetupLinkDraft
+from core.setup.model.links import (
+    MAX_DAYS,
+    SetupLink,
+    SetupLinkDetails,
+    SetupLinkEnd,
+    SetupLinkKind,
+    SetupLinkState,
+    SetupPartUnknown,
+    SetupProposal,
+)
+from entrypoints.http.base.context import acting, app_context, ports
+from entrypoints.http.edge.access import member
+from entrypoints.http.edge.bodies import EmailAddress, Name, RequestModel, ResponseModel, Timestamp
+from entrypoints.http.edge.openapi import describes, refuses
+from entrypoints.http.edge.signatures import returns
+
+routes = Blueprint("setup_links", __name__)
+
+PATH: Final = "/api/organizations/<org_slug>/setup-links"
+ONE: Final = f"{PATH}/<setup_link_id>"
+APPLY: Final = f"{ONE}/parts/<setup_part>/apply"
+
+
+class SetupLinkRequest(RequestModel):
+    """A new set-up link."""
+
+    name: Name = Field(description="The name of the link, such as the customer's. The audit log shows it.", examples=["Globex IT"])
+    kind: Annotated[SetupLinkKind, Field(strict=False)] = Field(
+        description="`embedded` to lead a browser to it within five minutes, or `mailed` to send it to `recipient`, who also gets a code."
+    )
+    parts: Annotated[list[Annotated[SetupPart, Field(strict=False)]], Field(min_length=1, max_length=len(SetupPart))] = Field(
+        description="The parts that the reader prepares."
+    )
+    recipient: EmailAddress | None = Field(default=None, description="The address to which a mailed link and its codes are sent.")
+    days: Annotated[int, Field(ge=1, le=MAX_DAYS)] = Field(default=7, description="The days until a mailed link expires.")
+
+    def build(self) -> SetupLinkDraft:
+        """Return the values of the link."""
+        recipient = None if self.recipient is None else Email.parse(self.recipient)
+        return SetupLinkDraft(name=self.name, kind=self.kind, parts=self.parts, recipient=recipient, days=self.days)
+
+
+class SetupLinkResponse(ResponseModel):
+    """A set-up link without its secret."""
+
+    id: UUID = Field(description="The id of the link.")
+    name: str = Field(description="The name of the link.", examples=["Globex IT"])
+    kind: SetupLinkKind = Field(description="How the link reaches its reader.")
+    parts: list[SetupPart] = Field(description="The parts that the reader prepares.")
+    recipient: str | None = Field(description="The address to which a mailed link and its codes are sent, or null.")
+    state: SetupLinkState = Field(description="The state of the link.")
+    ended_by: SetupLinkEnd | None = Field(description="Why it ended before its expiry, or null. `codes` means that five codes were tried.")
+    created_at: Timestamp = Field(description="The time when the link was created, in UTC.")
+    created_by: UUID = Field(description="The id of the member or the service account that created the link.")
+    expires_at: Timestamp = Field(description="The time until which the link can be opened, or used in the browser that opened it, in UTC.")
+    opened_at: Timestamp | None = Field(description="The time when a browser opened the link, in UTC, or null.")
+    opened_address: str | None = Field(description="The IP address of this browser, or null.")
+    opened_agent: str | None = Field(description="The User-Agent header of this browser, or null.")
+
+
+class CreatedSetupLinkResponse(SetupLinkResponse):
+    """A new set-up link with its address, which no other response contains."""
+
+    url: str = Field(description="The address of the link. It is returned only once.")
+
+
+class SetupPartResponse(ResponseModel):
+    """What the reader of a link proposes for a part."""
+
+    part: SetupPart = Field(description="The part.")
+    is_ready: bool = Field(description="Whether an admin can apply it.")
+    changed_at: Timestamp = Field(description="The time of the last change by the reader, in UTC.")
+    domain: str | None = Field(description="The proposed domain, or null for other parts.")
+    token_prefix: str | None = Field(description="The first characters of the proposed SCIM token, or null for other parts.")
+    first_request_at: Timestamp | None = Field(description="The time of the first request with this token before it was applied, or null.")
+    first_request: str | None = Field(description="This request, or null.", examples=["GET /scim/v2/ServiceProviderConfig"])
+    applied_at: Timestamp | None = Field(description="The time when an admin applied it, in UTC, or null.")
+    applied_by: UUID | None = Field(description="The id of the member or the service account that applied it, or null.")
+
+
+class SetupLinkDetailsResponse(SetupLinkResponse):
+    """A set-up link with its progress."""
+
+    proposals: list[SetupPartResponse] = Field(description="What the reader proposes. Nothing of it has an effect before it is applied.")
+
+
+class SetupLinkListResponse(ResponseModel):
+    """The set-up links of an organization."""
+
+    setup_links: list[SetupLinkResponse] = Field(description="The links, newest first. Those that ended stay for 30 days.")
+
+
+@routes.post(PATH)
+@member(Capability.INTEGRATIONS_MANAGE, outlives=True)
+@returns(201)
+async def create(org_slug: str, data: SetupLinkRequest) -> CreatedSetupLinkResponse:
+    """Create a set-up link.
+
+    Its reader needs no account, and prepares the chosen parts. An admin then applies them. The address is returned only once.
+    """
+    link, secret = await links.create(ports(), acting(), data.build())
+    return CreatedSetupLinkResponse.of(link, state=link.state(ports().clock.now()), url=url_of(secret))
+
+
+def url_of(secret: str) -> str:
+    """Return the address of a link."""
+    return f"{app_context().base_url}{SETUP_PATH}?token={secret}"
+
+
+@routes.get(PATH)
+@member(Capability.INTEGRATIONS_MANAGE)
+async def list_links(org_slug: str) -> SetupLinkListResponse:
+    """List the set-up links.
+
+    Their addresses are not returned.
+    """
+    return SetupLinkListResponse(setup_links=[_to_response(link) for link in await links.list_own(ports(), acting())])
+
+
+@routes.get(ONE)
+@member(Capability.INTEGRATIONS_MANAGE)
+async def get(org_slug: str, setup_link_id: UUID) -> SetupLinkDetailsResponse:
+    """Get a set-up link with its progress.
+
+    It has what its reader proposes, without secrets.
+    """
+    return _to_details(await links.find(ports(), acting(), setup_link_id))
+
+
+@routes.delete(ONE)
+@member(Capability.INTEGRATIONS_MANAGE, outlives=True)
+@describes({204: "The link is ended."})
+async def end(org_slug: str, setup_link_id: UUID) -> None:
+    """End a set-up link.
+
+    Its browser is refused from the next request on. What it proposes is deleted, and what was applied stays.
+    """
+    await links.end(ports(), acting(), setup_link_id)
+
+
+@routes.post(APPLY)
+@member(Capability.INTEGRATIONS_MANAGE, outlives=True)
+@refuses(400, 409)
+async def apply(org_slug: str, setup_link_id: UUID, setup_part: str) -> SetupLinkDetailsResponse:
+    """Apply what a set-up link proposes for a part.
+
+    The caller needs the rights that making it themselves would need. A domain is looked up again, and a SCIM token works from now on.
+    """
+    return _to_details(await applying.apply(ports(), acting(), setup_link_id, part_of_path(setup_part)))
+
+
+def part_of_path(text: str) -> SetupPart:
+    """Return the part in a path. Raises: SetupPartUnknown."""
+    try:
+        return SetupPart(text)
+    except ValueError:
+        raise SetupPartUnknown from None
+
+
+def _to_response(link: SetupLink) -> SetupLinkResponse:
+    return SetupLinkResponse.of(link, state=link.state(ports().clock.now()))
+
+
+def _to_details(details: SetupLinkDetails) -> SetupLinkDetailsResponse:
+    return SetupLinkDetailsResponse.of(
+        details.link,
+        state=details.link.state(ports().clock.now()),
+        proposals=[_to_part(proposal) for proposal in details.proposals.values()],
+    )
+
+
+def _to_part(proposal: SetupProposal) -> SetupPartResponse:
+    return SetupPartResponse.of(
+        proposal,
+        domain=proposal.document.domain,
+        token_prefix=proposal.document.prefix,
+        first_request_at=proposal.tried_at,
+        first_request=proposal.tried_with,
+    )

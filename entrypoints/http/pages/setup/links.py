@@ -1,0 +1,137 @@
+"""The pages of set-up links for admins: create them, watch their progress, apply what they propose."""
+
+from typing import Any, Final
+from uuid import UUID
+
+from quart import Blueprint, Response
+
+from core.kernel.callers import SetupPart
+from core.kernel.roles import Capability
+from core.setup import applying, links
+from core.setup.model.links import MAX_DAYS, SetupLinkKind, SetupPartsMissing, SetupRecipientMissing
+from entrypoints.http.api.setup.links import APPLY as API_OF_PART
+from entrypoints.http.api.setup.links import ONE as API_OF_ONE
+from entrypoints.http.api.setup.links import PATH as API
+from entrypoints.http.api.setup.links import SetupLinkRequest, part_of_path, url_of
+from entrypoints.http.base.context import acting_member, ports
+from entrypoints.http.edge.access import member_page
+from entrypoints.http.edge.openapi import refuses
+from entrypoints.http.pages.consequences import Question, ask, sentence
+from entrypoints.http.pages.console import console_page, organization_path, redirect_with_notice, secret_page, shows
+from entrypoints.http.pages.console_forms import Fields, Form, accepts, answers_with, on_refusal, once, ports_once
+from entrypoints.http.pages.form_values import to_model, to_number, to_optional
+
+routes = Blueprint("setup_link_pages", __name__)
+
+LIST: Final = "/app/organizations/<org_slug>/setup-links"
+ONE: Final = f"{LIST}/<setup_link_id>"
+PART: Final = "part:"  # in front of the names of the checkboxes
+FIELDS: Final[Fields] = {SetupRecipientMissing: "recipient", SetupPartsMissing: "parts"}
+
+
+def _path(rest: object = "") -> str:
+    return organization_path(f"/setup-links{rest and '/'}{rest}")
+
+
+async def _list_values(form: Form | None) -> dict[str, Any]:
+    return {
+        "path": _path(),
+        "links": await links.list_own(ports(), acting_member()),
+        "now": ports().clock.now(),
+        "parts": list(SetupPart),
+        "kinds": list(SetupLinkKind),
+        "most_days": MAX_DAYS,
+        "typed": {"kind": SetupLinkKind.MAILED.value, "days": "7"} if form is None else form,
+    }
+
+
+@routes.get(LIST)
+@member_page(Capability.INTEGRATIONS_MANAGE)
+@shows(f"GET {API}", f"POST {API}")
+async def show_links(org_slug: str) -> Response:
+    """List the set-up links, and the form that creates one."""
+    return await console_page("setup/links.html", **await _list_values(None))
+
+
+def _chosen(form: Form) -> list[str]:
+    return [name.removeprefix(PART) for name in form if name.startswith(PART)]
+
+
+@routes.post(LIST)
+@member_page(Capability.INTEGRATIONS_MANAGE, outlives=True)
+@accepts(f"POST {API}", answers=answers_with("The address of the link."))
+@once(LIST, "Open set-up links", "The address was shown once. If you didn't copy it, end the link in the list and create another one.")
+@on_refusal("setup/links.html", _list_values, FIELDS)
+async def create(org_slug: str, form: Form) -> Response:
+    """Create a set-up link.
+
+    Its address is shown only once.
+    """
+    if not _chosen(form):
+        raise SetupPartsMissing
+    data = to_model(SetupLinkRequest, form, {"parts": lambda _: _chosen(form), "days": to_number, "recipient": to_optional})
+    link, secret = await links.create(ports_once(), acting_member(), data.build())
+    advice = "It opens in one browser, within five minutes. Lead your customer's browser to it now."
+    if link.recipient is not None:
+        advice = f"We've sent it to {link.recipient}. Only a code that is sent there opens it."
+    return await secret_page("Set-up link created", {link.name: url_of(secret)}, advice=advice, done=("Watch its progress", _path(link.id)))
+
+
+async def _values(_: Form | None, setup_link_id: UUID, **__: object) -> dict[str, Any]:
+    details = await links.find(ports(), acting_member(), setup_link_id)
+    return {
+        "path": _path(setup_link_id),
+        "list_path": _path(),
+        "link": details.link,
+        "proposals": details.proposals,
+        "now": ports().clock.now(),
+    }
+
+
+@routes.get(ONE)
+@member_page(Capability.INTEGRATIONS_MANAGE)
+@shows(f"GET {API_OF_ONE}", f"POST {API_OF_PART}", f"DELETE {API_OF_ONE}")
+async def show_link(org_slug: str, setup_link_id: UUID) -> Response:
+    """Show a set-up link with its progress."""
+    return await console_page("setup/link.html", **await _values(None, setup_link_id))
+
+
+@routes.post(f"{ONE}/parts/<setup_part>/apply")
+@member_page(Capability.INTEGRATIONS_MANAGE, outlives=True)
+@accepts(f"POST {API_OF_PART}")
+@refuses(409)
+@on_refusal("setup/link.html", _values)
+async def apply(org_slug: str, setup_link_id: UUID, setup_part: str, form: Form) -> Response:
+    """Apply what a set-up link proposes for a part."""
+    await applying.apply(ports(), acting_member(), setup_link_id, part_of_path(setup_part))
+    return redirect_with_notice("setup-part-applied", _path(setup_link_id))
+
+
+@routes.get(f"{ONE}/end")
+@member_page(Capability.INTEGRATIONS_MANAGE)
+@shows(f"DELETE {API_OF_ONE}")
+async def show_end(org_slug: str, setup_link_id: UUID) -> Response:
+    """Ask before a set-up link is ended."""
+    link = (await links.find(ports(), acting_member(), setup_link_id)).link
+    return await ask(
+        Question(
+            verb="End",
+            target=link.name,
+            consequences=(
+                sentence("{} stops working at once, also in the browser that opened it.", link.name),
+                "What it proposes is deleted. What you applied stays.",
+            ),
+            button="End link",
+            keep="Keep link",
+            back=(link.name, _path(link.id)),
+        )
+    )
+
+
+@routes.post(f"{ONE}/end")
+@member_page(Capability.INTEGRATIONS_MANAGE, outlives=True)
+@accepts(f"DELETE {API_OF_ONE}")
+async def end(org_slug: str, setup_link_id: UUID) -> Response:
+    """End a set-up link."""
+    await links.end(ports(), acting_member(), setup_link_id)
+    return redirect_with_notice("setup-link-ended", _path())

@@ -1,0 +1,102 @@
+"""The page that a set-up link leads to. The reader has no session, and opens the link in one browser."""
+
+from typing import Final
+
+from quart import Blueprint, Response
+
+from core.kernel.errors import Refusal
+from core.kernel.page_paths import SETUP_PATH
+from core.kernel.rate_limits import EMAIL_SIGN_IN, EMAIL_SIGN_IN_VERIFICATION
+from core.setup import opening
+from core.setup.model.links import SetupLinkCodeWrong, SetupLinkEnded, TooManyCodes
+from entrypoints.http.base import cookies
+from entrypoints.http.base.context import caller, ports
+from entrypoints.http.base.redirects import redirect
+from entrypoints.http.edge.access import anyone
+from entrypoints.http.edge.openapi import describes_page
+from entrypoints.http.edge.typed_fields import link_token
+from entrypoints.http.pages.form_pages import form_page, read_own_form, refused_form_page, refused_page
+
+routes = Blueprint("setup_opening_pages", __name__)
+
+STEPS_PATH: Final = f"{SETUP_PATH}/steps"
+ENDED: Final = "The link was opened already, or it has ended."
+FOREIGN: Final = "The form was not sent by our page."
+OPENED: Final = "The link is open in this browser. Continue there."
+
+
+@routes.get(SETUP_PATH)
+@anyone
+@describes_page({200: "The page that opens the link.", 400: ENDED}, query={"token": "The token of the link."})
+async def show_setup_link() -> Response:
+    """Show what a set-up link is for.
+
+    Opening this page does not use the link up.
+    """
+    token = link_token()
+    try:
+        found = await opening.look_up(ports(), token)
+    except SetupLinkEnded as refusal:
+        return _ended_page(refusal)
+    return form_page("setup/open.html", token=token, link=found.link, design=found.design, asks_code=False, problem=None)
+
+
+@routes.post(SETUP_PATH)
+@anyone(limit=EMAIL_SIGN_IN)
+@describes_page({200: "The code is sent. The page asks for it.", 303: OPENED, 400: ENDED, 403: FOREIGN}, form=["form_token", "token"])
+async def open_setup_link() -> Response:
+    """Open a set-up link.
+
+    An embedded link is open in this browser then. The recipient of a mailed one gets a code.
+    """
+    form = await read_own_form()
+    token = form.get("token", "")
+    try:
+        found = await opening.look_up(ports(), token)
+        if found.link.recipient is None:
+            return _opened(await opening.open_embedded(ports(), caller(), token))
+        await opening.send_code(ports(), caller(), token)
+    except SetupLinkEnded as refusal:
+        return _ended_page(refusal)
+    except TooManyCodes as refusal:
+        return await _code_page(token, refusal)
+    return await _code_page(token, None)
+
+
+@routes.post(f"{SETUP_PATH}/code")
+@anyone(limit=EMAIL_SIGN_IN_VERIFICATION)
+@describes_page({303: OPENED, 400: "The code is wrong, or the link has ended.", 403: FOREIGN}, form=["form_token", "token", "code"])
+async def open_with_code() -> Response:
+    """Open a mailed set-up link with its code, in this browser alone.
+
+    The fifth wrong code ends the link.
+    """
+    form = await read_own_form()
+    token = form.get("token", "")
+    try:
+        return _opened(await opening.open_with_code(ports(), caller(), token, form.get("code", "")))
+    except SetupLinkCodeWrong as refusal:
+        return await _code_page(token, refusal)
+    except SetupLinkEnded as refusal:
+        return _ended_page(refusal)
+
+
+def _opened(secret: str) -> Response:
+    response = redirect(STEPS_PATH)
+    cookies.set_setup_cookie(response, secret)
+    return response
+
+
+async def _code_page(token: str, refusal: Refusal | None) -> Response:
+    try:
+        found = await opening.look_up(ports(), token)
+    except SetupLinkEnded as ended:
+        return _ended_page(ended)
+    values = {"token": token, "link": found.link, "design": found.design, "asks_code": True}
+    if refusal is not None:
+        return refused_form_page(refusal, "setup/open.html", **values)
+    return form_page("setup/open.html", **values, problem=None)
+
+
+def _ended_page(refusal: SetupLinkEnded) -> Response:
+    return refused_page(refusal, "setup/ended.html", is_open=cookies.setup_cookie() is not None, path=STEPS_PATH)

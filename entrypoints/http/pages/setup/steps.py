@@ -1,0 +1,130 @@
+"""The pages of an opened set-up link. Its reader prepares each part, and an admin applies it."""
+
+from typing import Any, Final
+
+from quart import Blueprint, Response
+
+from core.authentication import browser
+from core.kernel.callers import SetupPart
+from core.kernel.errors import Refusal
+from core.kernel.values import Domain
+from core.setup import opening, proposals
+from entrypoints.http.api.tenancy.domains import DomainRequest
+from entrypoints.http.base import cookies
+from entrypoints.http.base.context import app_context, ports, setup_reader
+from entrypoints.http.base.redirects import redirect
+from entrypoints.http.base.rendering.templates import page_response, render
+from entrypoints.http.edge.access import setup_link
+from entrypoints.http.edge.forms import read_form
+from entrypoints.http.edge.openapi import describes_page
+from entrypoints.http.pages.form_pages import refused_page
+from entrypoints.http.pages.form_values import to_model
+from entrypoints.http.pages.setup.opening import FOREIGN, STEPS_PATH
+
+routes = Blueprint("setup_step_pages", __name__)
+
+SAVED: Final = "Saved. The browser is redirected to the steps."
+REFUSED: Final = "A value is not valid, and the page gives the reason."
+NOT_OPEN: Final = "No set-up link is open in this browser."
+
+
+async def _read_form() -> dict[str, str]:
+    """Return the fields of a form that our page made for this link. Raises: FormTokenInvalid."""
+    form = await read_form()
+    browser.check_form_token(cookies.setup_cookie() or "", form.get("form_token", ""))
+    return form
+
+
+async def _values(problem: Refusal | None = None, part: SetupPart | None = None) -> dict[str, Any]:
+    details, design = await proposals.load(ports(), setup_reader()), await opening.load_design(ports(), setup_reader().org_id)
+    domain = details.proposals.get(SetupPart.DOMAIN)
+    return {
+        "form_token": browser.form_token(cookies.setup_cookie() or ""),
+        "design": design,
+        "link": details.link,
+        "proposals": details.proposals,
+        "claim": None if domain is None else proposals.claim_of(domain),
+        "scim_url": f"{app_context().base_url}/scim/v2",
+        "path": STEPS_PATH,
+        "failed_part": part,
+        "scripted": True,
+    }
+
+
+async def _refused(refusal: Refusal, part: SetupPart) -> Response:
+    return refused_page(refusal, "setup/steps.html", **await _values(refusal, part))
+
+
+@routes.get(STEPS_PATH)
+@setup_link
+@describes_page({200: "The parts of the link and their progress.", 401: NOT_OPEN, 403: FOREIGN})
+async def show_steps() -> Response:
+    """Show the parts of an opened set-up link.
+
+    It shows what this link proposes, and nothing else of the organization.
+    """
+    return page_response(render("setup/steps.html", problem=None, **await _values()))
+
+
+@routes.post(f"{STEPS_PATH}/domain")
+@setup_link
+@describes_page({303: SAVED, 400: REFUSED, 401: NOT_OPEN, 403: FOREIGN}, form=["form_token", "domain"])
+async def propose_domain() -> Response:
+    """Propose a domain, in place of the one before.
+
+    Its DNS record has a new value. The domain counts when an admin has applied it.
+    """
+    form = await _read_form()
+    try:
+        await proposals.propose_domain(ports(), setup_reader(), Domain(to_model(DomainRequest, form).domain))
+    except Refusal as refusal:
+        return await _refused(refusal, SetupPart.DOMAIN)
+    return redirect(STEPS_PATH)
+
+
+@routes.post(f"{STEPS_PATH}/domain/check")
+@setup_link
+@describes_page({303: SAVED, 400: REFUSED, 401: NOT_OPEN, 403: FOREIGN}, form=["form_token"])
+async def check_domain() -> Response:
+    """Look the DNS record of the proposed domain up.
+
+    An admin can apply the domain when the record was found.
+    """
+    await _read_form()
+    try:
+        await proposals.check_domain(ports(), setup_reader())
+    except Refusal as refusal:
+        return await _refused(refusal, SetupPart.DOMAIN)
+    return redirect(STEPS_PATH)
+
+
+@routes.post(f"{STEPS_PATH}/directory")
+@setup_link
+@describes_page({200: "The SCIM token, which is shown once.", 400: REFUSED, 401: NOT_OPEN, 403: FOREIGN}, form=["form_token"])
+async def propose_directory() -> Response:
+    """Propose a SCIM token, in place of the one before.
+
+    It is shown only once. It answers only `GET /scim/v2/ServiceProviderConfig` until an admin applies it.
+    """
+    await _read_form()
+    try:
+        secret = await proposals.propose_directory(ports(), setup_reader())
+    except Refusal as refusal:
+        return await _refused(refusal, SetupPart.DIRECTORY)
+    return page_response(render("setup/token.html", secret=secret, **await _values()))
+
+
+@routes.post(f"{STEPS_PATH}/finish")
+@setup_link
+@describes_page({200: "The link is finished.", 401: NOT_OPEN, 403: FOREIGN}, form=["form_token"])
+async def finish() -> Response:
+    """Finish a set-up link.
+
+    It ends, and what it proposes waits for an admin.
+    """
+    await _read_form()
+    values = await _values()
+    await proposals.finish(ports(), setup_reader())
+    response = page_response(render("setup/finished.html", **values))
+    cookies.clear_setup_cookie(response)
+    return response

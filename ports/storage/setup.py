@@ -1,0 +1,60 @@
+"""Storage of set-up links and their proposals."""
+
+from datetime import datetime
+from typing import Protocol
+from uuid import UUID
+
+from core.kernel.callers import SetupLinkCaller, SetupPart
+from core.setup.model.links import CountedCode, ProposedToken, SetupLink, SetupLinkEnd, SetupProposal
+
+
+class SetupLinksRead(Protocol):
+    """Read access to set-up links."""
+
+    async def of_org(self, org_id: UUID) -> list[SetupLink]:
+        """Return the links of the organization, newest first."""
+
+    async def by_id(self, org_id: UUID, link_id: UUID) -> SetupLink | None: ...
+
+    async def by_token(self, token_hash: bytes) -> SetupLink | None:
+        """Return the link with this token, in any state, if its organization is active."""
+
+    async def of_browser(self, browser_hash: bytes, now: datetime) -> SetupLinkCaller | None:
+        """Return the reader of the live link that this browser opened, if its organization is active."""
+
+    async def proposals(self, org_id: UUID, link_id: UUID) -> list[SetupProposal]:
+        """Return the proposals of the link, by part. Raises: SealBroken."""
+
+
+class SetupLinks(SetupLinksRead, Protocol):
+    """Changes to set-up links. Lock order: the organization before any of these, except for `save_code` and `open`."""
+
+    async def add(self, link: SetupLink, token_hash: bytes) -> None: ...
+
+    async def save_code(self, link_id: UUID, salt: bytes, code_hash: bytes, until: datetime, limit: int) -> bool:
+        """Store a new code of an unopened link in place of the earlier one, and return whether fewer than `limit` were sent."""
+
+    async def open(self, link: SetupLink, browser_hash: bytes) -> bool:
+        """Bind the link to a browser until its `expires_at`, and return whether it was neither opened nor ended before."""
+
+    async def end(self, org_id: UUID, link_id: UUID, by: SetupLinkEnd, now: datetime) -> SetupLink | None:
+        """End a link that has not ended, and return it."""
+
+    async def put_proposal(self, proposal: SetupProposal) -> None:
+        """Store a proposal in place of the earlier one of its part."""
+
+    async def remove_proposals(self, org_id: UUID, link_id: UUID) -> None:
+        """Delete the proposals that no admin applied."""
+
+    async def mark_applied(self, org_id: UUID, link_id: UUID, part: SetupPart, by: UUID, now: datetime) -> None:
+        """Note that an admin applied a proposal. From now on, its token is found here no longer."""
+
+
+class SetupLinksAutocommit(Protocol):
+    """Statements that commit by themselves."""
+
+    async def count_attempt(self, link_id: UUID, limit: int, now: datetime) -> CountedCode | None:
+        """Count an attempt at the code of an unopened link, and return it, or None after `limit` attempts or without a live code."""
+
+    async def try_token(self, token_hash: bytes, request: str, now: datetime) -> ProposedToken | None:
+        """Return the proposal of this SCIM token, if its organization is active, and note its first request."""

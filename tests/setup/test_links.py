@@ -1,0 +1,244 @@
+"""Set-up links: their opening in one browser, what they propose, and how admins apply it."""
+
+import re
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any, Final
+
+import pytest
+from quart_trio import QuartTrio
+
+from adapters.postgres.engine.pool import Pool
+from core.kernel.callers import SetupPart
+from entrypoints.http.edge.access.declaration import Credentials, access_of
+from ports import Ports
+from tests.fakes.outside import FakeClock, FakeMailTransport, FakeTxtRecords
+from tests.proof.access.calls import routes
+from tests.support.browser import FakeBrowser
+from tests.support.builders import Api, deliver, run_concurrently, run_sql
+from tests.support.tenants import Tenant
+
+RECIPIENT: Final = "it@globex.example"
+DOMAIN: Final = "globex.example"
+STEPS: Final = "/setup/steps"
+# The tables that a link may write. Everything else in the database stays as it is until an admin applies a part.
+OF_LINKS: Final = frozenset({"setup_links", "setup_proposals", "mails", "audit_log", "events", "audit_totals", "rates"})
+
+
+async def create(acme: Tenant, by: str = "admin", **values: Any) -> dict[str, Any]:
+    body = {"name": "Globex", "kind": "mailed", "recipient": RECIPIENT, "parts": [part.value for part in SetupPart], **values}
+    answer = await acme.api.post(f"{acme.path}/setup-links", body, token=acme.token(by))
+    assert answer.status == 201, answer.text
+    return dict(answer.json)
+
+
+async def embedded(acme: Tenant) -> dict[str, Any]:
+    return await create(acme, kind="embedded", recipient=None)
+
+
+async def look(acme: Tenant, link: dict[str, Any]) -> dict[str, Any]:
+    return dict((await acme.api.get(f"{acme.path}/setup-links/{link['id']}", token=acme.token("admin"))).json)
+
+
+def path_of(link: dict[str, Any]) -> str:
+    return "/setup?" + str(link["url"]).partition("?")[2]
+
+
+def token_of(link: dict[str, Any]) -> str:
+    return str(link["url"]).partition("token=")[2]
+
+
+async def code_of(ports: Ports, sent: FakeMailTransport) -> str:
+    await deliver(ports)
+    return next(code[1] for email in reversed(sent.emails) if (code := re.search(r"^(\d{6})$", email.text, re.MULTILINE)))
+
+
+async def open_with_code(browser: FakeBrowser, ports: Ports, sent: FakeMailTransport, link: dict[str, Any]) -> None:
+    page = await browser.fill(await browser.open(path_of(link)), token=token_of(link))
+    assert RECIPIENT in page.text
+    opened = await browser.fill(page, token=token_of(link), code=await code_of(ports, sent))
+    assert opened.headers["Location"] == STEPS
+
+
+async def publish(pool: Pool, dns: FakeTxtRecords, page: str) -> None:
+    name, value = re.findall(r"<code>(_gatehouse-[^<]+|gatehouse-verification=[^<]+)</code>", page)
+    dns.published[name] = [value]
+
+
+async def prepare_all(browser: FakeBrowser, pool: Pool, dns: FakeTxtRecords) -> str:
+    """Prepare each part, and return the proposed SCIM token."""
+    await browser.submit(f"{STEPS}/domain", STEPS, domain=f"https://{DOMAIN}/")
+    assert (await browser.submit(f"{STEPS}/domain/check", STEPS)).status == 400
+    await publish(pool, dns, (await browser.open(STEPS)).text)
+    assert (await browser.submit(f"{STEPS}/domain/check", STEPS)).status == 303
+    shown = await browser.submit(f"{STEPS}/directory", STEPS)
+    return str(re.findall(r"scim_live_[a-z2-7]{6}_[A-Za-z0-9_-]{43}", shown.text)[0])
+
+
+async def everything(pool: Pool) -> dict[str, Any]:
+    """Return the rows of all tables but those of links."""
+    tables = [name for (name,) in await run_sql(pool, "select tablename from pg_tables where schemaname = 'public'")]
+    return {
+        name: sorted(row for (row,) in await run_sql(pool, f"select t::text from {name} t"))  # noqa: S608  (a name of the catalog)
+        for name in tables
+        if name not in OF_LINKS
+    }
+
+
+async def test_what_a_reader_prepares_has_no_effect_until_an_admin_applies_it(
+    app: QuartTrio, acme: Tenant, api: Api, ports: Ports, pool: Pool, sent: FakeMailTransport, dns: FakeTxtRecords
+) -> None:
+    link, reader = await create(acme), FakeBrowser(app)
+    await deliver(ports)
+    assert (str(sent.emails[-1].to), link["url"] in sent.emails[-1].text) == (RECIPIENT, True)
+    before = await everything(pool)
+    await open_with_code(reader, ports, sent, link)
+    token = await prepare_all(reader, pool, dns)
+    assert token not in (await reader.open(STEPS)).text
+
+    # Each use of a token: the supported features and nothing else.
+    answers = {}
+    for route, view in routes(app):
+        method, path = route.split()
+        if access_of(view).credentials is Credentials.SCIM_TOKEN:
+            called = re.sub("<[a-z_]+>", acme.id("member"), path)
+            answers[route] = (await api.call(method, called, {} if method in ("POST", "PUT", "PATCH") else None, token=token)).status
+    assert {route for route, status in answers.items() if status != 401} == {"GET /scim/v2/ServiceProviderConfig"}
+    assert (await everything(pool)) == before, "a link writes nothing that anything else reads"
+
+    details = await look(acme, link)
+    assert [(each["part"], each["is_ready"], each["applied_at"]) for each in details["proposals"]] == [
+        ("directory", True, None),
+        ("domain", True, None),
+    ]
+    assert details["proposals"][0]["first_request"].endswith(" /scim/v2/Users")
+    assert (details["state"], details["opened_address"] is not None) == ("open", True)
+
+    for part in ("domain", "directory"):
+        applied = await api.post(f"{acme.path}/setup-links/{link['id']}/parts/{part}/apply", token=acme.token("admin"))
+        assert applied.status == 200, applied.text
+        assert (await api.post(f"{acme.path}/setup-links/{link['id']}/parts/{part}/apply", token=acme.token("admin"))).status == 409
+    domains = (await api.get(f"{acme.path}/domains", token=acme.token("admin"))).json["domains"]
+    assert [(each["domain"], each["verified"]) for each in domains] == [(DOMAIN, True)]
+    assert (await api.get("/scim/v2/Users", token=token)).status == 200
+    assert (await reader.submit(f"{STEPS}/directory", STEPS)).status == 400, "an applied part is fixed"
+
+    actors = await run_sql(pool, "select distinct actor_kind, actor_name from audit_log where action like 'setup_link.part.changed'")
+    assert actors == [("setup_link", "Globex")]
+
+
+async def test_opening_the_page_changes_nothing_and_one_of_twenty_browsers_opens_the_link(app: QuartTrio, acme: Tenant, pool: Pool) -> None:
+    link = await embedded(acme)
+    stored = await run_sql(pool, "select * from setup_links")
+    browsers = [FakeBrowser(app) for _ in range(20)]
+    pages = [await browser.open(path_of(link)) for browser in browsers]
+    assert await run_sql(pool, "select * from setup_links") == stored
+    await run_sql(pool, "delete from rates")
+    answers = await run_concurrently(20, lambda number: browsers[number].fill(pages[number], token=token_of(link)))
+    winners = [number for number, answer in enumerate(answers) if answer.status == 303]
+    assert len(winners) == 1
+    assert {answer.status for answer in answers} <= {303, 400, 429}
+    assert (await browsers[winners[0]].open(STEPS)).status == 200
+    loser = browsers[(winners[0] + 1) % 20]
+    assert (await loser.open(STEPS)).status == 401
+    assert (await loser.open(path_of(link))).status == 400
+
+
+async def test_five_codes_can_be_tried_also_by_twenty_requests_at_once(
+    app: QuartTrio, acme: Tenant, ports: Ports, pool: Pool, sent: FakeMailTransport
+) -> None:
+    link, browser = await create(acme), FakeBrowser(app)
+    page = await browser.fill(await browser.open(path_of(link)), token=token_of(link))
+    wrong = "000000" if await code_of(ports, sent) != "000000" else "111111"
+    await run_concurrently(20, lambda _: browser.fill(page, token=token_of(link), code=wrong))
+    assert await run_sql(pool, "select attempts, ended_by, browser_hash from setup_links") == [(5, "codes", None)]
+    assert (await look(acme, link))["ended_by"] == "codes"
+    await run_sql(pool, "delete from rates")
+    assert (await browser.open(path_of(link))).status == 400
+
+
+async def test_a_code_is_sent_five_times_at_most(app: QuartTrio, acme: Tenant, pool: Pool) -> None:
+    link, browser = await create(acme), FakeBrowser(app)
+    for status in (*[200] * 5, 400):
+        await run_sql(pool, "delete from rates")
+        assert (await browser.fill(await browser.open(path_of(link)), token=token_of(link))).status == status
+
+
+Ending = Callable[[Tenant, dict[str, Any], FakeClock], Any]
+
+
+async def _end(acme: Tenant, link: dict[str, Any], _: FakeClock) -> None:
+    assert (await acme.api.delete(f"{acme.path}/setup-links/{link['id']}", token=acme.token("admin"))).status == 204
+
+
+async def _suspend(acme: Tenant, _: dict[str, Any], __: FakeClock) -> None:
+    await run_sql(acme.pool, "update organizations set status = 'suspended'")
+
+
+async def _expire(_: Tenant, __: dict[str, Any], clock: FakeClock) -> None:
+    clock.advance(timedelta(hours=8))
+
+
+@pytest.mark.parametrize("end", [_end, _suspend, _expire])
+async def test_a_link_that_ended_is_refused_from_the_next_request_on(
+    end: Ending, app: QuartTrio, acme: Tenant, api: Api, pool: Pool, clock: FakeClock, dns: FakeTxtRecords
+) -> None:
+    link, reader = await embedded(acme), FakeBrowser(app)
+    await reader.fill(await reader.open(path_of(link)), token=token_of(link))
+    token, page = await prepare_all(reader, pool, dns), await reader.open(STEPS)
+    await end(acme, link, clock)
+    assert (await reader.open(STEPS)).status == 401
+    assert (await reader.fill(page, domain="other.example")).status == 401
+    if end is not _expire:
+        assert (await api.get("/scim/v2/ServiceProviderConfig", token=token)).status == 401
+    if end is _end:
+        refused = await api.post(f"{acme.path}/setup-links/{link['id']}/parts/domain/apply", token=acme.token("admin"))
+        assert refused.status == 409
+
+
+async def test_an_embedded_link_opens_within_five_minutes(app: QuartTrio, acme: Tenant, clock: FakeClock) -> None:
+    link, browser = await embedded(acme), FakeBrowser(app)
+    page = await browser.open(path_of(link))
+    clock.advance(timedelta(minutes=5))
+    assert (await browser.fill(page, token=token_of(link))).status == 400
+    assert (await look(acme, link))["state"] == "expired"
+
+
+async def test_applying_needs_the_rights_of_the_admin(app: QuartTrio, acme: Tenant, api: Api, pool: Pool, dns: FakeTxtRecords) -> None:
+    """A member who manages integrations makes links, and cannot give a directory the rights of an admin."""
+    role = {"slug": "integrator", "name": "Integrator", "capabilities": ["integrations.manage"]}
+    assert (await api.post(f"{acme.path}/roles", role, token=acme.token("owner"))).status == 201
+    assert (await acme.set_role("owner", "member", "integrator")).status == 200
+    link, reader = await create(acme, by="member", kind="embedded", recipient=None), FakeBrowser(app)
+    await reader.fill(await reader.open(path_of(link)), token=token_of(link))
+    await prepare_all(reader, pool, dns)
+    for part, status in (("domain", 200), ("directory", 403)):
+        applied = await api.post(f"{acme.path}/setup-links/{link['id']}/parts/{part}/apply", token=acme.token("member"))
+        assert applied.status == status, part
+
+
+async def test_a_record_that_is_gone_is_not_applied(app: QuartTrio, acme: Tenant, api: Api, pool: Pool, dns: FakeTxtRecords) -> None:
+    link, reader = await embedded(acme), FakeBrowser(app)
+    await reader.fill(await reader.open(path_of(link)), token=token_of(link))
+    await prepare_all(reader, pool, dns)
+    dns.published.clear()
+    assert (await api.post(f"{acme.path}/setup-links/{link['id']}/parts/domain/apply", token=acme.token("admin"))).status == 400
+    assert (await reader.submit(f"{STEPS}/finish", STEPS)).status == 200
+    assert (await reader.open(STEPS)).status == 401
+    assert (await look(acme, link))["state"] == "finished"
+
+
+@pytest.mark.parametrize(
+    "values", [{"recipient": None}, {"kind": "embedded"}, {"parts": ["domain", "domain"]}, {"parts": ["members"]}, {"days": 15}]
+)
+async def test_a_wrong_link_is_refused(values: dict[str, Any], acme: Tenant, api: Api) -> None:
+    body = {"name": "Globex", "kind": "mailed", "recipient": RECIPIENT, "parts": ["domain"], **values}
+    assert (await api.post(f"{acme.path}/setup-links", body, token=acme.token("admin"))).status == 400
+
+
+async def test_twenty_links_can_be_open(acme: Tenant, api: Api) -> None:
+    answers = await run_concurrently(25, lambda _: api.post(f"{acme.path}/setup-links", EMBEDDED, token=acme.token("admin")))
+    assert sorted(answer.status for answer in answers) == [201] * 20 + [400] * 5
+
+
+EMBEDDED: Final = {"name": "Globex", "kind": "embedded", "parts": ["domain"]}
