@@ -37,8 +37,6 @@ OF_APPLICATION: Final = (
 SOME_PATHS: Final = frozenset(
     {"API", "creation of a personal token", "personal token", "refresh", "code", "authorization", "SAML", "password"}
 )
-    {"API", "creation of a personal token", "personal token", "refresh", "code", "authorization", "SAML", "password"}
-)
 SAYS: Final = {  # tokens need a proof of the account's own, break glass is for people, and a new sign-in has its own proofs
     ("password", "the connection"): STEP_UP,
     ("password", "the connection and a password"): STEP_UP,
