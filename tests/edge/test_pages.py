@@ -361,6 +361,7 @@ PAGES: dict[str, dict[str, object]] = {
             second_methods=(Method.TOTP,),
         ),
         "providers": {"codehost": "Codehost"},
+        "again_at": "Okta & Co",
         "passkey": CEREMONY,
         "wrong": "code",
         "is_emailed": False,
@@ -546,7 +547,17 @@ PAGES: dict[str, dict[str, object]] = {
         "pages": {"previous": None, "next": "?page=2", "summary": "Page 1 of 2"},
         **{"devices": [DEVICE], "device_count": 9, "trusted": 1},
         **{"policies": [{"name": "Acme & Sons", "rules": [("Second factor", "For everyone", AT)]}], "policy_count": 2},
-        "sessions": [{"id": 7, "title": "Portal of Acme", "where": "203.0.113.9", "agent": None, "since": AT, "is_current": False}],
+        "sessions": [
+            {
+                "id": 7,
+                "title": "Portal of Acme",
+                "where": "203.0.113.9",
+                "agent": None,
+                "connection": "Okta & Co",
+                "since": AT,
+                "is_current": False,
+            }
+        ],
         **{"listed_sessions": 1, "session_count": 2},
         "sign_ins": [OWN_SIGN_IN],
     },

@@ -17,7 +17,9 @@ from core.authentication.flow.methods import Proved, SendBehind, SignInMethod, r
 from core.authentication.flow.model import FLOW_TTL, Flow, FlowEnded
 from core.authentication.model.identities import PendingIdentity
 from core.authentication.model.login import LoginFailure
+from core.authentication.model.sign_in_log import ConnectionAttempt
 from core.federation.connections import events, logins
+from core.federation.connections.faults import fault_of
 from core.federation.connections.model.asserted import AssertedPerson
 from core.federation.connections.model.connections import ConnectionIdentity
 from core.federation.connections.model.people import (
@@ -69,7 +71,8 @@ class ConnectionAnswer:
         async def refused(refusal: Refusal) -> None:
             reason = LoginFailure.ADDRESS if isinstance(refusal, _ADDRESS_REFUSALS) else LoginFailure.PROVIDER
             if isinstance(refusal, (*_ADDRESS_REFUSALS, ConnectionNotActive, ConnectionTeamFull)):
-                await record_failure(ports, caller, reason, Method.CONNECTION, None, flow.application)
+                attempt = ConnectionAttempt(person.connection_id, person.org_id, fault_of(refusal), person.claim_names)
+                await record_failure(ports, caller, reason, Method.CONNECTION, None, flow.application, connection=attempt)
 
         return Proved(proof=proof_of(person, now, is_fresh=flow.wants_fresh, login=login), lock=lock, refused=refused)
 

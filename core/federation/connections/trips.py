@@ -1,4 +1,4 @@
-"""Trips of browsers to the identity providers of organizations, to sign in or to test a connection.
+"""Trips of browsers to the identity providers of organizations, to sign in, to sign in again, or to test a connection.
 
 The browser goes to the identity provider with a state, and returns once with this state. A trip ends with the person that the
 identity provider asserts. It belongs to one browser and one connection (security O-11, O-12).
@@ -11,14 +11,23 @@ from uuid import UUID
 from core.authentication.flow.methods import record_failure
 from core.authentication.flow.model import FLOW_TTL, ConnectionTrip, Flow, FlowEnded, FlowTarget, ProviderHints, new_flow
 from core.authentication.model.login import LoginFailure
-from core.federation.connections import openid
+from core.authentication.model.sign_in_log import ConnectionAttempt
+from core.federation.connections import openid, session_proofs
+from core.federation.connections.faults import fault_of
 from core.federation.connections.model.asserted import AssertedPerson, ReceivedClaims, map_claims
 from core.federation.connections.model.connections import ConnectionState, OrganizationConnection, OrganizationConnectionNotFound
 from core.federation.connections.model.openid import OpenIdAnswer
 from core.federation.connections.model.people import ConnectionNotActive
 from core.federation.connections.model.settings import OidcSettings
-from core.federation.model.sign_in import MAX_STATE_LENGTH, STATE_TTL, ProviderAnswer, ProviderStateUnknown, SignedInAsAnotherUser
-from core.kernel.callers import Person
+from core.federation.model.sign_in import (
+    MAX_STATE_LENGTH,
+    STATE_TTL,
+    ProviderAnswer,
+    ProviderStateUnknown,
+    SignedInAgain,
+    SignedInAsAnotherUser,
+)
+from core.kernel.callers import Person, Visitor
 from core.kernel.causes import Caller
 from core.kernel.errors import Conflict, Refusal, refuse
 from core.kernel.proofs import Method
@@ -69,13 +78,13 @@ class PersonArrived:
 
 @dataclass(frozen=True, slots=True)
 class ConnectionTripFailed:
-    """The trip failed. The user can go back to the flow."""
+    """The trip failed. The user can go back to the flow, or to the page that asked for a newer sign-in."""
 
     problem: Refusal
     flow: Flow
 
 
-ConnectionTripResult: TypeAlias = PersonArrived | ConnectionTestResult | ConnectionTripFailed
+ConnectionTripResult: TypeAlias = PersonArrived | SignedInAgain | ConnectionTestResult | ConnectionTripFailed
 
 
 # To the identity provider
@@ -119,6 +128,20 @@ async def begin_test(
     return await _start(ports, caller, connection, trip, device_cookie, base_url)
 
 
+async def begin_again(
+    ports: Ports, caller: Visitor, connection: OrganizationConnection, after: str, device_cookie: str, base_url: str
+) -> str:
+    """Return the URL of the identity provider, which must ask the user of a session to sign in again. `after` is the path that follows.
+
+    Raises: the errors of `openid.start`.
+    """
+    now, session_id = ports.clock.now(), caller.session_id
+    of_session = {"session_id": session_id, "first_session_id": session_id, "wants_fresh": True, "expires_at": now + STATE_TTL}
+    flow = new_flow(now, FlowTarget.REAUTHENTICATION, after, digest(device_cookie), **of_session)
+    trip = ConnectionTrip(flow=flow, connection_id=connection.id, user_id=caller.user_id, begun_at=now, expires_at=flow.expires_at)
+    return await _start(ports, caller, connection, trip, device_cookie, base_url)
+
+
 async def _start(
     ports: Ports, caller: Caller, connection: OrganizationConnection, trip: ConnectionTrip, device_cookie: str, base_url: str
 ) -> str:
@@ -142,6 +165,8 @@ def _openid_settings(connection: OrganizationConnection) -> OidcSettings:
 async def finish(ports: Ports, caller: Caller, visitor: Person | None, returned: ConnectionReturn, base_url: str) -> ConnectionTripResult:
     """Return the person that the identity provider asserts, the result of a test, or the problem.
 
+    A sign-in again is stored in the session of the visitor.
+
     Raises: ProviderStateUnknown, OrganizationConnectionNotFound; SignedInAsAnotherUser if another user began the test.
     """
     browser, state = returned.browser, returned.state
@@ -157,12 +182,23 @@ async def finish(ports: Ports, caller: Caller, visitor: Person | None, returned:
         if visitor is None or visitor.user_id != trip.user_id:
             raise SignedInAsAnotherUser
         return await _finish_test(ports, trip, browser, state, returned.answer, base_url)
+    connection = None
     try:
         connection = await _load_active(ports, trip.connection_id)
         received, answer = await _complete(ports, connection, trip, browser, state, returned.answer, base_url)
-        return PersonArrived(trip.flow, map_claims(connection, received), answer)
+        arrived = PersonArrived(trip.flow, map_claims(connection, received), answer)
+        is_again = trip.flow.target is FlowTarget.REAUTHENTICATION
+        if is_again:
+            await session_proofs.complete(ports, visitor, trip, arrived.person, ports.clock.now())
+        ports.metrics.connection_answered(connection.protocol, is_accepted=True)
+        return SignedInAgain(trip.flow.request) if is_again else arrived
     except Refusal as problem:
-        await record_failure(ports, caller, LoginFailure.PROVIDER, Method.CONNECTION, None, trip.flow.application)
+        attempt = None
+        if connection is not None:
+            attempt = ConnectionAttempt(connection.id, connection.org_id, fault_of(problem))
+            ports.metrics.connection_answered(connection.protocol, is_accepted=False)
+        application = trip.flow.application
+        await record_failure(ports, caller, LoginFailure.PROVIDER, Method.CONNECTION, None, application, connection=attempt)
         return ConnectionTripFailed(problem, trip.flow)
 
 

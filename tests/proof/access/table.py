@@ -707,6 +707,7 @@ POST   /auth/recover/<recovery_id>/passkey           400  400  400  400  400
 GET    /app/reauthenticate                           303* 303  303  303  303*
 POST   /app/reauthenticate                           303* 303  401  303  303*
 POST   /app/reauthenticate/email                     303* 303  303  303  303*
+POST   /app/reauthenticate/connection                303* 400  400  400  303*
 POST   /app/reauthenticate/<provider:provider>       303* 400  400  400  303*
 GET    /app/passkey                                  303* 303  303  303  303*
 POST   /app/passkey                                  303* 303  303  303  303*
@@ -955,6 +956,7 @@ REQUESTS: Final[Mapping[str, Request]] = {
     "POST /api/auth/reauthenticate": Request({"password": "{password}"}),
     "POST /app/enroll": Request(form=OF_THE_SESSION),
     "POST /app/reauthenticate": Request(form={**OF_THE_SESSION, "password": "{password}"}),
+    "POST /app/reauthenticate/connection": Request(form=OF_THE_SESSION),
     "POST /app/reauthenticate/email": Request(form=OF_THE_SESSION),
     "POST /app/reauthenticate/<provider:provider>": Request(form=OF_THE_SESSION, things={"provider": "websuite"}),
     "POST /api/auth/login": Request({"email": "{own_email}", "password": "{password}"}),

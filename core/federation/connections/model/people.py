@@ -115,4 +115,5 @@ def proof_of(person: AssertedPerson, at: datetime, *, is_fresh: bool, login: UUI
         org=person.org_id,
         until=person.ends_at,
         login=login,
+        received=person.claim_names,
     )

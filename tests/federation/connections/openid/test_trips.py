@@ -74,7 +74,7 @@ class Walk:
 
     async def finish_sign_in(self, returned: ConnectionReturn) -> PersonArrived | ConnectionTripFailed:
         result = await trips.finish(self.ports, SYSTEM, None, returned, BASE_URL)
-        assert not isinstance(result, ConnectionTestResult)
+        assert isinstance(result, (PersonArrived, ConnectionTripFailed))
         return result
 
 

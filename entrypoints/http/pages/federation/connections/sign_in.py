@@ -2,13 +2,13 @@
 
 from quart import Blueprint, Response, request
 
-from core.authentication.flow.model import Flow, FlowEnded, ProviderHints
+from core.authentication.flow.model import Flow, FlowEnded, FlowTarget, ProviderHints
 from core.federation.connections import people, trips
 from core.federation.connections.model.connections import OrganizationConnectionNotFound
 from core.federation.connections.model.people import LinkNeeded
 from core.federation.connections.people import ConnectionAnswer
 from core.federation.connections.trips import ConnectionReturn, ConnectionTestResult, ConnectionTripFailed, PersonArrived
-from core.federation.model.sign_in import ProviderAnswer, ProviderStateUnknown
+from core.federation.model.sign_in import ProviderAnswer, ProviderStateUnknown, SignedInAgain
 from core.federation.oauth.model.authorization import AuthorizationRequest
 from core.federation.upstream import trips as upstream_trips
 from core.kernel.errors import refuse
@@ -25,7 +25,7 @@ from entrypoints.http.pages.authentication.social import PARAMETERS
 from entrypoints.http.pages.federation.connections.tests import result_page
 from entrypoints.http.pages.federation.oauth import LISTED
 from entrypoints.http.pages.flow.flows import FLOW_PATH, ended_page, in_flow, open_flow, page_flow, path_of, remember_way_back, require_tab
-from entrypoints.http.pages.form_pages import form_page, read_own_form
+from entrypoints.http.pages.form_pages import form_page, read_own_form, refused_page
 from entrypoints.http.pages.visitors import visitor
 
 routes = Blueprint("connection_sign_in", __name__)
@@ -99,12 +99,19 @@ async def callback(connection_id: str) -> Response:
         answer=ProviderAnswer(code=arguments.get("code"), error=arguments.get("error"), issuer=arguments.get("iss")),
     )
     result = await trips.finish(ports(), caller(), await visitor(), returned, app_context().base_url)
-    return result_page(result) if isinstance(result, ConnectionTestResult) else await arrive(result)
+    match result:
+        case ConnectionTestResult():
+            return result_page(result)
+        case SignedInAgain(next_path):
+            return redirect(next_path)
+    return await arrive(result)
 
 
 async def arrive(result: PersonArrived | ConnectionTripFailed) -> Response:
     """Sign in the person that the identity provider authenticated, or ask to link the account that exists already."""
     flow = result.flow
+    if isinstance(result, ConnectionTripFailed) and flow.target is FlowTarget.REAUTHENTICATION:
+        return refused_page(result.problem, "authentication/not_confirmed.html", next_path=flow.request)
     remember_way_back(flow, "/sign-in")
     if isinstance(result, ConnectionTripFailed):
         raise result.problem
