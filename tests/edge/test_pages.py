@@ -239,6 +239,7 @@ PAGES: dict[str, dict[str, object]] = {
             "failed_part": SetupPart.DOMAIN,
             "problem": "It is too long.",
         },
+        **{"products": [("okta", "Okta")], "chosen": None, "steps": None, "base": None, "typed": {}, "checked": None, "wrong": None},
     },
     "setup/token.html": {"secret": "scim_live_abc", "scim_url": "https://localhost/scim/v2", "path": "/setup/steps"},
     "setup/finished.html": {},
@@ -334,6 +335,7 @@ PAGES: dict[str, dict[str, object]] = {
         "scopes": ["openid", "email"],
         "api": ACCESS_TO_API,
     },
+    "federation/connection_form.html": {"action": "https://idp.example/sso", "parameters": {"SAMLRequest": "PHNhbWw+"}},
     "federation/form_post.html": {"redirect_uri": "https://app.example/callback", "parameters": {"code": "s3cr3t", "state": "a & b"}},
     "authentication/enroll.html": {
         "form_token": "c4ca4238",
@@ -616,7 +618,7 @@ PAGES: dict[str, dict[str, object]] = {
 PAGES["error_impersonated.html"] = {**PAGES["error.html"], "end_token": "c4ca4238"}
 PAGES["tenancy/sign_in_preview.html"] = PAGES["authentication/sign_in.html"]
 # These pages also work without their script. Their nonce allows only this script.
-SCRIPTED = {"federation/form_post.html", "federation/saml_response.html"}
+SCRIPTED = {"federation/connection_form.html", "federation/form_post.html", "federation/saml_response.html"}
 # The script of passkeys, or of the console
 WITH_PASSKEYS = {
     *("accounts/new_passkey.html", "accounts/security.html", "authentication/reauthentication.html"),
@@ -641,7 +643,7 @@ LEADING_AWAY = {
     "federation/end_session.html",
     "tenancy/invitation.html",
 }
-# These pages post to an application.
+# These pages post to an application, or to an identity provider.
 POSTING_AWAY = SCRIPTED
 # These pages have forms that this server answers with pages of its own.
 ENDING_HERE = {

@@ -1,6 +1,7 @@
 """The import of a service provider's metadata, and the check of a SAML configuration."""
 
 from collections.abc import Sequence
+from uuid import UUID
 
 from core.applications import services
 from core.applications.model.services import Service
@@ -58,8 +59,8 @@ async def _find_duplicates(ports: Ports, service: Service, configuration: SamlCo
         return await read.saml.services_with_entity_id(service.org_id, service.id, configuration.entity_id, MAX_DUPLICATES)
 
 
-async def read_source(ports: Ports, caller: OrganizationCaller, text: str, url: str) -> str:
-    """Return the text of metadata. Without it, fetch `url`.
+async def read_source(ports: Ports, caller: OrganizationCaller, text: str, url: str, at_most: int = MAX_REPLY_SIZE) -> str:
+    """Return the text of metadata. Without it, fetch `url`, which has less than `at_most` bytes.
 
     Fetches are limited per organization, so that our address is of no use to probe or load other servers.
 
@@ -72,20 +73,25 @@ async def read_source(ports: Ports, caller: OrganizationCaller, text: str, url: 
         raise MetadataNotFetched("Its URL must start with https://.")
     await charge_fetch(ports, caller)
     try:
-        reply = await ports.sender.get(target, FETCH_SECONDS)
+        reply = await ports.sender.get(target, FETCH_SECONDS, at_most=at_most)
     except SendFailed as failure:
         raise MetadataNotFetched(f"We could not fetch it: {failure.reason}.") from None
     if not reply.is_success:
         raise MetadataNotFetched(f"Its server answered with status {reply.status}.")
-    if len(reply.body) >= MAX_REPLY_SIZE:
-        raise MetadataNotFetched("It must have less than 64 KiB.")
+    if len(reply.body) >= at_most:
+        raise MetadataNotFetched(f"It must have less than {at_most // 1024} KiB.")
     return reply.body.decode("utf-8", "replace")
 
 
 async def charge_fetch(ports: Ports, caller: OrganizationCaller) -> None:
     """Count a fetch from an address that the organization chose. Raises: Limited."""
+    await charge_fetch_of(ports, caller.acts_in.id)
+
+
+async def charge_fetch_of(ports: Ports, org_id: UUID) -> None:
+    """Count a fetch from an address that the organization, or the reader of one of its set-up links, chose. Raises: Limited."""
     async with ports.storage.autocommit() as statements:
-        wait = await statements.rates.charge(f"metadata {caller.acts_in.id}", (METADATA_FETCH,), ports.clock.now())
+        wait = await statements.rates.charge(f"metadata {org_id}", (METADATA_FETCH,), ports.clock.now())
     if wait > 0:
         raise Limited(wait)
 

@@ -16,7 +16,7 @@ from tests.proof.access.calls import Request, without_variant
 from tests.proof.access.console import console_operations, console_rows, fresh_pages, personal_pages
 from tests.proof.access.robots_table import ALL_ROBOTS, OF_ORGANIZATION, OF_PLATFORM, PLATFORM_ROBOTS, ROBOTS, robot_rows
 from tests.proof.access.tokens_table import ALL_TOKENS, token_rows
-from tests.support.saml import service_provider_metadata
+from tests.support.saml import encode_base64, identity_provider_metadata, service_provider_metadata
 
 # The columns, and the caller of each. Members of the suspended and the pending organization call
 # their own organization, all others the home organization.
@@ -172,7 +172,9 @@ GET    /api/user/identities                   401  200  200  200  200  200  200 
 GET    /auth/<provider:provider>              302  302  302  302  302  302  302  302  302  302  302  302  302  302  302  302  302  302  302
 GET    /auth/<provider:provider>/callback     400  400  400  400  400  400  400  400  400  400  400  400  400  400  400  400  400  400  400
 GET    {at_connection}/callback               400  400  400  400  400  400  400  400  400  400  400  400  400  400  400  400  400  400  400
-GET    {at_connection}/start                  409  409  409  409  409  409  409  409  409  409  404  404  409  409  409  409  404  409  409
+POST   {at_connection}/acs                    400  400  400  400  400  400  400  400  400  400  400  400  400  400  400  400  400  400  400
+GET    {at_connection}/metadata               200  200  200  200  200  200  200  200  200  200  404  404  200  200  200  200  404  200  200
+GET    {at_connection}/start                  400  400  400  400  400  400  400  400  400  400  404  404  400  400  400  400  404  400  400
 POST   {at_connection}/backchannel-logout     400  400  400  400  400  400  400  400  400  400  404  404  400  400  400  400  404  400  400
 GET    {at_connection}/sign-out               200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200
 GET    {at_connection}/signed-out             200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200
@@ -473,6 +475,7 @@ POST   {connection}/activate                  401  403  403  403  403  200  200 
 POST   {connection}/deactivate                401  403  403  403  403  200  200  403  403  403  403* 403* 403  403  403  403  403  401  403
 POST   {connection}/check                     401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403  401  403
 PUT    {connection}/client-secret             401  403  403  403  403  204  204  403  403  403  403* 403* 403  403  403  403  403  401  403
+POST   {connection}/metadata                  401  403  403  403  403  200  200  403  403  403  403* 403* 403  403  403  403  403  401  403
 POST   {connection}/keys                      401  403  403  403  403  201  201  403  403  403  403* 403* 403  403  403  403  403  401  403
 POST   {connection}/keys/activate             401  403  403  403  403  200  200  403  403  403  403* 403* 403  403  403  403  403  401  403
 POST   {connection}/certificates              401  403  403  403  403  201  201  403  403  403  403* 403* 403  403  403  403  403  401  403
@@ -644,6 +647,9 @@ SETUP: Final = """
                                               set
 
 GET    /setup/steps                           200
+POST   /setup/steps/connection                303
+POST   /setup/steps/connection/values         303
+POST   /setup/steps/connection/check          200
 POST   /setup/steps/domain                    303
 POST   /setup/steps/domain/check              400
 POST   /setup/steps/directory                 200
@@ -869,6 +875,11 @@ SHORT: Final = {
 PICTURE: Final = png(8, 8)
 # A browser without a session and the fields of its forms, and a browser with one.
 BROWSER: Final = {"gatehouse-device": "{device}"}
+# A connection with SAML instead of OpenID Connect, and a response to a request that was never sent.
+WITH_SAML: Final = "update connections set protocol = 'saml', settings = '{{}}', first_activated_at = null where id = '{connection_id}'"
+UNREQUESTED: Final = encode_base64(
+    b'<p:Response xmlns:p="urn:oasis:names:tc:SAML:2.0:protocol" ID="_1" Version="2.0" InResponseTo="_made_up"/>'
+)
 OF_THIS_BROWSER: Final = {"form_token": "{browser_token}"}
 OF_THE_SESSION: Final = {"form_token": "{form_token}"}
 DOCUMENT: Final = {
@@ -984,6 +995,8 @@ REQUESTS: Final[Mapping[str, Request]] = {
     "GET /auth/<provider:provider>/callback": Request(query={"state": "made up", "code": "made up"}, cookies=BROWSER),
     "POST /auth/connections/<connection_id>/backchannel-logout": Request({"logout_token": "made up"}),
     "GET /auth/connections/<connection_id>/callback": Request(query={"state": "made up", "code": "made up"}, cookies=BROWSER),
+    "POST /auth/connections/<connection_id>/acs": Request(form={"SAMLResponse": UNREQUESTED}, cookies=BROWSER),
+    "GET /auth/connections/<connection_id>/metadata": Request(setup_sql=WITH_SAML),
     "POST /app/account/identities/<provider:provider>/link": Request(form=OF_THE_SESSION, things={"provider": "websuite"}),
     "POST /app/account/identities/<provider:provider>/unlink": Request(form=OF_THE_SESSION),
     "POST /api/user/identities/<provider>/link": Request(things={"provider": "websuite"}),  # the only provider without a link
@@ -1107,6 +1120,7 @@ REQUESTS: Final[Mapping[str, Request]] = {
         {"slug": "another", "name": "Another", "oidc": {"issuer": "https://another.example", "client_id": "another"}}
     ),
     f"PATCH {ORG}/connections/<connection_slug>": Request({"name": "A New Name"}),
+    f"POST {ORG}/connections/<connection_slug>/metadata": Request({"document": identity_provider_metadata()}, setup_sql=WITH_SAML),
     f"POST {ORG}/connections/<connection_slug>/activate": Request(setup_sql=INACTIVE),
     f"PUT {ORG}/connections/<connection_slug>/client-secret": Request({"client_secret": "a new secret"}),
     f"POST {ORG}/connections/<connection_slug>/keys": Request(
@@ -1117,8 +1131,15 @@ REQUESTS: Final[Mapping[str, Request]] = {
     "GET /setup": Request(query={"token": "{setup_token}"}),
     "POST /setup": Request(form={**OF_THIS_BROWSER, "token": "{setup_token}"}, cookies=BROWSER),
     "POST /setup/code": Request(form={**OF_THIS_BROWSER, "token": "{setup_token}", "code": "123456"}, cookies=BROWSER),
+    "POST /setup/steps/connection": Request(form={"form_token": "{setup_form_token}", "preset": "okta", "protocol": "oidc"}),
+    "POST /setup/steps/connection/values": Request(
+        form={"form_token": "{setup_form_token}", "issuer": "https://192.0.2.1", "client_id": "gatehouse", "client_secret": "hushed"}
+    ),
     "POST /setup/steps/domain": Request(form={"form_token": "{setup_form_token}", "domain": "globex.example"}),
-    **{f"POST /setup/steps/{step}": Request(form={"form_token": "{setup_form_token}"}) for step in ("domain/check", "directory", "finish")},
+    **{
+        f"POST /setup/steps/{step}": Request(form={"form_token": "{setup_form_token}"})
+        for step in ("connection/check", "domain/check", "directory", "finish")
+    },
     f"POST {ORG}/registration-tokens": Request({"name": "Another"}),
     "POST /auth/register": Request(
         {"client_name": "Another", "redirect_uris": ["https://anywhere.example/callback"]},
@@ -1324,6 +1345,9 @@ REQUESTS: Final[Mapping[str, Request]] = {
     f"POST {PAGES_OF_ORG}/connections/new": Request(form={**OF_THE_SESSION, "name": "Another", "slug": "another", "protocol": "oidc"}),
     f"POST {PAGES_OF_ORG}/connections/<connection_slug>": Request(
         form={**OF_THE_SESSION, "name": "Another", "issuer": "https://192.0.2.1/{org_slug}", "client_id": "another"}
+    ),
+    f"POST {PAGES_OF_ORG}/connections/<connection_slug>/metadata": Request(
+        form={**OF_THE_SESSION, "document": identity_provider_metadata()}, setup_sql=WITH_SAML
     ),
     f"POST {PAGES_OF_ORG}/connections/<connection_slug>/activate": Request(form=OF_THE_SESSION, setup_sql=INACTIVE),
     f"POST {PAGES_OF_ORG}/connections/<connection_slug>/deactivate": Request(form=OF_THE_SESSION),

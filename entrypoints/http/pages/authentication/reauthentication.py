@@ -52,6 +52,7 @@ from entrypoints.http.edge.queries import path_id
 from entrypoints.http.edge.reauthentication import EVERYWHERE, OWN_PROOF, place_of
 from entrypoints.http.pages.console import redirect_with_notice
 from entrypoints.http.pages.console_forms import wrong_field
+from entrypoints.http.pages.federation.connections.visits import visit_response
 from entrypoints.http.pages.form_pages import check_session_form, refused_page, session_form_token
 from entrypoints.http.pages.form_values import FieldInvalid
 from entrypoints.http.pages.passkey_forms import CREDENTIAL, read_credential
@@ -291,7 +292,7 @@ async def start_at_connection() -> Response:
     if connection is None or not isinstance(user, Visitor):
         return await _refused(FieldInvalid("Choose one of these ways.", ""), target, is_emailed=False)
     try:
-        url = await trips.begin_again(ports(), user, connection, _path(target), cookies.browser_id(), app_context().base_url)
+        visit = await trips.begin_again(ports(), user, connection, _path(target), cookies.browser_id(), app_context().base_url)
     except Invalid as refusal:
         return await _refused(refusal, target, is_emailed=False)
-    return redirect(url)
+    return visit_response(visit)
