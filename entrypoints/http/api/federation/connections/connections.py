@@ -114,6 +114,7 @@ class OwnEndpointsResponse(ResponseModel):
     backchannel_logout_uri: str | None = Field(description="Where the provider reports sign-outs, with OpenID Connect.")
     entity_id: str | None = Field(description="The entity id of Gatehouse for this connection, with SAML.")
     acs_url: str | None = Field(description="The address for SAML responses (ACS).")
+    metadata_url: str | None = Field(description="The address of Gatehouse's metadata for this connection, with SAML.")
 
 
 class ConnectionKeyResponse(ResponseModel):
@@ -148,7 +149,8 @@ class ConnectionDetailsResponse(ConnectionResponse):
     certificates: list[ProviderCertificateResponse] = Field(description="The certificates of the identity provider, oldest first.")
 
 
-def _to_details(details: ConnectionDetails) -> ConnectionDetailsResponse:
+def to_details(details: ConnectionDetails) -> ConnectionDetailsResponse:
+    """Return the answer of the API about a connection."""
     connection = details.connection
     settings = connection.settings
     return ConnectionDetailsResponse.of(
@@ -173,6 +175,7 @@ def own_endpoints(connection: OrganizationConnection) -> OwnEndpointsResponse:
         backchannel_logout_uri=None if is_saml else f"{base_url}{endpoint_path(connection.id, 'backchannel-logout')}",
         entity_id=f"{base_url}{endpoint_path(connection.id)}" if is_saml else None,
         acs_url=f"{base_url}{endpoint_path(connection.id, 'acs')}" if is_saml else None,
+        metadata_url=f"{base_url}{endpoint_path(connection.id, 'metadata')}" if is_saml else None,
     )
 
 
@@ -210,7 +213,7 @@ async def create(org_slug: str, data: ConnectionRequest) -> ConnectionDetailsRes
     settings = data.oidc.build() if data.oidc is not None else data.saml.build()  # type: ignore[union-attr]
     mapping = None if data.mapping is None else data.mapping.build()
     draft = ConnectionDraft(slug=Slug.parse(data.slug), name=data.name, preset=data.preset, settings=settings, mapping=mapping)
-    return _to_details(ConnectionDetails(await connections.create(ports(), acting(), draft), {}, ()))
+    return to_details(ConnectionDetails(await connections.create(ports(), acting(), draft), {}, ()))
 
 
 @routes.get(CONNECTION)
@@ -220,7 +223,7 @@ async def get(org_slug: str, connection_slug: str) -> ConnectionDetailsResponse:
 
     The client secret and private keys are never returned.
     """
-    return _to_details(await connections.find(ports(), acting(), connection_slug))
+    return to_details(await connections.find(ports(), acting(), connection_slug))
 
 
 @routes.patch(CONNECTION)
@@ -244,7 +247,7 @@ async def update(org_slug: str, connection_slug: str, data: ConnectionUpdateRequ
     if "mapping" in changes:
         changes["mapping"] = changes["mapping"].build()
     await connections.change(ports(), acting(), connection_slug, **changes)
-    return _to_details(await connections.find(ports(), acting(), connection_slug))
+    return to_details(await connections.find(ports(), acting(), connection_slug))
 
 
 @routes.delete(CONNECTION)
@@ -270,7 +273,7 @@ async def activate(org_slug: str, connection_slug: str) -> ConnectionDetailsResp
     409: the organization already has 5 active connections.
     """
     await connections.activate(ports(), acting(), connection_slug)
-    return _to_details(await connections.find(ports(), acting(), connection_slug))
+    return to_details(await connections.find(ports(), acting(), connection_slug))
 
 
 @routes.post(f"{CONNECTION}/deactivate")
@@ -283,7 +286,7 @@ async def deactivate(org_slug: str, connection_slug: str) -> ConnectionDetailsRe
     409: a sign-in policy requires the connection.
     """
     await connections.deactivate(ports(), acting(), connection_slug)
-    return _to_details(await connections.find(ports(), acting(), connection_slug))
+    return to_details(await connections.find(ports(), acting(), connection_slug))
 
 
 @routes.put(f"{CONNECTION}/client-secret")
