@@ -57,8 +57,8 @@ async def prove(ports: Ports, caller: Caller, flow: Flow, method: SignInMethod, 
     try:
         outcome = await _complete(ports, caller, flow, proved, fingerprint, ports.clock.now())
     except AccountClosed as refusal:
-        method, attempt = _first_method(flow, proved), _attempt(proved)
-        await record_failure(ports, caller, LoginFailure.CLOSED, method, refusal.user_id, flow.application, connection=attempt)
+        used, attempt = _first_method(flow, proved), _attempt(proved)
+        await record_failure(ports, caller, LoginFailure.CLOSED, used, refusal.user_id, flow.application, connection=attempt)
         raise
     except Refusal as refusal:
         if proved.refused is not None:
@@ -67,8 +67,8 @@ async def prove(ports: Ports, caller: Caller, flow: Flow, method: SignInMethod, 
             if proved.is_one_time:
                 await _use_up(ports, caller, flow, proved)
             user_id = (proved.user_id or flow.user_id) if proved.account is None else proved.account.id
-            method, attempt = _first_method(flow, proved), _attempt(proved)
-            await record_failure(ports, caller, failure_of(refusal), method, user_id, flow.application, connection=attempt)
+            used, attempt = _first_method(flow, proved), _attempt(proved)
+            await record_failure(ports, caller, failure_of(refusal), used, user_id, flow.application, connection=attempt)
         raise
     if isinstance(outcome, SignedIn) and outcome.session.service is not None:
         await confirm_membership(ports, outcome, outcome.session.service.org_id)

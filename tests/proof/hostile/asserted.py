@@ -4,7 +4,7 @@ An attack prepares its victim, yields, attacks, and yields its outcome.
 """
 
 from collections.abc import AsyncIterator, Callable
-from typing import Final
+from typing import Any, Final
 
 from tests.proof.hostile.world import DOMAIN, World
 from tests.support.browser import FLOW, form_token, hidden_fields, leads_to, step_of
@@ -206,7 +206,7 @@ async def linked_user_with_other_data(world: World) -> AsyncIterator[str]:
     await world.link(await world.add("linked@a.example", world.a, world.b), "m22")
     await world.add("victim@a.example", world.b)
     yield ""
-    others = {"name": "Eve", "given_name": "Eve", "picture": "https://evil.example/", "groups": ["admins", "owner"], "amr": ["mfa", "hwk"]}
+    others: dict[str, Any] = {"name": "Eve", "picture": "https://evil.example/", "groups": ["admins", "owner"], "amr": ["mfa", "hwk"]}
     yield outcome(await world.arrive("m22", email="victim@a.example", **others))
 
 
@@ -320,8 +320,8 @@ async def state_of_another_browser(world: World) -> AsyncIterator[str]:
 @gets(REFUSED)
 async def flow_of_an_application_of_b(world: World) -> AsyncIterator[str]:
     yield ""
-    for fields in ({"org": world.b.slug, "service": "shop"}, {"org": world.b.slug, "service": "none"}):
-        yield outcome(await world.leave(world.browser(), **fields))
+    for service in ("shop", "none"):
+        yield outcome(await world.leave(world.browser(), org=world.b.slug, service=service))
 
 
 @gets(SESSION)

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 from urllib.parse import urlencode
 from uuid import UUID
@@ -17,6 +17,7 @@ from core.federation.connections.model.settings import OidcSettings
 from core.kernel.causes import SYSTEM
 from ports import Ports
 from tests.fakes.openid_issuers import CLIENT_ID, SECRET, FakeIssuer
+from tests.federation.connections.saml.visits import SamlVisits
 from tests.proof.access.state import UNWATCHED
 from tests.support.browser import FakeBrowser
 from tests.support.builders import Answer, add_account, add_member, run_sql
@@ -52,6 +53,7 @@ class World:
     b: Tenant
     of_a: OrganizationConnection
     of_b: OrganizationConnection
+    over_saml: list[SamlVisits] = field(default_factory=list)  # of A and B, once a row needs them
 
     async def set(self, sql: str, *values: object) -> None:
         await run_sql(self.pool, sql, *values)
