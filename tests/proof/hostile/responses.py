@@ -46,7 +46,7 @@ async def assertion_for_a_at_the_endpoint_of_b(world: World) -> AsyncIterator[st
     text = of_a.respond(await begin(world, browser, of_a))
     yield outcome(await visits.arrive(browser, of_b.acs, text))
     for changes in ({}, {"signed": ("response",)}, {"signed": ("response", "assertion")}):
-        text = of_a.respond(await begin(world, browser, of_b), **changes)  # type: ignore[arg-type]
+        text = of_a.respond(await begin(world, browser, of_b), **changes)
         yield outcome(await visits.arrive(browser, of_b.acs, text))
 
 
