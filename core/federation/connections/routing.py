@@ -12,20 +12,28 @@ from typing import Final
 from uuid import UUID
 
 from core.authentication.flow.model import Flow
+from core.federation.connections.model.connections import OrganizationConnectionNotFound
+from core.federation.connections.model.settings import OidcSettings
 from core.federation.oauth.model.authorization import (
     AuthorizationRequest,
     DomainHintInvalid,
     RequestedConnectionUnknown,
     RequestedOrganizationUnknown,
 )
+from core.kernel import uris
 from core.kernel.callers import OrganizationStatus, ServiceContext
 from core.kernel.connections import ConnectionRef
-from core.kernel.errors import refuse
+from core.kernel.errors import Invalid, refuse
+from core.kernel.page_paths import HOME_PATH
 from core.kernel.values import Domain, DomainInvalid, Email, EmailInvalid, is_printable, parse_id
 from ports import Ports
 from ports.storage import Reading
 
 KNOWN_ROUTES_TTL: Final = timedelta(seconds=30)
+
+
+class InitiatorUnknown(Invalid):
+    """The iss is missing, or is not the issuer of this connection. Copy the initiate login URI to the identity provider again."""
 
 
 @dataclass(slots=True)
@@ -71,6 +79,22 @@ async def choose_connections(ports: Ports, request: AuthorizationRequest, servic
             return [each for each in active if each.slug == request.connection] or refuse(RequestedConnectionUnknown)
         connection = None if domain is None else await _of_domain(read, domain, org_id)
     return active if connection is None else (connection,)
+
+
+async def find_initiated_target(ports: Ports, connection_id: UUID, issuer: str | None, target: str | None) -> str:
+    """Return the URL at which a user continues after a sign-in that the identity provider initiates, or the path of the console.
+
+    Only URLs that the organization has listed count, because any page can send a browser here (OpenID Connect Core section 4).
+
+    Raises: OrganizationConnectionNotFound, InitiatorUnknown.
+    """
+    async with ports.storage.reading() as read:
+        connection = await read.connections.of_active_org(connection_id) or refuse(OrganizationConnectionNotFound)
+    settings = connection.settings
+    if not isinstance(settings, OidcSettings) or not issuer or issuer != settings.issuer:
+        raise InitiatorUnknown
+    canonical = uris.canonicalize(target) if target else ""
+    return canonical if canonical in settings.targets else HOME_PATH
 
 
 def _hinted_domain(request: AuthorizationRequest) -> Domain | None:

@@ -172,6 +172,8 @@ GET    /api/user/identities                   401  200  200  200  200  200  200 
 GET    /auth/<provider:provider>              302  302  302  302  302  302  302  302  302  302  302  302  302  302  302  302  302  302  302
 GET    /auth/<provider:provider>/callback     400  400  400  400  400  400  400  400  400  400  400  400  400  400  400  400  400  400  400
 GET    {at_connection}/callback               400  400  400  400  400  400  400  400  400  400  400  400  400  400  400  400  400  400  400
+GET    {at_connection}/initiate               400  400  400  400  400  400  400  400  400  400  404  404  400  400  400  400  404  400  400
+POST   {at_connection}/initiate               303  303  303  303  303  303  303  303  303  303  303  303  303  303  303  303  303  303  303
 GET    {at_connection}/start                  409  409  409  409  409  409  409  409  409  409  404  404  409  409  409  409  404  409  409
 POST   {at_connection}/backchannel-logout     400  400  400  400  400  400  400  400  400  400  404  404  400  400  400  400  404  400  400
 GET    {at_connection}/sign-out               200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200
@@ -981,6 +983,8 @@ REQUESTS: Final[Mapping[str, Request]] = {
     ),
     "GET /auth/<provider:provider>/callback": Request(query={"state": "made up", "code": "made up"}, cookies=BROWSER),
     "POST /auth/connections/<connection_id>/backchannel-logout": Request({"logout_token": "made up"}),
+    "POST /auth/connections/<connection_id>/initiate": Request(form={"iss": "made up"}),
+    "GET /auth/connections/<connection_id>/initiate": Request(query={"iss": "made up"}),
     "GET /auth/connections/<connection_id>/callback": Request(query={"state": "made up", "code": "made up"}, cookies=BROWSER),
     "POST /app/account/identities/<provider:provider>/link": Request(form=OF_THE_SESSION, things={"provider": "websuite"}),
     "POST /app/account/identities/<provider:provider>/unlink": Request(form=OF_THE_SESSION),
