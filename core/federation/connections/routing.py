@@ -84,7 +84,8 @@ async def choose_connections(ports: Ports, request: AuthorizationRequest, servic
 async def find_initiated_target(ports: Ports, connection_id: UUID, issuer: str | None, target: str | None) -> str:
     """Return the URL at which a user continues after a sign-in that the identity provider initiates, or the path of the console.
 
-    Only URLs that the organization has listed count, because any page can send a browser here (OpenID Connect Core section 4).
+    Only URLs that the organization has listed count, because any page can send a browser here (OpenID Connect Core section 4;
+    security O-13).
 
     Raises: OrganizationConnectionNotFound, InitiatorUnknown.
     """
