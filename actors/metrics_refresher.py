@@ -11,6 +11,7 @@ from actors.mailbox import Mailbox
 from actors.supervisor import describe_error
 from actors.turns import sleep_between_turns
 from core.accounts import email_queue, platform
+from core.federation.connections import health
 from core.kernel.errors import Outage
 from ports import Ports
 
@@ -72,6 +73,8 @@ async def refresh(ports: Ports, pool: Pool) -> None:
     with _logged_outage("mail_queue"):
         backlog = await email_queue.measure_backlog(ports)
         ports.metrics.mail_queue(backlog.depth, backlog.age.total_seconds())
+    with _logged_outage("connections"):
+        ports.metrics.connection_health(*await health.measure(ports))
 
 
 async def _refresh_figures(ports: Ports) -> None:

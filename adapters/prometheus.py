@@ -3,12 +3,13 @@
 Each process keeps its figures in memory-mapped files of a shared directory. prometheus-client adds them up for each scrape.
 """
 
+import math
 import os
 import shutil
 import struct
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
@@ -21,6 +22,8 @@ from core.accounts.model.passkeys import Ceremony, PasskeyReason
 from core.authentication.model.login import LoginFailure
 from core.authentication.model.policy import PolicyPath
 from core.eventing.model.siem import FAILURES
+from core.federation.connections.model.health import HealthState
+from core.kernel.connections import ConnectionProtocol
 from core.kernel.http_labels import METHODS, OTHER, UNKNOWN_ROUTE
 from core.kernel.sign_in_policy.decision import Outcome
 
@@ -49,6 +52,7 @@ _READ_PAUSE = 0.01  # seconds
 
 _STATUS_CLASSES = {1: "1xx", 2: "2xx", 3: "3xx", 4: "4xx", 5: "5xx"}
 _HTTP_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+_ACTIVE_CONNECTIONS = "sso_connections"
 _JOB_BUCKETS = (0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 # From the event to the response of the receiver: usually less than a second, with retries up to
 # hours.
@@ -58,6 +62,7 @@ _PLATFORM_FIGURES = {
     "sso_job_queue_depth": "Background jobs that are due.",
     "sso_mail_queue_depth": "Emails that are due or failed, and are not sent yet.",
     "sso_mail_queue_age_seconds": "Time that the oldest of these emails has waited.",
+    "sso_connection_certificate_days": "Days until the first certificate of an active connection ends, or +Inf.",
     "sso_active_users_total": "Accounts that are not deactivated.",
     "sso_total_organizations": "Organizations.",
     "sso_mfa_enabled_users_total": "Active users with multi-factor authentication.",
@@ -144,6 +149,15 @@ class PrometheusMetrics:
             self._policy_decisions = Counter(
                 "sso_sign_in_policy_decisions_total", "Decisions of sign-in policies.", ["path", "outcome"], registry=None
             )
+            self._connection_answers = Counter(
+                "sso_connection_answers_total",
+                "Answers of identity providers of organizations to sign-ins.",
+                ["protocol", "outcome"],
+                registry=None,
+            )
+            self._active_connections = Gauge(
+                _ACTIVE_CONNECTIONS, "Active connections of organizations.", ["health"], registry=None, multiprocess_mode="mostrecent"
+            )
             self._tokens = Counter("sso_auth_tokens_issued_total", "Issued access tokens.", registry=None)
             self._siem_failures = Counter(
                 "sso_siem_failures_total", "Failed attempts to forward an audit log to a SIEM.", ["reason"], registry=None
@@ -157,7 +171,7 @@ class PrometheusMetrics:
             self._mail_failures = Counter("sso_mail_attempt_failures_total", "Failed attempts to send an email.", registry=None)
             self._restarts = Counter("sso_actor_restarts_total", "Restarts of actors.", ["actor", "reason"], registry=None)
             latest = {name: Gauge(name, text, registry=None, multiprocess_mode="mostrecent") for name, text in _PLATFORM_FIGURES.items()}
-            self._queue_depth, self._mail_depth, self._mail_age, *platform = latest.values()
+            self._queue_depth, self._mail_depth, self._mail_age, self._certificate_days, *platform = latest.values()
             self._users, self._organizations, self._mfa_users, self._mfa_share, self._passkey_users = platform
             self._initialize(latest)
 
@@ -223,6 +237,16 @@ class PrometheusMetrics:
         self._idle_connections.set(idle)
         self._max_connections.set(maximum)
 
+    def connection_answered(self, protocol: ConnectionProtocol, *, is_accepted: bool) -> None:
+        with self._using_own_files():
+            self._connection_answers.labels(protocol, "accepted" if is_accepted else "refused").inc()
+
+    def connection_health(self, count: Mapping[HealthState, int], days: float) -> None:
+        with self._using_own_files():
+            for health in HealthState:
+                self._active_connections.labels(health).set(count.get(health, 0))
+        self._certificate_days.set(days)
+
     def platform(self, active_users: int, organizations: int, mfa_enabled_users: int, passkey_users: int) -> None:
         self._users.set(active_users)
         self._organizations.set(organizations)
@@ -257,6 +281,9 @@ class PrometheusMetrics:
         for path in PolicyPath:
             for decided in Outcome:
                 self._policy_decisions.labels(path, decided.value)
+        for protocol in (ConnectionProtocol.OIDC, ConnectionProtocol.SAML):
+            for answer in ("accepted", "refused"):
+                self._connection_answers.labels(protocol, answer)
         for result in FAILURES:
             self._siem_failures.labels(result.name.lower())
         for job_type in JOB_TYPES:
@@ -273,6 +300,8 @@ class PrometheusMetrics:
         for name, gauge in latest.items():
             if name not in present:
                 gauge.set(0)
+        if _ACTIVE_CONNECTIONS not in present:
+            self.connection_health({}, math.inf)
 
     @contextmanager
     def _using_own_files(self) -> Iterator[None]:

@@ -1,5 +1,6 @@
 """The clock, and the metrics that operators see."""
 
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Protocol
 
@@ -7,6 +8,8 @@ from core.accounts.model.email_queue import EmailOutcome
 from core.accounts.model.passkeys import Ceremony, PasskeyReason
 from core.authentication.model.login import LoginFailure
 from core.authentication.model.policy import PolicyPath
+from core.federation.connections.model.health import HealthState
+from core.kernel.connections import ConnectionProtocol
 from core.kernel.sign_in_policy.decision import Outcome
 
 
@@ -63,6 +66,12 @@ class Metrics(Protocol):
 
     def pool(self, total: int, idle: int, maximum: int) -> None:
         """Set the numbers of database connections of this process."""
+
+    def connection_answered(self, protocol: ConnectionProtocol, *, is_accepted: bool) -> None:
+        """Count an answer of an organization's identity provider to a sign-in."""
+
+    def connection_health(self, count: Mapping[HealthState, int], days: float) -> None:
+        """Set the numbers of active connections by health, and the days until the first certificate ends. Infinite: there is none."""
 
     def platform(self, active_users: int, organizations: int, mfa_enabled_users: int, passkey_users: int) -> None:
         """Set the platform's gauges."""

@@ -7,7 +7,7 @@ from uuid import UUID
 
 from core.authentication.model.sign_in_log import EXPORT_BATCH, OWN_PERIOD, ServiceActivity, SignIn, SignInFilter
 from core.kernel.callers import OrganizationCaller, Person, organization_of
-from core.kernel.values import Batches, Email, EmailInvalid, Page, PageResult
+from core.kernel.values import Batches, Email, EmailInvalid, Page, PageResult, parse_id
 from ports import Ports
 from ports.storage.reading import Reading
 
@@ -67,7 +67,12 @@ async def export(ports: Ports, caller: OrganizationCaller | None, filter_: SignI
 
 
 async def _resolve(read: Reading, caller: OrganizationCaller | None, filter_: SignInFilter) -> SignInFilter | None:
-    """Return the filter with the id of the user who has its address, or None if no attempt can match."""
+    """Return the filter with the ids of its connection, and of the user who has its address. None if no attempt can match."""
+    if filter_.connection is not None:
+        connection_id = await _find_connection(read, caller, filter_.connection)
+        if connection_id is None:
+            return None
+        filter_ = replace(filter_, connection=None, connection_id=connection_id)
     if filter_.email is None:
         return filter_
     try:
@@ -75,3 +80,10 @@ async def _resolve(read: Reading, caller: OrganizationCaller | None, filter_: Si
     except EmailInvalid:
         return None
     return replace(filter_, email=None, user_id=user_id) if user_id is not None and filter_.user_id in (None, user_id) else None
+
+
+async def _find_connection(read: Reading, caller: OrganizationCaller | None, name: str) -> UUID | None:
+    if caller is None:
+        return parse_id(name)
+    connection = await read.connections.by_slug(caller.acts_in.id, name)
+    return None if connection is None else connection.id

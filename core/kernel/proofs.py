@@ -1,7 +1,7 @@
 """Proofs that a user is here, and the factors of an account. Each fact that follows from them has one function."""
 
 from collections.abc import Collection, Mapping, Sized
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import IntEnum, StrEnum
 from types import MappingProxyType
@@ -71,6 +71,7 @@ class Proof:
     org: UUID | None = None
     until: datetime | None = None
     login: UUID | None = None  # the stored sign-in at the connection, which a sign-out needs
+    received: tuple[str, ...] = field(default=(), compare=False)  # names of the claims that came, for the sign-in log; not stored
 
     @property
     def is_second(self) -> bool:
@@ -151,6 +152,15 @@ def every_proof(proofs: SessionProofs) -> Proofs:
     return cast("Proofs", proofs)
 
 
+def used_connection(proofs: SessionProofs, org_id: UUID | None = None) -> Proof | None:
+    """Return the proof of the connection through which the user came last, or None if it was another way.
+
+    The session of an application has the proofs that count in its organization (`org_id`).
+    """
+    firsts = [proof for proof in every_proof(proofs) if not proof.is_second and (proof.is_own or org_id in (None, proof.org))]
+    return firsts[-1] if firsts and not firsts[-1].is_own else None
+
+
 def boundary_of(proofs: SessionProofs) -> UUID | None:
     """Return the only organization in which a session with these proofs is good.
 
@@ -199,9 +209,10 @@ def joined(proofs: SessionProofs, ends_at: datetime, new: SessionProofs, new_end
     A sign-in at an organization's connection keeps the account's own proofs, and the other way round. Each session ends at its time
     (UTC), and the proof of the connection with it.
     """
+    is_own = boundary_of(new) is None
     old, new = ([_ending(proof, end) for proof in every_proof(some)] for some, end in ((proofs, ends_at), (new, new_ends_at)))
-    is_own = all(proof.is_own for proof in new)
-    kept = [proof for proof in old if proof.is_own is not is_own]
+    connections = {proof.connection for proof in new}
+    kept = [proof for proof in old if proof.is_own is not is_own and proof.connection not in connections - {None}]
     return (*kept, *new) if any(not proof.is_second for proof in kept) else None
 
 

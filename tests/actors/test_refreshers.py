@@ -73,6 +73,7 @@ async def test_without_a_database_the_other_gauges_are_still_set(ports: Ports, m
         ("gauge_not_refreshed", "figures"),
         ("gauge_not_refreshed", "queue_depth"),
         ("gauge_not_refreshed", "mail_queue"),
+        ("gauge_not_refreshed", "connections"),
     ]
 
 

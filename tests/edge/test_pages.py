@@ -396,7 +396,7 @@ PAGES: dict[str, dict[str, object]] = {
     "federation/link_connection.html": {
         "form_token": "c4ca4238",
         "action": "/app/flow/1/link",
-        "question": LinkQuestion("Acme & Sons", "Okta & Sons", Email("ada@example.com")),
+        "question": LinkQuestion(UUID(int=59), "Acme & Sons", "Okta & Sons", Email("ada@example.com")),
     },
     "federation/connection_test_result.html": {
         "connection_name": "Okta & Sons",

@@ -2,6 +2,7 @@
 
 import re
 from collections import Counter
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 
 import trio
@@ -11,6 +12,8 @@ from core.accounts.model.email_queue import EmailOutcome
 from core.accounts.model.passkeys import Ceremony, PasskeyReason
 from core.authentication.model.login import LoginFailure
 from core.authentication.model.policy import PolicyPath
+from core.federation.connections.model.health import HealthState
+from core.kernel.connections import ConnectionProtocol
 from core.kernel.sign_in_policy.decision import Outcome
 from core.kernel.values import is_printable
 from core.tenancy.model.domains import DnsFailed
@@ -115,6 +118,8 @@ class FakeMetrics:
         self.mail_backlog: tuple[int, float] | None = None
         self.restarts: Counter[tuple[str, str]] = Counter()
         self.connections: tuple[int, int, int] | None = None
+        self.connection_answers: Counter[tuple[ConnectionProtocol, bool]] = Counter()
+        self.health_of_connections: tuple[Mapping[HealthState, int], float] | None = None
         self.figures: tuple[int, int, int, int] | None = None
 
     def http(self, method: str, route: str, status: int, seconds: float) -> None:
@@ -164,6 +169,12 @@ class FakeMetrics:
 
     def pool(self, total: int, idle: int, maximum: int) -> None:
         self.connections = (total, idle, maximum)
+
+    def connection_answered(self, protocol: ConnectionProtocol, *, is_accepted: bool) -> None:
+        self.connection_answers[protocol, is_accepted] += 1
+
+    def connection_health(self, count: Mapping[HealthState, int], days: float) -> None:
+        self.health_of_connections = (count, days)
 
     def platform(self, active_users: int, organizations: int, mfa_enabled_users: int, passkey_users: int) -> None:
         self.figures = (active_users, organizations, mfa_enabled_users, passkey_users)

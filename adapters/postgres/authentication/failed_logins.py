@@ -14,6 +14,7 @@ from core.authentication.model.sign_in_log import (
     MAX_NAMED_FAILURES,
     UNKNOWN_ACCOUNT,
     FailedLogin,
+    logged_names,
     to_network,
 )
 from core.kernel.event_catalog import SIGN_IN_FAILED
@@ -21,12 +22,14 @@ from ports.signals import Signal
 
 COLUMNS: Final = """
     id, user_id, org_id, service_id, external_client, provider, success, reason, seen_by, address, agent, city, country, created_at,
-    request_id, blocked_seconds, attempts"""
+    request_id, blocked_seconds, attempts, connection_id, fault, received"""
 # The id of a counted row is made of the values that it counts, so that the second attempt finds it.
 COUNTED_ID: Final = """
     md5(concat_ws(' ', extract(epoch from t.minute), %(org_id)s::text, %(service_id)s::text, {seen_by}, {rest}))::uuid"""
 NETWORK_ID: Final = COUNTED_ID.format(
-    seen_by="c.seen_by", rest="%(network)s::text, %(unnamed_provider)s::text, %(unnamed_reason)s::text, %(external_client)s::text"
+    seen_by="c.seen_by",
+    rest="""%(network)s::text, %(unnamed_provider)s::text, %(unnamed_reason)s::text, %(external_client)s::text,
+        %(connection_id)s::text, %(fault)s::text""",
 )
 REST_ID: Final = COUNTED_ID.format(seen_by="w.seen_by", rest="%(many)s::text")
 NAMED_IN_HOUR: Final = """
@@ -117,7 +120,9 @@ RECORD_FAILURE: Final = f"""
                case when p.is_named then %(agent)s end,
                case when not p.is_rest then %(city)s end, case when not p.is_rest then %(country)s end, p.at,
                case when not p.is_rest then %(request_id)s end,
-               case when p.is_named then %(blocked_seconds)s::integer end, p.attempts
+               case when p.is_named then %(blocked_seconds)s::integer end, p.attempts,
+               case when not p.is_rest then %(connection_id)s::uuid end, case when not p.is_rest then %(fault)s end,
+               case when not p.is_rest then %(received)s::text[] end
         from placed p
         order by p.id
         on conflict (id) do update set attempts = t.attempts + excluded.attempts
@@ -179,6 +184,9 @@ class FailedLogins(DeliveringRepository):
             now=failure.at,
             request_id=failure.request_id,
             blocked_seconds=failure.blocked_seconds,
+            connection_id=failure.connection and failure.connection.connection_id,
+            fault=failure.connection and failure.connection.fault,
+            received=failure.connection and (logged_names(failure.connection.received) or None),
             event=SIGN_IN_FAILED,
             **self._delivery_values,
         )

@@ -9,6 +9,8 @@ from adapters.postgres.engine.statements import Repository
 from core.accounts.model.devices import Device
 from core.applications.model.client_names import known_name
 from core.authentication.model.sessions import Session
+from core.authentication.model.sign_in_log import logged_names
+from core.kernel.proofs import used_connection
 from core.kernel.values import new_id
 
 # Each total is split over this many rows, so that concurrent logins to one service rarely wait for
@@ -17,7 +19,7 @@ SHARDS: Final = 8
 
 COLUMNS: Final = """
     id, user_id, session_id, org_id, service_id, external_client, provider, success, address, agent, risk_score, risk_factors, city,
-    country, created_at, seen_by, request_id"""
+    country, created_at, seen_by, request_id, connection_id, received"""
 RISK: Final = "%(risk_score)s, %(risk_factors)s::text[], %(city)s, %(country)s"
 # Count the inserted row `login` in the total. Its day is in UTC, whatever the time zone of the
 # connection is.
@@ -40,7 +42,8 @@ def begin_session_sql(*, in_browser: bool, at_service: bool) -> LiteralString:
         login as (
             insert into login_events ({COLUMNS})
             select %(login_id)s, user_id, id, case when service_id is not null then org_id end, service_id, %(external_client)s, provider,
-                   true, address, agent, {RISK}, created_at, %(seen_by)s, %(request_id)s
+                   true, address, agent, {RISK}, created_at, %(seen_by)s, %(request_id)s,
+                   %(connection_id)s, %(received)s::text[]
             from begun
             returning org_id, service_id, provider, created_at)
         {COUNT_LOGIN if at_service else "select from login"}"""
@@ -72,8 +75,15 @@ def _login_values(session: Session, device: Device | None, *, for_application: b
         "seen_by": seen_by,
         "external_client": _external_client(session),
         "request_id": session.request_id,
+        **_connection_values(session),
         **_risk_values(device),
     }
+
+
+def _connection_values(session: Session) -> dict[str, object]:
+    """Return the connection through which the user signed in, and the names of the claims that came, or None without one."""
+    proof = used_connection(session.proofs, session.service.org_id if session.service else None)
+    return {"connection_id": proof and proof.connection, "received": proof and (logged_names(proof.received) or None)}
 
 
 class Logins(Repository):
@@ -97,7 +107,7 @@ class Logins(Repository):
             with login as (
                 insert into login_events ({COLUMNS})
                 values (gen_random_uuid(), %(user_id)s, %(session_id)s, %(org_id)s, %(service_id)s, %(external_client)s, %(provider)s, true,
-                        %(address)s, %(agent)s, {RISK}, %(now)s, 'all', %(request_id)s)
+                        %(address)s, %(agent)s, {RISK}, %(now)s, 'all', %(request_id)s, %(connection_id)s, %(received)s::text[])
                 returning org_id, service_id, provider, created_at)
             {COUNT_LOGIN}""",
             user_id=session.user_id,
@@ -110,6 +120,7 @@ class Logins(Repository):
             agent=session.agent,
             now=session.created_at,
             request_id=session.request_id,
+            **_connection_values(session),
             **_risk_values(device),
         )
 

@@ -6,7 +6,7 @@ from typing import Final, LiteralString
 from uuid import UUID
 
 from adapters.postgres.applications.services import LOGGED_NAME
-from adapters.postgres.engine.records import Record
+from adapters.postgres.engine.records import Column, Record
 from adapters.postgres.engine.statements import Repository
 from core.authentication.model.sign_in_log import MAX_LISTED, ServiceActivity, SignIn, SignInFilter
 from core.kernel.values import Email, Page, PageResult
@@ -97,6 +97,7 @@ USER_IN_ORGANIZATION: Final = """
 USER: Final = "select id from users where email = %(email)s"
 FILTERS: Final[dict[str, LiteralString]] = {
     "user_id": "and l.user_id = %(user_id)s",
+    "connection_id": "and l.connection_id = %(connection_id)s",
     "service_id": "and l.service_id >= %(service_id)s and l.service_id <= %(service_id)s",
     # Not a parameter, because the indexes of failures are partial.
     "succeeded": "and l.success",
@@ -109,12 +110,26 @@ FILTERS: Final[dict[str, LiteralString]] = {
 }
 
 
-def _record(email: LiteralString) -> Record[SignIn]:
-    return Record(SignIn, "l", email=email, service_name=f"coalesce({LOGGED_NAME}, l.external_client)")
+# An organization sees its own connections. Members also sign in through those of others.
+OF_OWN_CONNECTION: Final = "from connections c where c.id = l.connection_id and c.org_id = %(org_id)s"
+OF_CONNECTION: Final = "from connections c where c.id = l.connection_id"
 
 
-IN_ORGANIZATION: Final = _record(EMAIL_IN_ORGANIZATION)
-ON_PLATFORM: Final = _record(EMAIL)
+def _record(email: LiteralString, connection: LiteralString) -> Record[SignIn]:
+    return Record(
+        SignIn,
+        "l",
+        email=email,
+        service_name=f"coalesce({LOGGED_NAME}, l.external_client)",
+        connection=f"(select c.slug {connection})",
+        connection_name=f"(select c.name {connection})",
+        fault=f"(select l.fault {connection})",
+        received=Column(sql=f"coalesce((select l.received {connection}), '{{}}')", read=tuple),
+    )
+
+
+IN_ORGANIZATION: Final = _record(EMAIL_IN_ORGANIZATION, OF_OWN_CONNECTION)
+ON_PLATFORM: Final = _record(EMAIL, OF_CONNECTION)
 
 OF_SERVICE: Final = f"""
     (select l.* from login_events l
@@ -197,6 +212,7 @@ def _values(filter_: SignInFilter) -> dict[str, object]:
     """Return the parameters of the filters that are set, by name."""
     values: dict[str, object] = {
         "user_id": filter_.user_id,
+        "connection_id": filter_.connection_id,
         "service_id": filter_.service_id,
         "succeeded": True if filter_.success is True else None,
         "failed": True if filter_.success is False else None,

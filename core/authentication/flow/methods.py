@@ -11,7 +11,7 @@ from core.accounts.model.devices import PresentedDevice
 from core.authentication.flow.model import Flow, WaitingApplication
 from core.authentication.model.identities import PendingIdentity
 from core.authentication.model.login import LoginFailure
-from core.authentication.model.sign_in_log import FailedLogin
+from core.authentication.model.sign_in_log import ConnectionAttempt, FailedLogin
 from core.kernel.causes import Caller
 from core.kernel.errors import Refusal
 from core.kernel.proofs import Proof, Proofs
@@ -62,13 +62,16 @@ async def record_failure(
     application: WaitingApplication | None = None,
     *,
     blocked_until: datetime | None = None,
+    connection: ConnectionAttempt | None = None,
 ) -> None:
-    """Count a failed sign-in, and record it in the sign-in log.
+    """Count a failed sign-in, and record it in the sign-in log. A failure at a connection is one of its organization.
 
     An attempt without an account takes the same work, so that the response takes equally long (security B-2).
     """
     ports.metrics.login_failed(reason)
     org_id, service_id, external_client = application or WaitingApplication()
+    if connection is not None and org_id != connection.org_id:
+        org_id, service_id, external_client = WaitingApplication(connection.org_id)
     failure = FailedLogin(
         id=new_id(),
         user_id=user_id,
@@ -83,6 +86,7 @@ async def record_failure(
         location=ports.geoip.locate(caller.address),
         request_id=caller.request_id,
         blocked_until=blocked_until,
+        connection=connection,
     )
     async with ports.storage.autocommit() as statements:
         await statements.failed_logins.record_failure(failure)

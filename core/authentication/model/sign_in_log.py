@@ -1,5 +1,6 @@
 """The sign-in log: records of sign-ins and failed attempts, and the filters of the log."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from ipaddress import IPv6Address, ip_address, ip_network
@@ -9,6 +10,7 @@ from uuid import UUID
 
 from core.accounts.model.devices import Location
 from core.authentication.model.login import LoginFailure
+from core.kernel.proofs import Method
 
 # The number of attempts that have pages. Older ones are found with a filter or an export.
 MAX_LISTED: Final = 1000
@@ -50,6 +52,25 @@ def to_network(address: str | None) -> str | None:
     return str(ip_network((parsed, 64), strict=False)) if isinstance(parsed, IPv6Address) else address
 
 
+MAX_NAMES: Final = 50  # of the claims of one sign-in
+MAX_NAME_LENGTH: Final = 100
+
+
+def logged_names(names: Sequence[str]) -> list[str]:
+    """Return the names of received claims as the log has them. An identity provider chooses them."""
+    return [name[:MAX_NAME_LENGTH] for name in names[:MAX_NAMES]]
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionAttempt:
+    """What the log says of a failed sign-in through a connection."""
+
+    connection_id: UUID
+    org_id: UUID
+    fault: str | None = None  # from a fixed set; None: the answer of the identity provider was right
+    received: tuple[str, ...] = ()  # names of claims or attributes, never their values
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FailedLogin:
     """A failed attempt to sign in. `user_id` may belong to no account. The time is UTC."""
@@ -67,6 +88,7 @@ class FailedLogin:
     location: Location | None = None
     request_id: str | None = None
     blocked_until: datetime | None = None  # if wrong attempts before have blocked the account
+    connection: ConnectionAttempt | None = None
 
     @property
     def depends_on_account(self) -> bool:
@@ -104,11 +126,15 @@ class SignIn:
     agent: str | None
     city: str | None
     country: str | None
+    connection: str | None = None  # the slug; None for connections of others, and removed ones
+    connection_name: str | None = None
+    fault: str | None = None  # why the answer of the identity provider was refused
+    received: tuple[str, ...] = ()  # the names of the claims or attributes that came
 
     @property
     def is_of_unknown_client(self) -> bool:
         """Whether this failed on the way to an external client that no user had agreed to, so that it was not stored."""
-        return self.org_id is not None and self.service_id is None and not self.success
+        return self.org_id is not None and self.service_id is None and not self.success and self.provider != Method.CONNECTION
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,6 +152,8 @@ class SignInFilter:
     user_id: UUID | None = None
     email: str | None = None  # the whole address; storage takes only `user_id`
     service_id: UUID | None = None
+    connection: str | None = None  # the slug, or for the platform the id; storage takes only `connection_id`
+    connection_id: UUID | None = None
     success: bool | None = None
     reason: str | None = None
     request_id: str | None = None  # of a failure

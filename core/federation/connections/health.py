@@ -3,7 +3,9 @@
 Each connection is refreshed once a day, and again soon after a failure or a change. No sign-in relies on it.
 """
 
+import math
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Final
@@ -37,6 +39,13 @@ class Refreshed:
     new: ConnectionHealth
     end: CertificateEnd | None
     now: datetime
+
+
+async def measure(ports: Ports) -> tuple[Mapping[HealthState, int], float]:
+    """Return the numbers of active connections by health, and the days until the first certificate ends. Infinite: there is none."""
+    async with ports.storage.reading() as read:
+        counts, end = await read.connection_healths.figures()
+    return counts, math.inf if end is None else (end - ports.clock.now()) / timedelta(days=1)
 
 
 async def next_due(ports: Ports) -> datetime | None:

@@ -6,6 +6,7 @@ only at a domain that the organization has proved.
 
 from dataclasses import dataclass, replace
 from datetime import datetime
+from uuid import UUID
 
 from core.accounts import accounts, mailbox
 from core.accounts import events as accounts_events
@@ -16,7 +17,9 @@ from core.authentication.flow.methods import Proved, SendBehind, SignInMethod, r
 from core.authentication.flow.model import FLOW_TTL, Flow, FlowEnded
 from core.authentication.model.identities import PendingIdentity
 from core.authentication.model.login import LoginFailure
+from core.authentication.model.sign_in_log import ConnectionAttempt
 from core.federation.connections import events, logins
+from core.federation.connections.faults import fault_of
 from core.federation.connections.model.asserted import AssertedPerson
 from core.federation.connections.model.connections import ConnectionIdentity
 from core.federation.connections.model.people import (
@@ -68,7 +71,8 @@ class ConnectionAnswer:
         async def refused(refusal: Refusal) -> None:
             reason = LoginFailure.ADDRESS if isinstance(refusal, _ADDRESS_REFUSALS) else LoginFailure.PROVIDER
             if isinstance(refusal, (*_ADDRESS_REFUSALS, ConnectionNotActive, ConnectionTeamFull)):
-                await record_failure(ports, caller, reason, Method.CONNECTION, None, flow.application)
+                attempt = ConnectionAttempt(person.connection_id, person.org_id, fault_of(refusal), person.claim_names)
+                await record_failure(ports, caller, reason, Method.CONNECTION, None, flow.application, connection=attempt)
 
         return Proved(proof=proof_of(person, now, is_fresh=flow.wants_fresh, login=login), lock=lock, refused=refused)
 
@@ -199,12 +203,21 @@ async def _join(tx: Transaction, organization: Organization, account: Account, n
 async def ask_to_link(ports: Ports, caller: Caller, flow: Flow, person: AssertedPerson) -> Flow:
     """Let the flow wait for a sign-in to the account that exists already, with all its factors. Raises: FlowEnded."""
     now = ports.clock.now()
-    link = PendingLink(person, now, flow.wants_fresh)
+    link = PendingLink(new_id(), person, now, flow.wants_fresh)
     waiting = replace(flow, connection_link=link.document, keeps_trust=False, user_id=None, proofs=(), expires_at=now + FLOW_TTL)
     async with ports.storage.transaction(by=caller) as tx:
         if not await tx.flows.ask_to_link(waiting):
             raise FlowEnded
     return replace(waiting, is_stored=True)
+
+
+async def agree_to_link(ports: Ports, caller: Caller, flow: Flow, question: str) -> bool:
+    """Let the next sign-in of the flow make the link. Return False if the question was about another link than the flow has now."""
+    link = PendingLink.read(flow.connection_link, ports.clock.now())
+    if link is None or str(link.id) != question:
+        return False
+    async with ports.storage.transaction(by=caller) as tx:
+        return await tx.flows.ask_to_link(replace(flow, connection_link=replace(link, is_agreed=True).document))
 
 
 async def drop_link(ports: Ports, caller: Caller, flow: Flow) -> None:
@@ -217,6 +230,7 @@ async def drop_link(ports: Ports, caller: Caller, flow: Flow) -> None:
 class LinkQuestion:
     """The page that asks whether to link an account."""
 
+    id: UUID
     organization: str
     connection: str
     email: Email
@@ -232,19 +246,27 @@ async def find_question(ports: Ports, flow: Flow) -> LinkQuestion | None:
         organization = await read.organizations.by_id(link.person.org_id)
     if connection is None or organization is None:
         return None
-    return LinkQuestion(organization.name, connection.name, link.person.email)
+    return LinkQuestion(link.id, organization.name, connection.name, link.person.email)
 
 
 def address_to_link(ports: Ports, flow: Flow) -> Email | None:
-    """Return the address of the account that the user of a flow must sign in to, to link it, or None."""
-    link = PendingLink.read(flow.connection_link, ports.clock.now())
+    """Return the address of the account that the user of a flow must sign in to, because they agreed to link it, or None."""
+    link = _find_agreed(ports, flow)
     return None if link is None else link.person.email
 
 
 def with_link(ports: Ports, flow: Flow, method: SignInMethod) -> SignInMethod:
-    """Return the method of a sign-in in this flow, which also makes the link that waits there, if any."""
-    link = PendingLink.read(flow.connection_link, ports.clock.now())
+    """Return the method of a sign-in in this flow, which also makes the link that the user agreed to, if any.
+
+    Another connection proves nothing about the account itself, so it makes no link.
+    """
+    link = None if isinstance(method, ConnectionAnswer) else _find_agreed(ports, flow)
     return method if link is None else _LinkingSignIn(method, link, flow)
+
+
+def _find_agreed(ports: Ports, flow: Flow) -> PendingLink | None:
+    link = PendingLink.read(flow.connection_link, ports.clock.now())
+    return link if link is not None and link.is_agreed else None
 
 
 @dataclass(frozen=True, slots=True)

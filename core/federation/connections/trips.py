@@ -11,7 +11,9 @@ from uuid import UUID
 from core.authentication.flow.methods import record_failure
 from core.authentication.flow.model import FLOW_TTL, ConnectionTrip, Flow, FlowEnded, FlowTarget, ProviderHints, new_flow
 from core.authentication.model.login import LoginFailure
+from core.authentication.model.sign_in_log import ConnectionAttempt
 from core.federation.connections import openid
+from core.federation.connections.faults import fault_of
 from core.federation.connections.model.asserted import AssertedPerson, ReceivedClaims, map_claims
 from core.federation.connections.model.connections import ConnectionState, OrganizationConnection, OrganizationConnectionNotFound
 from core.federation.connections.model.openid import OpenIdAnswer
@@ -157,12 +159,20 @@ async def finish(ports: Ports, caller: Caller, visitor: Person | None, returned:
         if visitor is None or visitor.user_id != trip.user_id:
             raise SignedInAsAnotherUser
         return await _finish_test(ports, trip, browser, state, returned.answer, base_url)
+    connection = None
     try:
         connection = await _load_active(ports, trip.connection_id)
         received, answer = await _complete(ports, connection, trip, browser, state, returned.answer, base_url)
-        return PersonArrived(trip.flow, map_claims(connection, received), answer)
+        arrived = PersonArrived(trip.flow, map_claims(connection, received), answer)
+        ports.metrics.connection_answered(connection.protocol, is_accepted=True)
+        return arrived
     except Refusal as problem:
-        await record_failure(ports, caller, LoginFailure.PROVIDER, Method.CONNECTION, None, trip.flow.application)
+        attempt = None
+        if connection is not None:
+            attempt = ConnectionAttempt(connection.id, connection.org_id, fault_of(problem))
+            ports.metrics.connection_answered(connection.protocol, is_accepted=False)
+        application = trip.flow.application
+        await record_failure(ports, caller, LoginFailure.PROVIDER, Method.CONNECTION, None, application, connection=attempt)
         return ConnectionTripFailed(problem, trip.flow)
 
 

@@ -6,7 +6,7 @@ from typing import Protocol
 from uuid import UUID
 
 from core.federation.connections.model.connections import ConnectionGroup, ConnectionIdentity, OrganizationConnection, ProviderCertificate
-from core.federation.connections.model.health import ConnectionHealth
+from core.federation.connections.model.health import ConnectionHealth, HealthState
 from core.federation.connections.model.logins import ConnectionLogin
 from core.federation.connections.model.people import ConnectionSubject
 from core.federation.saml.model.configuration import CertificateState, SamlCertificate
@@ -54,6 +54,9 @@ class ConnectionHealthsRead(Protocol):
 
     async def of_org(self, org_id: UUID) -> Mapping[UUID, ConnectionHealth]:
         """Return the health of the organization's active connections, by the id of the connection. New ones are left out."""
+
+    async def figures(self) -> tuple[Mapping[HealthState, int], datetime | None]:
+        """Return the numbers of all active connections by health, and the time when the first certificate of them ends."""
 
     async def next_due(self) -> datetime | None:
         """Return when the next refresh of any connection is due, or None."""

@@ -22,6 +22,16 @@ class ConnectionHealths(Repository):
             where h.org_id = %(org_id)s and h.refreshed_at is not null"""
         return {health.connection_id: health for health in await self._all(HEALTH.read, sql, org_id=org_id)}
 
+    async def figures(self) -> tuple[dict[HealthState, int], datetime | None]:
+        rows = await self._all(
+            lambda row: (HealthState(row[0]), row[1], row[2]),
+            """
+            select coalesce(h.health, 'unknown'), count(*), min(h.certificate_end) from connections c
+            left join connection_health h on h.connection_id = c.id
+            where c.state = 'active' and c.org_id is not null group by 1""",
+        )
+        return {health: count for health, count, _ in rows}, min((end for *_, end in rows if end is not None), default=None)
+
     async def next_due(self) -> datetime | None:
         return await self._one(lambda row: row[0], "select h.due_at from connection_health h order by h.due_at limit 1")
 

@@ -56,11 +56,13 @@ class ConnectionSubject:
 
 @dataclass(frozen=True, slots=True)
 class PendingLink:
-    """A person whose account exists already. It is linked when the user has signed in to it. `at` is UTC."""
+    """A person whose account exists already. It is linked when the user has agreed and has signed in to it. `at` is UTC."""
 
+    id: UUID
     person: AssertedPerson = field(repr=False)
     at: datetime
     is_fresh: bool
+    is_agreed: bool = False  # by the user; until then, a sign-in makes no link
 
     @property
     def document(self) -> dict[str, Any]:
@@ -76,6 +78,8 @@ class PendingLink:
             "ends_at": None if person.ends_at is None else rfc3339(person.ends_at),
             "at": rfc3339(self.at),
             "is_fresh": self.is_fresh,
+            "id": str(self.id),
+            "is_agreed": self.is_agreed,
         }
 
     @classmethod
@@ -97,7 +101,7 @@ class PendingLink:
             ends_at=None if ends_at is None else datetime.fromisoformat(ends_at),
             claim_names=(),
         )
-        return cls(person, at, stored["is_fresh"])
+        return cls(UUID(stored["id"]), person, at, stored["is_fresh"], stored["is_agreed"])
 
 
 def proof_of(person: AssertedPerson, at: datetime, *, is_fresh: bool, login: UUID | None = None) -> Proof:
@@ -111,4 +115,5 @@ def proof_of(person: AssertedPerson, at: datetime, *, is_fresh: bool, login: UUI
         org=person.org_id,
         until=person.ends_at,
         login=login,
+        received=person.claim_names,
     )

@@ -59,6 +59,16 @@ class SignInResponse(ResponseModel):
     user_agent: str | None = Field(description="The User-Agent header of the client, or null at unknown accounts.")
     geo_country: str | None = Field(description="The country of the IP address (ISO 3166-1), if known.")
     geo_city: str | None = Field(description="The city of the IP address, if known.")
+    connection: str | None = Field(
+        description="The slug of the organization's connection through which the user came. Null for other ways, for connections of other "
+        "organizations, and for removed ones.",
+        examples=["okta"],
+    )
+    connection_name: str | None = Field(description="The name of that connection.", examples=["Okta"])
+    fault: str | None = Field(description="Why the answer of the identity provider was refused.", examples=["audience"])
+    received: list[str] = Field(
+        description="The names of the claims or attributes that came through the connection, at most 50. Their values are never stored."
+    )
 
 
 class SignInListResponse(ResponseModel):
@@ -81,6 +91,11 @@ class SignInFilters(Query):
         examples=["ada@example.com"],
     )
     service_id: Id | None = Field(default=None, description="Only attempts at this application.")
+    connection: Text | None = Field(
+        default=None,
+        description="Only attempts through the connection with this slug. On the platform, with this id.",
+        examples=["okta"],
+    )
     success: Flag | None = Field(default=None, description="Only sign-ins (`true`) or failures (`false`).")
     reason: Text | None = Field(default=None, description="Only failures with this reason.", examples=["credentials"])
     request_id: Text | None = Field(default=None, description="Only the failure in the request with this id.")

@@ -65,7 +65,8 @@ def _narrowed(chosen: Mapping[str, str], sign_ins: Sequence[SignIn]) -> list[tup
     first = sign_ins[0] if sign_ins else None
     person = (first and first.email) or "one user"
     application = (first and first.service_name) or "one application"
-    filters = [("Person", "user_id", person), ("Application", "service_id", application)]
+    connection = (first and first.connection_name) or "one connection"
+    filters = [("Person", "user_id", person), ("Application", "service_id", application), ("Connection", "connection", connection)]
     return [(f"{title}: {text}", with_query(page=None, **{name: None})) for title, name, text in filters if chosen[name]]
 
 

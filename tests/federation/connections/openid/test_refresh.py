@@ -1,5 +1,6 @@
 """The refresh of connections: their health, and what their organization hears of it."""
 
+import math
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -11,7 +12,7 @@ from quart_trio import QuartTrio
 from adapters.postgres.engine.pool import Pool
 from core.federation.connections import health
 from core.federation.connections.model.connections import CertificateSource, OrganizationConnection, ProviderCertificate
-from core.federation.connections.model.health import ANNOUNCED_DAYS, CertificateEnd, ConnectionHealth
+from core.federation.connections.model.health import ANNOUNCED_DAYS, CertificateEnd, ConnectionHealth, HealthState
 from core.federation.connections.model.settings import SamlSettings
 from core.federation.saml.model.configuration import CertificateState
 from core.kernel.causes import SYSTEM
@@ -94,6 +95,7 @@ async def test_a_provider_that_fails_is_reported_once_and_its_recovery_too(
     assert (await refresh(), issuer.counted[DISCOVERY], await health.next_due(reaching)) == ({}, 1, clock.now() + DAY)
 
     issuer.answers[DISCOVERY] = Answer(500)
+    assert await health.measure(ports) == ({HealthState.OK: 1}, math.inf)
     clock.advance(DAY)
     for expected in ("warning", "warning", "failing", "failing"):
         assert await refresh() == {expected: 1}
@@ -146,6 +148,7 @@ async def test_certificates_that_end_are_announced_to_the_members_who_manage_int
     assert await events(pool) == [("connection.certificate.expires", "30")], "only the nearest"
     shown = (await owner_browser.open(page)).text
     assert "The last certificate of the identity provider ends soon" in shown
+    assert await health.measure(ports) == ({HealthState.WARNING: 1}, 20.0)
     clock.advance(13 * DAY)
     assert await health.next_due(ports) == now + DAY, "refreshed once a day"
     for _ in range(2):

@@ -132,7 +132,8 @@ async def test_addresses_outside_the_proved_domains_create_nothing(house: House,
     answer = await house.arrive(email=email)
     assert (answer.status, (AddressOutside.__doc__ or "").partition(".")[0] in answer.text.replace("&#39;", "'")) == (403, True)
     assert await run_sql(pool, "select 1 from users") == []
-    assert await run_sql(pool, "select reason, provider from login_events") == [("address", "connection")]
+    logged = await run_sql(pool, "select reason, provider, fault, connection_id from login_events order by seen_by")
+    assert logged == 2 * [("address", "connection", "address_outside", house.connection.id)], "for the organization, and the platform"
 
 
 async def test_an_own_sign_in_with_all_factors_makes_the_link(house: House, pool: Pool, ports: Ports) -> None:

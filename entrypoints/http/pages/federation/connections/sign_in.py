@@ -182,15 +182,21 @@ async def show_link(flow: Flow) -> Response:
 @anyone
 @describes_page(
     {303: "Continue at the sign-in page.", 403: "The form was not sent by our page."},
-    form={"form_token": "The form token of the page.", "answer": "`continue` to link the account; every other value cancels."},
+    form={
+        "form_token": "The form token of the page.",
+        "answer": "`continue` to link the account; every other value cancels.",
+        "question": "The link that the page asked about.",
+    },
 )
 @in_flow
 async def answer_link(flow: Flow) -> Response:
     """Answer whether to link an account to a connection of an organization.
 
-    The user signs in to the account next. That makes the link.
+    The user signs in to the account next. That makes the link. If the sign-in waits for another link by now, its page follows.
     """
     form = await read_own_form()
     if form.get("answer") != "continue":
         await people.drop_link(ports(), caller(), flow)
+    elif not await people.agree_to_link(ports(), caller(), flow, form.get("question", "")):
+        return redirect(path_of(flow, "/link"))
     return redirect(path_of(flow, "/sign-in"))
