@@ -42,7 +42,7 @@ from adapters.postgres.engine.listen import listen
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.storage import Postgres
 from adapters.prometheus import ACTORS, CONTENT_TYPE, PrometheusMetrics
-from adapters.saml.documents import XmlDocuments
+from adapters.saml.documents import XmlDocuments, XmlProviders
 from adapters.trio_threads import TrioThreads
 from adapters.user_agents import UserAgents
 from core.kernel.values import new_id
@@ -143,6 +143,7 @@ async def wire(settings: Settings, base_url: str, conninfo: str) -> AsyncIterato
         dpop_proofs=JwtDpopProofs(),
         certificates=X509Certificates(),
         saml=XmlDocuments(base_url, clock),
+        saml_providers=XmlProviders(),
         email_templates=EmailTemplates(base_url, policy),
         mail=MailRouter(mail_transport(settings), OrganizationSmtp(guard)),
         dns=_Dns(settings.dns_servers),

@@ -21,7 +21,7 @@ from ports.outside import (
     TxtRecords,
     UserAgentParser,
 )
-from ports.saml import SamlDocuments
+from ports.saml import SamlDocuments, SamlProviders
 from ports.storage import Storage
 from ports.threads import WorkerThreads
 
@@ -41,6 +41,7 @@ class Ports:
     dpop_proofs: DpopProofs
     certificates: Certificates
     saml: SamlDocuments
+    saml_providers: SamlProviders
     email_templates: EmailTemplates
     mail: MailTransport
     dns: TxtRecords

@@ -1,8 +1,11 @@
 """Reading, writing and signing SAML documents (SAML 2.0; security X-2, X-6, X-7, X-9)."""
 
 from collections.abc import Sequence
+from datetime import datetime
 from typing import Protocol
 
+from core.federation.connections.model.saml import IdentityProviderMetadata, OwnServiceProvider, ProviderVisit, SamlSignInRequest
+from core.federation.connections.model.saml_responses import AssertedIdentity, SamlPartner
 from core.federation.saml.model.configuration import SamlCertificate, SamlIdentityProvider
 from core.federation.saml.model.messages import IncomingSamlMessage, NameId, ReceivedDocument, SamlResponse, SamlStatus
 from core.federation.saml.model.metadata import ServiceProviderMetadata
@@ -58,3 +61,41 @@ class SamlDocuments(Protocol):
         self, provider: SamlIdentityProvider, in_response_to: str, status: SamlStatus | None, relay_state: str | None
     ) -> str:
         """Return the SLO URL of the service with a signed LogoutResponse to its request. The status None means success."""
+
+
+class SamlProviders(Protocol):
+    """The SAML identity providers of organizations: our requests to them, and their responses (SAML profiles section 4.1; security X-12).
+
+    A response takes about a millisecond of CPU, and a long one waits for a thread, so do not call
+    these inside a transaction. All methods raise Limited if too many documents are queued.
+    """
+
+    async def metadata(self, document: bytes) -> IdentityProviderMetadata:
+        """Parse the metadata of one identity provider, in a thread. Signatures and the validity of the metadata are ignored.
+
+        Raises: MetadataInvalid, NoIdentityProvider, SeveralIdentityProviders.
+        """
+
+    async def own_metadata(self, own: OwnServiceProvider) -> bytes:
+        """Return our EntityDescriptor for an identity provider, which is valid by the schema."""
+
+    async def sign_in_request(self, own: OwnServiceProvider, request: SamlSignInRequest) -> ProviderVisit:
+        """Return the place at the identity provider to which a browser takes this request."""
+
+    async def in_response_to(self, document: bytes) -> str | None:
+        """Return the id of the request that a response names, or None.
+
+        It is not verified. Use it only to find the request, which `read` then gets.
+
+        Raises: SamlResponseRefused.
+        """
+
+    async def read(self, document: bytes, partner: SamlPartner, now: datetime, *, expected: str | None) -> AssertedIdentity:
+        """Verify a response and return its statement, which has signed content only.
+
+        `expected` is the id of our request, or None for a response that we did not request. Call
+        this only for a response that a browser with a live request brings: it decrypts.
+
+        Raises: SamlResponseRefused; SamlStatusReturned if the identity provider reports a failure,
+        signed or not.
+        """

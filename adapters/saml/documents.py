@@ -1,9 +1,12 @@
 """Parsing, writing and signing of SAML documents."""
 
 from collections.abc import Callable, Sequence
+from datetime import datetime
 from typing import Any, Final, TypeVar
 
 from adapters.low_priority_threads import LowPriorityThreads
+from core.federation.connections.model.saml import IdentityProviderMetadata, OwnServiceProvider, ProviderVisit, SamlSignInRequest
+from core.federation.connections.model.saml_responses import AssertedIdentity, SamlPartner
 from core.federation.saml.model.configuration import SamlCertificate, SamlIdentityProvider
 from core.federation.saml.model.messages import IncomingSamlMessage, NameId, ReceivedDocument, SamlResponse, SamlStatus
 from core.federation.saml.model.metadata import ServiceProviderMetadata
@@ -13,6 +16,7 @@ T = TypeVar("T")
 
 MAX_QUEUED: Final = 1024  # long documents and signatures of services, which take a few seconds together
 SHORT: Final = 8 * 1024  # bytes; usual requests have one to five thousand
+LONG_RESPONSE: Final = 16 * 1024  # bytes; usual responses have four to ten thousand, and are signed
 
 
 class XmlDocuments:
@@ -33,7 +37,7 @@ class XmlDocuments:
         return await self._run(lambda xml: xml.read(document), in_thread=len(document) > SHORT)
 
     async def service_provider_metadata(self, document: bytes) -> ServiceProviderMetadata:
-        return await self._threads.run(lambda: self._load_metadata().read(document))
+        return await self._threads.run(lambda: _load_metadata().read(document))
 
     async def is_signed(self, received: ReceivedDocument, certificate: str) -> bool:
         return await self._run(lambda xml: xml.is_signed(received, certificate), in_thread=True)
@@ -61,13 +65,54 @@ class XmlDocuments:
             return await self._threads.run(lambda: work(self._load()))
         return work(self._xml)
 
-    def _load_metadata(self) -> Any:
-        from adapters.saml import metadata
-
-        return metadata
-
     def _load(self) -> Any:
         from adapters.saml import xml
 
         self._xml = xml
         return xml
+
+
+class XmlProviders:
+    """The writer of requests to identity providers, and the verifier of their responses, with lxml and xmlsec.
+
+    As in `XmlDocuments`, the serving thread takes usual documents. The thread for long ones is
+    another, because strangers can fill the queue of `XmlDocuments`.
+    """
+
+    def __init__(self) -> None:
+        self._threads = LowPriorityThreads("saml-responses", 1, MAX_QUEUED)
+        self._modules: Any = None
+
+    async def metadata(self, document: bytes) -> IdentityProviderMetadata:
+        return await self._threads.run(lambda: _load_metadata().read_identity_provider(document))
+
+    async def own_metadata(self, own: OwnServiceProvider) -> bytes:
+        return await self._run(lambda requests, _: requests.own_metadata(own))
+
+    async def sign_in_request(self, own: OwnServiceProvider, request: SamlSignInRequest) -> ProviderVisit:
+        return await self._run(lambda requests, _: requests.sign_in_request(own, request))
+
+    async def in_response_to(self, document: bytes) -> str | None:
+        return await self._run(lambda _, responses: responses.in_response_to(document), in_thread=len(document) > LONG_RESPONSE)
+
+    async def read(self, document: bytes, partner: SamlPartner, now: datetime, *, expected: str | None) -> AssertedIdentity:
+        return await self._run(
+            lambda _, responses: responses.read(document, partner, now, expected), in_thread=len(document) > LONG_RESPONSE
+        )
+
+    async def _run(self, work: Callable[[Any, Any], T], *, in_thread: bool = False) -> T:
+        if in_thread or self._modules is None:
+            return await self._threads.run(lambda: work(*self._load()))
+        return work(*self._modules)
+
+    def _load(self) -> Any:
+        from adapters.saml import requests, responses
+
+        self._modules = (requests, responses)
+        return self._modules
+
+
+def _load_metadata() -> Any:
+    from adapters.saml import metadata
+
+    return metadata

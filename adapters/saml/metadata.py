@@ -1,27 +1,35 @@
-"""Reading the metadata of service providers.
+"""Reading the metadata of service providers and identity providers.
 
 Sources: SAML metadata sections 2.3.2, 2.4.1, 2.4.4 and 2.2.3; security X-2.
 """
 
+from collections.abc import Mapping
 from contextlib import suppress
 from datetime import datetime
 from typing import Any, Final
 
 from adapters.saml import xml
+from adapters.saml.parsing import parse
 from adapters.saml.signatures import DSIG
+from core.federation.connections.model.saml import IdentityProviderMetadata, NoIdentityProvider, SeveralIdentityProviders
+from core.federation.connections.model.settings import SsoBinding
 from core.federation.saml.model.messages import HTTP_POST, SamlMessageInvalid
 from core.federation.saml.model.metadata import MetadataInvalid, NoServiceProvider, ServiceProviderMetadata, SeveralServiceProviders
+from core.kernel.errors import Invalid
 
 _DESCRIPTOR: Final = f"{{{xml.METADATA}}}EntityDescriptor"
 _DESCRIPTORS: Final = f"{{{xml.METADATA}}}EntitiesDescriptor"
-_ROLE: Final = f"{{{xml.METADATA}}}SPSSODescriptor"
+_SERVICE_PROVIDER: Final = f"{{{xml.METADATA}}}SPSSODescriptor"
+_IDENTITY_PROVIDER: Final = f"{{{xml.METADATA}}}IDPSSODescriptor"
 _ACS: Final = f"{{{xml.METADATA}}}AssertionConsumerService"
+_SSO: Final = f"{{{xml.METADATA}}}SingleSignOnService"
 _SLO: Final = f"{{{xml.METADATA}}}SingleLogoutService"
 _KEY: Final = f"{{{xml.METADATA}}}KeyDescriptor"
 _NAME_ID_FORMAT: Final = f"{{{xml.METADATA}}}NameIDFormat"
 _CERTIFICATE: Final = f"{{{DSIG}}}X509Certificate"
 _LINE: Final = 64  # characters of base64 in a line of PEM
 _TRUE: Final = ("true", "1")
+_BINDINGS: Final[Mapping[str, SsoBinding]] = {xml.HTTP_REDIRECT: SsoBinding.REDIRECT, HTTP_POST: SsoBinding.POST}
 
 
 def read(document: bytes) -> ServiceProviderMetadata:
@@ -29,29 +37,58 @@ def read(document: bytes) -> ServiceProviderMetadata:
 
     Raises: MetadataInvalid, NoServiceProvider, SeveralServiceProviders.
     """
+    role = _find_role(document, _SERVICE_PROVIDER, NoServiceProvider, SeveralServiceProviders)
+    return ServiceProviderMetadata(
+        entity_id=role.getparent().get("entityID") or None,
+        acs_url=_acs_url(role),
+        slo_url=_slo_url(role),
+        has_other_slo=any(service.get("Binding") != xml.HTTP_REDIRECT for service in role.findall(_SLO)),
+        certificates=_certificates(role),
+        name_id_formats=tuple((element.text or "").strip() for element in role.findall(_NAME_ID_FORMAT)),
+        valid_until=_valid_until(role),
+    )
+
+
+def read_identity_provider(document: bytes) -> IdentityProviderMetadata:
+    """Parse the metadata of one identity provider.
+
+    Raises: MetadataInvalid, NoIdentityProvider, SeveralIdentityProviders.
+    """
+    role = _find_role(document, _IDENTITY_PROVIDER, NoIdentityProvider, SeveralIdentityProviders)
+    services = [(_BINDINGS.get(service.get("Binding")), _location(service)) for service in role.findall(_SSO)]
+    return IdentityProviderMetadata(
+        entity_id=role.getparent().get("entityID") or None,
+        # The first of each binding counts.
+        sso_urls={binding: url for binding, url in reversed(services) if binding is not None and url is not None},
+        slo_url=_slo_url(role),
+        certificates=_certificates(role),
+    )
+
+
+def _find_role(document: bytes, tag: str, none: type[Invalid], several: type[Invalid]) -> Any:
+    """Return the only role with this tag. Raises: MetadataInvalid; `none` or `several` if there is not exactly one."""
     try:
-        root = xml.parse(document)
+        root = parse(document)
     except SamlMessageInvalid:
         raise MetadataInvalid from None
     if root.tag not in (_DESCRIPTOR, _DESCRIPTORS):
         raise MetadataInvalid
-    roles = [role for descriptor in root.iter(_DESCRIPTOR) for role in descriptor.findall(_ROLE)]
+    roles = [role for descriptor in root.iter(_DESCRIPTOR) for role in descriptor.findall(tag)]
     if len(roles) != 1:
-        raise SeveralServiceProviders if roles else NoServiceProvider
-    [role] = roles
-    return ServiceProviderMetadata(
-        entity_id=role.getparent().get("entityID") or None,
-        acs_url=_acs_url(role),
-        slo_url=next((_location(service) for service in role.findall(_SLO) if service.get("Binding") == xml.HTTP_REDIRECT), None),
-        has_other_slo=any(service.get("Binding") != xml.HTTP_REDIRECT for service in role.findall(_SLO)),
-        certificates=tuple(
-            _to_pem("".join((element.text or "").split()))
-            for key in role.findall(_KEY)
-            if key.get("use", "signing") == "signing"
-            for element in key.iter(_CERTIFICATE)
-        ),
-        name_id_formats=tuple((element.text or "").strip() for element in role.findall(_NAME_ID_FORMAT)),
-        valid_until=_valid_until(role),
+        raise several if roles else none
+    return roles[0]
+
+
+def _slo_url(role: Any) -> str | None:
+    return next((_location(service) for service in role.findall(_SLO) if service.get("Binding") == xml.HTTP_REDIRECT), None)
+
+
+def _certificates(role: Any) -> tuple[str, ...]:
+    return tuple(
+        _to_pem("".join((element.text or "").split()))
+        for key in role.findall(_KEY)
+        if key.get("use", "signing") == "signing"
+        for element in key.iter(_CERTIFICATE)
     )
 
 

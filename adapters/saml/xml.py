@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 from lxml import etree
 
 from adapters.saml import signatures
+from adapters.saml.parsing import parse
 from adapters.saml.signatures import DSIG
 from core.federation.saml.model.bindings import encode_redirect
 from core.federation.saml.model.configuration import NameIdFormat, SamlCertificate, SamlIdentityProvider, endpoint_url
@@ -51,7 +52,6 @@ ASSERTION_TTL: Final = timedelta(minutes=5)
 SKEW: Final = timedelta(seconds=60)
 
 _INSTANT = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d{1,12}))?(Z|[+-]\d\d:\d\d)?", re.ASCII)
-_ENCODING = re.compile(rb"""<\?xml[^>]*?encoding\s*=\s*["']([^"']*)["']""")
 _BOOLEANS: Final[Mapping[str | None, bool]] = {None: False, "false": False, "0": False, "true": True, "1": True}
 _SPACES = " \t\r\n"
 
@@ -112,34 +112,6 @@ class _Tags:
     NAME_ID_POLICY = f"{{{PROTOCOL}}}NameIDPolicy"
     REQUESTED_CONTEXT = f"{{{PROTOCOL}}}RequestedAuthnContext"
     CONTEXT_CLASS = f"{{{ASSERTION}}}AuthnContextClassRef"
-
-
-def parse(document: bytes) -> Any:
-    """Return the root of a document without DTD, entities, comments and processing instructions. Raises: SamlMessageInvalid."""
-    # Refuse a DOCTYPE before parsing. Only UTF-8 is accepted: in another encoding, a DOCTYPE would
-    # have other bytes (security X-2).
-    declared = _ENCODING.match(document)
-    if b"<!DOCTYPE" in document or (declared is not None and declared[1].lower() != b"utf-8"):
-        raise SamlMessageInvalid
-    parser = etree.XMLParser(
-        encoding="utf-8",
-        no_network=True,
-        load_dtd=False,
-        dtd_validation=False,
-        attribute_defaults=False,
-        resolve_entities=False,
-        huge_tree=False,
-        remove_comments=True,  # a comment would split a text and hide the part after it (CVE-2026-57580)
-    )
-    try:
-        document.decode("utf-8")
-        root = etree.fromstring(document, parser)
-    except (etree.XMLSyntaxError, ValueError):
-        raise SamlMessageInvalid from None
-    siblings = (*root.itersiblings(preceding=True), *root.itersiblings())
-    if siblings or any(not isinstance(node.tag, str) for node in root.iter()):  # a processing instruction
-        raise SamlMessageInvalid
-    return root
 
 
 def _common_fields(root: Any) -> dict[str, Any]:
@@ -235,24 +207,21 @@ def metadata(base_url: str, provider: SamlIdentityProvider, certificates: Sequen
     """Return an EntityDescriptor that is valid by the schema, with a KeyDescriptor for each certificate."""
     service = provider.service
     root = etree.Element(f"{{{METADATA}}}EntityDescriptor", {"entityID": endpoint_url(base_url, service)}, {"md": METADATA, "ds": DSIG})
-    role = _add(root, METADATA, "IDPSSODescriptor", WantAuthnRequestsSigned="false", protocolSupportEnumeration=PROTOCOL)
-    for certificate in certificates:
-        key = _add(role, METADATA, "KeyDescriptor", use="signing")
-        data = _add(_add(key, DSIG, "KeyInfo"), DSIG, "X509Data")
-        _add(data, DSIG, "X509Certificate").text = signatures.base64_of(certificate.certificate)
+    role = add(root, METADATA, "IDPSSODescriptor", WantAuthnRequestsSigned="false", protocolSupportEnumeration=PROTOCOL)
+    add_keys(role, "signing", certificates)
     for binding in (HTTP_REDIRECT, HTTP_POST):
-        _add(role, METADATA, "SingleLogoutService", Binding=binding, Location=endpoint_url(base_url, service, "slo"))
-    _add(role, METADATA, "NameIDFormat").text = provider.name_id_format.value
+        add(role, METADATA, "SingleLogoutService", Binding=binding, Location=endpoint_url(base_url, service, "slo"))
+    add(role, METADATA, "NameIDFormat").text = provider.name_id_format.value
     for binding in (HTTP_REDIRECT, HTTP_POST):
-        _add(role, METADATA, "SingleSignOnService", Binding=binding, Location=endpoint_url(base_url, service, "sso"))
-    return _serialize(root, declaration=True)
+        add(role, METADATA, "SingleSignOnService", Binding=binding, Location=endpoint_url(base_url, service, "sso"))
+    return serialize(root, declaration=True)
 
 
 def response(base_url: str, provider: SamlIdentityProvider, message: SamlResponse) -> bytes:
     """Return a Response to the ACS URL, signed as configured."""
     issuer = endpoint_url(base_url, provider.service)
     root = etree.Element(f"{{{PROTOCOL}}}Response", nsmap={"samlp": PROTOCOL, "saml": ASSERTION})
-    _add_header(root, message.id, message.issued_at, issuer, provider.acs_url)
+    add_header(root, message.id, message.issued_at, issuer, provider.acs_url)
     if message.in_response_to is not None:
         root.set("InResponseTo", message.in_response_to)
     _add_status(root, message.status)
@@ -262,31 +231,31 @@ def response(base_url: str, provider: SamlIdentityProvider, message: SamlRespons
             signatures.sign(assertion, provider.certificate)
     if provider.sign_response or message.assertion is None:
         signatures.sign(root, provider.certificate)
-    return _serialize(root)
+    return serialize(root)
 
 
 def _add_assertion(root: Any, issuer: str, provider: SamlIdentityProvider, message: SamlResponse, assertion: SamlAssertion) -> Any:
     until = _format_instant(message.issued_at + ASSERTION_TTL)
-    element = _add(root, ASSERTION, "Assertion")
-    _add_header(element, assertion.id, message.issued_at, issuer, None)
-    subject = _add(element, ASSERTION, "Subject")
+    element = add(root, ASSERTION, "Assertion")
+    add_header(element, assertion.id, message.issued_at, issuer, None)
+    subject = add(element, ASSERTION, "Subject")
     _add_name_id(subject, issuer, provider, assertion.name_id)
-    confirmation = _add(subject, ASSERTION, "SubjectConfirmation", Method=BEARER)
-    bearer = _add(confirmation, ASSERTION, "SubjectConfirmationData", NotOnOrAfter=until, Recipient=provider.acs_url)
+    confirmation = add(subject, ASSERTION, "SubjectConfirmation", Method=BEARER)
+    bearer = add(confirmation, ASSERTION, "SubjectConfirmationData", NotOnOrAfter=until, Recipient=provider.acs_url)
     if message.in_response_to is not None:
         bearer.set("InResponseTo", message.in_response_to)
-    conditions = _add(element, ASSERTION, "Conditions", NotBefore=_format_instant(message.issued_at - SKEW), NotOnOrAfter=until)
-    _add(_add(conditions, ASSERTION, "AudienceRestriction"), ASSERTION, "Audience").text = provider.entity_id
-    statement = _add(
+    conditions = add(element, ASSERTION, "Conditions", NotBefore=_format_instant(message.issued_at - SKEW), NotOnOrAfter=until)
+    add(add(conditions, ASSERTION, "AudienceRestriction"), ASSERTION, "Audience").text = provider.entity_id
+    statement = add(
         element, ASSERTION, "AuthnStatement", AuthnInstant=_format_instant(assertion.authenticated_at), SessionIndex=assertion.session_index
     )
-    _add(_add(statement, ASSERTION, "AuthnContext"), ASSERTION, "AuthnContextClassRef").text = assertion.context_class
+    add(add(statement, ASSERTION, "AuthnContext"), ASSERTION, "AuthnContextClassRef").text = assertion.context_class
     if assertion.attributes:
-        attributes = _add(element, ASSERTION, "AttributeStatement")
+        attributes = add(element, ASSERTION, "AttributeStatement")
         for each in assertion.attributes:
-            attribute = _add(attributes, ASSERTION, "Attribute", Name=each.name, NameFormat=each.name_format or _name_format(each.name))
+            attribute = add(attributes, ASSERTION, "Attribute", Name=each.name, NameFormat=each.name_format or _name_format(each.name))
             for value in each.values:
-                _add(attribute, ASSERTION, "AttributeValue").text = value
+                add(attribute, ASSERTION, "AttributeValue").text = value
     return element
 
 
@@ -301,10 +270,10 @@ def logout_request(
     """Return the SLO URL of the service with a LogoutRequest."""
     issuer = endpoint_url(base_url, provider.service)
     root = etree.Element(f"{{{PROTOCOL}}}LogoutRequest", nsmap={"samlp": PROTOCOL, "saml": ASSERTION})
-    _add_header(root, request_id, now, issuer, provider.slo_url)
+    add_header(root, request_id, now, issuer, provider.slo_url)
     root.set("NotOnOrAfter", _format_instant(now + ASSERTION_TTL))
     _add_name_id(root, issuer, provider, name_id)
-    _add(root, PROTOCOL, "SessionIndex").text = session_index
+    add(root, PROTOCOL, "SessionIndex").text = session_index
     return _signed_url(provider, "SAMLRequest", root, None)
 
 
@@ -313,23 +282,30 @@ def logout_response(
 ) -> str:
     """Return the SLO URL of the service with a LogoutResponse."""
     root = etree.Element(f"{{{PROTOCOL}}}LogoutResponse", nsmap={"samlp": PROTOCOL, "saml": ASSERTION})
-    _add_header(root, new_message_id(), now, endpoint_url(base_url, provider.service), provider.slo_url)
+    add_header(root, new_message_id(), now, endpoint_url(base_url, provider.service), provider.slo_url)
     root.set("InResponseTo", in_response_to)
     _add_status(root, status)
     return _signed_url(provider, "SAMLResponse", root, relay_state)
 
 
-def _add_header(element: Any, id_: str, now: datetime, issuer: str, destination: str | None) -> None:
+def add_keys(role: Any, use: str, certificates: Sequence[SamlCertificate]) -> None:
+    """Add a KeyDescriptor for each certificate to a role of our metadata."""
+    for certificate in certificates:
+        data = add(add(add(role, METADATA, "KeyDescriptor", use=use), DSIG, "KeyInfo"), DSIG, "X509Data")
+        add(data, DSIG, "X509Certificate").text = signatures.base64_of(certificate.certificate)
+
+
+def add_header(element: Any, id_: str, now: datetime, issuer: str, destination: str | None) -> None:
     element.set("ID", id_)
     element.set("Version", "2.0")
     element.set("IssueInstant", _format_instant(now))
     if destination is not None:
         element.set("Destination", destination)
-    _add(element, ASSERTION, "Issuer").text = issuer
+    add(element, ASSERTION, "Issuer").text = issuer
 
 
 def _add_name_id(parent: Any, issuer: str, provider: SamlIdentityProvider, name_id: NameId) -> None:
-    element = _add(parent, ASSERTION, "NameID", Format=name_id.format.value)
+    element = add(parent, ASSERTION, "NameID", Format=name_id.format.value)
     if name_id.format in (NameIdFormat.PERSISTENT, NameIdFormat.TRANSIENT):  # SAML core sections 8.3.7 and 8.3.8
         element.set("NameQualifier", issuer)
         element.set("SPNameQualifier", provider.entity_id)
@@ -345,12 +321,12 @@ def _add_status(root: Any, status: SamlStatus | None) -> None:
             top_level = RESPONDER
         case SamlStatus.UNKNOWN_PRINCIPAL | SamlStatus.INVALID_NAME_ID_POLICY:
             top_level = REQUESTER
-    code = _add(_add(root, PROTOCOL, "Status"), PROTOCOL, "StatusCode", Value=top_level)
+    code = add(add(root, PROTOCOL, "Status"), PROTOCOL, "StatusCode", Value=top_level)
     if status is not None:
-        _add(code, PROTOCOL, "StatusCode", Value=status.value)
+        add(code, PROTOCOL, "StatusCode", Value=status.value)
 
 
-def _add(parent: Any, namespace: str, name: str, **attributes: str) -> Any:
+def add(parent: Any, namespace: str, name: str, **attributes: str) -> Any:
     return etree.SubElement(parent, f"{{{namespace}}}{name}", attributes)
 
 
@@ -358,14 +334,14 @@ def _format_instant(time: datetime) -> str:
     return f"{time.astimezone(UTC):%Y-%m-%dT%H:%M:%S}.{time.microsecond // 1000:03}Z"
 
 
-def _serialize(root: Any, *, declaration: bool = False) -> bytes:
+def serialize(root: Any, *, declaration: bool = False) -> bytes:
     document: bytes = etree.tostring(root, encoding="UTF-8", xml_declaration=declaration)
     return document
 
 
 def _signed_url(provider: SamlIdentityProvider, parameter: str, root: Any, relay_state: str | None) -> str:
     """Return the SLO URL of the service with this message."""
-    fields = {parameter: encode_redirect(_serialize(root))} | ({} if relay_state is None else {"RelayState": relay_state})
+    fields = {parameter: encode_redirect(serialize(root))} | ({} if relay_state is None else {"RelayState": relay_state})
     assert provider.slo_url is not None, "services without an SLO URL get no messages"
     separator = "&" if urlsplit(provider.slo_url).query else "?"
     return f"{provider.slo_url}{separator}{signatures.sign_query(fields, provider.certificate)}"

@@ -53,6 +53,7 @@ from entrypoints.http.api.eventing import audit, platform_log, siem, webhooks
 from entrypoints.http.api.federation.connections import checks as connection_checks
 from entrypoints.http.api.federation.connections import connections as organization_connections
 from entrypoints.http.api.federation.connections import logout as connection_logout
+from entrypoints.http.api.federation.connections import metadata as connection_metadata
 from entrypoints.http.api.federation.oauth import (
     client_registration,
     consents,
@@ -181,6 +182,7 @@ _ENDPOINTS: Final[tuple[tuple[ModuleType, str], ...]] = (
     (organization_connections, "Connections: an organization's own identity providers."),
     (saml, "SAML configuration and certificate of a service."),
     (connection_checks, "Connections: the check of an identity provider of the organization, and our keys there."),
+    (connection_metadata, "Connections: the metadata of SAML identity providers, and ours for them."),
     (connection_logout, "Sign-outs that identity providers of organizations report."),
     (saml_metadata, "SAML: the metadata of an application, and the check of the configuration."),
     (oauth_pages, "OAuth 2.0: the authorization endpoint, for browsers."),

@@ -106,6 +106,7 @@ def down_ports() -> Ports:
         dpop_proofs=unused,
         certificates=unused,
         saml=unused,
+        saml_providers=unused,
         email_templates=unused,
         mail=unused,
         dns=unused,

@@ -136,7 +136,7 @@ async def test_unknown_organizations_and_pending_sign_ins_are_refused(app: Quart
     assert named["sign_in_session"] == {
         *("GET /app/enroll", "POST /app/enroll", "GET /app/passkey", "POST /app/passkey", "GET /app/signed-in"),
         *("GET /auth/device/verify", "GET /app/reauthenticate", "POST /app/reauthenticate", "POST /app/reauthenticate/email"),
-        "POST /app/reauthenticate/<provider:provider>",
+        *("POST /app/reauthenticate/<provider:provider>", "POST /app/reauthenticate/connection"),
     }
     assert named["person_or_browser"] == {
         "POST /auth/device/verify",

@@ -334,6 +334,7 @@ PAGES: dict[str, dict[str, object]] = {
         "scopes": ["openid", "email"],
         "api": ACCESS_TO_API,
     },
+    "federation/connection_form.html": {"action": "https://idp.example/sso", "parameters": {"SAMLRequest": "PHNhbWw+"}},
     "federation/form_post.html": {"redirect_uri": "https://app.example/callback", "parameters": {"code": "s3cr3t", "state": "a & b"}},
     "authentication/enroll.html": {
         "form_token": "c4ca4238",
@@ -361,6 +362,7 @@ PAGES: dict[str, dict[str, object]] = {
             second_methods=(Method.TOTP,),
         ),
         "providers": {"codehost": "Codehost"},
+        "again_at": "Okta & Co",
         "passkey": CEREMONY,
         "wrong": "code",
         "is_emailed": False,
@@ -546,7 +548,17 @@ PAGES: dict[str, dict[str, object]] = {
         "pages": {"previous": None, "next": "?page=2", "summary": "Page 1 of 2"},
         **{"devices": [DEVICE], "device_count": 9, "trusted": 1},
         **{"policies": [{"name": "Acme & Sons", "rules": [("Second factor", "For everyone", AT)]}], "policy_count": 2},
-        "sessions": [{"id": 7, "title": "Portal of Acme", "where": "203.0.113.9", "agent": None, "since": AT, "is_current": False}],
+        "sessions": [
+            {
+                "id": 7,
+                "title": "Portal of Acme",
+                "where": "203.0.113.9",
+                "agent": None,
+                "connection": "Okta & Co",
+                "since": AT,
+                "is_current": False,
+            }
+        ],
         **{"listed_sessions": 1, "session_count": 2},
         "sign_ins": [OWN_SIGN_IN],
     },
@@ -605,7 +617,7 @@ PAGES: dict[str, dict[str, object]] = {
 PAGES["error_impersonated.html"] = {**PAGES["error.html"], "end_token": "c4ca4238"}
 PAGES["tenancy/sign_in_preview.html"] = PAGES["authentication/sign_in.html"]
 # These pages also work without their script. Their nonce allows only this script.
-SCRIPTED = {"federation/form_post.html", "federation/saml_response.html"}
+SCRIPTED = {"federation/connection_form.html", "federation/form_post.html", "federation/saml_response.html"}
 # The script of passkeys, or of the console
 WITH_PASSKEYS = {
     *("accounts/new_passkey.html", "accounts/security.html", "authentication/reauthentication.html"),
@@ -630,7 +642,7 @@ LEADING_AWAY = {
     "federation/end_session.html",
     "tenancy/invitation.html",
 }
-# These pages post to an application.
+# These pages post to an application, or to an identity provider.
 POSTING_AWAY = SCRIPTED
 # These pages have forms that this server answers with pages of its own.
 ENDING_HERE = {

@@ -46,7 +46,7 @@ from adapters.http.sender import GuardedSender
 from adapters.images import PillowImages
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.storage import Postgres
-from adapters.saml.documents import XmlDocuments
+from adapters.saml.documents import XmlDocuments, XmlProviders
 from adapters.trio_threads import TrioThreads
 from adapters.user_agents import UserAgents
 from core.accounts import email_queue
@@ -201,6 +201,7 @@ async def make_ports(
         dpop_proofs=JwtDpopProofs(),
         certificates=X509Certificates(),
         saml=XmlDocuments(BASE_URL, clock),
+        saml_providers=XmlProviders(),
         email_templates=EmailTemplates(BASE_URL, policy),
         mail=mail,
         dns=FakeTxtRecords(),

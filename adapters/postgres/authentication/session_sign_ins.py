@@ -8,11 +8,12 @@ from adapters.postgres.authentication.session_contexts import BROWSER_SESSION
 from adapters.postgres.authentication.sign_in_proofs import NAMES, STRENGTH, columns_of
 from adapters.postgres.engine.statements import Repository
 from core.kernel.callers import BrowserSession
-from core.kernel.proofs import SessionProofs
+from core.kernel.proofs import SessionProofs, end_of
 
 _PROOFS: Final = ", ".join(f"{name} = %({name})s" for name in NAMES)
 REAUTHENTICATE: Final = f"""
-    update sessions set {_PROOFS}, mfa_missing = mfa_missing and not %(second_factor)s
+    update sessions set {_PROOFS}, mfa_missing = mfa_missing and not %(second_factor)s, ends_at = least(ends_at, %(end)s),
+                        expires_at = least(expires_at, %(end)s)
     where id = %(session_id)s and user_id = %(user_id)s"""
 
 # The users `u` of a connection, or one of them
@@ -84,7 +85,7 @@ class SessionSignIns(Repository):
         return await self._one(lambda row: row[0], sql, session_id=session_id, user_id=user_id)
 
     async def reauthenticate(self, session_id: UUID, user_id: UUID, proofs: SessionProofs) -> None:
-        await self._run(REAUTHENTICATE, session_id=session_id, user_id=user_id, **columns_of(proofs))
+        await self._run(REAUTHENTICATE, session_id=session_id, user_id=user_id, end=end_of(proofs), **columns_of(proofs))
 
     async def join(self, session_id: UUID, user_id: UUID, proofs: SessionProofs, expires_at: datetime, ends_at: datetime) -> None:
         sql = f"""

@@ -8,8 +8,8 @@ from adapters.postgres.accounts.accounts import ACCOUNT_IS_USABLE
 from adapters.postgres.applications.services import LOGGED_NAME, REQUIRED_STRENGTH
 from adapters.postgres.authentication.live_sessions import IMPERSONATOR_JOIN, MAY_IMPERSONATE, SESSION_NOT_ENDED
 from adapters.postgres.authentication.openid import STORED_WIDTH, grant_parameters, stored_grant, to_grant
+from adapters.postgres.authentication.sign_in_proofs import CONNECTION_NAME, STRENGTH, columns_of, proof_columns
 from adapters.postgres.authentication.sign_in_proofs import NAMES as PROOF_COLUMNS
-from adapters.postgres.authentication.sign_in_proofs import STRENGTH, columns_of, proof_columns
 from adapters.postgres.engine.records import Columns, Record
 from adapters.postgres.engine.statements import Repository
 from core.authentication.model.sessions import LiveSession, ReplacedSession, Session
@@ -60,6 +60,7 @@ LIVE_SESSION: Final = Record(
     is_external="v.client_uri is not null",
     by_support="s.impersonator_id is not null",
     in_browser="s.browser_hash is not null",
+    connection=CONNECTION_NAME,
 )
 LIST_LIVE_SESSIONS: Final = f"""
     select count(*) over (), {LIVE_SESSION.columns}

@@ -43,6 +43,12 @@ def proof_columns(alias: LiteralString, at: LiteralString | None = None) -> Colu
     return Columns(f"{alias}.proofs, {alias}.provider, {time}, {alias}.second_factor, {alias}.fresh", 5, to_proofs)
 
 
+# The name of the connection through which the user of a session `s` signed in, or null
+CONNECTION_NAME: Final = """
+    (select c.name from jsonb_array_elements(s.proofs) p
+     join connections c on c.id = (p ->> 'connection')::uuid and c.org_id = (p ->> 'org')::uuid limit 1)"""
+
+
 def to_proofs(row: Row) -> Proofs:
     proofs, provider, at, second_factor, fresh = row
     if at is None:

@@ -45,6 +45,7 @@ TABLES_LEFT_OUT: Final = frozenset(
         "account_recoveries",
         # used up within minutes
         "used_passkey_challenges",
+        "used_assertions",
         # leases of processes that have ended
         "leases",
         # The next start creates a key. A key that was retired after the backup must not sign again.

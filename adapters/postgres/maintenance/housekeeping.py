@@ -86,6 +86,7 @@ SWEEPS: Final[Mapping[Sweep, LiteralString]] = {
     Sweep.FORMER_MFA: _past("former_mfa", "removed_at"),
     Sweep.ACCOUNT_RECOVERIES: _past("account_recoveries", "expires_at"),
     Sweep.FORMER_PASSKEYS: _past("former_passkeys", "removed_at"),
+    Sweep.USED_ASSERTIONS: _past("used_assertions", "expires_at", key="ctid"),
     Sweep.PASSKEY_CHALLENGES: _past("used_passkey_challenges", "expires_at", key="challenge_hash"),
     # A concurrent confirmation sets last_step. PostgreSQL checks that column again under the lock,
     # so a confirmed setup stays.

@@ -199,7 +199,8 @@ class LiveSession:
     """A live session, as its user sees it. Times are UTC.
 
     `organization` and `service` are the names of its context, or None. `by_support`: an
-    impersonator holds it. `in_browser`: it is a browser session on our own pages.
+    impersonator holds it. `in_browser`: it is a browser session on our own pages. `connection` is the name of the connection
+    of an organization through which the user signed in, or None.
     """
 
     id: UUID
@@ -212,6 +213,7 @@ class LiveSession:
     by_support: bool
     in_browser: bool
     is_external: bool = False  # of an external client, which uses an API of the organization
+    connection: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

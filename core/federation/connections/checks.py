@@ -1,12 +1,18 @@
 """The check of a connection before users sign in, and test sign-ins by admins.
 
-A check asks for the metadata and the keys of the identity provider, and whether it accepts our credentials.
+With OpenID Connect, a check asks for the metadata and the keys of the identity provider, and whether it accepts our credentials. With SAML,
+it looks at the certificates, and compares the settings with the metadata, if they have an address.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import datetime
 
-from core.federation.connections import connections, openid, trips
+from core.federation.connections import connections, metadata, openid, trips
 from core.federation.connections.connections import ConnectionDetails
+from core.federation.connections.model.asserted import SubjectMissing
+from core.federation.connections.model.connections import CertificateSource
+from core.federation.connections.model.health import HEALTH_PROBLEMS, CertificateEnd
 from core.federation.connections.model.openid import (
     OPENID_FAULTS,
     OpenIdAnswerRefused,
@@ -16,11 +22,14 @@ from core.federation.connections.model.openid import (
     OpenIdProviderMetadata,
     OpenIdProviderUnreachable,
 )
-from core.federation.connections.model.settings import OidcSettings
-from core.federation.connections.trips import SamlNotTested
-from core.federation.saml.metadata import charge_fetch
+from core.federation.connections.model.saml import ProviderVisit
+from core.federation.connections.model.saml_responses import FAULTS, SamlResponseRefused, SamlStatusReturned
+from core.federation.connections.model.settings import OidcSettings, SamlSettings
+from core.federation.saml.metadata import charge_fetch, read_source
+from core.federation.saml.model.configuration import CertificateState, NameIdFormat
+from core.federation.saml.model.metadata import MAX_METADATA_LENGTH
 from core.kernel.callers import Member, OrganizationCaller
-from core.kernel.errors import Refusal
+from core.kernel.errors import Limited, Refusal
 from ports import Ports
 
 
@@ -36,13 +45,39 @@ class ConnectionProblem:
 async def check(ports: Ports, caller: OrganizationCaller, slug: str, base_url: str) -> list[ConnectionProblem]:
     """Return the problems of a connection, in any state. The metadata and the keys are fetched now.
 
-    Raises: OrganizationConnectionNotFound, SamlNotTested, Limited, SealBroken.
+    Raises: OrganizationConnectionNotFound, Limited, SealBroken.
     """
-    details, settings = await _load(ports, caller, slug)
-    connection = details.connection
+    details = await connections.find(ports, caller, slug)
     if details.missing:
         return [ConnectionProblem(f"missing_{part}", True, f"Set this value first: {part.replace('_', ' ')}.") for part in details.missing]
+    match details.connection.settings:
+        case OidcSettings() as settings:
+            await charge_fetch(ports, caller)
+            return await _check_openid(ports, details, settings, base_url)
+        case SamlSettings() as settings:
+            return [
+                *_check_certificates(details, ports.clock.now()),
+                *_check_name_id(settings),
+                *await _check_metadata(ports, caller, details, settings),
+            ]
+
+
+async def begin_test(ports: Ports, caller: Member, slug: str, way_back: str, device_cookie: str, base_url: str) -> ProviderVisit:
+    """Return the place at the identity provider at which an admin tests a connection, in any state. `way_back` is the path of its page.
+
+    Raises: OrganizationConnectionNotFound, ConnectionIncomplete, Limited, OpenIdAnswerRefused, OpenIdProviderUnreachable.
+    """
+    details = await connections.find(ports, caller, slug)
+    details.require_complete()
     await charge_fetch(ports, caller)
+    return await trips.begin_test(ports, caller, details.connection, way_back, device_cookie, base_url)
+
+
+# OpenID Connect
+
+
+async def _check_openid(ports: Ports, details: ConnectionDetails, settings: OidcSettings, base_url: str) -> list[ConnectionProblem]:
+    connection = details.connection
     client = await openid.load_client(ports, connection, settings)
     metadata, problems = await read_provider(ports, client)
     if metadata is None:
@@ -56,17 +91,6 @@ async def check(ports: Ports, caller: OrganizationCaller, slug: str, base_url: s
     return problems
 
 
-async def begin_test(ports: Ports, caller: Member, slug: str, way_back: str, device_cookie: str, base_url: str) -> str:
-    """Return the URL of the identity provider at which an admin tests a connection, in any state. `way_back` is the path of its page.
-
-    Raises: OrganizationConnectionNotFound, SamlNotTested, ConnectionIncomplete, Limited, OpenIdAnswerRefused, OpenIdProviderUnreachable.
-    """
-    details, _ = await _load(ports, caller, slug)
-    details.require_complete()
-    await charge_fetch(ports, caller)
-    return await trips.begin_test(ports, caller, details.connection, way_back, device_cookie, base_url)
-
-
 async def read_provider(ports: Ports, client: OpenIdClient) -> tuple[OpenIdProviderMetadata | None, list[ConnectionProblem]]:
     """Fetch the metadata and the keys of a provider. Return the metadata, or None without them, and the problems."""
     try:
@@ -74,13 +98,6 @@ async def read_provider(ports: Ports, client: OpenIdClient) -> tuple[OpenIdProvi
     except (OpenIdAnswerRefused, OpenIdProviderUnreachable) as problem:
         return None, [describe(problem)]
     return metadata, await _check_keys(ports, client, metadata)
-
-
-async def _load(ports: Ports, caller: OrganizationCaller, slug: str) -> tuple[ConnectionDetails, OidcSettings]:
-    details = await connections.find(ports, caller, slug)
-    if not isinstance(details.connection.settings, OidcSettings):
-        raise SamlNotTested
-    return details, details.connection.settings
 
 
 async def _check_keys(ports: Ports, client: OpenIdClient, metadata: OpenIdProviderMetadata) -> list[ConnectionProblem]:
@@ -94,6 +111,44 @@ async def _check_keys(ports: Ports, client: OpenIdClient, metadata: OpenIdProvid
     return [ConnectionProblem("unusable_key", False, message.format(key.kid or "without an id")) for key in keys if not key.is_usable]
 
 
+# SAML
+
+
+def _check_certificates(details: ConnectionDetails, now: datetime) -> Iterator[ConnectionProblem]:
+    """Return the certificate that ends soon, or has ended. Sign-ins go on, because an identity provider may forget to renew one."""
+    end = CertificateEnd.of(details.certificates, details.keys.get(CertificateState.ACTIVE))
+    if end is not None and (problem := end.problem_at(now)) is not None:
+        yield ConnectionProblem(problem, False, HEALTH_PROBLEMS[problem])
+
+
+def _check_name_id(settings: SamlSettings) -> Iterator[ConnectionProblem]:
+    if settings.subject is None and settings.name_id_format is not NameIdFormat.PERSISTENT:
+        message = (
+            "Users are known by a NameID that can change, such as their address. Choose the format persistent, or an attribute that "
+            "never changes."
+        )
+        yield ConnectionProblem("name_id_can_change", False, message)
+
+
+async def _check_metadata(
+    ports: Ports, caller: OrganizationCaller, details: ConnectionDetails, settings: SamlSettings
+) -> list[ConnectionProblem]:
+    """Compare the settings and certificates with the metadata, which are fetched."""
+    if settings.metadata_url is None:
+        return []
+    try:
+        described = await metadata.describe(ports, await read_source(ports, caller, "", settings.metadata_url, MAX_METADATA_LENGTH))
+    except Limited:
+        raise
+    except Refusal as problem:
+        return [ConnectionProblem("metadata_unusable", False, problem.message)]
+    differ = any(getattr(settings, name) != value for name, value in described.settings.items())
+    of_metadata = {each.fingerprint for each in details.certificates if each.source is CertificateSource.METADATA}
+    if differ or of_metadata != {facts.fingerprint for facts in described.certificates}:
+        return [ConnectionProblem("metadata_changed", False, "The identity provider has changed its metadata. Import them again.")]
+    return []
+
+
 def describe(problem: Refusal) -> ConnectionProblem:
     """Return the problem of a sign-in in words for admins."""
     match problem:
@@ -103,4 +158,11 @@ def describe(problem: Refusal) -> ConnectionProblem:
             return ConnectionProblem(problem.fault, True, OPENID_FAULTS[problem.fault])
         case OpenIdErrorReturned():
             return ConnectionProblem(problem.error, True, "The identity provider reports this error. Its log says more.")
+        case SubjectMissing():
+            message = "The value by which users are known did not arrive: the NameID, which cannot be transient, or the chosen attribute."
+            return ConnectionProblem("subject_missing", True, message)
+        case SamlResponseRefused():
+            return ConnectionProblem(problem.fault, True, FAULTS[problem.fault])
+        case SamlStatusReturned():
+            return ConnectionProblem(problem.detail or problem.status, True, "The identity provider reports this. Its log says more.")
     return ConnectionProblem(problem.code.lower(), True, problem.message)

@@ -113,10 +113,10 @@ async def find(ports: Ports, caller: OrganizationCaller, slug: str) -> Connectio
     """Return a connection of the caller's organization. Raises: OrganizationConnectionNotFound."""
     async with ports.storage.reading() as read:
         connection = await read.connections.by_slug(caller.acts_in.id, slug) or refuse(OrganizationConnectionNotFound)
-        return await _load_details(read, connection, ports.clock.now())
+        return await load_details(read, connection, ports.clock.now())
 
 
-async def _load_details(read: Reading | Transaction, connection: OrganizationConnection, now: datetime) -> ConnectionDetails:
+async def load_details(read: Reading | Transaction, connection: OrganizationConnection, now: datetime) -> ConnectionDetails:
     return ConnectionDetails(
         connection,
         await read.connection_keys.of_connection(connection.org_id, connection.id, now),
@@ -173,14 +173,19 @@ async def change(
     Raises: OrganizationConnectionNotFound, ConnectionSettingInvalid, ConnectionFieldFixed.
     """
     async with ports.storage.transaction(by=caller) as tx:
-        old = await _lock(tx, caller, slug)
+        old = await lock(tx, caller, slug)
         new = replace(old, **provided(name=name, settings=settings, mapping=mapping))
-        new = replace(new, settings=new.settings.check(), mapping=new.mapping.check())
-        if new.protocol is not old.protocol or (old.first_activated_at is not None and new.settings.identity != old.settings.identity):
-            raise ConnectionFieldFixed
-        if new != old:
-            await tx.connections.save(new)
-            tx.record(events.updated(old, new))
+        return await save_change(tx, old, new)
+
+
+async def save_change(tx: Transaction, old: OrganizationConnection, new: OrganizationConnection) -> OrganizationConnection:
+    """Check and save a locked connection. Raises: ConnectionSettingInvalid, ConnectionFieldFixed."""
+    new = replace(new, settings=new.settings.check(), mapping=new.mapping.check())
+    if new.protocol is not old.protocol or (old.first_activated_at is not None and new.settings.identity != old.settings.identity):
+        raise ConnectionFieldFixed
+    if new != old:
+        await tx.connections.save(new)
+        tx.record(events.updated(old, new))
     return new
 
 
@@ -191,10 +196,10 @@ async def activate(ports: Ports, caller: OrganizationCaller, slug: str) -> None:
     """
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
-        old = await _lock(tx, caller, slug)
+        old = await lock(tx, caller, slug)
         if old.state is ConnectionState.ACTIVE:
             return
-        (await _load_details(tx, old, now)).require_complete()
+        (await load_details(tx, old, now)).require_complete()
         states = [each.state for each in await tx.connections.of_org(old.org_id)]
         if states.count(ConnectionState.ACTIVE) >= MAX_ACTIVE_CONNECTIONS:
             raise TooManyActiveConnections
@@ -209,7 +214,7 @@ async def deactivate(ports: Ports, caller: OrganizationCaller, slug: str) -> Non
     Raises: OrganizationConnectionNotFound, ConnectionRequired.
     """
     async with ports.storage.transaction(by=caller) as tx:
-        old = await _lock(tx, caller, slug)
+        old = await lock(tx, caller, slug)
         if old.state is not ConnectionState.ACTIVE:
             return
         await sign_in_policies.require_not_required(tx, old.org_id, old.id)
@@ -224,7 +229,7 @@ async def remove(ports: Ports, caller: OrganizationCaller, slug: str) -> None:
     Raises: OrganizationConnectionNotFound, ConnectionRequired, ConnectionRouted.
     """
     async with ports.storage.transaction(by=caller) as tx:
-        connection = await _lock(tx, caller, slug)
+        connection = await lock(tx, caller, slug)
         await sign_in_policies.require_not_required(tx, connection.org_id, connection.id)
         if any(route.slug == connection.slug for route in await tx.home_realm.routes(connection.org_id)):
             raise ConnectionRouted
@@ -240,7 +245,7 @@ async def put_client_secret(ports: Ports, caller: OrganizationCaller, slug: str,
     """
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
-        connection = await _lock(tx, caller, slug)
+        connection = await lock(tx, caller, slug)
         settings = connection.settings
         if not isinstance(settings, OidcSettings) or settings.client_authentication is ProviderAuthentication.PRIVATE_KEY_JWT:
             raise ClientSecretNotUsed
@@ -257,7 +262,7 @@ async def create_key(ports: Ports, caller: OrganizationCaller, slug: str) -> tup
     await find(ports, caller, slug)  # before generating a key, which takes long
     key = await ports.certificates.create(caller.acts_in.slug, slug, ports.clock.now(), CERTIFICATE_YEARS)
     async with ports.storage.transaction(by=caller) as tx:
-        connection = await _lock(tx, caller, slug)
+        connection = await lock(tx, caller, slug)
         keys = await tx.connection_keys.of_connection(connection.org_id, connection.id, ports.clock.now())
         if CertificateState.NEXT in keys:
             raise NextKeyExists
@@ -274,7 +279,7 @@ async def activate_key(ports: Ports, caller: OrganizationCaller, slug: str) -> S
     """
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
-        connection = await _lock(tx, caller, slug)
+        connection = await lock(tx, caller, slug)
         org_id, id_ = connection.org_id, connection.id
         key = (await tx.connection_keys.of_connection(org_id, id_, now)).get(CertificateState.NEXT) or refuse(ConnectionKeyNotFound)
         await tx.connection_keys.remove(org_id, id_, CertificateState.PREVIOUS)
@@ -300,7 +305,7 @@ async def add_certificate(ports: Ports, caller: OrganizationCaller, slug: str, p
         added_at=ports.clock.now(),
     )
     async with ports.storage.transaction(by=caller) as tx:
-        connection = await _lock(tx, caller, slug)
+        connection = await lock(tx, caller, slug)
         if len(await tx.connection_keys.certificates(connection.org_id, connection.id)) >= MAX_CERTIFICATES:
             raise TooManyProviderCertificates
         if not await tx.connection_keys.add_certificate(connection.org_id, connection.id, certificate):
@@ -312,14 +317,14 @@ async def add_certificate(ports: Ports, caller: OrganizationCaller, slug: str, p
 async def remove_certificate(ports: Ports, caller: OrganizationCaller, slug: str, fingerprint: str) -> None:
     """Trust a certificate of the identity provider no longer. Raises: OrganizationConnectionNotFound, ProviderCertificateNotFound."""
     async with ports.storage.transaction(by=caller) as tx:
-        connection = await _lock(tx, caller, slug)
+        connection = await lock(tx, caller, slug)
         present = {each.fingerprint: each for each in await tx.connection_keys.certificates(connection.org_id, connection.id)}
         certificate = present.get(fingerprint) or refuse(ProviderCertificateNotFound)
         await tx.connection_keys.remove_certificate(connection.org_id, connection.id, fingerprint)
         tx.record(events.certificate_removed(connection, certificate))
 
 
-async def _lock(tx: Transaction, caller: OrganizationCaller, slug: str) -> OrganizationConnection:
+async def lock(tx: Transaction, caller: OrganizationCaller, slug: str) -> OrganizationConnection:
     """Lock the organization, check the caller's rights, and return the connection, which is refreshed after the change.
 
     Raises: OrganizationConnectionNotFound.

@@ -1,4 +1,4 @@
-"""Trips of browsers to the identity providers of organizations, to sign in or to test a connection.
+"""Trips of browsers to the identity providers of organizations, to sign in, to sign in again, or to test a connection.
 
 The browser goes to the identity provider with a state, and returns once with this state. A trip ends with the person that the
 identity provider asserts. It belongs to one browser and one connection (security O-11, O-12).
@@ -12,24 +12,30 @@ from core.authentication.flow.methods import record_failure
 from core.authentication.flow.model import FLOW_TTL, ConnectionTrip, Flow, FlowEnded, FlowTarget, ProviderHints, new_flow
 from core.authentication.model.login import LoginFailure
 from core.authentication.model.sign_in_log import ConnectionAttempt
-from core.federation.connections import openid
+from core.federation.connections import openid, saml, session_proofs
 from core.federation.connections.faults import fault_of
 from core.federation.connections.model.asserted import AssertedPerson, ReceivedClaims, map_claims
 from core.federation.connections.model.connections import ConnectionState, OrganizationConnection, OrganizationConnectionNotFound
 from core.federation.connections.model.openid import OpenIdAnswer
 from core.federation.connections.model.people import ConnectionNotActive
-from core.federation.connections.model.settings import OidcSettings
-from core.federation.model.sign_in import MAX_STATE_LENGTH, STATE_TTL, ProviderAnswer, ProviderStateUnknown, SignedInAsAnotherUser
-from core.kernel.callers import Person
+from core.federation.connections.model.saml import CookiesNeeded, ProviderVisit, SamlAnswer
+from core.federation.connections.model.saml_responses import AssertedIdentity, decode_response
+from core.federation.connections.model.settings import OidcSettings, SamlSettings
+from core.federation.model.sign_in import (
+    MAX_STATE_LENGTH,
+    STATE_TTL,
+    ProviderAnswer,
+    ProviderStateUnknown,
+    SignedInAgain,
+    SignedInAsAnotherUser,
+)
+from core.federation.saml.model.messages import new_message_id
+from core.kernel.callers import Person, Visitor
 from core.kernel.causes import Caller
-from core.kernel.errors import Conflict, Refusal, refuse
+from core.kernel.errors import Refusal, refuse
 from core.kernel.proofs import Method
 from core.kernel.values import digest, new_secret
 from ports import Ports
-
-
-class SamlNotTested(Conflict):
-    """Connections with SAML cannot be tested yet. Only those with OpenID Connect can."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,7 +45,7 @@ class ConnectionReturn:
     connection_id: UUID
     browser: str | None = field(repr=False)  # the secret in the device cookie
     state: str | None = field(repr=False)
-    answer: ProviderAnswer
+    answer: ProviderAnswer | SamlAnswer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,18 +72,18 @@ class PersonArrived:
 
     flow: Flow
     person: AssertedPerson
-    answer: OpenIdAnswer  # for a later sign-out
+    answer: OpenIdAnswer | AssertedIdentity  # for a later sign-out
 
 
 @dataclass(frozen=True, slots=True)
 class ConnectionTripFailed:
-    """The trip failed. The user can go back to the flow."""
+    """The trip failed. The user can go back to the flow, or to the page that asked for a newer sign-in."""
 
     problem: Refusal
     flow: Flow
 
 
-ConnectionTripResult: TypeAlias = PersonArrived | ConnectionTestResult | ConnectionTripFailed
+ConnectionTripResult: TypeAlias = PersonArrived | SignedInAgain | ConnectionTestResult | ConnectionTripFailed
 
 
 # To the identity provider
@@ -85,10 +91,10 @@ ConnectionTripResult: TypeAlias = PersonArrived | ConnectionTestResult | Connect
 
 async def begin(
     ports: Ports, caller: Caller, flow: Flow, connection_id: UUID, device_cookie: str, base_url: str, hints: ProviderHints | None = None
-) -> str:
-    """Return the URL of the identity provider at which the user signs in.
+) -> ProviderVisit:
+    """Return the place at the identity provider at which the user signs in.
 
-    Raises: OrganizationConnectionNotFound, ConnectionNotActive, FlowEnded; the errors of `openid.start`.
+    Raises: OrganizationConnectionNotFound, ConnectionNotActive, FlowEnded; the errors of `openid.start` and `saml.start`.
     """
     connection, now = await _load_active(ports, connection_id), ports.clock.now()
     if flow.org_id not in (None, connection.org_id):  # its sign-ins do not count there
@@ -109,10 +115,10 @@ async def _load_active(ports: Ports, connection_id: UUID) -> OrganizationConnect
 
 async def begin_test(
     ports: Ports, caller: Person, connection: OrganizationConnection, way_back: str, device_cookie: str, base_url: str
-) -> str:
-    """Return the URL of the identity provider at which an admin tests a connection in any state. `way_back` is the path of its page.
+) -> ProviderVisit:
+    """Return the place at the identity provider at which an admin tests a connection in any state. `way_back` is the path of its page.
 
-    Raises: the errors of `openid.start`.
+    Raises: the errors of `openid.start` and `saml.start`.
     """
     now = ports.clock.now()
     ends_at = now + STATE_TTL
@@ -121,28 +127,57 @@ async def begin_test(
     return await _start(ports, caller, connection, trip, device_cookie, base_url)
 
 
+async def begin_again(
+    ports: Ports, caller: Visitor, connection: OrganizationConnection, after: str, device_cookie: str, base_url: str
+) -> ProviderVisit:
+    """Return the place at the identity provider, which must ask the user of a session to sign in again. `after` is the path that follows.
+
+    Raises: the errors of `openid.start` and `saml.start`.
+    """
+    now, session_id = ports.clock.now(), caller.session_id
+    of_session = {"session_id": session_id, "first_session_id": session_id, "wants_fresh": True, "expires_at": now + STATE_TTL}
+    flow = new_flow(now, FlowTarget.REAUTHENTICATION, after, digest(device_cookie), **of_session)
+    trip = ConnectionTrip(flow=flow, connection_id=connection.id, user_id=caller.user_id, begun_at=now, expires_at=flow.expires_at)
+    return await _start(ports, caller, connection, trip, device_cookie, base_url)
+
+
 async def _start(
     ports: Ports, caller: Caller, connection: OrganizationConnection, trip: ConnectionTrip, device_cookie: str, base_url: str
-) -> str:
-    state, settings = new_secret(), _openid_settings(connection)
-    client = await openid.load_client(ports, connection, settings)
-    request = openid.make_request(connection, settings, trip, state=state, device_cookie=device_cookie, base_url=base_url)
-    url = await openid.start(ports, client, request)
+) -> ProviderVisit:
+    match connection.settings:
+        case OidcSettings() as settings:
+            state = new_secret()
+            client = await openid.load_client(ports, connection, settings)
+            request = openid.make_request(connection, settings, trip, state=state, device_cookie=device_cookie, base_url=base_url)
+            visit = ProviderVisit(await openid.start(ports, client, request))
+        case SamlSettings() as settings:
+            state = new_message_id()  # the response names the request, so it finds the trip
+            visit = await saml.start(ports, connection, settings, trip, state, base_url)
     async with ports.storage.transaction(by=caller) as tx:
         if not await tx.flows.start(trip, digest(state)):
             raise FlowEnded
-    return url
-
-
-def _openid_settings(connection: OrganizationConnection) -> OidcSettings:
-    return connection.settings if isinstance(connection.settings, OidcSettings) else refuse(SamlNotTested)
+    return visit
 
 
 # Back from the identity provider
 
 
+async def read_response(ports: Ports, connection_id: UUID, browser: str | None, text: str) -> ConnectionReturn:
+    """Return what a form of a SAML identity provider brings. It is not verified, and decrypted only for a live trip.
+
+    Raises: CookiesNeeded, SamlResponseRefused, Limited.
+    """
+    if browser is None:
+        raise CookiesNeeded
+    document = decode_response(text)
+    state = await ports.saml_providers.in_response_to(document)
+    return ConnectionReturn(connection_id=connection_id, browser=browser, state=state, answer=SamlAnswer(document))
+
+
 async def finish(ports: Ports, caller: Caller, visitor: Person | None, returned: ConnectionReturn, base_url: str) -> ConnectionTripResult:
     """Return the person that the identity provider asserts, the result of a test, or the problem.
+
+    A sign-in again is stored in the session of the visitor.
 
     Raises: ProviderStateUnknown, OrganizationConnectionNotFound; SignedInAsAnotherUser if another user began the test.
     """
@@ -158,14 +193,17 @@ async def finish(ports: Ports, caller: Caller, visitor: Person | None, returned:
         # The values of the answer are for the admin alone.
         if visitor is None or visitor.user_id != trip.user_id:
             raise SignedInAsAnotherUser
-        return await _finish_test(ports, trip, browser, state, returned.answer, base_url)
+        return await _finish_test(ports, caller, trip, returned, base_url)
     connection = None
     try:
         connection = await _load_active(ports, trip.connection_id)
-        received, answer = await _complete(ports, connection, trip, browser, state, returned.answer, base_url)
+        received, answer = await _complete(ports, caller, connection, trip, returned, base_url)
         arrived = PersonArrived(trip.flow, map_claims(connection, received), answer)
+        is_again = trip.flow.target is FlowTarget.REAUTHENTICATION
+        if is_again:
+            await session_proofs.complete(ports, visitor, trip, arrived.person, ports.clock.now())
         ports.metrics.connection_answered(connection.protocol, is_accepted=True)
-        return arrived
+        return SignedInAgain(trip.flow.request) if is_again else arrived
     except Refusal as problem:
         attempt = None
         if connection is not None:
@@ -177,28 +215,30 @@ async def finish(ports: Ports, caller: Caller, visitor: Person | None, returned:
 
 
 async def _finish_test(
-    ports: Ports, trip: ConnectionTrip, browser: str, state: str, answer: ProviderAnswer, base_url: str
+    ports: Ports, caller: Caller, trip: ConnectionTrip, returned: ConnectionReturn, base_url: str
 ) -> ConnectionTestResult:
     async with ports.storage.reading() as read:
         connection = await read.connections.of_active_org(trip.connection_id) or refuse(OrganizationConnectionNotFound)
     result = ConnectionTestResult(connection=connection, way_back=trip.flow.request)
     try:
-        received, _ = await _complete(ports, connection, trip, browser, state, answer, base_url)
+        received, _ = await _complete(ports, caller, connection, trip, returned, base_url)
     except Refusal as problem:
         return replace(result, problem=problem)
     return replace(result, received=received, person=map_claims(connection, received))
 
 
 async def _complete(
-    ports: Ports,
-    connection: OrganizationConnection,
-    trip: ConnectionTrip,
-    browser: str,
-    state: str,
-    answer: ProviderAnswer,
-    base_url: str,
-) -> tuple[ReceivedClaims, OpenIdAnswer]:
-    settings = _openid_settings(connection)
-    client = await openid.load_client(ports, connection, settings)
-    request = openid.make_request(connection, settings, trip, state=state, device_cookie=browser, base_url=base_url)
-    return await openid.complete(ports, connection, client, request, answer)
+    ports: Ports, caller: Caller, connection: OrganizationConnection, trip: ConnectionTrip, returned: ConnectionReturn, base_url: str
+) -> tuple[ReceivedClaims, OpenIdAnswer | AssertedIdentity]:
+    browser, state = returned.browser or refuse(ProviderStateUnknown), returned.state or refuse(ProviderStateUnknown)
+    match connection.settings, returned.answer:
+        case OidcSettings() as settings, ProviderAnswer() as answer:
+            client = await openid.load_client(ports, connection, settings)
+            request = openid.make_request(connection, settings, trip, state=state, device_cookie=browser, base_url=base_url)
+            return await openid.complete(ports, connection, client, request, answer)
+        case SamlSettings() as settings, SamlAnswer(document):
+            received, identity = await saml.complete(ports, caller, connection, settings, document, base_url, expected=state)
+            if trip.flow.wants_fresh:
+                saml.check_fresh(identity, trip.begun_at)
+            return received, identity
+    raise ProviderStateUnknown  # the answer came to the endpoint of the other protocol

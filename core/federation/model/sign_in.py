@@ -117,3 +117,10 @@ class SignInPreview:
 
     openid: OpenIdPreview | None
     saml: SamlPreview | None
+
+
+@dataclass(frozen=True, slots=True)
+class SignedInAgain:
+    """The user of a session signed in again, and continues at `next_path`."""
+
+    next_path: str

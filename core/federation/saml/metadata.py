@@ -58,8 +58,8 @@ async def _find_duplicates(ports: Ports, service: Service, configuration: SamlCo
         return await read.saml.services_with_entity_id(service.org_id, service.id, configuration.entity_id, MAX_DUPLICATES)
 
 
-async def read_source(ports: Ports, caller: OrganizationCaller, text: str, url: str) -> str:
-    """Return the text of metadata. Without it, fetch `url`.
+async def read_source(ports: Ports, caller: OrganizationCaller, text: str, url: str, at_most: int = MAX_REPLY_SIZE) -> str:
+    """Return the text of metadata. Without it, fetch `url`, which has less than `at_most` bytes.
 
     Fetches are limited per organization, so that our address is of no use to probe or load other servers.
 
@@ -72,13 +72,13 @@ async def read_source(ports: Ports, caller: OrganizationCaller, text: str, url: 
         raise MetadataNotFetched("Its URL must start with https://.")
     await charge_fetch(ports, caller)
     try:
-        reply = await ports.sender.get(target, FETCH_SECONDS)
+        reply = await ports.sender.get(target, FETCH_SECONDS, at_most=at_most)
     except SendFailed as failure:
         raise MetadataNotFetched(f"We could not fetch it: {failure.reason}.") from None
     if not reply.is_success:
         raise MetadataNotFetched(f"Its server answered with status {reply.status}.")
-    if len(reply.body) >= MAX_REPLY_SIZE:
-        raise MetadataNotFetched("It must have less than 64 KiB.")
+    if len(reply.body) >= at_most:
+        raise MetadataNotFetched(f"It must have less than {at_most // 1024} KiB.")
     return reply.body.decode("utf-8", "replace")
 
 

@@ -27,6 +27,7 @@ from core.federation.model.sign_in import (
     ProviderAnswerInvalid,
     ProviderConsentDenied,
     ProviderStateUnknown,
+    SignedInAgain,
     SignedInAsAnotherUser,
     derive_secret,
 )
@@ -82,13 +83,6 @@ class Authenticated:
 @dataclass(frozen=True, slots=True)
 class IdentityLinked:
     """The identity was linked to the account of the session."""
-
-
-@dataclass(frozen=True, slots=True)
-class SignedInAgain:
-    """The user of a session signed in again, and continues at `next_path`."""
-
-    next_path: str
 
 
 @dataclass(frozen=True, slots=True)

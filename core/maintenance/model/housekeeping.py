@@ -73,6 +73,7 @@ class Sweep(StrEnum):
     AUTHORIZATION_CODES = "authorization_codes", CODES_KEPT
     PUSHED_REQUESTS = "pushed_requests"
     CLIENT_ASSERTIONS = "client_assertions"
+    USED_ASSERTIONS = "used_assertions"
     DPOP_PROOFS = "dpop_proofs"  # counted in tables: they are emptied as a whole
     SIGNING_KEYS = "signing_keys"
     SESSIONS = "sessions", ENDED_SESSIONS_KEPT

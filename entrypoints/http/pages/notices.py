@@ -31,6 +31,7 @@ NOTICES: Final = {
     "subscription-canceled": "Subscription canceled.",
     "connection-activated": "Connection activated. Users can sign in through it.",
     "connection-created": "Connection created. Copy its values into your identity provider.",
+    "connection-metadata-imported": "Metadata imported.",
     "connection-saved": "Connection saved.",
     "connection-removed": "Connection removed.",
     "connection-secret-set": "Client secret saved.",

@@ -156,7 +156,7 @@ class SessionSignIns(SessionSignInsRead, Protocol):
     """Write access to the sign-in of a session. Lock the account before any method."""
 
     async def reauthenticate(self, session_id: UUID, user_id: UUID, proofs: SessionProofs) -> None:
-        """Replace the proofs of the session."""
+        """Replace the proofs of the session. A session with the proof of a connection alone ends with this proof at the latest."""
 
     async def join(self, session_id: UUID, user_id: UUID, proofs: SessionProofs, expires_at: datetime, ends_at: datetime) -> None:
         """Replace the proofs and the end of a session that has just started, by those that it shares with the session it replaced."""

@@ -45,6 +45,9 @@ class OrganizationConnections(OrganizationConnectionsRead, Protocol):
     async def remove(self, org_id: UUID, connection_id: UUID) -> None:
         """Delete the connection with its keys, certificates, groups and known accounts."""
 
+    async def use_assertion(self, org_id: UUID, connection_id: UUID, assertion_hash: bytes, expires_at: datetime) -> bool:
+        """Note that an assertion was used. Return False, and change nothing, if it was used before. The note is kept until `expires_at`."""
+
     async def add_group(self, group: ConnectionGroup) -> None: ...
     async def remove_group(self, org_id: UUID, connection_id: UUID, id_: UUID) -> bool: ...
 

@@ -10,8 +10,10 @@ from adapters.postgres.storage import Postgres
 from core.accounts.model.accounts import Account
 from core.authentication.model.sessions import LiveSession
 from core.kernel.callers import BrowserSession, SessionContext
+from core.kernel.proofs import Method, Proof
 from core.kernel.values import digest
 from tests.support.builders import add_organization, one_factor, run_sql
+from tests.support.connections import add_connection
 from tests.support.rows import ADA, EVE, HOUR, NOW, SECOND, SIGN_IN, account, add, begin, session, within
 from tests.support.services import add_service
 
@@ -34,6 +36,9 @@ async def test_the_list_has_every_field_of_a_live_session(storage: Postgres, poo
     await within(storage, lambda tx: tx.sessions.begin_in_browser(default, digest("cookie")))
     of_service = await begin(storage, user.id, "service", created_at=NOW - 2 * HOUR)
     await run_sql(pool, "update sessions set service_id = %s, org_id = %s where id = %s", service, org, of_service.id)
+    okta = await add_connection(storage, org)
+    proof = Proof(Method.CONNECTION, NOW, connection=okta.id, org=org)
+    through_okta = await begin(storage, user.id, "okta", created_at=NOW - 5 * HOUR, proofs=(proof,))
     in_org = await begin(storage, user.id, "org", created_at=NOW - 3 * HOUR, address=None, agent=None)
     await run_sql(pool, "update sessions set org_id = %s where id = %s", org, in_org.id)
     [(eve,)] = await run_sql(pool, "select id from users where email = %s", EVE)
@@ -46,8 +51,9 @@ async def test_the_list_has_every_field_of_a_live_session(storage: Postgres, poo
             replace(other, id=of_service.id, created_at=NOW - 2 * HOUR, organization="Acme", service="Shop"),
             replace(other, id=in_org.id, created_at=NOW - 3 * HOUR, organization="Acme", address=None, agent=None),
             replace(other, id=support.id, created_at=NOW - 4 * HOUR, by_support=True),
+            replace(other, id=through_okta.id, created_at=NOW - 5 * HOUR, connection="Okta"),
         ],
-        4,
+        5,
     )
 
 

@@ -222,6 +222,8 @@ async def fill_for_sweeping(storage: Postgres, pool: Pool, old: datetime, fresh:
             insert into connection_keys (id, org_id, connection_id, state, certificate, private_key, valid_from, valid_until, created_at,
                                          kept_until)
             values (%s, %s, %s, %s, 'pem', 'x', %s, %s, %s, %s)"""
+        used = "insert into used_assertions (org_id, connection_id, assertion_hash, expires_at) values (%s, %s, %s, %s)"
+        await run_sql(pool, used, org, connection.id, digest(str(time)), time)
         link = """
             insert into setup_links (id, org_id, name, kind, parts, token_hash, expires_at, created_by, created_at)
             select %s, id, 'Globex', 'embedded', '{domain}', %s, %s, %s, %s from organizations limit 1"""
@@ -247,6 +249,7 @@ SWEPT_TABLES = {
     Sweep.AUTHORIZATION_CODES: ("authorization_codes", 1),
     Sweep.PUSHED_REQUESTS: ("pushed_requests", 1),
     Sweep.CLIENT_ASSERTIONS: ("client_assertions", 1),
+    Sweep.USED_ASSERTIONS: ("used_assertions", 1),
     Sweep.PROVIDER_STATES: ("provider_states", 1),
     Sweep.SAML_SIGN_ONS: ("saml_sign_ons", 1),
     Sweep.SAML_LOGOUTS: ("saml_logouts", 1),

@@ -301,6 +301,7 @@ POST   {connection}/activate                  403  403  403  200  403  403*
 POST   {connection}/deactivate                403  403  403  200  403  403*
 POST   {connection}/check                     200  200  403  200  403  403*
 PUT    {connection}/client-secret             403  403  403  204  403  403*
+POST   {connection}/metadata                  403  403  403  200  403  403*
 POST   {connection}/keys                      403  403  403  201  403  403*
 POST   {connection}/keys/activate             403  403  403  200  403  403*
 POST   {connection}/certificates              403  403  403  201  403  403*

@@ -16,7 +16,7 @@ from tests.proof.access.calls import Request, without_variant
 from tests.proof.access.console import console_operations, console_rows, fresh_pages, personal_pages
 from tests.proof.access.robots_table import ALL_ROBOTS, OF_ORGANIZATION, OF_PLATFORM, PLATFORM_ROBOTS, ROBOTS, robot_rows
 from tests.proof.access.tokens_table import ALL_TOKENS, token_rows
-from tests.support.saml import service_provider_metadata
+from tests.support.saml import encode_base64, identity_provider_metadata, service_provider_metadata
 
 # The columns, and the caller of each. Members of the suspended and the pending organization call
 # their own organization, all others the home organization.
@@ -172,9 +172,11 @@ GET    /api/user/identities                   401  200  200  200  200  200  200 
 GET    /auth/<provider:provider>              302  302  302  302  302  302  302  302  302  302  302  302  302  302  302  302  302  302  302
 GET    /auth/<provider:provider>/callback     400  400  400  400  400  400  400  400  400  400  400  400  400  400  400  400  400  400  400
 GET    {at_connection}/callback               400  400  400  400  400  400  400  400  400  400  400  400  400  400  400  400  400  400  400
+POST   {at_connection}/acs                    400  400  400  400  400  400  400  400  400  400  400  400  400  400  400  400  400  400  400
 GET    {at_connection}/initiate               400  400  400  400  400  400  400  400  400  400  404  404  400  400  400  400  404  400  400
 POST   {at_connection}/initiate               303  303  303  303  303  303  303  303  303  303  303  303  303  303  303  303  303  303  303
-GET    {at_connection}/start                  409  409  409  409  409  409  409  409  409  409  404  404  409  409  409  409  404  409  409
+GET    {at_connection}/metadata               200  200  200  200  200  200  200  200  200  200  404  404  200  200  200  200  404  200  200
+GET    {at_connection}/start                  400  400  400  400  400  400  400  400  400  400  404  404  400  400  400  400  404  400  400
 POST   {at_connection}/backchannel-logout     400  400  400  400  400  400  400  400  400  400  404  404  400  400  400  400  404  400  400
 GET    {at_connection}/sign-out               200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200
 GET    {at_connection}/signed-out             200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200
@@ -475,6 +477,7 @@ POST   {connection}/activate                  401  403  403  403  403  200  200 
 POST   {connection}/deactivate                401  403  403  403  403  200  200  403  403  403  403* 403* 403  403  403  403  403  401  403
 POST   {connection}/check                     401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403  401  403
 PUT    {connection}/client-secret             401  403  403  403  403  204  204  403  403  403  403* 403* 403  403  403  403  403  401  403
+POST   {connection}/metadata                  401  403  403  403  403  200  200  403  403  403  403* 403* 403  403  403  403  403  401  403
 POST   {connection}/keys                      401  403  403  403  403  201  201  403  403  403  403* 403* 403  403  403  403  403  401  403
 POST   {connection}/keys/activate             401  403  403  403  403  200  200  403  403  403  403* 403* 403  403  403  403  403  401  403
 POST   {connection}/certificates              401  403  403  403  403  201  201  403  403  403  403* 403* 403  403  403  403  403  401  403
@@ -709,6 +712,7 @@ POST   /auth/recover/<recovery_id>/passkey           400  400  400  400  400
 GET    /app/reauthenticate                           303* 303  303  303  303*
 POST   /app/reauthenticate                           303* 303  401  303  303*
 POST   /app/reauthenticate/email                     303* 303  303  303  303*
+POST   /app/reauthenticate/connection                303* 400  400  400  303*
 POST   /app/reauthenticate/<provider:provider>       303* 400  400  400  303*
 GET    /app/passkey                                  303* 303  303  303  303*
 POST   /app/passkey                                  303* 303  303  303  303*
@@ -870,6 +874,11 @@ SHORT: Final = {
 PICTURE: Final = png(8, 8)
 # A browser without a session and the fields of its forms, and a browser with one.
 BROWSER: Final = {"gatehouse-device": "{device}"}
+# A connection with SAML instead of OpenID Connect, and a response to a request that was never sent.
+WITH_SAML: Final = "update connections set protocol = 'saml', settings = '{{}}', first_activated_at = null where id = '{connection_id}'"
+UNREQUESTED: Final = encode_base64(
+    b'<p:Response xmlns:p="urn:oasis:names:tc:SAML:2.0:protocol" ID="_1" Version="2.0" InResponseTo="_made_up"/>'
+)
 OF_THIS_BROWSER: Final = {"form_token": "{browser_token}"}
 OF_THE_SESSION: Final = {"form_token": "{form_token}"}
 DOCUMENT: Final = {
@@ -957,6 +966,7 @@ REQUESTS: Final[Mapping[str, Request]] = {
     "POST /api/auth/reauthenticate": Request({"password": "{password}"}),
     "POST /app/enroll": Request(form=OF_THE_SESSION),
     "POST /app/reauthenticate": Request(form={**OF_THE_SESSION, "password": "{password}"}),
+    "POST /app/reauthenticate/connection": Request(form=OF_THE_SESSION),
     "POST /app/reauthenticate/email": Request(form=OF_THE_SESSION),
     "POST /app/reauthenticate/<provider:provider>": Request(form=OF_THE_SESSION, things={"provider": "websuite"}),
     "POST /api/auth/login": Request({"email": "{own_email}", "password": "{password}"}),
@@ -986,6 +996,8 @@ REQUESTS: Final[Mapping[str, Request]] = {
     "POST /auth/connections/<connection_id>/initiate": Request(form={"iss": "made up"}),
     "GET /auth/connections/<connection_id>/initiate": Request(query={"iss": "made up"}),
     "GET /auth/connections/<connection_id>/callback": Request(query={"state": "made up", "code": "made up"}, cookies=BROWSER),
+    "POST /auth/connections/<connection_id>/acs": Request(form={"SAMLResponse": UNREQUESTED}, cookies=BROWSER),
+    "GET /auth/connections/<connection_id>/metadata": Request(setup_sql=WITH_SAML),
     "POST /app/account/identities/<provider:provider>/link": Request(form=OF_THE_SESSION, things={"provider": "websuite"}),
     "POST /app/account/identities/<provider:provider>/unlink": Request(form=OF_THE_SESSION),
     "POST /api/user/identities/<provider>/link": Request(things={"provider": "websuite"}),  # the only provider without a link
@@ -1109,6 +1121,7 @@ REQUESTS: Final[Mapping[str, Request]] = {
         {"slug": "another", "name": "Another", "oidc": {"issuer": "https://another.example", "client_id": "another"}}
     ),
     f"PATCH {ORG}/connections/<connection_slug>": Request({"name": "A New Name"}),
+    f"POST {ORG}/connections/<connection_slug>/metadata": Request({"document": identity_provider_metadata()}, setup_sql=WITH_SAML),
     f"POST {ORG}/connections/<connection_slug>/activate": Request(setup_sql=INACTIVE),
     f"PUT {ORG}/connections/<connection_slug>/client-secret": Request({"client_secret": "a new secret"}),
     f"POST {ORG}/connections/<connection_slug>/keys": Request(
@@ -1326,6 +1339,9 @@ REQUESTS: Final[Mapping[str, Request]] = {
     f"POST {PAGES_OF_ORG}/connections/new": Request(form={**OF_THE_SESSION, "name": "Another", "slug": "another", "protocol": "oidc"}),
     f"POST {PAGES_OF_ORG}/connections/<connection_slug>": Request(
         form={**OF_THE_SESSION, "name": "Another", "issuer": "https://192.0.2.1/{org_slug}", "client_id": "another"}
+    ),
+    f"POST {PAGES_OF_ORG}/connections/<connection_slug>/metadata": Request(
+        form={**OF_THE_SESSION, "document": identity_provider_metadata()}, setup_sql=WITH_SAML
     ),
     f"POST {PAGES_OF_ORG}/connections/<connection_slug>/activate": Request(form=OF_THE_SESSION, setup_sql=INACTIVE),
     f"POST {PAGES_OF_ORG}/connections/<connection_slug>/deactivate": Request(form=OF_THE_SESSION),

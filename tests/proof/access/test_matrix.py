@@ -130,7 +130,11 @@ def difference(answer: Answer, expected: str) -> str | None:
 # The table against the routes, their decorators and the inventory.
 
 # Routes that record in the sign-in log why they refuse.
-LOGS_REFUSALS = {"GET /auth/<provider:provider>/callback", "GET /auth/connections/<connection_id>/callback"}
+LOGS_REFUSALS = {
+    "GET /auth/<provider:provider>/callback",
+    "GET /auth/connections/<connection_id>/callback",
+    "POST /auth/connections/<connection_id>/acs",
+}
 # Routes that check the state of an organization that is not in the path, and where it comes from.
 ORGANIZATION_NOT_IN_THE_PATH = {
     "POST /api/auth/refresh": "the context of the session (decision 48)",

@@ -10,6 +10,7 @@ import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
 from urllib.parse import urlencode
@@ -34,6 +35,8 @@ NS: Final = {
     "md": "urn:oasis:names:tc:SAML:2.0:metadata",
     "ds": "http://www.w3.org/2000/09/xmldsig#",
 }
+RECORDED: Final = Path(__file__).parents[2] / "federation" / "connections" / "saml" / "recorded"
+PROVIDER_CERTIFICATE: Final = (RECORDED / "identity_provider.crt").read_text()
 STATUS: Final = "urn:oasis:names:tc:SAML:2.0:status:"
 
 
@@ -127,6 +130,25 @@ def service_provider_metadata(
     return (
         f'<?xml version="1.0" encoding="UTF-8"?><md:EntityDescriptor xmlns:md="{NS["md"]}" xmlns:ds="{NS["ds"]}" entityID="{entity_id}">'
         f'<md:{role} protocolSupportEnumeration="{NS["samlp"]}">{body}</md:{role}></md:EntityDescriptor>'
+    )
+
+
+def identity_provider_metadata(
+    entity_id: str = "https://idp.example.com/metadata",
+    *,
+    sso: Mapping[str, str] = MappingProxyType({"HTTP-Redirect": "https://idp.example.com/sso"}),
+    slo: str | None = "https://idp.example.com/slo",
+    certificates: Sequence[str] = (PROVIDER_CERTIFICATE,),
+) -> str:
+    """Return the metadata of an identity provider, with certificates in PEM."""
+    bindings = "urn:oasis:names:tc:SAML:2.0:bindings"
+    addresses = "".join(f'<md:SingleSignOnService Binding="{bindings}:{name}" Location="{url}"/>' for name, url in sso.items())
+    return service_provider_metadata(
+        *(() if slo is None else (f'<md:SingleLogoutService Binding="{bindings}:HTTP-Redirect" Location="{slo}"/>',)),
+        entity_id=entity_id,
+        acs=addresses,
+        role="IDPSSODescriptor",
+        certificates=["".join(line for line in pem.splitlines() if not line.startswith("-----")) for pem in certificates],
     )
 
 

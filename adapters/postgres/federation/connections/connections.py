@@ -96,6 +96,13 @@ class OrganizationConnections(SealingRepository):
             "delete from connections where org_id = %(org_id)s and id = %(connection_id)s", org_id=org_id, connection_id=connection_id
         )
 
+    async def use_assertion(self, org_id: UUID, connection_id: UUID, assertion_hash: bytes, expires_at: datetime) -> bool:
+        sql = """
+            insert into used_assertions (org_id, connection_id, assertion_hash, expires_at)
+            values (%(org_id)s, %(connection_id)s, %(assertion_hash)s, %(expires_at)s) on conflict do nothing"""
+        values = {"org_id": org_id, "connection_id": connection_id, "assertion_hash": assertion_hash, "expires_at": expires_at}
+        return await self._run(sql, **values) == 1
+
     async def add_group(self, group: ConnectionGroup) -> None:
         await self._run(GROUP.insert("connection_groups"), **GROUP.values(group))
 

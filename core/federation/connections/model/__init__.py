@@ -1,0 +1,1 @@
+"""Entities and pure rules of the area."""

@@ -65,6 +65,12 @@ class CertificateEnd:
     def problem(self) -> HealthProblem:
         return HealthProblem.OWN_CERTIFICATE_ENDS if self.is_own else HealthProblem.CERTIFICATE_ENDS
 
+    def problem_at(self, now: datetime) -> HealthProblem | None:
+        """Return the problem if the certificate has ended, or ends soon."""
+        if self.at <= now:
+            return HealthProblem.OWN_CERTIFICATE_ENDED if self.is_own else HealthProblem.CERTIFICATE_ENDED
+        return self.problem if self.at <= now + timedelta(days=max(ANNOUNCED_DAYS)) else None
+
     @classmethod
     def of(cls, certificates: Sequence[ProviderCertificate], key: SamlCertificate | None) -> Self | None:
         """Return the earlier of two ends: of the last active certificate of the identity provider, and of our own. None without both."""
@@ -121,13 +127,12 @@ class ConnectionHealth:
 
 
 def _judge(fault: str | None, failures: int, end: CertificateEnd | None, now: datetime) -> tuple[HealthState, str | None]:
+    problem = None if end is None else end.problem_at(now)
     if end is not None and end.at <= now:
-        return HealthState.FAILING, HealthProblem.OWN_CERTIFICATE_ENDED if end.is_own else HealthProblem.CERTIFICATE_ENDED
+        return HealthState.FAILING, problem
     if fault is not None:
         return HealthState.FAILING if failures >= FAILURES_OF_OUTAGE else HealthState.WARNING, fault
-    if end is not None and end.at <= now + timedelta(days=max(ANNOUNCED_DAYS)):
-        return HealthState.WARNING, end.problem
-    return HealthState.OK, None
+    return HealthState.OK if problem is None else HealthState.WARNING, problem
 
 
 @dataclass(frozen=True, slots=True)

@@ -109,6 +109,7 @@ class SamlSettings:
     entity_id: str = ""
     sso_url: str = ""
     sso_binding: SsoBinding = SsoBinding.REDIRECT
+    slo_url: str | None = None  # takes our logout requests, with HTTP-Redirect
     metadata_url: str | None = None  # None: the admin gave a file, or typed the values
     name_id_format: NameIdFormat = NameIdFormat.PERSISTENT
     subject: str | None = None  # the attribute by which users are known; None: the NameID
@@ -129,8 +130,8 @@ class SamlSettings:
         """Return the valid settings, with URLs in the stored form. Raises: ConnectionSettingInvalid."""
         _require_text(self.entity_id, "entity_id", "The entity ID")
         _require_url(self.sso_url, "sso_url", "The sign-in URL")
-        if self.metadata_url is not None:
-            _require_url(self.metadata_url, "metadata_url", "The metadata address")
+        _require_url(self.slo_url or "", "slo_url", "The sign-out URL")
+        _require_url(self.metadata_url or "", "metadata_url", "The metadata address")
         if self.subject is None:
             if self.name_id_format is NameIdFormat.TRANSIENT:
                 _refuse("name_id_format", "A transient NameID is new at each sign-in, so users are not known by it. Choose persistent.")
@@ -138,8 +139,8 @@ class SamlSettings:
             require_claim_name(self.subject, "subject")
             if is_changeable(self.subject):
                 _refuse("subject", "Users can change this attribute. Choose one that stays, such as an id of the user.")
-        metadata_url = None if self.metadata_url is None else uris.canonicalize(self.metadata_url)
-        return replace(self, sso_url=uris.canonicalize(self.sso_url), metadata_url=metadata_url)
+        slo_url, metadata_url = [None if url is None else uris.canonicalize(url) for url in (self.slo_url, self.metadata_url)]
+        return replace(self, sso_url=uris.canonicalize(self.sso_url), slo_url=slo_url, metadata_url=metadata_url)
 
     @classmethod
     def read(cls, stored: Mapping[str, Any]) -> "SamlSettings":

@@ -23,11 +23,11 @@ MAX_CERTIFICATES: Final = 10  # of one service provider; further ones are ignore
 
 
 class MetadataInvalid(Invalid):
-    """This is not SAML metadata. Paste the whole XML document of the application, in UTF-8 and without a DOCTYPE."""
+    """This is not SAML metadata. Paste the whole XML document, in UTF-8 and without a DOCTYPE."""
 
 
 class MetadataNotFetched(Invalid):
-    """The metadata of the application could not be fetched. Check its URL, or paste its XML."""
+    """The metadata could not be fetched. Check its URL, or paste its XML."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(f"The metadata can't be used from this URL. {reason} Check the URL, or paste the XML.")

@@ -30,6 +30,7 @@ class UserSessionResponse(ResponseModel):
     service: str | None = Field(description="The name of the service that holds the session, or null.")
     by_impersonator: bool = Field(description="Whether a platform owner who impersonates the user holds it.")
     in_browser: bool = Field(description="Whether it is a browser session on Gatehouse's own pages.")
+    connection: str | None = Field(description="The name of the organization's connection through which the user signed in, or null.")
 
 
 class UserDetailsResponse(FoundUserResponse):

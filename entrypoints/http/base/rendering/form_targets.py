@@ -14,8 +14,9 @@ LEADS_AWAY: Final = "{# leads away #}\n"
 SENDS_NOTHING: Final = "{# sends nothing #}\n"  # the comment of a template with a form that only shows how it looks
 EXTENDS_BASE: Final = '{% extends "base.html" %}'  # the frame of the console has forms, and that of other pages has none
 
-# Pages that post an answer to an application, which may check the header Origin. So the browser must send it.
-POSTING_AWAY: Final = frozenset({"federation/form_post.html", "federation/saml_response.html"})
+# Pages that post an answer to an application, or a request to an identity provider. These may check the header Origin, so the browser
+# must send it.
+POSTING_AWAY: Final = frozenset({"federation/connection_form.html", "federation/form_post.html", "federation/saml_response.html"})
 
 
 @cache

@@ -325,6 +325,7 @@ def session_values(session: LiveSession, current: UUID) -> dict[str, Any]:
     return {
         "id": session.id,
         "title": _session_title(session),
+        "connection": session.connection,
         "where": session.address or "unknown address",
         "agent": None if session.agent is None or session.by_support else f"{user_agent.browser} on {user_agent.os}",
         "since": session.created_at,

@@ -26,7 +26,10 @@ from core.authentication.model.sessions import (
     SecondFactorMissing,
 )
 from core.authentication.reauthentication import kept_forms, reauthentication
+from core.federation.connections import session_proofs, trips
+from core.federation.connections.model.connections import OrganizationConnection
 from core.kernel.access import OwnProofNeeded
+from core.kernel.callers import Visitor
 from core.kernel.errors import Invalid, Limited, Refusal, Unauthenticated
 from core.kernel.page_paths import ACCOUNT_PATH, HOME_PATH, REAUTHENTICATION_PATH, connection_start_path
 from core.kernel.proofs import Method
@@ -36,7 +39,8 @@ from core.kernel.sign_in_policy.decision import Decision, Outcome
 from core.kernel.sign_in_policy.explanations import explain
 from core.kernel.sign_in_policy.rules import Rule
 from entrypoints.http.api.accounts.webauthn import AuthenticationCredentialRequest
-from entrypoints.http.base.context import ports, signed_in
+from entrypoints.http.base import cookies
+from entrypoints.http.base.context import app_context, ports, signed_in
 from entrypoints.http.base.redirects import page_of_form, redirect, safe_next
 from entrypoints.http.base.rendering.templates import page_response, render
 from entrypoints.http.edge.access import sign_in_session
@@ -48,6 +52,7 @@ from entrypoints.http.edge.queries import path_id
 from entrypoints.http.edge.reauthentication import EVERYWHERE, OWN_PROOF, place_of
 from entrypoints.http.pages.console import redirect_with_notice
 from entrypoints.http.pages.console_forms import wrong_field
+from entrypoints.http.pages.federation.connections.visits import visit_response
 from entrypoints.http.pages.form_pages import check_session_form, refused_page, session_form_token
 from entrypoints.http.pages.form_values import FieldInvalid
 from entrypoints.http.pages.passkey_forms import CREDENTIAL, read_credential
@@ -109,11 +114,20 @@ def _name(place: LinkedPlace) -> str:
     return f"{name} for {place.service_name}" if place.has_credentials else name
 
 
+async def _connection(target: dict[str, str], decision: Decision | None) -> OrganizationConnection | None:
+    """Return the connection at which the session began, if a sign-in there again is enough."""
+    user = signed_in()
+    if not isinstance(user, Visitor) or target.get("policy") == OWN_PROOF:
+        return None
+    return await session_proofs.find_connection(ports(), user, decision)
+
+
 async def _values(target: dict[str, str], kept: KeptForm | None, *, is_emailed: bool, decision: Decision | None) -> dict[str, Any]:
     user = signed_in()
     options = await reauthentication.load_options(ports(), user, decision)
     has_keys = options.passkey or Method.PASSKEY in options.second_methods
     passkey = await reauthentication.start_passkey(ports(), user) if has_keys else None
+    again_at = await _connection(target, decision)
     return {
         "passkey": passkey,
         "scripted": has_keys,
@@ -124,6 +138,7 @@ async def _values(target: dict[str, str], kept: KeptForm | None, *, is_emailed: 
         "asked": _reason(target, decision if options.is_for_policy else None),
         "connection": decision and decision.connection and connection_start_path(decision.connection.id, next=_path(target)),
         "providers": {place.provider: _name(place) for place in options.providers},
+        "again_at": None if again_at is None else again_at.name,
         "is_emailed": is_emailed,
         "label": kept and kept.label,
         "way_back": page_of_form(kept.path) if kept else ACCOUNT_PATH if user.bounded_to is None else HOME_PATH,
@@ -259,3 +274,25 @@ async def start_at_provider(provider: str) -> Response:
     except Invalid as refusal:
         return await _refused(refusal, target, is_emailed=False)
     return redirect(f"/auth/{provider}?{urlencode({'link': ticket})}")
+
+
+@routes.post(f"{REAUTHENTICATION_PATH}/connection")
+@sign_in_session(outlives=True, sign_in=SignInAge.ANY, bounded=Bounded.YES)
+@describes_page(
+    {**ANSWERS, 303: "Redirect to the identity provider of the organization.", 400: "The connection is not offered."}, form=["form_token"]
+)
+async def start_at_connection() -> Response:
+    """Sign in again through the connection of an organization at which the session began.
+
+    The identity provider must ask the user to sign in. The browser comes back to the page that asked.
+    """
+    form, user = await _read_own_form(), signed_in()
+    target = _target(form)
+    connection = await _connection(target, await _step_up(target))
+    if connection is None or not isinstance(user, Visitor):
+        return await _refused(FieldInvalid("Choose one of these ways.", ""), target, is_emailed=False)
+    try:
+        visit = await trips.begin_again(ports(), user, connection, _path(target), cookies.browser_id(), app_context().base_url)
+    except Invalid as refusal:
+        return await _refused(refusal, target, is_emailed=False)
+    return visit_response(visit)

@@ -10,7 +10,7 @@ from quart import Blueprint, Response, request
 from werkzeug.routing import BaseConverter
 
 from core.authentication.flow.model import FlowEnded, FlowTarget
-from core.federation.model.sign_in import BrowserSignInNeeded, ProviderAnswer
+from core.federation.model.sign_in import BrowserSignInNeeded, ProviderAnswer, SignedInAgain
 from core.federation.oauth.model.authorization import AuthorizationRequest
 from core.federation.upstream import trips
 from core.federation.upstream.trips import (
@@ -18,7 +18,6 @@ from core.federation.upstream.trips import (
     ErrorReported,
     IdentityLinked,
     ProviderReturn,
-    SignedInAgain,
     TripFailed,
     TripResult,
 )

@@ -121,6 +121,7 @@ async def test_only_a_right_signature_ends_the_sessions_of_other_browsers(
         "form, changed": (lambda: signed_document(logout_request(shop, clock.now(), "x@example.com"), key).replace(b"x@ex", b"a@ex"), 400),
         "form, wrapped": (wrapped, 400),
         "form, moved": (moved, 400),
+        "form, same xml:id": (lambda: signed_document(message(ID="_a"), key).replace(b"<saml:NameID", b'<saml:NameID xml:id="_a"'), 400),
         "form, no signature": (message, UNKNOWN),
     }
     findings = []

@@ -9,7 +9,7 @@ from quart_trio import QuartTrio
 
 from adapters.postgres.engine.pool import Pool
 from core.federation.connections.model.connections import OrganizationConnection
-from core.federation.connections.model.settings import OidcSettings, ProviderAuthentication, SamlSettings
+from core.federation.connections.model.settings import OidcSettings, ProviderAuthentication
 from core.federation.saml.model.configuration import CertificateState
 from core.kernel.causes import SYSTEM
 from core.kernel.rate_limits import METADATA_FETCH
@@ -79,12 +79,6 @@ async def test_the_check_finds_what_would_refuse_sign_ins(
         await api.post(f"{API}/honest/check", token=acme.token("admin"))
     assert (await api.post(f"{API}/honest/check", token=acme.token("admin"))).status == 429
     assert (await api.post(f"{API}/unknown/check", token=acme.token("admin"))).status == 404
-
-
-async def test_a_connection_with_saml_is_not_checked_yet(api: Api, acme: Tenant, ports: Ports) -> None:
-    settings = SamlSettings(entity_id="urn:adfs", sso_url="https://adfs.example/sso")
-    await add_connection(ports.storage, acme.org, "adfs", settings=settings)
-    assert (await api.post(f"{API}/adfs/check", token=acme.token("admin"))).status == 409
 
 
 @pytest.mark.slow

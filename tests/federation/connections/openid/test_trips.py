@@ -14,7 +14,7 @@ from core.authentication.flow.model import FlowEnded, FlowTarget, new_flow
 from core.federation.connections import trips
 from core.federation.connections.model.connections import ConnectionState, OrganizationConnection, OrganizationConnectionNotFound
 from core.federation.connections.model.mapping import ClaimMapping
-from core.federation.connections.model.openid import OpenIdAnswerRefused, OpenIdErrorReturned
+from core.federation.connections.model.openid import OpenIdAnswer, OpenIdAnswerRefused, OpenIdErrorReturned
 from core.federation.connections.model.people import ConnectionNotActive
 from core.federation.connections.model.settings import OidcSettings, ProviderAuthentication
 from core.federation.connections.openid import to_received
@@ -49,7 +49,7 @@ class Walk:
     browser: str = field(default_factory=new_secret)
 
     async def begin(self) -> ConnectionReturn:
-        return self.arrive(await trips.begin_test(self.ports, self.admin, self.connection, "/app", self.browser, BASE_URL))
+        return self.arrive((await trips.begin_test(self.ports, self.admin, self.connection, "/app", self.browser, BASE_URL)).url)
 
     def arrive(self, url: str) -> ConnectionReturn:
         """Sign in at the provider. Return what the browser brings back."""
@@ -70,11 +70,11 @@ class Walk:
 
     async def begin_sign_in(self, **values: Any) -> ConnectionReturn:
         flow = new_flow(self.ports.clock.now(), FlowTarget.PAGE, "/app", digest(self.browser), **values)
-        return self.arrive(await trips.begin(self.ports, SYSTEM, flow, self.connection.id, self.browser, BASE_URL))
+        return self.arrive((await trips.begin(self.ports, SYSTEM, flow, self.connection.id, self.browser, BASE_URL)).url)
 
     async def finish_sign_in(self, returned: ConnectionReturn) -> PersonArrived | ConnectionTripFailed:
         result = await trips.finish(self.ports, SYSTEM, None, returned, BASE_URL)
-        assert not isinstance(result, ConnectionTestResult)
+        assert isinstance(result, (PersonArrived, ConnectionTripFailed))
         return result
 
 
@@ -133,15 +133,16 @@ async def test_a_trip_ends_only_in_its_browser_at_its_connection_once(walk: Walk
 
 
 async def test_a_failed_test_shows_its_problem(walk: Walk) -> None:
-    returned = await walk.begin()
+    honest = (await walk.begin()).answer
+    assert isinstance(honest, ProviderAnswer)
     cases: dict[str, tuple[type[Exception], ProviderAnswer]] = {
         "refused by the user": (ProviderConsentDenied, ProviderAnswer(code=None, error="access_denied", issuer=walk.issuer.url)),
         "failed": (OpenIdErrorReturned, ProviderAnswer(code=None, error="server_error", issuer=walk.issuer.url)),
         "in words": (OpenIdErrorReturned, ProviderAnswer(code=None, error="<b>x</b>", issuer=walk.issuer.url)),
-        "of another issuer": (OpenIdAnswerRefused, replace(returned.answer, issuer="https://elsewhere.example")),
+        "of another issuer": (OpenIdAnswerRefused, replace(honest, issuer="https://elsewhere.example")),
         "without a code": (OpenIdAnswerRefused, ProviderAnswer(code=None, error=None, issuer=walk.issuer.url)),
-        "with a long code": (OpenIdAnswerRefused, replace(returned.answer, code="x" * 4097)),
-        "with a wrong code": (OpenIdAnswerRefused, replace(returned.answer, code="x")),
+        "with a long code": (OpenIdAnswerRefused, replace(honest, code="x" * 4097)),
+        "with a wrong code": (OpenIdAnswerRefused, replace(honest, code="x")),
     }
     findings = []
     for name, (refusal, answer) in cases.items():
@@ -206,6 +207,7 @@ async def test_a_sign_in_ends_in_the_asserted_person(walk: Walk, pool: Pool) -> 
     walk.issuer.claims = {"sid": "s1"}
     result = await walk.finish_sign_in(await walk.begin_sign_in(wants_fresh=True))
     assert isinstance(result, PersonArrived)
+    assert isinstance(result.answer, OpenIdAnswer)
     assert (result.person.subject, result.flow.request, result.answer.session) == ("4711", "/app", "s1")
     assert result.person.authenticated_at == walk.ports.clock.now().replace(microsecond=0)
     walk.issuer.claims = {"auth_time": 1_700_000_000}

@@ -50,6 +50,7 @@ OPEN_PAGES: Final = {
     "GET /app/reauthenticate",
     "POST /app/reauthenticate",
     "POST /app/reauthenticate/<provider:provider>",
+    "POST /app/reauthenticate/connection",
     "POST /app/reauthenticate/email",
     "GET /app/signed-in",
 }
@@ -96,6 +97,7 @@ NEVER_ANSWERED: Final = {
     "POST /app/account/subscriptions/<subscription_id>/cancel",
     "POST /api/auth/reauthenticate/<provider>",
     "POST /app/reauthenticate/<provider:provider>",
+    "POST /app/reauthenticate/connection",
 }
 
 

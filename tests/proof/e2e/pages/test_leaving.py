@@ -27,6 +27,7 @@ from tests.proof.e2e.browser import Browser
 from tests.proof.e2e.conftest import SharedService
 from tests.proof.e2e.process import Service
 from tests.proof.e2e.test_account import STEP, code_of
+from tests.support.saml import PROVIDER_CERTIFICATE
 
 pytestmark = pytest.mark.slow
 
@@ -302,6 +303,18 @@ def by_saml(world: World) -> None:
     world.sign_in()
 
 
+def by_connection(world: World) -> None:
+    """To the identity provider of a connection, which is at the origin of the application."""
+    world.email = OWNER
+    post = partial(world.service.post, token=world.service.login(OWNER, PASSWORD)["access_token"])
+    saml = {"entity_id": "urn:idp", "sso_url": f"{world.application.origin}/sso", "sso_binding": "post", "signs_requests": False}
+    connections = "/api/organizations/acme/connections"
+    assert post(connections, {"slug": "idp", "name": "Identity provider", "saml": saml}).status_code == 201
+    assert post(f"{connections}/idp/certificates", {"certificate": PROVIDER_CERTIFICATE}).status_code == 201
+    world.open(f"/app/sign-in?{urlencode({'next': '/app/organizations/acme/connections/idp/test/start'})}")
+    world.sign_in()
+
+
 WALKS: Final[dict[str, Callable[[World], None]]] = {
     "accounts/sign_up.html": by_sign_up,
     "accounts/verified.html": by_verification_in_another_browser,
@@ -313,6 +326,7 @@ WALKS: Final[dict[str, Callable[[World], None]]] = {
     "authentication/sign_in.html": by_password,
     "authentication/sign_in_code.html": by_second_factor,
     "federation/authorize.html": by_consent,
+    "federation/connection_form.html": by_connection,
     "federation/end_session.html": by_sign_out,
     "federation/external_consent.html": by_consent_to_an_external_client,
     "federation/form_post.html": partial(by_password, response_mode="form_post"),

@@ -39,8 +39,9 @@ class ConnectionCheckResponse(ResponseModel):
 async def check(org_slug: str, connection_slug: str) -> ConnectionCheckResponse:
     """Check a connection of the organization.
 
-    Fetches the metadata and the keys of the identity provider, and sends a wrong code to its token endpoint, to find out whether it
-    accepts our credentials. Nothing is stored. An organization can have ten checks a minute.
+    With OpenID Connect, fetches the metadata and the keys of the identity provider, and sends a wrong code to its token endpoint, to find
+    out whether it accepts our credentials. With SAML, looks at the certificates, and fetches the metadata if they have an address.
+    Nothing is stored. An organization can have ten checks a minute.
     """
     problems = await checks.check(ports(), acting(), connection_slug, app_context().base_url)
     return ConnectionCheckResponse(problems=ConnectionProblemResponse.list_of(problems))

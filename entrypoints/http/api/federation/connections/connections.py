@@ -115,6 +115,7 @@ class OwnEndpointsResponse(ResponseModel):
     initiate_login_uri: str | None = Field(description="Where the provider initiates a sign-in, with OpenID Connect.")
     entity_id: str | None = Field(description="The entity id of Gatehouse for this connection, with SAML.")
     acs_url: str | None = Field(description="The address for SAML responses (ACS).")
+    metadata_url: str | None = Field(description="The address of Gatehouse's metadata for this connection, with SAML.")
 
 
 class ConnectionKeyResponse(ResponseModel):
@@ -149,7 +150,8 @@ class ConnectionDetailsResponse(ConnectionResponse):
     certificates: list[ProviderCertificateResponse] = Field(description="The certificates of the identity provider, oldest first.")
 
 
-def _to_details(details: ConnectionDetails) -> ConnectionDetailsResponse:
+def to_details(details: ConnectionDetails) -> ConnectionDetailsResponse:
+    """Return the answer of the API about a connection."""
     connection = details.connection
     settings = connection.settings
     return ConnectionDetailsResponse.of(
@@ -175,6 +177,7 @@ def own_endpoints(connection: OrganizationConnection) -> OwnEndpointsResponse:
         initiate_login_uri=None if is_saml else f"{base_url}{endpoint_path(connection.id, 'initiate')}",
         entity_id=f"{base_url}{endpoint_path(connection.id)}" if is_saml else None,
         acs_url=f"{base_url}{endpoint_path(connection.id, 'acs')}" if is_saml else None,
+        metadata_url=f"{base_url}{endpoint_path(connection.id, 'metadata')}" if is_saml else None,
     )
 
 
@@ -212,7 +215,7 @@ async def create(org_slug: str, data: ConnectionRequest) -> ConnectionDetailsRes
     settings = data.oidc.build() if data.oidc is not None else data.saml.build()  # type: ignore[union-attr]
     mapping = None if data.mapping is None else data.mapping.build()
     draft = ConnectionDraft(slug=Slug.parse(data.slug), name=data.name, preset=data.preset, settings=settings, mapping=mapping)
-    return _to_details(ConnectionDetails(await connections.create(ports(), acting(), draft), {}, ()))
+    return to_details(ConnectionDetails(await connections.create(ports(), acting(), draft), {}, ()))
 
 
 @routes.get(CONNECTION)
@@ -222,7 +225,7 @@ async def get(org_slug: str, connection_slug: str) -> ConnectionDetailsResponse:
 
     The client secret and private keys are never returned.
     """
-    return _to_details(await connections.find(ports(), acting(), connection_slug))
+    return to_details(await connections.find(ports(), acting(), connection_slug))
 
 
 @routes.patch(CONNECTION)
@@ -246,7 +249,7 @@ async def update(org_slug: str, connection_slug: str, data: ConnectionUpdateRequ
     if "mapping" in changes:
         changes["mapping"] = changes["mapping"].build()
     await connections.change(ports(), acting(), connection_slug, **changes)
-    return _to_details(await connections.find(ports(), acting(), connection_slug))
+    return to_details(await connections.find(ports(), acting(), connection_slug))
 
 
 @routes.delete(CONNECTION)
@@ -272,7 +275,7 @@ async def activate(org_slug: str, connection_slug: str) -> ConnectionDetailsResp
     409: the organization already has 5 active connections.
     """
     await connections.activate(ports(), acting(), connection_slug)
-    return _to_details(await connections.find(ports(), acting(), connection_slug))
+    return to_details(await connections.find(ports(), acting(), connection_slug))
 
 
 @routes.post(f"{CONNECTION}/deactivate")
@@ -285,7 +288,7 @@ async def deactivate(org_slug: str, connection_slug: str) -> ConnectionDetailsRe
     409: a sign-in policy requires the connection.
     """
     await connections.deactivate(ports(), acting(), connection_slug)
-    return _to_details(await connections.find(ports(), acting(), connection_slug))
+    return to_details(await connections.find(ports(), acting(), connection_slug))
 
 
 @routes.put(f"{CONNECTION}/client-secret")

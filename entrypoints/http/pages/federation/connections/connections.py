@@ -5,7 +5,7 @@ from typing import Any, Final
 from pydantic import Field
 from quart import Blueprint, Response
 
-from core.federation.connections import connections
+from core.federation.connections import connections, metadata
 from core.federation.connections.connections import ConnectionDraft
 from core.federation.connections.model.connections import (
     MAX_CERTIFICATES,
@@ -16,10 +16,13 @@ from core.federation.connections.model.connections import (
     ProviderCertificateInvalid,
 )
 from core.federation.connections.model.presets import PRESETS
+from core.federation.connections.model.saml import NoIdentityProvider, SeveralIdentityProviders
 from core.federation.connections.model.settings import ConnectionSettingInvalid, OidcSettings, SamlSettings, to_document
 from core.federation.saml.model.configuration import NameIdFormat
+from core.federation.saml.model.metadata import MetadataInvalid, MetadataNotFetched
 from core.kernel.connections import ConnectionProtocol
 from core.kernel.errors import Refusal
+from core.kernel.outbound import TargetInvalid
 from core.kernel.roles import Capability
 from core.kernel.values import Slug, SlugInvalid, SlugReserved
 from entrypoints.http.api.federation.connections.connections import CONNECTION as API_OF_ONE
@@ -31,6 +34,7 @@ from entrypoints.http.api.federation.connections.connections import (
     ProviderCertificateRequest,
     own_endpoints,
 )
+from entrypoints.http.api.federation.connections.metadata import ProviderMetadataRequest
 from entrypoints.http.api.federation.connections.settings import ClaimMappingRequest, OidcSettingsRequest, SamlSettingsRequest
 from entrypoints.http.base.context import acting_member, ports
 from entrypoints.http.edge.access import member_page
@@ -50,6 +54,8 @@ FIELDS: Final[Fields] = {
     SlugReserved: "slug",
     ConnectionFieldFixed: "issuer",
     ProviderCertificateInvalid: "certificate",
+    **dict.fromkeys((MetadataInvalid, NoIdentityProvider, SeveralIdentityProviders), "document"),
+    **dict.fromkeys((MetadataNotFetched, TargetInvalid), "url"),
     ProviderCertificateExists: "certificate",
 }
 CLAIM: Final = "claim_"  # in front of the names of the fields of the mapping
@@ -154,7 +160,10 @@ async def _stored_values(_: Form | None, connection_slug: str) -> dict[str, Any]
 
 @routes.get(ONE)
 @member_page(Capability.INTEGRATIONS_MANAGE)
-@shows(f"GET {API_OF_ONE}", f"PATCH {API_OF_ONE}", f"DELETE {API_OF_ONE}", f"POST {API_OF_ONE}/activate", f"POST {API_OF_ONE}/deactivate")
+@shows(
+    *(f"GET {API_OF_ONE}", f"PATCH {API_OF_ONE}", f"DELETE {API_OF_ONE}"),
+    *(f"POST {API_OF_ONE}/{action}" for action in ("metadata", "activate", "deactivate")),
+)
 async def show_connection(org_slug: str, connection_slug: str) -> Response:
     """Show the settings of a connection."""
     return await console_page("federation/connection.html", **await _values(None, connection_slug))
@@ -172,13 +181,29 @@ async def change(org_slug: str, connection_slug: str, form: Form) -> Response:
     trusts = {"trusts_email": is_checked, "trusts_second_factor": is_checked}
     settings: OidcSettings | SamlSettings
     if details.connection.protocol is ConnectionProtocol.SAML:
-        settings = to_model(
-            SamlSettingsRequest, form, {"signs_requests": is_checked, "subject": to_optional, "metadata_url": to_optional, **trusts}
-        ).build()
+        optional = dict.fromkeys(("subject", "slo_url", "metadata_url"), to_optional)
+        settings = to_model(SamlSettingsRequest, form, {"signs_requests": is_checked, **optional, **trusts}).build()
     else:
         settings = to_model(OidcSettingsRequest, form, {"scopes": str.split, "targets": str.split, **trusts}).build()
     await connections.change(ports(), acting_member(), connection_slug, name=name, settings=settings)
     return redirect_with_notice("connection-saved", path_of(connection_slug))
+
+
+async def _metadata_values(form: Form | None, connection_slug: str) -> dict[str, Any]:
+    values = await _values(None, connection_slug)
+    return {**values, "typed": {**values["typed"], **{name: (form or {}).get(name, "") for name in ("url", "document")}}}
+
+
+@routes.post(f"{ONE}/metadata")
+@member_page(Capability.INTEGRATIONS_MANAGE, outlives=True)
+@accepts(f"POST {API_OF_ONE}/metadata")
+@refuses(409, 429)
+@on_refusal("federation/connection.html", _metadata_values, _wrong_field)
+async def import_metadata(org_slug: str, connection_slug: str, form: Form) -> Response:
+    """Import the metadata of the identity provider."""
+    data = to_model(ProviderMetadataRequest, form)
+    await metadata.import_metadata(ports(), acting_member(), connection_slug, data.document.strip(), data.url.strip())
+    return redirect_with_notice("connection-metadata-imported", path_of(connection_slug))
 
 
 @routes.post(f"{ONE}/activate")

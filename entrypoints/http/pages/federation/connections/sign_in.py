@@ -5,14 +5,14 @@ from urllib.parse import urlencode
 
 from quart import Blueprint, Response, request
 
-from core.authentication.flow.model import Flow, FlowEnded, ProviderHints
+from core.authentication.flow.model import Flow, FlowEnded, FlowTarget, ProviderHints
 from core.federation.connections import people, routing, trips
 from core.federation.connections.connections import endpoint_path
 from core.federation.connections.model.connections import OrganizationConnectionNotFound
 from core.federation.connections.model.people import LinkNeeded
 from core.federation.connections.people import ConnectionAnswer
 from core.federation.connections.trips import ConnectionReturn, ConnectionTestResult, ConnectionTripFailed, PersonArrived
-from core.federation.model.sign_in import ProviderAnswer, ProviderStateUnknown
+from core.federation.model.sign_in import ProviderAnswer, ProviderStateUnknown, SignedInAgain
 from core.federation.oauth.model.authorization import AuthorizationRequest
 from core.federation.upstream import trips as upstream_trips
 from core.kernel.errors import refuse
@@ -28,9 +28,10 @@ from entrypoints.http.edge.queries import joined_query, repeatable
 from entrypoints.http.pages.authentication.sign_in import sign_in_browser
 from entrypoints.http.pages.authentication.social import PARAMETERS
 from entrypoints.http.pages.federation.connections.tests import result_page
+from entrypoints.http.pages.federation.connections.visits import visit_response
 from entrypoints.http.pages.federation.oauth import LISTED
 from entrypoints.http.pages.flow.flows import FLOW_PATH, ended_page, in_flow, open_flow, page_flow, path_of, remember_way_back, require_tab
-from entrypoints.http.pages.form_pages import form_page, read_own_form
+from entrypoints.http.pages.form_pages import form_page, read_own_form, refused_page
 from entrypoints.http.pages.visitors import visitor
 
 routes = Blueprint("connection_sign_in", __name__)
@@ -40,7 +41,10 @@ routes = Blueprint("connection_sign_in", __name__)
 @anyone
 @refuses(400, 403, 404, 409)
 @describes_page(
-    {200: "The sign-in has ended. The page goes on.", 302: "Redirect to the identity provider."},
+    {
+        200: "The page that posts our request to the identity provider, or the sign-in has ended and the page goes on.",
+        302: "Redirect to the identity provider.",
+    },
     optional={name: text for name, text in PARAMETERS.items() if name != "link"},
     changes_state=True,
 )
@@ -68,11 +72,11 @@ async def start(connection_id: str) -> Response:
                 return redirect(of_application.path, 302)
             flow = begun
         hints = ProviderHints(arguments.get("login_hint"), arguments.get("domain_hint"))
-        url = await trips.begin(ports(), caller(), flow, id_, browser, base_url, hints)
+        visit = await trips.begin(ports(), caller(), flow, id_, browser, base_url, hints)
     except FlowEnded:  # the user went back to an earlier page
         return await ended_page(flow_id)
     await keep_taken(browser)
-    return redirect(url, 302)
+    return visit_response(visit, 302)
 
 
 INITIATION: Final = {
@@ -96,9 +100,9 @@ async def initiate(connection_id: str) -> Response:
     browser, arguments = cookies.browser_id(), joined_query()
     target = await routing.find_initiated_target(ports(), id_, arguments.get("iss"), arguments.get("target_link_uri"))
     hints = ProviderHints(arguments.get("login_hint"))
-    url = await trips.begin(ports(), caller(), page_flow(target), id_, browser, app_context().base_url, hints)
+    visit = await trips.begin(ports(), caller(), page_flow(target), id_, browser, app_context().base_url, hints)
     await keep_taken(browser)
-    return redirect(url)
+    return visit_response(visit)
 
 
 @routes.post("/auth/connections/<connection_id>/initiate")
@@ -144,13 +148,25 @@ async def callback(connection_id: str) -> Response:
         state=arguments.get("state"),
         answer=ProviderAnswer(code=arguments.get("code"), error=arguments.get("error"), issuer=arguments.get("iss")),
     )
+    return await finish(returned)
+
+
+async def finish(returned: ConnectionReturn) -> Response:
+    """Return the response to a browser that returns from an identity provider."""
     result = await trips.finish(ports(), caller(), await visitor(), returned, app_context().base_url)
-    return result_page(result) if isinstance(result, ConnectionTestResult) else await arrive(result)
+    match result:
+        case ConnectionTestResult():
+            return result_page(result)
+        case SignedInAgain(next_path):
+            return redirect(next_path)
+    return await arrive(result)
 
 
 async def arrive(result: PersonArrived | ConnectionTripFailed) -> Response:
     """Sign in the person that the identity provider authenticated, or ask to link the account that exists already."""
     flow = result.flow
+    if isinstance(result, ConnectionTripFailed) and flow.target is FlowTarget.REAUTHENTICATION:
+        return refused_page(result.problem, "authentication/not_confirmed.html", next_path=flow.request)
     remember_way_back(flow, "/sign-in")
     if isinstance(result, ConnectionTripFailed):
         raise result.problem

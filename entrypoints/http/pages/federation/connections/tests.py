@@ -14,13 +14,13 @@ from core.kernel.roles import Capability
 from entrypoints.http.api.federation.connections.connections import CONNECTION as API
 from entrypoints.http.base import cookies
 from entrypoints.http.base.context import acting_member, app_context, ports
-from entrypoints.http.base.redirects import redirect
 from entrypoints.http.base.rendering.templates import page_response, render
 from entrypoints.http.edge.access import member_page
 from entrypoints.http.edge.openapi import describes_page, refuses
 from entrypoints.http.pages.console import console_page, shows
 from entrypoints.http.pages.console_forms import Form, accepts, answers_with
 from entrypoints.http.pages.federation.connections.connections import ONE, path_of
+from entrypoints.http.pages.federation.connections.visits import visit_response
 
 routes = Blueprint("connection_test_pages", __name__)
 
@@ -59,7 +59,10 @@ async def check(org_slug: str, connection_slug: str, form: Form) -> Response:
 @member_page(Capability.INTEGRATIONS_MANAGE)
 @refuses(409, 429)
 @describes_page(
-    {200: "The problem for which no test can begin.", 303: "Redirect to the identity provider."},
+    {
+        200: "The problem for which no test can begin, or the page that posts our request to the identity provider.",
+        303: "Redirect to the identity provider.",
+    },
     changes_state=True,
     api=(f"POST {API}/check",),
 )
@@ -70,10 +73,10 @@ async def start(org_slug: str, connection_slug: str) -> Response:
     """
     path, base_url = f"{path_of(connection_slug)}/test", app_context().base_url
     try:
-        url = await checks.begin_test(ports(), acting_member(), connection_slug, path, cookies.browser_id(), base_url)
+        visit = await checks.begin_test(ports(), acting_member(), connection_slug, path, cookies.browser_id(), base_url)
     except (ConnectionIncomplete, OpenIdAnswerRefused, OpenIdProviderUnreachable) as problem:
         return await _test_page(connection_slug, [checks.describe(problem)])
-    return redirect(url)
+    return visit_response(visit)
 
 
 def result_page(result: ConnectionTestResult) -> Response:

@@ -1,0 +1,60 @@
+"""Writing of our messages for identity providers: AuthnRequests, and our metadata.
+
+Sources: SAML profiles section 4.1.4.1; SAML bindings sections 3.4 and 3.5; SAML metadata section 2.4.4.
+"""
+
+from collections.abc import Mapping
+from urllib.parse import quote, urlencode, urlsplit
+
+from lxml import etree
+
+from adapters.saml import signatures
+from adapters.saml.signatures import DSIG
+from adapters.saml.xml import ASSERTION, METADATA, PROTOCOL, add, add_header, add_keys, serialize
+from core.federation.connections.model.saml import OwnServiceProvider, ProviderVisit, SamlSignInRequest
+from core.federation.connections.model.settings import SsoBinding
+from core.federation.saml.model.bindings import encode_post, encode_redirect
+from core.federation.saml.model.configuration import SamlCertificate
+from core.federation.saml.model.messages import HTTP_POST
+
+
+def sign_in_request(own: OwnServiceProvider, request: SamlSignInRequest) -> ProviderVisit:
+    """Return the place to which the browser takes an AuthnRequest, which is signed if the connection signs its requests."""
+    root = etree.Element(f"{{{PROTOCOL}}}AuthnRequest", nsmap={"samlp": PROTOCOL, "saml": ASSERTION})
+    add_header(root, request.id, request.issued_at, own.entity_id, request.destination)
+    root.set("AssertionConsumerServiceURL", own.acs_url)
+    root.set("ProtocolBinding", HTTP_POST)
+    if request.force_authn:
+        root.set("ForceAuthn", "true")
+    if own.name_id_format is not None:
+        add(root, PROTOCOL, "NameIDPolicy", Format=own.name_id_format.value, AllowCreate="true")
+    key = own.signing[0] if own.signs_requests else None
+    if request.binding is SsoBinding.REDIRECT:
+        return ProviderVisit(_with_message(request.destination, {"SAMLRequest": encode_redirect(serialize(root))}, key))
+    if key is not None:
+        signatures.sign(root, key)
+    return ProviderVisit(request.destination, {"SAMLRequest": encode_post(serialize(root))})
+
+
+def _with_message(url: str, fields: Mapping[str, str], key: SamlCertificate | None) -> str:
+    query = urlencode(fields, quote_via=quote, safe="") if key is None else signatures.sign_query(fields, key)
+    return f"{url}{'&' if urlsplit(url).query else '?'}{query}"
+
+
+def own_metadata(own: OwnServiceProvider) -> bytes:
+    """Return an EntityDescriptor that is valid by the schema."""
+    root = etree.Element(f"{{{METADATA}}}EntityDescriptor", {"entityID": own.entity_id}, {"md": METADATA, "ds": DSIG})
+    role = add(
+        root,
+        METADATA,
+        "SPSSODescriptor",
+        AuthnRequestsSigned="true" if own.signs_requests else "false",
+        WantAssertionsSigned="true",
+        protocolSupportEnumeration=PROTOCOL,
+    )
+    add_keys(role, "signing", own.signing)
+    add_keys(role, "encryption", own.encryption)
+    if own.name_id_format is not None:
+        add(role, METADATA, "NameIDFormat").text = own.name_id_format.value
+    add(role, METADATA, "AssertionConsumerService", Binding=HTTP_POST, Location=own.acs_url, index="0", isDefault="true")
+    return serialize(root, declaration=True)

@@ -1,0 +1,191 @@
+"""Verification of the responses of identity providers: sizes, structure, signatures, decryption.
+
+Everything that an identity has is read from a document that was parsed from signed bytes
+(docs/adr/0045). `statements` has the rules about the content of an assertion.
+
+Sources: SAML profiles section 4.1.4; SAML core section 3.2; security X-12, security X-13, security X-14.
+"""
+
+from collections.abc import Iterable
+from datetime import datetime
+from typing import Any, Final
+
+from lxml import etree
+
+from adapters.saml import decryption, signed_parts
+from adapters.saml.parsing import parse
+from adapters.saml.signatures import DSIG
+from adapters.saml.statements import check_issue_instant, check_issuer, find_only, read_identity, refuse, refuse_unless
+from adapters.saml.xml import ASSERTION, PROTOCOL, SUCCESS
+from core.federation.connections.model.saml_responses import (
+    MAX_ATTRIBUTES,
+    MAX_DEPTH,
+    MAX_ELEMENTS,
+    MAX_NAMESPACE,
+    MAX_NAMESPACES,
+    MAX_TEXT,
+    MAX_VALUES,
+    MAX_XML_ATTRIBUTES,
+    AssertedIdentity,
+    SamlFault,
+    SamlPartner,
+    SamlStatusReturned,
+)
+from core.federation.saml.model.messages import SamlMessageInvalid
+
+_RESPONSE: Final = f"{{{PROTOCOL}}}Response"
+_ASSERTION: Final = f"{{{ASSERTION}}}Assertion"
+_ENCRYPTED: Final = f"{{{ASSERTION}}}EncryptedAssertion"
+_ANY_ASSERTION: Final = ("{*}Assertion", "{*}EncryptedAssertion")
+_ISSUER: Final = f"{{{ASSERTION}}}Issuer"
+_STATUS: Final = f"{{{PROTOCOL}}}Status"
+_STATUS_CODE: Final = f"{{{PROTOCOL}}}StatusCode"
+_LONG_TEXTS: Final = frozenset([f"{{{DSIG}}}X509Certificate", f"{{{decryption.XENC}}}CipherValue"])
+_IDS: Final = frozenset(["ID", "Id", "id", "AssertionID"])
+
+# The codes of SAML core section 3.2.2.2, by their last part.
+_STATUS_PREFIX: Final = "urn:oasis:names:tc:SAML:2.0:status:"
+_STATUSES: Final = frozenset(
+    [
+        "Requester",
+        "Responder",
+        "VersionMismatch",
+        "AuthnFailed",
+        "InvalidAttrNameOrValue",
+        "InvalidNameIDPolicy",
+        "NoAuthnContext",
+        "NoAvailableIDP",
+        "NoPassive",
+        "NoSupportedIDP",
+        "PartialLogout",
+        "ProxyCountExceeded",
+        "RequestDenied",
+        "RequestUnsupported",
+        "RequestVersionDeprecated",
+        "RequestVersionTooHigh",
+        "RequestVersionTooLow",
+        "ResourceNotRecognized",
+        "TooManyResponses",
+        "UnknownAttrProfile",
+        "UnknownPrincipal",
+        "UnsupportedBinding",
+    ]
+)
+
+
+def in_response_to(document: bytes) -> str | None:
+    """Return the InResponseTo of a response, which is not verified. Raises: SamlResponseRefused."""
+    value = _parse(document).get("InResponseTo")
+    return None if value is None else str(value)
+
+
+def read(document: bytes, partner: SamlPartner, now: datetime, expected: str | None) -> AssertedIdentity:
+    """Verify a response and return its identity. Raises: SamlResponseRefused, SamlStatusReturned."""
+    root = _parse(document)
+    _check_status(root)
+    received = _find_assertion(root)
+    _check_structure(root, *(() if received.tag == _ENCRYPTED else (received,)))
+    # Both signatures are verified in the document as it came: the signed bytes of the Response lack
+    # namespaces that only the PrefixList of the assertion's signature names.
+    response = _verify(root, partner)
+    covered = None if response is None else _find_assertion(response.root)
+    if received.tag == _ENCRYPTED:
+        received = covered = _decrypt(received if covered is None else covered, partner, is_signed=response is not None)
+    assertion = _verify(received, partner)
+    signed = assertion or response
+    if signed is None:
+        refuse(SamlFault.UNSIGNED)
+    _check_response(root if response is None else response.root, partner, now, expected, is_signed=response is not None)
+    return read_identity(covered if assertion is None else assertion.root, partner, now, expected, signed.certificate)
+
+
+def _parse(document: bytes) -> Any:
+    """Return the root of a Response of bounded size."""
+    refuse_unless(document[:1] == b"<", SamlFault.MALFORMED)
+    try:
+        root = parse(document)
+    except SamlMessageInvalid:
+        refuse(SamlFault.MALFORMED)
+    _check_size(root)
+    refuse_unless(root.tag == _RESPONSE and root.get("Version") == "2.0", SamlFault.MALFORMED)
+    return root
+
+
+def _check_size(root: Any) -> None:
+    """Check the limits. Without them, a canonical form can take seconds (security X-12)."""
+    depth = elements = namespaces = 0
+    for event, node in etree.iterwalk(root, events=("start", "end", "start-ns", "end-ns")):
+        match event:
+            case "start":
+                depth, elements = depth + 1, elements + 1
+                texts = () if node.tag in _LONG_TEXTS else (node.text, node.tail)
+                is_small = len(node.attrib) <= MAX_XML_ATTRIBUTES and _are_short((*texts, *node.attrib.values()), MAX_TEXT)
+                refuse_unless(is_small and depth <= MAX_DEPTH and elements <= MAX_ELEMENTS, SamlFault.TOO_LARGE)
+            case "end":
+                depth -= 1
+            case "start-ns":
+                namespaces += 1
+                refuse_unless(namespaces <= MAX_NAMESPACES and _are_short(node, MAX_NAMESPACE), SamlFault.TOO_LARGE)
+            case "end-ns":
+                namespaces -= 1
+    for name, limit in (("Attribute", MAX_ATTRIBUTES), ("AttributeValue", MAX_VALUES)):
+        refuse_unless(sum(1 for _ in root.iter(f"{{{ASSERTION}}}{name}")) <= limit, SamlFault.TOO_LARGE)
+
+
+def _are_short(texts: Iterable[str | None], limit: int) -> bool:
+    return all(text is None or len(text) <= limit for text in texts)
+
+
+def _check_status(root: Any) -> None:
+    """Raise the status of a failure, signed or not: it can only end the sign-in."""
+    code = find_only(find_only(root, _STATUS), _STATUS_CODE)
+    if code.get("Value") != SUCCESS:
+        details = code.findall(_STATUS_CODE)
+        raise SamlStatusReturned(_name_of(code), _name_of(details[0]) if details else None)
+
+
+def _name_of(code: Any) -> str:
+    name = code.get("Value", "").removeprefix(_STATUS_PREFIX)
+    return name if name in _STATUSES else "Unknown"
+
+
+def _find_assertion(root: Any) -> Any:
+    """Return the only assertion of a Response, which is its child, encrypted or not."""
+    # Also none inside Extensions, Advice, Object or Subject: there, signature wrapping hides them.
+    assertions = list(root.iter(*_ANY_ASSERTION))
+    is_only = len(assertions) == 1 and assertions[0].getparent() is root and assertions[0].tag in (_ASSERTION, _ENCRYPTED)
+    refuse_unless(is_only, SamlFault.ASSERTION_COUNT)
+    return assertions[0]
+
+
+def _check_structure(root: Any, *others: Any) -> None:
+    """Check that IDs differ, and that each signature is a direct child of one of these elements, and its only one."""
+    ids = [value for element in root.iter() for name, value in element.items() if name.rpartition("}")[2] in _IDS]
+    refuse_unless(len(ids) == len(set(ids)), SamlFault.DUPLICATE_ID)
+    parents = [signature.getparent() for signature in root.iter(signed_parts.SIGNATURE)]
+    is_placed = all(parent in (root, *others) for parent in parents) and len(parents) == len(set(parents))
+    refuse_unless(is_placed, SamlFault.SIGNATURE_PLACE)
+
+
+def _verify(element: Any, partner: SamlPartner) -> signed_parts.SignedPart | None:
+    """Return the signed content of an element, or None without a signature."""
+    return None if element.find(signed_parts.SIGNATURE) is None else signed_parts.verify(element, partner.certificates)
+
+
+def _decrypt(encrypted: Any, partner: SamlPartner, *, is_signed: bool) -> Any:
+    """Return the assertion in an EncryptedAssertion. What holds for a plain one holds for it, too."""
+    assertion = decryption.decrypt(encrypted, partner.decryption_keys, is_signed=is_signed)
+    _check_size(assertion)
+    refuse_unless(assertion.tag == _ASSERTION and [*assertion.iter(*_ANY_ASSERTION)] == [assertion], SamlFault.ASSERTION_COUNT)
+    _check_structure(assertion)
+    return assertion
+
+
+def _check_response(response: Any, partner: SamlPartner, now: datetime, expected: str | None, *, is_signed: bool) -> None:
+    """Check the attributes and the Issuer of the Response. Of an unsigned one, they prove nothing, but must not disagree."""
+    if response.find(_ISSUER) is not None:
+        check_issuer(response, partner)
+    destination = response.get("Destination", None if is_signed else partner.acs_url)
+    refuse_unless(destination == partner.acs_url, SamlFault.DESTINATION)
+    refuse_unless(response.get("InResponseTo") == expected, SamlFault.IN_RESPONSE_TO)
+    check_issue_instant(response, now)

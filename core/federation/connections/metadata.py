@@ -1,0 +1,101 @@
+"""The metadata of a connection's SAML identity provider, from its address or as a document.
+
+Sources: SAML metadata section 2.4.3; security W-2, X-2.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from datetime import datetime
+from typing import Any
+
+from core.federation.connections import connections, events
+from core.federation.connections.model.connections import (
+    MAX_CERTIFICATES,
+    CertificateFacts,
+    CertificateSource,
+    OrganizationConnection,
+    ProviderCertificate,
+    ProviderCertificateInvalid,
+    TooManyProviderCertificates,
+)
+from core.federation.connections.model.saml import MetadataNotUsed
+from core.federation.connections.model.settings import SamlSettings, SsoBinding
+from core.federation.saml.metadata import read_source
+from core.federation.saml.model.metadata import MAX_METADATA_LENGTH, MetadataInvalid
+from core.kernel.callers import OrganizationCaller
+from ports import Ports
+from ports.storage import Transaction
+
+
+@dataclass(frozen=True, slots=True)
+class DescribedProvider:
+    """The values that the metadata of an identity provider has."""
+
+    settings: Mapping[str, Any]  # by the names of SamlSettings
+    certificates: Sequence[CertificateFacts]
+
+
+async def import_metadata(ports: Ports, caller: OrganizationCaller, slug: str, text: str, url: str) -> OrganizationConnection:
+    """Take over the values and certificates of metadata: of `text`, or without it of the document at `url`, which is fetched.
+
+    Raises: OrganizationConnectionNotFound, MetadataNotUsed, ConnectionFieldFixed, ConnectionSettingInvalid; the errors of `read_source`, of
+    `describe` and of `apply`.
+    """
+    settings = (await connections.find(ports, caller, slug)).connection.settings
+    if not isinstance(settings, SamlSettings):
+        raise MetadataNotUsed
+    described = await describe(ports, await read_source(ports, caller, text, url, MAX_METADATA_LENGTH))
+    async with ports.storage.transaction(by=caller) as tx:
+        connection = await connections.lock(tx, caller, slug)
+        return await apply(tx, connection, described, None if text else url, ports.clock.now())
+
+
+async def describe(ports: Ports, text: str) -> DescribedProvider:
+    """Return the values of metadata. Certificates that cannot verify our responses are left out.
+
+    Raises: MetadataInvalid, NoIdentityProvider, SeveralIdentityProviders; ProviderCertificateInvalid if no certificate can be used.
+    """
+    if len(text) > MAX_METADATA_LENGTH:
+        raise MetadataInvalid
+    # Copied documents can begin with spaces or a byte order mark, which XML does not allow before its declaration.
+    metadata = await ports.saml_providers.metadata(text.lstrip("\ufeff \t\r\n").encode("utf-8", "replace"))
+    settings: dict[str, Any] = {"entity_id": metadata.entity_id, "slo_url": metadata.slo_url}
+    for binding in (SsoBinding.POST, SsoBinding.REDIRECT):  # the last one is preferred
+        if binding in metadata.sso_urls:
+            settings |= {"sso_url": metadata.sso_urls[binding], "sso_binding": binding}
+    certificates: dict[str, CertificateFacts] = {}
+    for pem in metadata.certificates[:MAX_CERTIFICATES]:
+        try:
+            facts = await ports.certificates.facts(pem)
+        except ProviderCertificateInvalid:
+            continue
+        certificates[facts.fingerprint] = facts
+    if not certificates:
+        raise ProviderCertificateInvalid
+    return DescribedProvider({name: value for name, value in settings.items() if value is not None}, [*certificates.values()])
+
+
+async def apply(
+    tx: Transaction, connection: OrganizationConnection, described: DescribedProvider, metadata_url: str | None, now: datetime
+) -> OrganizationConnection:
+    """Give a locked connection the values of metadata. Certificates of earlier metadata go; those of admins stay.
+
+    Raises: ConnectionFieldFixed, ConnectionSettingInvalid, TooManyProviderCertificates.
+    """
+    values: dict[str, Any] = {**described.settings, "metadata_url": metadata_url}
+    settings = replace(connection.settings, **values)
+    changed = await connections.save_change(tx, connection, replace(connection, settings=settings))
+    present = {each.fingerprint: each for each in await tx.connection_keys.certificates(connection.org_id, connection.id)}
+    kept = {facts.fingerprint for facts in described.certificates}
+    former = [each for each in present.values() if each.source is CertificateSource.METADATA and each.fingerprint not in kept]
+    new = [facts for facts in described.certificates if facts.fingerprint not in present]
+    if len(present) - len(former) + len(new) > MAX_CERTIFICATES:
+        raise TooManyProviderCertificates
+    for each in former:
+        await tx.connection_keys.remove_certificate(connection.org_id, connection.id, each.fingerprint)
+        tx.record(events.certificate_removed(connection, each))
+    for facts in new:
+        certificate = ProviderCertificate(**asdict(facts), source=CertificateSource.METADATA, is_active=True, added_at=now)
+        await tx.connection_keys.add_certificate(connection.org_id, connection.id, certificate)
+        tx.record(events.certificate_added(connection, certificate))
+    return changed

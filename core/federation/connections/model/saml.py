@@ -1,0 +1,76 @@
+"""SAML identity providers of organizations: their metadata, our requests to them, and our metadata for them.
+
+Sources: SAML bindings sections 3.4 and 3.5; SAML metadata section 2.4; SAML profiles section 4.1.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from core.federation.connections.model.settings import SsoBinding
+from core.federation.saml.model.configuration import NameIdFormat, SamlCertificate
+from core.kernel.errors import Conflict, Invalid
+
+
+class NoIdentityProvider(Invalid):
+    """This metadata has no identity provider (IDPSSODescriptor). Paste the metadata of your identity provider, not of an application."""
+
+
+class SeveralIdentityProviders(Invalid):
+    """This metadata has several identity providers. Paste only the EntityDescriptor of yours."""
+
+
+class MetadataNotUsed(Conflict):
+    """This connection uses OpenID Connect, which needs no SAML metadata. Set the issuer instead."""
+
+
+class CookiesNeeded(Invalid):
+    """Your browser did not send the cookie of this sign-in. Allow cookies for this site, and start the sign-in again."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IdentityProviderMetadata:
+    """The metadata of an identity provider, as sent. None where it is missing."""
+
+    entity_id: str | None
+    sso_urls: Mapping[SsoBinding, str]
+    slo_url: str | None  # with HTTP-Redirect
+    certificates: tuple[str, ...]  # PEM, not checked; for signatures
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnServiceProvider:
+    """Our service provider at the identity provider of a connection."""
+
+    entity_id: str
+    acs_url: str
+    name_id_format: NameIdFormat | None  # to ask for; None: an attribute identifies users
+    signs_requests: bool
+    signing: Sequence[SamlCertificate]  # the active one first, which signs
+    encryption: Sequence[SamlCertificate]  # to encrypt assertions with
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SamlSignInRequest:
+    """An AuthnRequest to an identity provider."""
+
+    id: str
+    destination: str
+    binding: SsoBinding
+    force_authn: bool
+    issued_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class ProviderVisit:
+    """The place at an identity provider to which a browser goes: with GET, or with a form."""
+
+    url: str
+    form: Mapping[str, str] | None = field(default=None, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class SamlAnswer:
+    """The Response that a browser brings from an identity provider. It is not verified yet."""
+
+    document: bytes = field(repr=False)

@@ -1,0 +1,153 @@
+"""Sign-ins at the SAML identity provider of an organization: our service provider there, the request, and the response.
+
+Sources: SAML profiles section 4.1; security X-12 to security X-16.
+"""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Final
+from uuid import UUID
+
+from core.authentication.flow.model import ConnectionTrip
+from core.federation.connections.connections import ConnectionDetails, endpoint_path, load_details
+from core.federation.connections.model.asserted import ReceivedClaims, saml_subject
+from core.federation.connections.model.connections import OrganizationConnection, OrganizationConnectionNotFound
+from core.federation.connections.model.logins import MAX_SESSION_ID, ProviderSession
+from core.federation.connections.model.saml import OwnServiceProvider, ProviderVisit, SamlSignInRequest
+from core.federation.connections.model.saml_responses import (
+    CLOCK_SKEW,
+    AssertedIdentity,
+    SamlFault,
+    SamlPartner,
+    SamlResponseRefused,
+)
+from core.federation.connections.model.settings import SamlSettings
+from core.federation.saml.model.configuration import CertificateState
+from core.kernel.causes import Caller
+from core.kernel.errors import refuse
+from core.kernel.values import digest
+from ports import Ports
+
+# The contexts that state a second factor. Entra ID states it in an attribute, and always sends the same context.
+SECOND_FACTOR_CONTEXTS: Final = frozenset({"https://refeds.org/profile/mfa", "http://schemas.microsoft.com/claims/multipleauthn"})
+METHODS_ATTRIBUTE: Final = "http://schemas.microsoft.com/claims/authnmethodsreferences"
+
+
+def own_service_provider(details: ConnectionDetails, settings: SamlSettings, base_url: str) -> OwnServiceProvider:
+    """Return our service provider. The next key is published before it signs. Only the active one is for encryption: ADFS takes one."""
+    keys, connection = details.keys, details.connection
+    return OwnServiceProvider(
+        entity_id=base_url + endpoint_path(connection.id),
+        acs_url=base_url + endpoint_path(connection.id, "acs"),
+        name_id_format=settings.name_id_format if settings.subject is None else None,
+        signs_requests=settings.signs_requests,
+        signing=[keys[state] for state in (CertificateState.ACTIVE, CertificateState.NEXT) if state in keys],
+        encryption=[keys[CertificateState.ACTIVE]] if CertificateState.ACTIVE in keys else [],
+    )
+
+
+async def own_metadata(ports: Ports, connection_id: UUID, base_url: str) -> bytes:
+    """Return our metadata for the identity provider of a connection. Raises: OrganizationConnectionNotFound."""
+    async with ports.storage.reading() as read:
+        connection = await read.connections.of_active_org(connection_id) or refuse(OrganizationConnectionNotFound)
+        if not isinstance(connection.settings, SamlSettings):
+            raise OrganizationConnectionNotFound
+        details = await load_details(read, connection, ports.clock.now())
+    return await ports.saml_providers.own_metadata(own_service_provider(details, connection.settings, base_url))
+
+
+async def start(
+    ports: Ports, connection: OrganizationConnection, settings: SamlSettings, trip: ConnectionTrip, request_id: str, base_url: str
+) -> ProviderVisit:
+    """Return the place at the identity provider to which the browser takes our request. Raises: SealBroken."""
+    async with ports.storage.reading() as read:
+        details = await load_details(read, connection, trip.begun_at)
+    request = SamlSignInRequest(
+        id=request_id,
+        destination=settings.sso_url,
+        binding=settings.sso_binding,
+        force_authn=trip.flow.wants_fresh,
+        issued_at=trip.begun_at,
+    )
+    return await ports.saml_providers.sign_in_request(own_service_provider(details, settings, base_url), request)
+
+
+async def complete(
+    ports: Ports,
+    caller: Caller,
+    connection: OrganizationConnection,
+    settings: SamlSettings,
+    document: bytes,
+    base_url: str,
+    *,
+    expected: str,
+) -> tuple[ReceivedClaims, AssertedIdentity]:
+    """Return the claims of the user that the identity provider authenticated, and the whole identity.
+
+    The assertion counts as used from now on, also if the sign-in fails later. `expected` is the id of our request.
+
+    Raises: SamlResponseRefused, SamlStatusReturned, SubjectMissing, Limited, SealBroken.
+    """
+    now = ports.clock.now()
+    async with ports.storage.reading() as read:
+        details = await load_details(read, connection, now)
+    identity = await ports.saml_providers.read(document, _partner(details, settings, base_url), now, expected=expected)
+    async with ports.storage.transaction(by=caller) as tx:
+        kept_until = identity.valid_until + CLOCK_SKEW
+        if not await tx.connections.use_assertion(connection.org_id, connection.id, digest(identity.assertion_id), kept_until):
+            raise SamlResponseRefused(SamlFault.USED)
+    return to_received(identity, settings), identity
+
+
+def _partner(details: ConnectionDetails, settings: SamlSettings, base_url: str) -> SamlPartner:
+    own = own_service_provider(details, settings, base_url)
+    return SamlPartner(
+        entity_id=settings.entity_id,
+        certificates=tuple(each.certificate for each in details.certificates if each.is_active),
+        audience=own.entity_id,
+        acs_url=own.acs_url,
+        # The previous key decrypts until the identity provider has read the new metadata.
+        decryption_keys=tuple(key.private_key for key in details.keys.values()),
+    )
+
+
+def check_fresh(identity: AssertedIdentity, since: datetime) -> None:
+    """Check that the identity provider authenticated the user after `since`. Raises: SamlResponseRefused."""
+    if identity.authenticated_at < since - CLOCK_SKEW:
+        raise SamlResponseRefused(SamlFault.AUTHN_INSTANT)
+
+
+def to_received(identity: AssertedIdentity, settings: SamlSettings) -> ReceivedClaims:
+    """Return the identity in the form that both protocols share. Raises: SubjectMissing."""
+    values: dict[str, list[str]] = {}
+    for attribute in identity.attributes:
+        values.setdefault(attribute.name, []).extend(attribute.values)
+    name_id = None if identity.name_id is None else (identity.name_id.value, identity.name_id.format)
+    return ReceivedClaims(
+        subject=saml_subject(settings, name_id, values),
+        values=values,
+        has_second_factor=_has_second_factor(identity.context_class, values),
+        authenticated_at=identity.authenticated_at,
+        ends_at=identity.session_ends_at,
+        session=_session_of(identity),
+    )
+
+
+def _session_of(identity: AssertedIdentity) -> ProviderSession | None:
+    """Return the session at the identity provider, with the NameID that a logout request has (SAML core section 3.7.1)."""
+    name_id = identity.name_id
+    if name_id is None:
+        return None
+    named = {
+        "name_id": name_id.value,
+        "format": name_id.format,
+        "name_qualifier": name_id.name_qualifier,
+        "sp_name_qualifier": name_id.sp_name_qualifier,
+    }
+    index = identity.session_index
+    session_id = index if index is not None and len(index) <= MAX_SESSION_ID else None
+    return ProviderSession(session_id, {name: value for name, value in named.items() if value is not None})
+
+
+def _has_second_factor(context_class: str | None, values: Mapping[str, Sequence[str]]) -> bool:
+    return not SECOND_FACTOR_CONTEXTS.isdisjoint((context_class, *values.get(METHODS_ATTRIBUTE, ())))

@@ -1,0 +1,65 @@
+"""The metadata of SAML identity providers, and ours for them."""
+
+from pydantic import Field
+from quart import Blueprint, Response
+
+from core.federation.connections import connections, metadata, saml
+from core.federation.connections.model.connections import OrganizationConnectionNotFound
+from core.federation.saml.model.metadata import MAX_METADATA_LENGTH
+from core.kernel.errors import refuse
+from core.kernel.outbound import LONGEST_URL
+from core.kernel.roles import Capability
+from core.kernel.values import parse_id
+from entrypoints.http.api.federation.connections.connections import CONNECTION, ConnectionDetailsResponse, existing_connection, to_details
+from entrypoints.http.api.federation.saml.configuration import METADATA
+from entrypoints.http.base.context import acting, app_context, ports
+from entrypoints.http.edge.access import anyone, member
+from entrypoints.http.edge.bodies import RequestModel
+from entrypoints.http.edge.openapi import describes, refuses
+
+routes = Blueprint("connection_metadata", __name__)
+
+
+class ProviderMetadataRequest(RequestModel):
+    """The metadata of a SAML identity provider, or the address where it publishes them."""
+
+    document: str = Field(
+        "",
+        description=f"An EntityDescriptor with one IDPSSODescriptor: XML without DOCTYPE, at most {MAX_METADATA_LENGTH} characters.",
+        max_length=MAX_METADATA_LENGTH,
+    )
+    url: str = Field(
+        "",
+        description="The https URL of the metadata, which is fetched now, less than 128 KiB. Only without `document`.",
+        max_length=LONGEST_URL,
+        examples=["https://acme.okta.com/app/exk1a2b3c4/sso/saml/metadata"],
+    )
+
+
+@routes.post(f"{CONNECTION}/metadata")
+@member(Capability.INTEGRATIONS_MANAGE, outlives=True)
+@existing_connection
+@refuses(409, 429)
+async def import_metadata(org_slug: str, connection_slug: str, data: ProviderMetadataRequest) -> ConnectionDetailsResponse:
+    """Import the metadata of a SAML identity provider.
+
+    Takes over its entity id, addresses and certificates. Certificates of earlier metadata that it lacks are removed; those that admins
+    added stay. An organization can let ten URLs a minute be fetched.
+    """
+    await metadata.import_metadata(ports(), acting(), connection_slug, data.document, data.url)
+    return to_details(await connections.find(ports(), acting(), connection_slug))
+
+
+@routes.get("/auth/connections/<connection_id>/metadata")
+@anyone
+@refuses(404)
+@describes({200: "An EntityDescriptor with our SPSSODescriptor."}, content_type=METADATA)
+async def own_metadata(connection_id: str) -> Response:
+    """Return our SAML metadata for the identity provider of a connection.
+
+    It has our entity id, the address for responses (ACS) and our certificates: those of the present and the next key for signatures, and
+    that of the present key for encryption.
+    """
+    id_ = parse_id(connection_id) or refuse(OrganizationConnectionNotFound)
+    document = await saml.own_metadata(ports(), id_, app_context().base_url)
+    return Response(document, 200, {"Cache-Control": "public, max-age=300"}, content_type=METADATA)

@@ -1,0 +1,56 @@
+"""The return of browsers with a response of a SAML identity provider."""
+
+from typing import Final
+
+from quart import Blueprint, Response, request
+from werkzeug.exceptions import UnsupportedMediaType
+
+from core.federation.connections import trips
+from core.federation.connections.connections import endpoint_path
+from core.federation.connections.model.saml import CookiesNeeded
+from core.federation.connections.model.saml_responses import MAX_ENCODED_RESPONSE, SamlFault, SamlResponseRefused
+from core.federation.model.sign_in import ProviderStateUnknown
+from core.kernel.errors import refuse
+from core.kernel.values import parse_id
+from entrypoints.http.base import cookies
+from entrypoints.http.base.context import ports
+from entrypoints.http.edge.access import anyone
+from entrypoints.http.edge.forms import FORM, read_fields
+from entrypoints.http.edge.openapi import describes_page, refuses
+from entrypoints.http.pages.federation.connections.sign_in import finish
+from entrypoints.http.pages.federation.connections.visits import posting_page
+
+routes = Blueprint("connection_acs_pages", __name__)
+
+AGAIN: Final = "again"  # the field of a response that our own page has sent
+
+
+@routes.post("/auth/connections/<connection_id>/acs")
+@anyone
+@refuses(400, 401, 403, 404, 409)
+@describes_page(
+    {
+        200: "The page that sends the response again with the cookies of this site, or the result of a test sign-in.",
+        303: "Redirect to the target of the sign-in, or to a page that asks for a factor or to link an account.",
+    },
+    form=["SAMLResponse"],
+)
+async def acs(connection_id: str) -> Response:
+    """Return from the SAML identity provider of an organization.
+
+    The identity provider lets the browser post its response here (HTTP-POST). Register this URL there as ACS URL. It answers requests of
+    Gatehouse only.
+    """
+    id_ = parse_id(connection_id) or refuse(ProviderStateUnknown)
+    if request.mimetype != FORM:
+        raise UnsupportedMediaType("Send a form to this address.")
+    fields = await read_fields()
+    text, browser = fields.get("SAMLResponse", ""), cookies.device_cookie()
+    if browser is None:
+        # A POST from another site has no cookies. So our page sends it again, and nothing is read for strangers (security X-5).
+        if AGAIN in fields:
+            raise CookiesNeeded
+        if len(text) > MAX_ENCODED_RESPONSE:
+            raise SamlResponseRefused(SamlFault.TOO_LARGE)
+        return posting_page(endpoint_path(id_, "acs"), {"SAMLResponse": text, AGAIN: "1"})
+    return await finish(await trips.read_response(ports(), id_, browser, text))

@@ -1,0 +1,93 @@
+"""Sign-ins again at a connection, for routes of the organization that need a recent sign-in (security A-12)."""
+
+from datetime import timedelta
+from html import unescape
+from typing import Any
+from urllib.parse import parse_qs, urlencode, urlsplit
+
+import pytest
+
+from adapters.postgres.engine.pool import Pool
+from core.authentication.model.sessions import OtherIdentity
+from core.federation.connections.model.openid import OpenIdAnswerRefused, OpenIdFault
+from tests.fakes.outside import FakeClock
+from tests.federation.connections.people.conftest import House
+from tests.support.browser import FakeBrowser, hidden_fields, leads_to
+from tests.support.builders import Answer, run_sql
+
+NEW_ROLE = "/app/organizations/acme/roles/new"
+FILLED = {"slug": "reader", "name": "Reader", "right:members.view": "yes"}
+AGAIN = "Sign in again through Okta"
+
+
+@pytest.fixture
+async def browser(house: House, pool: Pool, clock: FakeClock) -> FakeBrowser:
+    """The browser of an owner who came through the connection more than an hour ago, and has no password."""
+    browser = FakeBrowser(house.app)
+    assert leads_to(await house.arrive(browser)) == "/app"
+    await run_sql(pool, "update memberships set role = 'owner'")
+    clock.advance(timedelta(minutes=61))
+    return browser
+
+
+async def ask(browser: FakeBrowser) -> Answer:
+    """Send a form that needs a recent sign-in. Return the page that asks for it."""
+    fields = hidden_fields(await browser.open(NEW_ROLE))
+    return await browser.open(leads_to(await browser.send(NEW_ROLE, **fields, **FILLED)))
+
+
+async def sign_in_again(house: House, browser: FakeBrowser, page: Answer, **claims: Any) -> Answer:
+    """Press the button of the page, and sign in at the identity provider. Return the answer of the callback."""
+    url = leads_to(await browser.send("/app/reauthenticate/connection", **hidden_fields(page)))
+    query = parse_qs(urlsplit(url).query)
+    assert (query["prompt"], query["max_age"]) == (["login"], ["0"])
+    house.issuer.claims = {"email_verified": True, **claims}
+    return await browser.open(f"/auth/connections/{house.connection.id}/callback?{urlencode(house.issuer.visit(url))}")
+
+
+async def test_a_form_waits_for_a_sign_in_at_the_connection(house: House, browser: FakeBrowser, pool: Pool, clock: FakeClock) -> None:
+    [(session, end)] = await run_sql(pool, "select id, ends_at from sessions")
+    page = await ask(browser)
+    assert AGAIN in page.text
+    until = int((clock.now() + timedelta(hours=2)).timestamp())
+    back = await sign_in_again(house, browser, page, session_expiry=until)
+    kept = await browser.open(leads_to(back))
+    assert "Reader" not in kept.text
+    assert leads_to(await browser.send(NEW_ROLE, **hidden_fields(kept))).startswith("/app/organizations/acme/roles/")
+    rows = await run_sql(pool, "select id, extract(epoch from ends_at)::bigint, bounded_to, jsonb_array_length(proofs) from sessions")
+    assert rows == [(session, until, house.org, 1)], "the same session, which ends with the provider's"
+    assert end.timestamp() > until
+    stored = "select count(*) from connection_logins l join sessions s on s.proofs -> 0 ->> 'login' = l.id::text"
+    assert await run_sql(pool, stored) == [(1,)], "for a later sign-out"
+
+
+async def test_a_sign_in_that_proves_too_little_changes_nothing(house: House, browser: FakeBrowser, pool: Pool, clock: FakeClock) -> None:
+    [before] = await run_sql(pool, "select proofs from sessions")
+    page = await ask(browser)
+    house.issuer.subject = "4712"
+    findings = [await sign_in_again(house, browser, page)]
+    house.issuer.subject = "4711"
+    findings.append(await sign_in_again(house, browser, page, auth_time=int(clock.now().timestamp()) - 3600))
+    refusals = [(401, OtherIdentity().message), (400, OpenIdAnswerRefused(OpenIdFault.AUTH_TIME).message)]
+    for answer, (status, message) in zip(findings, refusals, strict=True):
+        assert (answer.status, message in unescape(answer.text)) == (status, True)
+    await run_sql(pool, "update connections set state = 'inactive'")
+    assert AGAIN not in (await ask(browser)).text
+    assert (await browser.send("/app/reauthenticate/connection", **hidden_fields(page))).status == 400
+    assert await run_sql(pool, "select proofs from sessions") == [before]
+
+
+async def test_only_the_browser_of_the_session_gets_the_sign_in(house: House, browser: FakeBrowser, pool: Pool) -> None:
+    page = await ask(browser)
+    url = leads_to(await browser.send("/app/reauthenticate/connection", **hidden_fields(page)))
+    callback = f"/auth/connections/{house.connection.id}/callback?{urlencode(house.issuer.visit(url))}"
+    session = browser.cookies.pop("gatehouse-session")
+    assert (await browser.open(callback)).status == 403
+    browser.cookies["gatehouse-session"] = session
+    assert (await browser.open(callback)).status == 400, "the trip is over"
+
+
+async def test_the_account_itself_needs_a_way_of_its_own(house: House, browser: FakeBrowser) -> None:
+    page = await browser.open(leads_to(await browser.open("/app/account/security")))
+    assert AGAIN not in page.text
+    assert (await browser.send("/app/reauthenticate/connection", **hidden_fields(page))).status == 400

@@ -1,0 +1,17 @@
+"""An identity provider, and the verifier of its responses."""
+
+import pytest
+
+from adapters.saml.documents import XmlProviders
+from ports.saml import SamlProviders
+from tests.support.saml.identity_provider import IdentityProvider, new_identity_provider
+
+
+@pytest.fixture
+async def provider() -> IdentityProvider:
+    return await new_identity_provider()
+
+
+@pytest.fixture
+def verifier() -> SamlProviders:
+    return XmlProviders()

@@ -1,0 +1,228 @@
+"""Test sign-ins over SAML: our request, and the response that a browser brings back."""
+
+import base64
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+from quart_trio import QuartTrio
+
+from adapters.postgres.engine.pool import Pool
+from core.federation.connections.model.settings import SsoBinding
+from core.federation.model.sign_in import STATE_TTL
+from core.federation.saml.model.bindings import query_signature
+from core.kernel.values import new_id
+from ports import Ports
+from tests.fakes.outside import FakeClock
+from tests.federation.connections.people.conftest import DOMAIN
+from tests.federation.connections.saml.visits import SSO_URL, SamlVisits, arrive, connect, read_request
+from tests.support.browser import FakeBrowser, hidden_fields
+from tests.support.builders import Answer, add_organization, run_concurrently, run_sql
+from tests.support.saml import NS
+from tests.support.saml.identity_provider import CBC, GCM
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+async def visits(owner_browser: FakeBrowser, ports: Ports, pool: Pool) -> SamlVisits:
+    [(org_id,)] = await run_sql(pool, "select id from organizations where slug = 'acme'")
+    return await connect(ports, org_id)
+
+
+def code_of(answer: Answer) -> str:
+    """Return the fault that the result of a test shows."""
+    return answer.text.partition("Code: <code>")[2].partition("<")[0] if answer.status == 200 else f"status {answer.status}"
+
+
+async def test_a_test_sign_in_shows_what_arrived(owner_browser: FakeBrowser, visits: SamlVisits, pool: Pool) -> None:
+    """Nothing of it is stored but the hash of the assertion, and no user is signed in."""
+    before = await run_sql(pool, "select count(*) from sessions union all select count(*) from users")
+    result = await visits.test(owner_browser)
+    for shown in (
+        "7f3a",
+        "ada@example.com",
+        "not verified",
+        "&lt;b&gt;R&amp;D&lt;/b&gt;",
+        "given_name",
+        "<dd>Yes</dd>",
+        f'href="{visits.page}"',
+    ):
+        assert shown in result.text, shown
+    for options in ({"encryption": GCM}, {"encryption": CBC, "signed": ("response",)}, {"signed": ("response", "assertion")}):
+        assert "7f3a" in (await visits.test(owner_browser, **options)).text, options
+    assert await run_sql(pool, "select count(*) from sessions union all select count(*) from users") == before
+    assert await run_sql(pool, "select count(*) from used_assertions") == [(4,)]
+    assert await run_sql(pool, "select 1 from sign_in_flows f where strpos(f::text, 'ada@example.com') > 0") == []
+
+
+async def test_our_request_is_signed_and_names_our_endpoint(
+    owner_browser: FakeBrowser, visits: SamlVisits, ports: Ports, pool: Pool
+) -> None:
+    from adapters.saml import verification
+
+    certificate = visits.provider.ours.certificate
+    answer = await owner_browser.open(f"{visits.page}/start")
+    request = read_request(answer)
+    query = urlsplit(answer.headers["Location"]).query
+    signature = query_signature(query)
+    assert signature is not None
+    verification.verify_query(signature, certificate)
+    assert parse_qs(query).keys() == {"SAMLRequest", "SigAlg", "Signature"}
+    assert answer.headers["Location"].startswith(f"{SSO_URL}?SAMLRequest=")
+    assert dict(request.attrib) | {"ID": "", "IssueInstant": ""} == {
+        "ID": "",
+        "Version": "2.0",
+        "IssueInstant": "",
+        "Destination": SSO_URL,
+        "AssertionConsumerServiceURL": f"{visits.entity_id}/acs",
+        "ProtocolBinding": "urn:oasis:names:tc:SAML:2.0:bindings:HTTP-POST",
+    }
+    assert request.findtext("saml:Issuer", namespaces=NS) == visits.entity_id
+    assert request.find("samlp:NameIDPolicy", NS).get("Format").endswith(":persistent")
+    by_post = await connect(ports, visits.connection.org_id, "adfs", sso_binding=SsoBinding.POST, subject="uid")
+    page = await owner_browser.open(f"{by_post.page}/start")
+    assert page.status == 200
+    assert f'action="{SSO_URL}"' in page.text
+    request = read_request(page)
+    assert verification.verify(request, certificate)
+    assert request.find("samlp:NameIDPolicy", NS) is None, "an attribute identifies its users"
+
+
+Attempt = Callable[[FakeBrowser, str], Awaitable[Answer]]
+
+
+async def test_a_response_arrives_once_in_its_browser_at_its_connection(
+    app: QuartTrio, owner_browser: FakeBrowser, visits: SamlVisits, ports: Ports, pool: Pool, clock: FakeClock
+) -> None:
+    sibling = await connect(ports, visits.connection.org_id, "sibling")
+    elsewhere = await connect(ports, await add_organization(pool, "other"), "okta")
+    anonymous = FakeBrowser(app)
+    await anonymous.open("/app/sign-in")  # it has a device cookie
+    cookies = {name: value for name, value in owner_browser.cookies.items() if "device" in name}
+    signed_out = FakeBrowser(app)
+    signed_out.cookies = cookies
+
+    async def expired(browser: FakeBrowser, text: str) -> Answer:
+        clock.advance(STATE_TTL)
+        return await arrive(browser, visits.acs, text)
+
+    async def closed(browser: FakeBrowser, text: str) -> Answer:
+        await run_sql(pool, "update sign_in_flows set closed_at = %s", clock.now())
+        return await arrive(browser, visits.acs, text)
+
+    async def twice(browser: FakeBrowser, text: str) -> Answer:
+        assert (await arrive(browser, visits.acs, text)).status == 200
+        return await arrive(browser, visits.acs, text)
+
+    async def suspended(browser: FakeBrowser, text: str) -> Answer:
+        await run_sql(pool, "update organizations set status = 'suspended'")
+        answer = await arrive(browser, visits.acs, text)
+        await run_sql(pool, "update organizations set status = 'active'")
+        return answer
+
+    cases: dict[str, tuple[int, Attempt]] = {
+        "another browser": (400, lambda _, text: arrive(anonymous, visits.acs, text)),
+        "a browser without cookies": (400, lambda _, text: arrive(FakeBrowser(app), visits.acs, text)),
+        "without the session": (403, lambda _, text: arrive(signed_out, visits.acs, text)),
+        "another connection": (400, lambda browser, text: arrive(browser, sibling.acs, text)),
+        "another organization": (400, lambda browser, text: arrive(browser, elsewhere.acs, text)),
+        "an unknown connection": (400, lambda browser, text: arrive(browser, f"/auth/connections/{new_id()}/acs", text)),
+        "no connection": (400, lambda browser, text: arrive(browser, "/auth/connections/x/acs", text)),
+        "a second time": (400, twice),
+        "an expired trip": (400, expired),
+        "a closed flow": (400, closed),
+        "a suspended organization": (404, suspended),
+        "no response": (400, lambda browser, _: arrive(browser, visits.acs, "")),
+        "a deflated response": (400, lambda browser, _: arrive(browser, visits.acs, base64.b64encode(b"\x00deflated").decode())),
+        "a long response": (400, lambda browser, _: arrive(browser, visits.acs, "A" * 200_001)),
+        "an unsolicited response": (400, lambda browser, _: arrive(browser, visits.acs, unsolicited(visits))),
+    }
+    findings = []
+    for name, (status, attempt) in cases.items():
+        request_id = await visits.begin(owner_browser)
+        answer = await attempt(owner_browser, visits.respond(request_id))
+        findings += [(name, answer.status)] if answer.status != status or "ada@example.com" in answer.text else []
+    assert findings == []
+
+
+def unsolicited(visits: SamlVisits) -> str:
+    content = visits.content("_x")
+    text = content.response_attributes.replace(' InResponseTo="_x"', "")
+    return visits.respond("_x", response_attributes=text, bearer=content.bearer.replace(' InResponseTo="_x"', ""))
+
+
+async def test_the_faults_of_a_response_are_shown_to_the_admin(owner_browser: FakeBrowser, visits: SamlVisits) -> None:
+    stranger = replace(visits, provider=replace(visits.provider, certificate=visits.provider.attacker))
+    ended = '<samlp:StatusCode Value="urn:oasis:names:tc:SAML:2.0:status:Responder"/>'
+    cases: dict[str, tuple[SamlVisits, dict[str, Any]]] = {
+        "unsigned": (visits, {"signed": ()}),
+        "signature_wrong": (stranger, {}),
+        "issuer": (visits, {"issuer": "https://elsewhere.example"}),
+        "audience": (visits, {"restrictions": "<saml:AudienceRestriction><saml:Audience>x</saml:Audience></saml:AudienceRestriction>"}),
+        "Responder": (visits, {"status": ended}),
+        "subject_missing": (visits, {"name_id": ""}),
+    }
+    findings = [
+        (code, code_of(answer))
+        for code, (where, options) in cases.items()
+        if code_of(answer := await where.test(owner_browser, **options)) != code
+    ]
+    assert findings == []
+
+
+async def test_of_twenty_deliveries_at_once_one_arrives(app: QuartTrio, owner_browser: FakeBrowser, visits: SamlVisits) -> None:
+    text = visits.respond(await visits.begin(owner_browser))
+
+    async def deliver(_: int) -> int:
+        return (await arrive(owner_browser, visits.acs, text)).status
+
+    assert sorted(await run_concurrently(20, deliver)) == [200, *[400] * 19]
+
+
+async def test_an_assertion_works_once_also_in_two_responses(owner_browser: FakeBrowser, visits: SamlVisits) -> None:
+    """An identity provider that repeats the ID of an assertion cannot be told apart from a replay."""
+    assert code_of(await visits.test(owner_browser, assertion_id="_same")) == ""
+    assert code_of(await visits.test(owner_browser, assertion_id="_same")) == "used"
+
+
+async def test_a_foreign_post_reads_nothing(app: QuartTrio, visits: SamlVisits) -> None:
+    """The page that our own form follows only repeats the fields, and posts them to our endpoint."""
+    page = await FakeBrowser(app, "https://idp.example.com").send(visits.acs, SAMLResponse='"><script>', RelayState="x")
+    assert hidden_fields(page) == {"SAMLResponse": '"><script>', "again": "1"}
+    assert f'action="{visits.acs}"' in page.text
+    again = await FakeBrowser(app).send(visits.acs, SAMLResponse="x", again="1")
+    assert (again.status, "Allow cookies" in again.text) == (400, True)
+
+
+async def test_a_person_signs_in_until_the_session_at_the_provider_ends(
+    app: QuartTrio, visits: SamlVisits, pool: Pool, clock: FakeClock
+) -> None:
+    """A deactivated connection ends the sign-in also while the browser is at the identity provider."""
+    org_id = visits.connection.org_id
+    await run_sql(pool, DOMAIN, org_id, "example.com")
+    start = f"/auth/connections/{visits.connection.id}/start?next=/app"
+    before = await run_sql(pool, "select count(*) from sessions")
+    assert (await FakeBrowser(app).open(start)).status == 409, "a draft signs no user in"
+    state = "update connections set state = %s where org_id is not null"
+    await run_sql(pool, state, "active")
+    browser = FakeBrowser(app)
+    text = visits.respond(read_request(await browser.open(start)).get("ID"), attributes=(("email", ["grace@example.com"]),))
+    codes = await run_concurrently(20, lambda _: arrive_status(browser, visits.acs, text))
+    assert sorted(codes) == [303, *[400] * 19]
+    ends_at = clock.now() + timedelta(hours=8)
+    [(user_id, bounded_to, end)] = await run_sql(pool, "select user_id, bounded_to, expires_at from sessions where bounded_to is not null")
+    assert (bounded_to, end) == (org_id, ends_at.replace(microsecond=0))
+    assert await run_sql(pool, "select email from users where id = %s", user_id) == [("grace@example.com",)]
+    assert await run_sql(pool, "select provider_session from connection_logins") == [("_s",)]
+    request_id = read_request(await browser.open(start)).get("ID")
+    await run_sql(pool, state, "inactive")
+    assert (await arrive(browser, visits.acs, visits.respond(request_id))).status == 409
+    assert await run_sql(pool, "select count(*) from sessions") == [(before[0][0] + 1,)]
+
+
+async def arrive_status(browser: FakeBrowser, path: str, text: str) -> int:
+    return (await arrive(browser, path, text)).status
