@@ -115,6 +115,7 @@ class RegistrationClient(Caller):
 class SetupPart(StrEnum):
     """A part of the integrations that a set-up link prepares."""
 
+    CONNECTION = "connection"
     DOMAIN = "domain"
     DIRECTORY = "directory"
 

@@ -8,7 +8,7 @@ from core.kernel.errors import refuse
 from core.kernel.roles import Capability
 from core.provisioning import tokens
 from core.provisioning.tokens import TokenDraft
-from core.setup import events, links
+from core.setup import connection, events, links
 from core.setup.model.links import SetupLink, SetupLinkDetails, SetupNotReady, SetupProposal
 from core.setup.proposals import claim_of
 from core.tenancy import domains, organizations
@@ -19,7 +19,8 @@ from ports.storage import Transaction
 async def apply(ports: Ports, caller: OrganizationCaller, link_id: UUID, part: SetupPart) -> SetupLinkDetails:
     """Apply the proposal for a part, and return the link. A proposal that changes at the same time is not applied.
 
-    Raises: SetupLinkNotFound, SetupNotReady; RecordNotFound, DnsFailed, DomainTaken, TooManyDomains; the errors of `tokens.store`.
+    Raises: SetupLinkNotFound, SetupNotReady; RecordNotFound, DnsFailed, DomainTaken, TooManyDomains;
+    the errors of `tokens.store` and `connection.store`.
     """
     details, now = await links.find(ports, caller, link_id), ports.clock.now()
     proposal = details.proposals.get(part)
@@ -27,6 +28,7 @@ async def apply(ports: Ports, caller: OrganizationCaller, link_id: UUID, part: S
         raise SetupNotReady
     if part is SetupPart.DOMAIN:
         await domains.require_record(ports, claim_of(proposal))  # outside of any transaction, because the look-up may take seconds
+    certificate = await connection.read_certificate(ports, proposal) if part is SetupPart.CONNECTION else None
     async with ports.storage.transaction(by=caller) as tx:
         organization, _ = await organizations.lock_organization_for(tx, caller, Capability.INTEGRATIONS_MANAGE)
         current = {each.part: each for each in await tx.setup_links.proposals(organization.id, link_id)}.get(part)
@@ -34,7 +36,10 @@ async def apply(ports: Ports, caller: OrganizationCaller, link_id: UUID, part: S
             raise SetupNotReady
         await tx.setup_links.mark_applied(organization.id, link_id, part, caller.actor_id, now)
         tx.record(events.part_applied(details.link, part))
-        await _apply(tx, caller, details.link, proposal, now)
+        if part is SetupPart.CONNECTION:
+            await connection.store(ports, tx, details.link, proposal, certificate)
+        else:
+            await _apply(tx, caller, details.link, proposal, now)
     return await links.find(ports, caller, link_id)
 
 

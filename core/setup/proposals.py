@@ -39,7 +39,7 @@ async def propose_domain(ports: Ports, caller: SetupLinkCaller, domain: Domain) 
     claim = DomainClaim(org_id=caller.org_id, domain=domain, challenge=new_secret(), verified_at=None, created_at=now)
     if len(claim.record_name) > MAX_RECORD_NAME:
         raise DomainTooLong
-    await _propose(ports, caller, SetupPart.DOMAIN, SetupDocument(domain=claim.domain, challenge=claim.challenge), now)
+    await propose(ports, caller, SetupPart.DOMAIN, SetupDocument(domain=claim.domain, challenge=claim.challenge), is_ready=False)
 
 
 async def check_domain(ports: Ports, caller: SetupLinkCaller) -> None:
@@ -51,7 +51,7 @@ async def check_domain(ports: Ports, caller: SetupLinkCaller) -> None:
     """
     proposal = (await load(ports, caller)).proposals.get(SetupPart.DOMAIN) or refuse(SetupDomainMissing)
     await require_record(ports, claim_of(proposal))
-    await _propose(ports, caller, SetupPart.DOMAIN, proposal.document, ports.clock.now(), replaces=proposal)
+    await propose(ports, caller, SetupPart.DOMAIN, proposal.document, is_ready=True, replaces=proposal)
 
 
 def claim_of(proposal: SetupProposal) -> DomainClaim:
@@ -68,7 +68,7 @@ def claim_of(proposal: SetupProposal) -> DomainClaim:
 async def propose_directory(ports: Ports, caller: SetupLinkCaller) -> str:
     """Propose a SCIM token, in place of the one before, and return its secret, which is never returned again. Raises: SetupPartFixed."""
     secret, prefix = new_token()
-    await _propose(ports, caller, SetupPart.DIRECTORY, SetupDocument(prefix=prefix), ports.clock.now(), token=secret)
+    await propose(ports, caller, SetupPart.DIRECTORY, SetupDocument(prefix=prefix), is_ready=True, token=secret)
     return secret
 
 
@@ -81,17 +81,21 @@ async def finish(ports: Ports, caller: SetupLinkCaller) -> None:
         tx.record(events.ended(ended))
 
 
-async def _propose(
+async def propose(
     ports: Ports,
     caller: SetupLinkCaller,
     part: SetupPart,
     document: SetupDocument,
-    now: datetime,
     *,
+    is_ready: bool,
     token: str | None = None,
     replaces: SetupProposal | None = None,
 ) -> None:
-    """Store the proposal for a part. With `replaces`, it is found to be ready, unless another one replaced it before."""
+    """Store the proposal for a part. With `replaces`, it changes this one, unless another one replaced it before.
+
+    Raises: SetupPartFixed, SetupDomainMissing, SetupSessionMissing.
+    """
+    now = ports.clock.now()
     if part not in caller.parts:
         raise SetupPartFixed
     async with ports.storage.transaction(by=caller) as tx:
@@ -107,7 +111,7 @@ async def _propose(
             link_id=link.id,
             part=part,
             document=document,
-            is_ready=replaces is not None or token is not None,
+            is_ready=is_ready,
             changed_at=now,
             token_hash=None if token is None else digest(token),
         )

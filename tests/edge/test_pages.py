@@ -239,6 +239,7 @@ PAGES: dict[str, dict[str, object]] = {
             "failed_part": SetupPart.DOMAIN,
             "problem": "It is too long.",
         },
+        **{"products": [("okta", "Okta")], "chosen": None, "steps": None, "base": None, "typed": {}, "checked": None, "wrong": None},
     },
     "setup/token.html": {"secret": "scim_live_abc", "scim_url": "https://localhost/scim/v2", "path": "/setup/steps"},
     "setup/finished.html": {},

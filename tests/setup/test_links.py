@@ -4,6 +4,7 @@ import re
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any, Final
+from uuid import UUID
 
 import pytest
 from quart_trio import QuartTrio
@@ -21,6 +22,7 @@ from tests.support.tenants import Tenant
 RECIPIENT: Final = "it@globex.example"
 DOMAIN: Final = "globex.example"
 STEPS: Final = "/setup/steps"
+SECRET: Final = "hushed-client-secret"
 # The tables that a link may write. Everything else in the database stays as it is until an admin applies a part.
 OF_LINKS: Final = frozenset({"setup_links", "setup_proposals", "mails", "audit_log", "events", "audit_totals", "rates"})
 
@@ -67,6 +69,13 @@ async def publish(pool: Pool, dns: FakeTxtRecords, page: str) -> None:
 
 async def prepare_all(browser: FakeBrowser, pool: Pool, dns: FakeTxtRecords) -> str:
     """Prepare each part, and return the proposed SCIM token."""
+    values = {"issuer": "https://globex.okta.com", "client_id": "gatehouse", "client_secret": SECRET}
+    assert (await browser.submit(f"{STEPS}/connection/values", STEPS, **values)).status == 400, "no product is chosen"
+    assert (await browser.submit(f"{STEPS}/connection", STEPS, preset="okta", protocol="oidc")).status == 303
+    assert "In the Admin Console, open Applications" in (await browser.open(STEPS)).text
+    wrong = await browser.submit(f"{STEPS}/connection/values", STEPS, **{**values, "issuer": "okta"})
+    assert (wrong.status, "The issuer is not valid" in wrong.text, SECRET in wrong.text) == (400, True, False)
+    assert (await browser.submit(f"{STEPS}/connection/values", STEPS, **values)).status == 303
     await browser.submit(f"{STEPS}/domain", STEPS, domain=f"https://{DOMAIN}/")
     assert (await browser.submit(f"{STEPS}/domain/check", STEPS)).status == 400
     await publish(pool, dns, (await browser.open(STEPS)).text)
@@ -108,19 +117,26 @@ async def test_what_a_reader_prepares_has_no_effect_until_an_admin_applies_it(
 
     details = await look(acme, link)
     assert [(each["part"], each["is_ready"], each["applied_at"]) for each in details["proposals"]] == [
+        ("connection", True, None),
         ("directory", True, None),
         ("domain", True, None),
     ]
-    assert details["proposals"][0]["first_request"].endswith(" /scim/v2/Users")
+    assert details["proposals"][1]["first_request"].endswith(" /scim/v2/Users")
     assert (details["state"], details["opened_address"] is not None) == ("open", True)
 
-    for part in ("domain", "directory"):
+    redirect_uri = re.findall(r"<code>([^<]+/callback)</code>", (await reader.open(STEPS)).text)[0]
+    for part in ("connection", "domain", "directory"):
         applied = await api.post(f"{acme.path}/setup-links/{link['id']}/parts/{part}/apply", token=acme.token("admin"))
         assert applied.status == 200, applied.text
+        assert SECRET not in applied.text
         assert (await api.post(f"{acme.path}/setup-links/{link['id']}/parts/{part}/apply", token=acme.token("admin"))).status == 409
     domains = (await api.get(f"{acme.path}/domains", token=acme.token("admin"))).json["domains"]
     assert [(each["domain"], each["verified"]) for each in domains] == [(DOMAIN, True)]
     assert (await api.get("/scim/v2/Users", token=token)).status == 200
+    [connection] = (await api.get(f"{acme.path}/connections", token=acme.token("admin"))).json["connections"]
+    assert (connection["state"], connection["name"], connection["id"] in redirect_uri) == ("draft", "Globex", True)
+    async with ports.storage.reading() as read:
+        assert await read.connections.client_secret(acme.org, UUID(connection["id"])) == SECRET
     assert (await reader.submit(f"{STEPS}/directory", STEPS)).status == 400, "an applied part is fixed"
 
     actors = await run_sql(pool, "select distinct actor_kind, actor_name from audit_log where action like 'setup_link.part.changed'")

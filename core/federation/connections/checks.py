@@ -79,13 +79,18 @@ async def begin_test(ports: Ports, caller: Member, slug: str, way_back: str, dev
 async def _check_openid(ports: Ports, details: ConnectionDetails, settings: OidcSettings, base_url: str) -> list[ConnectionProblem]:
     connection = details.connection
     client = await openid.load_client(ports, connection, settings)
+    return await check_client(ports, client, openid.redirect_uri(connection, base_url))
+
+
+async def check_client(ports: Ports, client: OpenIdClient, redirect_uri: str) -> list[ConnectionProblem]:
+    """Return the problems of our client at a provider. The metadata and the keys are fetched now."""
     metadata, problems = await read_provider(ports, client)
     if metadata is None:
         return problems
     if client.authentication not in metadata.authentications:
         return [*problems, describe(OpenIdAnswerRefused(OpenIdFault.METADATA_AUTHENTICATION))]
     try:
-        await ports.openid_providers.check_client(client, metadata, openid.redirect_uri(connection, base_url))
+        await ports.openid_providers.check_client(client, metadata, redirect_uri)
     except (OpenIdAnswerRefused, OpenIdProviderUnreachable) as problem:
         problems.append(describe(problem))
     return problems

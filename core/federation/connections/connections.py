@@ -134,25 +134,35 @@ async def create(ports: Ports, caller: OrganizationCaller, draft: ConnectionDraf
         raise SlugReserved
     if draft.preset is not None and draft.preset not in PRESETS:
         raise PresetUnknown
+    connection = new_draft(caller.acts_in.id, draft, ports.clock.now(), new_id())
+    async with ports.storage.transaction(by=caller) as tx:
+        await organizations.lock_organization_for(tx, caller, Capability.INTEGRATIONS_MANAGE)
+        await add(tx, connection)
+    return connection
+
+
+def new_draft(org_id: UUID, draft: ConnectionDraft, now: datetime, id_: UUID) -> OrganizationConnection:
+    """Return a new connection with the values of a draft. Raises: ConnectionSettingInvalid."""
     settings = draft.settings.check()
-    connection = OrganizationConnection(
-        id=new_id(),
-        org_id=caller.acts_in.id,
+    return OrganizationConnection(
+        id=id_,
+        org_id=org_id,
         slug=draft.slug,
         name=draft.name,
         preset=draft.preset,
         state=ConnectionState.DRAFT,
         mapping=(draft.mapping or _mapping_of(draft.preset, settings.protocol)).check(),
-        created_at=ports.clock.now(),
+        created_at=now,
         settings=settings,
     )
-    async with ports.storage.transaction(by=caller) as tx:
-        await organizations.lock_organization_for(tx, caller, Capability.INTEGRATIONS_MANAGE)
-        if len(await tx.connections.of_org(connection.org_id)) >= MAX_CONNECTIONS:
-            raise TooManyConnections
-        await tx.connections.add(connection)
-        tx.record(events.created(connection))
-    return connection
+
+
+async def add(tx: Transaction, connection: OrganizationConnection) -> None:
+    """Store a new connection. The caller has locked the organization. Raises: TooManyConnections, ConnectionSlugTaken."""
+    if len(await tx.connections.of_org(connection.org_id)) >= MAX_CONNECTIONS:
+        raise TooManyConnections
+    await tx.connections.add(connection)
+    tx.record(events.created(connection))
 
 
 def _mapping_of(preset: str | None, protocol: ConnectionProtocol) -> ClaimMapping:

@@ -1,6 +1,7 @@
 """The import of a service provider's metadata, and the check of a SAML configuration."""
 
 from collections.abc import Sequence
+from uuid import UUID
 
 from core.applications import services
 from core.applications.model.services import Service
@@ -84,8 +85,13 @@ async def read_source(ports: Ports, caller: OrganizationCaller, text: str, url: 
 
 async def charge_fetch(ports: Ports, caller: OrganizationCaller) -> None:
     """Count a fetch from an address that the organization chose. Raises: Limited."""
+    await charge_fetch_of(ports, caller.acts_in.id)
+
+
+async def charge_fetch_of(ports: Ports, org_id: UUID) -> None:
+    """Count a fetch from an address that the organization, or the reader of one of its set-up links, chose. Raises: Limited."""
     async with ports.storage.autocommit() as statements:
-        wait = await statements.rates.charge(f"metadata {caller.acts_in.id}", (METADATA_FETCH,), ports.clock.now())
+        wait = await statements.rates.charge(f"metadata {org_id}", (METADATA_FETCH,), ports.clock.now())
     if wait > 0:
         raise Limited(wait)
 

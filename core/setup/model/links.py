@@ -86,6 +86,15 @@ class SetupDocument:
     domain: str | None = None
     challenge: str | None = None  # of its record
     prefix: str | None = None  # of a SCIM token
+    connection_id: str | None = None
+    preset: str | None = None  # empty for a product without one
+    protocol: str | None = None
+    issuer: str | None = None
+    client_id: str | None = None
+    client_secret: str | None = field(default=None, repr=False)
+    entity_id: str | None = None
+    sso_url: str | None = None
+    certificate: str | None = None  # PEM
 
 
 NO_DOCUMENT: Final = SetupDocument()
@@ -183,6 +192,10 @@ class ScimTokenNotApplied(Unauthenticated):
     """The SCIM token answers only GET /scim/v2/ServiceProviderConfig yet. An admin of the organization applies it in the set-up link."""
 
     token_sent = True
+
+
+class SetupProductMissing(Invalid):
+    """Choose your identity provider first."""
 
 
 class SetupDomainMissing(Invalid):

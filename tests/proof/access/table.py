@@ -647,6 +647,9 @@ SETUP: Final = """
                                               set
 
 GET    /setup/steps                           200
+POST   /setup/steps/connection                303
+POST   /setup/steps/connection/values         303
+POST   /setup/steps/connection/check          200
 POST   /setup/steps/domain                    303
 POST   /setup/steps/domain/check              400
 POST   /setup/steps/directory                 200
@@ -1128,8 +1131,15 @@ REQUESTS: Final[Mapping[str, Request]] = {
     "GET /setup": Request(query={"token": "{setup_token}"}),
     "POST /setup": Request(form={**OF_THIS_BROWSER, "token": "{setup_token}"}, cookies=BROWSER),
     "POST /setup/code": Request(form={**OF_THIS_BROWSER, "token": "{setup_token}", "code": "123456"}, cookies=BROWSER),
+    "POST /setup/steps/connection": Request(form={"form_token": "{setup_form_token}", "preset": "okta", "protocol": "oidc"}),
+    "POST /setup/steps/connection/values": Request(
+        form={"form_token": "{setup_form_token}", "issuer": "https://192.0.2.1", "client_id": "gatehouse", "client_secret": "hushed"}
+    ),
     "POST /setup/steps/domain": Request(form={"form_token": "{setup_form_token}", "domain": "globex.example"}),
-    **{f"POST /setup/steps/{step}": Request(form={"form_token": "{setup_form_token}"}) for step in ("domain/check", "directory", "finish")},
+    **{
+        f"POST /setup/steps/{step}": Request(form={"form_token": "{setup_form_token}"})
+        for step in ("connection/check", "domain/check", "directory", "finish")
+    },
     f"POST {ORG}/registration-tokens": Request({"name": "Another"}),
     "POST /auth/register": Request(
         {"client_name": "Another", "redirect_uris": ["https://anywhere.example/callback"]},

@@ -32,10 +32,14 @@ START: Final = f"/auth/connections/{CONNECTION}/start"
 OF_ORGANIZATION: Final = ("API", "selection", "console", "creation of a personal token", "personal token", "refresh")
 OF_APPLICATION: Final = (
     *("code", "refresh of an application", "approval of a device", "approval of a device in a browser", "device", "authorization"),
-    *("silent authorization", "SAML", "passive SAML", "SAML without a request", "SAML over the API"),
+    *("silent authorization", "SAML", "passive SAML", "SAML without a request", "SAML over the API", "password"),
 )
-SOME_PATHS: Final = frozenset({"API", "creation of a personal token", "personal token", "refresh", "code", "authorization", "SAML"})
-SAYS: Final = {  # tokens need a proof of the account's own, and break glass is for people
+SOME_PATHS: Final = frozenset(
+    {"API", "creation of a personal token", "personal token", "refresh", "code", "authorization", "SAML", "password"}
+)
+SAYS: Final = {  # tokens need a proof of the account's own, break glass is for people, and a new sign-in has its own proofs
+    ("password", "the connection"): STEP_UP,
+    ("password", "the connection and a password"): STEP_UP,
     ("creation of a personal token", "the connection"): STEP_UP,
     ("personal token", "listed"): REFUSED,
 }

@@ -85,6 +85,9 @@ class SetupPartResponse(ResponseModel):
     is_ready: bool = Field(description="Whether an admin can apply it.")
     changed_at: Timestamp = Field(description="The time of the last change by the reader, in UTC.")
     domain: str | None = Field(description="The proposed domain, or null for other parts.")
+    preset: str | None = Field(description="The product of the proposed connection, empty for another one, or null for other parts.")
+    protocol: str | None = Field(description="The protocol of the proposed connection, `oidc` or `saml`, or null for other parts.")
+    identifier: str | None = Field(description="Its issuer or entity ID, or null.")
     token_prefix: str | None = Field(description="The first characters of the proposed SCIM token, or null for other parts.")
     first_request_at: Timestamp | None = Field(description="The time of the first request with this token before it was applied, or null.")
     first_request: str | None = Field(description="This request, or null.", examples=["GET /scim/v2/ServiceProviderConfig"])
@@ -187,6 +190,9 @@ def _to_part(proposal: SetupProposal) -> SetupPartResponse:
     return SetupPartResponse.of(
         proposal,
         domain=proposal.document.domain,
+        preset=proposal.document.preset,
+        protocol=proposal.document.protocol,
+        identifier=proposal.document.issuer or proposal.document.entity_id,
         token_prefix=proposal.document.prefix,
         first_request_at=proposal.tried_at,
         first_request=proposal.tried_with,

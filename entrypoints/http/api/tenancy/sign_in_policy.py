@@ -322,17 +322,22 @@ class BreakGlassUserResponse(ResponseModel):
 class BreakGlassUserListResponse(ResponseModel):
     """The members who may come without the required connection."""
 
+    user_ids: list[UUID] = Field(description="Their ids, as in the request that replaces them.")
     users: list[BreakGlassUserResponse] = Field(description="They are ordered by email address.")
 
 
 class BreakGlassUsersRequest(RequestModel):
     """The members who may come without the required connection. They replace the earlier ones."""
 
-    user_ids: list[Id] = Field(max_length=MAX_BREAK_GLASS, description="The ids of up to three owners and admins.")
+    user_ids: list[Id] = Field(
+        max_length=MAX_BREAK_GLASS,
+        description="The ids of up to three owners and admins.",
+        examples=[["0c1c6d7a-2a3b-4c5d-8e6f-7a8b9c0d1e2f"]],
+    )
 
 
-def _to_users(users: Sequence[BreakGlassUser]) -> BreakGlassUserListResponse:
-    return BreakGlassUserListResponse(users=[BreakGlassUserResponse.of(user) for user in users])
+def to_break_glass_users(users: Sequence[BreakGlassUser]) -> BreakGlassUserListResponse:
+    return BreakGlassUserListResponse(user_ids=[user.user_id for user in users], users=[BreakGlassUserResponse.of(user) for user in users])
 
 
 @routes.get(OF_BREAK_GLASS)
@@ -343,7 +348,7 @@ async def list_break_glass_users(org_slug: str) -> BreakGlassUserListResponse:
     They are up to three owners and admins who may sign in without the connection that the policy requires, for example when the
     identity provider fails. They need a factor of their own account, and meet the other rules of the policy.
     """
-    return _to_users(await break_glass.list_users(ports(), acting_member()))
+    return to_break_glass_users(await break_glass.list_users(ports(), acting_member()))
 
 
 @routes.put(OF_BREAK_GLASS)
@@ -353,4 +358,4 @@ async def replace_break_glass_users(org_slug: str, data: BreakGlassUsersRequest)
 
     Each use is emailed to all owners and admins of the organization and to the platform owners, once in a session.
     """
-    return _to_users(await break_glass.replace_users(ports(), acting_member(), data.user_ids))
+    return to_break_glass_users(await break_glass.replace_users(ports(), acting_member(), data.user_ids))

@@ -44,6 +44,7 @@ LABELS: Final[Mapping[type[StrEnum], Labels]] = MappingProxyType(
             MissingPart.KEY: "Key of this connection",
         },
         SetupPart: {
+            SetupPart.CONNECTION: "Single sign-on",
             SetupPart.DOMAIN: "Domain",
             SetupPart.DIRECTORY: "User directory (SCIM)",
         },

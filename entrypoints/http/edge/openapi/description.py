@@ -123,6 +123,14 @@ FORM_FIELDS = {
     "code": "The 6-digit code of the authenticator app, or a backup code. On the page of a set-up link, the code from the email.",
     "credential": "The result of the ceremony in the browser, as JSON. The script of the page fills it in.",
     "domain": "The domain, such as `example.com`.",
+    "preset": "The product, such as `okta`, or an empty text for another one.",
+    "protocol": "`oidc` or `saml`.",
+    "issuer": "The issuer of the identity provider.",
+    "client_id": "The client id.",
+    "client_secret": "The client secret. Empty: the earlier one.",
+    "entity_id": "The entity ID of the identity provider.",
+    "sso_url": "The address that takes sign-in requests.",
+    "certificate": "The certificate of the identity provider in PEM.",
     "enabled": "`yes` or `no`.",
     "email": "The email address.",
     "image": "The file: PNG, JPEG or WebP, at most 200 KB and 4,000,000 pixels.",
@@ -133,7 +141,6 @@ FORM_FIELDS = {
     "SAMLRequest": "The SAML request, encoded in Base64.",
     "SAMLResponse": "The SAML response, encoded in Base64.",
     "user_code": "The code that the device shows.",
-    "client_id": "The client id of the application.",
     "action": "`approve` or `deny`.",
 }
 

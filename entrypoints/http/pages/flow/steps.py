@@ -16,7 +16,6 @@ from core.federation.destination import Asked, Destination, PageAnswer
 from core.federation.oauth import requests
 from core.kernel.callers import Visitor
 from core.kernel.errors import Forbidden, Refusal
-from core.kernel.page_paths import connection_start_path
 from core.kernel.proofs import Strength, seen_in, session_strength
 from core.kernel.sign_in_policy.decision import Decision, Outcome
 from core.kernel.sign_in_policy.explanations import explain
@@ -29,7 +28,7 @@ from entrypoints.http.edge.forms import read_form
 from entrypoints.http.edge.openapi import describes_page
 from entrypoints.http.pages.federation import oauth
 from entrypoints.http.pages.federation.saml import continuation
-from entrypoints.http.pages.flow.flows import FLOW_PATH, in_flow, leads_to_request, path_of
+from entrypoints.http.pages.flow.flows import FLOW_PATH, connection_path, in_flow, leads_to_request, path_of
 from entrypoints.http.pages.flow.forms import FORMS, question_page, sign_in_form
 from entrypoints.http.pages.form_pages import check_session_form
 from entrypoints.http.pages.visitors import visitor_with_mfa
@@ -99,8 +98,7 @@ async def step_page(flow: Flow, requested: Step | None = None, reply: PageAnswer
         return redirect(path_of(flow, f"/{step.value}"))
     if step is Step.SIGN_IN and (decision := _step_up(outcome, user)) is not None:
         if (connection := decision.leads_to) is not None:
-            way_back = {"flow": str(flow.id)} if flow.is_stored else {"next": flow.request}
-            return redirect(connection_start_path(connection.id, **way_back))
+            return redirect(connection_path(flow, connection.id))
         rule, destination = decision.rule, outcome.destination
         if outcome.admission.needs_passkey:
             rule, destination = Rule.PHISHING_RESISTANT, destination and replace(destination, required=Strength.PHISHING_RESISTANT)

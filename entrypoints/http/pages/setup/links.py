@@ -5,6 +5,7 @@ from uuid import UUID
 
 from quart import Blueprint, Response
 
+from core.federation.connections.model.presets import PRESETS
 from core.kernel.callers import SetupPart
 from core.kernel.roles import Capability
 from core.setup import applying, links
@@ -82,6 +83,7 @@ async def _values(_: Form | None, setup_link_id: UUID, **__: object) -> dict[str
     return {
         "path": _path(setup_link_id),
         "list_path": _path(),
+        "products": {slug: preset.name for slug, preset in PRESETS.items()},
         "link": details.link,
         "proposals": details.proposals,
         "now": ports().clock.now(),

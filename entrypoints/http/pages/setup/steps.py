@@ -1,11 +1,16 @@
 """The pages of an opened set-up link. Its reader prepares each part, and an admin applies it."""
 
+from dataclasses import asdict
 from typing import Any, Final
+from uuid import UUID
 
 from quart import Blueprint, Response
 
 from core.authentication import browser
+from core.federation.connections.connections import endpoint_path
+from core.federation.connections.model.presets import PRESETS
 from core.kernel.callers import SetupPart
+from core.kernel.connections import ConnectionProtocol
 from core.kernel.errors import Refusal
 from core.kernel.values import Domain
 from core.setup import opening, proposals
@@ -28,16 +33,19 @@ REFUSED: Final = "A value is not valid, and the page gives the reason."
 NOT_OPEN: Final = "No set-up link is open in this browser."
 
 
-async def _read_form() -> dict[str, str]:
+async def read_setup_form() -> dict[str, str]:
     """Return the fields of a form that our page made for this link. Raises: FormTokenInvalid."""
     form = await read_form()
     browser.check_form_token(cookies.setup_cookie() or "", form.get("form_token", ""))
     return form
 
 
-async def _values(problem: Refusal | None = None, part: SetupPart | None = None) -> dict[str, Any]:
+async def steps_values(part: SetupPart | None = None) -> dict[str, Any]:
+    """Return the values of the page of the steps. `part` is the refused one."""
     details, design = await proposals.load(ports(), setup_reader()), await opening.load_design(ports(), setup_reader().org_id)
-    domain = details.proposals.get(SetupPart.DOMAIN)
+    domain, proposed = details.proposals.get(SetupPart.DOMAIN), details.proposals.get(SetupPart.CONNECTION)
+    document = None if proposed is None else proposed.document
+    product = None if document is None else PRESETS.get(document.preset or "")
     return {
         "form_token": browser.form_token(cookies.setup_cookie() or ""),
         "design": design,
@@ -47,12 +55,21 @@ async def _values(problem: Refusal | None = None, part: SetupPart | None = None)
         "scim_url": f"{app_context().base_url}/scim/v2",
         "path": STEPS_PATH,
         "failed_part": part,
+        "products": [(slug, each.name) for slug, each in PRESETS.items()],
+        "chosen": product,
+        "steps": None if product is None or document is None else product.protocols[ConnectionProtocol(document.protocol or "")],
+        "base": "" if document is None else f"{app_context().base_url}{endpoint_path(UUID(document.connection_id))}",
+        "typed": {} if document is None else {**asdict(document), "client_secret": ""},
+        "wrong": None,
+        "checked": None,
         "scripted": True,
     }
 
 
-async def _refused(refusal: Refusal, part: SetupPart) -> Response:
-    return refused_page(refusal, "setup/steps.html", **await _values(refusal, part))
+async def refused_steps(refusal: Refusal, part: SetupPart, **values: Any) -> Response:
+    """Return the page of the steps again, with the reason at this part, and what was typed there."""
+    shown = await steps_values(part)
+    return refused_page(refusal, "setup/steps.html", **{**shown, **values, "typed": {**shown["typed"], **values.get("typed", {})}})
 
 
 @routes.get(STEPS_PATH)
@@ -63,7 +80,7 @@ async def show_steps() -> Response:
 
     It shows what this link proposes, and nothing else of the organization.
     """
-    return page_response(render("setup/steps.html", problem=None, **await _values()))
+    return page_response(render("setup/steps.html", problem=None, **await steps_values()))
 
 
 @routes.post(f"{STEPS_PATH}/domain")
@@ -74,11 +91,11 @@ async def propose_domain() -> Response:
 
     Its DNS record has a new value. The domain counts when an admin has applied it.
     """
-    form = await _read_form()
+    form = await read_setup_form()
     try:
         await proposals.propose_domain(ports(), setup_reader(), Domain(to_model(DomainRequest, form).domain))
     except Refusal as refusal:
-        return await _refused(refusal, SetupPart.DOMAIN)
+        return await refused_steps(refusal, SetupPart.DOMAIN)
     return redirect(STEPS_PATH)
 
 
@@ -90,11 +107,11 @@ async def check_domain() -> Response:
 
     An admin can apply the domain when the record was found.
     """
-    await _read_form()
+    await read_setup_form()
     try:
         await proposals.check_domain(ports(), setup_reader())
     except Refusal as refusal:
-        return await _refused(refusal, SetupPart.DOMAIN)
+        return await refused_steps(refusal, SetupPart.DOMAIN)
     return redirect(STEPS_PATH)
 
 
@@ -106,12 +123,12 @@ async def propose_directory() -> Response:
 
     It is shown only once. It answers only `GET /scim/v2/ServiceProviderConfig` until an admin applies it.
     """
-    await _read_form()
+    await read_setup_form()
     try:
         secret = await proposals.propose_directory(ports(), setup_reader())
     except Refusal as refusal:
-        return await _refused(refusal, SetupPart.DIRECTORY)
-    return page_response(render("setup/token.html", secret=secret, **await _values()))
+        return await refused_steps(refusal, SetupPart.DIRECTORY)
+    return page_response(render("setup/token.html", secret=secret, **await steps_values()))
 
 
 @routes.post(f"{STEPS_PATH}/finish")
@@ -122,8 +139,8 @@ async def finish() -> Response:
 
     It ends, and what it proposes waits for an admin.
     """
-    await _read_form()
-    values = await _values()
+    await read_setup_form()
+    values = await steps_values()
     await proposals.finish(ports(), setup_reader())
     response = page_response(render("setup/finished.html", **values))
     cookies.clear_setup_cookie(response)

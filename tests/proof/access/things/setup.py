@@ -31,6 +31,15 @@ async def add_setup_links_of_tenant(ports: Ports, organization: Organization, cr
     recipient = Email.parse(f"it@{slug}-customer.example")
     link = replace(waiting, id=new_id(), name=f"{slug} Globex", kind=SetupLinkKind.MAILED, recipient=recipient)
     proposed = {
+        # At an address that the guard refuses, so that checks need no resolver.
+        SetupPart.CONNECTION: SetupDocument(
+            connection_id=str(new_id()),
+            preset="okta",
+            protocol="oidc",
+            issuer=f"https://192.0.2.1/{slug}-customer",
+            client_id=f"{slug}-customer-client",
+            client_secret=f"{slug}-customer-secret",
+        ),
         SetupPart.DOMAIN: SetupDocument(domain=f"{slug}-customer.example", challenge=new_secret()),
         SetupPart.DIRECTORY: SetupDocument(prefix=f"scim_live_{slug}"),
     }
@@ -40,7 +49,7 @@ async def add_setup_links_of_tenant(ports: Ports, organization: Organization, cr
         await tx.setup_links.add(link, digest(new_secret()))
         await tx.setup_links.open(opened, digest(cookie))
         for part, document in proposed.items():
-            is_ready = part is SetupPart.DIRECTORY
+            is_ready = part is not SetupPart.DOMAIN
             await tx.setup_links.put_proposal(
                 SetupProposal(
                     id=new_id(),
@@ -48,7 +57,7 @@ async def add_setup_links_of_tenant(ports: Ports, organization: Organization, cr
                     link_id=link.id,
                     part=part,
                     document=document,
-                    token_hash=digest(f"{slug} proposed") if is_ready else None,
+                    token_hash=digest(f"{slug} proposed") if part is SetupPart.DIRECTORY else None,
                     is_ready=is_ready,
                     changed_at=now,
                 )

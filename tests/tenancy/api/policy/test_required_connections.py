@@ -1,5 +1,6 @@
 """Required connections: saving the rule, the users that it would lock out, what cannot be removed then, and the list of break glass."""
 
+import re
 from typing import Any, Final
 from uuid import UUID
 
@@ -9,12 +10,16 @@ from adapters.postgres.engine.pool import Pool
 from core.federation.connections.model.connections import ConnectionState, OrganizationConnection
 from core.kernel.proofs import Method, Proof
 from ports import Ports
-from tests.support.builders import Answer, add_account, add_member, run_sql
+from tests.support.browser import FakeBrowser
+from tests.support.builders import Answer, add_account, add_member, one_factor, run_sql
 from tests.support.connections import add_connection
 from tests.support.connections.proofs import connection_proof, write_proofs
 from tests.support.services import add_service
 from tests.support.tenants import Tenant
 from tests.tenancy.api.policy.policies import load, path_of, preview, save, try_preview
+from tests.tenancy.api.policy.test_pages import PAGE
+from tests.tenancy.api.policy.test_pages import preview as preview_page
+from tests.tenancy.api.policy.test_pages import save as save_page
 
 DOMAIN: Final = "acme.example"  # of the addresses of all members
 BY_DOMAIN: Final = {"required_connections": {DOMAIN: "okta"}}
@@ -24,13 +29,17 @@ LOCKED_OUT: Final = "First sign in through this connection, or list yourself for
 @pytest.fixture
 async def okta(acme: Tenant, ports: Ports, pool: Pool) -> OrganizationConnection:
     """The owner has come through it."""
+    return await set_up(ports, pool, acme.org, acme.people["owner"].id)
+
+
+async def set_up(ports: Ports, pool: Pool, org: UUID, owner: UUID) -> OrganizationConnection:
+    """Add a connection and a verified domain. The owner has come through the connection."""
     sql = "insert into domains (org_id, domain, challenge, verified_at, created_at) values (%s, %s, 'challenge', now(), now())"
-    await run_sql(pool, sql, acme.org, DOMAIN)
-    connection = await add_connection(ports.storage, acme.org)
-    now = ports.clock.now()
+    await run_sql(pool, sql, org, DOMAIN)
+    connection, now = await add_connection(ports.storage, org), ports.clock.now()
     passkey = Proof(Method.PASSKEY, now, user_verified=True, phishing_resistant=True)
-    await write_proofs(pool, acme.people["owner"].id, (passkey, connection_proof(acme.org, now, connection=connection.id)))
-    await know(pool, connection, acme.people["owner"].id)
+    await write_proofs(pool, owner, (passkey, connection_proof(org, now, connection=connection.id)))
+    await know(pool, connection, owner)
     return connection
 
 
@@ -128,3 +137,29 @@ async def test_only_confirmed_owners_and_admins_are_listed_for_break_glass(acme:
     assert await listed() == {acme.people["owner"].email: True, acme.people["admin"].email: False}
     assert (await acme.api.post(f"{acme.path}/leave", token=acme.token("admin"))).status < 300
     assert await listed() == {acme.people["owner"].email: True}
+
+
+async def test_the_pages_save_the_rules_and_the_list_and_show_refusals(owner_browser: FakeBrowser, ports: Ports, pool: Pool) -> None:
+    [(org, owner)] = await run_sql(pool, "select org_id, user_id from memberships")
+    await set_up(ports, pool, org, owner)
+    await run_sql(pool, "update users set email = 'owner@acme.example' where id = %s", owner)
+    every_method, rule = {"method:connection": "yes"}, {f"connection:{DOMAIN}": "okta"}
+    shown = await preview_page(owner_browser, **every_method, **rule)
+    assert (shown.status, "No owner or admin is listed for break glass" in shown.text) == (200, True)
+    assert (await save_page(owner_browser, **every_method, **rule)).status == 303
+    await add_service(pool, org, "shop")
+    of_shop = "/app/organizations/acme/applications/shop/sign-in-policy"
+    assert (await save_page(owner_browser, of_shop, **every_method, required_connection="okta")).status == 303
+    for page in (PAGE, of_shop):
+        assert '<option value="okta" selected>' in (await owner_browser.open(page)).text, page
+    glass = f"{PAGE}/break-glass"
+    assert (await owner_browser.submit(glass, glass, person_1=str(owner), person_3=str(owner))).status == 303
+    assert re.findall('<option value="([^"]+)" selected', (await owner_browser.open(glass)).text) == [str(owner)]
+    member = await add_account(ports, "member@acme.example")
+    await add_member(pool, org, member.id, confirmed=True)
+    refused = await owner_browser.submit(glass, glass, person_1=str(member.id))
+    assert (refused.status, "Only owners and admins" in refused.text) == (400, True)
+    await write_proofs(pool, owner, one_factor(ports.clock.now()))
+    refused = await owner_browser.submit(glass, glass, person_1="")
+    assert (refused.status, LOCKED_OUT in refused.text) == (400, True)
+    assert (await save_page(owner_browser, **every_method)).status == 303, "without the rule, the list may be empty"

@@ -1,0 +1,138 @@
+"""The connection that the reader of a set-up link proposes: a product, and the values that its console shows.
+
+The connection has its id from the start, so that the reader can copy our addresses. It is created when an admin applies it, as a draft.
+"""
+
+from dataclasses import asdict, dataclass, field, replace
+from typing import Final
+from uuid import UUID
+
+from core.federation.connections import checks, connections, events, openid
+from core.federation.connections.checks import ConnectionProblem
+from core.federation.connections.connections import ConnectionDraft
+from core.federation.connections.model.connections import CertificateSource, ProviderCertificate
+from core.federation.connections.model.openid import OpenIdClient
+from core.federation.connections.model.presets import PRESETS, PresetUnknown
+from core.federation.connections.model.settings import ConnectionSettingInvalid, OidcSettings, SamlSettings
+from core.federation.saml.metadata import charge_fetch_of
+from core.kernel.callers import SetupLinkCaller, SetupPart
+from core.kernel.connections import ConnectionProtocol
+from core.kernel.errors import refuse
+from core.kernel.values import Slug, new_id
+from core.setup import proposals
+from core.setup.model.links import SetupDocument, SetupLink, SetupNotReady, SetupProductMissing, SetupProposal
+from ports import Ports
+from ports.storage import Transaction
+
+ANOTHER: Final = ""  # a product without a preset
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProviderValues:
+    """What the reader copied from the console of the product. A connection has those of its protocol."""
+
+    issuer: str = ""
+    client_id: str = ""
+    client_secret: str = field(default="", repr=False)
+    entity_id: str = ""
+    sso_url: str = ""
+    certificate: str = ""
+
+
+async def choose(ports: Ports, caller: SetupLinkCaller, preset: str, protocol: ConnectionProtocol) -> None:
+    """Propose a connection to this product, without values, in place of the one before. Raises: PresetUnknown, SetupPartFixed."""
+    if preset not in (ANOTHER, *PRESETS):
+        raise PresetUnknown
+    document = SetupDocument(connection_id=str(new_id()), preset=preset, protocol=protocol.value)
+    await proposals.propose(ports, caller, SetupPart.CONNECTION, document, is_ready=False)
+
+
+async def save(ports: Ports, caller: SetupLinkCaller, values: ProviderValues) -> None:
+    """Store the values of the proposed connection. An empty client secret keeps the earlier one.
+
+    Raises: SetupProductMissing, SetupPartFixed, ConnectionSettingInvalid, ProviderCertificateInvalid.
+    """
+    proposal = await _find(ports, caller)
+    given = {name: value for name, value in asdict(values).items() if value or name != "client_secret"}
+    document = replace(proposal.document, **given)
+    for name in _needed(document):
+        if not getattr(document, name):
+            raise ConnectionSettingInvalid(name, "Copy this value from the console of your identity provider.")
+    _settings(document).check()
+    if document.protocol == ConnectionProtocol.SAML:
+        await ports.certificates.facts(document.certificate or "")
+    await proposals.propose(ports, caller, SetupPart.CONNECTION, document, is_ready=True, replaces=proposal)
+
+
+def _needed(document: SetupDocument) -> tuple[str, ...]:
+    is_saml = document.protocol == ConnectionProtocol.SAML
+    return ("entity_id", "sso_url", "certificate") if is_saml else ("issuer", "client_id", "client_secret")
+
+
+async def check(ports: Ports, caller: SetupLinkCaller, base_url: str) -> list[ConnectionProblem]:
+    """Return the problems of the proposed connection with OpenID Connect. Its metadata and keys are fetched now.
+
+    Raises: SetupProductMissing, SetupNotReady, Limited.
+    """
+    proposal = await _find(ports, caller)
+    settings, document = _settings(proposal.document), proposal.document
+    if not proposal.is_ready or not isinstance(settings, OidcSettings):
+        raise SetupNotReady
+    await charge_fetch_of(ports, caller.org_id)
+    connection_id = UUID(document.connection_id)
+    client = OpenIdClient(
+        connection_id=connection_id,
+        issuer=settings.issuer,
+        client_id=settings.client_id,
+        authentication=settings.client_authentication,
+        client_secret=document.client_secret,
+        key=None,
+    )
+    return await checks.check_client(ports, client, openid.redirect_uri_of(connection_id, base_url))
+
+
+async def _find(ports: Ports, caller: SetupLinkCaller) -> SetupProposal:
+    return (await proposals.load(ports, caller)).proposals.get(SetupPart.CONNECTION) or refuse(SetupProductMissing)
+
+
+def _settings(document: SetupDocument) -> OidcSettings | SamlSettings:
+    preset = PRESETS.get(document.preset or "")
+    if document.protocol == ConnectionProtocol.SAML:
+        saml = SamlSettings(entity_id=document.entity_id or "", sso_url=document.sso_url or "", signs_requests=False)
+        if preset is None:
+            return saml
+        values = preset.protocols[ConnectionProtocol.SAML]
+        return replace(saml, name_id_format=values.name_id_format, subject=values.subject)
+    oidc = OidcSettings(issuer=document.issuer or "", client_id=document.client_id or "")
+    return oidc if preset is None else replace(oidc, scopes=preset.protocols[ConnectionProtocol.OIDC].scopes)
+
+
+async def read_certificate(ports: Ports, proposal: SetupProposal) -> ProviderCertificate | None:
+    """Return the certificate of a proposed connection with SAML, or None. Raises: ProviderCertificateInvalid."""
+    if proposal.document.protocol != ConnectionProtocol.SAML:
+        return None
+    facts = await ports.certificates.facts(proposal.document.certificate or "")
+    return ProviderCertificate(**asdict(facts), source=CertificateSource.ADMIN, is_active=True, added_at=ports.clock.now())
+
+
+async def store(ports: Ports, tx: Transaction, link: SetupLink, proposal: SetupProposal, certificate: ProviderCertificate | None) -> None:
+    """Create the proposed connection as a draft. The caller has locked the organization.
+
+    Raises: TooManyConnections, ConnectionSlugTaken.
+    """
+    document, now = proposal.document, ports.clock.now()
+    id_ = UUID(document.connection_id)
+    draft = ConnectionDraft(
+        slug=Slug.parse(f"{document.preset or 'provider'}-{id_.hex[-6:]}"),
+        name=link.name,
+        preset=document.preset or None,
+        settings=_settings(document),
+    )
+    connection = connections.new_draft(link.org_id, draft, now, id_)
+    await connections.add(tx, connection)
+    if document.client_secret:
+        await tx.connections.save_client_secret(connection.org_id, connection.id, document.client_secret, now)
+        tx.record(events.client_secret_set(connection))
+    if certificate is not None:
+        await tx.connection_keys.add_certificate(connection.org_id, connection.id, certificate)
+        tx.record(events.certificate_added(connection, certificate))

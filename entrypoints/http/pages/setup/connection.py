@@ -1,0 +1,86 @@
+"""The pages of an opened set-up link on which its reader prepares a connection, step by step for their product."""
+
+from typing import Final
+
+from quart import Blueprint, Response
+
+from core.federation.connections.model.settings import ConnectionSettingInvalid
+from core.kernel.callers import SetupPart
+from core.kernel.connections import ConnectionProtocol
+from core.kernel.errors import Refusal
+from core.setup import connection
+from core.setup.connection import ProviderValues
+from entrypoints.http.base.context import app_context, ports, setup_reader
+from entrypoints.http.base.redirects import redirect
+from entrypoints.http.base.rendering.templates import page_response, render
+from entrypoints.http.edge.access import setup_link
+from entrypoints.http.edge.openapi import describes_page
+from entrypoints.http.edge.typed_fields import trim
+from entrypoints.http.pages.setup.opening import FOREIGN, STEPS_PATH
+from entrypoints.http.pages.setup.steps import NOT_OPEN, REFUSED, SAVED, read_setup_form, refused_steps, steps_values
+
+routes = Blueprint("setup_connection_pages", __name__)
+
+PATH: Final = f"{STEPS_PATH}/connection"
+VALUES: Final = ("issuer", "client_id", "client_secret", "entity_id", "sso_url", "certificate")
+
+
+@routes.post(PATH)
+@setup_link
+@describes_page({303: SAVED, 400: REFUSED, 401: NOT_OPEN, 403: FOREIGN}, form=["form_token", "preset", "protocol"])
+async def choose_product() -> Response:
+    """Choose the product of the proposed connection.
+
+    The values of an earlier choice are deleted.
+    """
+    form = await read_setup_form()
+    protocol = ConnectionProtocol.SAML if form.get("protocol") == ConnectionProtocol.SAML else ConnectionProtocol.OIDC
+    try:
+        await connection.choose(ports(), setup_reader(), form.get("preset", ""), protocol)
+    except Refusal as refusal:
+        return await refused_steps(refusal, SetupPart.CONNECTION)
+    return redirect(STEPS_PATH)
+
+
+@routes.post(f"{PATH}/values")
+@setup_link
+@describes_page({303: SAVED, 400: REFUSED, 401: NOT_OPEN, 403: FOREIGN}, form=["form_token", *VALUES])
+async def save_values() -> Response:
+    """Save the values of the proposed connection.
+
+    They are those that the console of the product shows. An empty client secret keeps the earlier one.
+    """
+    form = await read_setup_form()
+    typed = {name: form[name] if name == "certificate" else trim(form.get(name, "")) for name in VALUES if name in form}
+    try:
+        await connection.save(ports(), setup_reader(), ProviderValues(**typed))
+    except Refusal as refusal:
+        wrong = refusal.setting if isinstance(refusal, ConnectionSettingInvalid) else "certificate"
+        return await refused_steps(refusal, SetupPart.CONNECTION, typed={**typed, "client_secret": ""}, wrong=wrong)
+    return redirect(STEPS_PATH)
+
+
+@routes.post(f"{PATH}/check")
+@setup_link
+@describes_page(
+    {
+        200: "The problems of the connection.",
+        400: REFUSED,
+        401: NOT_OPEN,
+        403: FOREIGN,
+        409: "It has no values yet.",
+        429: "Too many checks.",
+    },
+    form=["form_token"],
+)
+async def check_connection() -> Response:
+    """Check the proposed connection with OpenID Connect.
+
+    The metadata and the keys of the provider are fetched, and our credentials are tried there.
+    """
+    await read_setup_form()
+    try:
+        problems = await connection.check(ports(), setup_reader(), app_context().base_url)
+    except Refusal as refusal:
+        return await refused_steps(refusal, SetupPart.CONNECTION)
+    return page_response(render("setup/steps.html", problem=None, **{**await steps_values(), "checked": problems}))
