@@ -175,6 +175,8 @@ GET    /auth/<provider:provider>              302  302  302  302  302  302  302 
 GET    /auth/<provider:provider>/callback     400  400  400  400  400  400  400  400  400  400  400  400  400  400  400  400  400  400  400
 GET    {at_connection}/callback               400  400  400  400  400  400  400  400  400  400  400  400  400  400  400  400  400  400  400
 POST   {at_connection}/acs                    400  400  400  400  400  400  400  400  400  400  400  400  400  400  400  400  400  400  400
+GET    {at_connection}/initiate               400  400  400  400  400  400  400  400  400  400  404  404  400  400  400  400  404  400  400
+POST   {at_connection}/initiate               303  303  303  303  303  303  303  303  303  303  303  303  303  303  303  303  303  303  303
 GET    {at_connection}/metadata               200  200  200  200  200  200  200  200  200  200  404  404  200  200  200  200  404  200  200
 GET    {at_connection}/start                  400  400  400  400  400  400  400  400  400  400  404  404  400  400  400  400  404  400  400
 POST   {at_connection}/backchannel-logout     400  400  400  400  400  400  400  400  400  400  404  404  400  400  400  400  404  400  400
@@ -657,6 +659,7 @@ GET    /setup/steps                           200
 POST   /setup/steps/connection                303
 POST   /setup/steps/connection/values         303
 POST   /setup/steps/connection/check          200
+POST   /setup/steps/connection/metadata       409
 POST   /setup/steps/domain                    303
 POST   /setup/steps/domain/check              400
 POST   /setup/steps/directory                 200
@@ -1009,6 +1012,8 @@ REQUESTS: Final[Mapping[str, Request]] = {
     ),
     "GET /auth/<provider:provider>/callback": Request(query={"state": "made up", "code": "made up"}, cookies=BROWSER),
     "POST /auth/connections/<connection_id>/backchannel-logout": Request({"logout_token": "made up"}),
+    "POST /auth/connections/<connection_id>/initiate": Request(form={"iss": "made up"}),
+    "GET /auth/connections/<connection_id>/initiate": Request(query={"iss": "made up"}),
     "GET /auth/connections/<connection_id>/callback": Request(query={"state": "made up", "code": "made up"}, cookies=BROWSER),
     "POST /auth/connections/<connection_id>/acs": Request(form={"SAMLResponse": UNREQUESTED}, cookies=BROWSER),
     "GET /auth/connections/<connection_id>/metadata": Request(setup_sql=WITH_SAML),
@@ -1157,7 +1162,7 @@ REQUESTS: Final[Mapping[str, Request]] = {
     "POST /setup/steps/domain": Request(form={"form_token": "{setup_form_token}", "domain": "globex.example"}),
     **{
         f"POST /setup/steps/{step}": Request(form={"form_token": "{setup_form_token}"})
-        for step in ("connection/check", "domain/check", "directory", "finish")
+        for step in ("connection/check", "connection/metadata", "domain/check", "directory", "finish")
     },
     f"POST {ORG}/registration-tokens": Request({"name": "Another"}),
     "POST /auth/register": Request(
