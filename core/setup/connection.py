@@ -7,14 +7,15 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Final
 from uuid import UUID
 
-from core.federation.connections import checks, connections, events, openid
+from core.federation.connections import checks, connections, events, metadata, openid
 from core.federation.connections.checks import ConnectionProblem
 from core.federation.connections.connections import ConnectionDraft
 from core.federation.connections.model.connections import CertificateSource, ProviderCertificate
 from core.federation.connections.model.openid import OpenIdClient
 from core.federation.connections.model.presets import PRESETS, PresetUnknown
-from core.federation.connections.model.settings import ConnectionSettingInvalid, OidcSettings, SamlSettings
-from core.federation.saml.metadata import charge_fetch_of
+from core.federation.connections.model.settings import ConnectionSettingInvalid, OidcSettings, SamlSettings, SsoBinding
+from core.federation.saml.metadata import charge_fetch_of, fetch
+from core.federation.saml.model.metadata import MAX_METADATA_LENGTH
 from core.kernel.callers import SetupLinkCaller, SetupPart
 from core.kernel.connections import ConnectionProtocol
 from core.kernel.errors import refuse
@@ -36,6 +37,7 @@ class ProviderValues:
     client_secret: str = field(default="", repr=False)
     entity_id: str = ""
     sso_url: str = ""
+    sso_binding: str = ""
     certificate: str = ""
 
 
@@ -45,6 +47,25 @@ async def choose(ports: Ports, caller: SetupLinkCaller, preset: str, protocol: C
         raise PresetUnknown
     document = SetupDocument(connection_id=str(new_id()), preset=preset, protocol=protocol.value)
     await proposals.propose(ports, caller, SetupPart.CONNECTION, document, is_ready=False)
+
+
+async def import_metadata(ports: Ports, caller: SetupLinkCaller, text: str, url: str) -> None:
+    """Take the values of the proposed connection from SAML metadata: of `text`, or without it of the document at `url`.
+
+    Raises: SetupProductMissing, SetupNotReady; the errors of `fetch`, of `metadata.describe` and of `save`.
+    """
+    proposal = await _find(ports, caller)
+    if proposal.document.protocol != ConnectionProtocol.SAML:
+        raise SetupNotReady
+    document = text or await fetch(ports, caller.org_id, url, MAX_METADATA_LENGTH)
+    described = await metadata.describe(ports, document)
+    found = ProviderValues(
+        entity_id=described.settings.get("entity_id", ""),
+        sso_url=described.settings.get("sso_url", ""),
+        sso_binding=described.settings.get("sso_binding", ""),
+        certificate=described.certificates[0].certificate,
+    )
+    await save(ports, caller, found)
 
 
 async def save(ports: Ports, caller: SetupLinkCaller, values: ProviderValues) -> None:
@@ -99,6 +120,7 @@ def _settings(document: SetupDocument) -> OidcSettings | SamlSettings:
     preset = PRESETS.get(document.preset or "")
     if document.protocol == ConnectionProtocol.SAML:
         saml = SamlSettings(entity_id=document.entity_id or "", sso_url=document.sso_url or "", signs_requests=False)
+        saml = replace(saml, sso_binding=SsoBinding(document.sso_binding or SsoBinding.REDIRECT))
         if preset is None:
             return saml
         values = preset.protocols[ConnectionProtocol.SAML]

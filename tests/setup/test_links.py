@@ -17,6 +17,7 @@ from tests.fakes.outside import FakeClock, FakeMailTransport, FakeTxtRecords
 from tests.proof.access.calls import routes
 from tests.support.browser import FakeBrowser
 from tests.support.builders import Api, deliver, run_concurrently, run_sql
+from tests.support.saml import identity_provider_metadata, new_certificate
 from tests.support.tenants import Tenant
 
 RECIPIENT: Final = "it@globex.example"
@@ -258,3 +259,22 @@ async def test_twenty_links_can_be_open(acme: Tenant, api: Api) -> None:
 
 
 EMBEDDED: Final = {"name": "Globex", "kind": "embedded", "parts": ["domain"]}
+
+
+async def test_a_connection_with_saml_takes_its_values_from_metadata(
+    app: QuartTrio, acme: Tenant, api: Api, ports: Ports, clock: FakeClock
+) -> None:
+    link, reader = await embedded(acme), FakeBrowser(app)
+    await reader.fill(await reader.open(path_of(link)), token=token_of(link))
+    await reader.submit(f"{STEPS}/connection", STEPS, preset="okta", protocol="saml")
+    refused = await reader.submit(f"{STEPS}/connection/metadata", STEPS, metadata="<nonsense/>", metadata_url="")
+    assert refused.status == 400
+    certificate = (await new_certificate(clock.now())).certificate
+    metadata = identity_provider_metadata("http://www.okta.com/exk1", certificates=[certificate])
+    assert (await reader.submit(f"{STEPS}/connection/metadata", STEPS, metadata=metadata, metadata_url="")).status == 303
+    assert "http://www.okta.com/exk1" in (await reader.open(STEPS)).text
+    applied = await api.post(f"{acme.path}/setup-links/{link['id']}/parts/connection/apply", token=acme.token("admin"))
+    assert applied.status == 200, applied.text
+    [connection] = (await api.get(f"{acme.path}/connections", token=acme.token("admin"))).json["connections"]
+    details = (await api.get(f"{acme.path}/connections/{connection['slug']}", token=acme.token("admin"))).json
+    assert (details["saml"]["entity_id"], len(details["certificates"]), details["missing"]) == ("http://www.okta.com/exk1", 1, [])

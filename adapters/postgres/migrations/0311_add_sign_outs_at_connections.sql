@@ -2,4 +2,3 @@
 alter table connection_logins
     add column sign_out_hash  bytea,  -- SHA-256 of the secret that the browser has, and brings back from the provider
     add column sign_out_next  text;   -- our path at which the browser continues
-create index connection_logins_by_sign_out on connection_logins (sign_out_hash) where sign_out_hash is not null;

@@ -8,7 +8,7 @@ from core.kernel.errors import Refusal
 
 
 def fault_of(problem: Refusal) -> str:
-    """Return the fault of the answer, the error of the provider, or the name of our refusal, such as `address_outside`."""
+    """Return the fault of the answer, the error of the provider, or the name of our refusal."""
     match problem:
         case OpenIdAnswerRefused() | OpenIdProviderUnreachable() | SamlResponseRefused():
             return problem.fault

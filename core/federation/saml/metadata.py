@@ -66,12 +66,18 @@ async def read_source(ports: Ports, caller: OrganizationCaller, text: str, url: 
 
     Raises: TargetInvalid, MetadataNotFetched, Limited.
     """
-    if text or not url:
-        return text
+    return text if text or not url else await fetch(ports, caller.acts_in.id, url, at_most)
+
+
+async def fetch(ports: Ports, org_id: UUID, url: str, at_most: int) -> str:
+    """Return the document at an address that the organization, or the reader of one of its set-up links, chose.
+
+    Raises: TargetInvalid, MetadataNotFetched, Limited.
+    """
     target = parse_target(url)
     if not target.startswith("https:") and not is_on_loopback(target):
         raise MetadataNotFetched("Its URL must start with https://.")
-    await charge_fetch(ports, caller)
+    await charge_fetch_of(ports, org_id)
     try:
         reply = await ports.sender.get(target, FETCH_SECONDS, at_most=at_most)
     except SendFailed as failure:

@@ -94,6 +94,7 @@ class SetupDocument:
     client_secret: str | None = field(default=None, repr=False)
     entity_id: str | None = None
     sso_url: str | None = None
+    sso_binding: str | None = None  # empty: redirect
     certificate: str | None = None  # PEM
 
 

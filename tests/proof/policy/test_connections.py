@@ -1,5 +1,6 @@
 """A session that began at an organization's connection, on each path to another session or a token (docs/adr/0047)."""
 
+import json
 from datetime import timedelta
 from typing import Any, Final
 from urllib.parse import parse_qs, urlsplit
@@ -12,13 +13,16 @@ from adapters.postgres.accounts.accounts import profile_parameters
 from adapters.postgres.engine.pool import Pool
 from core.accounts.model.profiles import Profile
 from core.authentication.model.openid import Scope
+from core.federation.connections import logins
+from core.federation.connections.model.connections import ConnectionIdentity
 from core.kernel.causes import SYSTEM
-from core.kernel.proofs import Proofs, first_proof
+from core.kernel.proofs import Method, Proof, Proofs, first_proof
 from ports import Ports
 from tests.fakes.outside import FakeClock
 from tests.proof.policy.test_paths import PATHS
 from tests.proof.policy.world import ALLOWED, STEP_UP, World, new_world
-from tests.support.builders import Api, run_sql
+from tests.support.builders import Answer, Api, run_concurrently, run_sql, sign_in
+from tests.support.connections import add_connection, add_login
 from tests.support.connections.proofs import connection_proof, merged, write_proofs
 
 OTHER: Final = UUID(int=7)
@@ -107,3 +111,44 @@ async def test_an_application_learns_only_the_names_unless_its_organization_crea
         assert refreshed.status == 200, refreshed.text
         profile = (await world.api.get("/api/user", token=world.token)).json
         assert (profile["name"], profile["picture"]) == (NAMES["name"], None)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("of_session", [False, True])
+@pytest.mark.parametrize("is_merged", [False, True])
+async def test_the_end_of_a_connection_leaves_no_session_with_its_proof(
+    world: World, clock: FakeClock, pool: Pool, *, is_merged: bool, of_session: bool
+) -> None:
+    """Codes, refresh tokens and selections at the same moment start or keep none. `of_session`: only one session there ends."""
+    now, storage = clock.now(), world.ports.storage
+    connection = await add_connection(storage, world.org)
+    identity = ConnectionIdentity(
+        org_id=world.org, connection_id=connection.id, user_id=world.ada.id, subject="4711", email=None, linked_at=now, last_used_at=now
+    )
+    async with storage.transaction(by=SYSTEM) as tx:
+        await tx.connection_identities.add(identity)
+    login = await add_login(storage, connection, world.ada.id)
+    proof = Proof(Method.CONNECTION, now, connection=connection.id, org=world.org, login=login.id)
+    own = [await sign_in(world.ports, world.ada, world.org) for _ in range(6)]
+    await write_proofs(pool, world.ada.id, (first_proof("password", now), proof) if is_merged else (proof,))
+    codes = [await world.code() for _ in range(6)]
+    tokens = [(await world.exchange(await world.code())).json["refresh_token"] for _ in range(7)]
+
+    async def act(number: int) -> Answer | None:
+        kind, index = number % 3, number // 3
+        if number == 9:
+            async with storage.transaction(by=SYSTEM) as tx:
+                assert await logins.end_at_provider(tx, connection, "4711", "s1" if of_session else None, now) == 1
+            return None
+        if kind == 0:
+            return await world.exchange(codes[index - (number > 9)])
+        if kind == 1:
+            return await world.send("/auth/token", grant_type="refresh_token", refresh_token=tokens[index])
+        return await world.api.post("/api/organizations/acme/select", token=own[index].access_token)
+
+    answers = [answer for answer in await run_concurrently(20, act) if answer is not None]
+    assert {answer.status for answer in answers} <= {200, 400, 401}, [answer.text for answer in answers]
+    with_proof = "select count(*) from sessions where ended_at is null and proofs @> %s::jsonb"
+    assert await run_sql(pool, with_proof, json.dumps([{"connection": str(connection.id)}])) == [(0,)]
+    alive = "select count(*) > 0 from sessions where ended_at is null"
+    assert await run_sql(pool, alive) == [(is_merged,)], "only own proofs keep a session"

@@ -129,6 +129,8 @@ FORM_FIELDS = {
     "client_id": "The client id.",
     "client_secret": "The client secret. Empty: the earlier one.",
     "entity_id": "The entity ID of the identity provider.",
+    "metadata": "The SAML metadata of the identity provider.",
+    "metadata_url": "The address of this metadata.",
     "sso_url": "The address that takes sign-in requests.",
     "certificate": "The certificate of the identity provider in PEM.",
     "enabled": "`yes` or `no`.",

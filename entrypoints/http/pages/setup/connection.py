@@ -60,6 +60,26 @@ async def save_values() -> Response:
     return redirect(STEPS_PATH)
 
 
+@routes.post(f"{PATH}/metadata")
+@setup_link
+@describes_page(
+    {303: SAVED, 400: REFUSED, 401: NOT_OPEN, 403: FOREIGN, 409: "It is no connection with SAML.", 429: "Too many fetches."},
+    form=["form_token", "metadata", "metadata_url"],
+)
+async def import_metadata() -> Response:
+    """Take the values of the proposed connection from SAML metadata.
+
+    They are pasted or read from a file, or fetched from their address.
+    """
+    form = await read_setup_form()
+    typed = {"metadata_url": trim(form.get("metadata_url", ""))}
+    try:
+        await connection.import_metadata(ports(), setup_reader(), form.get("metadata", ""), typed["metadata_url"])
+    except Refusal as refusal:
+        return await refused_steps(refusal, SetupPart.CONNECTION, typed=typed, wrong="metadata_url")
+    return redirect(STEPS_PATH)
+
+
 @routes.post(f"{PATH}/check")
 @setup_link
 @describes_page(

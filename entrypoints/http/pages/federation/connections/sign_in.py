@@ -162,7 +162,7 @@ async def show_link(flow: Flow) -> Response:
 async def answer_link(flow: Flow) -> Response:
     """Answer whether to link an account to a connection of an organization.
 
-    The user signs in to the account next. That makes the link. If the sign-in waits for another link by now, its page follows.
+    The user signs in to the account next. That makes the link. If the sign-in waits for another link, its page follows.
     """
     form = await read_own_form()
     if form.get("answer") != "continue":

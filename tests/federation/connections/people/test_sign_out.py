@@ -1,0 +1,26 @@
+"""The end of a sign-in through a connection, at either side."""
+
+from urllib.parse import urlencode
+
+from adapters.postgres.engine.pool import Pool
+from tests.federation.connections.people.conftest import House
+from tests.support.browser import FakeBrowser, leads_to
+from tests.support.builders import Api, run_sql
+
+OWN_ORGANIZATIONS = "/app/account/organizations"
+
+
+async def test_a_sign_in_ends_at_both_sides(house: House, api: Api, pool: Pool) -> None:
+    first, second = FakeBrowser(house.app), FakeBrowser(house.app)
+    await house.arrive(first, sid="s1")
+    await house.arrive(second, sid="s2")
+    path = f"/auth/connections/{house.connection.id}"
+    raw = urlencode({"logout_token": house.issuer.logout_token()}).encode()
+    reported = await api.call("POST", f"{path}/backchannel-logout", raw=raw, headers={"Content-Type": "application/x-www-form-urlencoded"})
+    assert reported.status == 200, reported.text
+    assert [(await each.open(OWN_ORGANIZATIONS)).status for each in (first, second)] == [303, 200]
+    assert f"url={path}/sign-out" in (await second.submit("/app/sign-out", OWN_ORGANIZATIONS)).text
+    url = leads_to(await second.open(f"{path}/sign-out"))
+    assert url.startswith(f"{house.issuer.url}/logout?")
+    assert "id_token_hint=" in url
+    assert await run_sql(pool, "select count(*) from sessions where ended_at is null") == [(0,)]
