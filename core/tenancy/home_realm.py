@@ -4,6 +4,7 @@ It is a provider of the platform, or a connection of the organization. Both are 
 """
 
 from collections.abc import Callable, Mapping
+from uuid import UUID
 
 from core.kernel.callers import OrganizationCaller
 from core.kernel.connections import PLATFORM_CONNECTIONS, ConnectionRef
@@ -12,6 +13,7 @@ from core.kernel.values import Domain
 from core.tenancy import events, organizations
 from core.tenancy.model.domains import MAX_ROUTES, DuplicateDomain, HomeRealmRoute, RouteNotFound, RouteTargetUnknown, TooManyRoutes
 from ports import Ports
+from ports.storage import Reading
 
 Routes = Mapping[Domain, str]  # slugs of identity providers
 
@@ -26,6 +28,16 @@ async def list_connections(ports: Ports, caller: OrganizationCaller) -> list[Con
     """Return the connections that a domain of the caller's organization can lead to, ordered by slug."""
     async with ports.storage.reading() as read:
         return await read.home_realm.connections(caller.acts_in.id)
+
+
+async def find_connection(read: Reading, domain: Domain, org_id: UUID | None) -> ConnectionRef | None:
+    """Return the active connection to which this domain leads in an application of `org_id`, or None.
+
+    A sign-in at a connection is good in its own organization only (security S-10), so the application of another one leads to none.
+    """
+    match = await read.home_realm.match(domain)
+    connection = None if match is None else match.connection
+    return connection if connection is not None and org_id in (None, connection.org_id) else None
 
 
 async def replace_routes(ports: Ports, caller: OrganizationCaller, routes: list[tuple[Domain, str]]) -> list[HomeRealmRoute]:

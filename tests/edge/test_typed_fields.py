@@ -18,7 +18,7 @@ AS_TYPED: Final = {
     "secrets of other services": {"client_secret", "token"},
     "names and sentences": {
         *("name", "given_name", "middle_name", "family_name", "nickname", "preferred_username", "gender", "from_name", "username"),
-        *("product_name", "reason", "confirmation", "features", "scopes", "implied", "description", "permissions", "label"),
+        *("product_name", "reason", "confirmation", "features", "scopes", "targets", "implied", "description", "permissions", "label"),
     },
     "URLs": {
         *(

@@ -46,7 +46,7 @@ SERVICE_FIELDS: Final = {
 }
 HOSTS: Final[dict[str, Callable[[str], str]]] = {"host": parse_host, "domain": Domain.parse}
 # Those of a request are compared, not stored (test_international_hosts.py). The payment provider gets the last two as they are.
-OTHERS: Final = {"redirect_uri", "request_uri", "success_url", "cancel_url"}
+OTHERS: Final = {"redirect_uri", "request_uri", "target_link_uri", "success_url", "cancel_url"}
 _NAME: Final = re.compile(r"(?:.*_)?ur[il]s?|picture|profile|website|issuer|identifier|host|domain")
 
 

@@ -19,9 +19,8 @@ from core.authentication.flow import flows
 from core.authentication.flow.model import Flow, FlowEnded, FlowTarget, new_flow
 from core.authentication.flow.steps import Needs
 from core.authentication.model.agreements import ClientFacts
-from core.federation.connections import routing
 from core.federation.destination import Destination
-from core.federation.oauth import external_clients
+from core.federation.oauth import connection_choice, external_clients
 from core.federation.oauth.external_clients import ExternalClient
 from core.federation.oauth.model import openid_requests
 from core.federation.oauth.model.authorization import (
@@ -120,7 +119,7 @@ async def check(
         return waiting
     authorization = waiting.authorization
     try:
-        connections = await routing.choose_connections(ports, authorization.request, authorization.context)
+        connections = await connection_choice.choose_connections(ports, authorization.request, authorization.context)
     except AuthorizationRefused as refusal:
         return replace(waiting, refusal=refusal)
     return replace(waiting, connections=connections) if connections else waiting

@@ -173,6 +173,8 @@ GET    /auth/<provider:provider>              302  302  302  302  302  302  302 
 GET    /auth/<provider:provider>/callback     400  400  400  400  400  400  400  400  400  400  400  400  400  400  400  400  400  400  400
 GET    {at_connection}/callback               400  400  400  400  400  400  400  400  400  400  400  400  400  400  400  400  400  400  400
 POST   {at_connection}/acs                    400  400  400  400  400  400  400  400  400  400  400  400  400  400  400  400  400  400  400
+GET    {at_connection}/initiate               400  400  400  400  400  400  400  400  400  400  404  404  400  400  400  400  404  400  400
+POST   {at_connection}/initiate               303  303  303  303  303  303  303  303  303  303  303  303  303  303  303  303  303  303  303
 GET    {at_connection}/metadata               200  200  200  200  200  200  200  200  200  200  404  404  200  200  200  200  404  200  200
 GET    {at_connection}/start                  400  400  400  400  400  400  400  400  400  400  404  404  400  400  400  400  404  400  400
 POST   {at_connection}/backchannel-logout     400  400  400  400  400  400  400  400  400  400  404  404  400  400  400  400  404  400  400
@@ -995,6 +997,8 @@ REQUESTS: Final[Mapping[str, Request]] = {
     ),
     "GET /auth/<provider:provider>/callback": Request(query={"state": "made up", "code": "made up"}, cookies=BROWSER),
     "POST /auth/connections/<connection_id>/backchannel-logout": Request({"logout_token": "made up"}),
+    "POST /auth/connections/<connection_id>/initiate": Request(form={"iss": "made up"}),
+    "GET /auth/connections/<connection_id>/initiate": Request(query={"iss": "made up"}),
     "GET /auth/connections/<connection_id>/callback": Request(query={"state": "made up", "code": "made up"}, cookies=BROWSER),
     "POST /auth/connections/<connection_id>/acs": Request(form={"SAMLResponse": UNREQUESTED}, cookies=BROWSER),
     "GET /auth/connections/<connection_id>/metadata": Request(setup_sql=WITH_SAML),

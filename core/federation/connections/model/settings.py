@@ -15,6 +15,7 @@ MAX_TEXT: Final = 1024  # SAML core section 8.3.6 says so for entity ids
 MAX_CLAIM_NAME: Final = 256
 MAX_SCOPES: Final = 20
 MAX_SCOPE: Final = 100
+MAX_TARGETS: Final = 20
 # Attributes that users can change at many identity providers, by their last part and by their OID. A user could take another
 # user's value, and with it the account.
 CHANGEABLE_NAMES: Final = frozenset(
@@ -65,6 +66,7 @@ class OidcSettings:
     client_id: str = ""
     client_authentication: ProviderAuthentication = ProviderAuthentication.BASIC
     scopes: tuple[str, ...] = ("email", "profile")  # besides openid
+    targets: tuple[str, ...] = ()  # where a user can continue after a sign-in that the provider initiated
     trusts_email: bool = False  # its addresses count as verified, also without the claim email_verified
     trusts_second_factor: bool = False  # the organization takes its second factor for ours
 
@@ -89,11 +91,15 @@ class OidcSettings:
         for scope in self.scopes:
             if not 0 < len(scope) <= MAX_SCOPE or not all("!" <= each <= "~" and each not in '"\\' for each in scope):
                 _refuse("scopes", "A scope has 1 to 100 ASCII characters, without spaces and quotation marks.")
-        return self
+        if len(self.targets) > MAX_TARGETS:
+            _refuse("targets", f"Send at most {MAX_TARGETS} targets.")
+        for target in self.targets:
+            _require_url(target, "targets", "A target")
+        return replace(self, targets=tuple(dict.fromkeys(uris.canonicalize(target) for target in self.targets if target)))
 
     @classmethod
     def read(cls, stored: Mapping[str, Any]) -> "OidcSettings":
-        return cls(**_known(cls, stored, client_authentication=ProviderAuthentication, scopes=tuple))
+        return cls(**_known(cls, stored, client_authentication=ProviderAuthentication, scopes=tuple, targets=tuple))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -112,6 +112,7 @@ class OwnEndpointsResponse(ResponseModel):
     jwks_uri: str | None = Field(description="The address of Gatehouse's public keys for this connection, with OpenID Connect.")
     post_logout_redirect_uri: str | None = Field(description="Where the provider returns users after a sign-out, with OpenID Connect.")
     backchannel_logout_uri: str | None = Field(description="Where the provider reports sign-outs, with OpenID Connect.")
+    initiate_login_uri: str | None = Field(description="Where the provider initiates a sign-in, with OpenID Connect.")
     entity_id: str | None = Field(description="The entity id of Gatehouse for this connection, with SAML.")
     acs_url: str | None = Field(description="The address for SAML responses (ACS).")
     metadata_url: str | None = Field(description="The address of Gatehouse's metadata for this connection, with SAML.")
@@ -173,6 +174,7 @@ def own_endpoints(connection: OrganizationConnection) -> OwnEndpointsResponse:
         jwks_uri=None if is_saml else f"{base_url}{endpoint_path(connection.id, 'jwks.json')}",
         post_logout_redirect_uri=None if is_saml else f"{base_url}{endpoint_path(connection.id, BACK_FROM_LOGOUT)}",
         backchannel_logout_uri=None if is_saml else f"{base_url}{endpoint_path(connection.id, 'backchannel-logout')}",
+        initiate_login_uri=None if is_saml else f"{base_url}{endpoint_path(connection.id, 'initiate')}",
         entity_id=f"{base_url}{endpoint_path(connection.id)}" if is_saml else None,
         acs_url=f"{base_url}{endpoint_path(connection.id, 'acs')}" if is_saml else None,
         metadata_url=f"{base_url}{endpoint_path(connection.id, 'metadata')}" if is_saml else None,

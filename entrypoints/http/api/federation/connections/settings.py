@@ -27,12 +27,13 @@ class OidcSettingsRequest(RequestModel):
         "client_secret_basic", description="How Gatehouse authenticates. With `private_key_jwt`, it needs a key and no client secret."
     )
     scopes: Texts = Field(["email", "profile"], description="The scopes to ask for besides `openid`, at most 20.")
+    targets: Texts = Field([], description="The URLs at which users can continue after a sign-in that the provider initiated, at most 20.")
     trusts_email: bool = Field(default=False, description=TRUSTS_EMAIL)
     trusts_second_factor: bool = Field(default=False, description=TRUSTS_SECOND_FACTOR)
 
     def build(self) -> OidcSettings:
         values = {**dict(self), "client_authentication": ProviderAuthentication(self.client_authentication), "scopes": tuple(self.scopes)}
-        return OidcSettings(**values)
+        return OidcSettings(**{**values, "targets": tuple(self.targets)})
 
 
 class SamlSettingsRequest(RequestModel):
@@ -84,6 +85,7 @@ class OidcSettingsResponse(ResponseModel):
     client_id: str = Field(description="The client id of Gatehouse at the provider.")
     client_authentication: ProviderAuthentication = Field(description="How Gatehouse authenticates.")
     scopes: list[str] = Field(description="The scopes to ask for besides `openid`.")
+    targets: list[str] = Field(description="The URLs at which users can continue after a sign-in that the provider initiated.")
     trusts_email: bool = Field(description="Whether its addresses count as verified.")
     trusts_second_factor: bool = Field(description="Whether its second factor counts within the organization.")
 

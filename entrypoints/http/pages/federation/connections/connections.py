@@ -140,7 +140,7 @@ async def _values(form: Form | None, connection_slug: str) -> dict[str, Any]:
     connection = details.connection
     preset = PRESETS.get(connection.preset or "")
     document = to_document(connection.settings)
-    stored = {**document, "name": connection.name, "scopes": " ".join(document.get("scopes", ()))}
+    stored = {**document, "name": connection.name, **{each: " ".join(document.get(each, ())) for each in ("scopes", "targets")}}
     return {
         "path": path_of(connection.slug),
         "list_path": path_of(),
@@ -184,7 +184,7 @@ async def change(org_slug: str, connection_slug: str, form: Form) -> Response:
         optional = dict.fromkeys(("subject", "slo_url", "metadata_url"), to_optional)
         settings = to_model(SamlSettingsRequest, form, {"signs_requests": is_checked, **optional, **trusts}).build()
     else:
-        settings = to_model(OidcSettingsRequest, form, {"scopes": str.split, **trusts}).build()
+        settings = to_model(OidcSettingsRequest, form, {"scopes": str.split, "targets": str.split, **trusts}).build()
     await connections.change(ports(), acting_member(), connection_slug, name=name, settings=settings)
     return redirect_with_notice("connection-saved", path_of(connection_slug))
 

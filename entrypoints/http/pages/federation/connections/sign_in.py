@@ -1,9 +1,13 @@
 """The redirects to the identity provider of an organization and back, and the page that asks to link an account."""
 
+from typing import Final
+from urllib.parse import urlencode
+
 from quart import Blueprint, Response, request
 
 from core.authentication.flow.model import Flow, FlowEnded, FlowTarget, ProviderHints
-from core.federation.connections import people, trips
+from core.federation.connections import people, routing, trips
+from core.federation.connections.connections import endpoint_path
 from core.federation.connections.model.connections import OrganizationConnectionNotFound
 from core.federation.connections.model.people import LinkNeeded
 from core.federation.connections.people import ConnectionAnswer
@@ -17,6 +21,7 @@ from entrypoints.http.base import cookies
 from entrypoints.http.base.context import app_context, caller, ports
 from entrypoints.http.base.redirects import redirect, safe_next
 from entrypoints.http.edge.access import anyone
+from entrypoints.http.edge.forms import read_request_of_application
 from entrypoints.http.edge.limits import keep_taken
 from entrypoints.http.edge.openapi import describes_page, refuses
 from entrypoints.http.edge.queries import joined_query, repeatable
@@ -72,6 +77,47 @@ async def start(connection_id: str) -> Response:
         return await ended_page(flow_id)
     await keep_taken(browser)
     return visit_response(visit, 302)
+
+
+INITIATION: Final = {
+    "iss": "The issuer of the connection.",
+    "login_hint": "The user, for the identity provider.",
+    "target_link_uri": "The URL at which the user continues, if the connection lists it. Without it, they continue in the console.",
+}
+
+
+@routes.get("/auth/connections/<connection_id>/initiate")
+@anyone
+@refuses(400, 403, 404, 409)
+@describes_page({200: "The sign-in could not start.", 303: "Redirect to the identity provider."}, optional=INITIATION, changes_state=True)
+async def initiate(connection_id: str) -> Response:
+    """Sign in because the identity provider asks for it.
+
+    Register this URL there as the initiate login URI (OpenID Connect Core section 4).
+    """
+    require_tab()
+    id_ = parse_id(connection_id) or refuse(OrganizationConnectionNotFound)
+    browser, arguments = cookies.browser_id(), joined_query()
+    target = await routing.find_initiated_target(ports(), id_, arguments.get("iss"), arguments.get("target_link_uri"))
+    hints = ProviderHints(arguments.get("login_hint"))
+    visit = await trips.begin(ports(), caller(), page_flow(target), id_, browser, app_context().base_url, hints)
+    await keep_taken(browser)
+    return visit_response(visit)
+
+
+@routes.post("/auth/connections/<connection_id>/initiate")
+@anyone
+@refuses(403, 404)
+@describes_page({303: "Redirect to the same URL with GET."}, optional=INITIATION, form=INITIATION)
+async def initiate_by_form(connection_id: str) -> Response:
+    """Sign in because the identity provider asks for it, with a form.
+
+    A form of another site brings no cookies, so it is redirected to the same URL with GET.
+    """
+    fields = await read_request_of_application() or {}
+    sent = {name: fields[name] for name in INITIATION if fields.get(name)}
+    id_ = parse_id(connection_id) or refuse(OrganizationConnectionNotFound)
+    return redirect(f"{endpoint_path(id_, 'initiate')}?{urlencode(sent)}")
 
 
 @routes.get("/auth/connections/<connection_id>/callback")
