@@ -15,7 +15,7 @@ from core.authentication.model.sessions import NO_ENTITLEMENT, OpenIdSubject, Se
 from core.authentication.service_access import enroll_end_user
 from core.authentication.tokens import issuing
 from core.kernel.callers import proofs_at
-from core.kernel.proofs import Method, Proofs, Strength, methods_of, seen_in, strength_of
+from core.kernel.proofs import Method, Proofs, Strength, boundary_of, methods_of, seen_in, strength_of
 from core.kernel.values import digest, new_secret
 from core.tenancy import platform_sign_in_policy
 from ports import Ports
@@ -53,7 +53,8 @@ async def start_session(ports: Ports, tx: Transaction, sign_in: VerifiedSignIn, 
         await account_recovery.cancel_by_sign_in(tx, account, own)
     if account.is_platform_owner:
         await platform_sign_in_policy.ensure(tx, now)
-    tx.record(events.signed_in(account.id, methods, sign_in.service, is_member=sign_in.device.is_member))
+    bound = boundary_of(sign_in.proofs)
+    tx.record(events.signed_in(account.id, methods, sign_in.service, is_member=sign_in.device.is_member, bounded_to=bound))
     return SignedIn(session, account.email, person.email_verified, entitlement, secret, device_token)
 
 

@@ -641,6 +641,7 @@ LEADING_AWAY = {
     "federation/authorize.html",
     "federation/external_consent.html",
     "federation/end_session.html",
+    "federation/link_connection.html",
     "tenancy/invitation.html",
 }
 # These pages post to an application, or to an identity provider.

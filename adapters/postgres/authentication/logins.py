@@ -34,15 +34,16 @@ COUNT_LOGIN: Final = f"""
 def begin_session_sql(*, in_browser: bool, at_service: bool) -> LiteralString:
     """Return the statement that adds a session and the record of its login.
 
-    Only a session outside of browsers has a refresh token, and only a login at a service counts in totals.
+    Only a session outside of browsers has a refresh token, and only a login at a service counts in totals. A session that is good in
+    one organization is in the log of that one alone.
     """
     tokens: LiteralString = "" if in_browser else f"tokens as ({START_ROTATION}),"
     return f"""
         with begun as ({BEGIN} returning id, user_id, org_id, service_id, provider, address, agent, created_at), {tokens}
         login as (
             insert into login_events ({COLUMNS})
-            select %(login_id)s, user_id, id, case when service_id is not null then org_id end, service_id, %(external_client)s, provider,
-                   true, address, agent, {RISK}, created_at, %(seen_by)s, %(request_id)s,
+            select %(login_id)s, user_id, id, case when service_id is null then %(bounded_to)s::uuid else org_id end, service_id,
+                   %(external_client)s, provider, true, address, agent, {RISK}, created_at, %(seen_by)s, %(request_id)s,
                    %(connection_id)s, %(received)s::text[]
             from begun
             returning org_id, service_id, provider, created_at)

@@ -46,10 +46,11 @@ MATCHING: Final[Mapping[bool, LiteralString]] = {
     True: "and (strpos(m.email, %(search)s) > 0 or m.user_id::text = %(search)s)",
 }
 ORDERS: Final[Mapping[MemberOrder, LiteralString]] = {MemberOrder.JOINED: "m.created_at", MemberOrder.EMAIL: "m.email"}
-# The last sign-in of a member to the platform itself that the organization sees (decision 220).
+# The last sign-in of a member to the platform itself, or through a connection, that the organization sees (decision 220).
 LAST_AT_PLATFORM: Final = """
     select l.created_at from login_events l join organizations o on o.id = m.org_id and o.approved_at is not null
-    where l.user_id = m.user_id and l.success and l.org_id is null and l.service_id is null and l.seen_by = 'all'
+    where l.user_id = m.user_id and l.success and (l.org_id is null or l.org_id = m.org_id) and l.service_id is null
+      and l.seen_by = 'all'
       and l.created_at >= m.confirmed_at
     order by l.created_at desc limit 1"""
 

@@ -30,6 +30,7 @@ from core.authentication.model.login import (
     failure_of,
 )
 from core.authentication.model.policy import POLICY_REFUSALS, PolicyPath, PolicySubject
+from core.authentication.model.sign_in_log import ConnectionAttempt
 from core.authentication.policy_checks import hide_from_strangers, judge_sign_in
 from core.authentication.service_access import find_refusal
 from core.authentication.session_start import start_session
@@ -56,7 +57,8 @@ async def prove(ports: Ports, caller: Caller, flow: Flow, method: SignInMethod, 
     try:
         outcome = await _complete(ports, caller, flow, proved, fingerprint, ports.clock.now())
     except AccountClosed as refusal:
-        await record_failure(ports, caller, LoginFailure.CLOSED, _first_method(flow, proved), refusal.user_id, flow.application)
+        used, attempt = _first_method(flow, proved), _attempt(proved)
+        await record_failure(ports, caller, LoginFailure.CLOSED, used, refusal.user_id, flow.application, connection=attempt)
         raise
     except Refusal as refusal:
         if proved.refused is not None:
@@ -65,7 +67,8 @@ async def prove(ports: Ports, caller: Caller, flow: Flow, method: SignInMethod, 
             if proved.is_one_time:
                 await _use_up(ports, caller, flow, proved)
             user_id = (proved.user_id or flow.user_id) if proved.account is None else proved.account.id
-            await record_failure(ports, caller, failure_of(refusal), _first_method(flow, proved), user_id, flow.application)
+            used, attempt = _first_method(flow, proved), _attempt(proved)
+            await record_failure(ports, caller, failure_of(refusal), used, user_id, flow.application, connection=attempt)
         raise
     if isinstance(outcome, SignedIn) and outcome.session.service is not None:
         await confirm_membership(ports, outcome, outcome.session.service.org_id)
@@ -85,6 +88,12 @@ async def _use_up(ports: Ports, caller: Caller, flow: Flow, proved: Proved) -> N
 
 def _first_method(flow: Flow, proved: Proved) -> str:
     return first_method_of(_with(flow, proved, proved.proof.at)) or ""
+
+
+def _attempt(proved: Proved) -> ConnectionAttempt | None:
+    """Return the attempt at an organization's connection, which is in the log of that organization alone, or None."""
+    connection_id, org_id = proved.proof.connection, proved.proof.org
+    return None if connection_id is None or org_id is None else ConnectionAttempt(connection_id, org_id)
 
 
 async def _complete(

@@ -1,0 +1,89 @@
+"""A running Gatehouse whose organization acme has connections to identity providers of other projects."""
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import psycopg
+import pytest
+
+from tests.foreign.conftest import SETTINGS
+from tests.foreign.gatehouse import EMAIL, PASSWORD
+from tests.proof.e2e.conftest import service_home, settings_of_own_database
+from tests.proof.e2e.docs.forms import FormBrowser
+from tests.proof.e2e.process import Service
+
+CONNECTIONS: Final = "/api/organizations/acme/connections"
+SECRET: Final = "a secret + with: signs at the provider"
+DOMAIN: Final = """
+    insert into domains (org_id, domain, challenge, verified_at, created_at)
+    select id, 'acme.example', 'x', now(), now() from organizations"""
+
+
+@dataclass(frozen=True, slots=True)
+class House:
+    """A running Gatehouse. The organization acme has proved the domain acme.example."""
+
+    service: Service
+    folder: Path  # of the test's own files
+    email: str = EMAIL  # of the owner
+
+    def call(self, method: str, path: str, body: Any = None) -> Any:
+        token = self.service.login(self.email, PASSWORD)["access_token"]
+        answer = self.service.call(method, path, body, token=token)
+        assert answer.is_success, (path, answer.text)
+        return answer.json() if answer.content else None
+
+    def add(self, slug: str, issuer: str, authentication: str = "client_secret_basic") -> dict[str, Any]:
+        """Add a connection with OpenID Connect, with its credentials. Return the addresses that its provider needs."""
+        oidc = {"issuer": issuer, "client_id": f"gatehouse-{slug}", "client_authentication": authentication}
+        mapping = {"groups": "groups"}
+        created = self.call("POST", CONNECTIONS, {"slug": slug, "name": slug.title(), "oidc": oidc, "mapping": mapping})
+        if authentication == "private_key_jwt":
+            self.call("POST", f"{CONNECTIONS}/{slug}/keys")
+        else:
+            self.call("PUT", f"{CONNECTIONS}/{slug}/client-secret", {"client_secret": SECRET})
+        endpoints: dict[str, Any] = created["endpoints"]
+        return endpoints
+
+    def errors(self, slug: str) -> list[str]:
+        """Return the problems that the check of a connection finds, without its warnings."""
+        return [problem["code"] for problem in self.call("POST", f"{CONNECTIONS}/{slug}/check")["problems"] if problem["is_error"]]
+
+    @contextmanager
+    def active(self, slug: str) -> Iterator[None]:
+        """Let people sign in through a connection. An organization has few active ones."""
+        self.call("POST", f"{CONNECTIONS}/{slug}/activate")
+        try:
+            yield
+        finally:
+            self.call("POST", f"{CONNECTIONS}/{slug}/deactivate")
+
+    def begin(self, browser: FormBrowser, slug: str) -> None:
+        """Open the identity provider of a connection, as the sign-in page does."""
+        id_ = self.call("GET", f"{CONNECTIONS}/{slug}")["id"]
+        browser.open(f"{self.service.address}/auth/connections/{id_}/start?next=/app")
+
+    def is_signed_in(self, browser: FormBrowser) -> bool:
+        browser.open(f"{self.service.address}/app")
+        return browser.response.status_code == 200 and "/app/sign-in" not in browser.address
+
+    def sign_ins(self, slug: str) -> list[tuple[str | None, str | None, set[str]]]:
+        """Return the sign-ins through a connection: the address of the user, the fault, and the names of the claims that came."""
+        listed = self.call("GET", f"/api/organizations/acme/sign-ins?connection={slug}")["sign_ins"]
+        return [(each["user_email"], each["fault"], set(each["received"])) for each in listed]
+
+
+@pytest.fixture(scope="package")
+def house() -> Iterator[House]:
+    with ExitStack() as stack:
+        database, home = stack.enter_context(settings_of_own_database()), stack.enter_context(service_home())
+        service = Service(home, **database, **SETTINGS, SSO_OUTBOUND_ALLOW="127.0.0.1")
+        stack.callback(service.clean_up)
+        house = House(service.start(), home)
+        house.call("POST", "/api/organizations", {"slug": "acme", "name": "Acme"})
+        with psycopg.connect(database["SSO_DATABASE_URL"], autocommit=True) as connection:
+            connection.execute(DOMAIN)
+        yield house
