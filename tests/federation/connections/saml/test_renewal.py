@@ -106,9 +106,7 @@ async def test_the_daily_refresh_takes_over_metadata_of_the_same_identity_provid
     assert await refresh() == (["warning"], "metadata_invalid", {others[0]})
     publisher.publish(others[1])
     assert await refresh() == (["ok"], None, {others[1]})
-    names = await run_sql(
-        pool, "select action from audit_log where starts_with(action, 'connection.certificate.') order by created_at, action"
-    )
+    names = await run_sql(pool, "select action from audit_log where starts_with(action, 'connection.certificate.') order by action")
     assert [name for (name,) in names] == [f"connection.certificate.{each}" for each in ("added", "added", "removed")]
     for _ in range(METADATA_FETCH.burst):
         async with ports.storage.autocommit() as statements:
