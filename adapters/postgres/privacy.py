@@ -22,6 +22,7 @@ SIGN_IN_TABLES: Final[tuple[LiteralString, ...]] = (
     "mfa",
     "backup_codes",
     "identities",
+    "connection_group_members",
     "connection_identities",
     "connection_logins",
     "passkeys",

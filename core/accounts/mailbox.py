@@ -87,6 +87,7 @@ async def revoke_all_access(tx: Transaction, account: Account, now: datetime) ->
     await email_changes.end_all(tx, account, now)
     await tx.sessions.end_all(account.id, now)
     await tx.identities.remove_all(account.id)
+    await tx.connection_identities.remove_all(account.id)
     await mfa.remove_factors(tx, account, now)
     await tx.passkeys.remove_all(account.id)
     await tx.flows.forget_user(account.id)

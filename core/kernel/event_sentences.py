@@ -174,6 +174,8 @@ SENTENCES: Final[Mapping[str, tuple[Sentence, ...]]] = MappingProxyType(
         "connection.activated": ("{actor} activated the connection {name}", "{actor} activated a connection"),
         "connection.deactivated": ("{actor} deactivated the connection {name}", "{actor} deactivated a connection"),
         "connection.client_secret.set": ("{actor} set the client secret of {name}", "{actor} set the client secret of a connection"),
+        "connection.group.mapped": ("{actor} mapped a group in {name}", "{actor} mapped a group in a connection"),
+        "connection.group.unmapped": ("{actor} removed a mapped group from {name}", "{actor} removed a mapped group from a connection"),
         "connection.person.linked": ("{target} was linked with a connection",),
         "connection.person.unlinked": ("{actor} unlinked {target} from a connection",),
         "connection.key.created": ("{actor} created a key for the connection {name}", "{actor} created a key for a connection"),

@@ -156,6 +156,7 @@ async def _remove_members(tx: Transaction, org_id: UUID, leaving: Sequence[Group
     await tx.service_users.remove_former_members(org_id, user_ids)
     await tx.groups.remove_former_members(org_id, user_ids)
     await tx.organization_sessions.end(org_id, user_ids, now)
+    await members.remove_links(tx, org_id, user_ids, now)
     for member in leaving:
         assert member.role is not None, "only users in the group can leave it"
         tx.record(events.user_removed(org_id, member.user_id, member.role))

@@ -151,6 +151,7 @@ async def deactivate(tx: Transaction, user: ScimUser, organization: Organization
     await tx.service_users.remove_former_members(organization.id, [user.id])
     await tx.groups.remove_former_members(organization.id, [user.id], keep_in_directory=True)
     await members.end_access(tx, organization.id, user.id, now)
+    await members.remove_links(tx, organization.id, [user.id], now)
     if control.controls_account:
         await tx.accounts.deactivate(user.id, now)
         await tx.sessions.end_all(user.id, now)

@@ -144,6 +144,14 @@ async def remove_member(ports: Ports, caller: OrganizationCaller, group_id: UUID
         await change_members(tx, group, set(), {user_id}, ports.clock.now())
 
 
+async def lock_fillable(tx: Transaction, caller: OrganizationCaller, group_id: UUID) -> Group:
+    """Lock the organization, and return a group that the caller could fill with any user by hand.
+
+    Raises: the errors of `_lock_own_group`.
+    """
+    return await _lock_own_group(tx, caller, group_id)
+
+
 async def _lock_own_group(
     tx: Transaction,
     caller: OrganizationCaller,

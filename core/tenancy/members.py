@@ -3,7 +3,7 @@
 The rules are those of decision 199 and security R-1, R-2, R-6.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import Final
@@ -293,6 +293,15 @@ async def end_membership(tx: Transaction, org_id: UUID, user_id: UUID, now: date
     await tx.service_users.remove_former_members(org_id, [user_id])
     await tx.groups.remove_former_members(org_id, [user_id])
     await end_access(tx, org_id, user_id, now)
+    await remove_links(tx, org_id, [user_id], now)
+
+
+async def remove_links(tx: Transaction, org_id: UUID, user_ids: Collection[UUID], now: datetime) -> None:
+    """Unlink former members from the connections of the organization, and end their sign-ins there. The accounts are locked."""
+    for connection_id, user_id in await tx.connection_identities.connections_of(org_id, user_ids):
+        await tx.session_sign_ins.end_of_connection(org_id, connection_id, user_id, now)
+        await tx.connection_identities.remove(org_id, connection_id, user_id)
+    await tx.connection_identities.forget_groups(org_id, user_ids)
 
 
 async def delete_account(tx: Transaction, org_id: UUID, user_id: UUID, now: datetime) -> None:

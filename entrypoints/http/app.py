@@ -54,6 +54,7 @@ from entrypoints.http.api.federation.connections import checks as connection_che
 from entrypoints.http.api.federation.connections import connections as organization_connections
 from entrypoints.http.api.federation.connections import logout as connection_logout
 from entrypoints.http.api.federation.connections import metadata as connection_metadata
+from entrypoints.http.api.federation.connections import people as connection_people
 from entrypoints.http.api.federation.oauth import (
     client_registration,
     consents,
@@ -181,6 +182,7 @@ _ENDPOINTS: Final[tuple[tuple[ModuleType, str], ...]] = (
     (oauth_credentials, "A service's own OAuth credentials at the identity providers."),
     (organization_connections, "Connections: an organization's own identity providers."),
     (saml, "SAML configuration and certificate of a service."),
+    (connection_people, "Connections: the users that they know, and the groups that they give."),
     (connection_checks, "Connections: the check of an identity provider of the organization, and our keys there."),
     (connection_metadata, "Connections: the metadata of SAML identity providers, and ours for them."),
     (connection_logout, "Sign-outs that identity providers of organizations report."),

@@ -498,6 +498,7 @@ PAGES: dict[str, dict[str, object]] = {
         **ACCOUNT,
         "linked": [{"name": "Codehost", "provider": "codehost", "email": None, "subject": "583231", "since": AT}],
         "others": [{"name": "Websuite", "provider": "websuite", "can_be_linked": True, "at_an_application": True}],
+        "links": [{"connection": "Okta & Sons", "organization": "Acme & Sons", "connection_id": "1", "linked_at": AT}],
         "problem": "It is linked already.",
     },
     "accounts/link.html": {**ACCOUNT, "provider": "Codehost", "address": "https://codehost.example/authorize?state=x"},

@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Final
 from uuid import UUID
 
-from core.federation.connections import events
+from core.federation.connections import events, mapped_groups
 from core.federation.connections.model.connections import (
     MAX_ACTIVE_CONNECTIONS,
     MAX_CERTIFICATES,
@@ -185,6 +185,8 @@ async def change(
     async with ports.storage.transaction(by=caller) as tx:
         old = await lock(tx, caller, slug)
         new = replace(old, **provided(name=name, settings=settings, mapping=mapping))
+        if mapping is not KEEP and new.mapping.groups != old.mapping.groups:
+            await mapped_groups.require_power(tx, caller, old)
         return await save_change(tx, old, new)
 
 

@@ -18,7 +18,7 @@ from core.authentication.flow.model import FLOW_TTL, Flow, FlowEnded
 from core.authentication.model.identities import PendingIdentity
 from core.authentication.model.login import LoginFailure
 from core.authentication.model.sign_in_log import ConnectionAttempt
-from core.federation.connections import events, logins
+from core.federation.connections import events, logins, mapped_groups
 from core.federation.connections.faults import fault_of
 from core.federation.connections.model.asserted import AssertedPerson
 from core.federation.connections.model.connections import ConnectionIdentity
@@ -82,7 +82,7 @@ async def _find_account(tx: Transaction, person: AssertedPerson, now: datetime) 
     # Lock order: the subject before all other locks. Of two first sign-ins at once, the second one finds the account of the first.
     await tx.connection_identities.lock_subject(person.connection_id, person.subject)
     known, organization = await _find_subject(tx, person), None
-    if not known.is_member:  # the sign-in makes them a member
+    if not known.is_member or known.groups_for(person.groups) != known.given:  # the sign-in changes this
         organization = await tx.organizations.lock(person.org_id) or refuse(ConnectionNotActive)
     if known.user_id is None:
         assert organization is not None, "an unknown person is no member"
@@ -97,6 +97,7 @@ async def _find_account(tx: Transaction, person: AssertedPerson, now: datetime) 
         await tx.connection_identities.use(person.org_id, person.connection_id, account.id, person.email, now)
         if organization is not None:
             await _join(tx, organization, account, now)
+            await mapped_groups.renew(tx, known, person, account.id, now)
     return account
 
 
@@ -159,7 +160,7 @@ async def _require_controlled(
     if await tx.directory_blocks.exists(organization.id, account.id):
         raise BlockedByDirectory
     control = await tx.accounts.account_control(account.id, organization.id)
-    if not (control.controls_account and control.at_verified_domain):
+    if not (control.controls_account and control.at_verified_domain) or control.is_of_admin:
         raise LinkNeeded
     if account.first_verified_at is not None:
         return account
@@ -183,11 +184,12 @@ async def _link(tx: Transaction, organization: Organization, account: Account, p
         raise OtherPersonLinked
     tx.record(events.person_linked(identity))
     await _join(tx, organization, account, now)
+    await mapped_groups.renew(tx, await _find_subject(tx, person), person, account.id, now)
 
 
 async def _join(tx: Transaction, organization: Organization, account: Account, now: datetime) -> None:
     """Make the user a member of the locked organization, or confirm the membership. Raises: ConnectionTeamFull."""
-    if await tx.members.lock(organization.id, account.id) is not None:
+    if await tx.members.exists(organization.id, account.id):
         await tx.members.confirm(organization.id, account.id, now)
         return
     if organization.member_count >= organization.user_limit.value:

@@ -1,14 +1,20 @@
 """Storage of the connections of organizations, their keys, certificates and health, and the accounts that they know."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Protocol
 from uuid import UUID
 
-from core.federation.connections.model.connections import ConnectionGroup, ConnectionIdentity, OrganizationConnection, ProviderCertificate
+from core.federation.connections.model.connections import (
+    ConnectionGroup,
+    ConnectionIdentity,
+    MappedGroup,
+    OrganizationConnection,
+    ProviderCertificate,
+)
 from core.federation.connections.model.health import ConnectionHealth, HealthState
 from core.federation.connections.model.logins import ConnectionLogin
-from core.federation.connections.model.people import ConnectionSubject
+from core.federation.connections.model.people import ConnectionPerson, ConnectionSubject, OwnConnectionLink
 from core.federation.saml.model.configuration import CertificateState, SamlCertificate
 from core.kernel.values import Email, Page, PageResult
 
@@ -27,7 +33,7 @@ class OrganizationConnectionsRead(Protocol):
     async def client_secret(self, org_id: UUID, connection_id: UUID) -> str | None:
         """Return the secret for the identity provider, or None. Raises: SealBroken."""
 
-    async def groups(self, org_id: UUID, connection_id: UUID) -> list[ConnectionGroup]:
+    async def mapped_groups(self, org_id: UUID, connection_id: UUID) -> list[MappedGroup]:
         """Return the groups that the connection gives: first those for all users, then by value."""
 
 
@@ -119,8 +125,14 @@ class ConnectionKeys(ConnectionKeysRead, Protocol):
 class ConnectionIdentitiesRead(Protocol):
     """Read access to the accounts that are known at connections."""
 
-    async def page(self, org_id: UUID, connection_id: UUID, page: Page) -> PageResult[ConnectionIdentity]:
-        """Return a page of the accounts that the connection knows, the newest link first."""
+    async def page(self, org_id: UUID, connection_id: UUID, page: Page, *, search: str | None = None) -> PageResult[ConnectionPerson]:
+        """Return a page of the people that the connection knows, the newest link first. `search` is a part of an address in lower case."""
+
+    async def of_user(self, user_id: UUID) -> Sequence[OwnConnectionLink]:
+        """Return the connections that know the account, by the names of their organizations."""
+
+    async def connections_of(self, org_id: UUID, user_ids: Collection[UUID]) -> Sequence[tuple[UUID, UUID]]:
+        """Return the connections of the organization that know these users, as pairs of the connection and the user."""
 
 
 class ConnectionIdentities(ConnectionIdentitiesRead, Protocol):
@@ -139,6 +151,18 @@ class ConnectionIdentities(ConnectionIdentitiesRead, Protocol):
         """Note a sign-in, and the address that it brought, if there is one."""
 
     async def remove(self, org_id: UUID, connection_id: UUID, user_id: UUID) -> bool: ...
+
+    async def remember_group(self, org_id: UUID, connection_id: UUID, user_id: UUID, group_id: UUID, *, was_member: bool) -> None:
+        """Note that the claims of the user give this group. `was_member`: they were in it before."""
+
+    async def forget_group(self, org_id: UUID, connection_id: UUID, user_id: UUID, group_id: UUID) -> bool:
+        """Forget that, and return whether the user was in the group before."""
+
+    async def forget_groups(self, org_id: UUID, user_ids: Collection[UUID]) -> None:
+        """Forget the groups that the connections of the organization gave former members."""
+
+    async def remove_all(self, user_id: UUID) -> None:
+        """Remove the links of the account to all connections. The caller has ended its sessions."""
 
 
 class ConnectionLoginsRead(Protocol):

@@ -299,6 +299,11 @@ PATCH  {connection}                           403  403  403  200  403  403*
 DELETE {connection}                           403  403  403  204  403  403*
 POST   {connection}/activate                  403  403  403  200  403  403*
 POST   {connection}/deactivate                403  403  403  200  403  403*
+GET    {connection}/groups                    200  200  403  200  403  403*
+POST   {connection}/groups                    403  403  403  403  403  403*
+DELETE {connection}/groups/<mapping_id>       403  403  403  403  403  403*
+GET    {connection}/people                    200  200  403  200  403  403*
+DELETE {connection}/people/<user_id>          403  403  403  204  403  403*
 POST   {connection}/check                     200  200  403  200  403  403*
 PUT    {connection}/client-secret             403  403  403  204  403  403*
 POST   {connection}/metadata                  403  403  403  200  403  403*

@@ -168,6 +168,8 @@ DELETE /api/user/passkeys/<passkey_id>#other  401  404  404  404  404  404  404 
 POST   /api/user/personal-tokens              401  200  200  200  200  200  200  200  403  403  200  200  403  403  403  403  403  401  200
 GET    /api/user/personal-tokens              401  200  200  200  200  200  200  200  200  200  200  200  403  403  403  403  403  401  200
 DELETE {own-token}                            401  204  204  204  204  204  204  204  403  403  204  204  403  403  403  403  403  401  204
+GET    /api/user/connections                  401  200  200  200  200  200  200  200  200  200  200  200  403  403  403  403  403  401  200
+DELETE /api/user/connections/<connection_id>  401  404  404  404  404  404  404  404  403  403  404  404  403  403  403  403  403  401  404
 GET    /api/user/identities                   401  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  401  200
 GET    /auth/<provider:provider>              302  302  302  302  302  302  302  302  302  302  302  302  302  302  302  302  302  302  302
 GET    /auth/<provider:provider>/callback     400  400  400  400  400  400  400  400  400  400  400  400  400  400  400  400  400  400  400
@@ -475,6 +477,11 @@ PATCH  {connection}                           401  403  403  403  403  200  200 
 DELETE {connection}                           401  403  403  403  403  204  204  403  403  403  403* 403* 403  403  403  403  403  401  403
 POST   {connection}/activate                  401  403  403  403  403  200  200  403  403  403  403* 403* 403  403  403  403  403  401  403
 POST   {connection}/deactivate                401  403  403  403  403  200  200  403  403  403  403* 403* 403  403  403  403  403  401  403
+GET    {connection}/groups                    401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403  401  403
+POST   {connection}/groups                    401  403  403  403  403  201  201  403  403  403  403* 403* 403  403  403  403  403  401  403
+DELETE {connection}/groups/<mapping_id>       401  403  403  403  403  204  204  403  403  403  403* 403* 403  403  403  403  403  401  403
+GET    {connection}/people                    401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403  401  403
+DELETE {connection}/people/<user_id>          401  403  403  403  403  204  204  403  403  403  403* 403* 403  403  403  403  403  401  403
 POST   {connection}/check                     401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403  401  403
 PUT    {connection}/client-secret             401  403  403  403  403  204  204  403  403  403  403* 403* 403  403  403  403  403  401  403
 POST   {connection}/metadata                  401  403  403  403  403  200  200  403  403  403  403* 403* 403  403  403  403  403  401  403
@@ -777,6 +784,7 @@ POST   /app/account/two-factor/disable               303* 303  303  303  303*
 GET    /app/account/identities                       303* 200  200  200  303*
 POST   /app/account/identities/<provider:provider>/link 303* 200  200  200  303*
 POST   /app/account/identities/<provider:provider>/unlink 303* 303  303  303  303*
+POST   /app/account/identities/connections/<connection_id>/unlink 303* 404  404  404  303*
 GET    /app/account/devices                          303* 303  303  303  303*
 GET    /app/account/devices/<device_id>              303* 200  200  200  303*
 GET    /app/account/devices/<device_id>#other        303* 403  403  403  303*
@@ -824,6 +832,13 @@ HAS_MFA: Final = (
     "update users set mfa_enabled_at = now() where id = '{own_id}'"
 )
 
+MAPPING_ID: Final = "00000000-0000-4000-8000-000000000059"
+WITH_MAPPING: Final[dict[str, Any]] = {
+    "things": {"mapping_id": MAPPING_ID},
+    "setup_sql": f"""
+        insert into connection_groups (id, org_id, connection_id, value, group_id, mapped_by, mapped_at)
+        values ('{MAPPING_ID}', '{{org_id}}', '{{connection_id}}', 'sales', '{{group_id}}', '{{user_id}}', now())""",  # noqa: S608  (a table of tests)
+}
 INACTIVE: Final = "update connections set state = 'inactive' where org_id = '{org_id}'"
 ORG: Final = "/api/organizations/<org_slug>"
 PAGES_OF_ORG: Final = "/app/organizations/<org_slug>"
@@ -1004,6 +1019,7 @@ REQUESTS: Final[Mapping[str, Request]] = {
     "GET /auth/connections/<connection_id>/metadata": Request(setup_sql=WITH_SAML),
     "POST /app/account/identities/<provider:provider>/link": Request(form=OF_THE_SESSION, things={"provider": "websuite"}),
     "POST /app/account/identities/<provider:provider>/unlink": Request(form=OF_THE_SESSION),
+    "POST /app/account/identities/connections/<connection_id>/unlink": Request(form=OF_THE_SESSION),
     "POST /api/user/identities/<provider>/link": Request(things={"provider": "websuite"}),  # the only provider without a link
     "GET /api/privacy/export/<user_id>#own": Request(things=ONESELF),
     "DELETE /api/privacy/forget/<user_id>#own": Request(things=ONESELF),
@@ -1125,6 +1141,9 @@ REQUESTS: Final[Mapping[str, Request]] = {
         {"slug": "another", "name": "Another", "oidc": {"issuer": "https://another.example", "client_id": "another"}}
     ),
     f"PATCH {ORG}/connections/<connection_slug>": Request({"name": "A New Name"}),
+    f"POST {ORG}/connections/<connection_slug>/groups": Request({"value": "staff", "group_id": "{group_id}"}),
+    f"DELETE {ORG}/connections/<connection_slug>/groups/<mapping_id>": Request(**WITH_MAPPING),
+    f"DELETE {ORG}/connections/<connection_slug>/people/<user_id>": Request(things={"user_id": "{end_user_id}"}),
     f"POST {ORG}/connections/<connection_slug>/metadata": Request({"document": identity_provider_metadata()}, setup_sql=WITH_SAML),
     f"POST {ORG}/connections/<connection_slug>/activate": Request(setup_sql=INACTIVE),
     f"PUT {ORG}/connections/<connection_slug>/client-secret": Request({"client_secret": "a new secret"}),
@@ -1350,6 +1369,13 @@ REQUESTS: Final[Mapping[str, Request]] = {
     f"POST {PAGES_OF_ORG}/connections/new": Request(form={**OF_THE_SESSION, "name": "Another", "slug": "another", "protocol": "oidc"}),
     f"POST {PAGES_OF_ORG}/connections/<connection_slug>": Request(
         form={**OF_THE_SESSION, "name": "Another", "issuer": "https://192.0.2.1/{org_slug}", "client_id": "another"}
+    ),
+    f"POST {PAGES_OF_ORG}/connections/<connection_slug>/groups": Request(
+        form={**OF_THE_SESSION, "value": "staff", "group_id": "{group_id}"}
+    ),
+    f"POST {PAGES_OF_ORG}/connections/<connection_slug>/groups/<mapping_id>/remove": Request(form=OF_THE_SESSION, **WITH_MAPPING),
+    f"POST {PAGES_OF_ORG}/connections/<connection_slug>/people/<user_id>/unlink": Request(
+        form=OF_THE_SESSION, things={"user_id": "{end_user_id}"}
     ),
     f"POST {PAGES_OF_ORG}/connections/<connection_slug>/metadata": Request(
         form={**OF_THE_SESSION, "document": identity_provider_metadata()}, setup_sql=WITH_SAML

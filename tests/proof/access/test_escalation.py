@@ -179,6 +179,8 @@ RIGHTS: Final[Mapping[str, Callable[[Robot, Gain], bool]]] = {
     "service_users": lambda robot, gain: bool(gain.old) or has_grant(robot, Capability.END_USERS_MANAGE),
     "domains": with_grant(Capability.INTEGRATIONS_MANAGE),
     "connections": with_grant(Capability.INTEGRATIONS_MANAGE),
+    "connection_groups": with_grant(Capability.INTEGRATIONS_MANAGE),
+    "connection_identities": with_grant(Capability.INTEGRATIONS_MANAGE),
     "connection_keys": with_grant(Capability.INTEGRATIONS_MANAGE),
     "connection_certificates": with_grant(Capability.INTEGRATIONS_MANAGE),
     "smtp_configurations": with_grant(Capability.INTEGRATIONS_MANAGE),

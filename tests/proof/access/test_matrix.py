@@ -194,6 +194,8 @@ ACTS_ON_THE_USER = {
     "GET /api/organizations/<org_slug>/services/<service_slug>/sign-in-preview": "shows a sign-in of the user",
     "POST /api/organizations/<org_slug>/services/<service_slug>/claims/preview": "shows a sign-in of the user",
     "POST /api/organizations/<org_slug>/smtp/test": "sends an email to the user",
+    "POST /api/organizations/<org_slug>/connections/<connection_slug>/groups": "a member answers for the mapping",
+    "DELETE /api/organizations/<org_slug>/connections/<connection_slug>/groups/<mapping_id>": "a member answers for the mapping",
     **{f"{method} /api/organizations/<org_slug>/groups/<group_id>/role": "a member answers for the role" for method in ("PUT", "DELETE")},
     **{
         f"{method} /api/{path}/<user_id>/recovery": "the issuer vouches for a person"

@@ -33,6 +33,8 @@ PERSONS_ONLY: Final = frozenset(
         f"PATCH {ORG}/members/<user_id>",
         f"PUT {ORG}/groups/<group_id>/role",
         f"DELETE {ORG}/groups/<group_id>/role",
+        f"POST {ORG}/connections/<connection_slug>/groups",
+        f"DELETE {ORG}/connections/<connection_slug>/groups/<mapping_id>",
         f"POST {ORG}/invitations/<invitation_id>/accept",
         f"DELETE {ORG}/services/<service_slug>",
         f"DELETE {ORG}/personal-tokens/<personal_token_id>",

@@ -12,6 +12,7 @@ from core.federation.connections.model.connections import (
     ConnectionGroup,
     ConnectionSlugTaken,
     ConnectionState,
+    MappedGroup,
     OrganizationConnection,
 )
 from core.federation.connections.model.mapping import ClaimMapping
@@ -66,11 +67,11 @@ class OrganizationConnections(SealingRepository):
             lambda row: self._vault.open(row[0], secret_context(connection_id)).decode(), sql, org_id=org_id, connection_id=connection_id
         )
 
-    async def groups(self, org_id: UUID, connection_id: UUID) -> list[ConnectionGroup]:
+    async def mapped_groups(self, org_id: UUID, connection_id: UUID) -> list[MappedGroup]:
         sql = f"""
-            select {GROUP.columns} from connection_groups g
+            select {GROUP.columns}, n.name from connection_groups g join groups n on n.id = g.group_id and n.org_id = g.org_id
             where g.org_id = %(org_id)s and g.connection_id = %(connection_id)s order by g.value nulls first, g.mapped_at, g.id"""
-        return await self._all(GROUP.read, sql, org_id=org_id, connection_id=connection_id)
+        return await self._all(lambda row: MappedGroup(GROUP.read(row), row[GROUP.width]), sql, org_id=org_id, connection_id=connection_id)
 
     async def add(self, connection: OrganizationConnection) -> None:
         await self._run(CONNECTION.insert("connections"), **CONNECTION.values(connection))

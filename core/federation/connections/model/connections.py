@@ -14,6 +14,7 @@ from core.kernel.values import Email, Slug
 
 MAX_CONNECTIONS: Final = 20  # of one organization
 MAX_ACTIVE_CONNECTIONS: Final = 5  # of one organization
+MAX_GROUPS: Final = 200  # mappings of one connection
 MAX_CERTIFICATES: Final = 8  # of one identity provider
 
 
@@ -35,6 +36,18 @@ class TooManyActiveConnections(Conflict):
 
 class ConnectionIncomplete(Invalid):
     """The connection still lacks values. Set them first."""
+
+
+class MappedGroupNotFound(NotFound):
+    """This connection has no such mapping of a group. See the list of its groups."""
+
+
+class GroupMappedAlready(Conflict):
+    """This connection already gives this group for this value. Nothing was changed."""
+
+
+class TooManyMappedGroups(Conflict):
+    """This connection has 200 mappings of groups. Remove one that is no longer used."""
 
 
 class ConnectionProtocolMissing(Invalid):
@@ -181,3 +194,11 @@ class ConnectionGroup:
     group_id: UUID
     mapped_by: UUID  # this account may no longer exist
     mapped_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class MappedGroup:
+    """A mapping with the name of its group."""
+
+    mapping: ConnectionGroup
+    group_name: str

@@ -8,7 +8,7 @@ from uuid import UUID
 
 from core.accounts.model.profiles import NO_PROFILE
 from core.federation.connections.model.asserted import AssertedPerson
-from core.kernel.errors import Conflict, Forbidden
+from core.kernel.errors import Conflict, Forbidden, NotFound
 from core.kernel.proofs import Method, Proof
 from core.kernel.values import Email, rfc3339
 from core.tenancy.model.invitations import TeamFull
@@ -40,8 +40,25 @@ class ConnectionTeamFull(TeamFull):
     """Your organization has reached its member limit. Ask an admin of the organization to make room, then sign in again."""
 
 
+class ConnectionPersonNotFound(NotFound):
+    """The connection does not know this user. See the list of its people."""
+
+
+class ConnectionNotLinked(NotFound):
+    """Your account is not linked with this connection. See the list of your linked accounts."""
+
+
 class LinkNeeded(Conflict):
     """An account with your email address exists already. Sign in to it once to link it with your organization."""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupRule:
+    """A group for users with this value of the claim, or with None for all users. `mapped_by` is the member who answers for it."""
+
+    value: str | None
+    group_id: UUID
+    mapped_by: UUID
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +69,40 @@ class ConnectionSubject:
     user_id: UUID | None
     is_member: bool
     is_blocked: bool  # by the directory
+    is_provisioned: bool = False  # by the directory, which then decides about the groups alone
+    given: frozenset[UUID] = frozenset()  # the groups that the connection gave the user
+    mapped: tuple[GroupRule, ...] = ()
+
+    def groups_for(self, claimed: frozenset[str] | None) -> frozenset[UUID]:
+        """Return the groups for these values of the claim. Without the claim, the groups by values stay as they are."""
+        if self.is_provisioned:
+            return frozenset()
+        wanted = {each.group_id for each in self.mapped if each.value is None or (claimed is not None and each.value in claimed)}
+        return frozenset(wanted) | self.given if claimed is None else frozenset(wanted)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConnectionPerson:
+    """A person that a connection knows. Times are UTC."""
+
+    user_id: UUID
+    email: Email  # of the account
+    subject: str
+    provider_email: Email | None  # as the identity provider sent it last
+    linked_at: datetime
+    last_used_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnConnectionLink:
+    """A connection of an organization that knows the user's account. Times are UTC."""
+
+    org_id: UUID
+    organization: str
+    connection_id: UUID
+    connection: str
+    linked_at: datetime
+    last_used_at: datetime
 
 
 @dataclass(frozen=True, slots=True)

@@ -88,6 +88,7 @@ PATH_PARAMETERS = {
     "registration_token_id": "The id of the registration token.",
     "connection_slug": "The slug of the connection.",
     "connection_id": "The id of the connection.",
+    "mapping_id": "The id of the mapping of a group.",
     "setup_link_id": "The id of the set-up link.",
     "setup_part": "The part of the set-up link.",
     "fingerprint": "The SHA-256 fingerprint of the certificate in hexadecimal.",

@@ -13,6 +13,7 @@ from core.applications import own_applications
 from core.authentication import identities, oauth_credentials, sessions
 from core.authentication.model.identities import parse_provider
 from core.authentication.model.sessions import LiveSession
+from core.federation.connections import links
 from core.kernel.access import NotOfThisOrganization
 from core.kernel.connections import PLATFORM_CONNECTIONS
 from core.kernel.display import PLATFORM_SUPPORT, PRODUCT
@@ -162,6 +163,7 @@ async def _identities_values(_: Form, provider: str = "") -> dict[str, Any]:
             for provider in PLATFORM_CONNECTIONS
             if provider in linkable_providers | application_providers
         ],
+        "links": await links.list_own(ports(), signed_in()),
     }
 
 
@@ -169,7 +171,12 @@ async def _identities_values(_: Form, provider: str = "") -> dict[str, Any]:
 @page_session
 @describes_page(
     {200: "The list."},
-    api=["GET /api/user/identities", "POST /api/user/identities/<provider>/link", "DELETE /api/user/identities/<provider>"],
+    api=[
+        "GET /api/user/identities",
+        "POST /api/user/identities/<provider>/link",
+        "DELETE /api/user/identities/<provider>",
+        "GET /api/user/connections",
+    ],
 )
 async def show_identities() -> Response:
     """List your linked accounts.

@@ -15,7 +15,9 @@ from core.federation.connections.model.people import (
     OtherPersonLinked,
     PlatformOwnerRefused,
 )
+from core.kernel.causes import SYSTEM
 from core.kernel.roles import OWNER
+from core.tenancy import members
 from ports import Ports
 from tests.fakes.outside import FakeClock
 from tests.federation.connections.people.conftest import DOMAIN, House
@@ -67,6 +69,7 @@ ACCOUNTS: Final[dict[str, tuple[dict[str, Any], str, Any]]] = {
     "signed up at the organization": ({"origin": AccountOrigin.SIGN_UP}, "", LINKED),
     "of the user's own": ({}, "", QUESTION),
     "of a member, of the user's own": ({}, "member", QUESTION),
+    "of an admin, provisioned by the directory": (CONTROLLED, "admin", QUESTION),
     "of the owner": (CONTROLLED, OWNER, QUESTION),
     "member of another organization, too": (CONTROLLED, "elsewhere", QUESTION),
     "of a platform owner": ({"is_platform_owner": True}, "", QUESTION),
@@ -83,7 +86,7 @@ async def prepare(house: House, kind: str) -> Account:
     if "origin" in values:
         values["origin_org_id"] = house.org
     user = await add_account(house.ports, ADA, **values)
-    if role in ("member", OWNER):
+    if role in ("member", "admin", OWNER):
         await add_member(house.pool, house.org, user.id, role, confirmed=True)
     elif role == "elsewhere":
         await add_member(house.pool, await add_organization(house.pool, "globex"), user.id, confirmed=True)
@@ -210,3 +213,44 @@ async def test_a_flow_of_another_organization_never_begins_there(house: House, p
     await run_sql(pool, "select 1 from organizations where id = %s", other)
     browser = FakeBrowser(house.app)
     assert (await browser.open(f"/auth/connections/{house.connection.id}/start?org=globex&service=missing")).status == 404
+
+
+# The end of a link
+
+
+async def test_a_removed_member_loses_the_link_and_its_sessions(house: House, pool: Pool) -> None:
+    """The account that the organization controls is linked again by the next sign-in."""
+    browser = FakeBrowser(house.app)
+    await house.arrive(browser)
+    [(user_id,)] = await run_sql(pool, "select id from users")
+    async with house.ports.storage.transaction(by=SYSTEM) as tx:
+        await tx.organizations.lock(house.org)
+        await tx.accounts.lock(user_id)
+        await members.end_membership(tx, house.org, user_id, house.ports.clock.now())
+    assert await house.known() == []
+    assert await run_sql(pool, "select count(*) from sessions where ended_at is null") == [(0,)]
+    assert leads_to(await house.arrive()) == "/app"
+    assert await run_sql(pool, "select user_id from memberships") == [(user_id,)]
+
+
+async def test_admins_and_users_see_and_remove_links(house: House, pool: Pool, ports: Ports) -> None:
+    await house.arrive(FakeBrowser(house.app))
+    admin = await add_account(ports, "admin@elsewhere.example", PASSWORD)
+    await add_member(pool, house.org, admin.id, "admin", confirmed=True)
+    browser, people = FakeBrowser(house.app), "/app/organizations/acme/connections/okta/people"
+    await browser.sign_in("admin@elsewhere.example", PASSWORD)
+    page = await browser.open(people)
+    assert (ADA in page.text, "4711" in page.text) == (True, True)
+    [(user_id,)] = await run_sql(pool, "select user_id from connection_identities")
+    assert leads_to(await browser.submit(f"{people}/{user_id}/unlink", people)) == people
+    assert await house.known() == []
+    assert await run_sql(pool, "select count(*) from sessions where ended_at is not null") == [(1,)]
+    insert = """
+        insert into connection_identities (org_id, connection_id, user_id, subject, linked_at, last_used_at)
+        values (%s, %s, %s, 'admin', now(), now())"""
+    await house.set(insert, house.org, house.connection.id, admin.id)
+    own = "/app/account/identities"
+    assert "Acme" in (await browser.open(own)).text
+    assert leads_to(await browser.submit(f"{own}/connections/{house.connection.id}/unlink", own)) == own
+    assert await house.known() == []
+    assert await browser.is_in(), "it was no session of the connection"

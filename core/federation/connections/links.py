@@ -1,0 +1,67 @@
+"""The links of accounts to connections, as admins and users see and remove them."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from uuid import UUID
+
+from core.accounts.own_account import lock_own_account
+from core.federation.connections import events
+from core.federation.connections.model.connections import OrganizationConnectionNotFound
+from core.federation.connections.model.people import ConnectionNotLinked, ConnectionPerson, ConnectionPersonNotFound, OwnConnectionLink
+from core.kernel.callers import OrganizationCaller, Person
+from core.kernel.errors import refuse
+from core.kernel.roles import Capability
+from core.kernel.values import Page, PageResult
+from core.tenancy import organizations
+from ports import Ports
+from ports.storage import Transaction
+
+
+async def list_page(
+    ports: Ports, caller: OrganizationCaller, slug: str, page: Page, *, search: str | None = None
+) -> PageResult[ConnectionPerson]:
+    """Return a page of the people that a connection knows. Raises: OrganizationConnectionNotFound."""
+    async with ports.storage.reading() as read:
+        connection = await read.connections.by_slug(caller.acts_in.id, slug) or refuse(OrganizationConnectionNotFound)
+        lowered = (search or "").strip().lower() or None
+        return await read.connection_identities.page(connection.org_id, connection.id, page, search=lowered)
+
+
+async def remove(ports: Ports, caller: OrganizationCaller, slug: str, user_id: UUID) -> None:
+    """Unlink a user from a connection, and end their sign-ins there. The next sign-in is like a first one.
+
+    Raises: OrganizationConnectionNotFound, ConnectionPersonNotFound.
+    """
+    async with ports.storage.transaction(by=caller) as tx:
+        organization, _ = await organizations.lock_organization_for(tx, caller, Capability.INTEGRATIONS_MANAGE)
+        connection = await tx.connections.by_slug(organization.id, slug) or refuse(OrganizationConnectionNotFound)
+        if not await _remove(tx, organization.id, connection.id, user_id, ports.clock.now()):
+            raise ConnectionPersonNotFound
+
+
+async def list_own(ports: Ports, caller: Person) -> Sequence[OwnConnectionLink]:
+    """Return the connections that know the caller's account."""
+    async with ports.storage.reading() as read:
+        return await read.connection_identities.of_user(caller.user_id)
+
+
+async def remove_own(ports: Ports, caller: Person, connection_id: UUID) -> None:
+    """Unlink the caller's account from a connection, and end the sign-ins there. A link is never the only way into an account.
+
+    Raises: ConnectionNotLinked, AccountGone.
+    """
+    now = ports.clock.now()
+    async with ports.storage.transaction(by=caller) as tx:
+        own = {link.connection_id: link.org_id for link in await tx.connection_identities.of_user(caller.user_id)}
+        org_id = own.get(connection_id) or refuse(ConnectionNotLinked)
+        await lock_own_account(tx, caller, now)
+        if not await _remove(tx, org_id, connection_id, caller.user_id, now):
+            raise ConnectionNotLinked
+
+
+async def _remove(tx: Transaction, org_id: UUID, connection_id: UUID, user_id: UUID, now: datetime) -> bool:
+    await tx.session_sign_ins.end_of_connection(org_id, connection_id, user_id, now)
+    if not await tx.connection_identities.remove(org_id, connection_id, user_id):
+        return False
+    tx.record(events.person_unlinked(org_id, connection_id, user_id))
+    return True

@@ -1,0 +1,139 @@
+"""The groups that a connection gives by the claims of its identity provider, renewed at each sign-in (security R-11).
+
+A member maps a value of the claim to a group that they could fill by hand. When they lose the rights for that, the mapping adds no
+user from then on.
+"""
+
+from collections.abc import Sequence
+from contextlib import suppress
+from datetime import datetime
+from uuid import UUID
+
+from core.federation.connections import events
+from core.federation.connections.model.asserted import AssertedPerson
+from core.federation.connections.model.connections import (
+    MAX_GROUPS,
+    ConnectionGroup,
+    GroupMappedAlready,
+    MappedGroup,
+    MappedGroupNotFound,
+    OrganizationConnection,
+    OrganizationConnectionNotFound,
+    TooManyMappedGroups,
+)
+from core.federation.connections.model.people import ConnectionSubject
+from core.kernel.callers import Member, OrganizationCaller
+from core.kernel.errors import refuse
+from core.kernel.roles import Capability
+from core.kernel.values import new_id
+from core.tenancy import groups, organizations
+from core.tenancy.model.group_roles import may_map
+from core.tenancy.model.groups import Group, GroupFull
+from ports import Ports
+from ports.storage import Transaction
+
+
+async def list_all(ports: Ports, caller: OrganizationCaller, slug: str) -> Sequence[MappedGroup]:
+    """Return the groups that a connection gives: first those for all its users. Raises: OrganizationConnectionNotFound."""
+    async with ports.storage.reading() as read:
+        connection = await read.connections.by_slug(caller.acts_in.id, slug) or refuse(OrganizationConnectionNotFound)
+        return await read.connections.mapped_groups(connection.org_id, connection.id)
+
+
+async def add(ports: Ports, caller: Member, slug: str, value: str | None, group_id: UUID) -> MappedGroup:
+    """Let a connection give a group to users with this value of the claim, or with None to all its users.
+
+    It takes effect at their next sign-in.
+
+    Raises: OrganizationConnectionNotFound, TooManyMappedGroups, GroupMappedAlready; the errors of `lock_fillable`.
+    """
+    async with ports.storage.transaction(by=caller) as tx:
+        connection = await _lock(tx, caller, slug)
+        group = await groups.lock_fillable(tx, caller, group_id)
+        present = await tx.connections.mapped_groups(connection.org_id, connection.id)
+        if len(present) >= MAX_GROUPS:
+            raise TooManyMappedGroups
+        if any((each.mapping.value, each.mapping.group_id) == (value, group_id) for each in present):
+            raise GroupMappedAlready
+        mapping = ConnectionGroup(
+            id=new_id(),
+            org_id=connection.org_id,
+            connection_id=connection.id,
+            value=value,
+            group_id=group_id,
+            mapped_by=caller.user_id,
+            mapped_at=ports.clock.now(),
+        )
+        await tx.connections.add_group(mapping)
+        tx.record(events.group_mapped(connection, mapping))
+    return MappedGroup(mapping, group.name)
+
+
+async def remove(ports: Ports, caller: Member, slug: str, mapping_id: UUID) -> None:
+    """Let a connection give a group no longer. Users lose it at their next sign-in.
+
+    Raises: OrganizationConnectionNotFound, MappedGroupNotFound; the errors of `lock_fillable`.
+    """
+    async with ports.storage.transaction(by=caller) as tx:
+        connection = await _lock(tx, caller, slug)
+        present = {each.mapping.id: each.mapping for each in await tx.connections.mapped_groups(connection.org_id, connection.id)}
+        mapping = present.get(mapping_id) or refuse(MappedGroupNotFound)
+        await groups.lock_fillable(tx, caller, mapping.group_id)
+        await tx.connections.remove_group(connection.org_id, connection.id, mapping.id)
+        tx.record(events.group_unmapped(connection, mapping))
+
+
+async def require_power(tx: Transaction, caller: OrganizationCaller, connection: OrganizationConnection) -> None:
+    """Check that the caller could fill each mapped group by hand, before another claim decides about them.
+
+    Raises: the errors of `lock_fillable`.
+    """
+    mapped = await tx.connections.mapped_groups(connection.org_id, connection.id)
+    for group_id in sorted({each.mapping.group_id for each in mapped}):
+        await groups.lock_fillable(tx, caller, group_id)
+
+
+async def _lock(tx: Transaction, caller: OrganizationCaller, slug: str) -> OrganizationConnection:
+    organization, _ = await organizations.lock_organization_for(tx, caller, Capability.INTEGRATIONS_MANAGE)
+    return await tx.connections.by_slug(organization.id, slug) or refuse(OrganizationConnectionNotFound)
+
+
+# At a sign-in
+
+
+async def renew(tx: Transaction, known: ConnectionSubject, person: AssertedPerson, user_id: UUID, now: datetime) -> None:
+    """Put a member into the groups of their claims, and take them out of those that earlier claims gave.
+
+    The caller has locked the organization and the account. The claims are compared with what this connection gave. A group that an
+    admin gave stays, and one that an admin took stays taken.
+    """
+    org_id, connection_id, wanted = person.org_id, person.connection_id, known.groups_for(person.groups)
+    for group_id in sorted(known.given - wanted):
+        was_member = await tx.connection_identities.forget_group(org_id, connection_id, user_id, group_id)
+        group = await tx.groups.by_id(org_id, group_id)
+        if group is not None and not was_member and await tx.groups.present(org_id, group_id, [user_id]):
+            await groups.change_members(tx, group, (), [user_id], now)
+    for group_id in sorted(wanted - known.given):
+        group = await tx.groups.by_id(org_id, group_id)
+        mappers = {each.mapped_by for each in known.mapped if each.group_id == group_id}
+        if group is None or group.directory is not None or not [each for each in mappers if await _may_fill(tx, group, each)]:
+            continue
+        was_member = bool(await tx.groups.present(org_id, group_id, [user_id]))
+        with suppress(GroupFull):
+            if not was_member:
+                await groups.change_members(tx, group, [user_id], (), now)
+            await tx.connection_identities.remember_group(org_id, connection_id, user_id, group_id, was_member=was_member)
+
+
+async def _may_fill(tx: Transaction, group: Group, user_id: UUID) -> bool:
+    """Return whether this user is a member who could still put any user into the group."""
+    account = await tx.members.account(group.org_id, user_id)
+    if account is None or account.member.membership.confirmed_at is None:
+        return False
+    rights = account.member.membership.rights
+    if not {Capability.GROUPS_MANAGE, Capability.INTEGRATIONS_MANAGE} <= rights:
+        return False
+    role = None if group.role is None else await tx.roles.find(group.org_id, group.role)
+    if group.role is not None and (role is None or not may_map(rights, role.rights)):
+        return False
+    return await tx.groups.rights_given(group.org_id, group.id) <= rights
