@@ -9,6 +9,7 @@ from typing import Final
 from uuid import UUID
 
 from core.authentication.flow.model import ConnectionTrip
+from core.federation.connections import metadata
 from core.federation.connections.connections import ConnectionDetails, endpoint_path, load_details
 from core.federation.connections.model.asserted import ReceivedClaims, saml_subject
 from core.federation.connections.model.connections import OrganizationConnection, OrganizationConnectionNotFound
@@ -92,7 +93,15 @@ async def complete(
     now = ports.clock.now()
     async with ports.storage.reading() as read:
         details = await load_details(read, connection, now)
-    identity = await ports.saml_providers.read(document, _partner(details, settings, base_url), now, expected=expected)
+    try:
+        identity = await ports.saml_providers.read(document, _partner(details, settings, base_url), now, expected=expected)
+    except SamlResponseRefused as refusal:
+        # The identity provider may sign with a new certificate.
+        if refusal.fault is not SamlFault.SIGNATURE_WRONG or not await metadata.refetch(ports, connection, settings):
+            raise
+        async with ports.storage.reading() as read:
+            details = await load_details(read, connection, now)
+        identity = await ports.saml_providers.read(document, _partner(details, settings, base_url), now, expected=expected)
     async with ports.storage.transaction(by=caller) as tx:
         kept_until = identity.valid_until + CLOCK_SKEW
         if not await tx.connections.use_assertion(connection.org_id, connection.id, digest(identity.assertion_id), kept_until):
