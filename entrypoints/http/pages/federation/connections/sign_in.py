@@ -53,7 +53,7 @@ async def start(connection_id: str) -> Response:
     """Sign in through a connection of an organization.
 
     The application opens this URL in the user's browser, with the parameters of `GET /auth/authorize`. After the sign-in the browser
-    continues there. Without parameters, the user signs in to their own account.
+    continues there. Without parameters, the user continues in the console of the organization.
     """
     require_tab()
     id_ = parse_id(connection_id) or refuse(OrganizationConnectionNotFound)
