@@ -57,11 +57,9 @@ async def own_metadata(ports: Ports, connection_id: UUID, base_url: str) -> byte
 
 
 async def start(
-    ports: Ports, connection: OrganizationConnection, settings: SamlSettings, trip: ConnectionTrip, request_id: str, base_url: str
+    ports: Ports, details: ConnectionDetails, settings: SamlSettings, trip: ConnectionTrip, request_id: str, base_url: str
 ) -> ProviderVisit:
     """Return the place at the identity provider to which the browser takes our request. Raises: SealBroken."""
-    async with ports.storage.reading() as read:
-        details = await load_details(read, connection, trip.begun_at)
     request = SamlSignInRequest(
         id=request_id,
         destination=settings.sso_url,
@@ -72,31 +70,22 @@ async def start(
     return await ports.saml_providers.sign_in_request(own_service_provider(details, settings, base_url), request)
 
 
-async def complete(
-    ports: Ports,
-    caller: Caller,
-    connection: OrganizationConnection,
-    settings: SamlSettings,
-    document: bytes,
-    base_url: str,
-    *,
-    expected: str,
-) -> tuple[ReceivedClaims, AssertedIdentity]:
-    """Return the claims of the user that the identity provider authenticated, and the whole identity.
+async def verify(
+    ports: Ports, details: ConnectionDetails, settings: SamlSettings, document: bytes, base_url: str, *, expected: str
+) -> AssertedIdentity:
+    """Return the identity that the identity provider asserts. `expected` is the id of our request.
 
-    The assertion counts as used from now on, also if the sign-in fails later. `expected` is the id of our request.
-
-    Raises: SamlResponseRefused, SamlStatusReturned, SubjectMissing, Limited, SealBroken.
+    Raises: SamlResponseRefused, SamlStatusReturned, Limited, SealBroken.
     """
-    now = ports.clock.now()
-    async with ports.storage.reading() as read:
-        details = await load_details(read, connection, now)
-    identity = await ports.saml_providers.read(document, _partner(details, settings, base_url), now, expected=expected)
+    return await ports.saml_providers.read(document, _partner(details, settings, base_url), ports.clock.now(), expected=expected)
+
+
+async def use_up(ports: Ports, caller: Caller, connection: OrganizationConnection, identity: AssertedIdentity) -> None:
+    """Note that the assertion was used, also if the sign-in fails later. Raises: SamlResponseRefused if it was used before."""
     async with ports.storage.transaction(by=caller) as tx:
         kept_until = identity.valid_until + CLOCK_SKEW
         if not await tx.connections.use_assertion(connection.org_id, connection.id, digest(identity.assertion_id), kept_until):
             raise SamlResponseRefused(SamlFault.USED)
-    return to_received(identity, settings), identity
 
 
 def _partner(details: ConnectionDetails, settings: SamlSettings, base_url: str) -> SamlPartner:
