@@ -10,6 +10,7 @@ import pytest
 from adapters.postgres.engine.pool import Pool
 from core.accounts.model import profiles
 from core.applications.model.users import AccessSettings
+from core.federation.connections.model.settings import SamlSettings
 from core.federation.saml.model import configuration as saml
 from core.kernel.outbound import parse_target
 from core.kernel.values import Domain, new_id
@@ -32,6 +33,8 @@ FIELDS: Final[dict[str, Callable[[], str | None]]] = {
     "logo_url": lambda: parse_logo(TYPED),
     "launch_url": lambda: AccessSettings(launch_url=TYPED).validated().launch_url,
     "acs_url": lambda: saml.validate(replace(saml.NOT_CONFIGURED, acs_url=TYPED)).acs_url,
+    "sso_url": lambda: SamlSettings(sso_url=TYPED).check().sso_url,
+    "metadata_url": lambda: SamlSettings(metadata_url=TYPED).check().metadata_url,
     "slo_url": lambda: saml.validate(replace(saml.NOT_CONFIGURED, slo_url=TYPED)).slo_url,
     "identifier": lambda: parse_identifier(TYPED, new_id(), ISSUER).canonical,
     **{name: lambda name=name: profiles._PARSERS[name](TYPED) for name in ("picture", "profile", "website")},  # type: ignore[misc]

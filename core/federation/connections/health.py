@@ -12,12 +12,16 @@ from typing import Final
 from uuid import UUID
 
 from core.accounts.model.email_queue import EmailKind, new_email
-from core.federation.connections import checks, events, openid
+from core.federation.connections import events, metadata, openid
+from core.federation.connections.faults import fault_of
+from core.federation.connections.metadata import DescribedProvider
 from core.federation.connections.model.connections import ConnectionState, OrganizationConnection
 from core.federation.connections.model.health import HEALTH_PROBLEMS, CertificateEnd, ConnectionHealth, ConnectionNotice, HealthState
-from core.federation.connections.model.settings import OidcSettings
+from core.federation.connections.model.openid import OpenIdAnswerRefused, OpenIdFault, OpenIdProviderUnreachable
+from core.federation.connections.model.settings import OidcSettings, SamlSettings
 from core.federation.saml.model.configuration import CertificateState
 from core.kernel.causes import SYSTEM
+from core.kernel.errors import Conflict, Invalid, Limited
 from core.kernel.page_paths import CONNECTION_HEALTH_PATH
 from core.kernel.roles import Capability
 from ports import Ports
@@ -73,31 +77,53 @@ async def refresh_due(ports: Ports, holder: UUID) -> dict[str, int] | None:
 async def _refresh(ports: Ports, claimed: ConnectionHealth) -> str:
     async with ports.storage.reading() as read:
         connection = await read.connections.of_active_org(claimed.connection_id)
-    is_active = connection is not None and connection.state is ConnectionState.ACTIVE
-    fault = await _find_fault(ports, connection) if connection is not None and is_active else None
-    now = ports.clock.now()
+    if connection is None or connection.state is not ConnectionState.ACTIVE:
+        async with ports.storage.transaction(by=SYSTEM) as tx:
+            idle = replace(claimed.refresh(None, None, ports.clock.now()), health=HealthState.UNKNOWN)
+            await tx.connection_healths.save(idle, claimed.due_at)
+        return HealthState.UNKNOWN
+    try:
+        described = await _read_provider(ports, connection)
+        return await _store(ports, claimed, connection, None, described)
+    except Limited:
+        return claimed.health  # the organization has many fetches now; it is due again soon
+    except (OpenIdAnswerRefused, OpenIdProviderUnreachable, Invalid, Conflict) as problem:
+        return await _store(ports, claimed, connection, fault_of(problem), None)
+
+
+async def _read_provider(ports: Ports, connection: OrganizationConnection) -> DescribedProvider | None:
+    """Read the metadata of the identity provider, which must have a usable key. Return those of SAML, or None.
+
+    Raises: the faults for which users cannot sign in.
+    """
+    if isinstance(connection.settings, SamlSettings):
+        return await metadata.fetch_own(ports, connection.org_id, connection.settings)
+    client = await openid.load_client(ports, connection, connection.settings)
+    keys = await ports.openid_providers.keys(client, await ports.openid_providers.discover(client, refresh=True))
+    if not any(key.is_usable for key in keys):
+        raise OpenIdAnswerRefused(OpenIdFault.SIGNING_KEY)
+    return None
+
+
+async def _store(
+    ports: Ports, claimed: ConnectionHealth, connection: OrganizationConnection, fault: str | None, described: DescribedProvider | None
+) -> str:
+    """Store what a refresh found, and take over metadata. Raises: the errors of `metadata.apply`."""
+    now, settings = ports.clock.now(), connection.settings
     async with ports.storage.transaction(by=SYSTEM) as tx:
         # Lock order: the organization, which each change of a connection locks, before its health.
         organization = await tx.organizations.lock(claimed.org_id)
-        if connection is None or organization is None or not is_active:
-            await tx.connection_healths.save(replace(claimed.refresh(None, None, now), health=HealthState.UNKNOWN), claimed.due_at)
-            return HealthState.UNKNOWN
+        if organization is None or not await tx.connection_healths.save(claimed, claimed.due_at):
+            return claimed.health  # it changed since it was claimed, and is refreshed again
+        if described is not None and isinstance(settings, SamlSettings):
+            await metadata.apply(tx, connection, described, settings.metadata_url, now)
         end = await _certificate_end(tx, connection, now)
         new = claimed.refresh(fault, end, now)
         days = new.days_to_announce(now)
         new = new if days is None else replace(new, announced_days=days)
-        if await tx.connection_healths.save(new, claimed.due_at):
-            await _announce(tx, Refreshed(organization.slug, connection, claimed, new, end, now))
+        await tx.connection_healths.save(new, claimed.due_at)
+        await _announce(tx, Refreshed(organization.slug, connection, claimed, new, end, now))
     return new.health
-
-
-async def _find_fault(ports: Ports, connection: OrganizationConnection) -> str | None:
-    """Return the fault for which users cannot sign in through a connection, or None."""
-    if not isinstance(connection.settings, OidcSettings):
-        return None
-    client = await openid.load_client(ports, connection, connection.settings)
-    _, problems = await checks.read_provider(ports, client)
-    return next((problem.code for problem in problems if problem.is_error), None)
 
 
 async def _certificate_end(tx: Transaction, connection: OrganizationConnection, now: datetime) -> CertificateEnd | None:

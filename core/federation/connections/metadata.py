@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from typing import Any
+from uuid import UUID
 
 from core.federation.connections import connections, events
 from core.federation.connections.model.connections import (
@@ -18,11 +19,14 @@ from core.federation.connections.model.connections import (
     ProviderCertificateInvalid,
     TooManyProviderCertificates,
 )
+from core.federation.connections.model.health import REFETCHED_EACH
 from core.federation.connections.model.saml import MetadataNotUsed
 from core.federation.connections.model.settings import SamlSettings, SsoBinding
-from core.federation.saml.metadata import read_source
+from core.federation.saml.metadata import fetch, read_source
 from core.federation.saml.model.metadata import MAX_METADATA_LENGTH, MetadataInvalid
 from core.kernel.callers import OrganizationCaller
+from core.kernel.causes import SYSTEM
+from core.kernel.errors import Invalid, Refusal
 from ports import Ports
 from ports.storage import Transaction
 
@@ -48,6 +52,49 @@ async def import_metadata(ports: Ports, caller: OrganizationCaller, slug: str, t
     async with ports.storage.transaction(by=caller) as tx:
         connection = await connections.lock(tx, caller, slug)
         return await apply(tx, connection, described, None if text else url, ports.clock.now())
+
+
+class MetadataOfAnother(Invalid):
+    """The metadata at this address are those of another identity provider. Nothing was changed. Correct the address."""
+
+
+async def fetch_own(ports: Ports, org_id: UUID, settings: SamlSettings) -> DescribedProvider | None:
+    """Return the values of the metadata at the address of a connection, or None without an address.
+
+    Raises: MetadataOfAnother; the errors of `fetch` and of `describe`.
+    """
+    if settings.metadata_url is None:
+        return None
+    described = await describe(ports, await fetch(ports, org_id, settings.metadata_url, MAX_METADATA_LENGTH))
+    if described.settings.get("entity_id") != settings.entity_id:
+        raise MetadataOfAnother
+    return described
+
+
+async def refetch(ports: Ports, connection: OrganizationConnection, settings: SamlSettings) -> bool:
+    """Take over the metadata at their address, because a response has an unknown signature. Return whether they were read.
+
+    That is at most once an hour for a connection: users who come with wrong responses cause no more fetches.
+    """
+    now = ports.clock.now()
+    if settings.metadata_url is None:
+        return False
+    async with ports.storage.transaction(by=SYSTEM) as tx:
+        if not await tx.connection_healths.claim_refetch(connection.org_id, connection.id, now, now - REFETCHED_EACH):
+            return False
+    try:
+        described = await fetch_own(ports, connection.org_id, settings)
+    except Refusal:
+        return False
+    async with ports.storage.transaction(by=SYSTEM) as tx:
+        if await tx.organizations.lock(connection.org_id) is None or described is None:
+            return False
+        current = await tx.connections.by_slug(connection.org_id, connection.slug)
+        if current is None or current.id != connection.id or current.settings != settings:
+            return False
+        await apply(tx, current, described, settings.metadata_url, now)
+        await tx.connection_healths.make_due(connection.org_id, connection.id)
+    return True
 
 
 async def describe(ports: Ports, text: str) -> DescribedProvider:

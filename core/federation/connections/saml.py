@@ -9,9 +9,10 @@ from typing import Final
 from uuid import UUID
 
 from core.authentication.flow.model import ConnectionTrip
+from core.federation.connections import metadata
 from core.federation.connections.connections import ConnectionDetails, endpoint_path, load_details
 from core.federation.connections.model.asserted import ReceivedClaims, saml_subject
-from core.federation.connections.model.connections import OrganizationConnection, OrganizationConnectionNotFound
+from core.federation.connections.model.connections import OrganizationConnectionNotFound
 from core.federation.connections.model.logins import MAX_SESSION_ID, ProviderSession
 from core.federation.connections.model.saml import OwnServiceProvider, ProviderVisit, SamlSignInRequest
 from core.federation.connections.model.saml_responses import (
@@ -80,12 +81,30 @@ async def verify(
     return await ports.saml_providers.read(document, _partner(details, settings, base_url), ports.clock.now(), expected=expected)
 
 
-async def use_up(ports: Ports, caller: Caller, connection: OrganizationConnection, identity: AssertedIdentity) -> None:
-    """Note that the assertion was used, also if the sign-in fails later. Raises: SamlResponseRefused if it was used before."""
+async def accept(
+    ports: Ports, caller: Caller, details: ConnectionDetails, settings: SamlSettings, document: bytes, base_url: str, *, expected: str
+) -> AssertedIdentity:
+    """Return the identity that the identity provider of a stored connection asserts.
+
+    The assertion counts as used from now on, also if the sign-in fails later.
+
+    Raises: SamlResponseRefused, SamlStatusReturned, Limited, SealBroken.
+    """
+    connection = details.connection
+    try:
+        identity = await verify(ports, details, settings, document, base_url, expected=expected)
+    except SamlResponseRefused as refusal:
+        # The identity provider may sign with a new certificate.
+        if refusal.fault is not SamlFault.SIGNATURE_WRONG or not await metadata.refetch(ports, connection, settings):
+            raise
+        async with ports.storage.reading() as read:
+            details = await load_details(read, connection, ports.clock.now())
+        identity = await verify(ports, details, settings, document, base_url, expected=expected)
     async with ports.storage.transaction(by=caller) as tx:
         kept_until = identity.valid_until + CLOCK_SKEW
         if not await tx.connections.use_assertion(connection.org_id, connection.id, digest(identity.assertion_id), kept_until):
             raise SamlResponseRefused(SamlFault.USED)
+    return identity
 
 
 def _partner(details: ConnectionDetails, settings: SamlSettings, base_url: str) -> SamlPartner:

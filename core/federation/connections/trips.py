@@ -288,9 +288,10 @@ async def _complete(
             request = openid.make_request(connection, settings, trip, state=state, device_cookie=browser, base_url=base_url)
             return await openid.complete(ports, connection, client, request, answer)
         case SamlSettings() as settings, ConnectionDetails() as details, SamlAnswer(document):
-            identity = await saml.verify(ports, details, settings, document, base_url, expected=state)
-            if trip.flow.target is not FlowTarget.SETUP_TEST:  # a proposed connection has no rows yet, and its trip was taken once
-                await saml.use_up(ports, caller, connection, identity)
+            if trip.flow.target is FlowTarget.SETUP_TEST:  # a proposed connection has no rows yet, and its trip was taken once
+                identity = await saml.verify(ports, details, settings, document, base_url, expected=state)
+            else:
+                identity = await saml.accept(ports, caller, details, settings, document, base_url, expected=state)
             received = saml.to_received(identity, settings)
             if trip.flow.wants_fresh:
                 saml.check_fresh(identity, trip.begun_at)

@@ -80,6 +80,9 @@ class ConnectionHealths(ConnectionHealthsRead, Protocol):
     async def claim(self, now: datetime, until: datetime) -> ConnectionHealth | None:
         """Return the health of the connection whose refresh is due the longest, or None. It is due again at `until`."""
 
+    async def claim_refetch(self, org_id: UUID, connection_id: UUID, now: datetime, before: datetime) -> bool:
+        """Note a refresh because of an unknown certificate. Return False, and change nothing, if there was one since `before`."""
+
     async def make_due(self, org_id: UUID, connection_id: UUID) -> None:
         """Let a connection that changed be refreshed now. A refresh that is under way stores nothing."""
 

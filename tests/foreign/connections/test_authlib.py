@@ -3,13 +3,12 @@
 import json
 import shlex
 import sys
-from pathlib import Path
 
 import pytest
 
 from tests import ROOT
 from tests.foreign.connections.conftest import SECRET, House
-from tests.foreign.programs import Program
+from tests.foreign.programs import FOREIGN, Program
 from tests.proof.e2e.docs.forms import FormBrowser
 from tests.proof.e2e.process import Port
 
@@ -23,7 +22,7 @@ def test_people_sign_in_through_a_server_with_authlib(house: House) -> None:
         endpoints = house.add("authlib", address, "client_secret_post")
         client = {"client_id": "gatehouse-authlib", "client_secret": SECRET, "redirect_uris": [endpoints["redirect_uri"]]}
         variables = {"ADDRESS": address, "CLIENT": json.dumps(client), "AUTHLIB_INSECURE_TRANSPORT": "1", "PYTHONPATH": str(ROOT)}
-        script = Path(__file__).with_name("authlib_provider.py")
+        script = FOREIGN / "applications" / "authlib_provider.py"
         command = f"exec {shlex.quote(sys.executable)} {shlex.quote(str(script))}"
         with Program(command, port.number, house.folder, variables).wait_until_it_listens() as program:
             assert house.errors("authlib") == [], program.output

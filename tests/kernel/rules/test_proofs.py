@@ -28,6 +28,7 @@ from core.kernel.proofs import (
     in_session,
     is_by_provider,
     is_fresh,
+    joined,
     methods_of,
     newest_sign_in,
     proved_at,
@@ -261,3 +262,13 @@ def test_a_proof_of_a_connection_and_those_of_the_account_do_not_replace_each_ot
     assert renewed((password, TOTP, old), (new,), NOW - MINUTE) == (password, TOTP, new), "the own proofs keep their time"
     assert renewed((old,), (first_proof("email", NOW),), NOW) == (old, first_proof("email", NOW))
     assert with_second((password, old), TOTP) == (password, old, TOTP)
+
+
+def test_a_link_by_an_own_sign_in_keeps_no_own_proof_of_the_session_that_it_replaces() -> None:
+    """The new session may last longer than the one in which the user gave the old proofs."""
+    end, later, a, b = NOW + MINUTE, NOW + 2 * MINUTE, UUID(int=1), UUID(int=2)
+    passkey = Proof(Method.PASSKEY, NOW, user_verified=True, phishing_resistant=True)
+    of_a, of_b = (Proof(Method.CONNECTION, NOW, connection=each, org=each) for each in (a, b))
+    kept = joined((passkey, of_a, of_b), end, (of_a, first_proof("password", NOW)), later)
+    assert kept == (replace(of_b, until=end), replace(of_a, until=later), first_proof("password", NOW))
+    assert joined((passkey, of_a), end, (of_b,), later) == (passkey, replace(of_b, until=later))

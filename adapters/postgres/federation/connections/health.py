@@ -54,6 +54,14 @@ class ConnectionHealths(Repository):
             returning {HEALTH.columns}"""
         return await self._one(HEALTH.read, sql, now=now, until=until)
 
+    async def claim_refetch(self, org_id: UUID, connection_id: UUID, now: datetime, before: datetime) -> bool:
+        sql = """
+            insert into connection_health as h (org_id, connection_id, due_at, refetched_at)
+            values (%(org_id)s, %(connection_id)s, %(now)s, %(now)s)
+            on conflict (connection_id) do update set refetched_at = excluded.refetched_at
+            where h.refetched_at is null or h.refetched_at <= %(before)s"""
+        return await self._run(sql, org_id=org_id, connection_id=connection_id, now=now, before=before) == 1
+
     async def make_due(self, org_id: UUID, connection_id: UUID) -> None:
         sql = "update connection_health set due_at = 'epoch' where org_id = %(org_id)s and connection_id = %(connection_id)s"
         await self._run(sql, org_id=org_id, connection_id=connection_id)

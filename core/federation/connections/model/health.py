@@ -48,6 +48,13 @@ HEALTH_PROBLEMS: Final[Mapping[str, str]] = MappingProxyType(
         HealthProblem.OWN_CERTIFICATE_ENDS: f"Our certificate for this connection ends soon. {_NEXT_KEY}",
         HealthProblem.OWN_CERTIFICATE_ENDED: f"Our certificate for this connection has ended. {_NEXT_KEY}",
         **{fault.value: message for fault, message in OPENID_FAULTS.items()},
+        "metadata_not_fetched": "The metadata can't be fetched. Check their address.",
+        "metadata_invalid": "The metadata can't be read. Check their address.",
+        "metadata_of_another": "The metadata are those of another identity provider. Check their address.",
+        "no_identity_provider": "The metadata describe no identity provider. Check their address.",
+        "several_identity_providers": "The metadata describe several identity providers. Use an address with one of them.",
+        "provider_certificate_invalid": "The metadata have no certificate that can be used: RSA with 2048 to 8192 bits.",
+        "too_many_provider_certificates": "The connection has 8 certificates. Remove those that are no longer used.",
         # A refresh has no user who waits.
         OpenIdFault.UNREACHABLE: "The identity provider can't be reached. Check its address, and that its host is public.",
     }
@@ -128,8 +135,6 @@ class ConnectionHealth:
 
 def _judge(fault: str | None, failures: int, end: CertificateEnd | None, now: datetime) -> tuple[HealthState, str | None]:
     problem = None if end is None else end.problem_at(now)
-    if end is not None and end.at <= now:
-        return HealthState.FAILING, problem
     if fault is not None:
         return HealthState.FAILING if failures >= FAILURES_OF_OUTAGE else HealthState.WARNING, fault
     return HealthState.OK if problem is None else HealthState.WARNING, problem

@@ -1,0 +1,115 @@
+"""Certificates that an identity provider renews: its metadata are read daily, and when a response has an unknown signature."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+from quart_trio import QuartTrio
+
+from adapters.postgres.engine.pool import Pool
+from core.federation.connections import health
+from core.federation.connections.model.health import REFETCHED_EACH
+from core.kernel.causes import SYSTEM
+from core.kernel.rate_limits import METADATA_FETCH
+from core.kernel.values import new_id
+from ports import Ports
+from tests.fakes.http_server import Answer, FakeServer, ReceivedRequest
+from tests.fakes.outside import FakeClock
+from tests.federation.connections.saml.test_acs import code_of
+from tests.federation.connections.saml.visits import SSO_URL, SamlVisits, connect
+from tests.support.browser import FakeBrowser
+from tests.support.builders import run_concurrently, run_sql, with_loopback_sender
+from tests.support.direct import change_ports
+from tests.support.saml import identity_provider_metadata
+from tests.support.saml.identity_provider import ENTITY_ID
+
+pytestmark = pytest.mark.slow
+
+
+class Publisher(FakeServer):
+    """A server that publishes the metadata of an identity provider, and counts the fetches."""
+
+    document = ""
+    count = 0
+
+    def _reply(self, request: ReceivedRequest) -> Answer:
+        self.count += 1
+        return Answer(200, self.document.encode())
+
+    def publish(self, *certificates: str, entity_id: str = ENTITY_ID) -> None:
+        self.document = identity_provider_metadata(entity_id, sso={"HTTP-Redirect": SSO_URL}, certificates=[*certificates])
+
+
+@pytest.fixture
+def publisher() -> Iterator[Publisher]:
+    with Publisher() as server:
+        yield server
+
+
+@pytest.fixture
+async def visits(app: QuartTrio, owner_browser: FakeBrowser, ports: Ports, pool: Pool, publisher: Publisher) -> SamlVisits:
+    change_ports(app, sender=with_loopback_sender(ports).sender)
+    [(org_id,)] = await run_sql(pool, "select id from organizations where slug = 'acme'")
+    return await connect(ports, org_id, metadata_url=f"{publisher.address}/metadata")
+
+
+def renewed(visits: SamlVisits) -> SamlVisits:
+    """Return the visits with an identity provider that signs with its next certificate."""
+    return replace(visits, provider=replace(visits.provider, certificate=visits.provider.others[1]))
+
+
+async def test_a_response_with_an_unknown_signature_causes_one_fetch_in_an_hour(
+    owner_browser: FakeBrowser, visits: SamlVisits, publisher: Publisher, clock: FakeClock
+) -> None:
+    new = renewed(visits)
+    publisher.publish(visits.provider.certificate.certificate)
+    assert code_of(await new.test(owner_browser)) == "signature_wrong"
+    publisher.publish(new.provider.certificate.certificate)
+    assert code_of(await new.test(owner_browser)) == "signature_wrong"
+    assert publisher.count == 1, "an attacker cannot cause more"
+    clock.advance(REFETCHED_EACH)
+    assert "ada@example.com" in (await new.test(owner_browser)).text
+    assert "ada@example.com" in (await visits.test(owner_browser)).text, "the certificate of an admin stays"
+    assert publisher.count == 2
+
+
+async def test_twenty_claims_at_once_are_one(ports: Ports, visits: SamlVisits, clock: FakeClock) -> None:
+    connection, now = visits.connection, clock.now()
+
+    async def claim(_: int) -> bool:
+        async with ports.storage.transaction(by=SYSTEM) as tx:
+            return await tx.connection_healths.claim_refetch(connection.org_id, connection.id, now, now - REFETCHED_EACH)
+
+    assert sorted(await run_concurrently(20, claim)) == [*19 * [False], True]
+
+
+async def test_the_daily_refresh_takes_over_metadata_of_the_same_identity_provider(
+    visits: SamlVisits, publisher: Publisher, pool: Pool, ports: Ports, clock: FakeClock
+) -> None:
+    """Metadata of another one, or without a usable certificate, change nothing. Many fetches of the organization delay a refresh."""
+    reaching, holder, others = with_loopback_sender(ports), new_id(), [each.certificate for each in visits.provider.others]
+    await run_sql(pool, "update connections set state = 'active' where org_id is not null")
+
+    async def refresh() -> tuple[list[str], str | None, set[str]]:
+        counts = await health.refresh_due(reaching, holder)
+        [(problem,)] = await run_sql(pool, "select problem from connection_health")
+        by_metadata = await run_sql(pool, "select certificate from connection_certificates where source = 'metadata'")
+        clock.advance(timedelta(days=1))
+        return [*(counts or {})], problem, {pem for (pem,) in by_metadata}
+
+    publisher.publish(others[0])
+    assert await refresh() == (["ok"], None, {others[0]})
+    publisher.publish(others[1], entity_id="https://elsewhere.example")
+    assert await refresh() == (["warning"], "metadata_of_another", {others[0]})
+    publisher.document = "<nothing/>"
+    assert await refresh() == (["warning"], "metadata_invalid", {others[0]})
+    publisher.publish(others[1])
+    assert await refresh() == (["ok"], None, {others[1]})
+    names = await run_sql(pool, "select action from audit_log where starts_with(action, 'connection.certificate.') order by action")
+    assert [name for (name,) in names] == [f"connection.certificate.{each}" for each in ("added", "added", "removed")]
+    for _ in range(METADATA_FETCH.burst):
+        async with ports.storage.autocommit() as statements:
+            await statements.rates.charge(f"metadata {visits.connection.org_id}", (METADATA_FETCH,), clock.now())
+    assert await refresh() == (["ok"], None, {others[1]})
+    assert publisher.count == 4
