@@ -9,7 +9,7 @@ from uuid import UUID
 from core.federation.connections.model.mapping import ClaimMapping
 from core.federation.connections.model.settings import OidcSettings, SamlSettings
 from core.kernel.connections import ConnectionProtocol
-from core.kernel.errors import Conflict, Invalid, NotFound
+from core.kernel.errors import Conflict, Forbidden, Invalid, NotFound
 from core.kernel.values import Email, Slug
 
 MAX_CONNECTIONS: Final = 20  # of one organization
@@ -36,6 +36,12 @@ class TooManyActiveConnections(Conflict):
 
 class ConnectionIncomplete(Invalid):
     """The connection still lacks values. Set them first."""
+
+
+class ConnectionAboveOwn(Forbidden):
+    """Users with more rights than yours sign in through this connection. Ask a member with these rights to change what it trusts."""
+
+    audited = True
 
 
 class MappedGroupNotFound(NotFound):

@@ -29,6 +29,7 @@ TABLE = read_matrix()
 ONCE = {route for route, view in VIEWS.items() if getattr(view, ONCE_ATTRIBUTE, None) is not None}
 # Forms that answer 200, or stand for an operation of the API that creates something, and why a second copy does no harm.
 HARMLESS = {
+    "POST /app/organizations/<org_slug>/connections/<connection_slug>/groups": "the same mapping is refused",
     "POST /app/account/delete": "the account is gone",
     "POST /app/account/export": "a download",
     "POST /app/account/identities/<provider:provider>/link": "a way to an identity provider",
