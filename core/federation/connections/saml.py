@@ -12,7 +12,7 @@ from core.authentication.flow.model import ConnectionTrip
 from core.federation.connections import metadata
 from core.federation.connections.connections import ConnectionDetails, endpoint_path, load_details
 from core.federation.connections.model.asserted import ReceivedClaims, saml_subject
-from core.federation.connections.model.connections import OrganizationConnection, OrganizationConnectionNotFound
+from core.federation.connections.model.connections import OrganizationConnectionNotFound
 from core.federation.connections.model.logins import ProviderSession
 from core.federation.connections.model.saml import OwnServiceProvider, ProviderVisit, SamlSignInRequest
 from core.federation.connections.model.saml_responses import (
@@ -59,11 +59,9 @@ async def own_metadata(ports: Ports, connection_id: UUID, base_url: str) -> byte
 
 
 async def start(
-    ports: Ports, connection: OrganizationConnection, settings: SamlSettings, trip: ConnectionTrip, request_id: str, base_url: str
+    ports: Ports, details: ConnectionDetails, settings: SamlSettings, trip: ConnectionTrip, request_id: str, base_url: str
 ) -> ProviderVisit:
     """Return the place at the identity provider to which the browser takes our request. Raises: SealBroken."""
-    async with ports.storage.reading() as read:
-        details = await load_details(read, connection, trip.begun_at)
     request = SamlSignInRequest(
         id=request_id,
         destination=settings.sso_url,
@@ -74,39 +72,40 @@ async def start(
     return await ports.saml_providers.sign_in_request(own_service_provider(details, settings, base_url), request)
 
 
-async def complete(
-    ports: Ports,
-    caller: Caller,
-    connection: OrganizationConnection,
-    settings: SamlSettings,
-    document: bytes,
-    base_url: str,
-    *,
-    expected: str,
-) -> tuple[ReceivedClaims, AssertedIdentity]:
-    """Return the claims of the user that the identity provider authenticated, and the whole identity.
+async def verify(
+    ports: Ports, details: ConnectionDetails, settings: SamlSettings, document: bytes, base_url: str, *, expected: str
+) -> AssertedIdentity:
+    """Return the identity that the identity provider asserts. `expected` is the id of our request.
 
-    The assertion counts as used from now on, also if the sign-in fails later. `expected` is the id of our request.
-
-    Raises: SamlResponseRefused, SamlStatusReturned, SubjectMissing, Limited, SealBroken.
+    Raises: SamlResponseRefused, SamlStatusReturned, Limited, SealBroken.
     """
-    now = ports.clock.now()
-    async with ports.storage.reading() as read:
-        details = await load_details(read, connection, now)
+    return await ports.saml_providers.read(document, _partner(details, settings, base_url), ports.clock.now(), expected=expected)
+
+
+async def accept(
+    ports: Ports, caller: Caller, details: ConnectionDetails, settings: SamlSettings, document: bytes, base_url: str, *, expected: str
+) -> AssertedIdentity:
+    """Return the identity that the identity provider of a stored connection asserts.
+
+    The assertion counts as used from now on, also if the sign-in fails later.
+
+    Raises: SamlResponseRefused, SamlStatusReturned, Limited, SealBroken.
+    """
+    connection = details.connection
     try:
-        identity = await ports.saml_providers.read(document, _partner(details, settings, base_url), now, expected=expected)
+        identity = await verify(ports, details, settings, document, base_url, expected=expected)
     except SamlResponseRefused as refusal:
         # The identity provider may sign with a new certificate.
         if refusal.fault is not SamlFault.SIGNATURE_WRONG or not await metadata.refetch(ports, connection, settings):
             raise
         async with ports.storage.reading() as read:
-            details = await load_details(read, connection, now)
-        identity = await ports.saml_providers.read(document, _partner(details, settings, base_url), now, expected=expected)
+            details = await load_details(read, connection, ports.clock.now())
+        identity = await verify(ports, details, settings, document, base_url, expected=expected)
     async with ports.storage.transaction(by=caller) as tx:
         kept_until = identity.valid_until + CLOCK_SKEW
         if not await tx.connections.use_assertion(connection.org_id, connection.id, digest(identity.assertion_id), kept_until):
             raise SamlResponseRefused(SamlFault.USED)
-    return to_received(identity, settings), identity
+    return identity
 
 
 def _partner(details: ConnectionDetails, settings: SamlSettings, base_url: str) -> SamlPartner:

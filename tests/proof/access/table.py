@@ -662,6 +662,7 @@ POST   /setup/steps/connection                303
 POST   /setup/steps/connection/values         303
 POST   /setup/steps/connection/check          200
 POST   /setup/steps/connection/metadata       409
+GET    /setup/steps/connection/test           200
 POST   /setup/steps/domain                    303
 POST   /setup/steps/domain/check              400
 POST   /setup/steps/directory                 200

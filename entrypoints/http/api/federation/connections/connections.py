@@ -262,7 +262,7 @@ async def remove(org_slug: str, connection_slug: str) -> None:
     """Remove a connection with its keys and certificates.
 
     The sessions of users who signed in through it end. A session with a sign-in of the user's own, too, goes on with this one.
-    409: a sign-in policy requires the connection.
+    409: a sign-in policy requires the connection, or domains lead to it.
     """
     await connections.remove(ports(), acting(), connection_slug)
 
