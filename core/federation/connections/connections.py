@@ -41,13 +41,14 @@ from core.federation.saml.model.configuration import CERTIFICATE_YEARS, Certific
 from core.kernel.callers import OrganizationCaller
 from core.kernel.connections import PLATFORM_CONNECTIONS, ConnectionProtocol, ConnectionSlug
 from core.kernel.errors import refuse
+from core.kernel.page_paths import CONNECTIONS_PATH
 from core.kernel.roles import Capability, may_act_on
 from core.kernel.values import KEEP, Keep, Slug, SlugReserved, new_id, provided
 from core.tenancy import organizations, sign_in_policies
 from ports import Ports
 from ports.storage import Reading, Transaction
 
-ENDPOINTS: Final = "/auth/connections"  # of all connections
+ENDPOINTS: Final = CONNECTIONS_PATH
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
