@@ -213,11 +213,10 @@ async def activate(ports: Ports, caller: OrganizationCaller, slug: str) -> None:
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
         old = await lock(tx, caller, slug)
-        if old.state is ConnectionState.ACTIVE:
+        if old.is_active:
             return
         (await load_details(tx, old, now)).require_complete()
-        states = [each.state for each in await tx.connections.of_org(old.org_id)]
-        if states.count(ConnectionState.ACTIVE) >= MAX_ACTIVE_CONNECTIONS:
+        if sum(each.is_active for each in await tx.connections.of_org(old.org_id)) >= MAX_ACTIVE_CONNECTIONS:
             raise TooManyActiveConnections
         new = replace(old, state=ConnectionState.ACTIVE, first_activated_at=old.first_activated_at or now)
         await tx.connections.save(new)
@@ -231,7 +230,7 @@ async def deactivate(ports: Ports, caller: OrganizationCaller, slug: str) -> Non
     """
     async with ports.storage.transaction(by=caller) as tx:
         old = await lock(tx, caller, slug)
-        if old.state is not ConnectionState.ACTIVE:
+        if not old.is_active:
             return
         await sign_in_policies.require_not_required(tx, old.org_id, old.id)
         await tx.connections.save(replace(old, state=ConnectionState.INACTIVE))
