@@ -16,6 +16,7 @@ from core.federation.connections.model.connections import (
     MAX_CONNECTIONS,
     CertificateSource,
     ClientSecretNotUsed,
+    ConnectionAboveOwn,
     ConnectionFieldFixed,
     ConnectionIncomplete,
     ConnectionKeyNotFound,
@@ -40,7 +41,7 @@ from core.federation.saml.model.configuration import CERTIFICATE_YEARS, Certific
 from core.kernel.callers import OrganizationCaller
 from core.kernel.connections import PLATFORM_CONNECTIONS, ConnectionProtocol, ConnectionSlug
 from core.kernel.errors import refuse
-from core.kernel.roles import Capability
+from core.kernel.roles import Capability, may_act_on
 from core.kernel.values import KEEP, Keep, Slug, SlugReserved, new_id, provided
 from core.tenancy import organizations, sign_in_policies
 from ports import Ports
@@ -185,6 +186,8 @@ async def change(
     async with ports.storage.transaction(by=caller) as tx:
         old = await lock(tx, caller, slug)
         new = replace(old, **provided(name=name, settings=settings, mapping=mapping))
+        if new.settings != old.settings:
+            await require_power_over_people(tx, caller, old)
         if mapping is not KEEP and new.mapping.groups != old.mapping.groups:
             await mapped_groups.require_power(tx, caller, old)
         return await save_change(tx, old, new)
@@ -318,6 +321,7 @@ async def add_certificate(ports: Ports, caller: OrganizationCaller, slug: str, p
     )
     async with ports.storage.transaction(by=caller) as tx:
         connection = await lock(tx, caller, slug)
+        await require_power_over_people(tx, caller, connection)
         if len(await tx.connection_keys.certificates(connection.org_id, connection.id)) >= MAX_CERTIFICATES:
             raise TooManyProviderCertificates
         if not await tx.connection_keys.add_certificate(connection.org_id, connection.id, certificate):
@@ -334,6 +338,20 @@ async def remove_certificate(ports: Ports, caller: OrganizationCaller, slug: str
         certificate = present.get(fingerprint) or refuse(ProviderCertificateNotFound)
         await tx.connection_keys.remove_certificate(connection.org_id, connection.id, fingerprint)
         tx.record(events.certificate_removed(connection, certificate))
+
+
+async def require_power_over_people(tx: Transaction, caller: OrganizationCaller, connection: OrganizationConnection) -> None:
+    """Check that the caller may act on each member that a SAML connection knows, before it trusts another key (security R-10).
+
+    Else the caller could sign in as a member with more rights. With OpenID Connect, the issuer is fixed, and publishes its keys itself.
+
+    Raises: ConnectionAboveOwn.
+    """
+    if connection.protocol is ConnectionProtocol.OIDC:
+        return
+    _, authority = await organizations.lock_authority(tx, caller, Capability.INTEGRATIONS_MANAGE)
+    if not all(may_act_on(authority, each) for each in await tx.connection_identities.authorities(connection.org_id, connection.id)):
+        raise ConnectionAboveOwn
 
 
 async def lock(tx: Transaction, caller: OrganizationCaller, slug: str) -> OrganizationConnection:

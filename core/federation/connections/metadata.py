@@ -51,6 +51,7 @@ async def import_metadata(ports: Ports, caller: OrganizationCaller, slug: str, t
     described = await describe(ports, await read_source(ports, caller, text, url, MAX_METADATA_LENGTH))
     async with ports.storage.transaction(by=caller) as tx:
         connection = await connections.lock(tx, caller, slug)
+        await connections.require_power_over_people(tx, caller, connection)
         return await apply(tx, connection, described, None if text else url, ports.clock.now())
 
 

@@ -16,6 +16,7 @@ from core.federation.connections.model.health import ConnectionHealth, HealthSta
 from core.federation.connections.model.logins import ConnectionLogin
 from core.federation.connections.model.people import ConnectionPerson, ConnectionSubject, OwnConnectionLink
 from core.federation.saml.model.configuration import CertificateState, SamlCertificate
+from core.kernel.roles import Authority
 from core.kernel.values import Email, Page, PageResult
 
 
@@ -130,6 +131,9 @@ class ConnectionIdentitiesRead(Protocol):
 
     async def of_user(self, user_id: UUID) -> Sequence[OwnConnectionLink]:
         """Return the connections that know the account, by the names of their organizations."""
+
+    async def authorities(self, org_id: UUID, connection_id: UUID) -> Sequence[Authority]:
+        """Return the roles with rights of the members that the connection knows, each of them once."""
 
     async def connections_of(self, org_id: UUID, user_ids: Collection[UUID]) -> Sequence[tuple[UUID, UUID]]:
         """Return the connections of the organization that know these users, as pairs of the connection and the user."""

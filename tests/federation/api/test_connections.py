@@ -10,12 +10,14 @@ from core.federation.connections.model.connections import (
     MAX_ACTIVE_CONNECTIONS,
     MAX_CERTIFICATES,
     MAX_CONNECTIONS,
+    ConnectionAboveOwn,
     ConnectionIdentity,
     TooManyActiveConnections,
     TooManyConnections,
     TooManyProviderCertificates,
 )
 from core.federation.connections.model.presets import PRESETS
+from core.federation.connections.model.settings import SamlSettings
 from core.federation.saml.model.configuration import CertificateState
 from core.kernel.causes import SYSTEM
 from core.kernel.connections import PLATFORM_CONNECTIONS, ConnectionProtocol
@@ -51,7 +53,7 @@ async def test_a_new_connection_is_a_draft_with_the_mapping_of_its_preset(api: A
     connection = await created(api, acme, preset="okta")
     assert (connection["state"], connection["protocol"], connection["preset"], connection["saml"]) == ("draft", "oidc", "okta", None)
     defaults = {"client_authentication": "client_secret_basic", "scopes": ["email", "profile"]}
-    assert connection["oidc"] == {**OIDC, **defaults, "trusts_email": False, "trusts_second_factor": False}
+    assert connection["oidc"] == {**OIDC, **defaults, "targets": [], "trusts_email": False, "trusts_second_factor": False}
     assert connection["mapping"]["groups"] == "groups"
     assert (connection["keys"], connection["certificates"], connection["client_secret_set_at"]) == ([], [], None)
     assert connection["missing"] == ["client_secret"]
@@ -61,8 +63,10 @@ async def test_a_new_connection_is_a_draft_with_the_mapping_of_its_preset(api: A
         "jwks_uri": f"{base}/jwks.json",
         "post_logout_redirect_uri": f"{base}/signed-out",
         "backchannel_logout_uri": f"{base}/backchannel-logout",
+        "initiate_login_uri": f"{base}/initiate",
         "entity_id": None,
         "acs_url": None,
+        "slo_url": None,
         "metadata_url": None,
     }
     assert (await api.get(f"{acme.path}/connections/okta", token=acme.token("admin"))).json == connection
@@ -249,6 +253,32 @@ async def test_certificates_of_the_identity_provider_are_added_and_removed(api: 
     for status in (204, 404):
         assert (await api.delete(f"{path}/certificates/{listed['fingerprint']}", token=token)).status == status
     assert [each["fingerprint"] for each in await events_of(pool, "connection.certificate.removed")] == [listed["fingerprint"]]
+
+
+async def test_a_saml_connection_trusts_only_keys_of_members_with_power_over_its_people(api: Api, acme: Tenant, pool: Pool) -> None:
+    """The holder of a trusted key could sign in as each of them. The mere right to manage integrations is not enough."""
+    adfs = await add_connection(
+        acme.ports.storage, acme.org, "adfs", settings=SamlSettings(entity_id=SAML["entity_id"], sso_url=SAML["sso_url"])
+    )
+    role = {"slug": "integrator", "name": "Integrator", "capabilities": ["integrations.manage"]}
+    assert (await api.post(f"{acme.path}/roles", role, token=acme.token("owner"))).status == 201
+    assert (await acme.set_role("owner", "member", "integrator")).status == 200
+    path, pem = f"{acme.path}/connections/adfs", (await new_certificate(NOW)).certificate
+    insert = """
+        insert into connection_identities (org_id, connection_id, user_id, subject, linked_at, last_used_at)
+        values (%s, %s, %s, %s, now(), now())"""
+    await run_sql(pool, insert, acme.org, adfs.id, acme.people["member"].id, "1")
+    assert (await api.post(f"{path}/certificates", {"certificate": pem}, token=acme.token("member"))).status == 201
+    await run_sql(pool, insert, acme.org, adfs.id, acme.people["admin"].id, "2")
+    other = (await new_certificate(NOW, "other")).certificate
+    changed = {"saml": {**SAML, "metadata_url": "https://adfs.example/metadata"}}
+    for answer in (
+        await api.post(f"{path}/certificates", {"certificate": other}, token=acme.token("member")),
+        await api.patch(path, changed, token=acme.token("member")),
+    ):
+        assert (answer.status, answer.json["error"]) == (403, ConnectionAboveOwn.__doc__)
+    assert (await api.patch(path, {"name": "Acme"}, token=acme.token("member"))).status == 200
+    assert (await api.post(f"{path}/certificates", {"certificate": other}, token=acme.token("admin"))).status == 201
 
 
 async def test_a_removed_connection_is_gone(api: Api, acme: Tenant, other_tenant: Tenant) -> None:

@@ -8,12 +8,15 @@ from uuid import UUID
 from adapters.postgres.engine.locks import SUBJECTS
 from adapters.postgres.engine.records import Column, Record
 from adapters.postgres.engine.statements import Repository, Row
+from adapters.postgres.kernel.roles import rights_columns
 from core.federation.connections.model.connections import ConnectionIdentity
 from core.federation.connections.model.people import ConnectionPerson, ConnectionSubject, GroupRule, OwnConnectionLink
+from core.kernel.roles import Authority, RoleName
 from core.kernel.values import Email, Page, PageResult
 
 IDENTITY: Final = Record(ConnectionIdentity, "i", email=Email)
 PERSON: Final = Record(ConnectionPerson, "i", email=Column(sql="u.email", read=Email), provider_email=Column(sql="i.email", read=Email))
+AUTHORITY: Final = Record(Authority, "m", role=RoleName, rights=rights_columns("m", "c"))
 OWN_LINK: Final = Record(OwnConnectionLink, "i", organization="o.name", connection="c.name")
 
 
@@ -42,6 +45,13 @@ class ConnectionIdentities(Repository):
             join connections c on c.org_id = i.org_id and c.id = i.connection_id join organizations o on o.id = i.org_id
             where i.user_id = %(user_id)s order by o.name, c.name, c.id"""
         return await self._all(OWN_LINK.read, sql, user_id=user_id)
+
+    async def authorities(self, org_id: UUID, connection_id: UUID) -> Sequence[Authority]:
+        sql = f"""
+            select distinct {AUTHORITY.columns} from connection_identities i
+            join memberships m on m.org_id = i.org_id and m.user_id = i.user_id join organizations c on c.id = m.org_id
+            where i.org_id = %(org_id)s and i.connection_id = %(connection_id)s"""
+        return await self._all(AUTHORITY.read, sql, org_id=org_id, connection_id=connection_id)
 
     async def connections_of(self, org_id: UUID, user_ids: Collection[UUID]) -> Sequence[tuple[UUID, UUID]]:
         sql = """

@@ -9,7 +9,7 @@ from uuid import UUID
 from core.federation.connections.model.mapping import ClaimMapping
 from core.federation.connections.model.settings import OidcSettings, SamlSettings
 from core.kernel.connections import ConnectionProtocol
-from core.kernel.errors import Conflict, Invalid, NotFound
+from core.kernel.errors import Conflict, Forbidden, Invalid, NotFound
 from core.kernel.values import Email, Slug
 
 MAX_CONNECTIONS: Final = 20  # of one organization
@@ -38,6 +38,12 @@ class ConnectionIncomplete(Invalid):
     """The connection still lacks values. Set them first."""
 
 
+class ConnectionAboveOwn(Forbidden):
+    """Users with more rights than yours sign in through this connection. Ask a member with these rights to change what it trusts."""
+
+    audited = True
+
+
 class MappedGroupNotFound(NotFound):
     """This connection has no such mapping of a group. See the list of its groups."""
 
@@ -63,7 +69,7 @@ class ConnectionFieldFixed(Conflict):
 
 
 class ConnectionRouted(Conflict):
-    """Domains lead to this connection. Remove their routes, or choose another identity provider for them, first."""
+    """Domains lead to this connection. First remove their routes, or choose another identity provider for them."""
 
 
 class ClientSecretNotUsed(Invalid):
