@@ -154,6 +154,7 @@ async def test_an_own_sign_in_with_all_factors_makes_the_link(house: House, pool
     [(bound, proofs)] = await run_sql(pool, "select bounded_to, proofs from sessions")
     assert (bound, [proof["method"] for proof in proofs]) == (None, ["connection", "password", "totp"])
     assert await run_sql(pool, "select confirmed_at is not null from memberships") == [(True,)]
+    assert ("connection_linked", ADA) in await run_sql(pool, "select kind, address from mails")
     assert leads_to(await house.arrive()) == "/app", "from now on, the subject is enough"
 
 
