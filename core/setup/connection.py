@@ -4,16 +4,18 @@ The connection has its id from the start, so that the reader can copy our addres
 """
 
 from dataclasses import asdict, dataclass, field, replace
+from datetime import datetime
 from typing import Final
 from uuid import UUID
 
 from core.federation.connections import checks, connections, events, metadata, openid
 from core.federation.connections.checks import ConnectionProblem
-from core.federation.connections.connections import ConnectionDraft
-from core.federation.connections.model.connections import CertificateSource, ProviderCertificate
+from core.federation.connections.connections import ConnectionDetails, ConnectionDraft
+from core.federation.connections.model.connections import CertificateSource, OrganizationConnection, ProviderCertificate
 from core.federation.connections.model.openid import OpenIdClient
 from core.federation.connections.model.presets import PRESETS, PresetUnknown
 from core.federation.connections.model.settings import ConnectionSettingInvalid, OidcSettings, SamlSettings, SsoBinding
+from core.federation.connections.trips import OwnSide
 from core.federation.saml.metadata import charge_fetch_of, fetch
 from core.federation.saml.model.metadata import MAX_METADATA_LENGTH
 from core.kernel.callers import SetupLinkCaller, SetupPart
@@ -95,21 +97,43 @@ async def check(ports: Ports, caller: SetupLinkCaller, base_url: str) -> list[Co
 
     Raises: SetupProductMissing, SetupNotReady, Limited.
     """
-    proposal = await _find(ports, caller)
-    settings, document = _settings(proposal.document), proposal.document
-    if not proposal.is_ready or not isinstance(settings, OidcSettings):
+    proposed = await load_proposed(ports, caller)
+    if not isinstance(proposed.own, OpenIdClient):
         raise SetupNotReady
     await charge_fetch_of(ports, caller.org_id)
-    connection_id = UUID(document.connection_id)
+    return await checks.check_client(ports, proposed.own, openid.redirect_uri(proposed.connection, base_url))
+
+
+@dataclass(frozen=True, slots=True)
+class ProposedConnection:
+    """A connection that is not stored, with our side at its identity provider."""
+
+    connection: OrganizationConnection
+    own: OwnSide
+
+
+async def load_proposed(ports: Ports, caller: SetupLinkCaller, connection_id: UUID | None = None) -> ProposedConnection:
+    """Return the connection that the caller proposes, as it would be applied. With `connection_id`, only the one with this id.
+
+    Raises: SetupProductMissing, SetupNotReady.
+    """
+    details = await proposals.load(ports, caller)
+    proposal = details.proposals.get(SetupPart.CONNECTION) or refuse(SetupProductMissing)
+    connection, document = _draft(details.link, proposal, ports.clock.now()), proposal.document
+    if not proposal.is_ready or proposal.applied_at is not None or connection_id not in (None, connection.id):
+        raise SetupNotReady
+    if isinstance(connection.settings, SamlSettings):
+        certificate = await read_certificate(ports, proposal)
+        return ProposedConnection(connection, ConnectionDetails(connection, {}, [] if certificate is None else [certificate]))
     client = OpenIdClient(
-        connection_id=connection_id,
-        issuer=settings.issuer,
-        client_id=settings.client_id,
-        authentication=settings.client_authentication,
+        connection_id=connection.id,
+        issuer=connection.settings.issuer,
+        client_id=connection.settings.client_id,
+        authentication=connection.settings.client_authentication,
         client_secret=document.client_secret,
         key=None,
     )
-    return await checks.check_client(ports, client, openid.redirect_uri_of(connection_id, base_url))
+    return ProposedConnection(connection, client)
 
 
 async def _find(ports: Ports, caller: SetupLinkCaller) -> SetupProposal:
@@ -129,6 +153,18 @@ def _settings(document: SetupDocument) -> OidcSettings | SamlSettings:
     return oidc if preset is None else replace(oidc, scopes=preset.protocols[ConnectionProtocol.OIDC].scopes)
 
 
+def _draft(link: SetupLink, proposal: SetupProposal, now: datetime) -> OrganizationConnection:
+    document = proposal.document
+    id_ = UUID(document.connection_id)
+    draft = ConnectionDraft(
+        slug=Slug.parse(f"{document.preset or 'provider'}-{id_.hex[-6:]}"),
+        name=link.name,
+        preset=document.preset or None,
+        settings=_settings(document),
+    )
+    return connections.new_draft(link.org_id, draft, now, id_)
+
+
 async def read_certificate(ports: Ports, proposal: SetupProposal) -> ProviderCertificate | None:
     """Return the certificate of a proposed connection with SAML, or None. Raises: ProviderCertificateInvalid."""
     if proposal.document.protocol != ConnectionProtocol.SAML:
@@ -143,14 +179,7 @@ async def store(ports: Ports, tx: Transaction, link: SetupLink, proposal: SetupP
     Raises: TooManyConnections, ConnectionSlugTaken.
     """
     document, now = proposal.document, ports.clock.now()
-    id_ = UUID(document.connection_id)
-    draft = ConnectionDraft(
-        slug=Slug.parse(f"{document.preset or 'provider'}-{id_.hex[-6:]}"),
-        name=link.name,
-        preset=document.preset or None,
-        settings=_settings(document),
-    )
-    connection = connections.new_draft(link.org_id, draft, now, id_)
+    connection = _draft(link, proposal, now)
     await connections.add(tx, connection)
     if document.client_secret:
         await tx.connections.save_client_secret(connection.org_id, connection.id, document.client_secret, now)

@@ -15,7 +15,7 @@ from core.kernel.proofs import Strength, reachable_strength, session_strength
 from core.kernel.values import digest
 from ports import Ports
 
-NOT_ON_PAGES: Final = frozenset({FlowTarget.LINK, FlowTarget.REAUTHENTICATION, FlowTarget.TEST})
+NOT_ON_PAGES: Final = frozenset({FlowTarget.LINK, FlowTarget.REAUTHENTICATION, FlowTarget.TEST, FlowTarget.SETUP_TEST})
 
 
 async def load(ports: Ports, flow_id: UUID, device_cookie: str | None) -> Flow | None:

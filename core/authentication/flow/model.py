@@ -48,6 +48,7 @@ class FlowTarget(StrEnum):
     LINK = "link"
     REAUTHENTICATION = "reauthentication"
     TEST = "test"  # of a connection: it signs no user in
+    SETUP_TEST = "setup_test"  # of a connection that a set-up link proposes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -205,7 +206,7 @@ class ProviderHints(NamedTuple):
 class ConnectionTrip:
     """The trip of a browser to the identity provider of an organization. Times are UTC.
 
-    With the target TEST, the answer is only shown, to the user who began the test.
+    With the target TEST, the answer is only shown, to the user who began the test. With SETUP_TEST, it is shown to the reader of the link.
     """
 
     flow: Flow

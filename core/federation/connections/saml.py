@@ -12,8 +12,8 @@ from core.authentication.flow.model import ConnectionTrip
 from core.federation.connections import metadata
 from core.federation.connections.connections import ConnectionDetails, endpoint_path, load_details
 from core.federation.connections.model.asserted import ReceivedClaims, saml_subject
-from core.federation.connections.model.connections import OrganizationConnection, OrganizationConnectionNotFound
-from core.federation.connections.model.logins import MAX_SESSION_ID, ProviderSession
+from core.federation.connections.model.connections import OrganizationConnectionNotFound
+from core.federation.connections.model.logins import ProviderSession
 from core.federation.connections.model.saml import OwnServiceProvider, ProviderVisit, SamlSignInRequest
 from core.federation.connections.model.saml_responses import (
     CLOCK_SKEW,
@@ -40,6 +40,7 @@ def own_service_provider(details: ConnectionDetails, settings: SamlSettings, bas
     return OwnServiceProvider(
         entity_id=base_url + endpoint_path(connection.id),
         acs_url=base_url + endpoint_path(connection.id, "acs"),
+        slo_url=base_url + endpoint_path(connection.id, "slo"),
         name_id_format=settings.name_id_format if settings.subject is None else None,
         signs_requests=settings.signs_requests,
         signing=[keys[state] for state in (CertificateState.ACTIVE, CertificateState.NEXT) if state in keys],
@@ -58,11 +59,9 @@ async def own_metadata(ports: Ports, connection_id: UUID, base_url: str) -> byte
 
 
 async def start(
-    ports: Ports, connection: OrganizationConnection, settings: SamlSettings, trip: ConnectionTrip, request_id: str, base_url: str
+    ports: Ports, details: ConnectionDetails, settings: SamlSettings, trip: ConnectionTrip, request_id: str, base_url: str
 ) -> ProviderVisit:
     """Return the place at the identity provider to which the browser takes our request. Raises: SealBroken."""
-    async with ports.storage.reading() as read:
-        details = await load_details(read, connection, trip.begun_at)
     request = SamlSignInRequest(
         id=request_id,
         destination=settings.sso_url,
@@ -73,51 +72,57 @@ async def start(
     return await ports.saml_providers.sign_in_request(own_service_provider(details, settings, base_url), request)
 
 
-async def complete(
-    ports: Ports,
-    caller: Caller,
-    connection: OrganizationConnection,
-    settings: SamlSettings,
-    document: bytes,
-    base_url: str,
-    *,
-    expected: str,
-) -> tuple[ReceivedClaims, AssertedIdentity]:
-    """Return the claims of the user that the identity provider authenticated, and the whole identity.
+async def verify(
+    ports: Ports, details: ConnectionDetails, settings: SamlSettings, document: bytes, base_url: str, *, expected: str
+) -> AssertedIdentity:
+    """Return the identity that the identity provider asserts. `expected` is the id of our request.
 
-    The assertion counts as used from now on, also if the sign-in fails later. `expected` is the id of our request.
-
-    Raises: SamlResponseRefused, SamlStatusReturned, SubjectMissing, Limited, SealBroken.
+    Raises: SamlResponseRefused, SamlStatusReturned, Limited, SealBroken.
     """
-    now = ports.clock.now()
-    async with ports.storage.reading() as read:
-        details = await load_details(read, connection, now)
+    return await ports.saml_providers.read(document, _partner(details, settings, base_url), ports.clock.now(), expected=expected)
+
+
+async def accept(
+    ports: Ports, caller: Caller, details: ConnectionDetails, settings: SamlSettings, document: bytes, base_url: str, *, expected: str
+) -> AssertedIdentity:
+    """Return the identity that the identity provider of a stored connection asserts.
+
+    The assertion counts as used from now on, also if the sign-in fails later.
+
+    Raises: SamlResponseRefused, SamlStatusReturned, Limited, SealBroken.
+    """
+    connection = details.connection
     try:
-        identity = await ports.saml_providers.read(document, _partner(details, settings, base_url), now, expected=expected)
+        identity = await verify(ports, details, settings, document, base_url, expected=expected)
     except SamlResponseRefused as refusal:
         # The identity provider may sign with a new certificate.
         if refusal.fault is not SamlFault.SIGNATURE_WRONG or not await metadata.refetch(ports, connection, settings):
             raise
         async with ports.storage.reading() as read:
-            details = await load_details(read, connection, now)
-        identity = await ports.saml_providers.read(document, _partner(details, settings, base_url), now, expected=expected)
+            details = await load_details(read, connection, ports.clock.now())
+        identity = await verify(ports, details, settings, document, base_url, expected=expected)
     async with ports.storage.transaction(by=caller) as tx:
         kept_until = identity.valid_until + CLOCK_SKEW
         if not await tx.connections.use_assertion(connection.org_id, connection.id, digest(identity.assertion_id), kept_until):
             raise SamlResponseRefused(SamlFault.USED)
-    return to_received(identity, settings), identity
+    return identity
 
 
 def _partner(details: ConnectionDetails, settings: SamlSettings, base_url: str) -> SamlPartner:
     own = own_service_provider(details, settings, base_url)
     return SamlPartner(
         entity_id=settings.entity_id,
-        certificates=tuple(each.certificate for each in details.certificates if each.is_active),
+        certificates=active_certificates(details),
         audience=own.entity_id,
         acs_url=own.acs_url,
         # The previous key decrypts until the identity provider has read the new metadata.
         decryption_keys=tuple(key.private_key for key in details.keys.values()),
     )
+
+
+def active_certificates(details: ConnectionDetails) -> tuple[str, ...]:
+    """Return the certificates (PEM) that verify messages of the identity provider."""
+    return tuple(each.certificate for each in details.certificates if each.is_active)
 
 
 def check_fresh(identity: AssertedIdentity, since: datetime) -> None:
@@ -143,7 +148,7 @@ def to_received(identity: AssertedIdentity, settings: SamlSettings) -> ReceivedC
 
 
 def _session_of(identity: AssertedIdentity) -> ProviderSession | None:
-    """Return the session at the identity provider, with the NameID that a logout request has (SAML core section 3.7.1)."""
+    """Return the session at the identity provider, with the values that a logout request has (SAML core section 3.7.1)."""
     name_id = identity.name_id
     if name_id is None:
         return None
@@ -152,10 +157,15 @@ def _session_of(identity: AssertedIdentity) -> ProviderSession | None:
         "format": name_id.format,
         "name_qualifier": name_id.name_qualifier,
         "sp_name_qualifier": name_id.sp_name_qualifier,
+        "session_index": identity.session_index,
     }
-    index = identity.session_index
-    session_id = index if index is not None and len(index) <= MAX_SESSION_ID else None
+    session_id = None if identity.session_index is None else hash_session(name_id.value, identity.session_index)
     return ProviderSession(session_id, {name: value for name, value in named.items() if value is not None})
+
+
+def hash_session(name_id: str, session_index: str) -> str:
+    """Return the id of a session at an identity provider. A SessionIndex alone can be the same for many users (SAML core section 2.7.2)."""
+    return digest(f"{name_id}\n{session_index}").hex()
 
 
 def _has_second_factor(context_class: str | None, values: Mapping[str, Sequence[str]]) -> bool:

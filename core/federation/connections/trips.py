@@ -13,10 +13,11 @@ from core.authentication.flow.model import FLOW_TTL, ConnectionTrip, Flow, FlowE
 from core.authentication.model.login import LoginFailure
 from core.authentication.model.sign_in_log import ConnectionAttempt
 from core.federation.connections import openid, saml, session_proofs
+from core.federation.connections.connections import ConnectionDetails, load_details
 from core.federation.connections.faults import fault_of
 from core.federation.connections.model.asserted import AssertedPerson, ReceivedClaims, map_claims
 from core.federation.connections.model.connections import ConnectionState, OrganizationConnection, OrganizationConnectionNotFound
-from core.federation.connections.model.openid import OpenIdAnswer
+from core.federation.connections.model.openid import OpenIdAnswer, OpenIdClient
 from core.federation.connections.model.people import ConnectionNotActive
 from core.federation.connections.model.saml import CookiesNeeded, ProviderVisit, SamlAnswer
 from core.federation.connections.model.saml_responses import AssertedIdentity, decode_response
@@ -83,7 +84,23 @@ class ConnectionTripFailed:
     flow: Flow
 
 
-ConnectionTripResult: TypeAlias = PersonArrived | SignedInAgain | ConnectionTestResult | ConnectionTripFailed
+@dataclass(frozen=True, slots=True)
+class SetupTestReturned:
+    """The reader of a set-up link returned from the test of a proposed connection. The answer is not read yet."""
+
+    trip: ConnectionTrip
+
+
+ConnectionTripResult: TypeAlias = PersonArrived | SignedInAgain | ConnectionTestResult | SetupTestReturned | ConnectionTripFailed
+OwnSide: TypeAlias = OpenIdClient | ConnectionDetails  # our side at the identity provider, by protocol
+
+
+async def _load_own_side(ports: Ports, connection: OrganizationConnection) -> OwnSide:
+    """Return our side with its credentials. Raises: SealBroken."""
+    if isinstance(connection.settings, OidcSettings):
+        return await openid.load_client(ports, connection, connection.settings)
+    async with ports.storage.reading() as read:
+        return await load_details(read, connection, ports.clock.now())
 
 
 # To the identity provider
@@ -101,7 +118,7 @@ async def begin(
         raise OrganizationConnectionNotFound
     flow = replace(flow, expires_at=now + FLOW_TTL)
     trip = ConnectionTrip(flow=flow, connection_id=connection.id, begun_at=now, expires_at=now + STATE_TTL, hints=hints)
-    return await _start(ports, caller, connection, trip, device_cookie, base_url)
+    return await start(ports, caller, connection, await _load_own_side(ports, connection), trip, device_cookie, base_url)
 
 
 async def _load_active(ports: Ports, connection_id: UUID) -> OrganizationConnection:
@@ -124,7 +141,7 @@ async def begin_test(
     ends_at = now + STATE_TTL
     flow = new_flow(now, FlowTarget.TEST, way_back, digest(device_cookie), expires_at=ends_at)
     trip = ConnectionTrip(flow=flow, connection_id=connection.id, user_id=caller.user_id, begun_at=now, expires_at=ends_at)
-    return await _start(ports, caller, connection, trip, device_cookie, base_url)
+    return await start(ports, caller, connection, await _load_own_side(ports, connection), trip, device_cookie, base_url)
 
 
 async def begin_again(
@@ -138,21 +155,32 @@ async def begin_again(
     of_session = {"session_id": session_id, "first_session_id": session_id, "wants_fresh": True, "expires_at": now + STATE_TTL}
     flow = new_flow(now, FlowTarget.REAUTHENTICATION, after, digest(device_cookie), **of_session)
     trip = ConnectionTrip(flow=flow, connection_id=connection.id, user_id=caller.user_id, begun_at=now, expires_at=flow.expires_at)
-    return await _start(ports, caller, connection, trip, device_cookie, base_url)
+    return await start(ports, caller, connection, await _load_own_side(ports, connection), trip, device_cookie, base_url)
 
 
-async def _start(
-    ports: Ports, caller: Caller, connection: OrganizationConnection, trip: ConnectionTrip, device_cookie: str, base_url: str
+async def start(
+    ports: Ports,
+    caller: Caller,
+    connection: OrganizationConnection,
+    own: OwnSide,
+    trip: ConnectionTrip,
+    device_cookie: str,
+    base_url: str,
 ) -> ProviderVisit:
-    match connection.settings:
-        case OidcSettings() as settings:
+    """Store a trip, and return the place at the identity provider. The connection may be a proposed one.
+
+    Raises: FlowEnded; the errors of `openid.start` and `saml.start`.
+    """
+    match connection.settings, own:
+        case OidcSettings() as settings, OpenIdClient() as client:
             state = new_secret()
-            client = await openid.load_client(ports, connection, settings)
             request = openid.make_request(connection, settings, trip, state=state, device_cookie=device_cookie, base_url=base_url)
             visit = ProviderVisit(await openid.start(ports, client, request))
-        case SamlSettings() as settings:
+        case SamlSettings() as settings, ConnectionDetails() as details:
             state = new_message_id()  # the response names the request, so it finds the trip
-            visit = await saml.start(ports, connection, settings, trip, state, base_url)
+            visit = await saml.start(ports, details, settings, trip, state, base_url)
+        case _:
+            raise FlowEnded  # our side belongs to the other protocol
     async with ports.storage.transaction(by=caller) as tx:
         if not await tx.flows.start(trip, digest(state)):
             raise FlowEnded
@@ -177,7 +205,7 @@ async def read_response(ports: Ports, connection_id: UUID, browser: str | None, 
 async def finish(ports: Ports, caller: Caller, visitor: Person | None, returned: ConnectionReturn, base_url: str) -> ConnectionTripResult:
     """Return the person that the identity provider asserts, the result of a test, or the problem.
 
-    A sign-in again is stored in the session of the visitor.
+    A sign-in again is stored in the session of the visitor. The answer to a test of a proposed connection is read by `read_test`.
 
     Raises: ProviderStateUnknown, OrganizationConnectionNotFound; SignedInAsAnotherUser if another user began the test.
     """
@@ -194,10 +222,13 @@ async def finish(ports: Ports, caller: Caller, visitor: Person | None, returned:
         if visitor is None or visitor.user_id != trip.user_id:
             raise SignedInAsAnotherUser
         return await _finish_test(ports, caller, trip, returned, base_url)
+    if trip.flow.target is FlowTarget.SETUP_TEST:
+        return SetupTestReturned(trip)
     connection = None
     try:
         connection = await _load_active(ports, trip.connection_id)
-        received, answer = await _complete(ports, caller, connection, trip, returned, base_url)
+        own = await _load_own_side(ports, connection)
+        received, answer = await _complete(ports, caller, connection, own, trip, returned, base_url)
         arrived = PersonArrived(trip.flow, map_claims(connection, received), answer)
         is_again = trip.flow.target is FlowTarget.REAUTHENTICATION
         if is_again:
@@ -219,25 +250,49 @@ async def _finish_test(
 ) -> ConnectionTestResult:
     async with ports.storage.reading() as read:
         connection = await read.connections.of_active_org(trip.connection_id) or refuse(OrganizationConnectionNotFound)
-    result = ConnectionTestResult(connection=connection, way_back=trip.flow.request)
+    own = await _load_own_side(ports, connection)
+    return await read_test(ports, caller, connection, own, trip, returned, base_url, trip.flow.request)
+
+
+async def read_test(
+    ports: Ports,
+    caller: Caller,
+    connection: OrganizationConnection,
+    own: OwnSide,
+    trip: ConnectionTrip,
+    returned: ConnectionReturn,
+    base_url: str,
+    way_back: str,
+) -> ConnectionTestResult:
+    """Return the result of a test sign-in. The trip was taken, and the connection may be a proposed one."""
+    result = ConnectionTestResult(connection=connection, way_back=way_back)
     try:
-        received, _ = await _complete(ports, caller, connection, trip, returned, base_url)
+        received, _ = await _complete(ports, caller, connection, own, trip, returned, base_url)
     except Refusal as problem:
         return replace(result, problem=problem)
     return replace(result, received=received, person=map_claims(connection, received))
 
 
 async def _complete(
-    ports: Ports, caller: Caller, connection: OrganizationConnection, trip: ConnectionTrip, returned: ConnectionReturn, base_url: str
+    ports: Ports,
+    caller: Caller,
+    connection: OrganizationConnection,
+    own: OwnSide,
+    trip: ConnectionTrip,
+    returned: ConnectionReturn,
+    base_url: str,
 ) -> tuple[ReceivedClaims, OpenIdAnswer | AssertedIdentity]:
     browser, state = returned.browser or refuse(ProviderStateUnknown), returned.state or refuse(ProviderStateUnknown)
-    match connection.settings, returned.answer:
-        case OidcSettings() as settings, ProviderAnswer() as answer:
-            client = await openid.load_client(ports, connection, settings)
+    match connection.settings, own, returned.answer:
+        case OidcSettings() as settings, OpenIdClient() as client, ProviderAnswer() as answer:
             request = openid.make_request(connection, settings, trip, state=state, device_cookie=browser, base_url=base_url)
             return await openid.complete(ports, connection, client, request, answer)
-        case SamlSettings() as settings, SamlAnswer(document):
-            received, identity = await saml.complete(ports, caller, connection, settings, document, base_url, expected=state)
+        case SamlSettings() as settings, ConnectionDetails() as details, SamlAnswer(document):
+            if trip.flow.target is FlowTarget.SETUP_TEST:  # a proposed connection has no rows yet, and its trip was taken once
+                identity = await saml.verify(ports, details, settings, document, base_url, expected=state)
+            else:
+                identity = await saml.accept(ports, caller, details, settings, document, base_url, expected=state)
+            received = saml.to_received(identity, settings)
             if trip.flow.wants_fresh:
                 saml.check_fresh(identity, trip.begun_at)
             return received, identity

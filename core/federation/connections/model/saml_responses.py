@@ -79,7 +79,9 @@ FAULTS: Final[Mapping[SamlFault, str]] = MappingProxyType(
             "The assertion could not be decrypted. Encrypt it with the connection's current certificate, RSA-OAEP and AES-GCM."
         ),
         SamlFault.ISSUER: "The Issuer is not the entity id of the identity provider. Correct the entity id of the connection.",
-        SamlFault.DESTINATION: "The Destination is not the connection's ACS URL. Correct the ACS URL at the identity provider.",
+        SamlFault.DESTINATION: (
+            "The Destination is not the connection's ACS URL, or its single logout URL. Correct it at the identity provider."
+        ),
         SamlFault.CONDITION: "The assertion has a condition that Gatehouse does not know. Remove it at the identity provider.",
         SamlFault.AUDIENCE: "The audience of the assertion is not the connection's entity id. Correct it at the identity provider.",
         SamlFault.TIME: "The response has expired, or is from the future. Check the clock of the identity provider.",

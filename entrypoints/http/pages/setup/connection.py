@@ -4,18 +4,22 @@ from typing import Final
 
 from quart import Blueprint, Response
 
+from core.federation.connections import checks
+from core.federation.connections.model.openid import OpenIdAnswerRefused, OpenIdProviderUnreachable
 from core.federation.connections.model.settings import ConnectionSettingInvalid
 from core.kernel.callers import SetupPart
 from core.kernel.connections import ConnectionProtocol
 from core.kernel.errors import Refusal
-from core.setup import connection
+from core.setup import connection, testing
 from core.setup.connection import ProviderValues
+from entrypoints.http.base import cookies
 from entrypoints.http.base.context import app_context, ports, setup_reader
 from entrypoints.http.base.redirects import redirect
 from entrypoints.http.base.rendering.templates import page_response, render
 from entrypoints.http.edge.access import setup_link
 from entrypoints.http.edge.openapi import describes_page
 from entrypoints.http.edge.typed_fields import trim
+from entrypoints.http.pages.federation.connections.visits import visit_response
 from entrypoints.http.pages.setup.opening import FOREIGN, STEPS_PATH
 from entrypoints.http.pages.setup.steps import NOT_OPEN, REFUSED, SAVED, read_setup_form, refused_steps, steps_values
 
@@ -104,3 +108,32 @@ async def check_connection() -> Response:
     except Refusal as refusal:
         return await refused_steps(refusal, SetupPart.CONNECTION)
     return page_response(render("setup/steps.html", problem=None, **{**await steps_values(), "checked": problems}))
+
+
+@routes.get(f"{PATH}/test")
+@setup_link
+@describes_page(
+    {
+        200: "The problem for which no test can begin, or the page that posts our request to the identity provider.",
+        303: "Redirect to the identity provider.",
+        400: REFUSED,
+        401: NOT_OPEN,
+        403: FOREIGN,
+        409: "It has no values yet.",
+        429: "Too many tests.",
+    },
+    changes_state=True,
+)
+async def start_test() -> Response:
+    """Begin a test sign-in at the proposed connection.
+
+    It signs no user in, and looks no account up. The result is shown in this browser alone, and is not stored.
+    """
+    try:
+        visit = await testing.begin(ports(), setup_reader(), cookies.browser_id(), app_context().base_url)
+    except (OpenIdAnswerRefused, OpenIdProviderUnreachable) as problem:
+        shown = {**await steps_values(), "checked": [checks.describe(problem)]}
+        return page_response(render("setup/steps.html", problem=None, **shown))
+    except Refusal as refusal:
+        return await refused_steps(refusal, SetupPart.CONNECTION)
+    return visit_response(visit)

@@ -5,7 +5,7 @@ from typing import Final
 from quart import Blueprint, Response
 
 from core.kernel.errors import Refusal
-from core.kernel.page_paths import SETUP_PATH
+from core.kernel.page_paths import SETUP_PATH, SETUP_STEPS_PATH
 from core.kernel.rate_limits import EMAIL_SIGN_IN, EMAIL_SIGN_IN_VERIFICATION
 from core.setup import opening
 from core.setup.model.links import SetupLinkCodeWrong, SetupLinkEnded, TooManyCodes
@@ -19,7 +19,7 @@ from entrypoints.http.pages.form_pages import form_page, read_own_form, refused_
 
 routes = Blueprint("setup_opening_pages", __name__)
 
-STEPS_PATH: Final = f"{SETUP_PATH}/steps"
+STEPS_PATH: Final = SETUP_STEPS_PATH
 ENDED: Final = "The link was opened already, or it has ended."
 FOREIGN: Final = "The form was not sent by our page."
 OPENED: Final = "The link is open in this browser. Continue there."

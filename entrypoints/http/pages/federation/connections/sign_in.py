@@ -11,12 +11,19 @@ from core.federation.connections.connections import endpoint_path
 from core.federation.connections.model.connections import OrganizationConnectionNotFound
 from core.federation.connections.model.people import LinkNeeded
 from core.federation.connections.people import ConnectionAnswer
-from core.federation.connections.trips import ConnectionReturn, ConnectionTestResult, ConnectionTripFailed, PersonArrived
+from core.federation.connections.trips import (
+    ConnectionReturn,
+    ConnectionTestResult,
+    ConnectionTripFailed,
+    PersonArrived,
+    SetupTestReturned,
+)
 from core.federation.model.sign_in import ProviderAnswer, ProviderStateUnknown, SignedInAgain
 from core.federation.oauth.model.authorization import AuthorizationRequest
 from core.federation.upstream import trips as upstream_trips
 from core.kernel.errors import refuse
 from core.kernel.values import digest, parse_id
+from core.setup import testing
 from entrypoints.http.base import cookies
 from entrypoints.http.base.context import app_context, caller, ports
 from entrypoints.http.base.redirects import redirect, safe_next
@@ -53,7 +60,7 @@ async def start(connection_id: str) -> Response:
     """Sign in through a connection of an organization.
 
     The application opens this URL in the user's browser, with the parameters of `GET /auth/authorize`. After the sign-in the browser
-    continues there. Without parameters, the user signs in to their own account.
+    continues there. Without parameters, the user continues in the console of the organization.
     """
     require_tab()
     id_ = parse_id(connection_id) or refuse(OrganizationConnectionNotFound)
@@ -157,6 +164,9 @@ async def finish(returned: ConnectionReturn) -> Response:
     match result:
         case ConnectionTestResult():
             return result_page(result)
+        case SetupTestReturned(trip):
+            base_url = app_context().base_url
+            return result_page(await testing.finish(ports(), caller(), cookies.setup_cookie(), trip, returned, base_url))
         case SignedInAgain(next_path):
             return redirect(next_path)
     return await arrive(result)

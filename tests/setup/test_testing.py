@@ -1,0 +1,115 @@
+"""Test sign-ins at the identity provider that a set-up link proposes."""
+
+from collections.abc import Iterator
+from typing import Final
+from urllib.parse import parse_qs, urlencode, urlsplit
+from uuid import UUID
+
+import pytest
+from quart_trio import QuartTrio
+
+from adapters.postgres.engine.pool import Pool
+from ports import Ports
+from tests.fakes.openid_issuers import CLIENT_ID, SECRET, FakeIssuer, OpenIdIssuers
+from tests.fakes.outside import FakeClock
+from tests.federation.connections.saml.visits import SamlVisits, arrive, read_request
+from tests.setup.test_links import STEPS, embedded, everything, path_of, token_of
+from tests.support.browser import FakeBrowser, main_of
+from tests.support.builders import EMAIL, Answer, run_sql, with_loopback_sender
+from tests.support.connections import make_connection
+from tests.support.saml import identity_provider_metadata
+from tests.support.saml.identity_provider import ENTITY_ID, new_identity_provider
+from tests.support.tenants import Tenant
+
+TEST: Final = f"{STEPS}/connection/test"
+VALUES: Final = f"{STEPS}/connection/values"
+
+
+@pytest.fixture
+def ports(ports: Ports) -> Ports:
+    """Ports that also reach the identity provider of the tests."""
+    return with_loopback_sender(ports)
+
+
+@pytest.fixture
+def issuer(clock: FakeClock) -> Iterator[FakeIssuer]:
+    with OpenIdIssuers(now=lambda: clock.now().timestamp()) as server:
+        yield server.add("globex")
+
+
+async def open_link(app: QuartTrio, acme: Tenant, protocol: str) -> FakeBrowser:
+    """Open a link, and choose a product of this protocol. Return the browser of the reader."""
+    link, reader = await embedded(acme), FakeBrowser(app)
+    await reader.fill(await reader.open(path_of(link)), token=token_of(link))
+    assert (await reader.submit(f"{STEPS}/connection", STEPS, preset="", protocol=protocol)).status == 303
+    assert (await reader.open(TEST)).status == 409, "it has no values"
+    return reader
+
+
+async def begin(reader: FakeBrowser, issuer: FakeIssuer) -> str:
+    """Begin a test, and sign in at the provider. Return the path to which the browser returns."""
+    started = await reader.open(TEST)
+    assert started.status == 303, started.text
+    location = started.headers["Location"]
+    [redirect_uri] = parse_qs(urlsplit(location).query)["redirect_uri"]
+    return f"{urlsplit(redirect_uri).path}?{urlencode(issuer.visit(location))}"
+
+
+async def test_a_test_shows_what_arrives_and_no_account(app: QuartTrio, acme: Tenant, pool: Pool, issuer: FakeIssuer) -> None:
+    """The page is the same for an address with an account and without one. The database keeps nothing of it."""
+    reader = await open_link(app, acme, "oidc")
+    values = {"issuer": issuer.url, "client_id": CLIENT_ID, "client_secret": SECRET}
+    assert (await reader.submit(VALUES, STEPS, **values)).status == 303
+    assert 'href="/setup/steps/connection/test"' in (await reader.open(STEPS)).text
+    before = await everything(pool) | {"sign_in_flows": []}
+
+    async def result(email: str) -> Answer:
+        issuer.email, issuer.claims = email, {"groups": ["<b>staff"], "given_name": "Ada"}
+        return await reader.open(await begin(reader, issuer))
+
+    known, unknown = await result(EMAIL), await result("nemo@globex.example")
+    assert (known.status, unknown.status) == (200, 200)
+    assert main_of(known).replace(EMAIL, "") == main_of(unknown).replace("nemo@globex.example", "")
+    for shown in ("4711", EMAIL, "not verified", "&lt;b&gt;staff", "family_name", f'href="{STEPS}"'):
+        assert shown in known.text, shown
+    assert (await everything(pool) | {"sign_in_flows": []}) == before
+    assert await run_sql(pool, "select 1 from sign_in_flows f where strpos(f::text, %s) > 0", EMAIL) == []
+
+    issuer.refuses = "access_denied"
+    refused = await reader.open(await begin(reader, issuer))
+    assert (refused.status, "Code:" in refused.text) == (200, True)
+
+
+async def test_only_the_browser_of_the_reader_sees_the_result(app: QuartTrio, acme: Tenant, issuer: FakeIssuer) -> None:
+    reader = await open_link(app, acme, "oidc")
+    values = {"issuer": issuer.url, "client_id": CLIENT_ID, "client_secret": SECRET}
+    await reader.submit(VALUES, STEPS, **values)
+    path = await begin(reader, issuer)
+    assert (await FakeBrowser(app).open(path)).status == 400
+    own, other = dict(reader.cookies), await open_link(app, acme, "oidc")
+    reader.cookies |= {name: value for name, value in other.cookies.items() if "setup" in name}
+    assert (await reader.open(path)).status == 401, "another link is open in this browser"
+    reader.cookies |= own
+    assert (await reader.open(path)).status == 400, "an answer works once"
+
+    path = await begin(reader, issuer)
+    await reader.submit(f"{STEPS}/connection", STEPS, preset="", protocol="oidc")
+    assert (await reader.open(path)).status == 409, "another connection is proposed"
+
+
+async def test_a_test_over_saml_shows_what_arrives(app: QuartTrio, acme: Tenant, ports: Ports, pool: Pool) -> None:
+    reader, provider = await open_link(app, acme, "saml"), await new_identity_provider()
+    metadata = identity_provider_metadata(ENTITY_ID, certificates=[provider.certificate.certificate])
+    assert (await reader.submit(f"{STEPS}/connection/metadata", STEPS, metadata=metadata, metadata_url="")).status == 303
+    before = await everything(pool) | {"sign_in_flows": []}
+    started = await reader.open(TEST)
+    request = read_request(started)
+    id_ = request.get("AssertionConsumerServiceURL").split("/")[-2]
+    visits = SamlVisits(ports, provider, make_connection(acme.org, id=UUID(id_)))
+    result = await arrive(reader, visits.acs, visits.respond(request.get("ID")))
+    assert (result.status, "7f3a" in result.text, "Ada Lovelace" in result.text) == (200, True, True), result.text
+    again = await reader.open(TEST)
+    forged = visits.respond(str(read_request(again).get("ID")), bearer='Recipient="https://evil.example/acs"')
+    wrong = await arrive(reader, visits.acs, forged)
+    assert (wrong.status, "<code>recipient</code>" in wrong.text) == (200, True), wrong.text
+    assert (await everything(pool) | {"sign_in_flows": []}) == before
