@@ -139,9 +139,10 @@ async def test_addresses_outside_the_proved_domains_create_nothing(house: House,
     assert logged == 2 * [("address", "connection", "address_outside", house.connection.id)], "for the organization, and the platform"
 
 
-async def test_an_own_sign_in_with_all_factors_makes_the_link(house: House, pool: Pool, ports: Ports) -> None:
+async def test_an_own_sign_in_with_all_factors_makes_the_link(house: House, pool: Pool, ports: Ports, clock: FakeClock) -> None:
     user, browser = await add_account(ports, ADA, PASSWORD), FakeBrowser(house.app)
     app = await add_mfa(ports, user)
+    clock.advance(timedelta(minutes=1))
     question = await house.arrive(browser)
     assert "<h1>Link your account</h1>" in question.text
     page = await browser.open((await browser.answer(question, "continue")).headers["Location"])
