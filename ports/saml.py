@@ -4,10 +4,24 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Protocol
 
-from core.federation.connections.model.saml import IdentityProviderMetadata, OwnServiceProvider, ProviderVisit, SamlSignInRequest
+from core.federation.connections.model.saml import (
+    IdentityProviderMetadata,
+    OwnServiceProvider,
+    ProviderVisit,
+    SamlLogoutRequest,
+    SamlSignInRequest,
+)
 from core.federation.connections.model.saml_responses import AssertedIdentity, SamlPartner
 from core.federation.saml.model.configuration import SamlCertificate, SamlIdentityProvider
-from core.federation.saml.model.messages import IncomingSamlMessage, NameId, ReceivedDocument, SamlResponse, SamlStatus
+from core.federation.saml.model.messages import (
+    IncomingSamlMessage,
+    LogoutRequest,
+    NameId,
+    QuerySignature,
+    ReceivedDocument,
+    SamlResponse,
+    SamlStatus,
+)
 from core.federation.saml.model.metadata import ServiceProviderMetadata
 
 
@@ -81,6 +95,23 @@ class SamlProviders(Protocol):
 
     async def sign_in_request(self, own: OwnServiceProvider, request: SamlSignInRequest) -> ProviderVisit:
         """Return the place at the identity provider to which a browser takes this request."""
+
+    async def logout_request(self, own: OwnServiceProvider, request: SamlLogoutRequest) -> str:
+        """Return the URL at the identity provider with a signed LogoutRequest, which needs a key."""
+
+    async def logout_response(
+        self, own: OwnServiceProvider, url: str, in_response_to: str, status: SamlStatus | None, relay_state: str | None, now: datetime
+    ) -> str:
+        """Return the URL at the identity provider with a signed LogoutResponse to its request. The status None means success."""
+
+    async def read_logout_request(self, document: bytes, signature: QuerySignature | None, certificates: Sequence[str]) -> LogoutRequest:
+        """Verify a LogoutRequest in a thread and return it.
+
+        It is signed in the query, or in the document, with the key of one of these certificates
+        (PEM).
+
+        Raises: SamlResponseRefused.
+        """
 
     async def in_response_to(self, document: bytes) -> str | None:
         """Return the id of the request that a response names, or None.

@@ -5,10 +5,24 @@ from datetime import datetime
 from typing import Any, Final, TypeVar
 
 from adapters.low_priority_threads import LowPriorityThreads
-from core.federation.connections.model.saml import IdentityProviderMetadata, OwnServiceProvider, ProviderVisit, SamlSignInRequest
+from core.federation.connections.model.saml import (
+    IdentityProviderMetadata,
+    OwnServiceProvider,
+    ProviderVisit,
+    SamlLogoutRequest,
+    SamlSignInRequest,
+)
 from core.federation.connections.model.saml_responses import AssertedIdentity, SamlPartner
 from core.federation.saml.model.configuration import SamlCertificate, SamlIdentityProvider
-from core.federation.saml.model.messages import IncomingSamlMessage, NameId, ReceivedDocument, SamlResponse, SamlStatus
+from core.federation.saml.model.messages import (
+    IncomingSamlMessage,
+    LogoutRequest,
+    NameId,
+    QuerySignature,
+    ReceivedDocument,
+    SamlResponse,
+    SamlStatus,
+)
 from core.federation.saml.model.metadata import ServiceProviderMetadata
 from ports.observe import Clock
 
@@ -92,6 +106,17 @@ class XmlProviders:
     async def sign_in_request(self, own: OwnServiceProvider, request: SamlSignInRequest) -> ProviderVisit:
         return await self._run(lambda requests, _: requests.sign_in_request(own, request))
 
+    async def logout_request(self, own: OwnServiceProvider, request: SamlLogoutRequest) -> str:
+        return await self._run(lambda requests, _: requests.logout_request(own, request))
+
+    async def logout_response(
+        self, own: OwnServiceProvider, url: str, in_response_to: str, status: SamlStatus | None, relay_state: str | None, now: datetime
+    ) -> str:
+        return await self._run(lambda requests, _: requests.logout_response(own, url, in_response_to, status, relay_state, now))
+
+    async def read_logout_request(self, document: bytes, signature: QuerySignature | None, certificates: Sequence[str]) -> LogoutRequest:
+        return await self._threads.run(lambda: _load_provider_logout().read_request(document, signature, certificates))
+
     async def in_response_to(self, document: bytes) -> str | None:
         return await self._run(lambda _, responses: responses.in_response_to(document), in_thread=len(document) > LONG_RESPONSE)
 
@@ -116,3 +141,9 @@ def _load_metadata() -> Any:
     from adapters.saml import metadata
 
     return metadata
+
+
+def _load_provider_logout() -> Any:
+    from adapters.saml import provider_logout
+
+    return provider_logout

@@ -1,21 +1,34 @@
-"""Writing of our messages for identity providers: AuthnRequests, and our metadata.
+"""Writing of our messages for identity providers: requests, logout responses, and our metadata.
 
-Sources: SAML profiles section 4.1.4.1; SAML bindings sections 3.4 and 3.5; SAML metadata section 2.4.4.
+Sources: SAML profiles sections 4.1.4.1 and 4.4.4; SAML bindings sections 3.4 and 3.5; SAML metadata section 2.4.4.
 """
 
 from collections.abc import Mapping
+from datetime import datetime
 from urllib.parse import quote, urlencode, urlsplit
 
 from lxml import etree
 
 from adapters.saml import signatures
 from adapters.saml.signatures import DSIG
-from adapters.saml.xml import ASSERTION, METADATA, PROTOCOL, add, add_header, add_keys, serialize
-from core.federation.connections.model.saml import OwnServiceProvider, ProviderVisit, SamlSignInRequest
+from adapters.saml.xml import (
+    ASSERTION,
+    ASSERTION_TTL,
+    HTTP_REDIRECT,
+    METADATA,
+    PROTOCOL,
+    add,
+    add_header,
+    add_keys,
+    add_status,
+    format_instant,
+    serialize,
+)
+from core.federation.connections.model.saml import OwnServiceProvider, ProviderVisit, SamlLogoutRequest, SamlSignInRequest
 from core.federation.connections.model.settings import SsoBinding
 from core.federation.saml.model.bindings import encode_post, encode_redirect
 from core.federation.saml.model.configuration import SamlCertificate
-from core.federation.saml.model.messages import HTTP_POST
+from core.federation.saml.model.messages import HTTP_POST, SamlStatus, new_message_id
 
 
 def sign_in_request(own: OwnServiceProvider, request: SamlSignInRequest) -> ProviderVisit:
@@ -36,6 +49,32 @@ def sign_in_request(own: OwnServiceProvider, request: SamlSignInRequest) -> Prov
     return ProviderVisit(request.destination, {"SAMLRequest": encode_post(serialize(root))})
 
 
+def logout_request(own: OwnServiceProvider, request: SamlLogoutRequest) -> str:
+    """Return the URL at the identity provider with a signed LogoutRequest."""
+    root = etree.Element(f"{{{PROTOCOL}}}LogoutRequest", nsmap={"samlp": PROTOCOL, "saml": ASSERTION})
+    add_header(root, request.id, request.issued_at, own.entity_id, request.destination)
+    root.set("NotOnOrAfter", format_instant(request.issued_at + ASSERTION_TTL))
+    name_id = request.name_id
+    qualifiers = {"NameQualifier": name_id.name_qualifier, "SPNameQualifier": name_id.sp_name_qualifier, "Format": name_id.format}
+    element = add(root, ASSERTION, "NameID", **{name: value for name, value in qualifiers.items() if value is not None})
+    element.text = name_id.value
+    if request.session_index is not None:
+        add(root, PROTOCOL, "SessionIndex").text = request.session_index
+    return _with_message(request.destination, {"SAMLRequest": encode_redirect(serialize(root))}, own.signing[0])
+
+
+def logout_response(
+    own: OwnServiceProvider, url: str, in_response_to: str, status: SamlStatus | None, relay_state: str | None, now: datetime
+) -> str:
+    """Return the URL at the identity provider with a signed LogoutResponse to its request."""
+    root = etree.Element(f"{{{PROTOCOL}}}LogoutResponse", nsmap={"samlp": PROTOCOL, "saml": ASSERTION})
+    add_header(root, new_message_id(), now, own.entity_id, url)
+    root.set("InResponseTo", in_response_to)
+    add_status(root, status)
+    fields = {"SAMLResponse": encode_redirect(serialize(root))} | ({} if relay_state is None else {"RelayState": relay_state})
+    return _with_message(url, fields, own.signing[0])
+
+
 def _with_message(url: str, fields: Mapping[str, str], key: SamlCertificate | None) -> str:
     query = urlencode(fields, quote_via=quote, safe="") if key is None else signatures.sign_query(fields, key)
     return f"{url}{'&' if urlsplit(url).query else '?'}{query}"
@@ -54,6 +93,8 @@ def own_metadata(own: OwnServiceProvider) -> bytes:
     )
     add_keys(role, "signing", own.signing)
     add_keys(role, "encryption", own.encryption)
+    for binding in (HTTP_REDIRECT, HTTP_POST):
+        add(role, METADATA, "SingleLogoutService", Binding=binding, Location=own.slo_url)
     if own.name_id_format is not None:
         add(role, METADATA, "NameIDFormat").text = own.name_id_format.value
     add(role, METADATA, "AssertionConsumerService", Binding=HTTP_POST, Location=own.acs_url, index="0", isDefault="true")

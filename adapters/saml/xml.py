@@ -61,7 +61,11 @@ _SPACES = " \t\r\n"
 
 def read(document: bytes) -> IncomingSamlMessage:
     """Parse a document. Raises: SamlMessageInvalid."""
-    root = parse(document)
+    return read_message(parse(document))
+
+
+def read_message(root: Any) -> IncomingSamlMessage:
+    """Return the message with this root. Raises: SamlMessageInvalid."""
     match root.tag:
         case _Tags.AUTHN_REQUEST:
             return AuthnRequest(
@@ -76,7 +80,9 @@ def read(document: bytes) -> IncomingSamlMessage:
             )
         case _Tags.LOGOUT_REQUEST:
             indexes = tuple(_text(element) for element in root.findall(_Tags.SESSION_INDEX))
-            return LogoutRequest(**_common_fields(root), name_id=_received_name_id(_only(root, _Tags.NAME_ID)), session_indexes=indexes)
+            name_id, ends_at = _received_name_id(_only(root, _Tags.NAME_ID)), root.get("NotOnOrAfter")
+            end = None if ends_at is None else parse_instant(ends_at)
+            return LogoutRequest(**_common_fields(root), name_id=name_id, session_indexes=indexes, ends_at=end)
         case _Tags.LOGOUT_RESPONSE:
             status = _only(_only(root, _Tags.STATUS), _Tags.STATUS_CODE)
             # A service that signs users out of further services reports failures there in the
@@ -224,7 +230,7 @@ def response(base_url: str, provider: SamlIdentityProvider, message: SamlRespons
     add_header(root, message.id, message.issued_at, issuer, provider.acs_url)
     if message.in_response_to is not None:
         root.set("InResponseTo", message.in_response_to)
-    _add_status(root, message.status)
+    add_status(root, message.status)
     if message.assertion is not None:
         assertion = _add_assertion(root, issuer, provider, message, message.assertion)
         if provider.sign_assertions:
@@ -235,7 +241,7 @@ def response(base_url: str, provider: SamlIdentityProvider, message: SamlRespons
 
 
 def _add_assertion(root: Any, issuer: str, provider: SamlIdentityProvider, message: SamlResponse, assertion: SamlAssertion) -> Any:
-    until = _format_instant(message.issued_at + ASSERTION_TTL)
+    until = format_instant(message.issued_at + ASSERTION_TTL)
     element = add(root, ASSERTION, "Assertion")
     add_header(element, assertion.id, message.issued_at, issuer, None)
     subject = add(element, ASSERTION, "Subject")
@@ -244,10 +250,10 @@ def _add_assertion(root: Any, issuer: str, provider: SamlIdentityProvider, messa
     bearer = add(confirmation, ASSERTION, "SubjectConfirmationData", NotOnOrAfter=until, Recipient=provider.acs_url)
     if message.in_response_to is not None:
         bearer.set("InResponseTo", message.in_response_to)
-    conditions = add(element, ASSERTION, "Conditions", NotBefore=_format_instant(message.issued_at - SKEW), NotOnOrAfter=until)
+    conditions = add(element, ASSERTION, "Conditions", NotBefore=format_instant(message.issued_at - SKEW), NotOnOrAfter=until)
     add(add(conditions, ASSERTION, "AudienceRestriction"), ASSERTION, "Audience").text = provider.entity_id
     statement = add(
-        element, ASSERTION, "AuthnStatement", AuthnInstant=_format_instant(assertion.authenticated_at), SessionIndex=assertion.session_index
+        element, ASSERTION, "AuthnStatement", AuthnInstant=format_instant(assertion.authenticated_at), SessionIndex=assertion.session_index
     )
     add(add(statement, ASSERTION, "AuthnContext"), ASSERTION, "AuthnContextClassRef").text = assertion.context_class
     if assertion.attributes:
@@ -271,7 +277,7 @@ def logout_request(
     issuer = endpoint_url(base_url, provider.service)
     root = etree.Element(f"{{{PROTOCOL}}}LogoutRequest", nsmap={"samlp": PROTOCOL, "saml": ASSERTION})
     add_header(root, request_id, now, issuer, provider.slo_url)
-    root.set("NotOnOrAfter", _format_instant(now + ASSERTION_TTL))
+    root.set("NotOnOrAfter", format_instant(now + ASSERTION_TTL))
     _add_name_id(root, issuer, provider, name_id)
     add(root, PROTOCOL, "SessionIndex").text = session_index
     return _signed_url(provider, "SAMLRequest", root, None)
@@ -284,7 +290,7 @@ def logout_response(
     root = etree.Element(f"{{{PROTOCOL}}}LogoutResponse", nsmap={"samlp": PROTOCOL, "saml": ASSERTION})
     add_header(root, new_message_id(), now, endpoint_url(base_url, provider.service), provider.slo_url)
     root.set("InResponseTo", in_response_to)
-    _add_status(root, status)
+    add_status(root, status)
     return _signed_url(provider, "SAMLResponse", root, relay_state)
 
 
@@ -298,7 +304,7 @@ def add_keys(role: Any, use: str, certificates: Sequence[SamlCertificate]) -> No
 def add_header(element: Any, id_: str, now: datetime, issuer: str, destination: str | None) -> None:
     element.set("ID", id_)
     element.set("Version", "2.0")
-    element.set("IssueInstant", _format_instant(now))
+    element.set("IssueInstant", format_instant(now))
     if destination is not None:
         element.set("Destination", destination)
     add(element, ASSERTION, "Issuer").text = issuer
@@ -312,7 +318,7 @@ def _add_name_id(parent: Any, issuer: str, provider: SamlIdentityProvider, name_
     element.text = name_id.value
 
 
-def _add_status(root: Any, status: SamlStatus | None) -> None:
+def add_status(root: Any, status: SamlStatus | None) -> None:
     # PartialLogout is a second-level code of Success (SAML core section 3.7.3.2).
     match status:
         case None | SamlStatus.PARTIAL_LOGOUT:
@@ -330,7 +336,7 @@ def add(parent: Any, namespace: str, name: str, **attributes: str) -> Any:
     return etree.SubElement(parent, f"{{{namespace}}}{name}", attributes)
 
 
-def _format_instant(time: datetime) -> str:
+def format_instant(time: datetime) -> str:
     return f"{time.astimezone(UTC):%Y-%m-%dT%H:%M:%S}.{time.microsecond // 1000:03}Z"
 
 

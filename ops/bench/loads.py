@@ -90,6 +90,21 @@ def once(source: Callable[[Service, int], Following], share: float = 0.6, **sett
     return prepare
 
 
+def halved(prepare: Callable[[Bench], Measure]) -> Callable[[Bench], Measure]:
+    """Count two requests as one."""
+
+    def prepare_both(bench: Bench) -> Measure:
+        measure_requests = prepare(bench)
+
+        def measure_pairs(seconds: int) -> Sample:
+            sample = measure_requests(seconds)
+            return Sample(sample.value / 2, sample.also)
+
+        return measure_pairs
+
+    return prepare_both
+
+
 def document(path: str, part: str) -> Callable[[Bench], Measure]:
     """Read a page or a document that needs no session, and contains `part`."""
     return load(lambda on: checked(on, [Request("GET", path)], part))

@@ -8,7 +8,7 @@ from typing import Final
 from actors.webhook_dispatcher import SLOTS
 from core.authentication.model.sign_in_log import MAX_LISTED
 from core.kernel.page_paths import SIGN_IN_PATH
-from ops.bench import billing, end_users, external_clients, loads, pages, passkeys, people, requests, webhooks
+from ops.bench import billing, connections, end_users, external_clients, loads, pages, passkeys, people, requests, webhooks
 from ops.bench.directories import DIRECTORIES, pushes
 from ops.bench.end_users import APPLICATIONS
 from ops.bench.loads import document, easier, load, once, posts, sign_ins, signature_pairs, two_workers, verifications
@@ -98,6 +98,12 @@ ROWS: Final[Sequence[Row]] = (
         load(requests.saml_responses), signature_pairs, Goal(0.30, 0.40), _SAML),
     Row("saml-sign-on", f"SAML sign-ons with the session cookie of a browser and 1 worker / {_PAIRS}",
         load(requests.saml_sign_ons), signature_pairs, Goal(0.30, 0.40), _SAML),
+    _bare("oidc-callback", "GET /auth/connections/{connection_id}/callback with 1 worker",
+          once(connections.openid_callbacks, 0.2, SSO_OUTBOUND_ALLOW="127.0.0.1"), 0.08, 0.12,
+          "each request with the code of another user whom the connection knows, and a local OpenID provider"),
+    _bare("saml-consume", "responses at POST /auth/connections/{connection_id}/acs, each in two requests, with 1 worker",
+          loads.halved(once(connections.saml_responses, 0.4)), 0.10, 0.15,
+          "each response for another user whom the connection knows, its assertion signed with RSA 2048"),
     _bare("sign-in-page", f"GET {SIGN_IN_PATH} with 1 worker", document(SIGN_IN_PATH, 'type="password"'), 0.45, 0.60),
     Row("sign-in-form", f"POST {SIGN_IN_PATH} with 2 workers on 2 cores / {_THREADS}, as in logins-built",
         sign_ins(requests.sign_in_forms, status=303), verifications, Goal(0.60, 0.75), _LOGINS),

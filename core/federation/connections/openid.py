@@ -92,12 +92,7 @@ async def published_keys(ports: Ports, connection_id: UUID) -> list[Mapping[str,
 
 def redirect_uri(connection: OrganizationConnection, base_url: str) -> str:
     """Return the URI to register at the provider. Each connection has another one, so two on one issuer cannot be mixed up."""
-    return redirect_uri_of(connection.id, base_url)
-
-
-def redirect_uri_of(connection_id: UUID, base_url: str) -> str:
-    """Return the redirect URI of the connection with this id."""
-    return base_url + endpoint_path(connection_id, "callback")
+    return base_url + endpoint_path(connection.id, "callback")
 
 
 async def start(ports: Ports, client: OpenIdClient, request: CodeRequest) -> str:

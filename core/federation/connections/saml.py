@@ -13,7 +13,7 @@ from core.federation.connections import metadata
 from core.federation.connections.connections import ConnectionDetails, endpoint_path, load_details
 from core.federation.connections.model.asserted import ReceivedClaims, saml_subject
 from core.federation.connections.model.connections import OrganizationConnectionNotFound
-from core.federation.connections.model.logins import MAX_SESSION_ID, ProviderSession
+from core.federation.connections.model.logins import ProviderSession
 from core.federation.connections.model.saml import OwnServiceProvider, ProviderVisit, SamlSignInRequest
 from core.federation.connections.model.saml_responses import (
     CLOCK_SKEW,
@@ -40,6 +40,7 @@ def own_service_provider(details: ConnectionDetails, settings: SamlSettings, bas
     return OwnServiceProvider(
         entity_id=base_url + endpoint_path(connection.id),
         acs_url=base_url + endpoint_path(connection.id, "acs"),
+        slo_url=base_url + endpoint_path(connection.id, "slo"),
         name_id_format=settings.name_id_format if settings.subject is None else None,
         signs_requests=settings.signs_requests,
         signing=[keys[state] for state in (CertificateState.ACTIVE, CertificateState.NEXT) if state in keys],
@@ -111,12 +112,17 @@ def _partner(details: ConnectionDetails, settings: SamlSettings, base_url: str) 
     own = own_service_provider(details, settings, base_url)
     return SamlPartner(
         entity_id=settings.entity_id,
-        certificates=tuple(each.certificate for each in details.certificates if each.is_active),
+        certificates=active_certificates(details),
         audience=own.entity_id,
         acs_url=own.acs_url,
         # The previous key decrypts until the identity provider has read the new metadata.
         decryption_keys=tuple(key.private_key for key in details.keys.values()),
     )
+
+
+def active_certificates(details: ConnectionDetails) -> tuple[str, ...]:
+    """Return the certificates (PEM) that verify messages of the identity provider."""
+    return tuple(each.certificate for each in details.certificates if each.is_active)
 
 
 def check_fresh(identity: AssertedIdentity, since: datetime) -> None:
@@ -142,7 +148,7 @@ def to_received(identity: AssertedIdentity, settings: SamlSettings) -> ReceivedC
 
 
 def _session_of(identity: AssertedIdentity) -> ProviderSession | None:
-    """Return the session at the identity provider, with the NameID that a logout request has (SAML core section 3.7.1)."""
+    """Return the session at the identity provider, with the values that a logout request has (SAML core section 3.7.1)."""
     name_id = identity.name_id
     if name_id is None:
         return None
@@ -151,10 +157,15 @@ def _session_of(identity: AssertedIdentity) -> ProviderSession | None:
         "format": name_id.format,
         "name_qualifier": name_id.name_qualifier,
         "sp_name_qualifier": name_id.sp_name_qualifier,
+        "session_index": identity.session_index,
     }
-    index = identity.session_index
-    session_id = index if index is not None and len(index) <= MAX_SESSION_ID else None
+    session_id = None if identity.session_index is None else hash_session(name_id.value, identity.session_index)
     return ProviderSession(session_id, {name: value for name, value in named.items() if value is not None})
+
+
+def hash_session(name_id: str, session_index: str) -> str:
+    """Return the id of a session at an identity provider. A SessionIndex alone can be the same for many users (SAML core section 2.7.2)."""
+    return digest(f"{name_id}\n{session_index}").hex()
 
 
 def _has_second_factor(context_class: str | None, values: Mapping[str, Sequence[str]]) -> bool:

@@ -7,6 +7,7 @@ nothing here.
 from typing import TypeGuard
 from uuid import UUID
 
+from core.federation.connections import saml_logout
 from core.federation.connections.connections import ENDPOINTS, endpoint_path
 from core.federation.connections.model.logins import BACK_FROM_LOGOUT, START_LOGOUT, ConnectionLogin, ProviderSignOut
 from core.federation.connections.openid_logout import logout_url
@@ -31,7 +32,9 @@ async def begin(ports: Ports, visitor: Visitor | None, cookie: str | None, after
     secret = new_secret()
     async with ports.storage.transaction(by=visitor) as tx:
         login = await tx.connection_logins.find(*named, visitor.user_id)
-        if login is None or logout_url(login.logout, "", "") is None:
+        if login is None:
+            return None
+        if logout_url(login.logout, "", "") is None and not await saml_logout.can_request(tx, login, ports.clock.now()):
             return None
         await tx.connection_logins.save_sign_out(login.org_id, login.id, digest(secret), after)
     return ProviderSignOut(endpoint_path(login.connection_id, START_LOGOUT), secret)
@@ -47,6 +50,8 @@ async def find_url(ports: Ports, connection_id: UUID, secret: str | None, base_u
     login = await _find(ports, secret)
     if login is None or secret is None or login.connection_id != connection_id:
         return None
+    if "name_id" in login.logout:
+        return await saml_logout.request_url(ports, login, secret, base_url)
     return logout_url(login.logout, base_url + endpoint_path(connection_id, BACK_FROM_LOGOUT), secret)
 
 
@@ -62,7 +67,7 @@ async def finish(ports: Ports, caller: Caller, connection_id: UUID, secret: str 
 
     Return None if the browser did not begin it, or brings another state. The answer of the provider changes nothing else.
     """
-    if secret is None or secret != state:
+    if secret is None or state not in (secret, saml_logout.make_request_id(secret)):
         return None
     async with ports.storage.transaction(by=caller) as tx:
         return await tx.connection_logins.finish_sign_out(connection_id, digest(secret))

@@ -182,6 +182,8 @@ GET    {at_connection}/start                  400  400  400  400  400  400  400 
 POST   {at_connection}/backchannel-logout     400  400  400  400  400  400  400  400  400  400  404  404  400  400  400  400  404  400  400
 GET    {at_connection}/sign-out               200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200
 GET    {at_connection}/signed-out             200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200
+GET    {at_connection}/slo                    400  400  400  400  400  400  400  400  400  400  400  400  400  400  400  400  400  400  400
+POST   {at_connection}/slo                    400  400  400  400  400  400  400  400  400  400  404  404  400  400  400  400  404  400  400
 GET    {at_connection}/jwks.json              200  200  200  200  200  200  200  200  200  200  404  404  200  200  200  200  404  200  200
 POST   /api/user/identities/<provider>/link   401  200  200  200  200  200  200  200  403  403  200  200  403  403  403  403  403  401  200
 DELETE /api/user/identities/<provider>        401  200  200  200  200  200  200  200  403  403  200  200  200  200  200  200  200  401  200
@@ -1020,6 +1022,8 @@ REQUESTS: Final[Mapping[str, Request]] = {
     "GET /auth/connections/<connection_id>/callback": Request(query={"state": "made up", "code": "made up"}, cookies=BROWSER),
     "POST /auth/connections/<connection_id>/acs": Request(form={"SAMLResponse": UNREQUESTED}, cookies=BROWSER),
     "GET /auth/connections/<connection_id>/metadata": Request(setup_sql=WITH_SAML),
+    "GET /auth/connections/<connection_id>/slo": Request(query={"SAMLRequest": "made up"}, setup_sql=WITH_SAML),
+    "POST /auth/connections/<connection_id>/slo": Request(form={"SAMLRequest": UNREQUESTED}, setup_sql=WITH_SAML),
     "POST /app/account/identities/<provider:provider>/link": Request(form=OF_THE_SESSION, things={"provider": "websuite"}),
     "POST /app/account/identities/<provider:provider>/unlink": Request(form=OF_THE_SESSION),
     "POST /app/account/identities/connections/<connection_id>/unlink": Request(form=OF_THE_SESSION),

@@ -127,6 +127,7 @@ EXISTENCE_SHOWN_ON_PURPOSE = {
     "POST /auth/device/code body.org": "the organization, or the provider, does not exist (decision 86)",
     "POST /app/account/email form.email": "an address belongs to one account",
     "POST /auth/connections/<connection_id>/backchannel-logout <connection_id>": "identity providers report sign-outs there",
+    "POST /auth/connections/<connection_id>/slo <connection_id>": "identity providers report sign-outs there",
     "GET /auth/connections/<connection_id>/jwks.json <connection_id>": "identity providers read our public keys there",
     "DELETE /api/privacy/forget/<user_id> <user_id> of both": "only a user who owns all organizations of the other may",
 }

@@ -69,7 +69,7 @@ class ConnectionFieldFixed(Conflict):
 
 
 class ConnectionRouted(Conflict):
-    """Domains lead to this connection. Remove their routes, or choose another identity provider for them, first."""
+    """Domains lead to this connection. First remove their routes, or choose another identity provider for them."""
 
 
 class ClientSecretNotUsed(Invalid):

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
+from core.federation.connections.model.saml_responses import AssertedNameId
 from core.federation.connections.model.settings import SsoBinding
 from core.federation.saml.model.configuration import NameIdFormat, SamlCertificate
 from core.kernel.errors import Conflict, Invalid
@@ -44,6 +45,7 @@ class OwnServiceProvider:
 
     entity_id: str
     acs_url: str
+    slo_url: str
     name_id_format: NameIdFormat | None  # to ask for; None: an attribute identifies users
     signs_requests: bool
     signing: Sequence[SamlCertificate]  # the active one first, which signs
@@ -58,6 +60,17 @@ class SamlSignInRequest:
     destination: str
     binding: SsoBinding
     force_authn: bool
+    issued_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SamlLogoutRequest:
+    """A LogoutRequest to an identity provider, with HTTP-Redirect."""
+
+    id: str
+    destination: str
+    name_id: AssertedNameId
+    session_index: str | None
     issued_at: datetime
 
 

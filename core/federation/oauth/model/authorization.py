@@ -83,7 +83,7 @@ class RequestedOrganizationUnknown(AuthorizationRefused):
 
 
 class RequestedConnectionUnknown(AuthorizationRefused):
-    """The organization has no active connection with this slug. An application of the platform itself also sends organization."""
+    """The organization has no active connection with this slug. Correct it. A request that names no application also needs organization."""
 
 
 class DomainHintInvalid(AuthorizationRefused):

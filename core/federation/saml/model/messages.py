@@ -159,6 +159,7 @@ class LogoutRequest(SamlMessage):
 
     name_id: ReceivedNameId
     session_indexes: tuple[str, ...]
+    ends_at: datetime | None = None  # UTC
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -40,7 +40,7 @@ class AuditActorResponse(ResponseModel):
     kind: str = Field(
         description="`user`, `service_account`, `api_key`, `scim_token`, `registration_token`, `setup_link`, `system` or `anonymous`."
     )
-    name: str | None = Field(description="The name that a service account had when it acted, and null for other actors.")
+    name: str | None = Field(description="The name that a service account or a set-up link had when it acted, and null for other actors.")
 
 
 class AuditLocationResponse(ResponseModel):

@@ -71,8 +71,8 @@ class HomeRealmRouteResponse(ResponseModel):
         description="The connection of the organization, or null for an identity provider of the platform. An inactive one is not used."
     )
     verified: bool = Field(
-        description="Whether the route is in use: the organization has verified the domain or a parent domain, and no other "
-        "organization has verified a closer one."
+        description="Whether the organization has verified the domain or a parent domain, and no other organization has verified a closer "
+        "one. Without it, the route is not used."
     )
 
 

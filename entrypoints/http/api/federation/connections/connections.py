@@ -115,6 +115,7 @@ class OwnEndpointsResponse(ResponseModel):
     initiate_login_uri: str | None = Field(description="Where the provider initiates a sign-in, with OpenID Connect.")
     entity_id: str | None = Field(description="The entity id of Gatehouse for this connection, with SAML.")
     acs_url: str | None = Field(description="The address for SAML responses (ACS).")
+    slo_url: str | None = Field(description="The address for SAML single logout (SLO).")
     metadata_url: str | None = Field(description="The address of Gatehouse's metadata for this connection, with SAML.")
 
 
@@ -177,6 +178,7 @@ def own_endpoints(connection: OrganizationConnection) -> OwnEndpointsResponse:
         initiate_login_uri=None if is_saml else f"{base_url}{endpoint_path(connection.id, 'initiate')}",
         entity_id=f"{base_url}{endpoint_path(connection.id)}" if is_saml else None,
         acs_url=f"{base_url}{endpoint_path(connection.id, 'acs')}" if is_saml else None,
+        slo_url=f"{base_url}{endpoint_path(connection.id, 'slo')}" if is_saml else None,
         metadata_url=f"{base_url}{endpoint_path(connection.id, 'metadata')}" if is_saml else None,
     )
 
@@ -260,7 +262,7 @@ async def remove(org_slug: str, connection_slug: str) -> None:
     """Remove a connection with its keys and certificates.
 
     The sessions of users who signed in through it end. A session with a sign-in of the user's own, too, goes on with this one.
-    409: a sign-in policy requires the connection.
+    409: a sign-in policy requires the connection, or domains lead to it.
     """
     await connections.remove(ports(), acting(), connection_slug)
 

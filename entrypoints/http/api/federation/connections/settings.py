@@ -43,7 +43,9 @@ class SamlSettingsRequest(RequestModel):
     sso_url: Text = Field("", description="The address that takes our sign-in requests.", max_length=MAX_TEXT)
     sso_binding: Literal["redirect", "post"] = Field("redirect", description="How the browser takes a request there.")
     slo_url: Text | None = Field(
-        None, description="The address for logout requests, or null. None are sent there yet.", max_length=MAX_TEXT
+        None,
+        description="The address for logout requests and responses (HTTP-Redirect), or null. They need a key.",
+        max_length=MAX_TEXT,
     )
     metadata_url: Text | None = Field(None, description="The address of its metadata, or null.", max_length=MAX_TEXT)
     name_id_format: Text = Field(
@@ -96,7 +98,7 @@ class SamlSettingsResponse(ResponseModel):
     entity_id: str = Field(description="The entity id of the identity provider.")
     sso_url: str = Field(description="The address that takes our sign-in requests.")
     sso_binding: SsoBinding = Field(description="How the browser takes a request there.")
-    slo_url: str | None = Field(description="The address for logout requests, or null. None are sent there yet.")
+    slo_url: str | None = Field(description="The address for logout requests and responses, or null.")
     metadata_url: str | None = Field(description="The address of its metadata, or null.")
     name_id_format: NameIdFormat = Field(description="The format of the NameID to ask for.")
     subject: str | None = Field(description="The attribute by which users are known, or null for the NameID.")

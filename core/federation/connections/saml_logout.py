@@ -1,0 +1,148 @@
+"""Single logout with SAML identity providers of organizations: their requests, and ours after a sign-out here.
+
+Sources: SAML profiles section 4.4; security X-17.
+"""
+
+from datetime import datetime
+from uuid import UUID
+
+from core.federation.connections import logins
+from core.federation.connections.connections import load_details
+from core.federation.connections.model.connections import ConnectionState, OrganizationConnection, OrganizationConnectionNotFound
+from core.federation.connections.model.logins import ConnectionLogin
+from core.federation.connections.model.saml import OwnServiceProvider, SamlLogoutRequest
+from core.federation.connections.model.saml_responses import CLOCK_SKEW, AssertedNameId, SamlFault, SamlResponseRefused
+from core.federation.connections.model.settings import SamlSettings
+from core.federation.connections.saml import active_certificates, hash_session, own_service_provider
+from core.federation.saml.model.bindings import check_relay_state
+from core.federation.saml.model.messages import MAX_AGE, LogoutRequest, LogoutResponse, QuerySignature, SamlMessageInvalid, SamlStatus
+from core.federation.saml.model.sign_on import MAX_SESSION_INDEXES
+from core.kernel.causes import Caller
+from core.kernel.values import digest
+from ports import Ports
+from ports.storage import Reading, Transaction
+
+# Requests of identity providers
+
+
+async def receive_request(
+    ports: Ports,
+    caller: Caller,
+    connection_id: UUID,
+    document: bytes,
+    signature: QuerySignature | None,
+    relay_state: str | None,
+    base_url: str,
+) -> str | None:
+    """End the sign-ins that a LogoutRequest names. Return the URL with our response, or None if the provider has no address for it.
+
+    The browser that delivers the request does not matter, because the request is signed. `signature` is that of the query. A user
+    or a session without a sign-in here is no error.
+
+    Raises: OrganizationConnectionNotFound, SamlResponseRefused, RelayStateInvalid, Limited, SealBroken.
+    """
+    check_relay_state(relay_state)
+    now = ports.clock.now()
+    async with ports.storage.reading() as read:
+        connection = await read.connections.of_active_org(connection_id)
+        if connection is None or connection.state is not ConnectionState.ACTIVE or not isinstance(connection.settings, SamlSettings):
+            raise OrganizationConnectionNotFound
+        details = await load_details(read, connection, now)
+    settings, own = connection.settings, own_service_provider(details, connection.settings, base_url)
+    request = await ports.saml_providers.read_logout_request(document, signature, active_certificates(details))
+    _check(request, settings, own, now)
+    async with ports.storage.transaction(by=caller) as tx:
+        if not await tx.connection_logins.use_logout_token(
+            connection.org_id, connection.id, request.id, request.issue_instant + MAX_AGE + CLOCK_SKEW
+        ):
+            raise SamlResponseRefused(SamlFault.USED)
+        status = await _end(tx, connection, settings, request, now)
+    if settings.slo_url is None or not own.signing:
+        return None
+    return await ports.saml_providers.logout_response(own, settings.slo_url, request.id, status, relay_state, now)
+
+
+def _check(request: LogoutRequest, settings: SamlSettings, own: OwnServiceProvider, now: datetime) -> None:
+    """Check that the identity provider of the connection sent this request here, a short time ago. Raises: SamlResponseRefused."""
+    if not request.id or len(request.session_indexes) > MAX_SESSION_INDEXES:
+        raise SamlResponseRefused(SamlFault.MALFORMED)
+    if request.issuer != settings.entity_id:
+        raise SamlResponseRefused(SamlFault.ISSUER)
+    if request.destination != own.slo_url:  # a signed message needs it (SAML bindings section 3.4.5.2)
+        raise SamlResponseRefused(SamlFault.DESTINATION)
+    if abs(request.issue_instant - now) > MAX_AGE or (request.ends_at is not None and now >= request.ends_at + CLOCK_SKEW):
+        raise SamlResponseRefused(SamlFault.TIME)
+
+
+async def _end(
+    tx: Transaction, connection: OrganizationConnection, settings: SamlSettings, request: LogoutRequest, now: datetime
+) -> SamlStatus | None:
+    """End the sign-ins that a request names. Return the status for the response."""
+    name_id = request.name_id.value
+    for index in request.session_indexes:
+        await logins.end_at_provider(tx, connection, None, hash_session(name_id, index), now)
+    if not request.session_indexes:
+        if settings.subject is not None:  # users are not known by their NameID
+            return SamlStatus.UNKNOWN_PRINCIPAL
+        await logins.end_at_provider(tx, connection, name_id, None, now)
+    return None
+
+
+# Our requests
+
+
+async def can_request(read: Reading | Transaction, login: ConnectionLogin, now: datetime) -> bool:
+    """Return whether the user of this sign-in can sign out at the identity provider."""
+    return await _find_provider(read, login, "", now) is not None
+
+
+async def request_url(ports: Ports, login: ConnectionLogin, secret: str, base_url: str) -> str | None:
+    """Return the URL at the identity provider with a LogoutRequest of the browser with this secret, or None if it takes none.
+
+    Raises: Limited, SealBroken.
+    """
+    now = ports.clock.now()
+    async with ports.storage.reading() as read:
+        provider = await _find_provider(read, login, base_url, now)
+    if provider is None:
+        return None
+    values = login.logout
+    request = SamlLogoutRequest(
+        id=make_request_id(secret),
+        destination=provider[1],
+        name_id=AssertedNameId(
+            value=values["name_id"],
+            format=values.get("format"),
+            name_qualifier=values.get("name_qualifier"),
+            sp_name_qualifier=values.get("sp_name_qualifier"),
+        ),
+        session_index=values.get("session_index"),
+        issued_at=now,
+    )
+    return await ports.saml_providers.logout_request(provider[0], request)
+
+
+async def _find_provider(
+    read: Reading | Transaction, login: ConnectionLogin, base_url: str, now: datetime
+) -> tuple[OwnServiceProvider, str] | None:
+    """Return our service provider, which has a key, and the address for logout requests, or None."""
+    if "name_id" not in login.logout:
+        return None
+    connection = await read.connections.of_active_org(login.connection_id)
+    if connection is None or not isinstance(connection.settings, SamlSettings) or connection.settings.slo_url is None:
+        return None
+    own = own_service_provider(await load_details(read, connection, now), connection.settings, base_url)
+    return (own, connection.settings.slo_url) if own.signing else None
+
+
+def make_request_id(secret: str) -> str:
+    """Return the id of the LogoutRequest of the browser with this secret. A response that names it comes from this browser's sign-out."""
+    return f"_{digest(secret).hex()}"
+
+
+async def find_answered(ports: Ports, document: bytes) -> str:
+    """Return the id of the request that a LogoutResponse answers. It is not verified. Raises: SamlMessageInvalid, Limited."""
+    response = await ports.saml.read(document)
+    if not isinstance(response, LogoutResponse):
+        raise SamlMessageInvalid
+    return response.in_response_to
