@@ -41,13 +41,14 @@ from core.federation.saml.model.configuration import CERTIFICATE_YEARS, Certific
 from core.kernel.callers import OrganizationCaller
 from core.kernel.connections import PLATFORM_CONNECTIONS, ConnectionProtocol, ConnectionSlug
 from core.kernel.errors import refuse
+from core.kernel.page_paths import CONNECTIONS_PATH
 from core.kernel.roles import Capability, may_act_on
 from core.kernel.values import KEEP, Keep, Slug, SlugReserved, new_id, provided
 from core.tenancy import organizations, sign_in_policies
 from ports import Ports
 from ports.storage import Reading, Transaction
 
-ENDPOINTS: Final = "/auth/connections"  # of all connections
+ENDPOINTS: Final = CONNECTIONS_PATH
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -212,11 +213,10 @@ async def activate(ports: Ports, caller: OrganizationCaller, slug: str) -> None:
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
         old = await lock(tx, caller, slug)
-        if old.state is ConnectionState.ACTIVE:
+        if old.is_active:
             return
         (await load_details(tx, old, now)).require_complete()
-        states = [each.state for each in await tx.connections.of_org(old.org_id)]
-        if states.count(ConnectionState.ACTIVE) >= MAX_ACTIVE_CONNECTIONS:
+        if sum(each.is_active for each in await tx.connections.of_org(old.org_id)) >= MAX_ACTIVE_CONNECTIONS:
             raise TooManyActiveConnections
         new = replace(old, state=ConnectionState.ACTIVE, first_activated_at=old.first_activated_at or now)
         await tx.connections.save(new)
@@ -230,7 +230,7 @@ async def deactivate(ports: Ports, caller: OrganizationCaller, slug: str) -> Non
     """
     async with ports.storage.transaction(by=caller) as tx:
         old = await lock(tx, caller, slug)
-        if old.state is not ConnectionState.ACTIVE:
+        if not old.is_active:
             return
         await sign_in_policies.require_not_required(tx, old.org_id, old.id)
         await tx.connections.save(replace(old, state=ConnectionState.INACTIVE))
