@@ -78,7 +78,7 @@ async def begin_test(ports: Ports, caller: Member, slug: str, way_back: str, dev
 async def _check_openid(ports: Ports, details: ConnectionDetails, settings: OidcSettings, base_url: str) -> list[ConnectionProblem]:
     connection = details.connection
     client = await openid.load_client(ports, connection, settings)
-    return await check_client(ports, client, openid.redirect_uri_of(connection.id, base_url))
+    return await check_client(ports, client, openid.redirect_uri(connection, base_url))
 
 
 async def check_client(ports: Ports, client: OpenIdClient, redirect_uri: str) -> list[ConnectionProblem]:

@@ -60,7 +60,7 @@ def make_request(
 ) -> CodeRequest:
     """Return the request to the provider. It is the same before the redirect and after it."""
     return CodeRequest(
-        redirect_uri=redirect_uri_of(connection.id, base_url),
+        redirect_uri=redirect_uri(connection, base_url),
         state=state,
         nonce=derive_secret("nonce", state, device_cookie),
         code_verifier=derive_secret("verifier", state, device_cookie),
@@ -90,9 +90,9 @@ async def published_keys(ports: Ports, connection_id: UUID) -> list[Mapping[str,
     return [await ports.certificates.public_jwk(certificate) for certificate in published]
 
 
-def redirect_uri_of(connection_id: UUID, base_url: str) -> str:
+def redirect_uri(connection: OrganizationConnection, base_url: str) -> str:
     """Return the URI to register at the provider. Each connection has another one, so two on one issuer cannot be mixed up."""
-    return base_url + endpoint_path(connection_id, "callback")
+    return base_url + endpoint_path(connection.id, "callback")
 
 
 async def start(ports: Ports, client: OpenIdClient, request: CodeRequest) -> str:
