@@ -194,10 +194,10 @@ async def read_response(ports: Ports, connection_id: UUID, browser: str | None, 
 
     Raises: CookiesNeeded, SamlResponseRefused, Limited.
     """
-    if browser is None:
-        raise CookiesNeeded
     document = decode_response(text)
     state = await ports.saml_providers.in_response_to(document)
+    if browser is None and state is not None:
+        raise CookiesNeeded
     return ConnectionReturn(connection_id=connection_id, browser=browser, state=state, answer=SamlAnswer(document))
 
 
