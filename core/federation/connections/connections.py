@@ -307,7 +307,7 @@ async def activate_key(ports: Ports, caller: OrganizationCaller, slug: str) -> S
 async def add_certificate(ports: Ports, caller: OrganizationCaller, slug: str, pem: str) -> ProviderCertificate:
     """Trust a certificate of the identity provider, beside the present ones, and return it.
 
-    Raises: ProviderCertificateInvalid, OrganizationConnectionNotFound, TooManyProviderCertificates, ProviderCertificateExists.
+    Raises: ProviderCertificateInvalid; the errors of `trust`.
     """
     facts = await ports.certificates.facts(pem)
     certificate = ProviderCertificate(
@@ -320,14 +320,22 @@ async def add_certificate(ports: Ports, caller: OrganizationCaller, slug: str, p
         added_at=ports.clock.now(),
     )
     async with ports.storage.transaction(by=caller) as tx:
-        connection = await lock(tx, caller, slug)
-        await require_power_over_people(tx, caller, connection)
-        if len(await tx.connection_keys.certificates(connection.org_id, connection.id)) >= MAX_CERTIFICATES:
-            raise TooManyProviderCertificates
-        if not await tx.connection_keys.add_certificate(connection.org_id, connection.id, certificate):
-            raise ProviderCertificateExists
-        tx.record(events.certificate_added(connection, certificate))
+        await trust(tx, caller, slug, certificate)
     return certificate
+
+
+async def trust(tx: Transaction, caller: OrganizationCaller, slug: str, certificate: ProviderCertificate) -> None:
+    """Lock a connection, and let it trust a certificate, beside the present ones.
+
+    Raises: OrganizationConnectionNotFound, ConnectionAboveOwn, TooManyProviderCertificates, ProviderCertificateExists.
+    """
+    connection = await lock(tx, caller, slug)
+    await require_power_over_people(tx, caller, connection)
+    if len(await tx.connection_keys.certificates(connection.org_id, connection.id)) >= MAX_CERTIFICATES:
+        raise TooManyProviderCertificates
+    if not await tx.connection_keys.add_certificate(connection.org_id, connection.id, certificate):
+        raise ProviderCertificateExists
+    tx.record(events.certificate_added(connection, certificate))
 
 
 async def remove_certificate(ports: Ports, caller: OrganizationCaller, slug: str, fingerprint: str) -> None:

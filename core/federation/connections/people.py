@@ -183,6 +183,8 @@ async def _link(tx: Transaction, organization: Organization, account: Account, p
     if not await tx.connection_identities.add(identity):
         raise OtherPersonLinked
     tx.record(events.person_linked(identity))
+    if account.created_at < now:
+        await tx.email_queue.add(new_email(EmailKind.CONNECTION_LINKED, account.email, now, org_id=organization.id))
     await _join(tx, organization, account, now)
     await mapped_groups.renew(tx, await _find_subject(tx, person), person, account.id, now)
 

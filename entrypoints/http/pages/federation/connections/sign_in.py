@@ -87,7 +87,7 @@ async def start(connection_id: str) -> Response:
 
 
 INITIATION: Final = {
-    "iss": "The issuer of the connection.",
+    "iss": "The issuer of the connection, with SAML the entity id of the identity provider.",
     "login_hint": "The user, for the identity provider.",
     "target_link_uri": "The URL at which the user continues, if the connection lists it. Without it, they continue in the console.",
 }
