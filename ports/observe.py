@@ -71,7 +71,7 @@ class Metrics(Protocol):
         """Count an answer of an organization's identity provider to a sign-in."""
 
     def connection_health(self, count: Mapping[HealthState, int], days: float) -> None:
-        """Set the numbers of active connections by health, and the days until the first certificate ends. Infinite: there is none."""
+        """Set the numbers of active connections by health, and the days until the first certificate ends, or infinity without one."""
 
     def platform(self, active_users: int, organizations: int, mfa_enabled_users: int, passkey_users: int) -> None:
         """Set the platform's gauges."""

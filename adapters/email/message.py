@@ -114,6 +114,7 @@ SUBJECTS: Final = MappingProxyType(
         EmailKind.BREAK_GLASS_USED: "Break glass was used at {organization}",
         EmailKind.CONNECTION_CERTIFICATE_EXPIRES: "A certificate of {connection.name} ends soon",
         EmailKind.CONNECTION_FAILING: "Sign-in through {connection.name} fails",
+        EmailKind.CONNECTION_LINKED: "{organization} can sign you in",
         EmailKind.PERSONAL_TOKEN_CREATED: "A new personal access token",
         EmailKind.SECRET_EXPIRES: "The {secret_title} expires soon",
         EmailKind.SECRET_ENDED: "The {secret_title} has ended",

@@ -168,7 +168,7 @@ def refuse(fault: SamlFault) -> NoReturn:
 
 
 def refuse_unless(condition: bool, fault: SamlFault) -> None:
-    """Raises: SamlResponseRefused if the condition is false."""
+    """Check that a condition holds. Raises: SamlResponseRefused."""
     if not condition:
         raise SamlResponseRefused(fault)
 

@@ -12,7 +12,7 @@ from ports import Ports
 from ports.storage import Transaction
 
 
-def pass_of(subject: PolicySubject, decision: Decision, session_id: UUID, now: datetime) -> PolicyPass:
+def _pass_of(subject: PolicySubject, decision: Decision, session_id: UUID, now: datetime) -> PolicyPass:
     """Return the pass of a session that is allowed."""
     ttl = PASS_TTL if decision.idle is None else max(MIN_PASS_TTL, min(PASS_TTL, decision.idle / IDLE_PARTS))
     valid_until = now + ttl if decision.valid_until is None else min(now + ttl, decision.valid_until)
@@ -21,18 +21,18 @@ def pass_of(subject: PolicySubject, decision: Decision, session_id: UUID, now: d
 
 async def save(tx: Transaction, subject: PolicySubject, decision: Decision, session_id: UUID, now: datetime) -> None:
     """Store the pass of a session that is allowed, and report the use of break glass."""
-    await tx.policy_passes.save(pass_of(subject, decision, session_id, now))
+    await tx.policy_passes.save(_pass_of(subject, decision, session_id, now))
     await report_break_glass(tx, subject, decision, session_id, now)
 
 
 async def save_at_once(ports: Ports, user: Person, subject: PolicySubject, decision: Decision, session_id: UUID, now: datetime) -> None:
-    """Do the same outside of a transaction."""
+    """Store the pass of a session that is allowed, outside of a transaction. The report of break glass opens one."""
     if decision.breaks_glass:
         async with ports.storage.transaction(by=user) as tx:
             await save(tx, subject, decision, session_id, now)
     else:
         async with ports.storage.autocommit() as statements:
-            await statements.policy_passes.save(pass_of(subject, decision, session_id, now))
+            await statements.policy_passes.save(_pass_of(subject, decision, session_id, now))
 
 
 async def report_break_glass(tx: Transaction, subject: PolicySubject, decision: Decision, session_id: UUID, now: datetime) -> None:

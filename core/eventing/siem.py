@@ -40,6 +40,7 @@ from core.kernel.roles import Capability
 from core.kernel.values import new_id
 from core.tenancy import organizations
 from ports import Ports
+from ports.storage import Transaction
 
 _RESULTS: Final[Mapping[SendFailure, SiemResult]] = {reason: SiemResult[reason.name] for reason in SendFailure}
 
@@ -54,13 +55,18 @@ async def configure(
 
     Raises: TargetInvalid, SiemTokenInvalid, RoleInsufficient, ScopeInsufficient.
     """
+    sink = new_sink(caller.acts_in.id, provider=provider, endpoint_url=endpoint_url, token=token, enabled=enabled)
     async with ports.storage.transaction(by=caller) as tx:
-        organization = await lock_organization_to_forward(tx, caller, Capability.INTEGRATIONS_MANAGE)
-        sink = new_sink(organization.id, provider=provider, endpoint_url=endpoint_url, token=token, enabled=enabled)
-        await tx.siem.put(new_id(), sink, ports.clock.now())
-        tx.record(events.siem_configured(sink))
+        await store(tx, caller, sink, ports.clock.now())
         status = await tx.siem.status(sink.org_id)
     return status or refuse(SiemNotConfigured)
+
+
+async def store(tx: Transaction, caller: OrganizationCaller, sink: SiemSink, now: datetime) -> None:
+    """Lock the organization, and replace its SIEM configuration. Raises: RoleInsufficient, ScopeInsufficient."""
+    await lock_organization_to_forward(tx, caller, Capability.INTEGRATIONS_MANAGE)
+    await tx.siem.put(new_id(), sink, now)
+    tx.record(events.siem_configured(sink))
 
 
 async def get_status(ports: Ports, caller: OrganizationCaller) -> SiemStatus:

@@ -118,6 +118,8 @@ class SetupPart(StrEnum):
     CONNECTION = "connection"
     DOMAIN = "domain"
     DIRECTORY = "directory"
+    CERTIFICATE = "certificate"  # of an existing connection, renewed
+    SIEM = "siem"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

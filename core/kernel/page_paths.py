@@ -15,6 +15,7 @@ UNDO_PATH: Final = "/auth/undo"
 RECOVER_PATH: Final = "/auth/recover"
 RECOVER_OWNER_PATH: Final = "/auth/recover-owner"
 SETUP_PATH: Final = "/setup"
+CONNECTIONS_PATH: Final = "/auth/connections"  # of the endpoints of all connections
 SETUP_STEPS_PATH: Final = f"{SETUP_PATH}/steps"
 ACCOUNT_PATH: Final = "/app/account"
 SECURITY_PATH: Final = "/app/account/security"
@@ -36,5 +37,5 @@ RESEND_VERIFICATION_PATH: Final = "/app/resend-verification"
 
 def connection_start_path(connection_id: UUID, **query: str | None) -> str:
     """Return the path at which a browser begins a sign-in through a connection of an organization, with these parameters."""
-    given = {name: value for name, value in query.items() if value is not None}
-    return f"/auth/connections/{connection_id}/start" + (f"?{urlencode(given)}" if given else "")
+    sent = {name: value for name, value in query.items() if value}
+    return f"{CONNECTIONS_PATH}/{connection_id}/start" + (f"?{urlencode(sent)}" if sent else "")

@@ -3,12 +3,13 @@
 from datetime import datetime
 from uuid import UUID
 
+from core.federation.connections.model.connections import ProviderCertificate
 from core.kernel.callers import OrganizationCaller, SetupPart
 from core.kernel.errors import refuse
 from core.kernel.roles import Capability
 from core.provisioning import tokens
 from core.provisioning.tokens import TokenDraft
-from core.setup import connection, events, links
+from core.setup import connection, events, forwarding, links, renewal
 from core.setup.model.links import SetupLink, SetupLinkDetails, SetupNotReady, SetupProposal
 from core.setup.proposals import claim_of
 from core.tenancy import domains, organizations
@@ -20,7 +21,7 @@ async def apply(ports: Ports, caller: OrganizationCaller, link_id: UUID, part: S
     """Apply the proposal for a part, and return the link. A proposal that changes at the same time is not applied.
 
     Raises: SetupLinkNotFound, SetupNotReady; RecordNotFound, DnsFailed, DomainTaken, TooManyDomains;
-    the errors of `tokens.store` and `connection.store`.
+    the errors of `tokens.store`, `connection.store`, `renewal.store` and `forwarding.store`.
     """
     details, now = await links.find(ports, caller, link_id), ports.clock.now()
     proposal = details.proposals.get(part)
@@ -28,7 +29,7 @@ async def apply(ports: Ports, caller: OrganizationCaller, link_id: UUID, part: S
         raise SetupNotReady
     if part is SetupPart.DOMAIN:
         await domains.require_record(ports, claim_of(proposal))  # outside of any transaction, because the look-up may take seconds
-    certificate = await connection.read_certificate(ports, proposal) if part is SetupPart.CONNECTION else None
+    certificate = await connection.read_certificate(ports, proposal) if part in (SetupPart.CONNECTION, SetupPart.CERTIFICATE) else None
     async with ports.storage.transaction(by=caller) as tx:
         organization, _ = await organizations.lock_organization_for(tx, caller, Capability.INTEGRATIONS_MANAGE)
         current = {each.part: each for each in await tx.setup_links.proposals(organization.id, link_id)}.get(part)
@@ -39,14 +40,25 @@ async def apply(ports: Ports, caller: OrganizationCaller, link_id: UUID, part: S
         if part is SetupPart.CONNECTION:
             await connection.store(ports, tx, details.link, proposal, certificate)
         else:
-            await _apply(tx, caller, details.link, proposal, now)
+            await _apply(tx, caller, details.link, proposal, certificate, now)
     return await links.find(ports, caller, link_id)
 
 
-async def _apply(tx: Transaction, caller: OrganizationCaller, link: SetupLink, proposal: SetupProposal, now: datetime) -> None:
+async def _apply(
+    tx: Transaction,
+    caller: OrganizationCaller,
+    link: SetupLink,
+    proposal: SetupProposal,
+    certificate: ProviderCertificate | None,
+    now: datetime,
+) -> None:
     match proposal.part:
         case SetupPart.DOMAIN:
             await domains.add_verified(tx, claim_of(proposal), now)
         case SetupPart.DIRECTORY:
             token_hash = proposal.token_hash or refuse(SetupNotReady)
             await tokens.store(tx, caller, TokenDraft(link.name, proposal.document.prefix or "", token_hash), now)
+        case SetupPart.CERTIFICATE:
+            await renewal.store(tx, caller, link, certificate or refuse(SetupNotReady))
+        case SetupPart.SIEM:
+            await forwarding.store(tx, caller, proposal, now)

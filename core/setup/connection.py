@@ -166,10 +166,10 @@ def _draft(link: SetupLink, proposal: SetupProposal, now: datetime) -> Organizat
 
 
 async def read_certificate(ports: Ports, proposal: SetupProposal) -> ProviderCertificate | None:
-    """Return the certificate of a proposed connection with SAML, or None. Raises: ProviderCertificateInvalid."""
-    if proposal.document.protocol != ConnectionProtocol.SAML:
+    """Return the certificate of a proposal, or None if it has none. Raises: ProviderCertificateInvalid."""
+    if not proposal.document.certificate:
         return None
-    facts = await ports.certificates.facts(proposal.document.certificate or "")
+    facts = await ports.certificates.facts(proposal.document.certificate)
     return ProviderCertificate(**asdict(facts), source=CertificateSource.ADMIN, is_active=True, added_at=ports.clock.now())
 
 

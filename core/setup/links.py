@@ -6,7 +6,9 @@ from datetime import timedelta
 from uuid import UUID
 
 from core.accounts.model.email_queue import EmailKind, new_email
+from core.federation.connections import connections
 from core.kernel.callers import OrganizationCaller, SetupPart
+from core.kernel.connections import ConnectionProtocol
 from core.kernel.errors import refuse
 from core.kernel.roles import Capability
 from core.kernel.values import Email, digest, new_id, new_secret
@@ -14,6 +16,7 @@ from core.setup import events
 from core.setup.model.links import (
     EMBEDDED_TTL,
     MAX_OPEN_LINKS,
+    SetupConnectionMissing,
     SetupLink,
     SetupLinkDetails,
     SetupLinkEnd,
@@ -36,18 +39,22 @@ class SetupLinkDraft:
     parts: Sequence[SetupPart]
     recipient: Email | None = None
     days: int = 7
+    connection: str | None = None  # the slug, to renew its certificate
 
 
 async def create(ports: Ports, caller: OrganizationCaller, draft: SetupLinkDraft) -> tuple[SetupLink, str]:
     """Create a link. Return it with its secret, which is never returned again. A mailed link is sent to its recipient.
 
-    Raises: SetupPartsMissing, SetupRecipientMissing, TooManySetupLinks.
+    Raises: SetupPartsMissing, SetupRecipientMissing, SetupConnectionMissing, OrganizationConnectionNotFound, TooManySetupLinks.
     """
     now, secret = ports.clock.now(), new_secret()
     if not draft.parts or len(set(draft.parts)) != len(draft.parts):
         raise SetupPartsMissing
     if (draft.recipient is not None) is not (draft.kind is SetupLinkKind.MAILED):
         raise SetupRecipientMissing
+    renewed = None if draft.connection is None else (await connections.find(ports, caller, draft.connection)).connection
+    if (SetupPart.CERTIFICATE in draft.parts) is not (renewed is not None and renewed.protocol is ConnectionProtocol.SAML):
+        raise SetupConnectionMissing
     link = SetupLink(
         id=new_id(),
         org_id=caller.acts_in.id,
@@ -58,6 +65,7 @@ async def create(ports: Ports, caller: OrganizationCaller, draft: SetupLinkDraft
         expires_at=now + (timedelta(days=draft.days) if draft.kind is SetupLinkKind.MAILED else EMBEDDED_TTL),
         created_by=caller.actor_id,
         created_at=now,
+        connection_id=None if renewed is None else renewed.id,
     )
     async with ports.storage.transaction(by=caller) as tx:
         await organizations.lock_organization_for(tx, caller, Capability.INTEGRATIONS_MANAGE)

@@ -97,7 +97,7 @@ async def require_record(ports: Ports, claim: DomainClaim) -> None:
 
 
 async def add_verified(tx: Transaction, claim: DomainClaim, now: datetime) -> None:
-    """Add a domain whose record was found, and verify it. It replaces an unverified claim. The caller has locked the organization.
+    """Add a domain after its record was found, and verify it. It replaces an unverified claim. The caller has locked the organization.
 
     Raises: TooManyDomains, DomainTaken.
     """

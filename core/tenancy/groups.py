@@ -91,7 +91,7 @@ async def update(
     if not changes:
         raise NoGroupChanges
     async with ports.storage.transaction(by=caller) as tx:
-        old = await _lock_own_group(tx, caller, group_id, changes_users=False)
+        old = await lock_own_group(tx, caller, group_id, changes_users=False)
         return await save(tx, old, replace(old, **changes), ports.clock.now())
 
 
@@ -100,19 +100,19 @@ async def delete(ports: Ports, caller: OrganizationCaller, group_id: UUID) -> No
 
     Like their removal from the group, this needs power over each of its members (security R-10).
 
-    Raises: the errors of `_lock_own_group`.
+    Raises: the errors of `lock_own_group`.
     """
     async with ports.storage.transaction(by=caller) as tx:
-        await remove(tx, await _lock_own_group(tx, caller, group_id, of_all=True), ports.clock.now())
+        await remove(tx, await lock_own_group(tx, caller, group_id, of_all=True), ports.clock.now())
 
 
 async def add_member(ports: Ports, caller: OrganizationCaller, group_id: UUID, user_id: UUID) -> None:
     """Add a confirmed member or an end user of the organization to a group. Nothing changes if the user is in the group.
 
-    Raises: GroupUserNotFound, GroupFull; the errors of `_lock_own_group`.
+    Raises: GroupUserNotFound, GroupFull; the errors of `lock_own_group`.
     """
     async with ports.storage.transaction(by=caller) as tx:
-        group = await _lock_own_group(tx, caller, group_id, user_id)
+        group = await lock_own_group(tx, caller, group_id, user_id)
         # Checked before the lock, so that callers cannot lock accounts of other organizations. While the
         # organization is locked, no other transaction removes one of its users.
         await tx.assignments.assignable(group.org_id, [user_id]) or refuse(GroupUserNotFound)
@@ -136,23 +136,15 @@ async def add_member_by_email(ports: Ports, caller: OrganizationCaller, group_id
 async def remove_member(ports: Ports, caller: OrganizationCaller, group_id: UUID, user_id: UUID) -> None:
     """Remove a user from a group. They lose the access that only the group gave.
 
-    Raises: NotInGroup; the errors of `_lock_own_group`.
+    Raises: NotInGroup; the errors of `lock_own_group`.
     """
     async with ports.storage.transaction(by=caller) as tx:
-        group = await _lock_own_group(tx, caller, group_id, user_id)
+        group = await lock_own_group(tx, caller, group_id, user_id)
         await tx.groups.present(group.org_id, group.id, [user_id]) or refuse(NotInGroup)
         await change_members(tx, group, set(), {user_id}, ports.clock.now())
 
 
-async def lock_fillable(tx: Transaction, caller: OrganizationCaller, group_id: UUID) -> Group:
-    """Lock the organization, and return a group that the caller could fill with any user by hand.
-
-    Raises: the errors of `_lock_own_group`.
-    """
-    return await _lock_own_group(tx, caller, group_id)
-
-
-async def _lock_own_group(
+async def lock_own_group(
     tx: Transaction,
     caller: OrganizationCaller,
     group_id: UUID,

@@ -19,11 +19,12 @@ from core.authentication.model.identities import LinkedPlace
 from core.authentication.model.sessions import KeptForm, ReauthenticationOptions
 from core.federation.connections.people import LinkQuestion
 from core.kernel.callers import SetupPart
-from core.kernel.connections import CODEHOST
+from core.kernel.connections import CODEHOST, ConnectionProtocol
 from core.kernel.proofs import Method
 from core.kernel.values import Email
 from core.programs.model.api_resources import ResourceAccess, ResourceScope
 from core.setup.model.links import SetupDocument, SetupLink, SetupLinkKind, SetupProposal
+from core.setup.renewal import RenewedConnection
 from core.tenancy.model.settings import BrandingSettings, Design
 from entrypoints.http.base.rendering import assets, form_targets, templates
 from entrypoints.http.base.rendering.templates import Page
@@ -69,6 +70,7 @@ SETUP_LINK = SetupLink(
     created_by=UUID(int=1),
     created_at=AT,
 )
+RENEWED = RenewedConnection("Okta", ConnectionProtocol.SAML, AT)
 SETUP_PROPOSAL = SetupProposal(
     id=UUID(int=4),
     org_id=UUID(int=2),
@@ -241,6 +243,7 @@ PAGES: dict[str, dict[str, object]] = {
             "problem": "It is too long.",
         },
         **{"products": [("okta", "Okta")], "chosen": None, "steps": None, "base": None, "typed": {}, "checked": None, "wrong": None},
+        **{"renewed": RENEWED, "siem_providers": [("http", "Any server")]},
     },
     "setup/token.html": {"secret": "scim_live_abc", "scim_url": "https://localhost/scim/v2", "path": "/setup/steps"},
     "setup/finished.html": {},

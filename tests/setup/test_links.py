@@ -14,6 +14,7 @@ from core.kernel.callers import SetupPart
 from entrypoints.http.edge.access.declaration import Credentials, access_of
 from ports import Ports
 from tests.fakes.outside import FakeClock, FakeMailTransport, FakeTxtRecords
+from tests.federation.connections.saml.visits import SSO_URL, connect
 from tests.proof.access.calls import routes
 from tests.support.browser import FakeBrowser
 from tests.support.builders import Api, deliver, run_concurrently, run_sql
@@ -24,19 +25,22 @@ RECIPIENT: Final = "it@globex.example"
 DOMAIN: Final = "globex.example"
 STEPS: Final = "/setup/steps"
 SECRET: Final = "hushed-client-secret"
+SIEM: Final = {"provider": "datadog", "endpoint_url": "https://siem.globex.example/logs", "token": SECRET}
 # The tables that a link may write. Everything else in the database stays as it is until an admin applies a part.
 OF_LINKS: Final = frozenset({"setup_links", "setup_proposals", "mails", "audit_log", "events", "audit_totals", "rates"})
 
 
 async def create(acme: Tenant, by: str = "admin", **values: Any) -> dict[str, Any]:
-    body = {"name": "Globex", "kind": "mailed", "recipient": RECIPIENT, "parts": [part.value for part in SetupPart], **values}
+    """Create a link. It renews a certificate, too, if `values` name a connection."""
+    parts = [part.value for part in SetupPart if part is not SetupPart.CERTIFICATE or "connection" in values]
+    body = {"name": "Globex", "kind": "mailed", "recipient": RECIPIENT, "parts": parts, **values}
     answer = await acme.api.post(f"{acme.path}/setup-links", body, token=acme.token(by))
     assert answer.status == 201, answer.text
     return dict(answer.json)
 
 
-async def embedded(acme: Tenant) -> dict[str, Any]:
-    return await create(acme, kind="embedded", recipient=None)
+async def embedded(acme: Tenant, **values: Any) -> dict[str, Any]:
+    return await create(acme, kind="embedded", recipient=None, **values)
 
 
 async def look(acme: Tenant, link: dict[str, Any]) -> dict[str, Any]:
@@ -81,6 +85,9 @@ async def prepare_all(browser: FakeBrowser, pool: Pool, dns: FakeTxtRecords) -> 
     assert (await browser.submit(f"{STEPS}/domain/check", STEPS)).status == 400
     await publish(pool, dns, (await browser.open(STEPS)).text)
     assert (await browser.submit(f"{STEPS}/domain/check", STEPS)).status == 303
+    wrong = await browser.submit(f"{STEPS}/siem", STEPS, **{**SIEM, "endpoint_url": "siem.globex.example"})
+    assert (wrong.status, SECRET in wrong.text) == (400, False)
+    assert (await browser.submit(f"{STEPS}/siem", STEPS, **SIEM)).status == 303
     shown = await browser.submit(f"{STEPS}/directory", STEPS)
     return str(re.findall(r"scim_live_[a-z2-7]{6}_[A-Za-z0-9_-]{43}", shown.text)[0])
 
@@ -98,13 +105,19 @@ async def everything(pool: Pool) -> dict[str, Any]:
 async def test_what_a_reader_prepares_has_no_effect_until_an_admin_applies_it(
     app: QuartTrio, acme: Tenant, api: Api, ports: Ports, pool: Pool, sent: FakeMailTransport, dns: FakeTxtRecords
 ) -> None:
-    link, reader = await create(acme), FakeBrowser(app)
+    await connect(ports, acme.org, "present")
+    new = (await new_certificate(ports.clock.now())).certificate
+    link, reader = await create(acme, connection="present"), FakeBrowser(app)
     await deliver(ports)
     assert (str(sent.emails[-1].to), link["url"] in sent.emails[-1].text) == (RECIPIENT, True)
     before = await everything(pool)
     await open_with_code(reader, ports, sent, link)
     token = await prepare_all(reader, pool, dns)
     assert token not in (await reader.open(STEPS)).text
+    assert (await reader.submit(f"{STEPS}/certificate", STEPS, new_certificate="none")).status == 400
+    assert (await reader.submit(f"{STEPS}/certificate", STEPS, new_certificate=new)).status == 303
+    shown = (await reader.open(STEPS)).text
+    assert ("Present</bdi>, SAML" in shown, SSO_URL in shown, SECRET in shown) == (True, False, False)
 
     # Each use of a token: the supported features and nothing else.
     answers = {}
@@ -118,15 +131,17 @@ async def test_what_a_reader_prepares_has_no_effect_until_an_admin_applies_it(
 
     details = await look(acme, link)
     assert [(each["part"], each["is_ready"], each["applied_at"]) for each in details["proposals"]] == [
+        ("certificate", True, None),
         ("connection", True, None),
         ("directory", True, None),
         ("domain", True, None),
+        ("siem", True, None),
     ]
-    assert details["proposals"][1]["first_request"].endswith(" /scim/v2/Users")
+    assert details["proposals"][2]["first_request"].endswith(" /scim/v2/Users")
     assert (details["state"], details["opened_address"] is not None) == ("open", True)
 
     redirect_uri = re.findall(r"<code>([^<]+/callback)</code>", (await reader.open(STEPS)).text)[0]
-    for part in ("connection", "domain", "directory"):
+    for part in SetupPart:
         applied = await api.post(f"{acme.path}/setup-links/{link['id']}/parts/{part}/apply", token=acme.token("admin"))
         assert applied.status == 200, applied.text
         assert SECRET not in applied.text
@@ -134,7 +149,11 @@ async def test_what_a_reader_prepares_has_no_effect_until_an_admin_applies_it(
     domains = (await api.get(f"{acme.path}/domains", token=acme.token("admin"))).json["domains"]
     assert [(each["domain"], each["verified"]) for each in domains] == [(DOMAIN, True)]
     assert (await api.get("/scim/v2/Users", token=token)).status == 200
-    [connection] = (await api.get(f"{acme.path}/connections", token=acme.token("admin"))).json["connections"]
+    siem = (await api.get(f"{acme.path}/siem", token=acme.token("admin"))).json
+    assert (siem["provider"], siem["endpoint_url"], siem["enabled"]) == ("datadog", SIEM["endpoint_url"], True)
+    trusted = (await api.get(f"{acme.path}/connections/present", token=acme.token("admin"))).json["certificates"]
+    assert (len(trusted), details["proposals"][0]["fingerprint"] in {each["fingerprint"] for each in trusted}) == (2, True)
+    [connection, _] = (await api.get(f"{acme.path}/connections", token=acme.token("admin"))).json["connections"]
     assert (connection["state"], connection["name"], connection["id"] in redirect_uri) == ("draft", "Globex", True)
     async with ports.storage.reading() as read:
         assert await read.connections.client_secret(acme.org, UUID(connection["id"])) == SECRET
@@ -222,14 +241,14 @@ async def test_an_embedded_link_opens_within_five_minutes(app: QuartTrio, acme: 
 
 
 async def test_applying_needs_the_rights_of_the_admin(app: QuartTrio, acme: Tenant, api: Api, pool: Pool, dns: FakeTxtRecords) -> None:
-    """A member who manages integrations makes links, and cannot give a directory the rights of an admin."""
+    """A member who manages integrations makes links. They can neither give a directory the rights of an admin, nor read the audit log."""
     role = {"slug": "integrator", "name": "Integrator", "capabilities": ["integrations.manage"]}
     assert (await api.post(f"{acme.path}/roles", role, token=acme.token("owner"))).status == 201
     assert (await acme.set_role("owner", "member", "integrator")).status == 200
     link, reader = await create(acme, by="member", kind="embedded", recipient=None), FakeBrowser(app)
     await reader.fill(await reader.open(path_of(link)), token=token_of(link))
     await prepare_all(reader, pool, dns)
-    for part, status in (("domain", 200), ("directory", 403)):
+    for part, status in (("domain", 200), ("directory", 403), ("siem", 403)):
         applied = await api.post(f"{acme.path}/setup-links/{link['id']}/parts/{part}/apply", token=acme.token("member"))
         assert applied.status == status, part
 
@@ -246,7 +265,15 @@ async def test_a_record_that_is_gone_is_not_applied(app: QuartTrio, acme: Tenant
 
 
 @pytest.mark.parametrize(
-    "values", [{"recipient": None}, {"kind": "embedded"}, {"parts": ["domain", "domain"]}, {"parts": ["members"]}, {"days": 15}]
+    "values",
+    [
+        {"recipient": None},
+        {"kind": "embedded"},
+        {"parts": ["domain", "domain"]},
+        {"parts": ["members"]},
+        {"days": 15},
+        {"parts": ["certificate"]},
+    ],
 )
 async def test_a_wrong_link_is_refused(values: dict[str, Any], acme: Tenant, api: Api) -> None:
     body = {"name": "Globex", "kind": "mailed", "recipient": RECIPIENT, "parts": ["domain"], **values}

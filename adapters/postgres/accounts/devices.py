@@ -64,7 +64,7 @@ IN_ORDER: Final = "order by d.last_used_at desc, d.id desc"
 
 _WRONG: Final = ", ".join(f"'{reason}'" for reason in WRONG_PROOFS)
 # Each part stops counting at its limit. Only the search for a known location covers all times, and
-# it has an index.
+# it has an index. Sign-ins at a connection have a history of their own: its organization could make risky sign-ins look usual.
 HISTORY: Final = f"""
     (select count(*) from (
         select 1 from login_events e
@@ -72,20 +72,24 @@ HISTORY: Final = f"""
           and e.created_at > greatest(%(failing_since)s, (
             select s.created_at from login_events s
             where s.user_id = %(user_id)s and s.success and s.created_at > %(failing_since)s
+              and s.connection_id is not distinct from %(connection_id)s
             order by s.created_at desc limit 1))
         limit %(failures)s) failed),
     (select count(*) from (
         select 1 from login_events e
-        where e.user_id = %(user_id)s and e.success and e.created_at > %(since)s limit %(habit)s) used),
+        where e.user_id = %(user_id)s and e.success and e.created_at > %(since)s
+          and e.connection_id is not distinct from %(connection_id)s limit %(habit)s) used),
     exists (
         select 1 from login_events e
         where e.user_id = %(user_id)s and e.success and e.created_at > %(since)s
+          and e.connection_id is not distinct from %(connection_id)s
           and extract(hour from e.created_at at time zone 'UTC') = extract(hour from %(now)s at time zone 'UTC'))"""
 # Without a place, as in an installation without a database of places, no login was there.
 AT_PLACE: Final = """
     exists (
         select 1 from login_events e
         where e.user_id = %(user_id)s and e.success and e.country = %(country)s
+          and e.connection_id is not distinct from %(connection_id)s
           and coalesce(e.city, '') = coalesce(%(city)s, ''))"""
 # A device with a client id never matches by its User-Agent header alone, because any client can
 # send that.
@@ -148,7 +152,7 @@ class Devices(Repository):
         return await self._one(lambda row: to_listed_device(row, now), sql, device_id=device_id, session_id=session_id, org_id=org_id)
 
     def find_match_deferred(
-        self, user_id: UUID, fingerprint: DeviceFingerprint, org_id: UUID | None, now: datetime
+        self, user_id: UUID, fingerprint: DeviceFingerprint, org_id: UUID | None, now: datetime, connection_id: UUID | None = None
     ) -> DeferredRow[KnownDevice]:
         return self._one_deferred(
             _to_known_device,
@@ -160,6 +164,7 @@ class Devices(Repository):
             os=fingerprint.user_agent.os,
             device_type=fingerprint.device_type.value,
             org_id=org_id,
+            connection_id=connection_id,
             failing_since=now - FAILURE_PERIOD,
             failures=MAX_COUNTED_FAILURES,
             since=now - HABIT_PERIOD,

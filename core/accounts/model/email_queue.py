@@ -82,6 +82,7 @@ class EmailKind(StrEnum):
     BREAK_GLASS_USED = "break_glass_used"  # to the owner and the admins of an organization, and to platform owners
     CONNECTION_CERTIFICATE_EXPIRES = "connection_certificate_expires"  # to members who manage integrations; so is the next one
     CONNECTION_FAILING = "connection_failing"
+    CONNECTION_LINKED = "connection_linked"  # to the user of an account that was there before
     PERSONAL_TOKEN_CREATED = "personal_token_created"  # noqa: S105
     SECRET_EXPIRES = "secret_expires"  # noqa: S105
     SECRET_ENDED = "secret_ended"  # noqa: S105  (the person who made it lost the right to)
@@ -125,6 +126,7 @@ ORGANIZATION_EMAILS = WAITING_ORGANIZATION_EMAILS | {
     EmailKind.BREAK_GLASS_USED,
     EmailKind.CONNECTION_CERTIFICATE_EXPIRES,
     EmailKind.CONNECTION_FAILING,
+    EmailKind.CONNECTION_LINKED,
 }
 CONNECTION_EMAILS = frozenset({EmailKind.CONNECTION_CERTIFICATE_EXPIRES, EmailKind.CONNECTION_FAILING})
 # The kinds that may go through the organization's mail server. An invitation does if its token proves

@@ -196,7 +196,7 @@ class ProviderTrip:
 
 
 class ProviderHints(NamedTuple):
-    """Who may sign in, for the page of the identity provider."""
+    """Hints about the user, for the sign-in page of the identity provider."""
 
     login: str | None = None
     domain: str | None = None

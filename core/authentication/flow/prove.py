@@ -101,7 +101,7 @@ async def _complete(
 ) -> SignedIn | Flow:
     person = None if proved.account is None else _person(proved.account, caller, flow.service)
     async with ports.storage.transaction(by=person or caller, in_session=False) as tx:
-        facts = _FactsOfAccount(tx, flow, fingerprint, now)
+        facts = _FactsOfAccount(tx, flow, proved, fingerprint, now)
         account, identity = await proved.lock(tx, person or caller, facts.send_behind)
         if not account.is_usable:
             raise _closed(account)
@@ -156,8 +156,9 @@ async def _complete(
 class _FactsOfAccount:
     """The facts about an account that a sign-in depends on. They are read under its lock, in the same round trip if possible."""
 
-    def __init__(self, tx: Transaction, flow: Flow, fingerprint: DeviceFingerprint, now: datetime) -> None:
+    def __init__(self, tx: Transaction, flow: Flow, proved: Proved, fingerprint: DeviceFingerprint, now: datetime) -> None:
         self._tx = tx
+        self._connection_id = proved.proof.connection
         self._flow = flow
         self._fingerprint = fingerprint
         self._now = now
@@ -168,7 +169,7 @@ class _FactsOfAccount:
         """Send the statements with the one that locks the account."""
         org_id = None if self._flow.service is None else self._flow.service.org_id
         self._policy = _load_policy(self._tx, self._flow, user_id)
-        self._known = self._tx.devices.find_match_deferred(user_id, self._fingerprint, org_id, self._now)
+        self._known = self._tx.devices.find_match_deferred(user_id, self._fingerprint, org_id, self._now, self._connection_id)
 
     async def load(self, user_id: UUID) -> tuple[DeviceMatch, PolicySubject | None]:
         """Return the device of the sign-in, and the sign-in policy of the application, if it has one."""

@@ -63,7 +63,7 @@ def logged_names(names: Sequence[str]) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class ConnectionAttempt:
-    """What the log says of a failed sign-in through a connection."""
+    """A failed sign-in through a connection, as the sign-in log has it."""
 
     connection_id: UUID
     org_id: UUID

@@ -25,9 +25,8 @@ from core.federation.connections.model.openid import (
 from core.federation.connections.model.saml import ProviderVisit
 from core.federation.connections.model.saml_responses import FAULTS, SamlResponseRefused, SamlStatusReturned
 from core.federation.connections.model.settings import OidcSettings, SamlSettings
-from core.federation.saml.metadata import charge_fetch, read_source
+from core.federation.saml.metadata import charge_fetch_of
 from core.federation.saml.model.configuration import CertificateState, NameIdFormat
-from core.federation.saml.model.metadata import MAX_METADATA_LENGTH
 from core.kernel.callers import Member, OrganizationCaller
 from core.kernel.errors import Limited, Refusal
 from ports import Ports
@@ -52,7 +51,7 @@ async def check(ports: Ports, caller: OrganizationCaller, slug: str, base_url: s
         return [ConnectionProblem(f"missing_{part}", True, f"Set this value first: {part.replace('_', ' ')}.") for part in details.missing]
     match details.connection.settings:
         case OidcSettings() as settings:
-            await charge_fetch(ports, caller)
+            await charge_fetch_of(ports, caller.acts_in.id)
             return await _check_openid(ports, details, settings, base_url)
         case SamlSettings() as settings:
             return [
@@ -69,7 +68,7 @@ async def begin_test(ports: Ports, caller: Member, slug: str, way_back: str, dev
     """
     details = await connections.find(ports, caller, slug)
     details.require_complete()
-    await charge_fetch(ports, caller)
+    await charge_fetch_of(ports, caller.acts_in.id)
     return await trips.begin_test(ports, caller, details.connection, way_back, device_cookie, base_url)
 
 
@@ -84,9 +83,11 @@ async def _check_openid(ports: Ports, details: ConnectionDetails, settings: Oidc
 
 async def check_client(ports: Ports, client: OpenIdClient, redirect_uri: str) -> list[ConnectionProblem]:
     """Return the problems of our client at a provider. The metadata and the keys are fetched now."""
-    metadata, problems = await read_provider(ports, client)
-    if metadata is None:
-        return problems
+    try:
+        metadata = await ports.openid_providers.discover(client, refresh=True)
+    except (OpenIdAnswerRefused, OpenIdProviderUnreachable) as problem:
+        return [describe(problem)]
+    problems = await _check_keys(ports, client, metadata)
     if client.authentication not in metadata.authentications:
         return [*problems, describe(OpenIdAnswerRefused(OpenIdFault.METADATA_AUTHENTICATION))]
     try:
@@ -94,15 +95,6 @@ async def check_client(ports: Ports, client: OpenIdClient, redirect_uri: str) ->
     except (OpenIdAnswerRefused, OpenIdProviderUnreachable) as problem:
         problems.append(describe(problem))
     return problems
-
-
-async def read_provider(ports: Ports, client: OpenIdClient) -> tuple[OpenIdProviderMetadata | None, list[ConnectionProblem]]:
-    """Fetch the metadata and the keys of a provider. Return the metadata, or None without them, and the problems."""
-    try:
-        metadata = await ports.openid_providers.discover(client, refresh=True)
-    except (OpenIdAnswerRefused, OpenIdProviderUnreachable) as problem:
-        return None, [describe(problem)]
-    return metadata, await _check_keys(ports, client, metadata)
 
 
 async def _check_keys(ports: Ports, client: OpenIdClient, metadata: OpenIdProviderMetadata) -> list[ConnectionProblem]:
@@ -138,15 +130,15 @@ def _check_name_id(settings: SamlSettings) -> Iterator[ConnectionProblem]:
 async def _check_metadata(
     ports: Ports, caller: OrganizationCaller, details: ConnectionDetails, settings: SamlSettings
 ) -> list[ConnectionProblem]:
-    """Compare the settings and certificates with the metadata, which are fetched."""
-    if settings.metadata_url is None:
-        return []
+    """Compare the settings and certificates with the metadata, if they have an address. They are fetched now."""
     try:
-        described = await metadata.describe(ports, await read_source(ports, caller, "", settings.metadata_url, MAX_METADATA_LENGTH))
+        described = await metadata.fetch_own(ports, caller.acts_in.id, settings)
     except Limited:
         raise
     except Refusal as problem:
         return [ConnectionProblem("metadata_unusable", False, problem.message)]
+    if described is None:
+        return []
     differ = any(getattr(settings, name) != value for name, value in described.settings.items())
     of_metadata = {each.fingerprint for each in details.certificates if each.source is CertificateSource.METADATA}
     if differ or of_metadata != {facts.fingerprint for facts in described.certificates}:

@@ -41,13 +41,14 @@ from core.federation.saml.model.configuration import CERTIFICATE_YEARS, Certific
 from core.kernel.callers import OrganizationCaller
 from core.kernel.connections import PLATFORM_CONNECTIONS, ConnectionProtocol, ConnectionSlug
 from core.kernel.errors import refuse
+from core.kernel.page_paths import CONNECTIONS_PATH
 from core.kernel.roles import Capability, may_act_on
 from core.kernel.values import KEEP, Keep, Slug, SlugReserved, new_id, provided
 from core.tenancy import organizations, sign_in_policies
 from ports import Ports
 from ports.storage import Reading, Transaction
 
-ENDPOINTS: Final = "/auth/connections"  # of all connections
+ENDPOINTS: Final = CONNECTIONS_PATH
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -212,11 +213,10 @@ async def activate(ports: Ports, caller: OrganizationCaller, slug: str) -> None:
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
         old = await lock(tx, caller, slug)
-        if old.state is ConnectionState.ACTIVE:
+        if old.is_active:
             return
         (await load_details(tx, old, now)).require_complete()
-        states = [each.state for each in await tx.connections.of_org(old.org_id)]
-        if states.count(ConnectionState.ACTIVE) >= MAX_ACTIVE_CONNECTIONS:
+        if sum(each.is_active for each in await tx.connections.of_org(old.org_id)) >= MAX_ACTIVE_CONNECTIONS:
             raise TooManyActiveConnections
         new = replace(old, state=ConnectionState.ACTIVE, first_activated_at=old.first_activated_at or now)
         await tx.connections.save(new)
@@ -230,7 +230,7 @@ async def deactivate(ports: Ports, caller: OrganizationCaller, slug: str) -> Non
     """
     async with ports.storage.transaction(by=caller) as tx:
         old = await lock(tx, caller, slug)
-        if old.state is not ConnectionState.ACTIVE:
+        if not old.is_active:
             return
         await sign_in_policies.require_not_required(tx, old.org_id, old.id)
         await tx.connections.save(replace(old, state=ConnectionState.INACTIVE))
@@ -307,7 +307,7 @@ async def activate_key(ports: Ports, caller: OrganizationCaller, slug: str) -> S
 async def add_certificate(ports: Ports, caller: OrganizationCaller, slug: str, pem: str) -> ProviderCertificate:
     """Trust a certificate of the identity provider, beside the present ones, and return it.
 
-    Raises: ProviderCertificateInvalid, OrganizationConnectionNotFound, TooManyProviderCertificates, ProviderCertificateExists.
+    Raises: ProviderCertificateInvalid; the errors of `trust`.
     """
     facts = await ports.certificates.facts(pem)
     certificate = ProviderCertificate(
@@ -320,14 +320,22 @@ async def add_certificate(ports: Ports, caller: OrganizationCaller, slug: str, p
         added_at=ports.clock.now(),
     )
     async with ports.storage.transaction(by=caller) as tx:
-        connection = await lock(tx, caller, slug)
-        await require_power_over_people(tx, caller, connection)
-        if len(await tx.connection_keys.certificates(connection.org_id, connection.id)) >= MAX_CERTIFICATES:
-            raise TooManyProviderCertificates
-        if not await tx.connection_keys.add_certificate(connection.org_id, connection.id, certificate):
-            raise ProviderCertificateExists
-        tx.record(events.certificate_added(connection, certificate))
+        await trust(tx, caller, slug, certificate)
     return certificate
+
+
+async def trust(tx: Transaction, caller: OrganizationCaller, slug: str, certificate: ProviderCertificate) -> None:
+    """Lock a connection, and let it trust a certificate, beside the present ones.
+
+    Raises: OrganizationConnectionNotFound, ConnectionAboveOwn, TooManyProviderCertificates, ProviderCertificateExists.
+    """
+    connection = await lock(tx, caller, slug)
+    await require_power_over_people(tx, caller, connection)
+    if len(await tx.connection_keys.certificates(connection.org_id, connection.id)) >= MAX_CERTIFICATES:
+        raise TooManyProviderCertificates
+    if not await tx.connection_keys.add_certificate(connection.org_id, connection.id, certificate):
+        raise ProviderCertificateExists
+    tx.record(events.certificate_added(connection, certificate))
 
 
 async def remove_certificate(ports: Ports, caller: OrganizationCaller, slug: str, fingerprint: str) -> None:

@@ -36,8 +36,8 @@ async def end_at_provider(
 ) -> int:
     """End the sign-ins that ended at the identity provider, and return the number of their users.
 
-    A session ends what a sign-out on our pages ends: applications with offline access keep their sessions. A subject without a
-    session ends all sign-ins of the user at this connection. The organization is locked.
+    The end of a session there acts like a sign-out on our pages: applications with offline access keep their sessions. A subject
+    without a session ends all sign-ins of the user at this connection. The organization is locked.
     """
     org_id, user_id = connection.org_id, None
     if subject is not None:

@@ -45,11 +45,11 @@ async def add(ports: Ports, caller: Member, slug: str, value: str | None, group_
 
     It takes effect at their next sign-in.
 
-    Raises: OrganizationConnectionNotFound, TooManyMappedGroups, GroupMappedAlready; the errors of `lock_fillable`.
+    Raises: OrganizationConnectionNotFound, TooManyMappedGroups, GroupMappedAlready; the errors of `lock_own_group`.
     """
     async with ports.storage.transaction(by=caller) as tx:
         connection = await _lock(tx, caller, slug)
-        group = await groups.lock_fillable(tx, caller, group_id)
+        group = await groups.lock_own_group(tx, caller, group_id)
         present = await tx.connections.mapped_groups(connection.org_id, connection.id)
         if len(present) >= MAX_GROUPS:
             raise TooManyMappedGroups
@@ -72,13 +72,13 @@ async def add(ports: Ports, caller: Member, slug: str, value: str | None, group_
 async def remove(ports: Ports, caller: Member, slug: str, mapping_id: UUID) -> None:
     """Let a connection give a group no longer. Users lose it at their next sign-in.
 
-    Raises: OrganizationConnectionNotFound, MappedGroupNotFound; the errors of `lock_fillable`.
+    Raises: OrganizationConnectionNotFound, MappedGroupNotFound; the errors of `lock_own_group`.
     """
     async with ports.storage.transaction(by=caller) as tx:
         connection = await _lock(tx, caller, slug)
         present = {each.mapping.id: each.mapping for each in await tx.connections.mapped_groups(connection.org_id, connection.id)}
         mapping = present.get(mapping_id) or refuse(MappedGroupNotFound)
-        await groups.lock_fillable(tx, caller, mapping.group_id)
+        await groups.lock_own_group(tx, caller, mapping.group_id)
         await tx.connections.remove_group(connection.org_id, connection.id, mapping.id)
         tx.record(events.group_unmapped(connection, mapping))
 
@@ -86,11 +86,11 @@ async def remove(ports: Ports, caller: Member, slug: str, mapping_id: UUID) -> N
 async def require_power(tx: Transaction, caller: OrganizationCaller, connection: OrganizationConnection) -> None:
     """Check that the caller could fill each mapped group by hand, before another claim decides about them.
 
-    Raises: the errors of `lock_fillable`.
+    Raises: the errors of `lock_own_group`.
     """
     mapped = await tx.connections.mapped_groups(connection.org_id, connection.id)
     for group_id in sorted({each.mapping.group_id for each in mapped}):
-        await groups.lock_fillable(tx, caller, group_id)
+        await groups.lock_own_group(tx, caller, group_id)
 
 
 async def _lock(tx: Transaction, caller: OrganizationCaller, slug: str) -> OrganizationConnection:

@@ -92,12 +92,7 @@ async def published_keys(ports: Ports, connection_id: UUID) -> list[Mapping[str,
 
 def redirect_uri(connection: OrganizationConnection, base_url: str) -> str:
     """Return the URI to register at the provider. Each connection has another one, so two on one issuer cannot be mixed up."""
-    return redirect_uri_of(connection.id, base_url)
-
-
-def redirect_uri_of(connection_id: UUID, base_url: str) -> str:
-    """Return the redirect URI of the connection with this id."""
-    return base_url + endpoint_path(connection_id, "callback")
+    return base_url + endpoint_path(connection.id, "callback")
 
 
 async def start(ports: Ports, client: OpenIdClient, request: CodeRequest) -> str:
@@ -107,8 +102,8 @@ async def start(ports: Ports, client: OpenIdClient, request: CodeRequest) -> str
 
 async def complete(
     ports: Ports, connection: OrganizationConnection, client: OpenIdClient, request: CodeRequest, answer: ProviderAnswer
-) -> tuple[ReceivedClaims, OpenIdAnswer]:
-    """Return the claims of the user that the provider authenticated, and the whole answer.
+) -> ReceivedClaims:
+    """Return the claims of the user that the provider authenticated.
 
     Raises: ProviderConsentDenied, OpenIdErrorReturned, OpenIdAnswerRefused, OpenIdProviderUnreachable, SubjectMissing.
     """
@@ -123,7 +118,7 @@ async def complete(
     needed = {name for name in connection.mapping.document.values() if name is not None}
     received = await ports.openid_providers.exchange(client, metadata, request, answer.code or "", needed)
     claims = to_received(received.claims, connection.mapping)
-    return replace(claims, session=_session_of(client, received)), received
+    return replace(claims, session=_session_of(client, received))
 
 
 def _session_of(client: OpenIdClient, answer: OpenIdAnswer) -> ProviderSession:

@@ -8,7 +8,7 @@ from typing import Final
 from uuid import UUID
 
 from core.federation.connections import logins
-from core.federation.connections.model.connections import ConnectionState, OrganizationConnectionNotFound
+from core.federation.connections.model.connections import OrganizationConnectionNotFound
 from core.federation.connections.model.logins import LogoutTokenUsed
 from core.federation.connections.model.settings import OidcSettings
 from core.federation.connections.openid import load_client
@@ -37,7 +37,7 @@ async def receive(ports: Ports, caller: Caller, connection_id: UUID, token: str)
     """
     async with ports.storage.reading() as read:
         connection = await read.connections.of_active_org(connection_id)
-    if connection is None or connection.state is not ConnectionState.ACTIVE or not isinstance(connection.settings, OidcSettings):
+    if connection is None or not connection.is_active or not isinstance(connection.settings, OidcSettings):
         raise OrganizationConnectionNotFound
     client = await load_client(ports, connection, connection.settings)
     logout = await ports.openid_providers.read_logout(client, await ports.openid_providers.discover(client), token)

@@ -55,7 +55,7 @@ class ConnectionAnswer:
     person: AssertedPerson
 
     async def verify(self, ports: Ports, caller: Caller, flow: Flow, client: PresentedDevice) -> Proved:
-        """Return what finds or creates the account.
+        """Return the proof of the sign-in, which finds or creates the account.
 
         Raises, in the transaction: LinkNeeded, ConnectionNotActive, AddressOutside, AddressReserved, PlatformOwnerRefused,
         OtherPersonLinked, ConnectionTeamFull, BlockedByDirectory.
@@ -102,7 +102,7 @@ async def _find_account(tx: Transaction, person: AssertedPerson, now: datetime) 
 
 
 async def _find_subject(tx: Transaction, person: AssertedPerson) -> ConnectionSubject:
-    """Return what the connection knows of the person. Raises: ConnectionNotActive."""
+    """Return the state of the person at the connection. Raises: ConnectionNotActive."""
     known = await tx.connection_identities.subject(person.org_id, person.connection_id, person.subject)
     if known is None or not known.is_active:
         raise ConnectionNotActive
@@ -183,6 +183,8 @@ async def _link(tx: Transaction, organization: Organization, account: Account, p
     if not await tx.connection_identities.add(identity):
         raise OtherPersonLinked
     tx.record(events.person_linked(identity))
+    if account.created_at < now:
+        await tx.email_queue.add(new_email(EmailKind.CONNECTION_LINKED, account.email, now, org_id=organization.id))
     await _join(tx, organization, account, now)
     await mapped_groups.renew(tx, await _find_subject(tx, person), person, account.id, now)
 
@@ -239,7 +241,7 @@ class LinkQuestion:
 
 
 async def find_question(ports: Ports, flow: Flow) -> LinkQuestion | None:
-    """Return what the page of a flow asks, or None if no link waits there."""
+    """Return the question on the page of a flow, or None if no link waits there."""
     link = PendingLink.read(flow.connection_link, ports.clock.now())
     if link is None or link.person.email is None:
         return None
@@ -280,7 +282,10 @@ class _LinkingSignIn:
     flow: Flow
 
     async def verify(self, ports: Ports, caller: Caller, flow: Flow, client: PresentedDevice) -> Proved:
-        """Verify the answer, and return what also makes the link. Raises: the errors of the method; ConnectionTeamFull."""
+        """Verify the answer, and return the proof of a sign-in that also makes the link.
+
+        Raises: the errors of the method; ConnectionTeamFull.
+        """
         proved, person, now = await self.method.verify(ports, caller, flow, client), self.link.person, ports.clock.now()
         organization: Organization | None = None
 

@@ -10,7 +10,6 @@ from uuid import UUID
 
 from core.authentication.flow.model import Flow
 from core.federation.connections.model.connections import OrganizationConnectionNotFound
-from core.federation.connections.model.settings import OidcSettings
 from core.kernel import uris
 from core.kernel.connections import ConnectionRef
 from core.kernel.errors import Invalid, refuse
@@ -23,7 +22,7 @@ KNOWN_ROUTES_TTL: Final = timedelta(seconds=30)
 
 
 class InitiatorUnknown(Invalid):
-    """The iss is missing, or is not the issuer of this connection. Copy the initiate login URI to the identity provider again."""
+    """This identity provider cannot start sign-ins here: the iss is not that of the connection, or the connection does not allow it."""
 
 
 @dataclass(slots=True)
@@ -53,15 +52,22 @@ async def find_connection(ports: Ports, flow: Flow, domain: Domain) -> Connectio
 async def find_initiated_target(ports: Ports, connection_id: UUID, issuer: str | None, target: str | None) -> str:
     """Return the URL at which a user continues after a sign-in that the identity provider initiates, or the path of the console.
 
-    Only URLs that the organization has listed count, because any page can send a browser here (OpenID Connect Core section 4;
-    security O-13).
+    `issuer` is the entity id of a SAML identity provider. Only URLs that the organization has listed count, because any page can send
+    a browser here (OpenID Connect Core section 4; security O-13).
 
     Raises: OrganizationConnectionNotFound, InitiatorUnknown.
     """
     async with ports.storage.reading() as read:
         connection = await read.connections.of_active_org(connection_id) or refuse(OrganizationConnectionNotFound)
     settings = connection.settings
-    if not isinstance(settings, OidcSettings) or not issuer or issuer != settings.issuer:
+    if not issuer or issuer != settings.initiator:
         raise InitiatorUnknown
     canonical = uris.canonicalize(target) if target else ""
     return canonical if canonical in settings.targets else HOME_PATH
+
+
+async def find_initiator(ports: Ports, connection_id: UUID) -> str:
+    """Return the identity provider that can initiate sign-ins at this connection, or an empty text."""
+    async with ports.storage.reading() as read:
+        connection = await read.connections.of_active_org(connection_id)
+    return "" if connection is None else connection.settings.initiator

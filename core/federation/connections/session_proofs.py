@@ -12,7 +12,7 @@ from core.authentication.flow.model import ConnectionTrip
 from core.authentication.model.sessions import OtherIdentity
 from core.federation.connections import logins
 from core.federation.connections.model.asserted import AssertedPerson
-from core.federation.connections.model.connections import ConnectionState, OrganizationConnection
+from core.federation.connections.model.connections import OrganizationConnection
 from core.federation.connections.model.people import ConnectionNotActive, proof_of
 from core.federation.model.sign_in import LinkOfAnotherBrowser, SignedInAsAnotherUser
 from core.kernel.access import BlockedByDirectory
@@ -35,7 +35,7 @@ async def find_connection(ports: Ports, visitor: Visitor, decision: Decision | N
         return None
     async with ports.storage.reading() as read:
         connection = await read.connections.of_active_org(connection_id)
-    return connection if connection is not None and connection.state is ConnectionState.ACTIVE else None
+    return connection if connection is not None and connection.is_active else None
 
 
 def _is_enough(decision: Decision) -> bool:

@@ -16,11 +16,11 @@ from core.federation.connections import openid, saml, session_proofs
 from core.federation.connections.connections import ConnectionDetails, load_details
 from core.federation.connections.faults import fault_of
 from core.federation.connections.model.asserted import AssertedPerson, ReceivedClaims, map_claims
-from core.federation.connections.model.connections import ConnectionState, OrganizationConnection, OrganizationConnectionNotFound
-from core.federation.connections.model.openid import OpenIdAnswer, OpenIdClient
+from core.federation.connections.model.connections import OrganizationConnection, OrganizationConnectionNotFound
+from core.federation.connections.model.openid import OpenIdClient
 from core.federation.connections.model.people import ConnectionNotActive
 from core.federation.connections.model.saml import CookiesNeeded, ProviderVisit, SamlAnswer
-from core.federation.connections.model.saml_responses import AssertedIdentity, decode_response
+from core.federation.connections.model.saml_responses import decode_response
 from core.federation.connections.model.settings import OidcSettings, SamlSettings
 from core.federation.model.sign_in import (
     MAX_STATE_LENGTH,
@@ -73,7 +73,6 @@ class PersonArrived:
 
     flow: Flow
     person: AssertedPerson
-    answer: OpenIdAnswer | AssertedIdentity  # for a later sign-out
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +124,7 @@ async def _load_active(ports: Ports, connection_id: UUID) -> OrganizationConnect
     """Return the active connection of an active organization. Raises: OrganizationConnectionNotFound, ConnectionNotActive."""
     async with ports.storage.reading() as read:
         connection = await read.connections.of_active_org(connection_id) or refuse(OrganizationConnectionNotFound)
-    if connection.state is not ConnectionState.ACTIVE:
+    if not connection.is_active:
         raise ConnectionNotActive
     return connection
 
@@ -191,14 +190,14 @@ async def start(
 
 
 async def read_response(ports: Ports, connection_id: UUID, browser: str | None, text: str) -> ConnectionReturn:
-    """Return what a form of a SAML identity provider brings. It is not verified, and decrypted only for a live trip.
+    """Return the response in a form of a SAML identity provider. It is not verified, and decrypted only for a live trip.
 
     Raises: CookiesNeeded, SamlResponseRefused, Limited.
     """
-    if browser is None:
-        raise CookiesNeeded
     document = decode_response(text)
     state = await ports.saml_providers.in_response_to(document)
+    if browser is None and state is not None:
+        raise CookiesNeeded
     return ConnectionReturn(connection_id=connection_id, browser=browser, state=state, answer=SamlAnswer(document))
 
 
@@ -228,8 +227,8 @@ async def finish(ports: Ports, caller: Caller, visitor: Person | None, returned:
     try:
         connection = await _load_active(ports, trip.connection_id)
         own = await _load_own_side(ports, connection)
-        received, answer = await _complete(ports, caller, connection, own, trip, returned, base_url)
-        arrived = PersonArrived(trip.flow, map_claims(connection, received), answer)
+        received = await _complete(ports, caller, connection, own, trip, returned, base_url)
+        arrived = PersonArrived(trip.flow, map_claims(connection, received))
         is_again = trip.flow.target is FlowTarget.REAUTHENTICATION
         if is_again:
             await session_proofs.complete(ports, visitor, trip, arrived.person, ports.clock.now())
@@ -267,7 +266,7 @@ async def read_test(
     """Return the result of a test sign-in. The trip was taken, and the connection may be a proposed one."""
     result = ConnectionTestResult(connection=connection, way_back=way_back)
     try:
-        received, _ = await _complete(ports, caller, connection, own, trip, returned, base_url)
+        received = await _complete(ports, caller, connection, own, trip, returned, base_url)
     except Refusal as problem:
         return replace(result, problem=problem)
     return replace(result, received=received, person=map_claims(connection, received))
@@ -281,7 +280,7 @@ async def _complete(
     trip: ConnectionTrip,
     returned: ConnectionReturn,
     base_url: str,
-) -> tuple[ReceivedClaims, OpenIdAnswer | AssertedIdentity]:
+) -> ReceivedClaims:
     browser, state = returned.browser or refuse(ProviderStateUnknown), returned.state or refuse(ProviderStateUnknown)
     match connection.settings, own, returned.answer:
         case OidcSettings() as settings, OpenIdClient() as client, ProviderAnswer() as answer:
@@ -295,5 +294,5 @@ async def _complete(
             received = saml.to_received(identity, settings)
             if trip.flow.wants_fresh:
                 saml.check_fresh(identity, trip.begun_at)
-            return received, identity
+            return received
     raise ProviderStateUnknown  # the answer came to the endpoint of the other protocol

@@ -89,11 +89,6 @@ async def fetch(ports: Ports, org_id: UUID, url: str, at_most: int) -> str:
     return reply.body.decode("utf-8", "replace")
 
 
-async def charge_fetch(ports: Ports, caller: OrganizationCaller) -> None:
-    """Count a fetch from an address that the organization chose. Raises: Limited."""
-    await charge_fetch_of(ports, caller.acts_in.id)
-
-
 async def charge_fetch_of(ports: Ports, org_id: UUID) -> None:
     """Count a fetch from an address that the organization, or the reader of one of its set-up links, chose. Raises: Limited."""
     async with ports.storage.autocommit() as statements:

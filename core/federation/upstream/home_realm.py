@@ -3,8 +3,8 @@
 from urllib.parse import urlencode
 
 from core.authentication import oauth_credentials
-from core.federation.connections.connections import endpoint_path
 from core.kernel.callers import OrganizationStatus
+from core.kernel.page_paths import connection_start_path
 from core.kernel.values import Email
 from core.tenancy.model.domains import HomeRealmMatch
 from ports import Ports
@@ -25,8 +25,9 @@ async def find_sign_in(ports: Ports, email: Email, org_slug: str | None, service
         target = {"org": match.org_slug}
         if org_slug and service_slug and await _may_use(ports, read, org_slug, service_slug, match):
             target = {"org": org_slug, "service": service_slug}
-    path = f"/auth/{match.provider}" if match.connection is None else endpoint_path(match.connection.id, "start")
-    return match, f"{path}?{urlencode(target)}"
+    if match.connection is not None:
+        return match, connection_start_path(match.connection.id, **target)
+    return match, f"/auth/{match.provider}?{urlencode(target)}"
 
 
 async def _may_use(ports: Ports, read: Reading, org_slug: str, service_slug: str, match: HomeRealmMatch) -> bool:

@@ -58,6 +58,7 @@ class SetupLink:
     expires_at: datetime
     created_by: UUID  # the account may no longer exist
     created_at: datetime
+    connection_id: UUID | None = None  # for which a certificate is renewed; the connection may no longer exist
     codes_sent: int = 0
     attempts: int = 0
     opened_at: datetime | None = None
@@ -96,6 +97,11 @@ class SetupDocument:
     sso_url: str | None = None
     sso_binding: str | None = None  # empty: redirect
     certificate: str | None = None  # PEM
+    fingerprint: str | None = None  # of a renewed certificate
+    valid_until: str | None = None  # of a renewed certificate (RFC 3339)
+    siem_provider: str | None = None
+    endpoint_url: str | None = None
+    siem_token: str | None = field(default=None, repr=False)
 
 
 NO_DOCUMENT: Final = SetupDocument()
@@ -175,6 +181,10 @@ class SetupRecipientMissing(Invalid):
 
 class SetupPartsMissing(Invalid):
     """Choose at least one part, each once."""
+
+
+class SetupConnectionMissing(Invalid):
+    """To renew a certificate, a link needs the slug of a SAML connection. Other links have none. Change the parts or the connection."""
 
 
 class SetupPartUnknown(NotFound):

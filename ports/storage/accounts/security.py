@@ -104,9 +104,11 @@ class Devices(DevicesRead, Protocol):
     """Write access to devices. Callers lock the account first."""
 
     def find_match_deferred(
-        self, user_id: UUID, fingerprint: DeviceFingerprint, org_id: UUID | None, now: datetime
+        self, user_id: UUID, fingerprint: DeviceFingerprint, org_id: UUID | None, now: datetime, connection_id: UUID | None = None
     ) -> Deferred[KnownDevice]:
         """With the next statement, find the user's device with this fingerprint, and summarize the user's earlier logins.
+
+        These are the logins at the same connection of an organization, or with None those in other ways.
 
         A device matches by its trust token, else by the client's device id. If the client has no
         device id, the most recently used device without an id that has the same browser, system and

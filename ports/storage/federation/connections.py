@@ -79,7 +79,7 @@ class ConnectionHealths(ConnectionHealthsRead, Protocol):
         """Make the refresh of each active connection due that had none yet."""
 
     async def claim(self, now: datetime, until: datetime) -> ConnectionHealth | None:
-        """Return the health of the connection whose refresh is due the longest, or None. It is due again at `until`."""
+        """Return the health of the connection with the oldest refresh that is due, or None. It is due again at `until`."""
 
     async def claim_refetch(self, org_id: UUID, connection_id: UUID, now: datetime, before: datetime) -> bool:
         """Note a refresh because of an unknown certificate. Return False, and change nothing, if there was one since `before`."""
@@ -146,7 +146,7 @@ class ConnectionIdentities(ConnectionIdentitiesRead, Protocol):
         """Let one transaction at a time sign in this subject. Lock order: before all rows."""
 
     async def subject(self, org_id: UUID, connection_id: UUID, subject: str) -> ConnectionSubject | None:
-        """Return what the connection knows of this subject, or None without such a connection."""
+        """Return the state of this subject at the connection, or None without such a connection."""
 
     async def add(self, identity: ConnectionIdentity) -> bool:
         """Add an identity. Return False, and change nothing, if the connection knows the subject or the account."""

@@ -17,16 +17,21 @@ from tests.support.builders import make_vault, run_sql
 from tests.support.rows import DAY, HOUR, MICROSECOND, NOW, SECOND, within
 
 
-async def record(pool: Pool, user: UUID, at: datetime, *, success: bool = True, location: Location | None = None) -> None:
+async def record(
+    pool: Pool, user: UUID, at: datetime, *, success: bool = True, location: Location | None = None, connection: UUID | None = None
+) -> None:
     await run_sql(
         pool,
-        "insert into login_events (id, user_id, provider, success, created_at, city, country) values (%s, %s, 'password', %s, %s, %s, %s)",
+        """
+        insert into login_events (id, user_id, provider, success, created_at, city, country, connection_id)
+        values (%s, %s, 'password', %s, %s, %s, %s, %s)""",
         uuid4(),
         user,
         success,
         at,
         location.city if location else None,
         location.country if location else None,
+        connection,
     )
 
 
@@ -42,6 +47,20 @@ async def test_a_user_without_logins_has_no_history(storage: Postgres, pool: Poo
     await record(pool, eve, NOW - SECOND, success=False)
     assert await history(storage, user, LISBON) == NOTHING
     assert await history(storage, user) == NOTHING
+
+
+async def test_each_connection_has_a_history_of_its_own(storage: Postgres, pool: Pool, user: UUID) -> None:
+    """Otherwise an organization could sign in as its member, and a risky sign-in in other ways would look usual."""
+    at_connection, at_other = uuid4(), uuid4()
+    await record(pool, user, NOW - HOUR, success=False)
+    await record(pool, user, NOW - MINUTE, location=LISBON, connection=at_connection)
+    assert await history(storage, user, LISBON) == replace(NOTHING, failures=1)
+
+    async def of(connection: UUID) -> LoginHistory:
+        return (await within(storage, lambda tx: find_device_of(tx, user, fingerprint(location=LISBON), None, NOW, connection))).history
+
+    assert await of(at_connection) == LoginHistory(failures=0, logins=1, at_this_hour=True, known_location=True)
+    assert await of(at_other) == replace(NOTHING, failures=1)
 
 
 async def test_failures_count_since_the_last_success_within_24_hours(storage: Postgres, pool: Pool, user: UUID) -> None:

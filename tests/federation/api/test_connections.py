@@ -63,11 +63,11 @@ async def test_a_new_connection_is_a_draft_with_the_mapping_of_its_preset(api: A
         "jwks_uri": f"{base}/jwks.json",
         "post_logout_redirect_uri": f"{base}/signed-out",
         "backchannel_logout_uri": f"{base}/backchannel-logout",
-        "initiate_login_uri": f"{base}/initiate",
         "entity_id": None,
         "acs_url": None,
         "slo_url": None,
         "metadata_url": None,
+        "initiate_login_uri": f"{base}/initiate",
     }
     assert (await api.get(f"{acme.path}/connections/okta", token=acme.token("admin"))).json == connection
     saml = await created(api, acme, slug="adfs", oidc=None, saml=SAML, mapping={"email": "mail"})

@@ -1,5 +1,8 @@
-"""A second Gatehouse is the identity provider of an organization of the first one."""
+"""A second Gatehouse is the identity provider of an organization of the first one, by OpenID Connect and by SAML."""
 
+from collections.abc import Iterator
+
+import httpx
 import pytest
 
 from tests.foreign.conftest import SETTINGS
@@ -13,32 +16,65 @@ from tests.support.waiting import until
 pytestmark = pytest.mark.slow
 
 IVAN = "ivan@acme.example"
+SERVICES = "/api/organizations/acme/services"
 
 
-def test_people_sign_in_through_a_second_gatehouse(house: House) -> None:
-    """An admin ends the sessions at the second one, which reports that to the first one."""
+@pytest.fixture(scope="module")
+def second() -> Iterator[House]:
+    """The second Gatehouse, whose organization acme has the first one as an application."""
     with settings_of_own_database() as database, service_home() as home:
         service = Service(home, **database, **{**SETTINGS, "SSO_PLATFORM_OWNER_EMAIL": IVAN}, SSO_OUTBOUND_ALLOW="127.0.0.1,::1")
         try:
             second = House(service.start(), home, IVAN)
-            endpoints = house.add("second", second.service.address)
             second.call("POST", "/api/organizations", {"slug": "acme", "name": "Acme"})
-            client = {"redirect_uris": [endpoints["redirect_uri"]], "backchannel_logout_uri": endpoints["backchannel_logout_uri"]}
-            application = {"slug": "first", "name": "First", "service_type": "web", **client}
-            created = second.call("POST", "/api/organizations/acme/services", application)
-            oidc = {"issuer": second.service.address, "client_id": created["service"]["client_id"]}
-            house.call("PATCH", f"{CONNECTIONS}/second", {"oidc": oidc})
-            house.call("PUT", f"{CONNECTIONS}/second/client-secret", {"client_secret": created["client_secret"]})
-            assert house.errors("second") == []
-            with house.active("second"), FormBrowser(house.service.address, service.address) as browser:
-                house.begin(browser, "second")
-                browser.sign_in(IVAN, PASSWORD)
-                browser.answer("answer", "continue")
-                assert house.is_signed_in(browser), browser.text
-                [(email, fault, received)] = house.sign_ins("second")
-                assert (email, fault, received >= {"email", "email_verified"}) == (IVAN, None, True)
-                user_id = second.call("GET", "/api/user")["id"]
-                second.call("DELETE", f"/api/organizations/acme/users/{user_id}/sessions")
-                until(lambda: not house.is_signed_in(browser), "the session at the first one has ended")
+            yield second
         finally:
             service.clean_up()
+
+
+def sign_in(house: House, second: House, browser: FormBrowser, slug: str) -> None:
+    """Sign in at the second Gatehouse, as its owner."""
+    house.begin(browser, slug)
+    browser.sign_in(IVAN, PASSWORD)
+    if second.service.address in browser.address and any("answer" in form.fields for form in browser.forms):
+        browser.answer("answer", "continue")
+
+
+def test_people_sign_in_by_openid_connect(house: House, second: House) -> None:
+    """An admin ends the sessions at the second one, which reports that to the first one."""
+    endpoints = house.add("second", second.service.address)
+    client = {"redirect_uris": [endpoints["redirect_uri"]], "backchannel_logout_uri": endpoints["backchannel_logout_uri"]}
+    created = second.call("POST", SERVICES, {"slug": "first", "name": "First", "service_type": "web", **client})
+    oidc = {"issuer": second.service.address, "client_id": created["service"]["client_id"]}
+    house.call("PATCH", f"{CONNECTIONS}/second", {"oidc": oidc})
+    house.call("PUT", f"{CONNECTIONS}/second/client-secret", {"client_secret": created["client_secret"]})
+    assert house.errors("second") == []
+    with house.active("second"), FormBrowser(house.service.address, second.service.address) as browser:
+        sign_in(house, second, browser, "second")
+        assert house.is_signed_in(browser), browser.text
+        [(email, fault, received)] = house.sign_ins("second")
+        assert (email, fault, received >= {"email", "email_verified"}) == (IVAN, None, True)
+        user_id = second.call("GET", "/api/user")["id"]
+        second.call("DELETE", f"/api/organizations/acme/users/{user_id}/sessions")
+        until(lambda: not house.is_signed_in(browser), "the session at the first one has ended")
+
+
+def test_people_sign_in_by_saml(house: House, second: House) -> None:
+    """Each reads the metadata of the other one."""
+    created = house.call("POST", CONNECTIONS, {"slug": "by-saml", "name": "SAML", "saml": {"trusts_email": True}})
+    house.call("POST", f"{CONNECTIONS}/by-saml/keys", {})
+    second.call("POST", SERVICES, {"slug": "first-saml", "name": "First", "service_type": "web"})
+    saml = f"{SERVICES}/first-saml/saml"
+    ours = second.call("POST", f"{saml}/metadata", {"metadata": httpx.get(created["endpoints"]["metadata_url"]).text})
+    assert ours["entity_id"] == created["endpoints"]["entity_id"]
+    known = {"entity_id": ours["entity_id"], "acs_url": ours["acs_url"], "name_id_format": "persistent"}
+    second.call("POST", saml, {"enabled": True, **known})
+    second.call("POST", f"{saml}/certificate", {})
+    metadata_url = second.call("GET", saml)["identity_provider"]["metadata_url"]
+    house.call("POST", f"{CONNECTIONS}/by-saml/metadata", {"document": httpx.get(metadata_url).text})
+    assert house.errors("by-saml") == []
+    with house.active("by-saml"), FormBrowser(house.service.address, second.service.address) as browser:
+        sign_in(house, second, browser, "by-saml")
+        browser.submit_saml()
+        assert house.is_signed_in(browser), browser.text
+    assert house.sign_ins("by-saml") == [(IVAN, None, {"email", "id"})]

@@ -666,6 +666,8 @@ GET    /setup/steps/connection/test           200
 POST   /setup/steps/domain                    303
 POST   /setup/steps/domain/check              400
 POST   /setup/steps/directory                 200
+POST   /setup/steps/certificate               400
+POST   /setup/steps/siem                      303
 POST   /setup/steps/finish                    200
 """
 
@@ -1164,10 +1166,13 @@ REQUESTS: Final[Mapping[str, Request]] = {
     "POST /setup/steps/connection/values": Request(
         form={"form_token": "{setup_form_token}", "issuer": "https://192.0.2.1", "client_id": "gatehouse", "client_secret": "hushed"}
     ),
+    "POST /setup/steps/siem": Request(
+        form={"form_token": "{setup_form_token}", "provider": "http", "endpoint_url": "https://192.0.2.1/siem", "token": "hushed"}
+    ),
     "POST /setup/steps/domain": Request(form={"form_token": "{setup_form_token}", "domain": "globex.example"}),
     **{
         f"POST /setup/steps/{step}": Request(form={"form_token": "{setup_form_token}"})
-        for step in ("connection/check", "connection/metadata", "domain/check", "directory", "finish")
+        for step in ("connection/check", "connection/metadata", "domain/check", "directory", "certificate", "finish")
     },
     f"POST {ORG}/registration-tokens": Request({"name": "Another"}),
     "POST /auth/register": Request(

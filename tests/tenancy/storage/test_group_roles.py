@@ -148,7 +148,7 @@ async def test_the_statements_of_each_request_start_no_scan_of_tables_that_few_o
     of_token = {"old_hash": b"old", "new_hash": b"new", "expires_at": NOW, "key_thumbprint": None, "binds_refresh_token": False}
     of_client = {"client_id": new_id(), "service_id": new_id(), "with_groups": False, "is_named": False, "named_service_id": None}
     of_device = {"trust_hash": None, "client_hash": None, "browser": "Firefox", "os": "Linux", "device_type": "browser"}
-    of_logins = {"failing_since": NOW, "failures": 5, "since": NOW, "habit": 10, "is_authenticated": False}
+    of_logins = {"connection_id": None, "failing_since": NOW, "failures": 5, "since": NOW, "habit": 10, "is_authenticated": False}
     nodes = await plan_nodes(pool, statement, of_session | of_token | of_client | of_device | of_logins, "force_generic_plan")
     tables = {node["Relation Name"] for node in nodes if "Relation Name" in node}
     assert "users" in tables or statement == MATCH[False, False]

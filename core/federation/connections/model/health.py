@@ -63,7 +63,7 @@ HEALTH_PROBLEMS: Final[Mapping[str, str]] = MappingProxyType(
 
 @dataclass(frozen=True, slots=True)
 class CertificateEnd:
-    """When the first certificate that users need ends. The time is UTC."""
+    """The end of the first certificate that users need. The time is UTC."""
 
     at: datetime
     is_own: bool  # whether it is our certificate, and not one of the identity provider
@@ -142,7 +142,7 @@ def _judge(fault: str | None, failures: int, end: CertificateEnd | None, now: da
 
 @dataclass(frozen=True, slots=True)
 class ConnectionNotice:
-    """What an email says about the health of a connection. The time is UTC."""
+    """The content of an email about the health of a connection. The time is UTC."""
 
     name: str
     path: str  # of the page with its health

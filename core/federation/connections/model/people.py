@@ -107,7 +107,7 @@ class OwnConnectionLink:
 
 @dataclass(frozen=True, slots=True)
 class PendingLink:
-    """A person whose account exists already. It is linked when the user has agreed and has signed in to it. `at` is UTC."""
+    """A person and an account that exists already. It is linked when the user has agreed and has signed in to it. `at` is UTC."""
 
     id: UUID
     person: AssertedPerson = field(repr=False)

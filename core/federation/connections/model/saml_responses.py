@@ -24,7 +24,6 @@ MAX_NAMESPACES: Final = 64  # that one element can see
 MAX_NAMESPACE: Final = 256  # characters
 MAX_TEXT: Final = 8 * 1024  # characters of a name or value
 MAX_NAME_ID: Final = 1024
-MAX_CERTIFICATES: Final = 8
 CLOCK_SKEW: Final = timedelta(seconds=60)
 MAX_AHEAD: Final = timedelta(minutes=10)  # how far in the future a response may be issued
 
@@ -129,7 +128,7 @@ class SamlPartner:
     """
 
     entity_id: str  # of the identity provider
-    certificates: tuple[str, ...]  # PEM, RSA keys of 2048 to 8192 bits; at most MAX_CERTIFICATES
+    certificates: tuple[str, ...]  # PEM, RSA keys of 2048 to 8192 bits
     audience: str  # our entity id
     acs_url: str
     decryption_keys: tuple[Callable[[], bytes], ...] = ()  # each returns a PEM; the newest first

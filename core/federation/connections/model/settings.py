@@ -1,6 +1,6 @@
 """The settings of a connection, by protocol, and their rules."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from enum import StrEnum
 from typing import Any, Final
@@ -79,6 +79,11 @@ class OidcSettings:
         """The values by which users are known, which are fixed after the first activation."""
         return (self.issuer,)
 
+    @property
+    def initiator(self) -> str:
+        """The identity provider that can initiate sign-ins, or an empty text."""
+        return self.issuer
+
     def check(self) -> "OidcSettings":
         """Return the valid settings, with URLs in the stored form. Raises: ConnectionSettingInvalid."""
         # The issuer is compared byte for byte with that of the provider, so its spelling stays.
@@ -91,11 +96,7 @@ class OidcSettings:
         for scope in self.scopes:
             if not 0 < len(scope) <= MAX_SCOPE or not all("!" <= each <= "~" and each not in '"\\' for each in scope):
                 _refuse("scopes", "A scope has 1 to 100 ASCII characters, without spaces and quotation marks.")
-        if len(self.targets) > MAX_TARGETS:
-            _refuse("targets", f"Send at most {MAX_TARGETS} targets.")
-        for target in self.targets:
-            _require_url(target, "targets", "A target")
-        return replace(self, targets=tuple(dict.fromkeys(uris.canonicalize(target) for target in self.targets if target)))
+        return replace(self, targets=_check_targets(self.targets))
 
     @classmethod
     def read(cls, stored: Mapping[str, Any]) -> "OidcSettings":
@@ -114,6 +115,8 @@ class SamlSettings:
     name_id_format: NameIdFormat = NameIdFormat.PERSISTENT
     subject: str | None = None  # the attribute by which users are known; None: the NameID
     signs_requests: bool = True
+    unsolicited: bool = False  # the identity provider can initiate sign-ins
+    targets: tuple[str, ...] = ()  # where a user can continue after such a sign-in
     trusts_email: bool = False  # its addresses count as verified
     trusts_second_factor: bool = False  # the organization takes its second factor for ours
 
@@ -125,6 +128,11 @@ class SamlSettings:
     def identity(self) -> tuple[str, ...]:
         """The values by which users are known, which are fixed after the first activation."""
         return (self.entity_id, self.subject or self.name_id_format)
+
+    @property
+    def initiator(self) -> str:
+        """The identity provider that can initiate sign-ins, or an empty text."""
+        return self.entity_id if self.unsolicited else ""
 
     def check(self) -> "SamlSettings":
         """Return the valid settings, with URLs in the stored form. Raises: ConnectionSettingInvalid."""
@@ -140,11 +148,12 @@ class SamlSettings:
             if is_changeable(self.subject):
                 _refuse("subject", "Users can change this attribute. Choose one that stays, such as an id of the user.")
         slo_url, metadata_url = [None if url is None else uris.canonicalize(url) for url in (self.slo_url, self.metadata_url)]
-        return replace(self, sso_url=uris.canonicalize(self.sso_url), slo_url=slo_url, metadata_url=metadata_url)
+        targets, sso_url = _check_targets(self.targets), uris.canonicalize(self.sso_url)
+        return replace(self, sso_url=sso_url, slo_url=slo_url, metadata_url=metadata_url, targets=targets)
 
     @classmethod
     def read(cls, stored: Mapping[str, Any]) -> "SamlSettings":
-        return cls(**_known(cls, stored, sso_binding=SsoBinding, name_id_format=NameIdFormat))
+        return cls(**_known(cls, stored, sso_binding=SsoBinding, name_id_format=NameIdFormat, targets=tuple))
 
 
 def to_document(settings: OidcSettings | SamlSettings) -> dict[str, Any]:
@@ -186,6 +195,15 @@ def _require_url(url: str, setting: str, subject: str) -> None:
         _refuse(setting, f"{subject} must have at most {MAX_TEXT} characters.")
     if url and (flaw := uris.web_flaw(uris.to_ascii(url))):
         _refuse(setting, f"{subject} is not valid: {flaw}")
+
+
+def _check_targets(targets: Sequence[str]) -> tuple[str, ...]:
+    """Return the targets in the stored form. Raises: ConnectionSettingInvalid."""
+    if len(targets) > MAX_TARGETS:
+        _refuse("targets", f"Send at most {MAX_TARGETS} targets.")
+    for target in targets:
+        _require_url(target, "targets", "A target")
+    return tuple(dict.fromkeys(uris.canonicalize(target) for target in targets if target))
 
 
 def _refuse(setting: str, sentence: str) -> None:

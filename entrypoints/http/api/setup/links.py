@@ -24,7 +24,7 @@ from core.setup.model.links import (
 )
 from entrypoints.http.base.context import acting, app_context, ports
 from entrypoints.http.edge.access import member
-from entrypoints.http.edge.bodies import EmailAddress, Name, RequestModel, ResponseModel, Timestamp
+from entrypoints.http.edge.bodies import EmailAddress, Name, RequestModel, ResponseModel, Text, Timestamp
 from entrypoints.http.edge.openapi import describes, refuses
 from entrypoints.http.edge.signatures import returns
 
@@ -46,12 +46,17 @@ class SetupLinkRequest(RequestModel):
         description="The parts that the reader prepares."
     )
     recipient: EmailAddress | None = Field(default=None, description="The address to which a mailed link and its codes are sent.")
+    connection: Text | None = Field(
+        default=None, description="The slug of the SAML connection of which the reader renews the certificate, with the part `certificate`."
+    )
     days: Annotated[int, Field(ge=1, le=MAX_DAYS)] = Field(default=7, description="The days until a mailed link expires.")
 
     def build(self) -> SetupLinkDraft:
         """Return the values of the link."""
         recipient = None if self.recipient is None else Email.parse(self.recipient)
-        return SetupLinkDraft(name=self.name, kind=self.kind, parts=self.parts, recipient=recipient, days=self.days)
+        return SetupLinkDraft(
+            name=self.name, kind=self.kind, parts=self.parts, recipient=recipient, days=self.days, connection=self.connection
+        )
 
 
 class SetupLinkResponse(ResponseModel):
@@ -64,6 +69,7 @@ class SetupLinkResponse(ResponseModel):
     recipient: str | None = Field(description="The address to which a mailed link and its codes are sent, or null.")
     state: SetupLinkState = Field(description="The state of the link.")
     ended_by: SetupLinkEnd | None = Field(description="Why it ended before its expiry, or null. `codes` means that five codes were tried.")
+    connection_id: UUID | None = Field(description="The id of the connection of which a certificate is renewed, or null.")
     created_at: Timestamp = Field(description="The time when the link was created, in UTC.")
     created_by: UUID = Field(description="The id of the member or the service account that created the link.")
     expires_at: Timestamp = Field(description="The time until which the link can be opened, or used in the browser that opened it, in UTC.")
@@ -88,6 +94,8 @@ class SetupPartResponse(ResponseModel):
     preset: str | None = Field(description="The product of the proposed connection, empty for another one, or null for other parts.")
     protocol: str | None = Field(description="The protocol of the proposed connection, `oidc` or `saml`, or null for other parts.")
     identifier: str | None = Field(description="Its issuer or entity ID, or null.")
+    fingerprint: str | None = Field(description="The SHA-256 fingerprint of the renewed certificate, or null for other parts.")
+    endpoint_url: str | None = Field(description="The URL of the proposed SIEM, or null for other parts.")
     token_prefix: str | None = Field(description="The first characters of the proposed SCIM token, or null for other parts.")
     first_request_at: Timestamp | None = Field(description="The time of the first request with this token before it was applied, or null.")
     first_request: str | None = Field(description="This request, or null.", examples=["GET /scim/v2/ServiceProviderConfig"])
@@ -161,7 +169,8 @@ async def end(org_slug: str, setup_link_id: UUID) -> None:
 async def apply(org_slug: str, setup_link_id: UUID, setup_part: str) -> SetupLinkDetailsResponse:
     """Apply what a set-up link proposes for a part.
 
-    The caller needs the rights that making it themselves would need. A domain is looked up again, and a SCIM token works from now on.
+    The caller needs the rights that making it themselves would need. A domain is looked up again. A SCIM token, a certificate or a SIEM
+    works from now on.
     """
     return _to_details(await applying.apply(ports(), acting(), setup_link_id, part_of_path(setup_part)))
 
@@ -193,6 +202,8 @@ def _to_part(proposal: SetupProposal) -> SetupPartResponse:
         preset=proposal.document.preset,
         protocol=proposal.document.protocol,
         identifier=proposal.document.issuer or proposal.document.entity_id,
+        fingerprint=proposal.document.fingerprint,
+        endpoint_url=proposal.document.endpoint_url,
         token_prefix=proposal.document.prefix,
         first_request_at=proposal.tried_at,
         first_request=proposal.tried_with,

@@ -47,6 +47,8 @@ LABELS: Final[Mapping[type[StrEnum], Labels]] = MappingProxyType(
             SetupPart.CONNECTION: "Single sign-on",
             SetupPart.DOMAIN: "Domain",
             SetupPart.DIRECTORY: "User directory (SCIM)",
+            SetupPart.CERTIFICATE: "Renewed certificate",
+            SetupPart.SIEM: "SIEM",
         },
         AttributeKind: {
             AttributeKind.TEXT: "Text",

@@ -49,6 +49,18 @@ PARAMETERS: Final = {
     "flow": "The id of a sign-in in progress.",
     "link": "The ticket from `POST /api/user/identities/{provider}/link`, to link an account.",
 }
+CALLBACK_PARAMETERS: Final = {
+    "code": "The code of the identity provider.",
+    "state": "The state from the redirect to the identity provider.",
+    "error": "The error, instead of a code.",
+    "iss": "The issuer of the response (RFC 9207).",
+}
+
+
+def read_answer() -> ProviderAnswer:
+    """Return the answer of an identity provider in the query of its redirect."""
+    arguments = request.args
+    return ProviderAnswer(code=arguments.get("code"), error=arguments.get("error"), issuer=arguments.get("iss"))
 
 
 class ProviderConverter(BaseConverter):
@@ -121,12 +133,7 @@ async def _start_with_ticket(provider: str, browser: str, ticket: str) -> Respon
         302: "Redirect to the application with an error, because the user refused or the identity provider failed.",
         303: "Redirect to the target of the sign-in, to a page that asks for a factor, or to the linked accounts.",
     },
-    optional={
-        "code": "The code of the identity provider.",
-        "state": "The state from the redirect to the identity provider.",
-        "error": "The error, instead of a code.",
-        "iss": "The issuer of the response (RFC 9207).",
-    },
+    optional=CALLBACK_PARAMETERS,
     changes_state=True,
 )
 async def callback(provider: str) -> Response:
@@ -134,13 +141,8 @@ async def callback(provider: str) -> Response:
 
     The identity provider redirects the browser here. Register this URL there.
     """
-    arguments = request.args
-    returned = ProviderReturn(
-        provider_name=provider,
-        browser=cookies.device_cookie(),
-        state=arguments.get("state"),
-        answer=ProviderAnswer(code=arguments.get("code"), error=arguments.get("error"), issuer=arguments.get("iss")),
-    )
+    browser, state = cookies.device_cookie(), request.args.get("state")
+    returned = ProviderReturn(provider_name=provider, browser=browser, state=state, answer=read_answer())
     try:
         return await _to_response(await trips.finish(ports(), caller(), await visitor(), returned, app_context().base_url))
     except FlowEnded:

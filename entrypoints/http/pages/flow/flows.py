@@ -18,14 +18,13 @@ from core.authentication.flow.model import Flow, FlowEnded, FlowTarget, new_flow
 from core.authentication.flow.steps import Step
 from core.federation import sign_in as sign_in_flow
 from core.federation import targets
-from core.federation.connections.connections import endpoint_path
 from core.federation.destination import Destination
 from core.federation.oauth.model.authorization import AUTHORIZE_PATH
 from core.federation.sign_in import SignInOptions
 from core.kernel import uris
 from core.kernel.connections import PLATFORM_CONNECTIONS, ConnectionSlug
 from core.kernel.errors import Forbidden, refuse
-from core.kernel.page_paths import HOME_PATH, SIGN_IN_PATH
+from core.kernel.page_paths import HOME_PATH, SIGN_IN_PATH, connection_start_path
 from core.kernel.proofs import Strength
 from core.kernel.values import digest, parse_id
 from entrypoints.http.base import cookies
@@ -140,19 +139,19 @@ def remember_way_back(flow: Flow, step: str) -> None:
 
 def provider_path(flow: Flow, provider: ConnectionSlug) -> str:
     """Return the path that starts the sign-in of a flow at this identity provider of the platform."""
-    return _start_path(f"/auth/{provider}", flow)
+    return f"/auth/{provider}?{urlencode(_start_fields(flow))}"
 
 
 def connection_path(flow: Flow, connection_id: UUID, **hints: str | None) -> str:
     """Return the path that starts the sign-in of a flow at this connection. The hints go on to its identity provider."""
-    return _start_path(endpoint_path(connection_id, "start"), flow, **hints)
+    return connection_start_path(connection_id, **_start_fields(flow), **hints)
 
 
-def _start_path(path: str, flow: Flow, **hints: str | None) -> str:
+def _start_fields(flow: Flow) -> dict[str, str]:
     fields = {"flow": str(flow.id)} if flow.is_stored else {"next": flow.request}
     if flow.is_stored and app_context().was_upgraded:  # version 0.9.0 does not know `flow`
         fields["next"] = targets.address(flow) or HOME_PATH
-    return f"{path}?{urlencode(fields | {name: hint for name, hint in hints.items() if hint})}"
+    return fields
 
 
 class SignInUnseen(Forbidden):

@@ -5,11 +5,13 @@ from uuid import UUID
 
 from quart import Blueprint, Response
 
+from core.federation.connections import connections
 from core.federation.connections.model.presets import PRESETS
 from core.kernel.callers import SetupPart
+from core.kernel.connections import ConnectionProtocol
 from core.kernel.roles import Capability
 from core.setup import applying, links
-from core.setup.model.links import MAX_DAYS, SetupLinkKind, SetupPartsMissing, SetupRecipientMissing
+from core.setup.model.links import MAX_DAYS, SetupConnectionMissing, SetupLinkKind, SetupPartsMissing, SetupRecipientMissing
 from entrypoints.http.api.setup.links import APPLY as API_OF_PART
 from entrypoints.http.api.setup.links import ONE as API_OF_ONE
 from entrypoints.http.api.setup.links import PATH as API
@@ -27,7 +29,7 @@ routes = Blueprint("setup_link_pages", __name__)
 LIST: Final = "/app/organizations/<org_slug>/setup-links"
 ONE: Final = f"{LIST}/<setup_link_id>"
 PART: Final = "part:"  # in front of the names of the checkboxes
-FIELDS: Final[Fields] = {SetupRecipientMissing: "recipient", SetupPartsMissing: "parts"}
+FIELDS: Final[Fields] = {SetupRecipientMissing: "recipient", SetupPartsMissing: "parts", SetupConnectionMissing: "connection"}
 
 
 def _path(rest: object = "") -> str:
@@ -42,6 +44,11 @@ async def _list_values(form: Form | None) -> dict[str, Any]:
         "parts": list(SetupPart),
         "kinds": list(SetupLinkKind),
         "most_days": MAX_DAYS,
+        "connections": [
+            (each.slug, each.name)
+            for each in await connections.list_own(ports(), acting_member())
+            if each.protocol is ConnectionProtocol.SAML
+        ],
         "typed": {"kind": SetupLinkKind.MAILED.value, "days": "7"} if form is None else form,
     }
 
@@ -70,7 +77,9 @@ async def create(org_slug: str, form: Form) -> Response:
     """
     if not _chosen(form):
         raise SetupPartsMissing
-    data = to_model(SetupLinkRequest, form, {"parts": lambda _: _chosen(form), "days": to_number, "recipient": to_optional})
+    data = to_model(
+        SetupLinkRequest, form, {"parts": lambda _: _chosen(form), "days": to_number, "recipient": to_optional, "connection": to_optional}
+    )
     link, secret = await links.create(ports_once(), acting_member(), data.build())
     advice = "It opens in one browser, within five minutes. Lead your customer's browser to it now."
     if link.recipient is not None:

@@ -13,7 +13,8 @@ from core.kernel.callers import SetupPart
 from core.kernel.connections import ConnectionProtocol
 from core.kernel.errors import Refusal
 from core.kernel.values import Domain
-from core.setup import opening, proposals
+from core.setup import forwarding, opening, proposals, renewal
+from entrypoints.http.api.eventing.siem import SiemRequest
 from entrypoints.http.api.tenancy.domains import DomainRequest
 from entrypoints.http.base import cookies
 from entrypoints.http.base.context import app_context, ports, setup_reader
@@ -22,6 +23,7 @@ from entrypoints.http.base.rendering.templates import page_response, render
 from entrypoints.http.edge.access import setup_link
 from entrypoints.http.edge.forms import read_form
 from entrypoints.http.edge.openapi import describes_page
+from entrypoints.http.pages.eventing.siem import PROVIDERS
 from entrypoints.http.pages.form_pages import refused_page
 from entrypoints.http.pages.form_values import to_model
 from entrypoints.http.pages.setup.opening import FOREIGN, STEPS_PATH
@@ -30,6 +32,13 @@ routes = Blueprint("setup_step_pages", __name__)
 
 SAVED: Final = "Saved. The browser is redirected to the steps."
 REFUSED: Final = "A value is not valid, and the page gives the reason."
+CERTIFICATE_FIELDS: Final = {"form_token": "The form token of the page.", "new_certificate": "The certificate, in PEM."}
+SIEM_FIELDS: Final = {
+    "form_token": "The form token of the page.",
+    "provider": "The format: `http`, `splunk_hec` or `datadog`.",
+    "endpoint_url": "The complete URL that receives the entries.",
+    "token": "The token of the SIEM.",
+}
 NOT_OPEN: Final = "No set-up link is open in this browser."
 
 
@@ -55,6 +64,8 @@ async def steps_values(part: SetupPart | None = None) -> dict[str, Any]:
         "scim_url": f"{app_context().base_url}/scim/v2",
         "path": STEPS_PATH,
         "failed_part": part,
+        "renewed": await renewal.load(ports(), details.link),
+        "siem_providers": PROVIDERS,
         "products": [(slug, each.name) for slug, each in PRESETS.items()],
         "chosen": product,
         "steps": None if product is None or document is None else product.protocols[ConnectionProtocol(document.protocol or "")],
@@ -129,6 +140,39 @@ async def propose_directory() -> Response:
     except Refusal as refusal:
         return await refused_steps(refusal, SetupPart.DIRECTORY)
     return page_response(render("setup/token.html", secret=secret, **await steps_values()))
+
+
+@routes.post(f"{STEPS_PATH}/certificate")
+@setup_link
+@describes_page({303: SAVED, 400: REFUSED, 401: NOT_OPEN, 403: FOREIGN}, form=CERTIFICATE_FIELDS)
+async def propose_certificate() -> Response:
+    """Propose a certificate for an existing connection, in place of the one before.
+
+    No response is verified with it before an admin applies it.
+    """
+    form = await read_setup_form()
+    try:
+        await renewal.propose(ports(), setup_reader(), form.get("new_certificate", ""))
+    except Refusal as refusal:
+        return await refused_steps(refusal, SetupPart.CERTIFICATE, typed=form)
+    return redirect(STEPS_PATH)
+
+
+@routes.post(f"{STEPS_PATH}/siem")
+@setup_link
+@describes_page({303: SAVED, 400: REFUSED, 401: NOT_OPEN, 403: FOREIGN}, form=SIEM_FIELDS)
+async def propose_siem() -> Response:
+    """Propose a SIEM, in place of the one before.
+
+    No entry of the audit log goes there before an admin applies it.
+    """
+    form = await read_setup_form()
+    try:
+        data = to_model(SiemRequest, form)
+        await forwarding.propose(ports(), setup_reader(), data.provider, data.endpoint_url, data.token)
+    except Refusal as refusal:
+        return await refused_steps(refusal, SetupPart.SIEM, typed={**form, "token": ""})
+    return redirect(STEPS_PATH)
 
 
 @routes.post(f"{STEPS_PATH}/finish")

@@ -14,7 +14,7 @@ from core.authentication.flow.model import FlowEnded, FlowTarget, new_flow
 from core.federation.connections import trips
 from core.federation.connections.model.connections import ConnectionState, OrganizationConnection, OrganizationConnectionNotFound
 from core.federation.connections.model.mapping import ClaimMapping
-from core.federation.connections.model.openid import OpenIdAnswer, OpenIdAnswerRefused, OpenIdErrorReturned
+from core.federation.connections.model.openid import OpenIdAnswerRefused, OpenIdErrorReturned
 from core.federation.connections.model.people import ConnectionNotActive
 from core.federation.connections.model.settings import OidcSettings, ProviderAuthentication
 from core.federation.connections.openid import to_received
@@ -207,8 +207,8 @@ async def test_a_sign_in_ends_in_the_asserted_person(walk: Walk, pool: Pool) -> 
     walk.issuer.claims = {"sid": "s1"}
     result = await walk.finish_sign_in(await walk.begin_sign_in(wants_fresh=True))
     assert isinstance(result, PersonArrived)
-    assert isinstance(result.answer, OpenIdAnswer)
-    assert (result.person.subject, result.flow.request, result.answer.session) == ("4711", "/app", "s1")
+    assert result.person.session is not None
+    assert (result.person.subject, result.flow.request, result.person.session.id) == ("4711", "/app", "s1")
     assert result.person.authenticated_at == walk.ports.clock.now().replace(microsecond=0)
     walk.issuer.claims = {"auth_time": 1_700_000_000}
     result = await walk.finish_sign_in(await walk.begin_sign_in(wants_fresh=True))

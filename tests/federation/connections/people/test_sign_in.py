@@ -139,9 +139,10 @@ async def test_addresses_outside_the_proved_domains_create_nothing(house: House,
     assert logged == 2 * [("address", "connection", "address_outside", house.connection.id)], "for the organization, and the platform"
 
 
-async def test_an_own_sign_in_with_all_factors_makes_the_link(house: House, pool: Pool, ports: Ports) -> None:
+async def test_an_own_sign_in_with_all_factors_makes_the_link(house: House, pool: Pool, ports: Ports, clock: FakeClock) -> None:
     user, browser = await add_account(ports, ADA, PASSWORD), FakeBrowser(house.app)
     app = await add_mfa(ports, user)
+    clock.advance(timedelta(minutes=1))
     question = await house.arrive(browser)
     assert "<h1>Link your account</h1>" in question.text
     page = await browser.open((await browser.answer(question, "continue")).headers["Location"])
@@ -154,6 +155,7 @@ async def test_an_own_sign_in_with_all_factors_makes_the_link(house: House, pool
     [(bound, proofs)] = await run_sql(pool, "select bounded_to, proofs from sessions")
     assert (bound, [proof["method"] for proof in proofs]) == (None, ["connection", "password", "totp"])
     assert await run_sql(pool, "select confirmed_at is not null from memberships") == [(True,)]
+    assert ("connection_linked", ADA) in await run_sql(pool, "select kind, address from mails")
     assert leads_to(await house.arrive()) == "/app", "from now on, the subject is enough"
 
 

@@ -20,12 +20,14 @@ from ports import Ports
 from tests.fakes.outside import FakeClock
 from tests.federation.connections.people.conftest import DOMAIN
 from tests.federation.connections.saml.visits import SSO_URL, SamlVisits, arrive, connect, read_request
-from tests.support.browser import FakeBrowser, hidden_fields
+from tests.support.browser import FakeBrowser, hidden_fields, leads_to
 from tests.support.builders import Answer, add_organization, run_concurrently, run_sql
 from tests.support.saml import NS
 from tests.support.saml.identity_provider import CBC, GCM
 
 pytestmark = pytest.mark.slow
+
+SHOP = "https://shop.example.com/start"
 
 
 @pytest.fixture
@@ -193,10 +195,44 @@ async def test_an_assertion_works_once_also_in_two_responses(owner_browser: Fake
 async def test_a_foreign_post_reads_nothing(app: QuartTrio, visits: SamlVisits) -> None:
     """The page that our own form follows only repeats the fields, and posts them to our endpoint."""
     page = await FakeBrowser(app, "https://idp.example.com").send(visits.acs, SAMLResponse='"><script>', RelayState="x")
-    assert hidden_fields(page) == {"SAMLResponse": '"><script>', "again": "1"}
+    assert hidden_fields(page) == {"SAMLResponse": '"><script>', "RelayState": "x", "again": "1"}
     assert f'action="{visits.acs}"' in page.text
-    again = await FakeBrowser(app).send(visits.acs, SAMLResponse="x", again="1")
+    again = await FakeBrowser(app).send(visits.acs, SAMLResponse=visits.respond("_x"), again="1")
     assert (again.status, "Allow cookies" in again.text) == (400, True)
+
+
+async def test_a_response_without_a_request_leads_back_with_one_if_the_connection_allows_it(
+    app: QuartTrio, visits: SamlVisits, pool: Pool
+) -> None:
+    """It signs no user in, so no page can sign a browser in as another user with it. Only listed targets count."""
+    await run_sql(pool, DOMAIN, visits.connection.org_id, "example.com")
+    await run_sql(pool, "update connections set state = 'active' where org_id is not null")
+    sessions = await run_sql(pool, "select count(*) from sessions")
+    home = FakeBrowser(app)
+    await home.open("/app/sign-in")
+
+    async def deliver(browser: FakeBrowser, relay_state: str) -> Answer:
+        page = await FakeBrowser(app, "https://idp.example.com").send(visits.acs, SAMLResponse=unsolicited(visits), RelayState=relay_state)
+        return await browser.send(visits.acs, **hidden_fields(page))
+
+    for browser in (home, FakeBrowser(app)):
+        assert (await deliver(browser, SHOP)).status == 400, "off by default"
+    allow = """update connections set settings = settings || '{"unsolicited": true, "targets": ["https://shop.example.com/start"]}'"""
+    await run_sql(pool, f"{allow} where org_id is not null")
+    initiate = f"/auth/connections/{visits.connection.id}/initiate"
+    assert (await home.open(f"{initiate}?iss=https://other.example")).status == 400
+    places = {SHOP: SHOP, "": "/app", f"{SHOP}?x=1": "/app", "//evil.example": "/app", "javascript:1": "/app", "x" * 5000: "/app"}
+    for browser in (home, FakeBrowser(app)):
+        for relay_state, place in places.items():
+            way = leads_to(await deliver(browser, relay_state))
+            assert way.startswith(f"{initiate}?"), relay_state
+            assert await run_sql(pool, "select count(*) from used_assertions") == [(0,)]
+            text = visits.respond(
+                read_request(await browser.open(way, follows=False)).get("ID"), attributes=(("email", ["grace@example.com"]),)
+            )
+            assert leads_to(await arrive(browser, visits.acs, text)) == place, relay_state
+            await run_sql(pool, "delete from used_assertions")
+    assert await run_sql(pool, "select count(*) from sessions") != sessions
 
 
 async def test_a_person_signs_in_until_the_session_at_the_provider_ends(

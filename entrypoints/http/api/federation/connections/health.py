@@ -9,7 +9,7 @@ from entrypoints.http.edge.bodies import ResponseModel, Timestamp
 
 
 class ConnectionHealthResponse(ResponseModel):
-    """What the last refresh of a connection found. An active one is refreshed once a day, and soon after a failure or a change."""
+    """The result of the last refresh of a connection. An active one is refreshed once a day, and soon after a failure or a change."""
 
     health: HealthState = Field(
         description="`failing`: users cannot sign in. `unknown`: the connection is not active, or was not refreshed yet."

@@ -58,13 +58,16 @@ class SamlSettingsRequest(RequestModel):
         description="The attribute by which users are known, or null for the NameID. It cannot be one that users can change.",
     )
     signs_requests: bool = Field(default=True, description="Whether Gatehouse signs its requests, which needs a key.")
+    unsolicited: bool = Field(default=False, description="Whether sign-ins can start at the identity provider.")
+    targets: Texts = Field([], description="The values of `RelayState` with which such a user continues there: URLs, at most 20.")
     trusts_email: bool = Field(default=False, description=TRUSTS_EMAIL)
     trusts_second_factor: bool = Field(default=False, description=TRUSTS_SECOND_FACTOR)
 
     def build(self) -> SamlSettings:
         """Return the settings. Raises: NameIdFormatUnknown."""
         name_id_format = NameIdFormat.parse(self.name_id_format)
-        return SamlSettings(**{**dict(self), "sso_binding": SsoBinding(self.sso_binding), "name_id_format": name_id_format})
+        values = {**dict(self), "sso_binding": SsoBinding(self.sso_binding), "name_id_format": name_id_format}
+        return SamlSettings(**{**values, "targets": tuple(self.targets)})
 
 
 class ClaimMappingRequest(RequestModel):
@@ -103,6 +106,8 @@ class SamlSettingsResponse(ResponseModel):
     name_id_format: NameIdFormat = Field(description="The format of the NameID to ask for.")
     subject: str | None = Field(description="The attribute by which users are known, or null for the NameID.")
     signs_requests: bool = Field(description="Whether Gatehouse signs its requests.")
+    unsolicited: bool = Field(description="Whether sign-ins can start at the identity provider.")
+    targets: list[str] = Field(description="The URLs at which users can continue after such a sign-in.")
     trusts_email: bool = Field(description="Whether its addresses count as verified.")
     trusts_second_factor: bool = Field(description="Whether its second factor counts within the organization.")
 

@@ -1,19 +1,21 @@
 """The return of browsers with a response of a SAML identity provider."""
 
 from typing import Final
+from urllib.parse import urlencode
 
 from quart import Blueprint, Response, request
 from werkzeug.exceptions import UnsupportedMediaType
 
-from core.federation.connections import trips
+from core.federation.connections import routing, trips
 from core.federation.connections.connections import endpoint_path
-from core.federation.connections.model.saml import CookiesNeeded
 from core.federation.connections.model.saml_responses import MAX_ENCODED_RESPONSE, SamlFault, SamlResponseRefused
+from core.federation.connections.model.settings import MAX_TEXT
 from core.federation.model.sign_in import ProviderStateUnknown
 from core.kernel.errors import refuse
 from core.kernel.values import parse_id
 from entrypoints.http.base import cookies
 from entrypoints.http.base.context import ports
+from entrypoints.http.base.redirects import redirect
 from entrypoints.http.edge.access import anyone
 from entrypoints.http.edge.forms import FORM, read_fields
 from entrypoints.http.edge.openapi import describes_page, refuses
@@ -38,19 +40,22 @@ AGAIN: Final = "again"  # the field of a response that our own page has sent
 async def acs(connection_id: str) -> Response:
     """Return from the SAML identity provider of an organization.
 
-    The identity provider lets the browser post its response here (HTTP-POST). Register this URL there as ACS URL. It answers requests of
-    Gatehouse only.
+    The identity provider lets the browser post its response here (HTTP-POST). Register this URL there as ACS URL. A response without a
+    request signs no user in. If the connection allows it, the browser goes back with a request, and `RelayState` is the target.
     """
     id_ = parse_id(connection_id) or refuse(ProviderStateUnknown)
     if request.mimetype != FORM:
         raise UnsupportedMediaType("Send a form to this address.")
     fields = await read_fields()
-    text, browser = fields.get("SAMLResponse", ""), cookies.device_cookie()
-    if browser is None:
+    text, target, browser = fields.get("SAMLResponse", ""), fields.get("RelayState", "")[:MAX_TEXT], cookies.device_cookie()
+    if browser is None and AGAIN not in fields:
         # A POST from another site has no cookies. So our page sends it again, and nothing is read for strangers (security X-5).
-        if AGAIN in fields:
-            raise CookiesNeeded
         if len(text) > MAX_ENCODED_RESPONSE:
             raise SamlResponseRefused(SamlFault.TOO_LARGE)
-        return posting_page(endpoint_path(id_, "acs"), {"SAMLResponse": text, AGAIN: "1"})
-    return await finish(await trips.read_response(ports(), id_, browser, text))
+        relay_state = {"RelayState": target} if target else {}
+        return posting_page(endpoint_path(id_, "acs"), {"SAMLResponse": text, **relay_state, AGAIN: "1"})
+    returned = await trips.read_response(ports(), id_, browser, text)
+    if returned.state is None and (initiator := await routing.find_initiator(ports(), id_)):
+        # Any page can post a response that the identity provider made for another user. So it signs no user in: we request a new one.
+        return redirect(f"{endpoint_path(id_, 'initiate')}?{urlencode({'iss': initiator, 'target_link_uri': target})}")
+    return await finish(returned)

@@ -181,8 +181,9 @@ async def change(org_slug: str, connection_slug: str, form: Form) -> Response:
     trusts = {"trusts_email": is_checked, "trusts_second_factor": is_checked}
     settings: OidcSettings | SamlSettings
     if details.connection.protocol is ConnectionProtocol.SAML:
+        checks = dict.fromkeys(("signs_requests", "unsolicited"), is_checked)
         optional = dict.fromkeys(("subject", "slo_url", "metadata_url"), to_optional)
-        settings = to_model(SamlSettingsRequest, form, {"signs_requests": is_checked, **optional, **trusts}).build()
+        settings = to_model(SamlSettingsRequest, form, {**checks, "targets": str.split, **optional, **trusts}).build()
     else:
         settings = to_model(OidcSettingsRequest, form, {"scopes": str.split, "targets": str.split, **trusts}).build()
     await connections.change(ports(), acting_member(), connection_slug, name=name, settings=settings)

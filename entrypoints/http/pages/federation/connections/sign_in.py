@@ -18,7 +18,7 @@ from core.federation.connections.trips import (
     PersonArrived,
     SetupTestReturned,
 )
-from core.federation.model.sign_in import ProviderAnswer, ProviderStateUnknown, SignedInAgain
+from core.federation.model.sign_in import ProviderStateUnknown, SignedInAgain
 from core.federation.oauth.model.authorization import AuthorizationRequest
 from core.federation.upstream import trips as upstream_trips
 from core.kernel.errors import refuse
@@ -33,7 +33,7 @@ from entrypoints.http.edge.limits import keep_taken
 from entrypoints.http.edge.openapi import describes_page, refuses
 from entrypoints.http.edge.queries import joined_query, repeatable
 from entrypoints.http.pages.authentication.sign_in import sign_in_browser
-from entrypoints.http.pages.authentication.social import PARAMETERS
+from entrypoints.http.pages.authentication.social import CALLBACK_PARAMETERS, PARAMETERS, read_answer
 from entrypoints.http.pages.federation.connections.tests import result_page
 from entrypoints.http.pages.federation.connections.visits import visit_response
 from entrypoints.http.pages.federation.oauth import LISTED
@@ -87,7 +87,7 @@ async def start(connection_id: str) -> Response:
 
 
 INITIATION: Final = {
-    "iss": "The issuer of the connection.",
+    "iss": "The issuer of the connection, with SAML the entity id of the identity provider.",
     "login_hint": "The user, for the identity provider.",
     "target_link_uri": "The URL at which the user continues, if the connection lists it. Without it, they continue in the console.",
 }
@@ -135,12 +135,7 @@ async def initiate_by_form(connection_id: str) -> Response:
         200: "The result of a test sign-in, or the sign-in has ended and the page goes on.",
         303: "Redirect to the target of the sign-in, or to a page that asks for a factor or to link an account.",
     },
-    optional={
-        "code": "The code of the identity provider.",
-        "state": "The state from the redirect to the identity provider.",
-        "error": "The error, instead of a code.",
-        "iss": "The issuer of the response (RFC 9207).",
-    },
+    optional=CALLBACK_PARAMETERS,
     changes_state=True,
 )
 async def callback(connection_id: str) -> Response:
@@ -148,14 +143,8 @@ async def callback(connection_id: str) -> Response:
 
     The identity provider redirects the browser here. Register this URL there.
     """
-    arguments = request.args
-    returned = ConnectionReturn(
-        connection_id=parse_id(connection_id) or refuse(ProviderStateUnknown),
-        browser=cookies.device_cookie(),
-        state=arguments.get("state"),
-        answer=ProviderAnswer(code=arguments.get("code"), error=arguments.get("error"), issuer=arguments.get("iss")),
-    )
-    return await finish(returned)
+    id_, state = parse_id(connection_id) or refuse(ProviderStateUnknown), request.args.get("state")
+    return await finish(ConnectionReturn(connection_id=id_, browser=cookies.device_cookie(), state=state, answer=read_answer()))
 
 
 async def finish(returned: ConnectionReturn) -> Response:
@@ -169,10 +158,10 @@ async def finish(returned: ConnectionReturn) -> Response:
             return result_page(await testing.finish(ports(), caller(), cookies.setup_cookie(), trip, returned, base_url))
         case SignedInAgain(next_path):
             return redirect(next_path)
-    return await arrive(result)
+    return await _arrive(result)
 
 
-async def arrive(result: PersonArrived | ConnectionTripFailed) -> Response:
+async def _arrive(result: PersonArrived | ConnectionTripFailed) -> Response:
     """Sign in the person that the identity provider authenticated, or ask to link the account that exists already."""
     flow = result.flow
     if isinstance(result, ConnectionTripFailed) and flow.target is FlowTarget.REAUTHENTICATION:
