@@ -34,7 +34,7 @@ _SSO_URL: Final = "https://idp.bench.example/sso"
 
 
 def openid_callbacks(on: Service, number: int) -> Following:
-    """Return requests with the codes of an OpenID provider, each for another user whom the connection knows."""
+    """Return requests with the codes of an OpenID provider, each for another user that the connection knows."""
     provider = _OpenIdProvider()
     oidc = {"issuer": provider.address, "client_id": "gatehouse"}
     connection = _Connection(on, {"oidc": oidc}, client_secret="a secret")  # noqa: S106
@@ -51,7 +51,7 @@ def openid_callbacks(on: Service, number: int) -> Following:
 
 
 def saml_responses(on: Service, number: int) -> Following:
-    """Return the two requests of each response of a SAML identity provider, for a user whom the connection knows.
+    """Return the two requests of each response of a SAML identity provider, for a user that the connection knows.
 
     The first one comes from the site of the identity provider, and our page sends the second one.
     """
@@ -113,7 +113,7 @@ class _Connection:
         self.path = f"/auth/connections/{self._id}"
 
     def add_people(self, number: int) -> list[str]:
-        """Add members whom the connection knows, each with a device, and return their subjects."""
+        """Add members that the connection knows, each with a device, and return their subjects."""
         ids: list[UUID] = [uuid4() for _ in range(number)]
         self._on.query(
             """
