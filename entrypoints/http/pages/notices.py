@@ -45,7 +45,7 @@ NOTICES: Final = {
     "connection-certificate-added": "Certificate added.",
     "connection-certificate-removed": "Certificate removed.",
     "setup-link-ended": "Set-up link ended.",
-    "setup-part-applied": "Applied. It works now.",
+    "setup-part-applied": "Applied. A connection is a draft until you activate it. Other parts work now.",
     "consent-removed": "Access removed. The application asks you again the next time you sign in to it.",
     "organization-left": "You left the organization.",
     "organization-joined": "You've joined the organization.",
