@@ -4,9 +4,9 @@ from datetime import datetime
 from uuid import UUID
 
 from core.accounts.model.accounts import Account
-from core.kernel.proofs import Proof, Proofs, SessionProofs, is_fresh, renewed, with_second, with_silent
+from core.kernel.proofs import Proof, Proofs, SessionProofs, in_session, is_fresh, renewed, with_second, with_silent
 from ports import Ports
-from ports.storage import Transaction
+from ports.storage import Reading, Transaction
 
 
 async def renew(ports: Ports, tx: Transaction, session_id: UUID, account: Account, new: Proofs, now: datetime) -> None:
@@ -16,7 +16,7 @@ async def renew(ports: Ports, tx: Transaction, session_id: UUID, account: Accoun
     """
     proofs, since = await _load(tx, session_id, account), now - ports.policy.fresh_sign_in_ttl
     is_silent = new[0].is_own and account.password_hash is not None and not is_fresh(new)
-    proofs = with_silent(proofs, *new) if is_silent else renewed(proofs, new, since)
+    proofs = with_silent(proofs, new[0]) if is_silent else renewed(proofs, new, since)
     await tx.session_sign_ins.reauthenticate(session_id, account.id, proofs)
 
 
@@ -25,6 +25,12 @@ async def add_second(tx: Transaction, session_id: UUID, account: Account, second
     await tx.session_sign_ins.reauthenticate(session_id, account.id, with_second(await _load(tx, session_id, account), second))
 
 
-async def _load(tx: Transaction, session_id: UUID, account: Account) -> SessionProofs:
+async def find_recent_second(ports: Ports, read: Reading | Transaction, session_id: UUID, account: Account, now: datetime) -> Proof | None:
+    """Return the second factor that the user proved in this session a few minutes ago, or None."""
+    seconds = [proof for proof in in_session(await _load(read, session_id, account)) if proof.is_second]
+    return next((proof for proof in seconds if now - proof.at <= ports.policy.fresh_sign_in_ttl), None)
+
+
+async def _load(tx: Reading | Transaction, session_id: UUID, account: Account) -> SessionProofs:
     session = await tx.session_sign_ins.load_factors(session_id, account.id)
     return () if session is None else session.proofs

@@ -44,7 +44,7 @@ from core.kernel.callers import Member, MembershipState, OrganizationStatus, Per
 from core.kernel.causes import Caller
 from core.kernel.claims import Accepts, Claims
 from core.kernel.errors import Limited, OrganizationNotActive, Refusal, SessionEnded, TokenExpired, TokenInvalid, WrongToken, refuse
-from core.kernel.proofs import boundary_of, end_of, joined
+from core.kernel.proofs import boundary_of, end_of, in_session, is_fresh, joined, without_renewal
 from core.kernel.roles import Capability
 from core.kernel.sign_in_policy.decision import Outcome
 from core.kernel.values import PageResult, digest, new_secret
@@ -344,12 +344,19 @@ async def end_replaced(ports: Ports, caller: Caller, cookie: str, successor: Ses
     A sign-in at an organization's connection does not replace the account's own proofs of the same user,
     and these do not replace the proof of the connection: the new session keeps them. With own proofs of the
     old session, it also keeps the times of the old one, which never move (security S-3).
+
+    If the account has a password, a provider that may not have asked the user makes no session newer (security A-12).
     """
     async with ports.storage.transaction(by=caller) as tx:
         old = await tx.sessions.replace_in_browser(digest(cookie), successor.id, ports.clock.now())
-        proofs = None if old is None else joined(old.proofs, old.ends_at, successor.proofs, successor.ends_at)
-        if old is None or proofs is None:
+        if old is None:
             return successor.expires_at
-        kept = old if boundary_of(successor.proofs) is not None else successor
-        await tx.session_sign_ins.join(successor.id, successor.user_id, proofs, kept.expires_at, kept.ends_at)
+        account = None if is_fresh(in_session(successor.proofs)) else await tx.accounts.by_id(successor.user_id)
+        is_silent = account is not None and account.signs_in_by_password
+        new = without_renewal(old.proofs, successor.proofs) if is_silent else successor.proofs
+        proofs = joined(old.proofs, old.ends_at, new, successor.ends_at)
+        if proofs is None and not is_silent:
+            return successor.expires_at
+        kept = old if proofs is not None and boundary_of(new) is not None else successor
+        await tx.session_sign_ins.join(successor.id, successor.user_id, proofs or new, kept.expires_at, kept.ends_at)
         return kept.expires_at

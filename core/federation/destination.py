@@ -47,6 +47,7 @@ class Asked:
     admission: Admission = NO_ADMISSION  # the answer of the sign-in policy about the session
     client: ClientFacts | None = None  # about an external client
     agreement: Agreement | None = None  # what the user agreed to before, if that was loaded
+    wants_fresh: bool | None = None  # an identity provider must authenticate the user again; None: as the flow says
 
     @property
     def question(self) -> str:

@@ -203,6 +203,13 @@ def with_silent(proofs: SessionProofs, silent: Proof) -> Proofs:
     return others if is_there else (*others, replace(silent, at=at))
 
 
+def without_renewal(old: SessionProofs, silent: SessionProofs) -> Proofs:
+    """Return the proofs of a new session, no newer than the `old` ones: an identity provider may not have asked the user."""
+    new, org = every_proof(silent), next((proof.org for proof in every_proof(silent) if proof.org is not None), None)
+    firsts = [proof.at for proof in every_proof(old) if not proof.is_second and (proof.is_own or proof.org == org)]
+    return tuple(replace(proof, at=min(proof.at, max(firsts, default=proof.at))) for proof in new)
+
+
 def joined(proofs: SessionProofs, ends_at: datetime, new: SessionProofs, new_ends_at: datetime) -> Proofs | None:
     """Return the proofs of a new session that replaces one of the same user, or None if nothing of the old one stays.
 

@@ -185,6 +185,7 @@ TO_SHOP: dict[str, object] = {
     "is_folded": True,
     "address_first": False,
     "requires_passkey": True,
+    "requires_second": False,
     "folded_providers": {"websuite": ("Websuite", "/auth/websuite?next=%2F")},
 }
 PAGES: dict[str, dict[str, object]] = {
@@ -302,6 +303,7 @@ PAGES: dict[str, dict[str, object]] = {
         "next": "/app/account",
         "email": "ada@example.org",
         "problem": "You have no access.",
+        "needs_factor": True,
     },
     "federation/authorize.html": {
         "keeps": True,

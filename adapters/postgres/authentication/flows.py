@@ -183,6 +183,10 @@ class StoredFlows(SealingRepository):
         sql = f"update sign_in_flows set keeps_trust = false, wants_fresh = %(wants_fresh)s where {OPEN}"
         await self._run(sql, id=flow.id, browser_hash=flow.browser_hash, wants_fresh=wants_fresh)
 
+    async def ask_for_fresh(self, flow: Flow, *, wants_fresh: bool) -> None:
+        sql = f"update sign_in_flows set wants_fresh = %(wants_fresh)s where {OPEN}"
+        await self._run(sql, id=flow.id, browser_hash=flow.browser_hash, wants_fresh=wants_fresh)
+
     async def forget_user(self, user_id: UUID) -> None:
         # Version 0.9.0, which may still run, reads pre_auths and email_sign_ins.
         sql = f"""

@@ -79,9 +79,14 @@ class Account:
         """
         ways = {PROVIDER_PREFIX + provider for provider in providers}
         if self.email_verified_at is not None:
-            ways |= {Method.PASSWORD.value} if self.password_hash is not None else set()
+            ways |= {Method.PASSWORD.value} if self.signs_in_by_password else set()
             ways |= {Method.EMAIL.value} if email_is_on else set()
         return frozenset(ways)
+
+    @property
+    def signs_in_by_password(self) -> bool:
+        """Return whether the account has a password, and a verified address, without which no password signs in (security A-4)."""
+        return self.password_hash is not None and self.email_verified_at is not None
 
     @property
     def second_factors(self) -> tuple[Factor, ...]:

@@ -48,6 +48,15 @@ async def ask_for_more(ports: Ports, flow: Flow, needs: Needs) -> None:
             await statements.flows.ask_for_more(flow, wants_fresh=needs.needs_fresh_sign_in)
 
 
+async def ask_for_fresh(ports: Ports, flow: Flow, wants_fresh: bool | None) -> Flow:
+    """Return the flow in which an identity provider must authenticate the user again for the present step, or need not. None: as before."""
+    if wants_fresh in (None, flow.wants_fresh) or not flow.is_stored:
+        return flow
+    async with ports.storage.autocommit() as statements:
+        await statements.flows.ask_for_fresh(flow, wants_fresh=bool(wants_fresh))
+    return replace(flow, wants_fresh=bool(wants_fresh))
+
+
 async def find_reachable(ports: Ports, visitor: Visitor | None, service: ServiceContext | None, needs: Needs) -> Strength:
     """Return the strength that the present factors of the account reach, where the session lacks the one that is required."""
     if visitor is None or session_strength(proofs_at(service, visitor.browser.proofs, ports.clock.now())) >= needs.required:

@@ -76,6 +76,7 @@ async def load_options(ports: Ports, caller: Person, decision: Decision | None =
         places = await _find_places(ports, read, caller, account)
         pending = await read.reauthentications.load(caller.session_id)
         status = await read.mfa.status(account.id) or refuse(AccountGone)
+        second = await session_proofs.find_recent_second(ports, read, caller.session_id, account, now) if account.second_factors else None
         keys = (await relying_party.load_usable(ports, read, account.id))[1] if status.has_keys else []
     is_recent = _has_recent_first_factor(ports, caller, now)
     needs_second = bool(account.second_factors)
@@ -84,7 +85,7 @@ async def load_options(ports: Ports, caller: Person, decision: Decision | None =
     waiting = pending.provider if pending is not None and is_waiting else None
     # A provider that cannot ask its user again proves little where the password could, and no second factor follows.
     accepts_password = decision is None or decision.methods is None or Method.PASSWORD in decision.methods
-    shows_user = account.password_hash is None or (decision is not None and needs_second)
+    shows_user = account.password_hash is None or (decision is not None and needs_second and second is None)
     takes_all = shows_user or not (accepts_password or _is_too_old(caller, decision, now))
     options = ReauthenticationOptions(
         needs_first_factor=not is_recent,
@@ -194,9 +195,13 @@ async def start_at_provider(ports: Ports, caller: Person, options: Reauthenticat
 async def complete_at_provider(
     ports: Ports, tx: Transaction, account: Account, session_id: UUID, provider: ConnectionSlug, proof: Proof
 ) -> None:
-    """Store a sign-in at an identity provider in the session of a locked account. If the account has a second factor, it must follow."""
-    if not account.second_factors:
-        await session_proofs.renew(ports, tx, session_id, account, (proof,), proof.at)
+    """Store a sign-in at an identity provider in the session of a locked account.
+
+    If the account has a second factor, it must follow, or the user proved it in this session a few minutes ago.
+    """
+    second = await session_proofs.find_recent_second(ports, tx, session_id, account, proof.at) if account.second_factors else None
+    if second is not None or not account.second_factors:
+        await session_proofs.renew(ports, tx, session_id, account, (proof,) if second is None else (proof, second), proof.at)
         tx.record(events.reauthenticated(account.id, provider))
     else:
         await tx.reauthentications.save_provider(session_id, provider, proof.at)

@@ -55,7 +55,8 @@ async def advance(
     found = await find_step(ports, visitor, waiting, flow, reply)
     authorization, grant = waiting.authorization, found.grant
     if found.step is not Step.DONE or visitor is None:
-        return Asked(found.step, waiting.destination, grant, found.admission, waiting.client_facts, found.agreement)
+        wants_fresh = waiting.needs.needs_fresh_sign_in or found.admission.decision.wants_fresh
+        return Asked(found.step, waiting.destination, grant, found.admission, waiting.client_facts, found.agreement, wants_fresh)
     if authorization.redirect_uri is None:
         return Answered(None)
     agreed = reply is not None and reply.question == Asked(Step.CONSENT, grant=grant, client=waiting.client_facts).question

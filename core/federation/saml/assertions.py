@@ -94,9 +94,8 @@ async def authorize_assertion(
             raise SamlDisabled
         raise NoAccessToService if await tx.end_users.blocked_at(org_id, account.id) is None else BlockedByAdmin
     require_reach(person, provider.service.org_id)
-    require_sign_on_factors(
-        provider, account, proofs_at(provider.service, person.browser.proofs, now) if isinstance(person, Visitor) else ()
-    )
+    session = person.browser if isinstance(person, Visitor) else await tx.session_sign_ins.load_factors(session_id, account.id)
+    require_sign_on_factors(provider, account, () if session is None else proofs_at(provider.service, session.proofs, now))
     if provider.service.has_sign_in_policy and flow is None:  # `resume` has asked for the sign-on of a flow
         await require_in_transaction(ports, tx, PolicyPath.SAML, provider.service.org_id, provider.service.id, person)
     if finished is not None and finished.value is None:
@@ -111,7 +110,7 @@ def require_sign_on_factors(provider: SamlIdentityProvider, account: Account, us
     Raises: SecondFactorRequired, PasskeyRequired, AddressNotVerified.
     """
     required = provider.service.required_strength
-    if Strength.ONE < required > session_strength(used):  # an API client shows no proofs
+    if Strength.ONE < required > session_strength(used):
         raise PasskeyRequired if required is Strength.PHISHING_RESISTANT else SecondFactorRequired
     if provider.name_id_format is NameIdFormat.EMAIL and account.email_verified_at is None:
         raise AddressNotVerified

@@ -105,7 +105,7 @@ async def resume(
         return await _respond_with_status(ports, caller, waiting, SamlStatus.NO_PASSIVE)
     if step is Step.TOO_WEAK:
         return await _respond_with_status(ports, caller, waiting, SamlStatus.NO_AUTHN_CONTEXT)
-    return Asked(step, admission=admission)
+    return Asked(step, admission=admission, wants_fresh=waiting.needs.needs_fresh_sign_in or admission.decision.wants_fresh)
 
 
 async def _visitor_over_api(ports: Ports, flow: Flow, caller: Caller) -> Visitor:

@@ -68,6 +68,11 @@ class Decision:
         """The connection at which the user has to sign in now, or None. Users of break glass choose themselves."""
         return self.connection if self.rule is Rule.CONNECTION and not self.breaks_glass else None
 
+    @property
+    def wants_fresh(self) -> bool:
+        """Whether the sign-in is too old, and an identity provider must authenticate the user again because the account has a password."""
+        return self.outcome is Outcome.STEP_UP and self.max_age is not None and Method.PASSWORD in self.first_ways
+
 
 NO_POLICY: Final = Decision(outcome=Outcome.ALLOWED)
 

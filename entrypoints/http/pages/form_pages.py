@@ -5,6 +5,7 @@ from typing import Any, Final
 
 from quart import Response
 
+from core.applications.model.users import SecondFactorRequired
 from core.authentication import browser
 from core.authentication.browser import FormTokenInvalid
 from core.kernel.callers import Visitor
@@ -37,7 +38,8 @@ def refused_page(refusal: Refusal, name: str, **values: Any) -> Response:
 
 def no_access_page(refusal: Refusal, user: Visitor, next_path: str) -> Response:
     """Return the page that says why the signed-in user has no access, and offers to continue at this path as another user."""
-    return refused_page(refusal, "federation/no_access.html", form_token=session_form_token(), next=safe_next(next_path), email=user.email)
+    values = {"form_token": session_form_token(), "next": safe_next(next_path), "email": user.email}
+    return refused_page(refusal, "federation/no_access.html", needs_factor=isinstance(refusal, SecondFactorRequired), **values)
 
 
 def form_page(name: str, **values: Any) -> Response:

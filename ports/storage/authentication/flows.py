@@ -110,6 +110,9 @@ class FlowSteps(Protocol):
     async def ask_for_more(self, flow: Flow, *, wants_fresh: bool) -> None:
         """In an open flow, let no trusted device skip the second factor, and set whether only a fresh sign-in is enough."""
 
+    async def ask_for_fresh(self, flow: Flow, *, wants_fresh: bool) -> None:
+        """In an open flow, set whether only a fresh sign-in is enough."""
+
     async def count_attempt(self, flow: Flow, tries: int, subject: bytes, attempt_limit: AttemptLimit, now: datetime) -> CodeAttempt | None:
         """Count one attempt at the second factor of this flow and of its user, and return the data to check the code.
 

@@ -240,10 +240,15 @@ async def test_an_application_can_require_a_second_factor(
     bookmark = await browser.sign_in_at(f"{shop.management}/login")
     assert (await browser.open(bookmark)).status == 403
     assert refused(await api.get(f"{shop.management}/login", token=acme.token("member"))) == FORBIDDEN
+    assert 'href="/app/account/security"' in page.text, "the page leads to the setup"
     factor = await add_mfa(ports, user)
     await browser.send("/app/sign-out", form_token=form_token(page), next=after)
     assert is_step(await browser.sign_in_at(after), "code")
     assert leads_to(await browser.show_code(factor.code(), trust="yes")) == after
     assert posted_response(await browser.open(after)).name_id == EMAIL
     del browser.cookies["gatehouse-session"]
+    page = await browser.open(await browser.start_sign_on(shop))
+    assert "This application requires a second factor in each sign-in." in page.text
     assert is_step(await browser.sign_in_at(await browser.start_sign_on(shop)), "code"), "the trust in the device is not enough"
+    await run_sql(pool, "update sessions set second_factor = true")
+    assert (await api.get(f"{shop.management}/login", token=acme.token("member"))).status == 200

@@ -9,6 +9,7 @@ from urllib.parse import parse_qsl, urlencode
 
 from quart import Blueprint, Response, request
 
+from core.authentication.flow import flows
 from core.authentication.flow.model import Flow
 from core.authentication.flow.steps import Step
 from core.federation.destination import Asked, PageAnswer
@@ -129,14 +130,14 @@ async def authorize() -> Response:
 async def _answer(waiting: WaitingRequest, user: Visitor | None, provider: str | None, browser: bytes) -> Response:
     """Answer the request, or begin its sign-in. Only this, and an error, count against the limit."""
     _record(waiting.authorization)
-    slug, step = None, ""
+    slug, step, wants_fresh = None, "", None
     if provider and waiting.refusal is None:
         slug = trips.find_provider(ports(), provider)
     else:
         outcome = await _advance(user, waiting, None, None)
         if not isinstance(outcome, Asked):
             return outcome
-        step = step_path(outcome.step)
+        step, wants_fresh = step_path(outcome.step), outcome.wants_fresh
     require_tab()
     await take_token(())
     await keep_taken(cookies.browser_id())
@@ -145,6 +146,7 @@ async def _answer(waiting: WaitingRequest, user: Visitor | None, provider: str |
         return redirect(provider_path(await trips.begin_request(ports(), by, user, waiting, slug, browser), slug))
     flow = await requests.begin(ports(), by, user, waiting, browser)
     if step == step_path(Step.SIGN_IN) and waiting.connection is not None:
+        flow = await flows.ask_for_fresh(ports(), flow, wants_fresh)
         sent = waiting.authorization.request
         return redirect(connection_path(flow, waiting.connection.id, login_hint=sent.login_hint, domain_hint=sent.domain_hint))
     return redirect(path_of(flow, step))

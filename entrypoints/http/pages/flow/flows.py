@@ -238,6 +238,7 @@ def values_of(options: SignInOptions, flow: Flow) -> dict[str, Any]:
         "is_folded": options.is_folded,
         "address_first": False,
         "requires_passkey": options.destination.required is Strength.PHISHING_RESISTANT,
+        "requires_second": options.destination.required is Strength.TWO,
         "folded_providers": _providers(options.folded_providers, flow),
         "service": service.known_name if service else None,
         "service_logo": image_path(service.logo_url) if service else None,

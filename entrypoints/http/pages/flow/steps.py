@@ -93,6 +93,8 @@ async def step_page(flow: Flow, requested: Step | None = None, reply: PageAnswer
         if is_reminder and user is not None and not await policy_checks.claim_reminder(ports(), user):
             return await step_page(flow, requested, reply, problem)  # another request reminds the user
         return redirect(policy_checks.enrollment_path(outcome.admission.place, next=path_of(flow)))
+    if outcome.step is Step.SIGN_IN:
+        flow = await flows.ask_for_fresh(ports(), flow, outcome.wants_fresh)
     step = _present(flow, outcome, requested)
     if step is not requested:
         return redirect(path_of(flow, f"/{step.value}"))

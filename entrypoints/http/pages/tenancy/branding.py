@@ -135,6 +135,7 @@ async def show_preview(org_slug: str) -> Response:
         "is_folded": False,
         "address_first": False,
         "requires_passkey": False,
+        "requires_second": False,
         "folded_providers": {},
         "needs_fresh_sign_in": False,
         "other_ways": [("Email me a code", "")] if ports().policy.email_sign_in else [],

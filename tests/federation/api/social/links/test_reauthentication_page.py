@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Any, Final
+from urllib.parse import urlencode
 
 import pytest
 from quart_trio import QuartTrio
@@ -19,19 +20,22 @@ from tests.accounts.api.test_reset_and_policies import put_policy
 from tests.fakes.outside import FakeClock, FakeMailTransport
 from tests.fakes.provider import Person
 from tests.federation.api.social.links.clients import SHOP
-from tests.federation.provider_sign_in import ProviderSignIn
-from tests.support.browser import ACCOUNT, form_token, hidden_fields, leads_to
+from tests.federation.provider_sign_in import ProviderSignIn, flow_in
+from tests.support.browser import ACCOUNT, action_of, form_token, hidden_fields, leads_to
 from tests.support.builders import BASE_URL, PASSWORD, Answer, add_member, add_organization, run_sql
 from tests.support.direct import change_ports
 from tests.support.identities import add_identity
 from tests.support.mfa import add_mfa, use_in_sessions
 from tests.support.passkeys.users import RP_ID, add_passkeys
+from tests.support.saml import add_application
+from tests.support.saml.browser import SamlBrowser
 from tests.support.services import add_service, add_service_user
 from tests.support.tenants import Tenant
 
 pytestmark = [pytest.mark.slow, pytest.mark.parametrize("provider", [CODEHOST, WEBSUITE], indirect=True)]
 
 PAGE = "/app/reauthenticate"
+CALLBACK = "https://shop.example.com/callback"
 PASSWORD_PAGE = f"{ACCOUNT}/password"
 NEW_PASSKEY = f"{ACCOUNT}/passkeys/new"
 MEMBERS = "/app/organizations/acme/members"
@@ -100,18 +104,25 @@ def accepts(*methods: str, **rules: Any) -> dict[str, Any]:
     return {"methods": ["passkey", *methods], **rules}
 
 
+WITH_APP: Final = accepts("provider:codehost", "provider:websuite", "totp", second_factor=["everyone"])
+WITHOUT_APP: Final = accepts("provider:codehost", "provider:websuite")
+
+
 @pytest.mark.parametrize(
-    ("page", "document"),
+    ("page", "document", "minutes"),
     [
-        (NEW_PASSKEY, accepts("provider:codehost", "provider:websuite", "totp", second_factor=["everyone"])),
-        (MEMBERS, accepts("provider:codehost", "provider:websuite", "totp", second_factor=["everyone"])),
-        (MEMBERS, accepts("provider:codehost", "provider:websuite")),
-        (MEMBERS, {"session_lifetime_minutes": 15}),
+        (NEW_PASSKEY, WITH_APP, 1),
+        (NEW_PASSKEY, WITH_APP, 20),
+        (MEMBERS, WITH_APP, 1),
+        (MEMBERS, WITH_APP, 20),
+        (MEMBERS, WITHOUT_APP, 1),
+        (MEMBERS, WITHOUT_APP, 20),
+        (MEMBERS, {"session_lifetime_minutes": 15}, 20),
     ],
-    ids=["a change", "with the app", "without the app", "newer"],
+    ids=["a change", "a late change", "with the app", "with the app, late", "without the app", "without the app, late", "newer"],
 )
-async def test_the_code_after_the_provider_meets_a_policy_that_the_password_does_not(
-    acme: Tenant, user: Account, clock: FakeClock, provider_sign_in: ProviderSignIn, page: str, document: dict[str, Any]
+async def test_the_code_after_the_provider_is_asked_if_the_last_one_is_old(
+    acme: Tenant, user: Account, clock: FakeClock, provider_sign_in: ProviderSignIn, page: str, document: dict[str, Any], minutes: int
 ) -> None:
     """The password of the session does not count with the code, also if it is young."""
     await acme.join("ada", user, ADMIN)
@@ -120,10 +131,17 @@ async def test_the_code_after_the_provider_meets_a_policy_that_the_password_does
     app, browser = await add_mfa(acme.ports, user), provider_sign_in.browser
     await browser.sign_in_with(app)
     await put_policy(acme, acme.org, None, document)
-    clock.advance(timedelta(minutes=1 if "methods" in document else 20))
-    code = await browser.open(leads_to(await go_to_provider(provider_sign_in, await browser.open(leads_to(await browser.open(page))))))
-    assert ('id="code"' in code.text, "Continue with" in code.text, 'type="password"' in code.text) == (True, False, False)
-    back = leads_to(await browser.send(PAGE, **hidden_fields(code), code=app.code()))
+    clock.advance(timedelta(minutes=minutes))
+    asking = await browser.open(leads_to(await browser.open(page)))
+    if page == NEW_PASSKEY and minutes == 20:
+        await browser.send(PAGE, **hidden_fields(asking), password=PASSWORD, code=app.code())
+        asking = await browser.open(leads_to(await browser.open(page)))
+    clock.advance(timedelta(seconds=1))
+    back = leads_to(await go_to_provider(provider_sign_in, asking))
+    if minutes == 20 and page == MEMBERS:
+        code = await browser.open(back)
+        assert ('id="code"' in code.text, "Continue with" in code.text, 'type="password"' in code.text) == (True, False, False)
+        back = leads_to(await browser.send(PAGE, **hidden_fields(code), code=app.code()))
     assert leads_to(await browser.open(back)) == page
     assert (await browser.open(page)).status == 200
 
@@ -249,6 +267,45 @@ async def test_a_provider_that_cannot_ask_makes_no_session_newer_and_no_way_is_a
                 await browser.send(PAGE, **hidden_fields(asking), email_code=await emailed_code(acme.ports, sent))
     expected = walk.by_codehost if provider_sign_in.name == CODEHOST else walk.by_websuite
     assert (answer.status, ways) == (200, [*expected])
+
+
+OF_APPLICATIONS: Final = [name for name, walk in WALKS.items() if walk.pages == (MEMBERS,) and "email" not in walk.by_codehost]
+
+
+@pytest.mark.parametrize("protocol", ["OAuth", "SAML"])
+@pytest.mark.parametrize("name", OF_APPLICATIONS)
+async def test_an_application_asks_for_a_newer_sign_in_as_the_page_does(
+    app: QuartTrio, acme: Tenant, user: Account, clock: FakeClock, provider_sign_in: ProviderSignIn, name: str, protocol: str
+) -> None:
+    """A link that begins at the provider makes the session no newer either."""
+    walk, shop = WALKS[name], await add_application(acme.ports, acme.pool, acme.org, "acme")
+    await acme.join("ada", user, ADMIN)
+    await add_service_user(acme.ports, shop.id, user.id, signed_in=False)
+    [(client_id,)] = await run_sql(acme.pool, "select client_id from services where id = %s", shop.id)
+    request = f"/auth/authorize?{urlencode({'client_id': str(client_id), 'redirect_uri': CALLBACK})}"
+    browser = provider_sign_in.browser = SamlBrowser(app, clock)
+    await provider_sign_in.sign_in()
+    browser.cookies.clear()
+    await browser.sign_in()
+    clock.advance(timedelta(minutes=walk.minutes))
+    await put_policy(acme, acme.org, None, {**walk.acme})
+    if walk.by_codehost != ["provider"]:
+        await provider_sign_in.sign_in(next=MEMBERS)
+        assert leads_to(await browser.open(MEMBERS)).startswith(PAGE)
+    ways, expected = list[str](), walk.by_codehost if provider_sign_in.name == CODEHOST else walk.by_websuite
+    for _ in range(4):
+        page = await browser.open(request if protocol == "OAuth" else await browser.start_sign_on(shop))
+        if "SAMLResponse" in page.text or page.headers.get("Location", "").startswith(CALLBACK):
+            break
+        clock.advance(timedelta(seconds=1))
+        if "Continue with" in page.text.partition("<details")[0]:
+            ways.append("provider")
+            await provider_sign_in.sign_in(flow=flow_in(action_of(page)))
+        else:
+            ways.append("password")
+            await browser.fill(page, email=user.email, password=PASSWORD)
+    assert ways == [*expected]
+    assert (await browser.open(MEMBERS)).status == 200
 
 
 async def test_a_provider_counts_only_for_organizations_that_know_its_identity(
