@@ -1,5 +1,6 @@
 """Admins apply what a set-up link proposes, with their own rights, as if they had made it themselves."""
 
+from collections.abc import Sequence
 from datetime import datetime
 from uuid import UUID
 
@@ -29,7 +30,7 @@ async def apply(ports: Ports, caller: OrganizationCaller, link_id: UUID, part: S
         raise SetupNotReady
     if part is SetupPart.DOMAIN:
         await domains.require_record(ports, claim_of(proposal))  # outside of any transaction, because the look-up may take seconds
-    certificate = await connection.read_certificate(ports, proposal) if part in (SetupPart.CONNECTION, SetupPart.CERTIFICATE) else None
+    certificates = await connection.read_certificates(ports, proposal.document)
     async with ports.storage.transaction(by=caller) as tx:
         organization, _ = await organizations.lock_organization_for(tx, caller, Capability.INTEGRATIONS_MANAGE)
         current = {each.part: each for each in await tx.setup_links.proposals(organization.id, link_id)}.get(part)
@@ -38,9 +39,9 @@ async def apply(ports: Ports, caller: OrganizationCaller, link_id: UUID, part: S
         await tx.setup_links.mark_applied(organization.id, link_id, part, caller.actor_id, now)
         tx.record(events.part_applied(details.link, part))
         if part is SetupPart.CONNECTION:
-            await connection.store(ports, tx, details.link, proposal, certificate)
+            await connection.store(ports, tx, details.link, proposal, certificates)
         else:
-            await _apply(tx, caller, details.link, proposal, certificate, now)
+            await _apply(tx, caller, details.link, proposal, certificates, now)
     return await links.find(ports, caller, link_id)
 
 
@@ -49,7 +50,7 @@ async def _apply(
     caller: OrganizationCaller,
     link: SetupLink,
     proposal: SetupProposal,
-    certificate: ProviderCertificate | None,
+    certificates: Sequence[ProviderCertificate],
     now: datetime,
 ) -> None:
     match proposal.part:
@@ -59,6 +60,7 @@ async def _apply(
             token_hash = proposal.token_hash or refuse(SetupNotReady)
             await tokens.store(tx, caller, TokenDraft(link.name, proposal.document.prefix or "", token_hash), now)
         case SetupPart.CERTIFICATE:
-            await renewal.store(tx, caller, link, certificate or refuse(SetupNotReady))
+            for certificate in certificates:
+                await renewal.store(tx, caller, link, certificate)
         case SetupPart.SIEM:
             await forwarding.store(tx, caller, proposal, now)

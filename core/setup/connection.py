@@ -3,6 +3,7 @@
 The connection has its id from the start, so that the reader can copy our addresses. It is created when an admin applies it, as a draft.
 """
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
 from typing import Final
@@ -11,7 +12,13 @@ from uuid import UUID
 from core.federation.connections import checks, connections, events, metadata, openid
 from core.federation.connections.checks import ConnectionProblem
 from core.federation.connections.connections import ConnectionDetails, ConnectionDraft
-from core.federation.connections.model.connections import CertificateSource, OrganizationConnection, ProviderCertificate
+from core.federation.connections.model.connections import (
+    MAX_CERTIFICATES,
+    CertificateSource,
+    OrganizationConnection,
+    ProviderCertificate,
+    TooManyProviderCertificates,
+)
 from core.federation.connections.model.openid import OpenIdClient
 from core.federation.connections.model.presets import PRESETS, PresetUnknown
 from core.federation.connections.model.settings import ConnectionSettingInvalid, OidcSettings, SamlSettings, SsoBinding
@@ -27,6 +34,7 @@ from core.setup.model.links import SetupDocument, SetupLink, SetupNotReady, Setu
 from ports import Ports
 from ports.storage import Transaction
 
+END_OF_CERTIFICATE: Final = "-----END CERTIFICATE-----"  # RFC 7468
 ANOTHER: Final = ""  # a product without a preset
 
 
@@ -65,7 +73,7 @@ async def import_metadata(ports: Ports, caller: SetupLinkCaller, text: str, url:
         entity_id=described.settings.get("entity_id", ""),
         sso_url=described.settings.get("sso_url", ""),
         sso_binding=described.settings.get("sso_binding", ""),
-        certificate=described.certificates[0].certificate,
+        certificate="\n".join(each.certificate.strip() for each in described.certificates),
     )
     await save(ports, caller, found)
 
@@ -83,7 +91,7 @@ async def save(ports: Ports, caller: SetupLinkCaller, values: ProviderValues) ->
             raise ConnectionSettingInvalid(name, "Copy this value from the console of your identity provider.")
     _settings(document).check()
     if document.protocol == ConnectionProtocol.SAML:
-        await ports.certificates.facts(document.certificate or "")
+        await read_certificates(ports, document)
     await proposals.propose(ports, caller, SetupPart.CONNECTION, document, is_ready=True, replaces=proposal)
 
 
@@ -123,8 +131,7 @@ async def load_proposed(ports: Ports, caller: SetupLinkCaller, connection_id: UU
     if not proposal.is_ready or proposal.applied_at is not None or connection_id not in (None, connection.id):
         raise SetupNotReady
     if isinstance(connection.settings, SamlSettings):
-        certificate = await read_certificate(ports, proposal)
-        return ProposedConnection(connection, ConnectionDetails(connection, {}, [] if certificate is None else [certificate]))
+        return ProposedConnection(connection, ConnectionDetails(connection, {}, await read_certificates(ports, document)))
     client = OpenIdClient(
         connection_id=connection.id,
         issuer=connection.settings.issuer,
@@ -165,15 +172,22 @@ def _draft(link: SetupLink, proposal: SetupProposal, now: datetime) -> Organizat
     return connections.new_draft(link.org_id, draft, now, id_)
 
 
-async def read_certificate(ports: Ports, proposal: SetupProposal) -> ProviderCertificate | None:
-    """Return the certificate of a proposal, or None if it has none. Raises: ProviderCertificateInvalid."""
-    if not proposal.document.certificate:
-        return None
-    facts = await ports.certificates.facts(proposal.document.certificate)
-    return ProviderCertificate(**asdict(facts), source=CertificateSource.ADMIN, is_active=True, added_at=ports.clock.now())
+async def read_certificates(ports: Ports, document: SetupDocument) -> list[ProviderCertificate]:
+    """Return the certificates of a proposal, each once, or none if it has none.
+
+    Raises: ProviderCertificateInvalid, TooManyProviderCertificates.
+    """
+    pems = [f"{pem}{END_OF_CERTIFICATE}\n" for pem in (document.certificate or "").split(END_OF_CERTIFICATE) if pem.strip()]
+    if len(pems) > MAX_CERTIFICATES:
+        raise TooManyProviderCertificates
+    facts = {each.fingerprint: each for each in [await ports.certificates.facts(pem) for pem in pems]}
+    now = ports.clock.now()
+    return [ProviderCertificate(**asdict(each), source=CertificateSource.ADMIN, is_active=True, added_at=now) for each in facts.values()]
 
 
-async def store(ports: Ports, tx: Transaction, link: SetupLink, proposal: SetupProposal, certificate: ProviderCertificate | None) -> None:
+async def store(
+    ports: Ports, tx: Transaction, link: SetupLink, proposal: SetupProposal, certificates: Sequence[ProviderCertificate]
+) -> None:
     """Create the proposed connection as a draft. The caller has locked the organization.
 
     Raises: TooManyConnections, ConnectionSlugTaken.
@@ -184,6 +198,6 @@ async def store(ports: Ports, tx: Transaction, link: SetupLink, proposal: SetupP
     if document.client_secret:
         await tx.connections.save_client_secret(connection.org_id, connection.id, document.client_secret, now)
         tx.record(events.client_secret_set(connection))
-    if certificate is not None:
+    for certificate in certificates:
         await tx.connection_keys.add_certificate(connection.org_id, connection.id, certificate)
         tx.record(events.certificate_added(connection, certificate))
