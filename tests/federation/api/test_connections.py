@@ -210,8 +210,9 @@ async def test_a_client_secret_is_stored_and_never_returned(api: Api, acme: Tena
         connection = await read.connections.by_slug(acme.org, "okta")
         assert connection is not None
         assert await read.connections.client_secret(acme.org, connection.id) == "a very secret text"
-    assert (await api.patch(path, {"oidc": {**OIDC, "client_authentication": "private_key_jwt"}}, token=token)).status == 200
-    assert (await api.call("PUT", f"{path}/client-secret", {"client_secret": "another"}, token=token)).status == 400
+    saml = await add_connection(acme.ports.storage, acme.org, "adfs", settings=SamlSettings())
+    refused = await api.call("PUT", f"{acme.path}/connections/{saml.slug}/client-secret", {"client_secret": "another"}, token=token)
+    assert (refused.status, refused.json["error"]) == (400, "Connections with SAML have no client secret.")
 
 
 async def test_a_key_is_rotated_with_an_overlap(api: Api, acme: Tenant) -> None:
