@@ -42,7 +42,7 @@ from core.kernel.callers import OrganizationCaller
 from core.kernel.connections import PLATFORM_CONNECTIONS, ConnectionProtocol, ConnectionSlug
 from core.kernel.errors import refuse
 from core.kernel.page_paths import CONNECTIONS_PATH
-from core.kernel.roles import Capability, may_act_on
+from core.kernel.roles import Capability
 from core.kernel.values import KEEP, Keep, Slug, SlugReserved, new_id, provided
 from core.tenancy import organizations, sign_in_policies
 from ports import Ports
@@ -69,7 +69,7 @@ class ConnectionDetails:
     connection: OrganizationConnection
     keys: Mapping[CertificateState, SamlCertificate]
     certificates: Sequence[ProviderCertificate]
-    health: ConnectionHealth | None = None  # if it is active and was refreshed
+    health: ConnectionHealth | None = None  # of `find`, if it is active and was refreshed
 
     @property
     def missing(self) -> Sequence[MissingPart]:
@@ -96,7 +96,7 @@ class ConnectionDetails:
         """Check that nothing is missing. Raises: ConnectionIncomplete, with the names of the missing values."""
         if self.missing:
             names = ", ".join(part.replace("_", " ") for part in self.missing)
-            raise ConnectionIncomplete(f"The connection still lacks values. Set these first: {names}.")
+            raise ConnectionIncomplete(f"An active connection needs more values than this one has. Set these first: {names}.")
 
 
 async def list_own(ports: Ports, caller: OrganizationCaller) -> list[OrganizationConnection]:
@@ -115,7 +115,8 @@ async def find(ports: Ports, caller: OrganizationCaller, slug: str) -> Connectio
     """Return a connection of the caller's organization. Raises: OrganizationConnectionNotFound."""
     async with ports.storage.reading() as read:
         connection = await read.connections.by_slug(caller.acts_in.id, slug) or refuse(OrganizationConnectionNotFound)
-        return await load_details(read, connection, ports.clock.now())
+        health = (await read.connection_healths.of_org(connection.org_id)).get(connection.id)
+        return replace(await load_details(read, connection, ports.clock.now()), health=health)
 
 
 async def load_details(read: Reading | Transaction, connection: OrganizationConnection, now: datetime) -> ConnectionDetails:
@@ -123,7 +124,6 @@ async def load_details(read: Reading | Transaction, connection: OrganizationConn
         connection,
         await read.connection_keys.of_connection(connection.org_id, connection.id, now),
         await read.connection_keys.certificates(connection.org_id, connection.id),
-        (await read.connection_healths.of_org(connection.org_id)).get(connection.id),
     )
 
 
@@ -182,7 +182,7 @@ async def change(
 ) -> OrganizationConnection:
     """Change a connection. The protocol is fixed, and from the first activation on the values by which users are known.
 
-    Raises: OrganizationConnectionNotFound, ConnectionSettingInvalid, ConnectionFieldFixed.
+    Raises: OrganizationConnectionNotFound, ConnectionSettingInvalid, ConnectionFieldFixed, ConnectionIncomplete, ConnectionAboveOwn.
     """
     async with ports.storage.transaction(by=caller) as tx:
         old = await lock(tx, caller, slug)
@@ -195,14 +195,22 @@ async def change(
 
 
 async def save_change(tx: Transaction, old: OrganizationConnection, new: OrganizationConnection) -> OrganizationConnection:
-    """Check and save a locked connection. Raises: ConnectionSettingInvalid, ConnectionFieldFixed."""
+    """Check and save a locked connection. Raises: ConnectionSettingInvalid, ConnectionFieldFixed, ConnectionIncomplete."""
     new = replace(new, settings=new.settings.check(), mapping=new.mapping.check())
     if new.protocol is not old.protocol or (old.first_activated_at is not None and new.settings.identity != old.settings.identity):
         raise ConnectionFieldFixed
     if new != old:
         await tx.connections.save(new)
         tx.record(events.updated(old, new))
+    if new.settings != old.settings:
+        await _require_complete(tx, new)
     return new
+
+
+async def _require_complete(tx: Transaction, changed: OrganizationConnection) -> None:
+    """Check that users can still sign in through a connection if it is active. Raises: ConnectionIncomplete."""
+    if changed.is_active:
+        (await load_details(tx, changed, changed.created_at)).require_complete()
 
 
 async def activate(ports: Ports, caller: OrganizationCaller, slug: str) -> None:
@@ -261,8 +269,7 @@ async def put_client_secret(ports: Ports, caller: OrganizationCaller, slug: str,
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
         connection = await lock(tx, caller, slug)
-        settings = connection.settings
-        if not isinstance(settings, OidcSettings) or settings.client_authentication is ProviderAuthentication.PRIVATE_KEY_JWT:
+        if connection.protocol is not ConnectionProtocol.OIDC:
             raise ClientSecretNotUsed
         await tx.connections.save_client_secret(connection.org_id, connection.id, secret, now)
         tx.record(events.client_secret_set(connection))
@@ -339,26 +346,32 @@ async def trust(tx: Transaction, caller: OrganizationCaller, slug: str, certific
 
 
 async def remove_certificate(ports: Ports, caller: OrganizationCaller, slug: str, fingerprint: str) -> None:
-    """Trust a certificate of the identity provider no longer. Raises: OrganizationConnectionNotFound, ProviderCertificateNotFound."""
+    """Trust a certificate of the identity provider no longer. The last one of an active connection stays.
+
+    Raises: OrganizationConnectionNotFound, ProviderCertificateNotFound, ConnectionIncomplete.
+    """
     async with ports.storage.transaction(by=caller) as tx:
         connection = await lock(tx, caller, slug)
         present = {each.fingerprint: each for each in await tx.connection_keys.certificates(connection.org_id, connection.id)}
         certificate = present.get(fingerprint) or refuse(ProviderCertificateNotFound)
         await tx.connection_keys.remove_certificate(connection.org_id, connection.id, fingerprint)
         tx.record(events.certificate_removed(connection, certificate))
+        await _require_complete(tx, connection)
 
 
 async def require_power_over_people(tx: Transaction, caller: OrganizationCaller, connection: OrganizationConnection) -> None:
-    """Check that the caller may act on each member that a SAML connection knows, before it trusts another key (security R-10).
+    """Check that the caller has all rights of each member that a SAML connection knows, before it trusts another key.
 
-    Else the caller could sign in as a member with more rights. With OpenID Connect, the issuer is fixed, and publishes its keys itself.
+    Else the caller could sign in as a member with more rights, such as the owner. With OpenID Connect, the issuer is fixed, and
+    publishes its keys itself.
 
     Raises: ConnectionAboveOwn.
     """
     if connection.protocol is ConnectionProtocol.OIDC:
         return
     _, authority = await organizations.lock_authority(tx, caller, Capability.INTEGRATIONS_MANAGE)
-    if not all(may_act_on(authority, each) for each in await tx.connection_identities.authorities(connection.org_id, connection.id)):
+    people = await tx.connection_identities.authorities(connection.org_id, connection.id)
+    if not all(each.rights and each.rights <= authority.rights for each in people):  # the rights of an unknown role are unknown
         raise ConnectionAboveOwn
 
 

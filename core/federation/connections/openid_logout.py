@@ -9,7 +9,8 @@ from uuid import UUID
 
 from core.federation.connections import logins
 from core.federation.connections.model.connections import OrganizationConnectionNotFound
-from core.federation.connections.model.logins import LogoutTokenUsed
+from core.federation.connections.model.logins import LogoutTokenRefused, LogoutTokenUsed
+from core.federation.connections.model.openid import OpenIdAnswerRefused
 from core.federation.connections.model.settings import OidcSettings
 from core.federation.connections.openid import load_client
 from core.kernel import uris
@@ -33,14 +34,18 @@ def logout_url(logout: Mapping[str, str], post_logout_redirect_uri: str, state: 
 async def receive(ports: Ports, caller: Caller, connection_id: UUID, token: str) -> None:
     """End the sign-ins that a logout token of the provider names. An unknown user or session is no error.
 
-    Raises: OrganizationConnectionNotFound, OpenIdAnswerRefused, OpenIdProviderUnreachable, LogoutTokenUsed, SealBroken.
+    Raises: OrganizationConnectionNotFound, OpenIdAnswerRefused, OpenIdProviderUnreachable, LogoutTokenRefused, LogoutTokenUsed, SealBroken.
     """
     async with ports.storage.reading() as read:
         connection = await read.connections.of_active_org(connection_id)
     if connection is None or not connection.is_active or not isinstance(connection.settings, OidcSettings):
         raise OrganizationConnectionNotFound
     client = await load_client(ports, connection, connection.settings)
-    logout = await ports.openid_providers.read_logout(client, await ports.openid_providers.discover(client), token)
+    metadata = await ports.openid_providers.discover(client)
+    try:
+        logout = await ports.openid_providers.read_logout(client, metadata, token)
+    except OpenIdAnswerRefused as refusal:
+        raise LogoutTokenRefused(refusal.fault) from None  # a program reads it, and no user
     async with ports.storage.transaction(by=caller) as tx:
         if not await tx.connection_logins.use_logout_token(connection.org_id, connection.id, logout.token_id, logout.valid_until):
             raise LogoutTokenUsed

@@ -8,6 +8,7 @@ import pytest
 from quart_trio import QuartTrio
 
 from adapters.postgres.engine.pool import Pool
+from core.federation.connections.model.connections import ConnectionState
 from core.federation.connections.model.presets import PRESETS
 from core.kernel.causes import SYSTEM
 from core.kernel.connections import ConnectionProtocol
@@ -51,7 +52,7 @@ async def test_a_new_connection_shows_the_steps_of_its_product(admin: FakeBrowse
 
 
 async def test_settings_are_saved_and_shown_again(admin: FakeBrowser, ports: Ports, acme: UUID) -> None:
-    await add_connection(ports.storage, acme)
+    await add_connection(ports.storage, acme, state=ConnectionState.DRAFT)
     fields = {"name": "Acme", "client_id": "other", "client_authentication": "client_secret_post", "scopes": "email groups"}
     answer = await admin.submit(ONE, ONE, issuer="https://okta.example", trusts_email="yes", **fields)
     assert answer.status == 303
@@ -80,9 +81,11 @@ async def test_secrets_and_keys_are_set_on_their_page(admin: FakeBrowser, ports:
     keys = f"{ONE}/keys"
     assert (await admin.submit(f"{ONE}/client-secret", keys, client_secret="a very secret text")).status == 303
     assert "a very secret text" not in (await admin.open(keys)).text
-    await admin.submit(ONE, ONE, name="Okta", issuer="https://okta.example", client_authentication="private_key_jwt")
+    with_key = {"name": "Okta", "issuer": "https://okta.example", "client_id": "gatehouse", "client_authentication": "private_key_jwt"}
+    assert (await admin.submit(ONE, ONE, **with_key)).status == 400, "the connection is active, and has no key"
     for _ in range(2):
         assert (await admin.submit(keys, keys)).status == 303
+    assert (await admin.submit(ONE, ONE, **with_key)).status == 303
     page = (await admin.open(keys)).text
     assert ("Active key" in page, "Next key" in page, "PRIVATE KEY" in page) == (True, True, False)
     assert (await admin.submit(f"{keys}/activate", keys)).status == 303

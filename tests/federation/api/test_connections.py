@@ -156,6 +156,7 @@ async def test_changes_are_recorded_with_the_fields_that_changed(api: Api, acme:
 async def test_the_issuer_is_fixed_from_the_first_activation(api: Api, acme: Tenant) -> None:
     await add_connection(acme.ports.storage, acme.org)
     path, token = f"{acme.path}/connections/okta", acme.token("admin")
+    assert (await api.call("PUT", f"{path}/client-secret", {"client_secret": "a secret"}, token=token)).status == 204
     assert (await api.patch(path, {"oidc": {**OIDC, "issuer": "https://other.example"}}, token=token)).status == 409
     kept = {"issuer": "https://okta.example", "client_id": "other"}
     assert (await api.patch(path, {"oidc": kept}, token=token)).status == 200
@@ -209,8 +210,9 @@ async def test_a_client_secret_is_stored_and_never_returned(api: Api, acme: Tena
         connection = await read.connections.by_slug(acme.org, "okta")
         assert connection is not None
         assert await read.connections.client_secret(acme.org, connection.id) == "a very secret text"
-    assert (await api.patch(path, {"oidc": {**OIDC, "client_authentication": "private_key_jwt"}}, token=token)).status == 200
-    assert (await api.call("PUT", f"{path}/client-secret", {"client_secret": "another"}, token=token)).status == 400
+    saml = await add_connection(acme.ports.storage, acme.org, "adfs", settings=SamlSettings())
+    refused = await api.call("PUT", f"{acme.path}/connections/{saml.slug}/client-secret", {"client_secret": "another"}, token=token)
+    assert (refused.status, refused.json["error"]) == (400, "Connections with SAML have no client secret.")
 
 
 async def test_a_key_is_rotated_with_an_overlap(api: Api, acme: Tenant) -> None:
@@ -279,6 +281,30 @@ async def test_a_saml_connection_trusts_only_keys_of_members_with_power_over_its
         assert (answer.status, answer.json["error"]) == (403, ConnectionAboveOwn.__doc__)
     assert (await api.patch(path, {"name": "Acme"}, token=acme.token("member"))).status == 200
     assert (await api.post(f"{path}/certificates", {"certificate": other}, token=acme.token("admin"))).status == 201
+    await run_sql(pool, insert, acme.org, adfs.id, acme.people["owner"].id, "3")
+    third = {"certificate": (await new_certificate(NOW, "third")).certificate}
+    assert (await api.post(f"{path}/certificates", third, token=acme.token("admin"))).status == 403
+    assert (await api.post(f"{path}/certificates", third, token=acme.token("owner"))).status == 201
+
+
+async def test_an_active_connection_keeps_what_its_users_need(api: Api, acme: Tenant) -> None:
+    settings = SamlSettings(entity_id=SAML["entity_id"], sso_url=SAML["sso_url"], signs_requests=False)
+    await add_connection(acme.ports.storage, acme.org, "adfs", settings=settings)
+    path, token = f"{acme.path}/connections/adfs", acme.token("admin")
+    added = await api.post(f"{path}/certificates", {"certificate": (await new_certificate(NOW)).certificate}, token=token)
+    certificate = f"{path}/certificates/{added.json['fingerprint']}"
+    assert (await api.post(f"{path}/activate", {}, token=token)).status == 200
+    sent = {"entity_id": SAML["entity_id"], "sso_url": SAML["sso_url"], "signs_requests": False}
+    for answer, missing in (
+        (await api.delete(certificate, token=token), "certificate"),
+        (await api.patch(path, {"saml": sent | {"sso_url": ""}}, token=token), "sso url"),
+        (await api.patch(path, {"saml": sent | {"signs_requests": True}}, token=token), "key"),
+    ):
+        assert answer.status == 400
+        assert answer.json["error"] == f"An active connection needs more values than this one has. Set these first: {missing}."
+    assert (await api.get(path, token=token)).json["missing"] == []
+    assert (await api.post(f"{path}/deactivate", {}, token=token)).status == 200
+    assert (await api.delete(certificate, token=token)).status == 204
 
 
 async def test_a_removed_connection_is_gone(api: Api, acme: Tenant, other_tenant: Tenant) -> None:

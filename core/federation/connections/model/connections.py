@@ -35,7 +35,7 @@ class TooManyActiveConnections(Conflict):
 
 
 class ConnectionIncomplete(Invalid):
-    """The connection still lacks values. Set them first."""
+    """An active connection needs more values than this one has. Set them first."""
 
 
 class ConnectionAboveOwn(Forbidden):
@@ -73,7 +73,7 @@ class ConnectionRouted(Conflict):
 
 
 class ClientSecretNotUsed(Invalid):
-    """This connection has no client secret. It uses SAML, or authenticates with a key."""
+    """Connections with SAML have no client secret."""
 
 
 class NextKeyExists(Conflict):

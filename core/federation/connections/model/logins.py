@@ -6,11 +6,19 @@ from datetime import datetime
 from typing import Final
 from uuid import UUID
 
+from core.federation.connections.model.openid import OPENID_FAULTS, OpenIdFault
 from core.kernel.errors import Invalid
 
 MAX_SESSION_ID: Final = 256  # of the session at the provider
 START_LOGOUT: Final = "sign-out"  # our endpoint that leads to the sign-out at the provider
 BACK_FROM_LOGOUT: Final = "signed-out"  # the endpoint to which a provider returns browsers after a sign-out
+
+
+class LogoutTokenRefused(Invalid):
+    """The logout token cannot be accepted. The message names the fault."""
+
+    def __init__(self, fault: OpenIdFault) -> None:
+        super().__init__(f"{OPENID_FAULTS[fault]} (Code: {fault}.)")
 
 
 class LogoutTokenUsed(Invalid):

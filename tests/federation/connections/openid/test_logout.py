@@ -14,8 +14,8 @@ from core.federation.connections.model.connections import (
     OrganizationConnection,
     OrganizationConnectionNotFound,
 )
-from core.federation.connections.model.logins import LogoutTokenUsed
-from core.federation.connections.model.openid import LOGOUT_TOKEN_TTL, OpenIdAnswerRefused
+from core.federation.connections.model.logins import LogoutTokenRefused, LogoutTokenUsed
+from core.federation.connections.model.openid import LOGOUT_TOKEN_TTL
 from core.federation.connections.model.settings import OidcSettings
 from core.kernel.causes import SYSTEM, Anonymous
 from core.kernel.errors import Refusal
@@ -84,11 +84,11 @@ async def test_a_logout_token_works_once_at_its_connection(provider: Provider, p
     other = await add_connection(
         provider.ports.storage, provider.connection.org_id, "other", settings=OidcSettings(issuer=provider.issuer.url, client_id="other")
     )
-    assert await provider.report(token, other.id) == OpenIdAnswerRefused.__name__, "it is for another client"
+    assert await provider.report(token, other.id) == LogoutTokenRefused.__name__, "it is for another client"
     answers = await run_concurrently(20, lambda _: provider.report(token))
     assert sorted(answers) == sorted(["accepted"] + [LogoutTokenUsed.__name__] * 19)
     clock.advance(LOGOUT_TOKEN_TTL)
-    assert await provider.report(token) == OpenIdAnswerRefused.__name__, "also when its use is forgotten"
+    assert await provider.report(token) == LogoutTokenRefused.__name__, "also when its use is forgotten"
 
 
 async def test_a_connection_that_is_not_active_takes_no_sign_outs(provider: Provider, pool: Pool) -> None:

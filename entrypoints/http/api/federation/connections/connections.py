@@ -344,7 +344,7 @@ async def add_certificate(org_slug: str, connection_slug: str, data: ProviderCer
 
 @routes.delete(f"{CONNECTION}/certificates/<fingerprint>")
 @member(Capability.INTEGRATIONS_MANAGE, outlives=True)
-@describes({204: "The certificate is removed."})
+@describes({204: "The certificate is removed.", 400: "It is the last one of an active connection."})
 async def remove_certificate(org_slug: str, connection_slug: str, fingerprint: str) -> None:
     """Trust a certificate of the identity provider no longer."""
     await connections.remove_certificate(ports(), acting(), connection_slug, fingerprint)
