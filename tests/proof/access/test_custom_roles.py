@@ -47,6 +47,8 @@ MORE: Final[Mapping[str, Rights]] = {
     f"GET {ORG}/api-resources/<resource_id>/assignments": frozenset({Capability.END_USERS_VIEW}),
     f"GET {ORG}/api-resources/<resource_id>/groups": frozenset({Capability.END_USERS_VIEW}),
     f"GET {ORG}/api-resources/<resource_id>/external-clients/grants": frozenset({Capability.END_USERS_VIEW}),
+    f"POST {ORG}/connections/<connection_slug>/groups": frozenset({Capability.GROUPS_MANAGE}),  # a connection fills the group
+    f"DELETE {ORG}/connections/<connection_slug>/groups/<mapping_id>": frozenset({Capability.GROUPS_MANAGE}),
     f"POST {ORG}/siem": frozenset({Capability.AUDIT_VIEW}),  # the SIEM gets the log
     f"POST {ORG}/services/<service_slug>/api-keys": frozenset({Capability.END_USERS_VIEW}),  # for `read:users`
     **dict.fromkeys(ABOUT_DELIVERIES, frozenset({Capability.AUDIT_VIEW})),  # deliveries have what the log has
@@ -64,7 +66,11 @@ ABOUT_MEMBERS: Final = (
 ABOUT_ACCOUNTS: Final = f"{ORG}/service-accounts"
 ABOUT_ROLES_OF_GROUPS: Final = f"{ORG}/groups/<group_id>/role"
 # They need all rights of an admin, because a directory acts like one (security C-3)
-EMPOWERING: Final = (f"POST {ORG}/scim-tokens", f"PATCH {ORG}/scim-tokens/<token_id>")
+EMPOWERING: Final = (
+    f"POST {ORG}/scim-tokens",
+    f"PATCH {ORG}/scim-tokens/<token_id>",
+    f"POST {ORG}/setup-links/<setup_link_id>/parts/<setup_part>/apply",  # of a directory
+)
 # They act on all members of the group, as the removal of a member does on one
 ABOUT_GROUPS: Final = (f"DELETE {ORG}/groups/<group_id>", f"PATCH {ORG}/groups/<group_id>/attributes")
 ABOUT_ROLES: Final = f"{ORG}/roles"

@@ -11,7 +11,7 @@ from core.tenancy.model.sign_in_policies import MAX_BREAK_GLASS, BreakGlassUser
 from entrypoints.http.api.tenancy.sign_in_policy import OF_BREAK_GLASS, BreakGlassUsersRequest, to_break_glass_users
 from entrypoints.http.base.context import acting_member, ports
 from entrypoints.http.edge.access import member_page
-from entrypoints.http.pages.console import console_page, organization_path, redirect_with_notice, show_document, shows
+from entrypoints.http.pages.console import console_page, may, organization_path, redirect_with_notice, show_document, shows
 from entrypoints.http.pages.console_forms import Form, accepts, on_refusal
 from entrypoints.http.pages.form_values import to_model
 
@@ -30,12 +30,14 @@ def _label(user: BreakGlassUser) -> str:
 async def _values(form: Form | None = None) -> dict[str, Any]:
     listed = await break_glass.list_users(ports(), acting_member())
     show_document(to_break_glass_users(listed))
-    candidates = {user.user_id: user for user in (*listed, *await break_glass.list_candidates(ports(), acting_member()))}
+    others = await break_glass.list_candidates(ports(), acting_member()) if may(Capability.MEMBERS_VIEW) else []
+    candidates = {user.user_id: user for user in (*listed, *others)}
     return {
         "path": organization_path("/sign-in-policy/break-glass"),
         "policy_path": organization_path("/sign-in-policy"),
         "candidates": [("", "Choose a person"), *((str(user.user_id), _label(user)) for user in candidates.values())],
         "people": FIELDS,
+        "sees_members": may(Capability.MEMBERS_VIEW),
         "typed": dict(zip(FIELDS, (str(user.user_id) for user in listed), strict=False)) if form is None else form,
     }
 

@@ -8,6 +8,7 @@ from quart import Blueprint
 from core.federation.connections import links, mapped_groups
 from core.federation.connections.model.connections import MappedGroup
 from core.kernel.roles import Capability
+from core.kernel.sign_in_age import SignInAge
 from entrypoints.http.api.federation.connections.connections import CONNECTION
 from entrypoints.http.base.context import acting, acting_member, ports, signed_in
 from entrypoints.http.edge.access import member, person
@@ -152,7 +153,7 @@ async def list_own_links() -> list[OwnConnectionLinkResponse]:
 
 
 @routes.delete(f"{OWN}/<connection_id>")
-@person(outlives=True)
+@person(outlives=True, sign_in=SignInAge.FRESH)
 @refuses(404)
 @describes({204: "Your account is unlinked."})
 async def unlink_own(connection_id: UUID) -> None:

@@ -8,13 +8,14 @@ from quart import Blueprint, Response
 from core.federation.connections import connections, links, mapped_groups
 from core.kernel.page_paths import IDENTITIES_PATH
 from core.kernel.roles import Capability
+from core.kernel.sign_in_age import SignInAge
 from core.tenancy import groups
 from entrypoints.http.api.federation.connections.connections import CONNECTION as API
 from entrypoints.http.api.federation.connections.people import ConnectionGroupRequest, ConnectionPeopleQuery
 from entrypoints.http.base.context import acting_member, ports, signed_in
 from entrypoints.http.edge.access import member_page, page_session
 from entrypoints.http.edge.openapi import refuses
-from entrypoints.http.pages.console import console_page, neighbors, redirect_with_notice, shows
+from entrypoints.http.pages.console import console_page, may, neighbors, redirect_with_notice, shows
 from entrypoints.http.pages.console_forms import Form, accepts, on_refusal
 from entrypoints.http.pages.federation.connections.connections import ONE, path_of
 from entrypoints.http.pages.form_values import to_model, to_optional
@@ -51,12 +52,16 @@ async def unlink(org_slug: str, connection_slug: str, user_id: UUID) -> Response
 
 async def _group_values(form: Form, connection_slug: str, **_: object) -> dict[str, Any]:
     details = await connections.find(ports(), acting_member(), connection_slug)
+    may_add = may(Capability.GROUPS_MANAGE) and may(Capability.MEMBERS_VIEW)
+    shown = await groups.list_all(ports(), acting_member()) if may_add else []
     return {
         "connection": details.connection,
         "path": path_of(connection_slug),
         "list_path": path_of(),
         "mapped": await mapped_groups.list_all(ports(), acting_member(), connection_slug),
-        "groups": [(str(each.id), each.name) for each in await groups.list_all(ports(), acting_member()) if each.directory is None],
+        "groups": [(str(each.id), each.name) for each in shown if each.directory is None],
+        "may_add": may_add,
+        "may_remove": may(Capability.GROUPS_MANAGE),
         "typed": form,
     }
 
@@ -95,7 +100,7 @@ async def remove_group(org_slug: str, connection_slug: str, mapping_id: UUID) ->
 
 
 @routes.post("/app/account/identities/connections/<connection_id>/unlink")
-@page_session(outlives=True)
+@page_session(outlives=True, sign_in=SignInAge.FRESH)
 @accepts("DELETE /api/user/connections/<connection_id>")
 async def unlink_connection(connection_id: UUID) -> Response:
     """Unlink your account from a connection of an organization.
