@@ -97,7 +97,7 @@ async def test_an_application_has_no_other_rights_even_for_an_owner(app: QuartTr
     allowed, refused_routes, keys = set(), set(), set()
     for route, view in routes(app):
         access, (method, rule) = access_of(view), route.split()
-        if access.credentials.scheme in (None, "cookie", "billing_signature"):
+        if access.credentials.scheme in (None, "cookie", "setup_cookie", "billing_signature"):
             continue
         if access.applications is not ApplicationTokens.NONE:
             allowed.add(route)
