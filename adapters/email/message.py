@@ -243,8 +243,10 @@ class EmailTemplates:
                 count = detail.removesuffix(ASKS_FOR_FACTORS)
                 passkeys, keeps_factors = int(count) if count.isdecimal() else 0, detail.endswith(ASKS_FOR_FACTORS)
                 return {"passkeys": passkeys, "keeps_factors": keeps_factors, "change": "removed" if removed else "changed"}
-            case EmailKind.REAUTHENTICATION | EmailKind.SETUP_CODE:
+            case EmailKind.REAUTHENTICATION:
                 return {"code": mail.token}
+            case EmailKind.SETUP_LINK | EmailKind.SETUP_CODE:
+                return {**_organization_variables(mail), "code": mail.token}
             case EmailKind.POLICY_DUE:
                 return {"due": mail.token, "link": f"{self._base_url}{ENROLL_PATH}"}
             case EmailKind.OWNER_RECOVERY | EmailKind.OWNER_RESET | EmailKind.OWNER_RESET_USED | EmailKind.RECOVERY_ISSUED:

@@ -244,11 +244,13 @@ async def _prepare_setup(ports: Ports, tx: Transaction, email: PreparedEmail, no
     if email.kind is EmailKind.SETUP_CODE:
         if now >= email.created_at + SETUP_CODE_TTL:
             return EXPIRED
-        return await _drop_if_limited(ports, tx, email, SETUP_EMAILS, now)
-    link = await tx.setup_links.by_token(digest(email.token or ""))
-    if link is None or link.state(now) is not SetupLinkState.WAITING:
-        return DROPPED
-    return await _drop_if_limited(ports, tx, replace(email, link_until=link.expires_at), SETUP_EMAILS, now)
+    else:
+        link = await tx.setup_links.by_token(digest(email.token or ""))
+        if link is None or link.state(now) is not SetupLinkState.WAITING:
+            return DROPPED
+        email = replace(email, link_until=link.expires_at)
+    named = await _prepare_organization_notice(ports, tx, email, now)
+    return await _drop_if_limited(ports, tx, named, SETUP_EMAILS, now) if isinstance(named, PreparedEmail) else named
 
 
 async def _continuation(

@@ -274,9 +274,13 @@ def operations(path: str) -> str:
 _SUFFIXES: Final = ("Request", "ListResponse", "Response")
 
 
-def models(suffix: str | None) -> str:
-    """Return the table of the models with names that end with `suffix`, or with None of all others."""
-    rows = [row for row in model_rows() if next((each for each in _SUFFIXES if row[0].strip("`").endswith(each)), None) == suffix]
+def models(suffix: str | None, first: str = "A", last: str = "Z") -> str:
+    """Return the table of the models with names that end with `suffix`, or with None of all others, from one letter to another."""
+    rows = [
+        row
+        for row in model_rows()
+        if first <= row[0][1] <= last and next((each for each in _SUFFIXES if row[0].strip("`").endswith(each)), None) == suffix
+    ]
     return table(("model", "fields"), rows)
 
 
@@ -347,7 +351,8 @@ REGIONS: Final[Mapping[str, Mapping[str, Callable[[], str]]]] = {
         )
     },
     "reference/request-models.md": {"models": partial(models, "Request")},
-    "reference/response-models.md": {"models": partial(models, "Response")},
+    "reference/response-models.md": {"models": partial(models, "Response", last="L")},
+    "reference/response-models-m-to-z.md": {"models": partial(models, "Response", "M")},
     "reference/list-models.md": {"models": partial(models, "ListResponse")},
     "reference/types.md": {"models": partial(models, None)},
     **{f"guides/identity-providers/{name}.md": {"steps": partial(product, preset)} for name, preset in PRESETS.items()},

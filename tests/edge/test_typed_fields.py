@@ -50,7 +50,7 @@ AS_TYPED: Final = {
     "claims and attributes, a line each": {"names", "fixed", "values", "access_claims", "further_attributes"},
     "networks": {"admin_networks"},
     "hosts, or addresses of clients at them": {"hosts"},
-    "documents": {"metadata", "public_key", "jwks", "document"},
+    "documents": {"metadata", "public_key", "jwks", "document", "new_certificate"},
     "numbers, days and codes of standards": {
         *("access_token_seconds", "refresh_token_seconds", "device_trust_days", "max_services", "max_users", "port", "price_cents"),
         *("grace_days", "min_password_length", "position", "uses", "days"),

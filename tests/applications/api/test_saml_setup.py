@@ -31,7 +31,7 @@ class FakeServer:
     reply: Reply | SendFailure = field(default_factory=lambda: Reply(200, service_provider_metadata().encode()))
     asked: list[str] = field(default_factory=list)
 
-    async def get(self, url: str, within: float) -> Reply:
+    async def get(self, url: str, within: float, at_most: int = MAX_REPLY_SIZE) -> Reply:
         self.asked.append(url)
         if isinstance(self.reply, SendFailure):
             raise SendFailed(self.reply)
