@@ -42,15 +42,14 @@ class DescribedProvider:
 async def import_metadata(ports: Ports, caller: OrganizationCaller, slug: str, text: str, url: str) -> OrganizationConnection:
     """Take over the values and certificates of metadata: of `text`, or without it of the document at `url`, which is fetched.
 
-    Raises: OrganizationConnectionNotFound, MetadataNotUsed, ConnectionFieldFixed, ConnectionSettingInvalid; the errors of `read_source`, of
-    `describe` and of `apply`.
+    Raises: OrganizationConnectionNotFound, MetadataNotUsed; the errors of `read_source`, of `describe` and of `apply`.
     """
-    settings = (await connections.find(ports, caller, slug)).connection.settings
-    if not isinstance(settings, SamlSettings):
-        raise MetadataNotUsed
+    await connections.find(ports, caller, slug)
     described = await describe(ports, await read_source(ports, caller, text, url, MAX_METADATA_LENGTH))
     async with ports.storage.transaction(by=caller) as tx:
         connection = await connections.lock(tx, caller, slug)
+        if not isinstance(connection.settings, SamlSettings):
+            raise MetadataNotUsed
         await connections.require_power_over_people(tx, caller, connection)
         return await apply(tx, connection, described, None if text else url, ports.clock.now())
 

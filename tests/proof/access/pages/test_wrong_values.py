@@ -1,7 +1,7 @@
 """What every form does with a value that no field takes: it changes nothing, and marks the field."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, get_args
 
 import pytest
@@ -14,7 +14,7 @@ from adapters.postgres.engine.pool import Pool
 from core.kernel.values import KEEP
 from entrypoints.http.edge.openapi import docs_of
 from tests.proof.access.calls import Request, call, prepare, routes
-from tests.proof.access.pages.opening import caller_of, opened_pages, operations
+from tests.proof.access.pages.opening import EMPTY, caller_of, opened_pages, operations
 from tests.proof.access.state import Changes, changes_since, mark, undo
 from tests.proof.access.table import REQUESTS
 from tests.proof.access.world import World
@@ -31,11 +31,15 @@ NOT_TYPED: Final = "ancestor-or-self::*[@hidden]"
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """A form of a page: the route that it posts to, its hidden fields and lists, and its texts, each with its value."""
+    """A form of a page: the route that it posts to, its hidden fields and lists, and its texts, each with its value.
+
+    `setup_sql` prepared the world for the page.
+    """
 
     route: str
     fixed: Mapping[str, str]
     fields: Mapping[str, str]
+    setup_sql: str
 
 
 async def test_every_field_refuses_what_it_cannot_take(app: QuartTrio, pool: Pool, world: World) -> None:
@@ -65,6 +69,7 @@ def cannot_be_empty(app: QuartTrio, route: str, field: str) -> bool:
 async def send(app: QuartTrio, pool: Pool, world: World, form: Form, field: str, value: str) -> str | None:
     """Send the form with this value of a field, undo what it changes, and return the fault of the answer, or None."""
     request, caller = REQUESTS.get(form.route, Request(form={})), caller_of(world, operations(app)[form.route])
+    request = replace(request, setup_sql=request.setup_sql or form.setup_sql)
     # A script fills empty hidden fields.
     sent = {**form.fields, **(request.form or {}), **{name: text for name, text in form.fixed.items() if text}, field: value}
     await run_sql(pool, "delete from rates")
@@ -90,6 +95,7 @@ async def forms_of_pages(app: QuartTrio, pool: Pool, world: World) -> list[Form]
     found: dict[tuple[str, ...], Form] = {}
     adapter, names = app.url_map.bind("localhost"), {id(view): route for route, view in routes(app)}
     for page in await opened_pages(app, pool, world):
+        setup_sql = REQUESTS.get(page.route.removesuffix(EMPTY), Request()).setup_sql
         for form in html.document_fromstring(page.answer.text).xpath("//form[@method='post']"):
             try:
                 endpoint, _ = adapter.match(form.get("action").partition("?")[0], method="POST")
@@ -103,7 +109,7 @@ async def forms_of_pages(app: QuartTrio, pool: Pool, world: World) -> list[Form]
             inputs = form.xpath(f".//textarea | .//input[not(contains('hidden checkbox radio file submit', @type)) and not({NOT_TYPED})]")
             fields = {each.get("name"): as_template(each.text or each.get("value") or "") for each in inputs}
             if fields and route in operations(app):
-                found.setdefault((route, *fixed.values()), Form(route, fixed, fields))
+                found.setdefault((route, *fixed.values()), Form(route, fixed, fields, setup_sql))
     return list(found.values())
 
 

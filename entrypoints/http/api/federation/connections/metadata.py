@@ -7,14 +7,13 @@ from core.federation.connections import connections, metadata, saml
 from core.federation.connections.model.connections import OrganizationConnectionNotFound
 from core.federation.saml.model.metadata import MAX_METADATA_LENGTH
 from core.kernel.errors import refuse
-from core.kernel.outbound import LONGEST_URL
 from core.kernel.roles import Capability
 from core.kernel.values import parse_id
 from entrypoints.http.api.federation.connections.connections import CONNECTION, ConnectionDetailsResponse, existing_connection, to_details
 from entrypoints.http.api.federation.saml.configuration import METADATA
 from entrypoints.http.base.context import acting, app_context, ports
 from entrypoints.http.edge.access import anyone, member
-from entrypoints.http.edge.bodies import RequestModel
+from entrypoints.http.edge.bodies import RequestModel, Text
 from entrypoints.http.edge.openapi import describes, refuses
 
 routes = Blueprint("connection_metadata", __name__)
@@ -28,10 +27,9 @@ class ProviderMetadataRequest(RequestModel):
         description=f"An EntityDescriptor with one IDPSSODescriptor: XML without DOCTYPE, at most {MAX_METADATA_LENGTH} characters.",
         max_length=MAX_METADATA_LENGTH,
     )
-    url: str = Field(
+    url: Text = Field(
         "",
         description="The https URL of the metadata, which is fetched now, less than 128 KiB. Only without `document`.",
-        max_length=LONGEST_URL,
         examples=["https://acme.okta.com/app/exk1a2b3c4/sso/saml/metadata"],
     )
 

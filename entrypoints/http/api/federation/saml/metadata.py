@@ -6,13 +6,12 @@ from quart import Blueprint
 from core.federation.saml import metadata
 from core.federation.saml.model.configuration import NameIdFormat
 from core.federation.saml.model.metadata import MAX_METADATA_LENGTH, SamlProblemCode
-from core.kernel.outbound import LONGEST_URL
 from core.kernel.roles import Capability
 from entrypoints.http.api.applications.services import existing_service
 from entrypoints.http.api.federation.saml.configuration import SAML
 from entrypoints.http.base.context import acting, ports
 from entrypoints.http.edge.access import member
-from entrypoints.http.edge.bodies import RequestModel, ResponseModel
+from entrypoints.http.edge.bodies import RequestModel, ResponseModel, Text
 from entrypoints.http.edge.openapi import refuses
 
 routes = Blueprint("saml_metadata", __name__)
@@ -26,10 +25,9 @@ class SamlMetadataRequest(RequestModel):
         description=f"An EntityDescriptor with one SPSSODescriptor: XML without DOCTYPE, at most {MAX_METADATA_LENGTH} characters.",
         max_length=MAX_METADATA_LENGTH,
     )
-    url: str = Field(
+    url: Text = Field(
         "",
         description="The https URL of the metadata, which is fetched once, less than 64 KiB. Only without `metadata`.",
-        max_length=LONGEST_URL,
         examples=["https://app.example.com/saml/metadata"],
     )
 

@@ -196,7 +196,11 @@ async def show_link(flow: Flow) -> Response:
 @routes.post(f"{FLOW_PATH}/link")
 @anyone
 @describes_page(
-    {303: "Continue at the sign-in page.", 403: "The form was not sent by our page."},
+    {
+        200: "The sign-in has ended. The page goes on.",
+        303: "Continue at the sign-in page.",
+        403: "The form was not sent by our page.",
+    },
     form={
         "form_token": "The form token of the page.",
         "answer": "`continue` to link the account; every other value cancels.",
