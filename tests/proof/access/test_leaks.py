@@ -129,6 +129,10 @@ EXISTENCE_SHOWN_ON_PURPOSE = {
     "POST /auth/connections/<connection_id>/backchannel-logout <connection_id>": "identity providers report sign-outs there",
     "POST /auth/connections/<connection_id>/slo <connection_id>": "identity providers report sign-outs there",
     "GET /auth/connections/<connection_id>/jwks.json <connection_id>": "identity providers read our public keys there",
+    "GET /auth/connections/<connection_id>/start <connection_id>": "sign-ins of everyone begin there",
+    "GET /auth/connections/<connection_id>/start ?org=": "the organization, or the application, does not exist (decision 86)",
+    "GET /auth/connections/<connection_id>/initiate <connection_id>": "sign-ins of everyone begin there",
+    "POST /auth/connections/<connection_id>/initiate <connection_id>": "sign-ins of everyone begin there",
     "DELETE /api/privacy/forget/<user_id> <user_id> of both": "only a user who owns all organizations of the other may",
 }
 # Responses that show more about the resource on purpose.
@@ -156,6 +160,7 @@ ROUTES: Final = [route for route in TABLE if route not in LISTED_ON_PURPOSE]
 # Changes of the home organization's rows that a route may cause, by route and table.
 CHANGED_ON_PURPOSE = {
     ("GET /auth/<provider:provider>", "sign_in_flows"): "the request of the browser, as it was sent",
+    ("GET /auth/connections/<connection_id>/start", "sign_in_flows"): "the request of the browser, as it was sent",
     ("GET /auth/authorize", "sign_in_flows"): "the request of the browser, as it was sent",
     ("DELETE /api/privacy/forget/<user_id>", "invitations"): "invitations of an anonymized address end (security Y-2)",
     ("DELETE /api/privacy/forget/<user_id>", "audit_log"): "the address is removed from the log",

@@ -23,6 +23,7 @@ SETTINGS: Final = {"SSO_PLATFORM_OWNER_EMAIL": EMAIL, "SSO_PLATFORM_OWNER_PASSWO
 # The generator for Python does not know the content types of these operations. All other operations must be generated completely.
 NOT_GENERATED = [
     "GET /assets/{name} within operations.",
+    "GET /auth/connections/{connection_id}/metadata within connection_metadata.",
     "GET /images/{image_key}/{size} within images.",
     "GET /saml/{org_slug}/{service_slug}/metadata within saml.",
     "PUT /api/organizations/{org_slug}/branding/logo within branding. Endpoint will not be generated.",
