@@ -1,4 +1,4 @@
-"""Admins apply what a set-up link proposes, with their own rights, as if they had made it themselves."""
+"""Admins apply the proposals of a set-up link with their own rights, as if they had made them themselves."""
 
 from collections.abc import Sequence
 from datetime import datetime

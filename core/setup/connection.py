@@ -40,7 +40,7 @@ ANOTHER: Final = ""  # a product without a preset
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProviderValues:
-    """What the reader copied from the console of the product. A connection has those of its protocol."""
+    """The values that the reader copied from the console of the product. A connection has those of its protocol."""
 
     issuer: str = ""
     client_id: str = ""

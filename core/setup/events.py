@@ -17,12 +17,12 @@ def opened(link: SetupLink) -> Event:
 
 
 def part_changed(link: SetupLink, part: SetupPart, *, is_ready: bool) -> Event:
-    """The reader of a set-up link changed what it proposes for a part."""
+    """The reader of a set-up link changed the proposal for a part."""
     return _event("setup_link.part.changed", link, part=part.value, is_ready=is_ready)
 
 
 def part_applied(link: SetupLink, part: SetupPart) -> Event:
-    """An admin applied what a set-up link proposes for a part."""
+    """An admin applied the proposal of a set-up link for a part."""
     return _event("setup_link.part.applied", link, part=part.value)
 
 

@@ -93,7 +93,7 @@ async def find(ports: Ports, caller: OrganizationCaller, link_id: UUID) -> Setup
 
 
 async def end(ports: Ports, caller: OrganizationCaller, link_id: UUID) -> None:
-    """End a link, and delete what it proposes. What an admin applied stays. A link that ended is unchanged. Raises: SetupLinkNotFound."""
+    """End a link, and delete its proposals. Applied parts stay. A link that ended is unchanged. Raises: SetupLinkNotFound."""
     async with ports.storage.transaction(by=caller) as tx:
         organization, _ = await organizations.lock_organization_for(tx, caller, Capability.INTEGRATIONS_MANAGE)
         link = await tx.setup_links.by_id(organization.id, link_id) or refuse(SetupLinkNotFound)

@@ -1,4 +1,4 @@
-"""What the reader of a set-up link proposes. Nothing of it has an effect before an admin applies it."""
+"""The proposals of the reader of a set-up link. None has an effect before an admin applies it."""
 
 from datetime import datetime
 

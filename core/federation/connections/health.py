@@ -108,7 +108,7 @@ async def _read_provider(ports: Ports, connection: OrganizationConnection) -> De
 async def _store(
     ports: Ports, claimed: ConnectionHealth, connection: OrganizationConnection, fault: str | None, described: DescribedProvider | None
 ) -> str:
-    """Store what a refresh found, and take over metadata. Raises: the errors of `metadata.apply`."""
+    """Store the result of a refresh, and take over metadata. Raises: the errors of `metadata.apply`."""
     now, settings = ports.clock.now(), connection.settings
     async with ports.storage.transaction(by=SYSTEM) as tx:
         # Lock order: the organization, which each change of a connection locks, before its health.

@@ -109,7 +109,7 @@ NO_DOCUMENT: Final = SetupDocument()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SetupProposal:
-    """What a set-up link proposes for one part. Times are UTC."""
+    """The proposal of a set-up link for one part. Times are UTC."""
 
     id: UUID
     org_id: UUID

@@ -1,4 +1,4 @@
-"""A running Gatehouse whose organization acme has connections to identity providers of other projects."""
+"""A running Gatehouse. Its organization acme has connections to identity providers of other projects."""
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager

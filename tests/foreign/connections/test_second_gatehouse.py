@@ -21,7 +21,7 @@ SERVICES = "/api/organizations/acme/services"
 
 @pytest.fixture(scope="module")
 def second() -> Iterator[House]:
-    """The second Gatehouse, whose organization acme has the first one as an application."""
+    """The second Gatehouse. Its organization acme has the first one as an application."""
     with settings_of_own_database() as database, service_home() as home:
         service = Service(home, **database, **{**SETTINGS, "SSO_PLATFORM_OWNER_EMAIL": IVAN}, SSO_OUTBOUND_ALLOW="127.0.0.1,::1")
         try:

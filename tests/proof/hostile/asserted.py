@@ -1,4 +1,4 @@
-"""The people that the hostile provider of A asserts, and what it gets for them.
+"""The people that the hostile provider of A asserts, and the result for each.
 
 An attack prepares its victim, yields, attacks, and yields its outcome.
 """

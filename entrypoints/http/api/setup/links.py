@@ -85,7 +85,7 @@ class CreatedSetupLinkResponse(SetupLinkResponse):
 
 
 class SetupPartResponse(ResponseModel):
-    """What the reader of a link proposes for a part."""
+    """The proposal of the reader of a link for a part."""
 
     part: SetupPart = Field(description="The part.")
     is_ready: bool = Field(description="Whether an admin can apply it.")
@@ -106,7 +106,7 @@ class SetupPartResponse(ResponseModel):
 class SetupLinkDetailsResponse(SetupLinkResponse):
     """A set-up link with its progress."""
 
-    proposals: list[SetupPartResponse] = Field(description="What the reader proposes. Nothing of it has an effect before it is applied.")
+    proposals: list[SetupPartResponse] = Field(description="The proposals of the reader. None has an effect before it is applied.")
 
 
 class SetupLinkListResponse(ResponseModel):
@@ -158,7 +158,7 @@ async def get(org_slug: str, setup_link_id: UUID) -> SetupLinkDetailsResponse:
 async def end(org_slug: str, setup_link_id: UUID) -> None:
     """End a set-up link.
 
-    Its browser is refused from the next request on. What it proposes is deleted, and what was applied stays.
+    Its browser is refused from the next request on. Its proposals are deleted, and applied parts stay.
     """
     await links.end(ports(), acting(), setup_link_id)
 
@@ -167,7 +167,7 @@ async def end(org_slug: str, setup_link_id: UUID) -> None:
 @member(Capability.INTEGRATIONS_MANAGE, outlives=True)
 @refuses(400, 409)
 async def apply(org_slug: str, setup_link_id: UUID, setup_part: str) -> SetupLinkDetailsResponse:
-    """Apply what a set-up link proposes for a part.
+    """Apply the proposal of a set-up link for a part.
 
     The caller needs the rights that making it themselves would need. A domain is looked up again. A SCIM token, a certificate or a SIEM
     works from now on.

@@ -66,7 +66,7 @@ REQUEST_PARAMETERS: Final = {
     "max_age": "The maximum age of the sign-in in seconds.",
     "login_hint": "The email address to fill in on the sign-in page. If its domain leads to a connection, the user signs in there.",
     "domain_hint": "A domain. If it leads to a connection, the user signs in there. It goes on to the identity provider.",
-    "organization": "The slug or the id of the organization through whose connection the user signs in. With several active "
+    "organization": "The slug or the id of an organization: the user signs in through its connection. With several active "
     "connections, the sign-in page offers them. It must be that of the application, if the request names one.",
     "connection": "The slug of the active connection at which the user signs in, instead of the sign-in page. Without `organization`, "
     "it is one of the application's organization.",

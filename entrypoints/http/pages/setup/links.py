@@ -1,4 +1,4 @@
-"""The pages of set-up links for admins: create them, watch their progress, apply what they propose."""
+"""The pages of set-up links for admins: create them, watch their progress, apply their proposals."""
 
 from typing import Any, Final
 from uuid import UUID
@@ -113,7 +113,7 @@ async def show_link(org_slug: str, setup_link_id: UUID) -> Response:
 @refuses(409)
 @on_refusal("setup/link.html", _values)
 async def apply(org_slug: str, setup_link_id: UUID, setup_part: str, form: Form) -> Response:
-    """Apply what a set-up link proposes for a part."""
+    """Apply the proposal of a set-up link for a part."""
     await applying.apply(ports(), acting_member(), setup_link_id, part_of_path(setup_part))
     return redirect_with_notice("setup-part-applied", _path(setup_link_id))
 

@@ -29,7 +29,7 @@ OPENED: Final = "The link is open in this browser. Continue there."
 @anyone
 @describes_page({200: "The page that opens the link.", 400: ENDED}, query={"token": "The token of the link."})
 async def show_setup_link() -> Response:
-    """Show what a set-up link is for.
+    """Show the purpose of a set-up link.
 
     Opening this page does not use the link up.
     """

@@ -78,7 +78,7 @@ async def steps_values(part: SetupPart | None = None) -> dict[str, Any]:
 
 
 async def refused_steps(refusal: Refusal, part: SetupPart, **values: Any) -> Response:
-    """Return the page of the steps again, with the reason at this part, and what was typed there."""
+    """Return the page of the steps again, with the reason at this part, and the typed values."""
     shown = await steps_values(part)
     return refused_page(refusal, "setup/steps.html", **{**shown, **values, "typed": {**shown["typed"], **values.get("typed", {})}})
 
@@ -181,7 +181,7 @@ async def propose_siem() -> Response:
 async def finish() -> Response:
     """Finish a set-up link.
 
-    It ends, and what it proposes waits for an admin.
+    It ends, and its proposals wait for an admin.
     """
     await read_setup_form()
     values = await steps_values()

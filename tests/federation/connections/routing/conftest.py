@@ -1,4 +1,4 @@
-"""Two organizations whose domains lead to identity providers, and addresses with the expected ways."""
+"""Two organizations with domains that lead to identity providers, and addresses with the expected ways."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

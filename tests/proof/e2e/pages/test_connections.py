@@ -26,7 +26,7 @@ def issuer() -> Iterator[FakeIssuer]:
 
 @pytest.fixture
 def running(service: Start, own_database: dict[str, str], issuer: FakeIssuer) -> Service:
-    """A service whose organization acme has a connection, to which its domain leads."""
+    """A service with the organization acme. Its domain leads to its connection."""
     owner = {"SSO_PLATFORM_OWNER_EMAIL": ADA, "SSO_PLATFORM_OWNER_PASSWORD": PASSWORD}
     settings = {"SSO_AUTO_APPROVE_ORGANIZATIONS": "true", "SSO_OUTBOUND_ALLOW": "127.0.0.1"}
     running = service(**settings, **owner, **own_database).start()
