@@ -335,8 +335,8 @@ WALKS: Final[dict[str, Callable[[World], None]]] = {
 }
 
 
-# It needs an identity provider that signs in a user of an existing account.
-NOT_WALKED: Final = {"federation/link_connection.html"}
+# They need an identity provider that signs in a user of an existing account, or another user than that of the browser.
+NOT_WALKED: Final = {"authentication/other_user.html", "federation/link_connection.html"}
 
 
 def test_every_page_that_leads_to_an_application_is_walked() -> None:
