@@ -131,10 +131,13 @@ def _session_of(client: OpenIdClient, answer: OpenIdAnswer) -> ProviderSession:
 
 def to_received(claims: Mapping[str, Any], mapping: ClaimMapping) -> ReceivedClaims:
     """Return the claims of an ID token in the form that both protocols share. Raises: SubjectMissing."""
-    methods = claims.get("amr")
+    methods, values = claims.get("amr"), {name: _texts(value) for name, value in claims.items() if name not in PROTOCOL_CLAIMS}
+    match claims.get("_claim_names"):
+        case dict() as left_out if mapping.groups in left_out:
+            values["_claim_names"] = [*left_out]
     return ReceivedClaims(
         subject=require_subject(claims["sub"]),
-        values={name: values for name, value in claims.items() if name not in PROTOCOL_CLAIMS and (values := _texts(value)) is not None},
+        values={name: texts for name, texts in values.items() if texts is not None},
         # The claim is about the address in `email`, and about no other claim.
         is_email_verified=mapping.email == "email" and claims.get("email_verified") is True,
         has_second_factor=isinstance(methods, list) and SECOND_FACTOR in methods,
