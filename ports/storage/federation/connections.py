@@ -16,6 +16,7 @@ from core.federation.connections.model.health import ConnectionHealth, HealthSta
 from core.federation.connections.model.logins import ConnectionLogin
 from core.federation.connections.model.people import ConnectionPerson, ConnectionSubject, OwnConnectionLink
 from core.federation.saml.model.configuration import CertificateState, SamlCertificate
+from core.kernel.deferred import Deferred
 from core.kernel.roles import Authority
 from core.kernel.values import Email, Page, PageResult
 
@@ -151,8 +152,14 @@ class ConnectionIdentities(ConnectionIdentitiesRead, Protocol):
     async def add(self, identity: ConnectionIdentity) -> bool:
         """Add an identity. Return False, and change nothing, if the connection knows the subject or the account."""
 
-    async def use(self, org_id: UUID, connection_id: UUID, user_id: UUID, email: Email | None, now: datetime) -> None:
-        """Note a sign-in, and the address that it brought, if there is one."""
+    def use_deferred(
+        self, org_id: UUID, connection_id: UUID, subject: str, user_id: UUID, email: Email | None, now: datetime
+    ) -> Deferred[bool]:
+        """With the next statement, note a sign-in of a known person to their locked account, and the address that it brought, if any.
+
+        The value is whether the directory blocks them. It is None, and nothing changes, if the connection is not active or no longer
+        knows them.
+        """
 
     async def remove(self, org_id: UUID, connection_id: UUID, user_id: UUID) -> bool: ...
 
