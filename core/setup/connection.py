@@ -10,11 +10,11 @@ from typing import Final
 from uuid import UUID
 
 from core.federation.connections import checks, connections, events, metadata, openid
-from core.federation.connections.checks import ConnectionProblem
 from core.federation.connections.connections import ConnectionDetails, ConnectionDraft
 from core.federation.connections.model.connections import (
     MAX_CERTIFICATES,
     CertificateSource,
+    ConnectionProblem,
     OrganizationConnection,
     ProviderCertificate,
     TooManyProviderCertificates,
