@@ -6,6 +6,7 @@ from typing import Protocol
 from uuid import UUID
 
 from core.federation.connections.model.connections import (
+    ConnectionCredentials,
     ConnectionGroup,
     ConnectionIdentity,
     MappedGroup,
@@ -32,6 +33,9 @@ class OrganizationConnectionsRead(Protocol):
     async def of_active_org(self, connection_id: UUID) -> OrganizationConnection | None:
         """Return the connection, in any state, if its organization is active."""
 
+    async def credentials(self, connection_id: UUID, now: datetime) -> ConnectionCredentials | None:
+        """Return the connection of `of_active_org` with the credentials of both sides. Raises: SealBroken."""
+
     async def client_secret(self, org_id: UUID, connection_id: UUID) -> str | None:
         """Return the secret for the identity provider, or None. Raises: SealBroken."""
 
@@ -53,8 +57,11 @@ class OrganizationConnections(OrganizationConnectionsRead, Protocol):
     async def remove(self, org_id: UUID, connection_id: UUID) -> None:
         """Delete the connection with its keys, certificates, groups and known accounts."""
 
-    async def use_assertion(self, org_id: UUID, connection_id: UUID, assertion_hash: bytes, expires_at: datetime) -> bool:
-        """Note that an assertion was used. Return False, and change nothing, if it was used before. The note is kept until `expires_at`."""
+    def credentials_deferred(self, connection_id: UUID, now: datetime) -> Deferred[ConnectionCredentials]:
+        """As `credentials`, with the next statement. The value raises SealBroken."""
+
+    def use_assertion_deferred(self, org_id: UUID, connection_id: UUID, assertion_hash: bytes, expires_at: datetime) -> Deferred[bool]:
+        """With the next statement, note that an assertion was used, until `expires_at`. The value is None if it was used before."""
 
     async def add_group(self, group: ConnectionGroup) -> None: ...
     async def remove_group(self, org_id: UUID, connection_id: UUID, id_: UUID) -> bool: ...
