@@ -30,7 +30,7 @@ async def apply(ports: Ports, caller: OrganizationCaller, link_id: UUID, part: S
         raise SetupNotReady
     if part is SetupPart.DOMAIN:
         await domains.require_record(ports, claim_of(proposal))  # outside of any transaction, because the look-up may take seconds
-    certificates = await connection.read_certificates(ports, proposal.document)
+    certificates = await connection.read_certificates(ports, proposal.document.certificate or "")
     async with ports.storage.transaction(by=caller) as tx:
         organization, _ = await organizations.lock_organization_for(tx, caller, Capability.INTEGRATIONS_MANAGE)
         current = (await tx.setup_links.proposals(organization.id, link_id)).get(part)

@@ -12,8 +12,10 @@ from uuid import UUID
 from core.federation.connections import checks, connections, events, metadata, openid
 from core.federation.connections.checks import ConnectionProblem
 from core.federation.connections.connections import ConnectionDetails, ConnectionDraft
+from core.federation.connections.metadata import DescribedProvider
 from core.federation.connections.model.connections import (
     MAX_CERTIFICATES,
+    CertificateFacts,
     CertificateSource,
     OrganizationConnection,
     ProviderCertificate,
@@ -62,20 +64,27 @@ async def choose(ports: Ports, caller: SetupLinkCaller, preset: str, protocol: C
 async def import_metadata(ports: Ports, caller: SetupLinkCaller, text: str, url: str) -> None:
     """Take the values of the proposed connection from SAML metadata: of `text`, or without it of the document at `url`.
 
-    Raises: SetupProductMissing, SetupNotReady; the errors of `fetch`, of `metadata.describe` and of `save`.
+    Raises: SetupProductMissing, SetupNotReady; the errors of `read_metadata` and of `save`.
     """
     proposal = await _find(ports, caller)
     if proposal.document.protocol != ConnectionProtocol.SAML:
         raise SetupNotReady
-    document = text or await fetch(ports, caller.org_id, url, MAX_METADATA_LENGTH)
-    described = await metadata.describe(ports, document)
+    described = await read_metadata(ports, caller, text, url)
     found = ProviderValues(
         entity_id=described.settings.get("entity_id", ""),
         sso_url=described.settings.get("sso_url", ""),
         sso_binding=described.settings.get("sso_binding", ""),
-        certificate="\n".join(each.certificate.strip() for each in described.certificates),
+        certificate=join_certificates(described.certificates),
     )
     await save(ports, caller, found)
+
+
+async def read_metadata(ports: Ports, caller: SetupLinkCaller, text: str, url: str) -> DescribedProvider:
+    """Return the values of SAML metadata: of `text`, or without it of the document at `url`.
+
+    Raises: the errors of `fetch` and of `metadata.describe`.
+    """
+    return await metadata.describe(ports, text or await fetch(ports, caller.org_id, url, MAX_METADATA_LENGTH))
 
 
 async def save(ports: Ports, caller: SetupLinkCaller, values: ProviderValues) -> None:
@@ -91,7 +100,7 @@ async def save(ports: Ports, caller: SetupLinkCaller, values: ProviderValues) ->
             raise ConnectionSettingInvalid(name, "Copy this value from the console of your identity provider.")
     _settings(document).check()
     if document.protocol == ConnectionProtocol.SAML:
-        await read_certificates(ports, document)
+        await read_certificates(ports, document.certificate or "")
     await proposals.propose(ports, caller, SetupPart.CONNECTION, document, is_ready=True, replaces=proposal)
 
 
@@ -131,7 +140,7 @@ async def load_proposed(ports: Ports, caller: SetupLinkCaller, connection_id: UU
     if not proposal.is_ready or proposal.applied_at is not None or connection_id not in (None, connection.id):
         raise SetupNotReady
     if isinstance(connection.settings, SamlSettings):
-        return ProposedConnection(connection, ConnectionDetails(connection, {}, await read_certificates(ports, document)))
+        return ProposedConnection(connection, ConnectionDetails(connection, {}, await read_certificates(ports, document.certificate or "")))
     client = OpenIdClient(
         connection_id=connection.id,
         issuer=connection.settings.issuer,
@@ -172,17 +181,24 @@ def _draft(link: SetupLink, proposal: SetupProposal, now: datetime) -> Organizat
     return connections.new_draft(link.org_id, draft, now, id_)
 
 
-async def read_certificates(ports: Ports, document: SetupDocument) -> list[ProviderCertificate]:
-    """Return the certificates of a proposal, each once, or none if it has none.
+async def read_certificates(ports: Ports, text: str) -> list[ProviderCertificate]:
+    """Return the certificates in a text, each once: several in PEM, or the base64 of one. An empty text has none.
 
     Raises: ProviderCertificateInvalid, TooManyProviderCertificates.
     """
-    pems = [f"{pem}{END_OF_CERTIFICATE}\n" for pem in (document.certificate or "").split(END_OF_CERTIFICATE) if pem.strip()]
+    pems = [pem for pem in text.split(END_OF_CERTIFICATE) if pem.strip()]
     if len(pems) > MAX_CERTIFICATES:
         raise TooManyProviderCertificates
+    if END_OF_CERTIFICATE in text:
+        pems = [f"{pem}{END_OF_CERTIFICATE}\n" for pem in pems]
     facts = {each.fingerprint: each for each in [await ports.certificates.facts(pem) for pem in pems]}
     now = ports.clock.now()
     return [ProviderCertificate(**asdict(each), source=CertificateSource.ADMIN, is_active=True, added_at=now) for each in facts.values()]
+
+
+def join_certificates(certificates: Sequence[CertificateFacts | ProviderCertificate]) -> str:
+    """Return the text that `read_certificates` reads."""
+    return "\n".join(each.certificate.strip() for each in certificates)
 
 
 async def store(

@@ -26,6 +26,15 @@ from entrypoints.http.pages.setup.steps import NOT_OPEN, REFUSED, SAVED, read_se
 routes = Blueprint("setup_connection_pages", __name__)
 
 PATH: Final = f"{STEPS_PATH}/connection"
+TEST_ANSWERS: Final = {
+    200: "The problem for which no test can begin, or the page that posts our request to the identity provider.",
+    303: "Redirect to the identity provider.",
+    400: REFUSED,
+    401: NOT_OPEN,
+    403: FOREIGN,
+    409: "It has no values yet.",
+    429: "Too many tests.",
+}
 VALUES: Final = ("issuer", "client_id", "client_secret", "entity_id", "sso_url", "certificate")
 
 
@@ -112,28 +121,22 @@ async def check_connection() -> Response:
 
 @routes.get(f"{PATH}/test")
 @setup_link
-@describes_page(
-    {
-        200: "The problem for which no test can begin, or the page that posts our request to the identity provider.",
-        303: "Redirect to the identity provider.",
-        400: REFUSED,
-        401: NOT_OPEN,
-        403: FOREIGN,
-        409: "It has no values yet.",
-        429: "Too many tests.",
-    },
-    changes_state=True,
-)
-async def start_test() -> Response:
+@describes_page(TEST_ANSWERS, changes_state=True)
+async def start_connection_test() -> Response:
     """Begin a test sign-in at the proposed connection.
 
     It signs no user in, and looks no account up. The result is shown in this browser alone, and is not stored.
     """
+    return await begin_test(SetupPart.CONNECTION)
+
+
+async def begin_test(part: SetupPart) -> Response:
+    """Return the response that takes the browser to the identity provider, or the page with the problem for which it cannot."""
     try:
-        visit = await testing.begin(ports(), setup_reader(), cookies.browser_id(), app_context().base_url)
+        visit = await testing.begin(ports(), setup_reader(), part, cookies.browser_id(), app_context().base_url)
     except (OpenIdAnswerRefused, OpenIdProviderUnreachable) as problem:
         shown = {**await steps_values(), "checked": [checks.describe(problem)]}
         return page_response(render("setup/steps.html", problem=None, **shown))
     except Refusal as refusal:
-        return await refused_steps(refusal, SetupPart.CONNECTION)
+        return await refused_steps(refusal, part)
     return visit_response(visit)

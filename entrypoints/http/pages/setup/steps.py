@@ -32,7 +32,6 @@ routes = Blueprint("setup_step_pages", __name__)
 
 SAVED: Final = "Saved. The browser is redirected to the steps."
 REFUSED: Final = "A value is not valid, and the page gives the reason."
-CERTIFICATE_FIELDS: Final = {"form_token": "The form token of the page.", "new_certificate": "The certificate, in PEM."}
 SIEM_FIELDS: Final = {
     "form_token": "The form token of the page.",
     "provider": "The format: `http`, `splunk_hec` or `datadog`.",
@@ -140,22 +139,6 @@ async def propose_directory() -> Response:
     except Refusal as refusal:
         return await refused_steps(refusal, SetupPart.DIRECTORY)
     return page_response(render("setup/token.html", secret=secret, **await steps_values()))
-
-
-@routes.post(f"{STEPS_PATH}/certificate")
-@setup_link
-@describes_page({303: SAVED, 400: REFUSED, 401: NOT_OPEN, 403: FOREIGN}, form=CERTIFICATE_FIELDS)
-async def propose_certificate() -> Response:
-    """Propose a certificate for an existing connection, in place of the one before.
-
-    No response is verified with it before an admin applies it.
-    """
-    form = await read_setup_form()
-    try:
-        await renewal.propose(ports(), setup_reader(), form.get("new_certificate", ""))
-    except Refusal as refusal:
-        return await refused_steps(refusal, SetupPart.CERTIFICATE, typed=form)
-    return redirect(STEPS_PATH)
 
 
 @routes.post(f"{STEPS_PATH}/siem")
