@@ -105,13 +105,14 @@ async def _load_details(ports: Ports, link: SetupLinkDetails) -> ConnectionDetai
         return await connections.load_details(read, connection, ports.clock.now())
 
 
-async def store(tx: Transaction, caller: OrganizationCaller, link: SetupLink, certificate: ProviderCertificate) -> None:
-    """Let the connection trust the certificate, beside the present ones.
+async def store(tx: Transaction, caller: OrganizationCaller, link: SetupLink, certificates: Sequence[ProviderCertificate]) -> None:
+    """Let the connection trust the certificates, beside the present ones.
 
     Raises: OrganizationConnectionNotFound, ConnectionAboveOwn, TooManyProviderCertificates, ProviderCertificateExists.
     """
     connection = await _find(tx, link) or refuse(OrganizationConnectionNotFound)
-    await connections.trust(tx, caller, connection.slug, certificate)
+    for certificate in certificates:
+        await connections.trust(tx, caller, connection.slug, certificate)
 
 
 async def _find(read: Reading | Transaction, link: SetupLink) -> OrganizationConnection | None:

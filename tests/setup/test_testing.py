@@ -1,5 +1,6 @@
 """Test sign-ins at the identity provider that a set-up link proposes."""
 
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, Final
@@ -17,10 +18,10 @@ from tests.fakes.outside import FakeClock
 from tests.federation.connections.saml.visits import SamlVisits, arrive, connect, read_request
 from tests.setup.test_links import STEPS, embedded, everything, path_of, token_of
 from tests.support.browser import FakeBrowser, main_of
-from tests.support.builders import EMAIL, Answer, add_account, add_member, run_sql, with_loopback_sender
+from tests.support.builders import EMAIL, Answer, Api, add_account, add_member, run_sql, with_loopback_sender
 from tests.support.connections import make_connection
 from tests.support.saml import identity_provider_metadata
-from tests.support.saml.identity_provider import ENTITY_ID, new_identity_provider
+from tests.support.saml.identity_provider import ENTITY_ID, GCM, new_identity_provider
 from tests.support.tenants import Tenant
 
 CERTIFICATE: Final = f"{STEPS}/certificate"
@@ -105,7 +106,7 @@ async def test_only_the_browser_of_the_reader_sees_the_result(app: QuartTrio, ac
     assert (await reader.open(path)).status == 409, "another connection is proposed"
 
 
-async def test_a_test_over_saml_shows_what_arrives(app: QuartTrio, acme: Tenant, ports: Ports, pool: Pool) -> None:
+async def test_a_test_over_saml_shows_what_arrives(app: QuartTrio, acme: Tenant, api: Api, ports: Ports, pool: Pool) -> None:
     reader, provider = await open_link(app, acme, "saml"), await new_identity_provider()
     metadata = identity_provider_metadata(ENTITY_ID, certificates=[provider.certificate.certificate])
     assert (await reader.submit(f"{STEPS}/connection/metadata", STEPS, metadata=metadata, metadata_url="")).status == 303
@@ -120,7 +121,32 @@ async def test_a_test_over_saml_shows_what_arrives(app: QuartTrio, acme: Tenant,
     forged = visits.respond(str(read_request(again).get("ID")), bearer='Recipient="https://evil.example/acs"')
     wrong = await arrive(reader, visits.acs, forged)
     assert (wrong.status, "<code>recipient</code>" in wrong.text) == (200, True), wrong.text
+
+    # With a key of ours, the request is signed, and the assertion can be encrypted.
+    assert certificates_of(await reader.open(f"{STEPS}/connection/metadata")) == []
+    for _ in range(2):  # the second one changes nothing
+        assert (await reader.submit(f"{STEPS}/connection/key", STEPS)).status == 303
+        shown = await reader.open(f"{STEPS}/connection/metadata")
+    [own] = {*certificates_of(shown)}
+    started = await reader.open(TEST)
+    assert "Signature=" in started.headers["Location"]
+    ours = replace(provider.ours, certificate=f"-----BEGIN CERTIFICATE-----\n{own}\n-----END CERTIFICATE-----\n")
+    encrypting = replace(visits, provider=replace(provider, ours=ours))
+    encrypted = encrypting.respond(str(read_request(started).get("ID")), encryption=GCM)
+    assert "7f3a" in (await arrive(reader, visits.acs, encrypted)).text
     assert (await everything(pool) | {"sign_in_flows": []}) == before
+
+    published = f"/auth/connections/{id_}/metadata"
+    assert (await api.get(published)).status == 404
+    [link] = (await api.get(f"{acme.path}/setup-links", token=acme.token("admin"))).json["setup_links"]
+    assert (await api.post(f"{acme.path}/setup-links/{link['id']}/parts/connection/apply", token=acme.token("admin"))).status == 200
+    assert {*certificates_of(await api.get(published))} == {own}
+    connection = (await api.get(f"{acme.path}/connections/globex", token=acme.token("admin"))).json
+    assert (connection["saml"]["signs_requests"], connection["preset"], connection["missing"]) == (True, None, [])
+
+
+def certificates_of(metadata: Answer) -> list[str]:
+    return re.findall("<ds:X509Certificate>([^<]+)", metadata.text)
 
 
 async def test_a_renewed_certificate_verifies_test_sign_ins_alone(app: QuartTrio, acme: Tenant, ports: Ports, pool: Pool) -> None:

@@ -88,7 +88,7 @@ class SetupDocument:
     challenge: str | None = None  # of its record
     prefix: str | None = None  # of a SCIM token
     connection_id: str | None = None
-    preset: str | None = None  # empty for a product without one
+    preset: str | None = None
     protocol: str | None = None
     issuer: str | None = None
     client_id: str | None = None
@@ -97,6 +97,8 @@ class SetupDocument:
     sso_url: str | None = None
     sso_binding: str | None = None  # empty: redirect
     certificate: str | None = None  # PEM
+    own_certificate: str | None = None  # PEM, of our key
+    private_key: str | None = field(default=None, repr=False)  # PKCS #8 in PEM
     fingerprints: tuple[str, ...] = ()  # of renewed certificates
     valid_until: str | None = None  # of the renewed certificate that ends first (RFC 3339)
     siem_provider: str | None = None

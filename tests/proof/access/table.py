@@ -661,7 +661,9 @@ GET    /setup/steps                           200
 POST   /setup/steps/connection                303
 POST   /setup/steps/connection/values         303
 POST   /setup/steps/connection/check          200
+GET    /setup/steps/connection/metadata       409
 POST   /setup/steps/connection/metadata       409
+POST   /setup/steps/connection/key            409
 GET    /setup/steps/connection/test           200
 POST   /setup/steps/domain                    303
 POST   /setup/steps/domain/check              400
@@ -1179,7 +1181,7 @@ REQUESTS: Final[Mapping[str, Request]] = {
     "POST /setup/steps/domain": Request(form={"form_token": "{setup_form_token}", "domain": "globex.example"}),
     **{
         f"POST /setup/steps/{step}": Request(form={"form_token": "{setup_form_token}"})
-        for step in ("connection/check", "connection/metadata", "domain/check", "directory", "finish")
+        for step in ("connection/check", "connection/key", "connection/metadata", "domain/check", "directory", "finish")
     },
     **{f"POST /setup/steps/{step}": Request(form={"form_token": "{setup_form_token}"}) for step in ("certificate", "certificate/metadata")},
     f"POST {ORG}/registration-tokens": Request({"name": "Another"}),

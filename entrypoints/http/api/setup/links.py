@@ -91,7 +91,7 @@ class SetupPartResponse(ResponseModel):
     is_ready: bool = Field(description="Whether an admin can apply it.")
     changed_at: Timestamp = Field(description="The time of the last change by the reader, in UTC.")
     domain: str | None = Field(description="The proposed domain, or null for other parts.")
-    preset: str | None = Field(description="The product of the proposed connection, empty for another one, or null for other parts.")
+    preset: str | None = Field(description="The product of the proposed connection, or null for another one and for other parts.")
     protocol: str | None = Field(description="The protocol of the proposed connection, `oidc` or `saml`, or null for other parts.")
     identifier: str | None = Field(description="Its issuer or entity ID, or null.")
     fingerprints: list[str] = Field(description="The SHA-256 fingerprints of the renewed certificates. Other parts have none.")

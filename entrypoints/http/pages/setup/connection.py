@@ -12,12 +12,13 @@ from core.kernel.connections import ConnectionProtocol
 from core.kernel.errors import Refusal
 from core.setup import connection, testing
 from core.setup.connection import ProviderValues
+from entrypoints.http.api.federation.saml.configuration import METADATA
 from entrypoints.http.base import cookies
 from entrypoints.http.base.context import app_context, ports, setup_reader
 from entrypoints.http.base.redirects import redirect
 from entrypoints.http.base.rendering.templates import page_response, render
 from entrypoints.http.edge.access import setup_link
-from entrypoints.http.edge.openapi import describes_page
+from entrypoints.http.edge.openapi import describes, describes_page, refuses
 from entrypoints.http.edge.typed_fields import trim
 from entrypoints.http.pages.federation.connections.visits import visit_response
 from entrypoints.http.pages.setup.opening import FOREIGN, STEPS_PATH
@@ -90,6 +91,35 @@ async def import_metadata() -> Response:
         await connection.import_metadata(ports(), setup_reader(), form.get("metadata", ""), typed["metadata_url"])
     except Refusal as refusal:
         return await refused_steps(refusal, SetupPart.CONNECTION, typed=typed, wrong="metadata_url")
+    return redirect(STEPS_PATH)
+
+
+@routes.get(f"{PATH}/metadata")
+@setup_link
+@describes({200: "An EntityDescriptor with our SPSSODescriptor."}, content_type=METADATA)
+@refuses(400, 401, 409)
+async def own_metadata() -> Response:
+    """Return our SAML metadata for the identity provider of the proposed connection.
+
+    Their address answers from the time when an admin applies the connection.
+    """
+    document = await connection.own_metadata(ports(), setup_reader(), app_context().base_url)
+    return Response(document, 200, content_type=METADATA)
+
+
+@routes.post(f"{PATH}/key")
+@setup_link
+@describes_page({303: SAVED, 400: REFUSED, 401: NOT_OPEN, 403: FOREIGN, 409: "It is no connection with SAML."}, form=["form_token"])
+async def create_key() -> Response:
+    """Create our key for the proposed connection with SAML.
+
+    It signs our requests, and decrypts assertions. The connection keeps it when an admin applies it.
+    """
+    await read_setup_form()
+    try:
+        await connection.create_key(ports(), setup_reader())
+    except Refusal as refusal:
+        return await refused_steps(refusal, SetupPart.CONNECTION)
     return redirect(STEPS_PATH)
 
 
