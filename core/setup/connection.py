@@ -10,13 +10,13 @@ from typing import Final
 from uuid import UUID
 
 from core.federation.connections import checks, connections, events, metadata, openid, saml
-from core.federation.connections.checks import ConnectionProblem
 from core.federation.connections.connections import ConnectionDetails, ConnectionDraft
 from core.federation.connections.metadata import DescribedProvider
 from core.federation.connections.model.connections import (
     MAX_CERTIFICATES,
     CertificateFacts,
     CertificateSource,
+    ConnectionProblem,
     OrganizationConnection,
     ProviderCertificate,
     TooManyProviderCertificates,
