@@ -400,6 +400,13 @@ PAGES: dict[str, dict[str, object]] = {
         "expires_at": datetime.now(UTC),
     },
     "authentication/signed_in.html": {"email": "ada@example.org"},
+    "authentication/other_user.html": {
+        "form_token": "c4ca4238",
+        "action": "/app/flow/1/switch",
+        "start": "/auth/codehost?flow=1",
+        "email": "ada@example.org",
+        "address": "grace@example.org",
+    },
     "federation/unregistered_uri.html": {"unregistered": UNREGISTERED, "request_id": "q3f8cW0nT1y5", "sign_out": None},
     "federation/link_connection.html": {
         "form_token": "c4ca4238",
@@ -641,6 +648,7 @@ LEADING_AWAY = {
     "accounts/verified.html",
     "authentication/email_sign_in_code.html",
     "authentication/email_sign_in_link.html",
+    "authentication/other_user.html",
     "authentication/reauthentication.html",
     "authentication/sign_in.html",
     "authentication/passkey_offer.html",

@@ -707,6 +707,7 @@ GET    /app/flow/<flow_id>/consent                   303  303  303  200  303
 POST   /app/flow/<flow_id>/consent                   303  303  303  200  303
 GET    /app/flow/<flow_id>/link                      303  303  303  303  303
 POST   /app/flow/<flow_id>/link                      303  303  303  303  303
+POST   /app/flow/<flow_id>/switch                    303  303  303  303  303
 GET    /app/flow/<flow_id>/select                    303  303  303  200  303
 POST   /app/flow/<flow_id>/select                    303  303  303  200  303
 GET    /app/flow/<flow_id>/email                     200  200  200  200  200
@@ -1292,6 +1293,7 @@ REQUESTS: Final[Mapping[str, Request]] = {
     "POST /app/flow/<flow_id>/sign-in": Request(form={**OF_THIS_BROWSER, "email": "{own_email}", "password": "{password}"}, **IN_FLOW),
     "GET /app/flow/<flow_id>/link": Request(**IN_FLOW),
     "POST /app/flow/<flow_id>/link": Request(form={**OF_THIS_BROWSER, "answer": "continue"}, **IN_FLOW),
+    "POST /app/flow/<flow_id>/switch": Request(form={**OF_THE_SESSION, "start": "/auth/codehost"}, **IN_FLOW),
     "GET /app/flow/<flow_id>/code": Request(**WITH_CODE),
     "POST /app/flow/<flow_id>/code": Request(form={**OF_THIS_BROWSER, "code": "{guarded_code}"}, **WITH_CODE),
     "POST /app/flow/<flow_id>/sign-in/email": Request(form={**OF_THIS_BROWSER, "email": "{own_email}"}, **IN_FLOW),
