@@ -242,7 +242,7 @@ PAGES: dict[str, dict[str, object]] = {
             "failed_part": SetupPart.DOMAIN,
             "problem": "It is too long.",
         },
-        **{"products": [("okta", "Okta")], "chosen": None, "steps": None, "base": None, "typed": {}, "checked": None, "wrong": None},
+        **{"products": [("okta", "Okta")], "chosen": None, "steps": None, "endpoints": None, "typed": {}, "checked": None, "wrong": None},
         **{"renewed": RENEWED, "siem_providers": [("http", "Any server")]},
     },
     "setup/token.html": {"secret": "scim_live_abc", "scim_url": "https://localhost/scim/v2", "path": "/setup/steps"},

@@ -661,12 +661,16 @@ GET    /setup/steps                           200
 POST   /setup/steps/connection                303
 POST   /setup/steps/connection/values         303
 POST   /setup/steps/connection/check          200
+GET    /setup/steps/connection/metadata       409
 POST   /setup/steps/connection/metadata       409
+POST   /setup/steps/connection/key            409
 GET    /setup/steps/connection/test           200
 POST   /setup/steps/domain                    303
 POST   /setup/steps/domain/check              400
 POST   /setup/steps/directory                 200
 POST   /setup/steps/certificate               400
+POST   /setup/steps/certificate/metadata      400
+GET    /setup/steps/certificate/test          400
 POST   /setup/steps/siem                      303
 POST   /setup/steps/finish                    200
 """
@@ -1178,8 +1182,9 @@ REQUESTS: Final[Mapping[str, Request]] = {
     "POST /setup/steps/domain": Request(form={"form_token": "{setup_form_token}", "domain": "globex.example"}),
     **{
         f"POST /setup/steps/{step}": Request(form={"form_token": "{setup_form_token}"})
-        for step in ("connection/check", "connection/metadata", "domain/check", "directory", "certificate", "finish")
+        for step in ("connection/check", "connection/key", "connection/metadata", "domain/check", "directory", "finish")
     },
+    **{f"POST /setup/steps/{step}": Request(form={"form_token": "{setup_form_token}"}) for step in ("certificate", "certificate/metadata")},
     f"POST {ORG}/registration-tokens": Request({"name": "Another"}),
     "POST /auth/register": Request(
         {"client_name": "Another", "redirect_uris": ["https://anywhere.example/callback"]},
