@@ -25,11 +25,9 @@ async def begin(ports: Ports, visitor: Visitor | None, cookie: str | None, after
     """
     if visitor is None:
         login = await _find(ports, cookie)
-        return (
-            None
-            if login is None or cookie is None
-            else ProviderSignOut(connection_endpoint_path(login.connection_id, START_LOGOUT), cookie)
-        )
+        if login is None or cookie is None:
+            return None
+        return ProviderSignOut(connection_endpoint_path(login.connection_id, START_LOGOUT), cookie)
     named = named_login(visitor.browser.proofs)
     if named is None:
         return None
