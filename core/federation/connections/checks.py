@@ -105,7 +105,7 @@ async def _check_keys(ports: Ports, client: OpenIdClient, metadata: OpenIdProvid
 
 
 def _check_certificates(details: ConnectionDetails, now: datetime) -> Iterator[ConnectionProblem]:
-    """Return the certificate that ends soon, or has ended. Sign-ins go on, because an identity provider may forget to renew one."""
+    """Return the certificate that expires soon, or has expired. Sign-ins go on, because an identity provider may forget to renew one."""
     end = CertificateEnd.of(details.certificates, details.keys.get(CertificateState.ACTIVE))
     if end is not None and (problem := end.problem_at(now)) is not None:
         yield ConnectionProblem(problem, False, HEALTH_PROBLEMS[problem])
