@@ -31,7 +31,6 @@ from core.kernel.callers import Member, ServiceContext
 from core.kernel.errors import refuse
 from core.kernel.values import digest
 from ports import Ports
-from ports.storage import Reading, Transaction
 
 TOKEN_TTL: Final = timedelta(minutes=1)
 KEY_YEARS: Final = 1  # in the certificate of a key, which is forgotten at once
@@ -58,8 +57,10 @@ class PlayedPerson:
 async def find(ports: Ports, caller: Member, tried: TriedSignIn) -> OrganizationConnection:
     """Return the connection of an open test sign-in of the caller. Raises: OrganizationConnectionNotFound, ConnectionTestOver."""
     async with ports.storage.reading() as read:
-        connection = await _load(read, caller, tried)
+        connection = await read.connections.by_slug(caller.acts_in.id, tried.slug) or refuse(OrganizationConnectionNotFound)
         trip = await read.flows.connection_trip(*_named(tried), connection.id, ports.clock.now())
+    if not connection.uses_test_provider:
+        raise ConnectionTestOver
     _require_own(caller, trip)
     return connection
 
@@ -69,9 +70,10 @@ async def answer(ports: Ports, caller: Member, tried: TriedSignIn, person: Playe
 
     Raises: OrganizationConnectionNotFound, ConnectionTestOver.
     """
+    connection = await find(ports, caller, tried)
     async with ports.storage.transaction(by=caller) as tx:
-        connection = await _load(tx, caller, tried)
-        trip = _require_own(caller, await tx.flows.take_connection_trip(*_named(tried), connection.id, ports.clock.now()))
+        taken = tx.flows.take_connection_trip_deferred(*_named(tried), connection.id, ports.clock.now())
+    trip = _require_own(caller, taken.value)
     key = await ports.certificates.create(caller.acts_in.slug, connection.slug, ports.clock.now(), KEY_YEARS)
     match connection.settings:
         case OidcSettings() as settings:
@@ -79,13 +81,6 @@ async def answer(ports: Ports, caller: Member, tried: TriedSignIn, person: Playe
         case SamlSettings() as settings:
             received = _assert_saml(ports, caller, connection, settings, tried, person, key, base_url)
     return await trips.to_result(connection, trip.flow.request, received)
-
-
-async def _load(read: Reading | Transaction, caller: Member, tried: TriedSignIn) -> OrganizationConnection:
-    connection = await read.connections.by_slug(caller.acts_in.id, tried.slug) or refuse(OrganizationConnectionNotFound)
-    if not connection.uses_test_provider:
-        raise ConnectionTestOver
-    return connection
 
 
 def _named(tried: TriedSignIn) -> tuple[bytes, bytes]:
