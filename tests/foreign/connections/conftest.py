@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+import httpx
 import psycopg
 import pytest
 
@@ -14,6 +15,7 @@ from tests.foreign.gatehouse import EMAIL, PASSWORD
 from tests.proof.e2e.conftest import service_home, settings_of_own_database
 from tests.proof.e2e.docs.forms import FormBrowser
 from tests.proof.e2e.process import Service
+from tests.support.waiting import PATIENCE
 
 CONNECTIONS: Final = "/api/organizations/acme/connections"
 SECRET: Final = "a secret + with: signs at the provider"
@@ -65,6 +67,30 @@ class House:
         """Open the identity provider of a connection, as the sign-in page does."""
         id_ = self.call("GET", f"{CONNECTIONS}/{slug}")["id"]
         browser.open(f"{self.service.address}/auth/connections/{id_}/start?next=/app")
+
+    def add_saml(self, slug: str, **mapping: str | None) -> bytes:
+        """Add a connection with SAML and a key. Return the metadata that its provider needs."""
+        connection = {"slug": slug, "name": slug.title(), "saml": {"trusts_email": True}, "mapping": {"name": None, **mapping}}
+        endpoints = self.call("POST", CONNECTIONS, connection)["endpoints"]
+        self.call("POST", f"{CONNECTIONS}/{slug}/keys")
+        return httpx.get(endpoints["metadata_url"], timeout=PATIENCE).content
+
+    def read_metadata(self, slug: str, url: str) -> None:
+        """Let Gatehouse fetch the metadata of the provider."""
+        self.call("POST", f"{CONNECTIONS}/{slug}/metadata", {"url": url})
+
+    def submit_messages(self, browser: FormBrowser) -> None:
+        """Submit the forms with SAML messages, as their scripts do."""
+        while any(form.fields.keys() & {"SAMLResponse", "SAMLRequest"} for form in browser.forms):
+            browser.submit_saml()
+
+    def sign_out(self, browser: FormBrowser) -> None:
+        """Sign out at Gatehouse, which leads through the identity provider and back."""
+        browser.open(f"{self.service.address}/app")
+        [form] = [form for form in browser.forms if form.action == "/app/sign-out"]
+        browser.submit(form)
+        self.submit_messages(browser)
+        assert browser.address.startswith(f"{self.service.address}/auth/connections/"), (browser.address, browser.text)
 
     def is_signed_in(self, browser: FormBrowser) -> bool:
         browser.open(f"{self.service.address}/app")
