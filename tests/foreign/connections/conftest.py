@@ -1,5 +1,7 @@
 """A running Gatehouse. Its organization acme has connections to identity providers of other projects."""
 
+import base64
+import subprocess
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -79,10 +81,13 @@ class House:
         """Let Gatehouse fetch the metadata of the provider."""
         self.call("POST", f"{CONNECTIONS}/{slug}/metadata", {"url": url})
 
-    def submit_messages(self, browser: FormBrowser) -> None:
-        """Submit the forms with SAML messages, as their scripts do."""
-        while any(form.fields.keys() & {"SAMLResponse", "SAMLRequest"} for form in browser.forms):
+    def submit_messages(self, browser: FormBrowser) -> bytes:
+        """Submit the forms with SAML messages, as their scripts do. Return all messages, one after the other."""
+        messages = b""
+        while sent := [form.fields[name] for form in browser.forms for name in ("SAMLResponse", "SAMLRequest") if name in form.fields]:
+            messages += base64.b64decode(sent[0])
             browser.submit_saml()
+        return messages
 
     def sign_out(self, browser: FormBrowser) -> None:
         """Sign out at Gatehouse, which leads through the identity provider and back."""
@@ -100,6 +105,14 @@ class House:
         """Return the sign-ins through a connection: the address of the user, the fault, and the names of the claims that came."""
         listed = self.call("GET", f"/api/organizations/acme/sign-ins?connection={slug}")["sign_ins"]
         return [(each["user_email"], each["fault"], set(each["received"])) for each in listed]
+
+
+def create_key(folder: Path, name: str = "idp") -> tuple[Path, Path]:
+    """Create an RSA key and a certificate for it."""
+    key, certificate = folder / f"{name}.key", folder / f"{name}.crt"
+    new = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=idp", "-keyout", str(key), "-out", str(certificate)]
+    subprocess.run(new, check=True, capture_output=True)
+    return key, certificate
 
 
 @pytest.fixture(scope="package")

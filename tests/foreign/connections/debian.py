@@ -1,7 +1,6 @@
 """Identity providers from packages of Debian, which `./run test foreign --all` extracts into a folder."""
 
 import os
-import subprocess
 from pathlib import Path
 from typing import Final
 
@@ -18,11 +17,3 @@ def requires(name: str, path: str) -> pytest.MarkDecorator:
 def find(pattern: str) -> Path:
     """Return the file or folder with this pattern, whatever version of Debian it comes from."""
     return next(ROOT.glob(pattern))
-
-
-def create_key(folder: Path) -> tuple[Path, Path]:
-    """Create an RSA key and a certificate for it."""
-    key, certificate = folder / "idp.key", folder / "idp.crt"
-    new = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=idp", "-keyout", str(key), "-out", str(certificate)]
-    subprocess.run(new, check=True, capture_output=True)
-    return key, certificate
