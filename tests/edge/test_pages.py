@@ -242,7 +242,7 @@ PAGES: dict[str, dict[str, object]] = {
             "failed_part": SetupPart.DOMAIN,
             "problem": "It is too long.",
         },
-        **{"products": [("okta", "Okta")], "chosen": None, "steps": None, "base": None, "typed": {}, "checked": None, "wrong": None},
+        **{"products": [("okta", "Okta")], "chosen": None, "steps": None, "endpoints": None, "typed": {}, "checked": None, "wrong": None},
         **{"renewed": RENEWED, "siem_providers": [("http", "Any server")]},
     },
     "setup/token.html": {"secret": "scim_live_abc", "scim_url": "https://localhost/scim/v2", "path": "/setup/steps"},
@@ -400,6 +400,13 @@ PAGES: dict[str, dict[str, object]] = {
         "expires_at": datetime.now(UTC),
     },
     "authentication/signed_in.html": {"email": "ada@example.org"},
+    "authentication/other_user.html": {
+        "form_token": "c4ca4238",
+        "action": "/app/flow/1/switch",
+        "start": "/auth/codehost?flow=1",
+        "email": "ada@example.org",
+        "address": "grace@example.org",
+    },
     "federation/unregistered_uri.html": {"unregistered": UNREGISTERED, "request_id": "q3f8cW0nT1y5", "sign_out": None},
     "federation/link_connection.html": {
         "form_token": "c4ca4238",
@@ -424,6 +431,7 @@ PAGES: dict[str, dict[str, object]] = {
     "federation/signed_out.html": {
         "unregistered": UNREGISTERED,
         "is_partial": True,
+        "at_provider": True,
         "cannot_return": True,
         "sign_in_path": "/app/sign-in",
         "application": "Portal & Shop",
@@ -438,7 +446,7 @@ PAGES: dict[str, dict[str, object]] = {
         "email": "ada@example.org",
         "cannot_return": True,
     },
-    "federation/signing_out.html": {"next_path": "/saml/acme/shop/slo"},
+    "federation/signing_out.html": {"next_path": "/saml/acme/shop/slo", "at_provider": False},
     "federation/logout_error.html": {"next_path": "/saml/acme/shop/slo"},
     "authentication/passkey_offer.html": {
         **{"form_token": "c4ca4238", "next": "/app/account", "options": CEREMONY, "background": CEREMONY, "problem": "It is wrong."},
@@ -640,6 +648,7 @@ LEADING_AWAY = {
     "accounts/verified.html",
     "authentication/email_sign_in_code.html",
     "authentication/email_sign_in_link.html",
+    "authentication/other_user.html",
     "authentication/reauthentication.html",
     "authentication/sign_in.html",
     "authentication/passkey_offer.html",

@@ -1,5 +1,6 @@
 """Connections of an organization: its own identity providers, through which its users sign in."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
@@ -8,7 +9,8 @@ from uuid import UUID
 
 from core.federation.connections.model.mapping import ClaimMapping
 from core.federation.connections.model.settings import OidcSettings, SamlSettings
-from core.kernel.connections import ConnectionProtocol
+from core.federation.saml.model.configuration import CertificateState, SamlCertificate
+from core.kernel.connections import PLATFORM_CONNECTIONS, ConnectionProtocol
 from core.kernel.errors import Conflict, Forbidden, Invalid, NotFound
 from core.kernel.values import Email, Slug
 
@@ -16,6 +18,8 @@ MAX_CONNECTIONS: Final = 20  # of one organization
 MAX_ACTIVE_CONNECTIONS: Final = 5  # of one organization
 MAX_GROUPS: Final = 200  # mappings of one connection
 MAX_CERTIFICATES: Final = 8  # of one identity provider
+# The path of the page that creates a connection. Version 0.9.0 finds the others by their slugs alone.
+RESERVED_SLUGS: Final = frozenset({"new", *PLATFORM_CONNECTIONS})
 
 
 class OrganizationConnectionNotFound(NotFound):
@@ -134,6 +138,15 @@ class OrganizationConnection:
         return self.settings.protocol
 
 
+@dataclass(frozen=True, slots=True)
+class ConnectionProblem:
+    """A problem of a connection, with a sentence for admins."""
+
+    code: str
+    is_error: bool  # users cannot sign in because of it
+    message: str
+
+
 class MissingPart(StrEnum):
     """What a connection needs before users can sign in through it."""
 
@@ -174,6 +187,16 @@ class ProviderCertificate:
     source: CertificateSource
     is_active: bool
     added_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionCredentials:
+    """A connection with our client secret and our keys, and the certificates of its identity provider, for a sign-in."""
+
+    connection: OrganizationConnection
+    client_secret: str | None = field(repr=False)
+    keys: Mapping[CertificateState, SamlCertificate]
+    certificates: Sequence[ProviderCertificate]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
