@@ -71,6 +71,16 @@ async def test_a_provider_that_does_not_ask_makes_a_session_of_a_connection_no_n
     assert outcomes == dict.fromkeys(PATHS_OF_SESSIONS, STEP_UP)
 
 
+async def test_a_provider_that_does_not_ask_keeps_the_last_use_of_the_organization(world: World, clock: FakeClock) -> None:
+    await world.put({"session_idle_minutes": 5})
+    console, outcomes = PATHS["console"].walk, list[str]()
+    for minutes in (4, 4, 4, 6):
+        clock.advance(timedelta(minutes=minutes))
+        await world.sign_in_silently()
+        outcomes.append(await console(world, None))
+    assert outcomes == [ALLOWED, ALLOWED, ALLOWED, STEP_UP]
+
+
 async def test_codes_of_a_session_that_is_good_elsewhere_start_no_session(world: World, clock: FakeClock, pool: Pool) -> None:
     device = await PATHS["device"].prepare(world)
     code = await world.code()
