@@ -44,7 +44,7 @@ def read(document: bytes) -> ServiceProviderMetadata:
         slo_url=_slo_url(role),
         has_other_slo=any(service.get("Binding") != xml.HTTP_REDIRECT for service in role.findall(_SLO)),
         certificates=_certificates(role),
-        name_id_formats=tuple((element.text or "").strip() for element in role.findall(_NAME_ID_FORMAT)),
+        name_id_formats=_name_id_formats(role),
         valid_until=_valid_until(role),
     )
 
@@ -62,6 +62,7 @@ def read_identity_provider(document: bytes) -> IdentityProviderMetadata:
         sso_urls={binding: url for binding, url in reversed(services) if binding is not None and url is not None},
         slo_url=_slo_url(role),
         certificates=_certificates(role),
+        name_id_formats=_name_id_formats(role),
     )
 
 
@@ -90,6 +91,10 @@ def _certificates(role: Any) -> tuple[str, ...]:
         if key.get("use", "signing") == "signing"
         for element in key.iter(_CERTIFICATE)
     )
+
+
+def _name_id_formats(role: Any) -> tuple[str, ...]:
+    return tuple((element.text or "").strip() for element in role.findall(_NAME_ID_FORMAT))
 
 
 def _valid_until(role: Any) -> datetime | None:

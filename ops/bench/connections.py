@@ -107,7 +107,7 @@ class _Connection:
             on.check(Request("PUT", f"{_CONNECTIONS}/idp/client-secret", token, {"client_secret": client_secret}), status=204)
         else:
             on.check(Request("POST", f"{_CONNECTIONS}/idp/keys", token, {}), status=201)
-            on.check(Request("POST", f"{_CONNECTIONS}/idp/metadata", token, {"document": metadata}))
+            on.check(Request("POST", f"{_CONNECTIONS}/idp/metadata", token, {"metadata": metadata}))
         on.check(Request("POST", f"{_CONNECTIONS}/idp/activate", token, {}))
         [(self._id,)] = on.query("select id from connections where org_id is not null")
         self.path = f"/auth/connections/{self._id}"

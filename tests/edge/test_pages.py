@@ -424,6 +424,7 @@ PAGES: dict[str, dict[str, object]] = {
     "federation/signed_out.html": {
         "unregistered": UNREGISTERED,
         "is_partial": True,
+        "at_provider": True,
         "cannot_return": True,
         "sign_in_path": "/app/sign-in",
         "application": "Portal & Shop",
@@ -438,7 +439,7 @@ PAGES: dict[str, dict[str, object]] = {
         "email": "ada@example.org",
         "cannot_return": True,
     },
-    "federation/signing_out.html": {"next_path": "/saml/acme/shop/slo"},
+    "federation/signing_out.html": {"next_path": "/saml/acme/shop/slo", "at_provider": False},
     "federation/logout_error.html": {"next_path": "/saml/acme/shop/slo"},
     "authentication/passkey_offer.html": {
         **{"form_token": "c4ca4238", "next": "/app/account", "options": CEREMONY, "background": CEREMONY, "problem": "It is wrong."},

@@ -39,11 +39,11 @@ from core.federation.connections.model.presets import PRESETS, PresetUnknown
 from core.federation.connections.model.settings import OidcSettings, ProviderAuthentication, SamlSettings
 from core.federation.saml.model.configuration import CERTIFICATE_YEARS, CertificateState, SamlCertificate
 from core.kernel.callers import OrganizationCaller
-from core.kernel.connections import PLATFORM_CONNECTIONS, ConnectionProtocol, ConnectionSlug
+from core.kernel.connections import ConnectionProtocol
 from core.kernel.errors import refuse
 from core.kernel.page_paths import CONNECTIONS_PATH
 from core.kernel.roles import Capability
-from core.kernel.values import KEEP, Keep, Slug, SlugReserved, new_id, provided
+from core.kernel.values import KEEP, Keep, Slug, new_id, provided
 from core.tenancy import organizations, sign_in_policies
 from ports import Ports
 from ports.storage import Reading, Transaction
@@ -130,10 +130,8 @@ async def load_details(read: Reading | Transaction, connection: OrganizationConn
 async def create(ports: Ports, caller: OrganizationCaller, draft: ConnectionDraft) -> OrganizationConnection:
     """Add a connection, as a draft.
 
-    Raises: SlugReserved, PresetUnknown, ConnectionSettingInvalid, TooManyConnections, ConnectionSlugTaken.
+    Raises: PresetUnknown, ConnectionSettingInvalid, TooManyConnections, ConnectionSlugTaken.
     """
-    if ConnectionSlug(draft.slug) in PLATFORM_CONNECTIONS:  # version 0.9.0 finds these by their slugs alone
-        raise SlugReserved
     if draft.preset is not None and draft.preset not in PRESETS:
         raise PresetUnknown
     connection = new_draft(caller.acts_in.id, draft, ports.clock.now(), new_id())

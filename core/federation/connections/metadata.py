@@ -3,7 +3,7 @@
 Sources: SAML metadata section 2.4.3; security W-2, X-2.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from typing import Any
@@ -14,6 +14,7 @@ from core.federation.connections.model.connections import (
     MAX_CERTIFICATES,
     CertificateFacts,
     CertificateSource,
+    ConnectionProblem,
     OrganizationConnection,
     ProviderCertificate,
     ProviderCertificateInvalid,
@@ -23,6 +24,7 @@ from core.federation.connections.model.health import REFETCHED_EACH
 from core.federation.connections.model.saml import MetadataNotUsed
 from core.federation.connections.model.settings import SamlSettings, SsoBinding
 from core.federation.saml.metadata import fetch, read_source
+from core.federation.saml.model.configuration import NameIdFormat
 from core.federation.saml.model.metadata import MAX_METADATA_LENGTH, MetadataInvalid
 from core.kernel.callers import OrganizationCaller
 from core.kernel.causes import SYSTEM
@@ -37,10 +39,25 @@ class DescribedProvider:
 
     settings: Mapping[str, Any]  # by the names of SamlSettings
     certificates: Sequence[CertificateFacts]
+    name_id_formats: Sequence[str] = ()
+
+    def problems_of(self, settings: SamlSettings) -> Iterator[ConnectionProblem]:
+        """Return the problem if the identity provider does not support the NameID format of the settings."""
+        if settings.subject is not None or not self.name_id_formats or settings.name_id_format in self.name_id_formats:
+            return
+        usable = [each.short_name for each in NameIdFormat if each in self.name_id_formats and each is not NameIdFormat.TRANSIENT]
+        choice = f"Choose {' or '.join(usable)} here, or add" if usable else "Add"
+        message = (
+            f"The metadata of the identity provider lack the NameID format {settings.name_id_format.short_name}, so it may refuse sign-ins "
+            f"with InvalidNameIDPolicy. {choice} the format there."
+        )
+        yield ConnectionProblem("name_id_format_unsupported", False, message)
 
 
-async def import_metadata(ports: Ports, caller: OrganizationCaller, slug: str, text: str, url: str) -> OrganizationConnection:
+async def import_metadata(ports: Ports, caller: OrganizationCaller, slug: str, text: str, url: str) -> list[ConnectionProblem]:
     """Take over the values and certificates of metadata: of `text`, or without it of the document at `url`, which is fetched.
+
+    Return the problems of the metadata with the other settings of the connection.
 
     Raises: OrganizationConnectionNotFound, MetadataNotUsed; the errors of `read_source`, of `describe` and of `apply`.
     """
@@ -51,7 +68,8 @@ async def import_metadata(ports: Ports, caller: OrganizationCaller, slug: str, t
         if not isinstance(connection.settings, SamlSettings):
             raise MetadataNotUsed
         await connections.require_power_over_people(tx, caller, connection)
-        return await apply(tx, connection, described, None if text else url, ports.clock.now())
+        await apply(tx, connection, described, None if text else url, ports.clock.now())
+        return [*described.problems_of(connection.settings)]
 
 
 class MetadataOfAnother(Invalid):
@@ -119,7 +137,8 @@ async def describe(ports: Ports, text: str) -> DescribedProvider:
         certificates[facts.fingerprint] = facts
     if not certificates:
         raise ProviderCertificateInvalid
-    return DescribedProvider({name: value for name, value in settings.items() if value is not None}, [*certificates.values()])
+    known = {name: value for name, value in settings.items() if value is not None}
+    return DescribedProvider(known, [*certificates.values()], metadata.name_id_formats)
 
 
 async def apply(

@@ -29,9 +29,13 @@ NOTICES: Final = {
     "session-ended": "Session ended.",
     "profile-saved": "Profile saved.",
     "subscription-canceled": "Subscription canceled.",
-    "connection-activated": "Connection activated. Users can sign in through it.",
+    "connection-activated": "Connection activated.",
     "connection-created": "Connection created. Copy its values into your identity provider.",
     "connection-metadata-imported": "Metadata imported.",
+    "connection-metadata-lack-format": (
+        "Metadata imported. They lack the NameID format of this connection, so the identity provider may refuse sign-ins. Choose a format "
+        "that it has, or add this one there."
+    ),
     "connection-saved": "Connection saved.",
     "connection-person-unlinked": "User unlinked. The sign-ins through this connection have ended.",
     "connection-unlinked": "Connection unlinked.",
@@ -44,7 +48,7 @@ NOTICES: Final = {
     "connection-key-activated": "Next key activated. The previous one decrypts for 7 more days.",
     "connection-certificate-added": "Certificate added.",
     "connection-certificate-removed": "Certificate removed.",
-    "setup-link-ended": "Set-up link ended.",
+    "setup-link-ended": "Set-up link ended. Its proposals were deleted.",
     "setup-part-applied": "Applied. A connection is a draft until you activate it. Other parts work now.",
     "consent-removed": "Access removed. The application asks you again the next time you sign in to it.",
     "organization-left": "You left the organization.",

@@ -59,6 +59,7 @@ async def test_a_new_connection_is_a_draft_with_the_mapping_of_its_preset(api: A
     assert connection["missing"] == ["client_secret"]
     base = f"http://gatehouse.test/auth/connections/{connection['id']}"
     assert connection["endpoints"] == {
+        "start_url": f"{base}/start",
         "redirect_uri": f"{base}/callback",
         "jwks_uri": f"{base}/jwks.json",
         "post_logout_redirect_uri": f"{base}/signed-out",
@@ -70,12 +71,12 @@ async def test_a_new_connection_is_a_draft_with_the_mapping_of_its_preset(api: A
         "initiate_login_uri": f"{base}/initiate",
     }
     assert (await api.get(f"{acme.path}/connections/okta", token=acme.token("admin"))).json == connection
-    saml = await created(api, acme, slug="adfs", oidc=None, saml=SAML, mapping={"email": "mail"})
+    saml = await created(api, acme, slug="saml", oidc=None, saml=SAML, mapping={"email": "mail"})
     assert (saml["protocol"], saml["oidc"], saml["mapping"]["email"]) == ("saml", None, "mail")
     assert saml["saml"]["name_id_format"].endswith(":persistent")
     assert saml["endpoints"]["acs_url"] == f"{saml['endpoints']['entity_id']}/acs"
     listed = (await api.get(f"{acme.path}/connections", token=acme.token("admin"))).json["connections"]
-    assert [each["slug"] for each in listed] == ["adfs", "okta"]
+    assert [each["slug"] for each in listed] == ["okta", "saml"]
     [details] = [each for each in await events_of(pool, "connection.created") if each["slug"] == "okta"]
     assert (details["name"], details["preset"], details["settings"]["issuer"]) == ("Okta", "okta", OIDC["issuer"])
 

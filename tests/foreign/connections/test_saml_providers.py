@@ -37,7 +37,7 @@ def prepare(house: House, slug: str) -> Prepared:
 
 
 def read_metadata(house: House, slug: str, address: str) -> None:
-    house.call("POST", f"{CONNECTIONS}/{slug}/metadata", {"document": httpx.get(f"{address}/metadata").text})
+    house.call("POST", f"{CONNECTIONS}/{slug}/metadata", {"metadata": httpx.get(f"{address}/metadata").text})
 
 
 def test_people_sign_in_through_saml_idp(house: House) -> None:

@@ -180,8 +180,8 @@ POST   {at_connection}/initiate               303  303  303  303  303  303  303 
 GET    {at_connection}/metadata               200  200  200  200  200  200  200  200  200  200  404  404  200  200  200  200  404  200  200
 GET    {at_connection}/start                  400  400  400  400  400  400  400  400  400  400  404  404  400  400  400  400  404  400  400
 POST   {at_connection}/backchannel-logout     400  400  400  400  400  400  400  400  400  400  404  404  400  400  400  400  404  400  400
-GET    {at_connection}/sign-out               200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200
-GET    {at_connection}/signed-out             200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200
+GET    {at_connection}/sign-out               303  303  303  303  303  303  303  303  303  303  303  303  303  303  303  303  303  303  303
+GET    {at_connection}/signed-out             303  303  303  303  303  303  303  303  303  303  303  303  303  303  303  303  303  303  303
 GET    {at_connection}/slo                    400  400  400  400  400  400  400  400  400  400  400  400  400  400  400  400  400  400  400
 POST   {at_connection}/slo                    400  400  400  400  400  400  400  400  400  400  404  404  400  400  400  400  404  400  400
 GET    {at_connection}/jwks.json              200  200  200  200  200  200  200  200  200  200  404  404  200  200  200  200  404  200  200
@@ -1156,7 +1156,7 @@ REQUESTS: Final[Mapping[str, Request]] = {
     f"POST {ORG}/connections/<connection_slug>/groups": Request({"value": "staff", "group_id": "{group_id}"}),
     f"DELETE {ORG}/connections/<connection_slug>/groups/<mapping_id>": Request(**WITH_MAPPING),
     f"DELETE {ORG}/connections/<connection_slug>/people/<user_id>": Request(things={"user_id": "{end_user_id}"}),
-    f"POST {ORG}/connections/<connection_slug>/metadata": Request({"document": identity_provider_metadata()}, setup_sql=WITH_SAML),
+    f"POST {ORG}/connections/<connection_slug>/metadata": Request({"metadata": identity_provider_metadata()}, setup_sql=WITH_SAML),
     f"POST {ORG}/connections/<connection_slug>/activate": Request(setup_sql=INACTIVE),
     f"PUT {ORG}/connections/<connection_slug>/client-secret": Request({"client_secret": "a new secret"}),
     f"POST {ORG}/connections/<connection_slug>/keys": Request(
@@ -1393,7 +1393,7 @@ REQUESTS: Final[Mapping[str, Request]] = {
         form=OF_THE_SESSION, things={"user_id": "{end_user_id}"}
     ),
     f"POST {PAGES_OF_ORG}/connections/<connection_slug>/metadata": Request(
-        form={**OF_THE_SESSION, "document": identity_provider_metadata()}, setup_sql=WITH_SAML
+        form={**OF_THE_SESSION, "metadata": identity_provider_metadata()}, setup_sql=WITH_SAML
     ),
     f"POST {PAGES_OF_ORG}/connections/<connection_slug>/activate": Request(form=OF_THE_SESSION, setup_sql=INACTIVE),
     f"POST {PAGES_OF_ORG}/connections/<connection_slug>/deactivate": Request(form=OF_THE_SESSION),

@@ -8,7 +8,7 @@ from uuid import UUID
 
 from core.federation.connections.model.mapping import ClaimMapping
 from core.federation.connections.model.settings import OidcSettings, SamlSettings
-from core.kernel.connections import ConnectionProtocol
+from core.kernel.connections import PLATFORM_CONNECTIONS, ConnectionProtocol
 from core.kernel.errors import Conflict, Forbidden, Invalid, NotFound
 from core.kernel.values import Email, Slug
 
@@ -16,6 +16,8 @@ MAX_CONNECTIONS: Final = 20  # of one organization
 MAX_ACTIVE_CONNECTIONS: Final = 5  # of one organization
 MAX_GROUPS: Final = 200  # mappings of one connection
 MAX_CERTIFICATES: Final = 8  # of one identity provider
+# The path of the page that creates a connection. Version 0.9.0 finds the others by their slugs alone.
+RESERVED_SLUGS: Final = frozenset({"new", *PLATFORM_CONNECTIONS})
 
 
 class OrganizationConnectionNotFound(NotFound):
@@ -132,6 +134,15 @@ class OrganizationConnection:
     @property
     def protocol(self) -> ConnectionProtocol:
         return self.settings.protocol
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionProblem:
+    """A problem of a connection, with a sentence for admins."""
+
+    code: str
+    is_error: bool  # users cannot sign in because of it
+    message: str
 
 
 class MissingPart(StrEnum):

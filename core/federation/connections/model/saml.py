@@ -37,6 +37,7 @@ class IdentityProviderMetadata:
     sso_urls: Mapping[SsoBinding, str]
     slo_url: str | None  # with HTTP-Redirect
     certificates: tuple[str, ...]  # PEM, not checked; for signatures
+    name_id_formats: tuple[str, ...]  # that it supports, not checked; none: it does not say
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -71,7 +71,7 @@ FIELDS: Final[Fields] = {
     **dict.fromkeys((MetadataInvalid, NoServiceProvider, SeveralServiceProviders), "metadata"),
     **dict.fromkeys((MetadataNotFetched, TargetInvalid), METADATA_URL),
 }
-FORMATS: Final = [(each.value, each.value.rpartition(":")[2]) for each in NameIdFormat]
+FORMATS: Final = [(each.value, each.short_name) for each in NameIdFormat]
 OPERATIONS: Final = (
     *(f"GET {API}", f"POST {API}", f"POST {API}/metadata", f"GET {API}/check", f"POST {API}/certificate", f"DELETE {API}"),
     *(f"{method} {API}/certificate/next" for method in ("GET", "POST", "DELETE")),

@@ -294,7 +294,7 @@ async def sign_out_browser(user: Visitor | None, after: str, signed_out: Respons
     after = after if at_provider is None else at_provider.path
     logout = await saml_logout.sign_out(ports(), user, caller(), logout_cookies, after)
     if logout is None and at_provider is not None:
-        response = page_response(render("federation/signing_out.html", next_path=at_provider.path))
+        response = page_response(render("federation/signing_out.html", next_path=at_provider.path, at_provider=True))
     elif logout is None:
         response = signed_out
     elif isinstance(logout, LogoutFinished):
@@ -303,7 +303,7 @@ async def sign_out_browser(user: Visitor | None, after: str, signed_out: Respons
         # A page instead of a redirect, because browsers apply the form-action policy to redirects,
         # and many pages have a button to sign out.
         assert logout.secret is not None, "a logout continues"
-        response = page_response(render("federation/signing_out.html", next_path=logout.url))
+        response = page_response(render("federation/signing_out.html", next_path=logout.url, at_provider=False))
         cookies.set_logout_cookie(response, logout.secret)
     if at_provider is not None:
         cookies.set_provider_logout_cookie(response, at_provider.secret)

@@ -9,6 +9,7 @@ from quart import Blueprint
 from core.federation.connections import connections
 from core.federation.connections.connections import ConnectionDetails, ConnectionDraft, endpoint_path
 from core.federation.connections.model.connections import (
+    RESERVED_SLUGS,
     ConnectionProtocolMissing,
     ConnectionState,
     MissingPart,
@@ -20,6 +21,7 @@ from core.federation.connections.model.presets import PRESETS
 from core.federation.connections.model.settings import OidcSettings, SamlSettings
 from core.federation.saml.model.configuration import MAX_CERTIFICATE_LENGTH, CertificateState, SamlCertificate
 from core.kernel.connections import ConnectionProtocol
+from core.kernel.page_paths import connection_start_path
 from core.kernel.roles import Capability
 from core.kernel.values import Slug, provided
 from entrypoints.http.api.federation.connections.health import ConnectionHealthResponse
@@ -106,8 +108,9 @@ class ConnectionListResponse(ResponseModel):
 
 
 class OwnEndpointsResponse(ResponseModel):
-    """The values to copy into the identity provider. null: the protocol has none."""
+    """The address where users sign in, and the values to copy into the identity provider. null: the protocol has none."""
 
+    start_url: str = Field(description="Where users start a sign-in through the connection.")
     redirect_uri: str | None = Field(description="The redirect URI, with OpenID Connect.")
     jwks_uri: str | None = Field(description="The address of Gatehouse's public keys for this connection, with OpenID Connect.")
     post_logout_redirect_uri: str | None = Field(description="Where the provider returns users after a sign-out, with OpenID Connect.")
@@ -146,7 +149,7 @@ class ConnectionDetailsResponse(ConnectionResponse):
     mapping: ClaimMappingResponse = Field(description="The claims that Gatehouse reads.")
     client_secret_set_at: Timestamp | None = Field(description="When the client secret was set, or null. It is never returned.")
     missing: list[MissingPart] = Field(description="What the connection still needs before users can sign in through it.")
-    endpoints: OwnEndpointsResponse = Field(description="The values to copy into the identity provider.")
+    endpoints: OwnEndpointsResponse = Field(description="The address where users sign in, and the values for the identity provider.")
     keys: list[ConnectionKeyResponse] = Field(description="The keys of Gatehouse: the active one, the next one, the previous one.")
     certificates: list[ProviderCertificateResponse] = Field(description="The certificates of the identity provider, oldest first.")
 
@@ -168,9 +171,10 @@ def to_details(details: ConnectionDetails) -> ConnectionDetailsResponse:
 
 
 def own_endpoints(connection: OrganizationConnection) -> OwnEndpointsResponse:
-    """Return the values to copy into the identity provider."""
+    """Return the address where users sign in, and the values to copy into the identity provider."""
     base_url, is_saml = app_context().base_url, connection.protocol is ConnectionProtocol.SAML
     return OwnEndpointsResponse(
+        start_url=base_url + connection_start_path(connection.id),
         redirect_uri=None if is_saml else f"{base_url}{endpoint_path(connection.id, 'callback')}",
         jwks_uri=None if is_saml else f"{base_url}{endpoint_path(connection.id, 'jwks.json')}",
         post_logout_redirect_uri=None if is_saml else f"{base_url}{endpoint_path(connection.id, BACK_FROM_LOGOUT)}",
@@ -216,7 +220,9 @@ async def create(org_slug: str, data: ConnectionRequest) -> ConnectionDetailsRes
         raise ConnectionProtocolMissing
     settings = data.oidc.build() if data.oidc is not None else data.saml.build()  # type: ignore[union-attr]
     mapping = None if data.mapping is None else data.mapping.build()
-    draft = ConnectionDraft(slug=Slug.parse(data.slug), name=data.name, preset=data.preset, settings=settings, mapping=mapping)
+    draft = ConnectionDraft(
+        slug=Slug.parse(data.slug, RESERVED_SLUGS), name=data.name, preset=data.preset, settings=settings, mapping=mapping
+    )
     return to_details(ConnectionDetails(await connections.create(ports(), acting(), draft), {}, ()))
 
 

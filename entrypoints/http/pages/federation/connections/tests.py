@@ -6,8 +6,7 @@ from typing import Final
 from quart import Blueprint, Response
 
 from core.federation.connections import checks, connections
-from core.federation.connections.checks import ConnectionProblem
-from core.federation.connections.model.connections import ConnectionIncomplete
+from core.federation.connections.model.connections import ConnectionIncomplete, ConnectionProblem
 from core.federation.connections.model.openid import OpenIdAnswerRefused, OpenIdProviderUnreachable
 from core.federation.connections.trips import ConnectionTestResult
 from core.kernel.roles import Capability
