@@ -423,6 +423,7 @@ PAGES: dict[str, dict[str, object]] = {
             "is_email_verified": True,
             "profile": {"name": "Ada Lovelace"},
             "groups": {"staff"},
+            "groups_left_out": True,
             "has_second_factor": False,
         },
         "received": [("groups", ["staff", "R&D"])],

@@ -11,7 +11,6 @@ from typing import Any, Final
 
 from core.authentication.flow.model import ConnectionTrip, FlowTarget
 from core.federation.connections import openid, saml, trips
-from core.federation.connections.connections import ConnectionDetails, endpoint_path
 from core.federation.connections.model.asserted import ReceivedClaims
 from core.federation.connections.model.connections import (
     CertificateSource,
@@ -20,6 +19,7 @@ from core.federation.connections.model.connections import (
     OrganizationConnectionNotFound,
     ProviderCertificate,
 )
+from core.federation.connections.model.details import ConnectionDetails
 from core.federation.connections.model.openid import OpenIdClient
 from core.federation.connections.model.settings import OidcSettings, SamlSettings
 from core.federation.connections.trips import ConnectionTestResult
@@ -29,6 +29,7 @@ from core.federation.saml.model.configuration import SamlAttribute, SamlCertific
 from core.federation.saml.model.messages import PASSWORD_CONTEXT, NameId, SamlAssertion, SamlResponse, SamlStatus, new_message_id
 from core.kernel.callers import Member, ServiceContext
 from core.kernel.errors import refuse
+from core.kernel.page_paths import connection_endpoint_path
 from core.kernel.values import digest
 from ports import Ports
 
@@ -108,7 +109,7 @@ async def _assert_openid(
         raise ProviderConsentDenied
     client = OpenIdClient(
         connection_id=connection.id,
-        issuer=base_url + endpoint_path(connection.id),
+        issuer=base_url + connection_endpoint_path(connection.id),
         client_id=str(connection.id),
         authentication=settings.client_authentication,
     )

@@ -7,6 +7,7 @@ from typing import Final
 from uuid import UUID
 
 from core.accounts.model.profiles import NameInvalid, Profile, parse_name
+from core.authentication.model.sign_in_log import GROUPS_LEFT_OUT
 from core.federation.connections.model.connections import OrganizationConnection
 from core.federation.connections.model.logins import ProviderSession
 from core.federation.connections.model.settings import SamlSettings
@@ -28,7 +29,7 @@ class ReceivedClaims:
 
     subject: str
     values: Mapping[str, Sequence[str]]  # of each claim or attribute
-    is_email_verified: bool = False
+    is_email_verified: bool | None = None  # None: it does not say
     has_second_factor: bool = False
     authenticated_at: datetime | None = None
     ends_at: datetime | None = None  # of the session at the identity provider
@@ -51,6 +52,7 @@ class AssertedPerson:
     ends_at: datetime | None
     claim_names: tuple[str, ...]  # of all that were received
     session: ProviderSession | None = None
+    groups_left_out: bool = False  # because the user has too many
 
 
 def map_claims(connection: OrganizationConnection, received: ReceivedClaims) -> AssertedPerson:
@@ -62,7 +64,7 @@ def map_claims(connection: OrganizationConnection, received: ReceivedClaims) -> 
         org_id=connection.org_id,
         subject=received.subject,
         email=_email(_first(values, mapping.email)),
-        is_email_verified=received.is_email_verified or settings.trusts_email,
+        is_email_verified=settings.trusts_email if received.is_email_verified is None else received.is_email_verified,
         profile=Profile(
             name=_name(_first(values, mapping.name)),
             given_name=_name(_first(values, mapping.given_name)),
@@ -74,6 +76,7 @@ def map_claims(connection: OrganizationConnection, received: ReceivedClaims) -> 
         ends_at=received.ends_at,
         claim_names=tuple(sorted(values)),
         session=received.session,
+        groups_left_out=mapping.groups is not None and groups is None and not GROUPS_LEFT_OUT.isdisjoint(values),
     )
 
 

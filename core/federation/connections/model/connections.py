@@ -150,6 +150,11 @@ class OrganizationConnection:
     def protocol(self) -> ConnectionProtocol:
         return self.settings.protocol
 
+    @property
+    def has_certificates(self) -> bool:
+        """Whether its identity provider signs with keys of certificates that an admin, or a set-up link, gives."""
+        return self.protocol is ConnectionProtocol.SAML and not self.uses_test_provider
+
 
 @dataclass(frozen=True, slots=True)
 class ConnectionProblem:
