@@ -135,6 +135,7 @@ def to_received(claims: Mapping[str, Any], mapping: ClaimMapping) -> ReceivedCla
     return ReceivedClaims(
         subject=require_subject(claims["sub"]),
         values={name: values for name, value in claims.items() if name not in PROTOCOL_CLAIMS and (values := _texts(value)) is not None},
+        objects=[name for name, value in claims.items() if name not in PROTOCOL_CLAIMS and isinstance(value, dict)],
         # The claim is about the address in `email`, and about no other claim.
         is_email_verified=mapping.email == "email" and claims.get("email_verified") is True,
         has_second_factor=isinstance(methods, list) and SECOND_FACTOR in methods,
