@@ -6,6 +6,7 @@ request or a SAML sign-on.
 
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from uuid import UUID
 
 from core.accounts import passkey_offers
 from core.accounts.model.devices import PresentedDevice
@@ -186,8 +187,9 @@ async def sign_in_browser(
     client: PresentedDevice,
     *,
     can_passkey: bool = False,
+    present_id: UUID | None = None,
 ) -> BrowserSignIn | Flow:
-    """Verify one factor. Return a browser session, or the flow that still needs the second factor.
+    """Verify one factor. Return a browser session, or the flow that still needs the second factor. `present_id`: see `prove`.
 
     `can_passkey`: the browser can create passkeys. After a sign-in with a password, one is offered once in a while.
     `cookie` is that of the session to replace, if any. The user's membership is confirmed if they sign in to an
@@ -197,7 +199,7 @@ async def sign_in_browser(
     Raises: the errors of `prove`.
     """
     linking = people.with_link(ports, flow, method)
-    outcome = await prove(ports, caller, flow, linking, client)
+    outcome = await prove(ports, caller, flow, linking, client, present_id)
     if isinstance(outcome, Flow):
         return outcome
     is_meant = flow.target is not FlowTarget.PAGE and not is_by_provider(in_session(outcome.session.proofs))

@@ -153,7 +153,7 @@ async def test_what_a_reader_prepares_has_no_effect_until_an_admin_applies_it(
     siem = (await api.get(f"{acme.path}/siem", token=acme.token("admin"))).json
     assert (siem["provider"], siem["endpoint_url"], siem["enabled"]) == ("datadog", SIEM["endpoint_url"], True)
     trusted = (await api.get(f"{acme.path}/connections/present", token=acme.token("admin"))).json["certificates"]
-    assert (len(trusted), details["proposals"][0]["fingerprint"] in {each["fingerprint"] for each in trusted}) == (2, True)
+    assert (len(trusted), details["proposals"][0]["fingerprints"][0] in {each["fingerprint"] for each in trusted}) == (2, True)
     [connection, _] = (await api.get(f"{acme.path}/connections", token=acme.token("admin"))).json["connections"]
     assert (connection["state"], connection["name"], connection["id"] in redirect_uri) == ("draft", "Globex", True)
     async with ports.storage.reading() as read:

@@ -22,7 +22,7 @@ from core.authentication.model.sessions import Grant, Session
 from core.kernel.access import BlockedByDirectory
 from core.kernel.callers import Person, ServiceContext
 from core.kernel.deferred import Deferred
-from core.kernel.errors import Invalid, NotFound, OrganizationNotActive, Refusal, Unauthenticated
+from core.kernel.errors import Conflict, Invalid, NotFound, OrganizationNotActive, Refusal, Unauthenticated
 from core.kernel.proofs import Method, Proofs, SessionProofs
 from core.kernel.values import Email
 from core.tenancy.model.invitations import ReceivedInvitation
@@ -47,6 +47,10 @@ class AccountClosed(Unauthenticated):
 
 class AccountDeleted(AccountClosed):
     """This account was deleted. The link in our email about this opens it again, within 72 hours."""
+
+
+class OtherUserPresent(Conflict):
+    """Another user is signed in in this browser. Sign out first, then sign in again."""
 
 
 class NeedsCodeFlow(Invalid):

@@ -73,7 +73,7 @@ async def import_metadata(ports: Ports, caller: OrganizationCaller, slug: str, t
 
 
 class MetadataOfAnother(Invalid):
-    """The metadata at this address are those of another identity provider. Nothing was changed. Correct the address."""
+    """The metadata are those of another identity provider, with another entity ID. Nothing was changed. Correct the address or the file."""
 
 
 async def fetch_own(ports: Ports, org_id: UUID, settings: SamlSettings) -> DescribedProvider | None:

@@ -294,7 +294,7 @@ async def _complete(
             request = openid.make_request(connection, settings, trip, state=state, device_cookie=browser, base_url=base_url)
             return await openid.complete(ports, connection, client, request, answer)
         case SamlSettings() as settings, ConnectionDetails() as details, SamlAnswer(document):
-            if trip.flow.target is FlowTarget.SETUP_TEST:  # a proposed connection has no rows yet, and its trip was taken once
+            if trip.flow.target is FlowTarget.SETUP_TEST:  # stores nothing, and its trip was taken once
                 identity = await saml.verify(ports, details, settings, document, base_url, expected=state)
             else:
                 identity = await saml.accept(ports, caller, details, settings, document, base_url, expected=state)

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Final
+from typing import Any, Final
 from uuid import UUID
 
 from core.kernel.callers import SetupPart
@@ -88,7 +88,7 @@ class SetupDocument:
     challenge: str | None = None  # of its record
     prefix: str | None = None  # of a SCIM token
     connection_id: str | None = None
-    preset: str | None = None  # empty for a product without one
+    preset: str | None = None
     protocol: str | None = None
     issuer: str | None = None
     client_id: str | None = None
@@ -97,11 +97,17 @@ class SetupDocument:
     sso_url: str | None = None
     sso_binding: str | None = None  # empty: redirect
     certificate: str | None = None  # PEM
-    fingerprint: str | None = None  # of a renewed certificate
-    valid_until: str | None = None  # of a renewed certificate (RFC 3339)
+    own_certificate: str | None = None  # PEM, of our key
+    private_key: str | None = field(default=None, repr=False)  # PKCS #8 in PEM
+    fingerprints: tuple[str, ...] = ()  # of renewed certificates
+    valid_until: str | None = None  # of the renewed certificate that ends first (RFC 3339)
     siem_provider: str | None = None
     endpoint_url: str | None = None
     siem_token: str | None = field(default=None, repr=False)
+
+    @classmethod
+    def read(cls, stored: Mapping[str, Any]) -> "SetupDocument":
+        return cls(**{**stored, "fingerprints": tuple(stored["fingerprints"])})
 
 
 NO_DOCUMENT: Final = SetupDocument()

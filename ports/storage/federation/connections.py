@@ -12,7 +12,7 @@ from core.federation.connections.model.connections import (
     OrganizationConnection,
     ProviderCertificate,
 )
-from core.federation.connections.model.health import ConnectionHealth, HealthState
+from core.federation.connections.model.health import ConnectionConcern, ConnectionHealth, HealthState
 from core.federation.connections.model.logins import ConnectionLogin
 from core.federation.connections.model.people import ConnectionPerson, ConnectionSubject, OwnConnectionLink
 from core.federation.saml.model.configuration import CertificateState, SamlCertificate
@@ -67,6 +67,9 @@ class ConnectionHealthsRead(Protocol):
 
     async def figures(self) -> tuple[Mapping[HealthState, int], datetime | None]:
         """Return the numbers of all active connections by health, and the time when the first certificate of them ends."""
+
+    async def concerns(self, limit: int, certificates_until: datetime) -> list[ConnectionConcern]:
+        """Return connections of all organizations that an admin should look at, by the slugs, at most `limit`."""
 
     async def next_due(self) -> datetime | None:
         """Return when the next refresh of any connection is due, or None."""

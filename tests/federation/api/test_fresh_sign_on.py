@@ -150,6 +150,7 @@ async def test_the_fresh_sign_in_of_one_user_does_not_count_for_another(
     path = await start_sign_on(browser, shop, clock, ForceAuthn="true")
     await provider_sign_in.sign_in(flow=flow_of(path))
     assert await provider_sign_in.user_id() == eve.id
+    await provider_sign_in.browser.submit("/app/sign-out")
     provider_sign_in.provider.person = Person()
     await provider_sign_in.sign_in(next="/app/account")
     assert await provider_sign_in.user_id() == user.id

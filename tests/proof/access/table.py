@@ -661,12 +661,16 @@ GET    /setup/steps                           200
 POST   /setup/steps/connection                303
 POST   /setup/steps/connection/values         303
 POST   /setup/steps/connection/check          200
+GET    /setup/steps/connection/metadata       409
 POST   /setup/steps/connection/metadata       409
+POST   /setup/steps/connection/key            409
 GET    /setup/steps/connection/test           200
 POST   /setup/steps/domain                    303
 POST   /setup/steps/domain/check              400
 POST   /setup/steps/directory                 200
 POST   /setup/steps/certificate               400
+POST   /setup/steps/certificate/metadata      400
+GET    /setup/steps/certificate/test          400
 POST   /setup/steps/siem                      303
 POST   /setup/steps/finish                    200
 """
@@ -703,6 +707,7 @@ GET    /app/flow/<flow_id>/consent                   303  303  303  200  303
 POST   /app/flow/<flow_id>/consent                   303  303  303  200  303
 GET    /app/flow/<flow_id>/link                      303  303  303  303  303
 POST   /app/flow/<flow_id>/link                      303  303  303  303  303
+POST   /app/flow/<flow_id>/switch                    303  303  303  303  303
 GET    /app/flow/<flow_id>/select                    303  303  303  200  303
 POST   /app/flow/<flow_id>/select                    303  303  303  200  303
 GET    /app/flow/<flow_id>/email                     200  200  200  200  200
@@ -1177,8 +1182,9 @@ REQUESTS: Final[Mapping[str, Request]] = {
     "POST /setup/steps/domain": Request(form={"form_token": "{setup_form_token}", "domain": "globex.example"}),
     **{
         f"POST /setup/steps/{step}": Request(form={"form_token": "{setup_form_token}"})
-        for step in ("connection/check", "connection/metadata", "domain/check", "directory", "certificate", "finish")
+        for step in ("connection/check", "connection/key", "connection/metadata", "domain/check", "directory", "finish")
     },
+    **{f"POST /setup/steps/{step}": Request(form={"form_token": "{setup_form_token}"}) for step in ("certificate", "certificate/metadata")},
     f"POST {ORG}/registration-tokens": Request({"name": "Another"}),
     "POST /auth/register": Request(
         {"client_name": "Another", "redirect_uris": ["https://anywhere.example/callback"]},
@@ -1287,6 +1293,7 @@ REQUESTS: Final[Mapping[str, Request]] = {
     "POST /app/flow/<flow_id>/sign-in": Request(form={**OF_THIS_BROWSER, "email": "{own_email}", "password": "{password}"}, **IN_FLOW),
     "GET /app/flow/<flow_id>/link": Request(**IN_FLOW),
     "POST /app/flow/<flow_id>/link": Request(form={**OF_THIS_BROWSER, "answer": "continue"}, **IN_FLOW),
+    "POST /app/flow/<flow_id>/switch": Request(form={**OF_THE_SESSION, "start": "/auth/codehost"}, **IN_FLOW),
     "GET /app/flow/<flow_id>/code": Request(**WITH_CODE),
     "POST /app/flow/<flow_id>/code": Request(form={**OF_THIS_BROWSER, "code": "{guarded_code}"}, **WITH_CODE),
     "POST /app/flow/<flow_id>/sign-in/email": Request(form={**OF_THIS_BROWSER, "email": "{own_email}"}, **IN_FLOW),

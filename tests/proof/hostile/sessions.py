@@ -196,6 +196,18 @@ async def sign_out_of_a_session_of_the_account(world: World) -> AsyncIterator[st
     yield LIVE if (await run_sql(world.pool, select), (await browser.open("/app/account")).status) == (ends, 200) else "ended"
 
 
+@ends(LIVE)
+async def session_of_another_user(world: World) -> AsyncIterator[str]:
+    """A page sends the browser to the connection, also as a sign-in that the provider initiates. The provider asks nothing."""
+    victim, browser = await world.add("kept@b.example", world.b, password=PASSWORD), world.browser()
+    await browser.sign_in("kept@b.example")
+    yield ""
+    initiate = f"/auth/connections/{world.of_a.id}/initiate?{urlencode({'iss': world.issuer.url})}"
+    for left in (await world.leave(browser), await browser.open(initiate, follows=False)):
+        answer = await world.come_back(browser, world.visit(left, "swap", email="swap@a.example"))
+        yield LIVE if (answer.status, await count_sessions(world.pool, victim.id)) == (200, 1) else f"{answer.status}"
+
+
 @ends("no session")
 async def test_trip_as_a_sign_in(world: World) -> AsyncIterator[str]:
     """An admin of A tests the connection, and the provider asserts a linked member."""

@@ -139,7 +139,7 @@ class SamlSettings:
         _require_text(self.entity_id, "entity_id", "The entity ID")
         _require_url(self.sso_url, "sso_url", "The sign-in URL")
         _require_url(self.slo_url or "", "slo_url", "The sign-out URL")
-        _require_url(self.metadata_url or "", "metadata_url", "The metadata address")
+        _require_url(self.metadata_url or "", "metadata_url", "The metadata URL")
         if self.subject is None:
             if self.name_id_format is NameIdFormat.TRANSIENT:
                 _refuse("name_id_format", "A transient NameID is new at each sign-in, so users are not known by it. Choose persistent.")

@@ -91,10 +91,10 @@ class SetupPartResponse(ResponseModel):
     is_ready: bool = Field(description="Whether an admin can apply it.")
     changed_at: Timestamp = Field(description="The time of the last change by the reader, in UTC.")
     domain: str | None = Field(description="The proposed domain, or null for other parts.")
-    preset: str | None = Field(description="The product of the proposed connection, empty for another one, or null for other parts.")
+    preset: str | None = Field(description="The product of the proposed connection, or null for another one and for other parts.")
     protocol: str | None = Field(description="The protocol of the proposed connection, `oidc` or `saml`, or null for other parts.")
     identifier: str | None = Field(description="Its issuer or entity ID, or null.")
-    fingerprint: str | None = Field(description="The SHA-256 fingerprint of the renewed certificate, or null for other parts.")
+    fingerprints: list[str] = Field(description="The SHA-256 fingerprints of the renewed certificates. Other parts have none.")
     endpoint_url: str | None = Field(description="The URL of the proposed SIEM, or null for other parts.")
     token_prefix: str | None = Field(description="The first characters of the proposed SCIM token, or null for other parts.")
     first_request_at: Timestamp | None = Field(description="The time of the first request with this token before it was applied, or null.")
@@ -204,7 +204,7 @@ def _to_part(proposal: SetupProposal) -> SetupPartResponse:
         preset=proposal.document.preset,
         protocol=proposal.document.protocol,
         identifier=proposal.document.issuer or proposal.document.entity_id,
-        fingerprint=proposal.document.fingerprint,
+        fingerprints=list(proposal.document.fingerprints),
         endpoint_url=proposal.document.endpoint_url,
         token_prefix=proposal.document.prefix,
         first_request_at=proposal.tried_at,

@@ -7,7 +7,6 @@ from uuid import UUID
 from quart import Blueprint, Response
 
 from core.authentication import browser
-from core.federation.connections.connections import endpoint_path
 from core.federation.connections.model.presets import PRESETS
 from core.kernel.callers import SetupPart
 from core.kernel.connections import ConnectionProtocol
@@ -15,6 +14,7 @@ from core.kernel.errors import Refusal
 from core.kernel.values import Domain
 from core.setup import forwarding, opening, proposals, renewal
 from entrypoints.http.api.eventing.siem import SiemRequest
+from entrypoints.http.api.federation.connections.connections import own_endpoints
 from entrypoints.http.api.tenancy.domains import DomainRequest
 from entrypoints.http.base import cookies
 from entrypoints.http.base.context import app_context, ports, setup_reader
@@ -32,7 +32,6 @@ routes = Blueprint("setup_step_pages", __name__)
 
 SAVED: Final = "Saved. The browser is redirected to the steps."
 REFUSED: Final = "A value is not valid, and the page gives the reason."
-CERTIFICATE_FIELDS: Final = {"form_token": "The form token of the page.", "new_certificate": "The certificate, in PEM."}
 SIEM_FIELDS: Final = {
     "form_token": "The form token of the page.",
     "provider": "The format: `http`, `splunk_hec` or `datadog`.",
@@ -55,6 +54,7 @@ async def steps_values(part: SetupPart | None = None) -> dict[str, Any]:
     domain, proposed = details.proposals.get(SetupPart.DOMAIN), details.proposals.get(SetupPart.CONNECTION)
     document = None if proposed is None else proposed.document
     product = None if document is None else PRESETS.get(document.preset or "")
+    protocol = None if document is None else ConnectionProtocol(document.protocol or "")
     return {
         "form_token": browser.form_token(cookies.setup_cookie() or ""),
         "design": design,
@@ -68,9 +68,9 @@ async def steps_values(part: SetupPart | None = None) -> dict[str, Any]:
         "siem_providers": PROVIDERS,
         "products": [(slug, each.name) for slug, each in PRESETS.items()],
         "chosen": product,
-        "steps": None if product is None or document is None else product.protocols[ConnectionProtocol(document.protocol or "")],
-        "base": "" if document is None else f"{app_context().base_url}{endpoint_path(UUID(document.connection_id))}",
-        "typed": {} if document is None else {**asdict(document), "client_secret": ""},
+        "steps": None if product is None or protocol is None else product.protocols[protocol],
+        "endpoints": None if document is None or protocol is None else own_endpoints(UUID(document.connection_id), protocol),
+        "typed": {} if document is None else {**asdict(document), "client_secret": "", "private_key": ""},
         "wrong": None,
         "checked": None,
         "is_prepared": all(each in details.proposals and details.proposals[each].is_ready for each in details.link.parts),
@@ -141,22 +141,6 @@ async def propose_directory() -> Response:
     except Refusal as refusal:
         return await refused_steps(refusal, SetupPart.DIRECTORY)
     return page_response(render("setup/token.html", secret=secret, **await steps_values()))
-
-
-@routes.post(f"{STEPS_PATH}/certificate")
-@setup_link
-@describes_page({303: SAVED, 400: REFUSED, 401: NOT_OPEN, 403: FOREIGN}, form=CERTIFICATE_FIELDS)
-async def propose_certificate() -> Response:
-    """Propose a certificate for an existing connection, in place of the one before.
-
-    No response is verified with it before an admin applies it.
-    """
-    form = await read_setup_form()
-    try:
-        await renewal.propose(ports(), setup_reader(), form.get("new_certificate", ""))
-    except Refusal as refusal:
-        return await refused_steps(refusal, SetupPart.CERTIFICATE, typed=form)
-    return redirect(STEPS_PATH)
 
 
 @routes.post(f"{STEPS_PATH}/siem")

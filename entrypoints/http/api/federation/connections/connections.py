@@ -14,7 +14,6 @@ from core.federation.connections.model.connections import (
     ConnectionState,
     MissingPart,
     NoConnectionChanges,
-    OrganizationConnection,
 )
 from core.federation.connections.model.logins import BACK_FROM_LOGOUT
 from core.federation.connections.model.presets import PRESETS
@@ -164,26 +163,29 @@ def to_details(details: ConnectionDetails) -> ConnectionDetailsResponse:
         oidc=settings if isinstance(settings, OidcSettings) else None,
         saml=settings if isinstance(settings, SamlSettings) else None,
         missing=list(details.missing),
-        endpoints=own_endpoints(connection),
+        endpoints=own_endpoints(connection.id, connection.protocol),
         keys=[_to_key(state, key) for state, key in details.keys.items()],
         certificates=ProviderCertificateResponse.list_of(details.certificates),
     )
 
 
-def own_endpoints(connection: OrganizationConnection) -> OwnEndpointsResponse:
+def own_endpoints(connection_id: UUID, protocol: ConnectionProtocol) -> OwnEndpointsResponse:
     """Return the address where users sign in, and the values to copy into the identity provider."""
-    base_url, is_saml = app_context().base_url, connection.protocol is ConnectionProtocol.SAML
+
+    def url(of: ConnectionProtocol, endpoint: str = "") -> str | None:
+        return f"{app_context().base_url}{endpoint_path(connection_id, endpoint)}" if of is protocol else None
+
     return OwnEndpointsResponse(
-        start_url=base_url + connection_start_path(connection.id),
-        redirect_uri=None if is_saml else f"{base_url}{endpoint_path(connection.id, 'callback')}",
-        jwks_uri=None if is_saml else f"{base_url}{endpoint_path(connection.id, 'jwks.json')}",
-        post_logout_redirect_uri=None if is_saml else f"{base_url}{endpoint_path(connection.id, BACK_FROM_LOGOUT)}",
-        backchannel_logout_uri=None if is_saml else f"{base_url}{endpoint_path(connection.id, 'backchannel-logout')}",
-        initiate_login_uri=None if is_saml else f"{base_url}{endpoint_path(connection.id, 'initiate')}",
-        entity_id=f"{base_url}{endpoint_path(connection.id)}" if is_saml else None,
-        acs_url=f"{base_url}{endpoint_path(connection.id, 'acs')}" if is_saml else None,
-        slo_url=f"{base_url}{endpoint_path(connection.id, 'slo')}" if is_saml else None,
-        metadata_url=f"{base_url}{endpoint_path(connection.id, 'metadata')}" if is_saml else None,
+        start_url=app_context().base_url + connection_start_path(connection_id),
+        redirect_uri=url(ConnectionProtocol.OIDC, "callback"),
+        jwks_uri=url(ConnectionProtocol.OIDC, "jwks.json"),
+        post_logout_redirect_uri=url(ConnectionProtocol.OIDC, BACK_FROM_LOGOUT),
+        backchannel_logout_uri=url(ConnectionProtocol.OIDC, "backchannel-logout"),
+        initiate_login_uri=url(ConnectionProtocol.OIDC, "initiate"),
+        entity_id=url(ConnectionProtocol.SAML),
+        acs_url=url(ConnectionProtocol.SAML, "acs"),
+        slo_url=url(ConnectionProtocol.SAML, "slo"),
+        metadata_url=url(ConnectionProtocol.SAML, "metadata"),
     )
 
 

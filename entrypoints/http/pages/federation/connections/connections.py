@@ -154,7 +154,7 @@ async def _values(form: Form | None, connection_slug: str) -> dict[str, Any]:
         "connection": connection,
         "chosen": preset,
         "preset": None if preset is None else preset.protocols[connection.protocol],
-        "endpoints": own_endpoints(connection),
+        "endpoints": own_endpoints(connection.id, connection.protocol),
         "reach": await routing.find_reach(ports(), connection),
         "name_id_formats": [(each.value, each.short_name) for each in NAME_ID_FORMATS],
         "typed": stored if form is None else form,
