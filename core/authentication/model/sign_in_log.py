@@ -31,6 +31,7 @@ MANY_ATTEMPTS: Final = "many"  # the reason of the row that counts the rest of a
 # Failures before the application or the provider named a user.
 _BEFORE_USER: Final = frozenset(
     {LoginFailure.PROVIDER, LoginFailure.STATE, LoginFailure.ADDRESS, LoginFailure.AUTHORIZATION_CODE, LoginFailure.DEVICE_CODE}
+    | {LoginFailure.LOGOUT}
 )
 
 

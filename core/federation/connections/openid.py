@@ -124,6 +124,8 @@ async def complete(
     needed = {name for name in connection.mapping.document.values() if name is not None}
     received = await ports.openid_providers.exchange(client, metadata, request, answer.code or "", needed)
     claims = to_received(received.claims, connection.mapping)
+    if claims.ends_at is not None and claims.ends_at <= ports.clock.now():
+        raise OpenIdAnswerRefused(OpenIdFault.TIME)
     return replace(claims, session=_session_of(client, received))
 
 
@@ -143,11 +145,16 @@ def to_received(claims: Mapping[str, Any], mapping: ClaimMapping) -> ReceivedCla
         values={name: values for name, value in claims.items() if name not in PROTOCOL_CLAIMS and (values := _texts(value)) is not None},
         objects=[name for name, value in claims.items() if name not in PROTOCOL_CLAIMS and isinstance(value, dict)],
         # The claim is about the address in `email`, and about no other claim.
-        is_email_verified=mapping.email == "email" and claims.get("email_verified") is True,
+        is_email_verified=_is_verified(claims.get("email_verified")) if mapping.email == "email" else None,
         has_second_factor=isinstance(methods, list) and SECOND_FACTOR in methods,
         authenticated_at=read_time(claims.get("auth_time")),
         ends_at=read_time(claims.get("session_expiry")),
     )
+
+
+def _is_verified(value: object) -> bool | None:
+    """Return whether an address is verified, or None if the provider does not say. Some send a text, which is not the claim."""
+    return None if value in (None, "true") else value is True
 
 
 def _texts(value: object) -> Sequence[str] | None:

@@ -29,7 +29,7 @@ class ReceivedClaims:
     subject: str
     values: Mapping[str, Sequence[str]]  # of each claim or attribute
     objects: Sequence[str] = ()  # the names of claims that cannot be mapped, because they are objects
-    is_email_verified: bool = False
+    is_email_verified: bool | None = None  # None: it does not say
     has_second_factor: bool = False
     authenticated_at: datetime | None = None
     ends_at: datetime | None = None  # of the session at the identity provider
@@ -67,7 +67,7 @@ def map_claims(connection: OrganizationConnection, received: ReceivedClaims) -> 
         org_id=connection.org_id,
         subject=received.subject,
         email=_email(received.first(mapping.email)),
-        is_email_verified=received.is_email_verified or settings.trusts_email,
+        is_email_verified=settings.trusts_email if received.is_email_verified is None else received.is_email_verified,
         profile=Profile(
             name=_name(received.first(mapping.name)),
             given_name=_name(received.first(mapping.given_name)),
