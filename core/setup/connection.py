@@ -10,7 +10,7 @@ from typing import Final
 from uuid import UUID
 
 from core.federation.connections import checks, connections, events, metadata, openid, saml
-from core.federation.connections.connections import ConnectionDetails, ConnectionDraft
+from core.federation.connections.connections import ConnectionDraft
 from core.federation.connections.metadata import DescribedProvider
 from core.federation.connections.model.connections import (
     MAX_CERTIFICATES,
@@ -21,6 +21,7 @@ from core.federation.connections.model.connections import (
     ProviderCertificate,
     TooManyProviderCertificates,
 )
+from core.federation.connections.model.details import ConnectionDetails
 from core.federation.connections.model.openid import OpenIdClient
 from core.federation.connections.model.presets import PRESETS, PresetUnknown
 from core.federation.connections.model.settings import ConnectionSettingInvalid, OidcSettings, SamlSettings, SsoBinding

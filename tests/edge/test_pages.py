@@ -423,6 +423,7 @@ PAGES: dict[str, dict[str, object]] = {
             "is_email_verified": False,
             "profile": {"name": None, "given_name": "Ada", "family_name": None},
             "groups": {"staff"},
+            "groups_left_out": True,
             "has_second_factor": False,
         },
         "refused_email": "ada@",

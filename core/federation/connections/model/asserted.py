@@ -7,6 +7,7 @@ from typing import Final
 from uuid import UUID
 
 from core.accounts.model.profiles import NameInvalid, Profile, parse_name
+from core.authentication.model.sign_in_log import GROUPS_LEFT_OUT
 from core.federation.connections.model.connections import OrganizationConnection
 from core.federation.connections.model.logins import ProviderSession
 from core.federation.connections.model.settings import SamlSettings
@@ -56,6 +57,7 @@ class AssertedPerson:
     ends_at: datetime | None
     claim_names: tuple[str, ...]  # of all that were received
     session: ProviderSession | None = None
+    groups_left_out: bool = False  # because the user has too many
 
 
 def map_claims(connection: OrganizationConnection, received: ReceivedClaims) -> AssertedPerson:
@@ -79,6 +81,7 @@ def map_claims(connection: OrganizationConnection, received: ReceivedClaims) -> 
         ends_at=received.ends_at,
         claim_names=tuple(sorted((*values, *received.objects))),
         session=received.session,
+        groups_left_out=mapping.groups is not None and groups is None and not GROUPS_LEFT_OUT.isdisjoint(values),
     )
 
 
