@@ -72,6 +72,13 @@ class ConnectionTestResult:
             return []
         return [name for name in self.connection.mapping.document.values() if name is not None and not self.received.values.get(name)]
 
+    @property
+    def refused_email(self) -> str | None:
+        """The value of the mapped claim that is no email address, or None."""
+        if self.received is None or self.person is None or self.person.email is not None:
+            return None
+        return self.received.first(self.connection.mapping.email)
+
 
 @dataclass(frozen=True, slots=True)
 class PersonArrived:
