@@ -25,7 +25,7 @@ from core.federation.connections.model.details import ConnectionDetails
 from core.federation.connections.model.openid import OpenIdClient
 from core.federation.connections.model.presets import PRESETS, PresetUnknown
 from core.federation.connections.model.settings import ConnectionSettingInvalid, OidcSettings, SamlSettings, SsoBinding
-from core.federation.connections.trips import OwnSide
+from core.federation.connections.trips import TripConnection
 from core.federation.saml.metadata import charge_fetch_of, fetch
 from core.federation.saml.model.configuration import CERTIFICATE_YEARS, CertificateState, SamlCertificate
 from core.federation.saml.model.metadata import MAX_METADATA_LENGTH
@@ -129,15 +129,7 @@ async def check(ports: Ports, caller: SetupLinkCaller, base_url: str) -> list[Co
     return await checks.check_client(ports, proposed.own, openid.redirect_uri(proposed.connection, base_url))
 
 
-@dataclass(frozen=True, slots=True)
-class ProposedConnection:
-    """A connection that is not stored, with our side at its identity provider."""
-
-    connection: OrganizationConnection
-    own: OwnSide
-
-
-async def load_proposed(ports: Ports, caller: SetupLinkCaller, connection_id: UUID | None = None) -> ProposedConnection:
+async def load_proposed(ports: Ports, caller: SetupLinkCaller, connection_id: UUID | None = None) -> TripConnection:
     """Return the connection that the caller proposes, as it would be applied. With `connection_id`, only the one with this id.
 
     Raises: SetupProductMissing, SetupNotReady.
@@ -150,14 +142,14 @@ async def load_proposed(ports: Ports, caller: SetupLinkCaller, connection_id: UU
     return await build(ports, details.link, proposal)
 
 
-async def build(ports: Ports, link: SetupLink, proposal: SetupProposal) -> ProposedConnection:
+async def build(ports: Ports, link: SetupLink, proposal: SetupProposal) -> TripConnection:
     """Return the connection that a proposal stands for. Values of one that is not ready are empty."""
     document, now = proposal.document, ports.clock.now()
     connection = _draft(link, document, now)
     if isinstance(connection.settings, SamlSettings):
         keys = {} if document.private_key is None else {CertificateState.ACTIVE: await _read_key(ports, document, now)}
         certificates = await read_certificates(ports, document.certificate or "")
-        return ProposedConnection(connection, ConnectionDetails(connection, keys, certificates))
+        return TripConnection(connection, ConnectionDetails(connection, keys, certificates))
     client = OpenIdClient(
         connection_id=connection.id,
         issuer=connection.settings.issuer,
@@ -166,7 +158,7 @@ async def build(ports: Ports, link: SetupLink, proposal: SetupProposal) -> Propo
         client_secret=document.client_secret,
         key=None,
     )
-    return ProposedConnection(connection, client)
+    return TripConnection(connection, client)
 
 
 async def create_key(ports: Ports, caller: SetupLinkCaller) -> None:
@@ -260,7 +252,7 @@ def join_certificates(certificates: Sequence[CertificateFacts | ProviderCertific
     return "\n".join(each.certificate.strip() for each in certificates)
 
 
-async def store(tx: Transaction, proposed: ProposedConnection, now: datetime) -> None:
+async def store(tx: Transaction, proposed: TripConnection, now: datetime) -> None:
     """Create the proposed connection as a draft, with a free slug. The caller has locked the organization. Raises: TooManyConnections."""
     connection = proposed.connection
     taken = {*PLATFORM_CONNECTIONS, *[each.slug for each in await tx.connections.of_org(connection.org_id)]}

@@ -105,7 +105,7 @@ async def accept(
         identity = await verify(ports, details, settings, document, base_url, expected=expected)
     async with ports.storage.transaction(by=caller) as tx:
         kept_until = identity.valid_until + CLOCK_SKEW
-        used = tx.connections.use_message_deferred(connection.org_id, connection.id, identity.assertion_id, kept_until)
+        used = tx.connections.use_message_deferred(connection.org_id, connection.id, digest(identity.assertion_id), kept_until)
     return identity if used.value else refuse(SamlResponseRefused(SamlFault.USED))
 
 

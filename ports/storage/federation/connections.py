@@ -60,13 +60,13 @@ class OrganizationConnections(OrganizationConnectionsRead, Protocol):
     def credentials_deferred(self, connection_id: UUID, now: datetime) -> Deferred[ConnectionCredentials]:
         """As `credentials`, with the next statement. The value raises SealBroken."""
 
-    async def use_message(self, org_id: UUID, connection_id: UUID, message_id: str, expires_at: datetime) -> bool:
+    async def use_message(self, org_id: UUID, connection_id: UUID, message_hash: bytes, expires_at: datetime) -> bool:
         """Note until `expires_at` that a message of the identity provider was used: an assertion, a logout request or a logout token.
 
         Return False if it was used before. Of several concurrent calls, one succeeds.
         """
 
-    def use_message_deferred(self, org_id: UUID, connection_id: UUID, message_id: str, expires_at: datetime) -> Deferred[bool]:
+    def use_message_deferred(self, org_id: UUID, connection_id: UUID, message_hash: bytes, expires_at: datetime) -> Deferred[bool]:
         """As `use_message`, with the next statement. The value is None if the message was used before."""
 
     async def add_group(self, group: ConnectionGroup) -> None: ...

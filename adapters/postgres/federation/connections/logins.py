@@ -1,7 +1,6 @@
 """Sign-ins at the connections of organizations. The values for a sign-out there are encrypted."""
 
 import json
-from datetime import datetime
 from typing import Any, Final
 from uuid import UUID
 
