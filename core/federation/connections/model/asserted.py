@@ -22,6 +22,14 @@ class SubjectMissing(Invalid):
     """Your organization's identity provider did not say who you are. Contact your IT department."""
 
 
+@dataclass(frozen=True, slots=True)
+class OneTimeAssertion:
+    """An assertion of a SAML identity provider, which works once. Its hash is kept until it has expired everywhere (UTC)."""
+
+    hash: bytes
+    kept_until: datetime
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReceivedClaims:
     """The verified content of a response, the same for both protocols. Times are UTC."""
@@ -33,6 +41,7 @@ class ReceivedClaims:
     authenticated_at: datetime | None = None
     ends_at: datetime | None = None  # of the session at the identity provider
     session: ProviderSession | None = None
+    assertion: OneTimeAssertion | None = None  # with SAML
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,6 +60,7 @@ class AssertedPerson:
     ends_at: datetime | None
     claim_names: tuple[str, ...]  # of all that were received
     session: ProviderSession | None = None
+    assertion: OneTimeAssertion | None = None  # with SAML; the sign-in uses it up
 
 
 def map_claims(connection: OrganizationConnection, received: ReceivedClaims) -> AssertedPerson:
@@ -74,6 +84,7 @@ def map_claims(connection: OrganizationConnection, received: ReceivedClaims) -> 
         ends_at=received.ends_at,
         claim_names=tuple(sorted(values)),
         session=received.session,
+        assertion=received.assertion,
     )
 
 
