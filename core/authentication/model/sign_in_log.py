@@ -53,6 +53,8 @@ def to_network(address: str | None) -> str | None:
     return str(ip_network((parsed, 64), strict=False)) if isinstance(parsed, IPv6Address) else address
 
 
+# Claims and attributes that come in place of the groups of users with many: of OpenID Connect Core section 5.6.2, and of Entra ID.
+GROUPS_LEFT_OUT: Final = frozenset({"_claim_names", "hasgroups", "http://schemas.microsoft.com/claims/groups.link"})
 MAX_NAMES: Final = 50  # of the claims of one sign-in
 MAX_NAME_LENGTH: Final = 100
 
@@ -131,6 +133,11 @@ class SignIn:
     connection_name: str | None = None
     fault: str | None = None  # why the answer of the identity provider was refused
     received: tuple[str, ...] = ()  # the names of the claims or attributes that came
+
+    @property
+    def groups_left_out(self) -> bool:
+        """Whether the identity provider left out the groups of the user."""
+        return not GROUPS_LEFT_OUT.isdisjoint(self.received)
 
     @property
     def is_of_unknown_client(self) -> bool:

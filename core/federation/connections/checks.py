@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from datetime import datetime
 
 from core.federation.connections import connections, metadata, openid, routing, trips
-from core.federation.connections.connections import ConnectionDetails
 from core.federation.connections.model.asserted import SubjectMissing
 from core.federation.connections.model.connections import CertificateSource, ConnectionProblem
+from core.federation.connections.model.details import ConnectionDetails
 from core.federation.connections.model.health import HEALTH_PROBLEMS, CertificateEnd
 from core.federation.connections.model.openid import (
     OPENID_FAULTS,

@@ -10,6 +10,7 @@ from typing import Any
 from uuid import UUID
 
 from core.federation.connections import connections, events
+from core.federation.connections.access import lock_to_refresh
 from core.federation.connections.model.connections import (
     MAX_CERTIFICATES,
     CertificateFacts,
@@ -64,7 +65,7 @@ async def import_metadata(ports: Ports, caller: OrganizationCaller, slug: str, t
     await connections.find(ports, caller, slug)
     described = await describe(ports, await read_source(ports, caller, text, url, MAX_METADATA_LENGTH))
     async with ports.storage.transaction(by=caller) as tx:
-        connection = await connections.lock(tx, caller, slug)
+        connection = await lock_to_refresh(tx, caller, slug)
         if not isinstance(connection.settings, SamlSettings):
             raise MetadataNotUsed
         await connections.require_power_over_people(tx, caller, connection)

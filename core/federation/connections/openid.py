@@ -10,7 +10,6 @@ from typing import Any, Final
 from uuid import UUID
 
 from core.authentication.flow.model import ConnectionTrip, ProviderHints
-from core.federation.connections.connections import endpoint_path
 from core.federation.connections.model.asserted import ReceivedClaims, require_subject
 from core.federation.connections.model.connections import OrganizationConnection, OrganizationConnectionNotFound
 from core.federation.connections.model.logins import ProviderSession
@@ -32,6 +31,7 @@ from core.federation.connections.model.settings import OidcSettings
 from core.federation.model.sign_in import ProviderAnswer, ProviderConsentDenied, derive_secret
 from core.federation.saml.model.configuration import CertificateState, SamlCertificate
 from core.kernel.errors import refuse
+from core.kernel.page_paths import connection_endpoint_path
 from core.kernel.values import is_printable
 from ports import Ports
 
@@ -98,7 +98,7 @@ async def published_keys(ports: Ports, connection_id: UUID) -> list[Mapping[str,
 
 def redirect_uri(connection: OrganizationConnection, base_url: str) -> str:
     """Return the URI to register at the provider. Each connection has another one, so two on one issuer cannot be mixed up."""
-    return base_url + endpoint_path(connection.id, "callback")
+    return base_url + connection_endpoint_path(connection.id, "callback")
 
 
 async def start(ports: Ports, client: OpenIdClient, request: CodeRequest) -> str:
@@ -139,10 +139,14 @@ def _session_of(client: OpenIdClient, answer: OpenIdAnswer) -> ProviderSession:
 
 def to_received(claims: Mapping[str, Any], mapping: ClaimMapping) -> ReceivedClaims:
     """Return the claims of an ID token in the form that both protocols share. Raises: SubjectMissing."""
-    methods = claims.get("amr")
+    methods, values = claims.get("amr"), {name: _texts(value) for name, value in claims.items() if name not in PROTOCOL_CLAIMS}
+    match claims.get("_claim_names"):
+        case dict() as left_out if mapping.groups in left_out:
+            values["_claim_names"] = [*left_out]
     return ReceivedClaims(
         subject=require_subject(claims["sub"]),
-        values={name: values for name, value in claims.items() if name not in PROTOCOL_CLAIMS and (values := _texts(value)) is not None},
+        values={name: texts for name, texts in values.items() if texts is not None},
+        objects=[name for name, texts in values.items() if texts is None and isinstance(claims[name], dict)],
         # The claim is about the address in `email`, and about no other claim.
         is_email_verified=_is_verified(claims.get("email_verified")) if mapping.email == "email" else None,
         has_second_factor=isinstance(methods, list) and SECOND_FACTOR in methods,

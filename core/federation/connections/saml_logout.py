@@ -7,7 +7,7 @@ from datetime import datetime
 from uuid import UUID
 
 from core.federation.connections import logins
-from core.federation.connections.connections import load_details
+from core.federation.connections.access import load_details
 from core.federation.connections.model.connections import ConnectionState, OrganizationConnection, OrganizationConnectionNotFound
 from core.federation.connections.model.logins import ConnectionLogin
 from core.federation.connections.model.saml import OwnServiceProvider, SamlLogoutRequest

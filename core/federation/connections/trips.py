@@ -13,7 +13,6 @@ from core.authentication.flow.model import FLOW_TTL, ConnectionTrip, Flow, FlowE
 from core.authentication.model.login import LoginFailure
 from core.authentication.model.sign_in_log import ConnectionAttempt
 from core.federation.connections import openid, saml, session_proofs
-from core.federation.connections.connections import ConnectionDetails
 from core.federation.connections.faults import fault_of
 from core.federation.connections.model.asserted import AssertedPerson, ReceivedClaims, map_claims
 from core.federation.connections.model.connections import (
@@ -21,6 +20,7 @@ from core.federation.connections.model.connections import (
     OrganizationConnection,
     OrganizationConnectionNotFound,
 )
+from core.federation.connections.model.details import ConnectionDetails
 from core.federation.connections.model.openid import OpenIdClient
 from core.federation.connections.model.people import ConnectionNotActive
 from core.federation.connections.model.saml import CookiesNeeded, ProviderVisit, SamlAnswer
@@ -69,6 +69,13 @@ class ConnectionTestResult:
         if self.received is None:
             return []
         return [name for name in self.connection.mapping.document.values() if name is not None and not self.received.values.get(name)]
+
+    @property
+    def refused_email(self) -> str | None:
+        """The value of the mapped claim that is no email address, or None."""
+        if self.received is None or self.person is None or self.person.email is not None:
+            return None
+        return self.received.first(self.connection.mapping.email)
 
 
 @dataclass(frozen=True, slots=True)
