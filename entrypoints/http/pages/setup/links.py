@@ -8,7 +8,6 @@ from quart import Blueprint, Response
 from core.federation.connections import connections
 from core.federation.connections.model.presets import PRESETS
 from core.kernel.callers import SetupPart
-from core.kernel.connections import ConnectionProtocol
 from core.kernel.roles import Capability
 from core.setup import applying, links
 from core.setup.model.links import MAX_DAYS, SetupConnectionMissing, SetupLinkKind, SetupPartsMissing, SetupProposal, SetupRecipientMissing
@@ -44,11 +43,7 @@ async def _list_values(form: Form | None) -> dict[str, Any]:
         "parts": list(SetupPart),
         "kinds": list(SetupLinkKind),
         "most_days": MAX_DAYS,
-        "connections": [
-            (each.slug, each.name)
-            for each in await connections.list_own(ports(), acting_member())
-            if each.protocol is ConnectionProtocol.SAML
-        ],
+        "connections": [(each.slug, each.name) for each in await connections.list_own(ports(), acting_member()) if each.has_certificates],
         "typed": {"kind": SetupLinkKind.MAILED.value, "days": "7"} if form is None else form,
     }
 
