@@ -18,6 +18,7 @@ from core.federation.connections.model.connections import (
     ClientSecretNotUsed,
     ConnectionAboveOwn,
     ConnectionFieldFixed,
+    ConnectionForTestsOnly,
     ConnectionKeyNotFound,
     ConnectionRouted,
     ConnectionState,
@@ -34,11 +35,11 @@ from core.federation.connections.model.connections import (
 from core.federation.connections.model.details import ConnectionDetails
 from core.federation.connections.model.health import ConnectionHealth
 from core.federation.connections.model.mapping import ClaimMapping
-from core.federation.connections.model.presets import PRESETS, PresetUnknown
+from core.federation.connections.model.presets import PRESETS, PresetUnknown, default_mapping
 from core.federation.connections.model.settings import OidcSettings, SamlSettings
 from core.federation.saml.model.configuration import CERTIFICATE_YEARS, CertificateState, SamlCertificate
 from core.kernel.callers import OrganizationCaller
-from core.kernel.connections import ConnectionProtocol
+from core.kernel.connections import TEST_PROVIDER, ConnectionProtocol
 from core.kernel.errors import refuse
 from core.kernel.roles import Capability
 from core.kernel.values import KEEP, Keep, Slug, new_id, provided
@@ -83,7 +84,7 @@ async def create(ports: Ports, caller: OrganizationCaller, draft: ConnectionDraf
 
     Raises: PresetUnknown, ConnectionSettingInvalid, TooManyConnections, ConnectionSlugTaken.
     """
-    if draft.preset is not None and draft.preset not in PRESETS:
+    if draft.preset not in (None, TEST_PROVIDER, *PRESETS):
         raise PresetUnknown
     connection = new_draft(caller.acts_in.id, draft, ports.clock.now(), new_id())
     async with ports.storage.transaction(by=caller) as tx:
@@ -102,7 +103,7 @@ def new_draft(org_id: UUID, draft: ConnectionDraft, now: datetime, id_: UUID) ->
         name=draft.name,
         preset=draft.preset,
         state=ConnectionState.DRAFT,
-        mapping=(draft.mapping or _mapping_of(draft.preset, settings.protocol)).check(),
+        mapping=(draft.mapping or default_mapping(draft.preset, settings.protocol)).check(),
         created_at=now,
         settings=settings,
     )
@@ -114,10 +115,6 @@ async def add(tx: Transaction, connection: OrganizationConnection) -> None:
         raise TooManyConnections
     await tx.connections.add(connection)
     tx.record(events.created(connection))
-
-
-def _mapping_of(preset: str | None, protocol: ConnectionProtocol) -> ClaimMapping:
-    return ClaimMapping() if preset is None else PRESETS[preset].protocols[protocol].mapping
 
 
 async def change(
@@ -165,11 +162,13 @@ async def _require_complete(tx: Transaction, changed: OrganizationConnection) ->
 async def activate(ports: Ports, caller: OrganizationCaller, slug: str) -> None:
     """Let users sign in through a connection. From the first time on, the values by which users are known are fixed.
 
-    Raises: OrganizationConnectionNotFound, ConnectionIncomplete, TooManyActiveConnections.
+    Raises: OrganizationConnectionNotFound, ConnectionForTestsOnly, ConnectionIncomplete, TooManyActiveConnections.
     """
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
         old = await lock_to_refresh(tx, caller, slug)
+        if old.uses_test_provider:
+            raise ConnectionForTestsOnly
         if old.is_active:
             return
         (await load_details(tx, old, now)).require_complete()

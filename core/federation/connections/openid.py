@@ -146,6 +146,7 @@ def to_received(claims: Mapping[str, Any], mapping: ClaimMapping) -> ReceivedCla
     return ReceivedClaims(
         subject=require_subject(claims["sub"]),
         values={name: texts for name, texts in values.items() if texts is not None},
+        objects=[name for name, texts in values.items() if texts is None and isinstance(claims[name], dict)],
         # The claim is about the address in `email`, and about no other claim.
         is_email_verified=_is_verified(claims.get("email_verified")) if mapping.email == "email" else None,
         has_second_factor=isinstance(methods, list) and SECOND_FACTOR in methods,

@@ -106,7 +106,13 @@ async def test_a_test_ends_in_the_asserted_person(walk: Walk) -> None:
     times = (datetime.fromtimestamp(1_700_000_000, UTC), datetime.fromtimestamp(1_800_000_000, UTC))
     assert (person.authenticated_at, person.ends_at) == times
     assert person.claim_names == ("email", "email_verified", "groups", "name")
-    assert (result.way_back, result.missing) == ("/app", ["given_name", "family_name"])
+    assert (result.way_back, result.missing, result.refused_email) == ("/app", ["given_name", "family_name"], None)
+
+
+async def test_a_test_names_an_address_that_is_none_and_claims_that_cannot_be_mapped(walk: Walk) -> None:
+    walk.issuer.email, walk.issuer.claims = "x@y", {"zz": {"a": [1, 2]}}
+    result = await walk.finish(await walk.begin())
+    assert (result.person is not None and result.person.claim_names, result.refused_email) == (("email", "groups", "name", "zz"), "x@y")
 
 
 async def test_a_trip_ends_only_in_its_browser_at_its_connection_once(walk: Walk, clock: FakeClock) -> None:

@@ -56,7 +56,11 @@ class ConnectionRequest(RequestModel):
 
     slug: Text = Field(description="The name of the connection in URLs. It never changes.", examples=["okta"])
     name: Name = Field(description="The name of the connection, which users see.", examples=["Okta"])
-    preset: Text | None = Field(None, description=f"The product, or null: {', '.join(f'`{name}`' for name in PRESETS)}.")
+    preset: Text | None = Field(
+        None,
+        description=f"The product, or null: {', '.join(f'`{name}`' for name in PRESETS)}. Or `test` for the test provider, which cannot be "
+        "activated.",
+    )
     oidc: OidcSettingsRequest | None = Field(None, description="The settings with OpenID Connect.")
     saml: SamlSettingsRequest | None = Field(None, description="The settings with SAML.")
     mapping: ClaimMappingRequest | None = Field(None, description="The claims to read. The default is the mapping of the preset.")
