@@ -23,7 +23,7 @@ from core.federation.connections.model.saml import NoIdentityProvider, SeveralId
 from core.federation.connections.model.settings import ConnectionSettingInvalid, OidcSettings, SamlSettings, to_document
 from core.federation.saml.model.configuration import NameIdFormat
 from core.federation.saml.model.metadata import MetadataInvalid, MetadataNotFetched
-from core.kernel.connections import ConnectionProtocol
+from core.kernel.connections import TEST_PROVIDER, ConnectionProtocol
 from core.kernel.errors import Refusal, refuse
 from core.kernel.outbound import TargetInvalid
 from core.kernel.roles import Capability
@@ -104,6 +104,8 @@ async def _new_values(form: Form | None) -> dict[str, Any]:
 def _values_of_new(form: Form | None, preset: str) -> dict[str, Any]:
     product = PRESETS.get(preset)
     proposed = {"preset": preset, "name": product.name, "slug": preset} if product is not None else {"preset": ""}
+    if preset == TEST_PROVIDER:
+        proposed = {"preset": preset, "name": "Test provider", "slug": "test-provider"}
     return {"path": path_of(), "chosen": product, "typed": form or {**proposed, "protocol": ConnectionProtocol.OIDC}}
 
 
@@ -274,7 +276,7 @@ async def show_keys(org_slug: str, connection_slug: str) -> Response:
 
 @routes.post(f"{ONE}/client-secret")
 @member_page(Capability.INTEGRATIONS_MANAGE, outlives=True)
-@accepts(f"PUT {API_OF_ONE}/client-secret")
+@accepts(f"PUT {API_OF_ONE}/client-secret", page=f"{ONE}/keys")
 @on_refusal("federation/connection_keys.html", _key_values, _wrong_field)
 async def set_client_secret(org_slug: str, connection_slug: str, form: Form) -> Response:
     """Set the client secret of a connection."""
@@ -307,7 +309,7 @@ async def activate_key(org_slug: str, connection_slug: str, form: Form) -> Respo
 
 @routes.post(f"{ONE}/certificates")
 @member_page(Capability.INTEGRATIONS_MANAGE, outlives=True)
-@accepts(f"POST {API_OF_ONE}/certificates")
+@accepts(f"POST {API_OF_ONE}/certificates", page=f"{ONE}/keys")
 @refuses(409)
 @on_refusal("federation/connection_keys.html", _key_values, _wrong_field)
 async def add_certificate(org_slug: str, connection_slug: str, form: Form) -> Response:
