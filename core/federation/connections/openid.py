@@ -30,7 +30,7 @@ from core.federation.connections.model.openid import (
 from core.federation.connections.model.presets import DOMAIN_PARAMETERS
 from core.federation.connections.model.settings import OidcSettings
 from core.federation.model.sign_in import ProviderAnswer, ProviderConsentDenied, derive_secret
-from core.federation.saml.model.configuration import CertificateState
+from core.federation.saml.model.configuration import CertificateState, SamlCertificate
 from core.kernel.errors import refuse
 from core.kernel.values import is_printable
 from ports import Ports
@@ -45,6 +45,12 @@ async def load_client(ports: Ports, connection: OrganizationConnection, settings
     async with ports.storage.reading() as read:
         secret = await read.connections.client_secret(connection.org_id, connection.id)
         keys = await read.connection_keys.of_connection(connection.org_id, connection.id, ports.clock.now())
+    return to_client(connection, settings, secret, keys)
+
+
+def to_client(
+    connection: OrganizationConnection, settings: OidcSettings, secret: str | None, keys: Mapping[CertificateState, SamlCertificate]
+) -> OpenIdClient:
     return OpenIdClient(
         connection_id=connection.id,
         issuer=settings.issuer,

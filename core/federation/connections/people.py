@@ -62,8 +62,8 @@ class ConnectionAnswer:
         """
         person, now, login = self.person, ports.clock.now(), new_id()
 
-        async def lock(tx: Transaction, _: Caller, __: SendBehind) -> tuple[Account, PendingIdentity | None]:
-            account = await _find_account(tx, person, now)
+        async def lock(tx: Transaction, _: Caller, send_behind: SendBehind) -> tuple[Account, PendingIdentity | None]:
+            account = await _find_account(tx, person, now, send_behind)
             if account.is_usable:
                 await logins.add(ports, tx, login, person, account.id, now)
             return account, None
@@ -77,7 +77,7 @@ class ConnectionAnswer:
         return Proved(proof=proof_of(person, now, is_fresh=flow.wants_fresh, login=login), lock=lock, refused=refused)
 
 
-async def _find_account(tx: Transaction, person: AssertedPerson, now: datetime) -> Account:
+async def _find_account(tx: Transaction, person: AssertedPerson, now: datetime, send_behind: SendBehind) -> Account:
     """Return the locked account of a person. A closed account is returned as it is."""
     # Lock order: the subject before all other locks. Of two first sign-ins at once, the second one finds the account of the first.
     await tx.connection_identities.lock_subject(person.connection_id, person.subject)
@@ -87,17 +87,20 @@ async def _find_account(tx: Transaction, person: AssertedPerson, now: datetime) 
     if known.user_id is None:
         assert organization is not None, "an unknown person is no member"
         return await _find_by_address(tx, organization, person, now)
-    account = await tx.accounts.lock(known.user_id) or refuse(ConnectionNotActive)
+    locked = tx.accounts.lock_deferred(known.user_id)
     # The end of a connection, or of a link, locks the account: this sees its result.
-    known = await _find_subject(tx, person)
-    if known.user_id != account.id:
+    identity = tx.connection_identities.use_deferred(person.org_id, person.connection_id, person.subject, known.user_id, person.email, now)
+    if organization is None:  # otherwise the sign-in changes facts about the account first
+        send_behind(known.user_id)
+    await tx.send_deferred()
+    account, is_blocked = locked.value, identity.value
+    if account is None or is_blocked is None:
         raise ConnectionNotActive
     if account.is_usable:
-        _require_free(account, known)
-        await tx.connection_identities.use(person.org_id, person.connection_id, account.id, person.email, now)
+        _require_free(account, is_blocked=is_blocked)
         if organization is not None:
             await _join(tx, organization, account, now)
-            await mapped_groups.renew(tx, known, person, account.id, now)
+            await mapped_groups.renew(tx, await _find_subject(tx, person), person, account.id, now)
     return account
 
 
@@ -109,11 +112,11 @@ async def _find_subject(tx: Transaction, person: AssertedPerson) -> ConnectionSu
     return known
 
 
-def _require_free(account: Account, known: ConnectionSubject) -> None:
+def _require_free(account: Account, *, is_blocked: bool) -> None:
     """Check that the connection may open this account. Raises: PlatformOwnerRefused, BlockedByDirectory."""
     if account.is_platform_owner:
         raise PlatformOwnerRefused
-    if known.is_blocked:
+    if is_blocked:
         raise BlockedByDirectory
 
 

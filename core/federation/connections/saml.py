@@ -103,9 +103,8 @@ async def accept(
         identity = await verify(ports, details, settings, document, base_url, expected=expected)
     async with ports.storage.transaction(by=caller) as tx:
         kept_until = identity.valid_until + CLOCK_SKEW
-        if not await tx.connections.use_assertion(connection.org_id, connection.id, digest(identity.assertion_id), kept_until):
-            raise SamlResponseRefused(SamlFault.USED)
-    return identity
+        used = tx.connections.use_assertion_deferred(connection.org_id, connection.id, digest(identity.assertion_id), kept_until)
+    return identity if used.value else refuse(SamlResponseRefused(SamlFault.USED))
 
 
 def _partner(details: ConnectionDetails, settings: SamlSettings, base_url: str) -> SamlPartner:

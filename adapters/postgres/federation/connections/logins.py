@@ -38,7 +38,7 @@ class ConnectionLogins(SealingRepository):
         return await self._one(self._to_login, sql, org_id=org_id, id=id_, user_id=user_id)
 
     async def add(self, login: ConnectionLogin) -> None:
-        await self._run(
+        await self._write(
             """
             insert into connection_logins (id, org_id, connection_id, user_id, provider_session, logout, created_at, ends_at)
             values (%(id)s, %(org_id)s, %(connection_id)s, %(user_id)s, %(provider_session)s, %(logout)s, %(created_at)s, %(ends_at)s)""",

@@ -1,5 +1,6 @@
 """Connections of an organization: its own identity providers, through which its users sign in."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
@@ -8,6 +9,7 @@ from uuid import UUID
 
 from core.federation.connections.model.mapping import ClaimMapping
 from core.federation.connections.model.settings import OidcSettings, SamlSettings
+from core.federation.saml.model.configuration import CertificateState, SamlCertificate
 from core.kernel.connections import PLATFORM_CONNECTIONS, ConnectionProtocol
 from core.kernel.errors import Conflict, Forbidden, Invalid, NotFound
 from core.kernel.values import Email, Slug
@@ -185,6 +187,16 @@ class ProviderCertificate:
     source: CertificateSource
     is_active: bool
     added_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionCredentials:
+    """A connection with our client secret and our keys, and the certificates of its identity provider, for a sign-in."""
+
+    connection: OrganizationConnection
+    client_secret: str | None = field(repr=False)
+    keys: Mapping[CertificateState, SamlCertificate]
+    certificates: Sequence[ProviderCertificate]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

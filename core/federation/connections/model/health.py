@@ -141,6 +141,17 @@ def _judge(fault: str | None, failures: int, end: CertificateEnd | None, now: da
 
 
 @dataclass(frozen=True, slots=True)
+class ConnectionConcern:
+    """An active connection of any organization that an admin should look at. `certificate_end` is UTC."""
+
+    org_slug: str
+    connection_slug: str
+    problem: str | None  # for which users cannot sign in
+    certificate_end: datetime | None  # that is near, or past
+    lacks_domain: bool  # no verified domain leads to it, and it has no users, or the organization no verified domain
+
+
+@dataclass(frozen=True, slots=True)
 class ConnectionNotice:
     """The content of an email about the health of a connection. The time is UTC."""
 
