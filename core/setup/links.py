@@ -18,7 +18,6 @@ from core.setup import events
 from core.setup.model.links import (
     EMBEDDED_TTL,
     MAX_OPEN_LINKS,
-    MAX_RETURN_URL,
     USUAL_DAYS,
     SetupConnectionMissing,
     SetupLink,
@@ -32,6 +31,7 @@ from core.setup.model.links import (
     SetupReturnUrlInvalid,
     TooManySetupLinks,
     TooManySetupMails,
+    parse_return_url,
 )
 from core.tenancy import organizations
 from ports import Ports
@@ -78,13 +78,13 @@ async def create(ports: Ports, caller: OrganizationCaller, draft: SetupLinkDraft
         created_by=caller.actor_id,
         created_at=now,
         connection_id=None if renewed is None else renewed.id,
-        return_url=None if draft.return_url is None else uris.canonicalize(draft.return_url),
+        return_url=None if draft.return_url is None else parse_return_url(draft.return_url),
     )
     async with ports.storage.transaction(by=caller) as tx:
         await organizations.lock_organization_for(tx, caller, Capability.INTEGRATIONS_MANAGE)
         if sum(each.is_live(now) for each in await tx.setup_links.of_org(link.org_id)) >= MAX_OPEN_LINKS:
             raise TooManySetupLinks
-        if link.return_url is not None and not await _leads_back(tx, link.org_id, link.return_url):
+        if link.return_url is not None and not await tx.services.has_origin(link.org_id, uris.origin_of(link.return_url)):
             raise SetupReturnUrlInvalid
         await tx.setup_links.add(link, digest(secret))
         if link.recipient is not None:
@@ -96,11 +96,6 @@ async def create(ports: Ports, caller: OrganizationCaller, draft: SetupLinkDraft
 def usual_days(ports: Ports) -> int:
     """Return the days until a mailed link expires, if its creator chooses none."""
     return min(USUAL_DAYS, ports.policy.setup_link_days)
-
-
-async def _leads_back(tx: Transaction, org_id: UUID, url: str) -> bool:
-    """Return whether an application of the organization has a redirect URI or its launch URL at the origin of this URL."""
-    return uris.web_flaw(url) is None and len(url) <= MAX_RETURN_URL and await tx.services.has_origin(org_id, uris.origin_of(url))
 
 
 async def _queue_email(ports: Ports, tx: Transaction, recipient: Email, secret: str, link: SetupLink) -> None:

@@ -246,6 +246,9 @@ PAGES: dict[str, dict[str, object]] = {
         **{"renewed": RENEWED, "siem_providers": [("http", "Any server")]},
     },
     "setup/token.html": {"secret": "scim_live_abc", "scim_url": "https://localhost/scim/v2", "path": "/setup/steps"},
+    "setup/start_again.html": {
+        **{"form_token": "c4ca4238", "path": "/setup/steps", "preset": "okta", "protocol": ConnectionProtocol.SAML, "product_name": "Okta"},
+    },
     "setup/finished.html": {"link": SETUP_LINK, "return_host": None},
     "authentication/recover_factor.html": {
         **{"form_token": "c4ca4238", "path": "/auth/recover/8f14e45f", "email": "ada@example.org", "options": CEREMONY, "allows_app": True},
@@ -680,6 +683,7 @@ ENDING_HERE = {
     "federation/device_confirm.html",
     "federation/no_access.html",
     "setup/open.html",
+    "setup/start_again.html",
     "setup/steps.html",
     "tenancy/invitation_accepted.html",
 }

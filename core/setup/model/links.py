@@ -7,6 +7,7 @@ from enum import StrEnum
 from typing import Any, Final
 from uuid import UUID
 
+from core.kernel import uris
 from core.kernel.callers import SetupPart
 from core.kernel.errors import Conflict, Invalid, Limited, NotFound, Unauthenticated
 from core.kernel.values import Email
@@ -226,6 +227,14 @@ class SetupLinkTooLong(Invalid):
 
 class SetupReturnUrlInvalid(Invalid):
     """The return URL must be at the origin of a redirect URI or launch URL of one of your applications. Register one there first."""
+
+
+def parse_return_url(text: str) -> str:
+    """Return a return URL in canonical form. Raises: SetupReturnUrlInvalid."""
+    url = uris.canonicalize(text)
+    if len(url) > MAX_RETURN_URL or uris.web_flaw(url) is not None:
+        raise SetupReturnUrlInvalid
+    return url
 
 
 class SetupPartsMissing(Invalid):

@@ -658,7 +658,7 @@ SETUP: Final = """
                                               set
 
 GET    /setup/steps                           200
-POST   /setup/steps/connection                303
+POST   /setup/steps/connection                200
 POST   /setup/steps/connection/values         303
 POST   /setup/steps/connection/check          200
 GET    /setup/steps/connection/metadata       409

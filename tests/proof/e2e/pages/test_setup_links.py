@@ -200,7 +200,7 @@ def keycloak_with_metadata_at_its_address(walk: Walk) -> None:
     walk.open_link()
     walk.choose_product("Keycloak", "SAML 2.0")
     walk.saml.attributes = NAMES
-    walk.browser.fill("Metadata address", walk.saml.entity_id)
+    walk.browser.fill("Metadata URL", walk.saml.entity_id)
     walk.browser.press("Read metadata")
     walk.test_connection("7f3a", "grace@globex.example", "staff")
     walk.finish()
