@@ -10,7 +10,7 @@ from typing import Final
 from uuid import UUID
 
 from core.federation.connections import checks, connections, events, metadata, openid, saml
-from core.federation.connections.connections import ConnectionDetails, ConnectionDraft
+from core.federation.connections.connections import ConnectionDraft
 from core.federation.connections.metadata import DescribedProvider
 from core.federation.connections.model.connections import (
     MAX_CERTIFICATES,
@@ -21,6 +21,7 @@ from core.federation.connections.model.connections import (
     ProviderCertificate,
     TooManyProviderCertificates,
 )
+from core.federation.connections.model.details import ConnectionDetails
 from core.federation.connections.model.openid import OpenIdClient
 from core.federation.connections.model.presets import PRESETS, PresetUnknown
 from core.federation.connections.model.settings import ConnectionSettingInvalid, OidcSettings, SamlSettings, SsoBinding
@@ -51,6 +52,8 @@ class ProviderValues:
     entity_id: str = ""
     sso_url: str = ""
     sso_binding: str = ""
+    slo_url: str = ""
+    metadata_url: str = ""
     certificate: str = ""
 
 
@@ -71,17 +74,15 @@ async def has_values(ports: Ports, caller: SetupLinkCaller) -> bool:
 async def import_metadata(ports: Ports, caller: SetupLinkCaller, text: str, url: str) -> None:
     """Take the values of the proposed connection from SAML metadata: of `text`, or without it of the document at `url`.
 
+    The connection keeps this address, so that its metadata is refreshed later.
+
     Raises: SetupProductMissing, SetupNotReady; the errors of `read_metadata` and of `save`.
     """
-    await _find_saml(ports, caller)
+    proposal = await _find_saml(ports, caller)
     described = await read_metadata(ports, caller, text, url)
-    found = ProviderValues(
-        entity_id=described.settings.get("entity_id", ""),
-        sso_url=described.settings.get("sso_url", ""),
-        sso_binding=described.settings.get("sso_binding", ""),
-        certificate=join_certificates(described.certificates),
-    )
-    await save(ports, caller, found)
+    found = {name: described.settings.get(name) or "" for name in ("entity_id", "sso_url", "sso_binding", "slo_url")}
+    certificates = join_certificates(described.certificates)
+    await _store(ports, caller, proposal, ProviderValues(**found, metadata_url="" if text else url, certificate=certificates))
 
 
 async def read_metadata(ports: Ports, caller: SetupLinkCaller, text: str, url: str) -> DescribedProvider:
@@ -98,6 +99,14 @@ async def save(ports: Ports, caller: SetupLinkCaller, values: ProviderValues) ->
     Raises: SetupProductMissing, SetupPartFixed, SetupProposalReplaced, ConnectionSettingInvalid, ProviderCertificateInvalid.
     """
     proposal = await _find(ports, caller)
+    before = proposal.document
+    if (values.entity_id, values.sso_url) == (before.entity_id, before.sso_url):  # those that only metadata has stay
+        kept = {name: getattr(before, name) or "" for name in ("sso_binding", "slo_url", "metadata_url")}
+        values = replace(values, **kept)
+    await _store(ports, caller, proposal, values)
+
+
+async def _store(ports: Ports, caller: SetupLinkCaller, proposal: SetupProposal, values: ProviderValues) -> None:
     given = {name: value for name, value in asdict(values).items() if value or name != "client_secret"}
     document = replace(proposal.document, **given)
     for name in _needed(document):
@@ -215,9 +224,14 @@ async def _find_saml(ports: Ports, caller: SetupLinkCaller) -> SetupProposal:
 def _settings(document: SetupDocument) -> OidcSettings | SamlSettings:
     preset = PRESETS.get(document.preset or "")
     if document.protocol == ConnectionProtocol.SAML:
-        signs = document.private_key is not None
-        settings = SamlSettings(entity_id=document.entity_id or "", sso_url=document.sso_url or "", signs_requests=signs)
-        settings = replace(settings, sso_binding=SsoBinding(document.sso_binding or SsoBinding.REDIRECT))
+        settings = SamlSettings(
+            entity_id=document.entity_id or "",
+            sso_url=document.sso_url or "",
+            sso_binding=SsoBinding(document.sso_binding or SsoBinding.REDIRECT),
+            slo_url=document.slo_url or None,
+            metadata_url=document.metadata_url or None,
+            signs_requests=document.private_key is not None,
+        )
         if preset is None:
             return settings
         values = preset.protocols[ConnectionProtocol.SAML]

@@ -10,7 +10,6 @@ from core.accounts.model.email_queue import EmailKind, new_email
 from core.federation.connections import connections
 from core.kernel import uris
 from core.kernel.callers import OrganizationCaller, SetupPart
-from core.kernel.connections import ConnectionProtocol
 from core.kernel.errors import refuse
 from core.kernel.roles import Capability
 from core.kernel.values import Email, digest, new_id, new_secret
@@ -65,7 +64,7 @@ async def create(ports: Ports, caller: OrganizationCaller, draft: SetupLinkDraft
     if draft.kind is SetupLinkKind.MAILED and (draft.days or 0) > ports.policy.setup_link_days:
         raise SetupLinkTooLong(ports.policy.setup_link_days)
     renewed = None if draft.connection is None else (await connections.find(ports, caller, draft.connection)).connection
-    if (SetupPart.CERTIFICATE in draft.parts) is not (renewed is not None and renewed.protocol is ConnectionProtocol.SAML):
+    if (SetupPart.CERTIFICATE in draft.parts) is not (renewed is not None and renewed.has_certificates):
         raise SetupConnectionMissing
     link = SetupLink(
         id=new_id(),

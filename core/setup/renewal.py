@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from core.federation.connections import connections
-from core.federation.connections.connections import ConnectionDetails
+from core.federation.connections.access import load_details
 from core.federation.connections.metadata import MetadataOfAnother
 from core.federation.connections.model.connections import (
     CertificateFacts,
@@ -19,6 +19,7 @@ from core.federation.connections.model.connections import (
     ProviderCertificateExists,
     ProviderCertificateInvalid,
 )
+from core.federation.connections.model.details import ConnectionDetails
 from core.federation.connections.model.settings import SamlSettings
 from core.kernel.callers import OrganizationCaller, SetupLinkCaller, SetupPart
 from core.kernel.connections import ConnectionProtocol
@@ -102,7 +103,7 @@ async def _load_details(ports: Ports, link: SetupLinkDetails) -> ConnectionDetai
     """Return the connection of a link with its keys. Raises: SetupNotReady if it was removed, or if the link has none."""
     async with ports.storage.reading() as read:
         connection = await _find(read, link.link) or refuse(SetupNotReady)
-        return await connections.load_details(read, connection, ports.clock.now())
+        return await load_details(read, connection, ports.clock.now())
 
 
 async def store(tx: Transaction, caller: OrganizationCaller, link: SetupLink, certificates: Sequence[ProviderCertificate]) -> None:

@@ -243,7 +243,7 @@ PAGES: dict[str, dict[str, object]] = {
             "problem": "It is too long.",
         },
         **{"products": [("okta", "Okta")], "chosen": None, "steps": None, "endpoints": None, "typed": {}, "checked": None, "wrong": None},
-        **{"renewed": RENEWED, "siem_providers": [("http", "Any server")]},
+        **{"is_prepared": True, "renewed": RENEWED, "siem_providers": [("http", "Any server")]},
     },
     "setup/token.html": {"secret": "scim_live_abc", "scim_url": "https://localhost/scim/v2", "path": "/setup/steps"},
     "setup/start_again.html": {
@@ -422,13 +422,15 @@ PAGES: dict[str, dict[str, object]] = {
         "failure": None,
         "person": {
             "subject": "4711",
-            "email": "ada@example.org",
-            "is_email_verified": True,
-            "profile": {"name": "Ada Lovelace"},
+            "email": None,
+            "is_email_verified": False,
+            "profile": {"name": None, "given_name": "Ada", "family_name": None},
             "groups": {"staff"},
+            "groups_left_out": True,
             "has_second_factor": False,
         },
-        "received": [("groups", ["staff", "R&D"])],
+        "refused_email": "ada@",
+        "received": [("groups", ["staff", "R&D"]), ("address", None)],
         "missing": ["given_name"],
     },
     "federation/signed_out.html": {
@@ -779,6 +781,8 @@ def test_a_page_is_a_complete_document_without_scripts(name: str) -> None:
     assert body.count("<h1") == 1
     assert re.search(r"<title>[^<]+ · Gatehouse</title>", body)
     assert body.count("<script") == (name in SCRIPTED | WITH_PASSKEYS)
+    ids = re.findall(r' id="([^"]+)"', body)
+    assert sorted(ids) == sorted(set(ids))
     assert " style=" not in body  # the nonce covers the style element only
 
 

@@ -48,7 +48,7 @@ AS_TYPED: Final = {
         "value",
     },
     "names of claims": {"claim_email", "claim_name", "claim_given_name", "claim_family_name", "claim_groups"},
-    "claims and attributes, a line each": {"names", "fixed", "values", "access_claims", "further_attributes"},
+    "claims and attributes, a line each": {"names", "fixed", "values", "access_claims", "further_attributes", "further_claims", "groups"},
     "networks": {"admin_networks"},
     "hosts, or addresses of clients at them": {"hosts"},
     "documents": {"metadata", "public_key", "jwks", "document", "new_certificate"},

@@ -230,6 +230,12 @@ class Flows(StoredFlows):
             select {TRIP.columns} from f"""
         return await self._one(TRIP.read, sql, state_hash=state_hash, browser_hash=browser_hash, provider=provider, now=now)
 
+    async def connection_trip(self, state_hash: bytes, browser_hash: bytes, connection_id: UUID, now: datetime) -> ConnectionTrip | None:
+        sql = f"select {CONNECTION_TRIP.columns} from sign_in_flows f where {LIVE_CONNECTION_TRIP}"
+        return await self._one(
+            CONNECTION_TRIP.read, sql, state_hash=state_hash, browser_hash=browser_hash, connection_id=connection_id, now=now
+        )
+
     def take_connection_trip_deferred(
         self, state_hash: bytes, browser_hash: bytes, connection_id: UUID, now: datetime
     ) -> DeferredRow[ConnectionTrip]:

@@ -270,6 +270,7 @@ class LoginFailure(StrEnum):
     POLICY = "policy"  # the sign-in policy of the organization, or of the application
     BLOCKED = "blocked"  # an admin of the organization blocks the user
     SAML = "saml"  # a signed-in user may not use the application
+    LOGOUT = "logout"  # the message of an identity provider about a sign-out was refused
 
 
 def failure_of(refusal: Refusal) -> LoginFailure:

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from datetime import datetime
 
 from core.federation.connections import connections, metadata, openid, routing, trips
-from core.federation.connections.connections import ConnectionDetails
 from core.federation.connections.model.asserted import SubjectMissing
 from core.federation.connections.model.connections import CertificateSource, ConnectionProblem
+from core.federation.connections.model.details import ConnectionDetails
 from core.federation.connections.model.health import HEALTH_PROBLEMS, CertificateEnd
 from core.federation.connections.model.openid import (
     OPENID_FAULTS,
@@ -38,6 +38,8 @@ async def check(ports: Ports, caller: OrganizationCaller, slug: str, base_url: s
     Raises: OrganizationConnectionNotFound, Limited, SealBroken.
     """
     details = await connections.find(ports, caller, slug)
+    if details.connection.uses_test_provider:  # its settings name no identity provider
+        return []
     if details.missing:
         return [ConnectionProblem(f"missing_{part}", True, f"Set this value first: {part.label}.") for part in details.missing]
     reach = await routing.find_reach(ports, details.connection)

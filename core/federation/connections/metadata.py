@@ -10,6 +10,7 @@ from typing import Any
 from uuid import UUID
 
 from core.federation.connections import connections, events
+from core.federation.connections.access import lock_to_refresh
 from core.federation.connections.model.connections import (
     MAX_CERTIFICATES,
     CertificateFacts,
@@ -64,7 +65,7 @@ async def import_metadata(ports: Ports, caller: OrganizationCaller, slug: str, t
     await connections.find(ports, caller, slug)
     described = await describe(ports, await read_source(ports, caller, text, url, MAX_METADATA_LENGTH))
     async with ports.storage.transaction(by=caller) as tx:
-        connection = await connections.lock(tx, caller, slug)
+        connection = await lock_to_refresh(tx, caller, slug)
         if not isinstance(connection.settings, SamlSettings):
             raise MetadataNotUsed
         await connections.require_power_over_people(tx, caller, connection)
@@ -92,7 +93,7 @@ async def fetch_own(ports: Ports, org_id: UUID, settings: SamlSettings) -> Descr
 async def refetch(ports: Ports, connection: OrganizationConnection, settings: SamlSettings) -> bool:
     """Take over the metadata at their address, because a response has an unknown signature. Return whether they were read.
 
-    That is at most once an hour for a connection: users who come with wrong responses cause no more fetches.
+    That is at most once in five minutes for a connection: users who come with wrong responses cause no more fetches.
     """
     now = ports.clock.now()
     if settings.metadata_url is None:

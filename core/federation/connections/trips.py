@@ -4,8 +4,10 @@ The browser goes to the identity provider with a state, and returns once with th
 identity provider asserts. It belongs to one browser and one connection (security O-11, O-12).
 """
 
+from collections.abc import Awaitable
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
+from urllib.parse import urlencode
 from uuid import UUID
 
 from core.authentication.flow.methods import record_failure
@@ -13,7 +15,6 @@ from core.authentication.flow.model import FLOW_TTL, ConnectionTrip, Flow, FlowE
 from core.authentication.model.login import LoginFailure
 from core.authentication.model.sign_in_log import ConnectionAttempt
 from core.federation.connections import openid, saml, session_proofs
-from core.federation.connections.connections import ConnectionDetails
 from core.federation.connections.faults import fault_of
 from core.federation.connections.model.asserted import AssertedPerson, ReceivedClaims, map_claims
 from core.federation.connections.model.connections import (
@@ -21,6 +22,7 @@ from core.federation.connections.model.connections import (
     OrganizationConnection,
     OrganizationConnectionNotFound,
 )
+from core.federation.connections.model.details import ConnectionDetails
 from core.federation.connections.model.openid import OpenIdClient
 from core.federation.connections.model.people import ConnectionNotActive
 from core.federation.connections.model.saml import CookiesNeeded, ProviderVisit, SamlAnswer
@@ -69,6 +71,13 @@ class ConnectionTestResult:
         if self.received is None:
             return []
         return [name for name in self.connection.mapping.document.values() if name is not None and not self.received.values.get(name)]
+
+    @property
+    def refused_email(self) -> str | None:
+        """The value of the mapped claim that is no email address, or None."""
+        if self.received is None or self.person is None or self.person.email is not None:
+            return None
+        return self.received.first(self.connection.mapping.email)
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,12 +153,18 @@ async def begin_test(
 ) -> ProviderVisit:
     """Return the place at the identity provider at which an admin tests a connection in any state. `way_back` is the path of its page.
 
+    The page of the test provider is below it.
+
     Raises: OrganizationConnectionNotFound; the errors of `openid.start` and `saml.start`.
     """
     now = ports.clock.now()
     ends_at = now + STATE_TTL
     flow = new_flow(now, FlowTarget.TEST, way_back, digest(device_cookie), expires_at=ends_at)
     trip = ConnectionTrip(flow=flow, connection_id=connection.id, user_id=caller.user_id, begun_at=now, expires_at=ends_at)
+    if connection.uses_test_provider:
+        state = new_message_id()
+        await _store(ports, caller, trip, state)
+        return ProviderVisit(f"{way_back}/provider?{urlencode({'test': state})}")
     return await start(ports, caller, connection, await _load_own_side(ports, connection), trip, device_cookie, base_url)
 
 
@@ -190,10 +205,14 @@ async def start(
             visit = await saml.start(ports, details, settings, trip, state, base_url)
         case _:
             raise FlowEnded  # our side belongs to the other protocol
+    await _store(ports, caller, trip, state)
+    return visit
+
+
+async def _store(ports: Ports, caller: Caller, trip: ConnectionTrip, state: str) -> None:
     async with ports.storage.transaction(by=caller) as tx:
         if not await tx.flows.start(trip, digest(state)):
             raise FlowEnded
-    return visit
 
 
 # Back from the identity provider
@@ -233,6 +252,8 @@ async def finish(ports: Ports, caller: Caller, visitor: Person | None, returned:
         if visitor is None or visitor.user_id != trip.user_id:
             raise SignedInAsAnotherUser
         tested = found.value or refuse(OrganizationConnectionNotFound)
+        if tested.connection.uses_test_provider:  # `test_provider.answer` alone reads its answers
+            raise ProviderStateUnknown
         return await read_test(ports, caller, tested.connection, _own_side(tested), trip, returned, base_url, trip.flow.request)
     if trip.flow.target is FlowTarget.SETUP_TEST:
         return SetupTestReturned(trip)
@@ -268,9 +289,14 @@ async def read_test(
     way_back: str,
 ) -> ConnectionTestResult:
     """Return the result of a test sign-in. The trip was taken, and the connection may be a proposed one."""
+    return await to_result(connection, way_back, _complete(ports, caller, connection, own, trip, returned, base_url))
+
+
+async def to_result(connection: OrganizationConnection, way_back: str, answer: Awaitable[ReceivedClaims]) -> ConnectionTestResult:
+    """Return the result of a test sign-in with this answer, or with the refusal of it."""
     result = ConnectionTestResult(connection=connection, way_back=way_back)
     try:
-        received = await _complete(ports, caller, connection, own, trip, returned, base_url)
+        received = await answer
     except Refusal as problem:
         return replace(result, problem=problem)
     return replace(result, received=received, person=map_claims(connection, received))

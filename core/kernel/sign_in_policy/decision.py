@@ -7,7 +7,7 @@ from enum import Enum
 from typing import Final
 
 from core.kernel.connections import UNKNOWN_AT_CONNECTIONS, ConnectionFacts, RequiredConnection
-from core.kernel.proofs import Factor, FactorKind, Method, Proof, Proofs, Strength, proved_at, recent, strength_of
+from core.kernel.proofs import Factor, FactorKind, Method, Proof, Proofs, Strength, proved_at, recent_with_second, strength_of
 from core.kernel.sign_in_policy.rules import PROVIDER_PREFIX, Concerned, EffectivePolicy, Moment, Rule, Rules
 
 
@@ -278,7 +278,7 @@ def _accepted_at(rules: Rules, facts: PolicyFacts) -> datetime:
     """
     accepted = sorted((proof.at for proof in facts.proofs if not proof.is_second and _counts(rules, facts, proof)), reverse=True)
     need = _needed(rules, facts)
-    enough = (at for at in accepted if _proved(rules, replace(facts, proofs=recent(facts.proofs, at))) >= need)
+    enough = (at for at in accepted if _proved(rules, replace(facts, proofs=recent_with_second(facts.proofs, at))) >= need)
     return next(enough, accepted[0] if accepted else proved_at(facts.proofs))
 
 

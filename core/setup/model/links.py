@@ -109,6 +109,8 @@ class SetupDocument:
     entity_id: str | None = None
     sso_url: str | None = None
     sso_binding: str | None = None  # empty: redirect
+    slo_url: str | None = None
+    metadata_url: str | None = None  # of the metadata that the values were taken from, if they have an address
     certificate: str | None = None  # PEM
     own_certificate: str | None = None  # PEM, of our key
     private_key: str | None = field(default=None, repr=False)  # PKCS #8 in PEM

@@ -33,6 +33,9 @@ class FlowsRead(Protocol):
     async def ticket(self, secret_hash: bytes, provider: ConnectionSlug, now: datetime) -> ProviderTrip | None:
         """Return the ticket with this hash for a trip to this provider. It is not used up."""
 
+    async def connection_trip(self, state_hash: bytes, browser_hash: bytes, connection_id: UUID, now: datetime) -> ConnectionTrip | None:
+        """Return the trip that this browser started to this connection. It goes on."""
+
 
 class Flows(FlowsRead, Protocol):
     """Write access to sign-ins in progress."""

@@ -192,6 +192,12 @@ class ConnectionLoginsRead(Protocol):
     async def find(self, org_id: UUID, id_: UUID, user_id: UUID) -> ConnectionLogin | None:
         """Return a sign-in of the user, which the proofs of a session name (`named_login`), or None."""
 
+    async def newest_of_session(self, org_id: UUID, connection_id: UUID, provider_session: str) -> ConnectionLogin | None:
+        """Return the newest sign-in in this session at the identity provider, or None."""
+
+    async def newest_of_user(self, org_id: UUID, connection_id: UUID, user_id: UUID) -> ConnectionLogin | None:
+        """Return the newest sign-in of the user at the connection, or None."""
+
     async def by_sign_out(self, secret_hash: bytes) -> ConnectionLogin | None:
         """Return the sign-in that a browser with this secret ends, or None."""
 

@@ -138,6 +138,11 @@ async def test_a_trip_to_a_connection_ends_once_in_its_browser_at_this_connectio
         take(storage),
     ):
         assert await attempt is None
+    id_, late = trip.connection_id, NOW + TTL
+    named = ((STATE, BROWSER, id_, NOW), (STATE, OTHER_BROWSER, id_, NOW), (STATE, BROWSER, uuid4(), NOW), (STATE, BROWSER, id_, late))
+    async with storage.reading() as read:
+        seen = [await read.flows.connection_trip(*each) for each in named]
+    assert seen == [replace(trip, flow=replace(trip.flow, is_stored=True)), None, None, None], "it goes on"
     taken = await run_concurrently(20, lambda _: take_one())
     assert [each for each in taken if each] == [replace(trip, flow=replace(trip.flow, is_stored=True))]
     assert await take_one(digest("tested")) == replace(tested, flow=replace(tested.flow, is_stored=True))

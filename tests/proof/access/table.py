@@ -854,6 +854,14 @@ WITH_LINK: Final = """
     insert into connection_identities (org_id, connection_id, user_id, subject, linked_at, last_used_at)
     select c.org_id, c.id, u.id, 'of ' || u.id, now(), now() from connections c, users u
     where c.id = '{connection_id}' and u.id = '{own_id}' on conflict do nothing"""
+# A test sign-in of the caller at the test provider. The caller's id stands for its secret.
+WITH_TEST: Final = """
+    with tried as (
+        update connections set preset = 'test', state = 'draft', first_activated_at = null where id = '{connection_id}' returning 1)
+    insert into sign_in_flows (id, browser_hash, target, request, wants_fresh, keeps_trust, proofs, challenge, challenge_hash,
+                               challenge_user_id, challenge_begun_at, challenge_expires_at, begun_at, expires_at)
+    select gen_random_uuid(), sha256('{device}'), 'test', '/app', false, true, '[]', jsonb_build_object('connection', '{connection_id}'),
+           sha256('{own_id}'), id, now(), '2100-01-01', now(), '2100-01-01' from users where id = '{own_id}' on conflict do nothing"""
 INACTIVE: Final = "update connections set state = 'inactive' where org_id = '{org_id}'"
 ORG: Final = "/api/organizations/<org_slug>"
 PAGES_OF_ORG: Final = "/app/organizations/<org_slug>"
@@ -1417,6 +1425,12 @@ REQUESTS: Final[Mapping[str, Request]] = {
     f"POST {PAGES_OF_ORG}/connections/<connection_slug>/certificates/<fingerprint>/remove": Request(form=OF_THE_SESSION),
     f"POST {PAGES_OF_ORG}/connections/<connection_slug>/mapping": Request(form={**OF_THE_SESSION, "claim_email": "mail"}),
     f"POST {PAGES_OF_ORG}/connections/<connection_slug>/test": Request(form=OF_THE_SESSION),
+    f"GET {PAGES_OF_ORG}/connections/<connection_slug>/test/provider": Request(
+        query={"test": "{own_id}"}, cookies=BROWSER, setup_sql=WITH_TEST
+    ),
+    f"POST {PAGES_OF_ORG}/connections/<connection_slug>/test/provider": Request(
+        form={**OF_THE_SESSION, "test": "{own_id}", "subject": "4711"}, cookies=BROWSER, setup_sql=WITH_TEST
+    ),
     f"POST {PAGES_OF_ORG}/domains": Request(form={**OF_THE_SESSION, "domain": "anywhere.example"}),
     f"POST {PAGES_OF_ORG}/domains/<domain>/verify": Request(
         form=OF_THE_SESSION, setup_sql="update domains set verified_at = null where org_id = '{org_id}'"

@@ -10,7 +10,7 @@ from uuid import UUID
 from core.federation.connections.model.mapping import ClaimMapping
 from core.federation.connections.model.settings import OidcSettings, SamlSettings
 from core.federation.saml.model.configuration import CertificateState, SamlCertificate
-from core.kernel.connections import PLATFORM_CONNECTIONS, ConnectionProtocol
+from core.kernel.connections import PLATFORM_CONNECTIONS, TEST_PROVIDER, ConnectionProtocol
 from core.kernel.display import to_words
 from core.kernel.errors import Conflict, Forbidden, Invalid, NotFound
 from core.kernel.values import Email, Slug
@@ -41,6 +41,14 @@ class TooManyActiveConnections(Conflict):
 
 class ConnectionIncomplete(Invalid):
     """An active connection needs more values than this one has. Set them first."""
+
+
+class ConnectionForTestsOnly(Conflict):
+    """The test provider signs no users in. Create a connection to your identity provider, and activate that one."""
+
+
+class ConnectionTestOver(NotFound):
+    """This test sign-in is over, or you began it in another browser. Go back to the connection, and begin another one."""
 
 
 class ConnectionAboveOwn(Forbidden):
@@ -121,7 +129,7 @@ class OrganizationConnection:
     org_id: UUID
     slug: Slug
     name: str
-    preset: str | None  # the product, of PRESETS
+    preset: str | None  # the product, of PRESETS, or TEST_PROVIDER
     state: ConnectionState
     mapping: ClaimMapping
     client_secret_set_at: datetime | None = None  # of the secret that we have for the identity provider
@@ -135,8 +143,18 @@ class OrganizationConnection:
         return self.state is ConnectionState.ACTIVE
 
     @property
+    def uses_test_provider(self) -> bool:
+        """Whether an admin plays its identity provider. It is a draft forever."""
+        return self.preset == TEST_PROVIDER
+
+    @property
     def protocol(self) -> ConnectionProtocol:
         return self.settings.protocol
+
+    @property
+    def has_certificates(self) -> bool:
+        """Whether its identity provider signs with keys of certificates that an admin, or a set-up link, gives."""
+        return self.protocol is ConnectionProtocol.SAML and not self.uses_test_provider
 
 
 @dataclass(frozen=True, slots=True)

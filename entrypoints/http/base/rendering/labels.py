@@ -161,6 +161,7 @@ FAILURE_REASONS: Final[Labels] = {
     LoginFailure.BLOCKED: "Blocked by an admin",
     LoginFailure.SAML: "Refused by SAML rules",
     LoginFailure.PROVIDER: "Error at the identity provider",
+    LoginFailure.LOGOUT: "Sign-out of the identity provider refused",
     LoginFailure.STATE: "Came back from the identity provider too late, or in another browser",
     LoginFailure.ADDRESS: "Email address at the identity provider missing or taken",
     LoginFailure.AUTHORIZATION_CODE: "Authorization code wrong, expired or already used",

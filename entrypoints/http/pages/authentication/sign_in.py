@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from contextlib import suppress
+from typing import Final
 from uuid import UUID
 
 from quart import Blueprint, Response, request
@@ -58,6 +59,11 @@ from entrypoints.http.pages.visitors import visitor
 
 routes = Blueprint("sign_in", __name__)
 
+LINKED: Final[Mapping[bool | None, str]] = {
+    True: "connection-linked",
+    False: "connection-not-linked",
+}  # the notices after the page that asks to link an account
+
 
 @flow_route(routes, "/sign-in", "GET")
 @anyone
@@ -110,7 +116,8 @@ async def sign_in(flow: Flow) -> Response:
             return await password_form(flow, address)
         return await sign_in_browser(Password(address, password), flow, can_passkey=_can_passkey(form))
     except (Invalid, Unauthenticated, Limited) as refusal:
-        return await sign_in_again(refusal, flow, email)
+        is_address = form.get(STEP) == ADDRESS and isinstance(refusal, EmailInvalid)  # the page still asks for the address alone
+        return await sign_in_again(refusal, flow, email, address_first=is_address)
 
 
 @flow_route(routes, "/sign-in/passkey", "POST")
@@ -299,7 +306,7 @@ async def sign_in_response(outcome: BrowserSignIn | Flow, flow: Flow, *, to: str
         return redirect(path_of(outcome, "/code"))
     await give_back_taken(cookies.device_cookie())
     target = to or (flow.request if flow.target is FlowTarget.PAGE else path_of(flow))
-    response = redirect(with_next(PASSKEY_OFFER_PATH, target) if outcome.offers_passkey else target)
+    response = redirect(with_next(PASSKEY_OFFER_PATH, target) if outcome.offers_passkey else target, notice=LINKED.get(outcome.is_linked))
     cookies.set_session_cookie(response, outcome.cookie, outcome.expires_at)
     if outcome.device_token is not None:
         cookies.set_trust_cookie(response, outcome.device_token)

@@ -8,7 +8,6 @@ from quart import Blueprint, Response
 from core.federation.connections import connections
 from core.federation.connections.model.presets import PRESETS
 from core.kernel.callers import SetupPart
-from core.kernel.connections import ConnectionProtocol
 from core.kernel.roles import Capability
 from core.setup import applying, links
 from core.setup.model.links import (
@@ -16,6 +15,7 @@ from core.setup.model.links import (
     SetupLinkKind,
     SetupLinkTooLong,
     SetupPartsMissing,
+    SetupProposal,
     SetupRecipientMissing,
     SetupReturnUrlInvalid,
 )
@@ -57,11 +57,7 @@ async def _list_values(form: Form | None) -> dict[str, Any]:
         "parts": list(SetupPart),
         "kinds": list(SetupLinkKind),
         "most_days": ports().policy.setup_link_days,
-        "connections": [
-            (each.slug, each.name)
-            for each in await connections.list_own(ports(), acting_member())
-            if each.protocol is ConnectionProtocol.SAML
-        ],
+        "connections": [(each.slug, each.name) for each in await connections.list_own(ports(), acting_member()) if each.has_certificates],
         "typed": {"kind": SetupLinkKind.MAILED.value, "days": str(links.usual_days(ports()))} if form is None else form,
     }
 
@@ -102,15 +98,27 @@ async def create(org_slug: str, form: Form) -> Response:
 
 async def _values(_: Form | None, setup_link_id: UUID, **__: object) -> dict[str, Any]:
     details = await links.find(ports(), acting_member(), setup_link_id)
+    agent = details.link.opened_agent
     return {
         "path": _path(setup_link_id),
         "list_path": _path(),
         "products": {slug: preset.name for slug, preset in PRESETS.items()},
         "link": details.link,
+        "browser": None if agent is None else ports().user_agents.parse(agent),
+        "connection_path": await _path_of_connection(details.proposals.get(SetupPart.CONNECTION)),
         "proposals": details.proposals,
         "waits": any(each.applied_at is None for each in details.proposals.values()),
         "now": ports().clock.now(),
     }
+
+
+async def _path_of_connection(proposal: SetupProposal | None) -> str | None:
+    """Return the path of the connection that was applied, or None, also if it was removed since."""
+    if proposal is None or proposal.applied_at is None:
+        return None
+    own = {str(each.id): each.slug for each in await connections.list_own(ports(), acting_member())}
+    slug = own.get(proposal.document.connection_id or "")
+    return None if slug is None else organization_path(f"/connections/{slug}")
 
 
 @routes.get(ONE)

@@ -21,8 +21,8 @@ from tests.fakes.outside import FakeClock, FakeMailTransport, FakeMetrics
 from tests.fakes.provider import CLIENT, Person
 from tests.federation.api.social.requests import CHALLENGE, REDIRECT_URI, SHOP, every_provider, verifying_providers
 from tests.federation.provider_sign_in import ProviderSignIn, flow_in, trips_of
-from tests.support.browser import ACCOUNT, HOME, FakeBrowser, action_of, hidden_fields, is_step, leads_to
-from tests.support.builders import BASE_URL, EMAIL, PASSWORD, Api, add_account, deliver, link, run_sql, sign_in
+from tests.support.browser import ACCOUNT, HOME, FakeBrowser, action_of, is_step, leads_to
+from tests.support.builders import EMAIL, Api, add_account, deliver, link, run_sql, sign_in
 from tests.support.direct import change_ports
 from tests.support.mfa import add_mfa
 from tests.support.services import add_service
@@ -385,19 +385,3 @@ async def test_the_sign_in_page_of_an_application_keeps_its_request(provider_sig
     on = leads_to(await provider_sign_in.browser.answer(await provider_sign_in.browser.open(target), "continue"))
     assert on.startswith(f"{REDIRECT_URI}?")
     assert parse_qs(urlsplit(on).query)["state"] == ["xyz"]
-
-
-async def test_the_session_of_another_user_ends_only_if_they_agree(provider_sign_in: ProviderSignIn, ports: Ports) -> None:
-    grace = await add_account(ports, "grace@example.com")
-    assert leads_to(await provider_sign_in.browser.sign_in("grace@example.com", PASSWORD)) == HOME
-    before = await provider_sign_in.snapshot()
-    question = await provider_sign_in.complete(next="/app/account/devices")
-    assert (question.status, "grace@example.com" in question.text, EMAIL in question.text) == (200, True, True)
-    assert await provider_sign_in.snapshot() == before, "any page can send a browser to a provider that asks nothing"
-    start = await provider_sign_in.browser.fill(question, start=hidden_fields(question)["start"])
-    assert await provider_sign_in.user_id() is None
-    away = await provider_sign_in.browser.open(leads_to(start), follows=False)
-    callback = provider_sign_in.provider.visit(away.headers["Location"]).removeprefix(BASE_URL)
-    assert leads_to(await provider_sign_in.come_back(callback)) == "/app/account/devices"
-    assert await provider_sign_in.user_id() not in (None, grace.id)
-    assert await run_sql(provider_sign_in.pool, "select count(*) from sessions where ended_at is null") == [(1,)]

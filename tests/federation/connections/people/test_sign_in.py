@@ -151,6 +151,7 @@ async def test_an_own_sign_in_with_all_factors_makes_the_link(house: House, pool
     assert is_step(leads_to(answer), "code")
     assert await house.known() == []
     assert leads_to(await browser.show_code(app.code())) == "/app"
+    assert "Your account is linked." in (await browser.open("/app/account")).text
     assert await house.known() == [("4711", ADA)]
     [(bound, proofs)] = await run_sql(pool, "select bounded_to, proofs from sessions")
     assert (bound, [proof["method"] for proof in proofs]) == (None, ["connection", "password", "totp"])
@@ -178,6 +179,8 @@ async def test_otherwise_the_own_sign_in_makes_no_link(house: House, pool: Pool,
         clock.advance(timedelta(hours=2))
     email = "eve@example.com" if case == "another account" else ADA
     assert leads_to(await browser.fill(page, email=email, password=PASSWORD)) == "/app"
+    says_so = "nothing was linked" in (await browser.open("/app/account")).text
+    assert says_so is (case not in ("canceled", "too late")), "the user has agreed to the link"
     assert await house.known() == []
     assert await run_sql(pool, "select bounded_to, jsonb_array_length(proofs) from sessions") == [(None, 1)]
 

@@ -168,6 +168,9 @@ async def test_a_request_that_is_not_the_providers_ends_nothing(logout: LogoutVi
         answer = await attempt()
         findings += [(name, answer.status)] if answer.status != status or await logout.live() != 1 else []
     assert findings == []
+    logged = await run_sql(pool, "select distinct reason, fault from login_events where not success")
+    assert {reason for reason, _ in logged} == {"logout"}
+    assert {"signature_wrong", "unsigned", "destination", "issuer", "time", "used"} <= {fault for _, fault in logged}
     await run_sql(pool, "update connections set state = 'inactive' where org_id is not null")
     assert (await logout.redirect(logout.request("_s"))).status == 404
 

@@ -147,12 +147,11 @@ class Walk:
         for part in parts:
             self.browser.press(f"Apply {part}")
         self.look("applied")
-        self.open("/app/organizations/acme/connections")
-        self.look("connections")
-        self.browser.follow("Globex")
+        self.browser.follow("Test and activate it")
+        self.browser.follow("Settings")
         self.look("draft")
         self.browser.press("Activate connection")
-        assert "Activate connection" not in self.browser.text
+        assert "Connection activated." in self.browser.text
         self.look("active")
 
     def sign_in_as_user(self) -> None:
@@ -205,6 +204,7 @@ def keycloak_with_metadata_at_its_address(walk: Walk) -> None:
     walk.test_connection("7f3a", "grace@globex.example", "staff")
     walk.finish()
     walk.apply("Single sign-on")
+    assert walk.browser.find_labelled("Metadata URL").get_property("value") == walk.saml.entity_id, "it is read once a day"
 
 
 WALKS: Final[dict[str, Callable[[Walk], None]]] = {

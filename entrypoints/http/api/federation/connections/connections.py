@@ -7,7 +7,7 @@ from pydantic import Field
 from quart import Blueprint
 
 from core.federation.connections import connections
-from core.federation.connections.connections import ConnectionDetails, ConnectionDraft, endpoint_path
+from core.federation.connections.connections import ConnectionDraft
 from core.federation.connections.model.connections import (
     RESERVED_SLUGS,
     ConnectionProtocolMissing,
@@ -15,12 +15,13 @@ from core.federation.connections.model.connections import (
     MissingPart,
     NoConnectionChanges,
 )
+from core.federation.connections.model.details import ConnectionDetails
 from core.federation.connections.model.logins import BACK_FROM_LOGOUT
 from core.federation.connections.model.presets import PRESETS
 from core.federation.connections.model.settings import OidcSettings, SamlSettings
 from core.federation.saml.model.configuration import MAX_CERTIFICATE_LENGTH, CertificateState, SamlCertificate
 from core.kernel.connections import ConnectionProtocol
-from core.kernel.page_paths import connection_start_path
+from core.kernel.page_paths import connection_endpoint_path, connection_start_path
 from core.kernel.roles import Capability
 from core.kernel.values import Slug, provided
 from entrypoints.http.api.federation.connections.health import ConnectionHealthResponse
@@ -55,7 +56,11 @@ class ConnectionRequest(RequestModel):
 
     slug: Text = Field(description="The name of the connection in URLs. It never changes.", examples=["okta"])
     name: Name = Field(description="The name of the connection, which users see.", examples=["Okta"])
-    preset: Text | None = Field(None, description=f"The product, or null: {', '.join(f'`{name}`' for name in PRESETS)}.")
+    preset: Text | None = Field(
+        None,
+        description=f"The product, or null: {', '.join(f'`{name}`' for name in PRESETS)}. Or `test` for the test provider, which cannot be "
+        "activated.",
+    )
     oidc: OidcSettingsRequest | None = Field(None, description="The settings with OpenID Connect.")
     saml: SamlSettingsRequest | None = Field(None, description="The settings with SAML.")
     mapping: ClaimMappingRequest | None = Field(None, description="The claims to read. The default is the mapping of the preset.")
@@ -173,7 +178,7 @@ def own_endpoints(connection_id: UUID, protocol: ConnectionProtocol) -> OwnEndpo
     """Return the address where users sign in, and the values to copy into the identity provider."""
 
     def url(of: ConnectionProtocol, endpoint: str = "") -> str | None:
-        return f"{app_context().base_url}{endpoint_path(connection_id, endpoint)}" if of is protocol else None
+        return f"{app_context().base_url}{connection_endpoint_path(connection_id, endpoint)}" if of is protocol else None
 
     return OwnEndpointsResponse(
         start_url=app_context().base_url + connection_start_path(connection_id),

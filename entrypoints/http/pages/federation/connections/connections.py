@@ -23,7 +23,7 @@ from core.federation.connections.model.saml import NoIdentityProvider, SeveralId
 from core.federation.connections.model.settings import ConnectionSettingInvalid, OidcSettings, SamlSettings, to_document
 from core.federation.saml.model.configuration import NameIdFormat
 from core.federation.saml.model.metadata import MetadataInvalid, MetadataNotFetched
-from core.kernel.connections import ConnectionProtocol
+from core.kernel.connections import TEST_PROVIDER, ConnectionProtocol
 from core.kernel.errors import Refusal, refuse
 from core.kernel.outbound import TargetInvalid
 from core.kernel.roles import Capability
@@ -104,6 +104,8 @@ async def _new_values(form: Form | None) -> dict[str, Any]:
 def _values_of_new(form: Form | None, preset: str) -> dict[str, Any]:
     product = PRESETS.get(preset)
     proposed = {"preset": preset, "name": product.name, "slug": preset} if product is not None else {"preset": ""}
+    if preset == TEST_PROVIDER:
+        proposed = {"preset": preset, "name": "Test provider", "slug": "test-provider"}
     return {"path": path_of(), "chosen": product, "typed": form or {**proposed, "protocol": ConnectionProtocol.OIDC}}
 
 

@@ -7,7 +7,6 @@ from quart import Blueprint, Response, request
 
 from core.authentication.flow.model import Flow, FlowEnded, FlowTarget, ProviderHints
 from core.federation.connections import people, routing, trips
-from core.federation.connections.connections import endpoint_path
 from core.federation.connections.model.connections import OrganizationConnectionNotFound
 from core.federation.connections.model.people import LinkNeeded
 from core.federation.connections.people import ConnectionAnswer
@@ -23,6 +22,7 @@ from core.federation.oauth.model.authorization import AuthorizationRequest
 from core.federation.upstream import trips as upstream_trips
 from core.kernel.callers import Visitor
 from core.kernel.errors import refuse
+from core.kernel.page_paths import connection_endpoint_path
 from core.kernel.values import digest, parse_id
 from core.setup import testing
 from entrypoints.http.base import cookies
@@ -135,7 +135,7 @@ async def initiate_by_form(connection_id: str) -> Response:
     fields = await read_request_of_application() or {}
     sent = {name: fields[name] for name in INITIATION if fields.get(name)}
     id_ = parse_id(connection_id) or refuse(OrganizationConnectionNotFound)
-    return redirect(f"{endpoint_path(id_, 'initiate')}?{urlencode(sent)}")
+    return redirect(f"{connection_endpoint_path(id_, 'initiate')}?{urlencode(sent)}")
 
 
 @routes.get("/auth/connections/<connection_id>/callback")

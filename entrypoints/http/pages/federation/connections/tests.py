@@ -81,13 +81,14 @@ async def start(org_slug: str, connection_slug: str) -> Response:
 def result_page(result: ConnectionTestResult) -> Response:
     """Return the page with the result of a test sign-in."""
     problem = None if result.problem is None else checks.describe(result.problem)
-    received = {} if result.received is None else result.received.values
+    received = {} if result.received is None else {**result.received.values, **dict.fromkeys(result.received.objects)}
     page = render(
         "federation/connection_test_result.html",
         connection_name=result.connection.name,
         path=result.way_back,
         failure=problem,
         person=result.person,
+        refused_email=result.refused_email,
         received=sorted(received.items()),
         missing=result.missing,
     )
