@@ -30,6 +30,7 @@ AS_TYPED: Final = {
             "url",
             "endpoint_url",
             "launch_url",
+            "return_url",
             "logo_url",
             "jwks_uri",
             "redirect_uris",

@@ -276,7 +276,7 @@ async def show_keys(org_slug: str, connection_slug: str) -> Response:
 
 @routes.post(f"{ONE}/client-secret")
 @member_page(Capability.INTEGRATIONS_MANAGE, outlives=True)
-@accepts(f"PUT {API_OF_ONE}/client-secret")
+@accepts(f"PUT {API_OF_ONE}/client-secret", page=f"{ONE}/keys")
 @on_refusal("federation/connection_keys.html", _key_values, _wrong_field)
 async def set_client_secret(org_slug: str, connection_slug: str, form: Form) -> Response:
     """Set the client secret of a connection."""
@@ -309,7 +309,7 @@ async def activate_key(org_slug: str, connection_slug: str, form: Form) -> Respo
 
 @routes.post(f"{ONE}/certificates")
 @member_page(Capability.INTEGRATIONS_MANAGE, outlives=True)
-@accepts(f"POST {API_OF_ONE}/certificates")
+@accepts(f"POST {API_OF_ONE}/certificates", page=f"{ONE}/keys")
 @refuses(409)
 @on_refusal("federation/connection_keys.html", _key_values, _wrong_field)
 async def add_certificate(org_slug: str, connection_slug: str, form: Form) -> Response:
