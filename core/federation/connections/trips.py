@@ -74,7 +74,7 @@ class ConnectionTestResult:
 
     @property
     def refused_email(self) -> str | None:
-        """The value of the mapped claim that is no email address, or None."""
+        """The value of the mapped claim if it cannot be an email address, or None."""
         if self.received is None or self.person is None or self.person.email is not None:
             return None
         return self.received.first(self.connection.mapping.email)
@@ -305,11 +305,12 @@ async def _complete(
             request = openid.make_request(to.connection, settings, trip, state=state, device_cookie=browser, base_url=base_url)
             return await openid.complete(ports, to.connection, client, request, answer)
         case SamlSettings() as settings, ConnectionDetails() as details, SamlAnswer(document):
-            if trip.flow.target is FlowTarget.SETUP_TEST:  # stores nothing, and its trip was taken once
-                identity = await saml.verify(ports, details, settings, document, base_url, expected=state)
-            else:
-                identity = await saml.accept(ports, caller, details, settings, document, base_url, expected=state)
+            # The test of a proposed connection stores nothing, and its trip was taken once.
+            verify = saml.verify if trip.flow.target is FlowTarget.SETUP_TEST else saml.verify_or_refetch
+            identity = await verify(ports, details, settings, document, base_url, expected=state)
             received = saml.to_received(identity, settings)
+            if trip.flow.target in (FlowTarget.TEST, FlowTarget.REAUTHENTICATION):  # `people` does it for all others
+                await saml.use_up(ports, caller, to.connection, received.assertion)
             if trip.flow.wants_fresh:
                 saml.check_fresh(identity, trip.begun_at)
             return received

@@ -191,7 +191,7 @@ async def change(org_slug: str, connection_slug: str, form: Form) -> Response:
     settings: OidcSettings | SamlSettings
     if details.connection.protocol is ConnectionProtocol.SAML:
         checks = dict.fromkeys(("signs_requests", "unsolicited"), is_checked)
-        optional = dict.fromkeys(("subject", "slo_url", "metadata_url"), to_optional)
+        optional = dict.fromkeys(("subject", "slo_url", "slo_response_url", "metadata_url"), to_optional)
         settings = to_model(SamlSettingsRequest, form, {**checks, "targets": str.split, **optional, **trusts}).build()
     else:
         settings = to_model(OidcSettingsRequest, form, {"scopes": str.split, "targets": str.split, **trusts}).build()
