@@ -11,7 +11,7 @@ from core.provisioning import tokens
 from core.provisioning.tokens import TokenDraft
 from core.setup import connection, events, forwarding, links, renewal
 from core.setup.model.links import SetupLink, SetupLinkDetails, SetupNotReady, SetupProposal
-from core.setup.proposals import claim_of
+from core.setup.proposals import claims_of
 from core.tenancy import domains, organizations
 from ports import Ports
 from ports.storage import Transaction
@@ -48,8 +48,9 @@ async def _prepare(
             proposed = await connection.build(ports, link, proposal)
             return lambda tx: connection.store(tx, proposed, now)
         case SetupPart.DOMAIN:
-            await domains.require_record(ports, claim_of(proposal))
-            return lambda tx: domains.add_verified(tx, claim_of(proposal), now)
+            for claim in claims_of(proposal):
+                await domains.require_record(ports, claim)
+            return lambda tx: domains.add_verified(tx, claims_of(proposal), now)
         case SetupPart.DIRECTORY:
             draft = TokenDraft(link.name, proposal.document.prefix or "", proposal.token_hash or refuse(SetupNotReady))
             return lambda tx: tokens.store(tx, caller, draft, now)

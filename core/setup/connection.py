@@ -65,6 +65,12 @@ async def choose(ports: Ports, caller: SetupLinkCaller, preset: str, protocol: C
     await proposals.propose(ports, caller, SetupPart.CONNECTION, document, is_ready=False)
 
 
+async def has_values(ports: Ports, caller: SetupLinkCaller) -> bool:
+    """Return whether the reader loses values by another choice of a product."""
+    proposal = (await proposals.load(ports, caller)).proposals.get(SetupPart.CONNECTION)
+    return proposal is not None and (proposal.is_ready or proposal.document.private_key is not None) and proposal.applied_at is None
+
+
 async def import_metadata(ports: Ports, caller: SetupLinkCaller, text: str, url: str) -> None:
     """Take the values of the proposed connection from SAML metadata: of `text`, or without it of the document at `url`.
 

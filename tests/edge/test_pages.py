@@ -238,7 +238,7 @@ PAGES: dict[str, dict[str, object]] = {
         **{"form_token": "c4ca4238", "link": SETUP_LINK, "path": "/setup/steps", "scim_url": "https://localhost/scim/v2"},
         **{
             "proposals": {SetupPart.DIRECTORY: SETUP_PROPOSAL},
-            "claim": None,
+            "claims": [],
             "failed_part": SetupPart.DOMAIN,
             "problem": "It is too long.",
         },
@@ -246,7 +246,10 @@ PAGES: dict[str, dict[str, object]] = {
         **{"is_prepared": True, "renewed": RENEWED, "siem_providers": [("http", "Any server")]},
     },
     "setup/token.html": {"secret": "scim_live_abc", "scim_url": "https://localhost/scim/v2", "path": "/setup/steps"},
-    "setup/finished.html": {},
+    "setup/start_again.html": {
+        **{"form_token": "c4ca4238", "path": "/setup/steps", "preset": "okta", "protocol": ConnectionProtocol.SAML, "product_name": "Okta"},
+    },
+    "setup/finished.html": {"link": SETUP_LINK, "return_host": None},
     "authentication/recover_factor.html": {
         **{"form_token": "c4ca4238", "path": "/auth/recover/8f14e45f", "email": "ada@example.org", "options": CEREMONY, "allows_app": True},
         **{"qr": "data:image/svg+xml;base64,AAAA", "secret": "ABCD EFGH", "uri": "otpauth://totp/Gatehouse", "problem": "It is wrong."},
@@ -682,6 +685,7 @@ ENDING_HERE = {
     "federation/device_confirm.html",
     "federation/no_access.html",
     "setup/open.html",
+    "setup/start_again.html",
     "setup/steps.html",
     "tenancy/invitation_accepted.html",
 }

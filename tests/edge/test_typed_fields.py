@@ -24,11 +24,13 @@ AS_TYPED: Final = {
         *(
             "acs_url",
             "slo_url",
+            "slo_response_url",
             "sso_url",
             "metadata_url",
             "url",
             "endpoint_url",
             "launch_url",
+            "return_url",
             "logo_url",
             "jwks_uri",
             "redirect_uris",

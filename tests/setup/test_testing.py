@@ -102,7 +102,9 @@ async def test_only_the_browser_of_the_reader_sees_the_result(app: QuartTrio, ac
     assert (await reader.open(path)).status == 400, "an answer works once"
 
     path = await begin(reader, issuer)
-    await reader.submit(f"{STEPS}/connection", STEPS, preset="", protocol="oidc")
+    asked = await reader.submit(f"{STEPS}/connection", STEPS, preset="okta", protocol="saml")
+    assert (asked.status, "Start again with Okta, SAML 2.0?" in asked.text) == (200, True)
+    assert (await reader.fill(asked, preset="", protocol="oidc", confirmed="yes")).status == 303
     assert (await reader.open(path)).status == 409, "another connection is proposed"
 
 

@@ -42,7 +42,7 @@ async def check(ports: Ports, caller: OrganizationCaller, slug: str, base_url: s
     if details.connection.uses_test_provider:  # its settings name no identity provider
         return []
     if details.missing:
-        return [ConnectionProblem(f"missing_{part}", True, f"Set this value first: {part.replace('_', ' ')}.") for part in details.missing]
+        return [ConnectionProblem(f"missing_{part}", True, f"Set this value first: {part.label}.") for part in details.missing]
     reach = await routing.find_reach(ports, details.connection)
     match details.connection.settings:
         case OidcSettings() as settings:

@@ -101,7 +101,19 @@ async def _find_account(tx: Transaction, person: AssertedPerson, now: datetime, 
         if organization is not None:
             await _join(tx, organization, account, now)
             await mapped_groups.renew(tx, await _find_subject(tx, person), person, account.id, now)
+        if not known.is_provisioned:  # what the directory says wins
+            await _follow_names(tx, account, person, now)
     return account
+
+
+async def _follow_names(tx: Transaction, account: Account, person: AssertedPerson, now: datetime) -> None:
+    """Give an account that the organization controls the names that the identity provider sends now. Its address stays."""
+    profile = person.profile.names_over(account.profile)
+    if profile == account.profile or account.origin_org_id != person.org_id:
+        return
+    if (await tx.accounts.account_control(account.id, person.org_id)).controls_account:
+        await tx.accounts.set_profile(account.id, profile, now)
+        tx.record(accounts_events.profile_updated(account.id, account.profile.changed_fields(profile)))
 
 
 async def _find_subject(tx: Transaction, person: AssertedPerson) -> ConnectionSubject:
@@ -303,7 +315,9 @@ class _LinkingSignIn:
             if organization is None or not await _may_link(tx, organization, account, person):
                 return proofs
             await _link(tx, organization, account, person, now)
-            return (proof_of(person, self.link.at, is_fresh=self.link.is_fresh), *proofs)
+            login = new_id()
+            await logins.add(ports, tx, login, person, account.id, now)
+            return (proof_of(person, self.link.at, is_fresh=self.link.is_fresh, login=login), *proofs)
 
         return replace(proved, lock=lock, complete=complete)
 

@@ -60,9 +60,10 @@ async def receive_request(
     except (SamlResponseRefused, SamlMessageInvalid) as refusal:
         await logins.record_refused_sign_out(ports, caller, connection, refusal)
         raise
-    if settings.slo_url is None or not own.signing:
+    address = settings.slo_response_url or settings.slo_url
+    if address is None or not own.signing:
         return None
-    return await ports.saml_providers.logout_response(own, settings.slo_url, request.id, status, relay_state, now)
+    return await ports.saml_providers.logout_response(own, address, request.id, status, relay_state, now)
 
 
 def _check(request: LogoutRequest, settings: SamlSettings, own: OwnServiceProvider, now: datetime) -> None:

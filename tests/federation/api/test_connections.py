@@ -167,7 +167,7 @@ async def test_a_connection_is_activated_when_nothing_is_missing(api: Api, acme:
     await created(api, acme)
     path, token = f"{acme.path}/connections/okta", acme.token("admin")
     refused = await api.post(f"{path}/activate", {}, token=token)
-    assert (refused.status, "client secret" in refused.json["error"]) == (400, True)
+    assert (refused.status, "Client secret" in refused.json["error"]) == (400, True)
     await api.call("PUT", f"{path}/client-secret", {"client_secret": "a very secret text"}, token=token)
     for _ in range(2):  # the second time changes nothing
         assert (await api.post(f"{path}/activate", {}, token=token)).json["state"] == "active"
@@ -297,9 +297,9 @@ async def test_an_active_connection_keeps_what_its_users_need(api: Api, acme: Te
     assert (await api.post(f"{path}/activate", {}, token=token)).status == 200
     sent = {"entity_id": SAML["entity_id"], "sso_url": SAML["sso_url"], "signs_requests": False}
     for answer, missing in (
-        (await api.delete(certificate, token=token), "certificate"),
-        (await api.patch(path, {"saml": sent | {"sso_url": ""}}, token=token), "sso url"),
-        (await api.patch(path, {"saml": sent | {"signs_requests": True}}, token=token), "key"),
+        (await api.delete(certificate, token=token), "Certificate of the identity provider"),
+        (await api.patch(path, {"saml": sent | {"sso_url": ""}}, token=token), "Sign-in URL"),
+        (await api.patch(path, {"saml": sent | {"signs_requests": True}}, token=token), "Key of this connection"),
     ):
         assert answer.status == 400
         assert answer.json["error"] == f"An active connection needs more values than this one has. Set these first: {missing}."

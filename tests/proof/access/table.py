@@ -658,7 +658,7 @@ SETUP: Final = """
                                               set
 
 GET    /setup/steps                           200
-POST   /setup/steps/connection                303
+POST   /setup/steps/connection                200
 POST   /setup/steps/connection/values         303
 POST   /setup/steps/connection/check          200
 GET    /setup/steps/connection/metadata       409
@@ -667,6 +667,7 @@ POST   /setup/steps/connection/key            409
 GET    /setup/steps/connection/test           200
 POST   /setup/steps/domain                    303
 POST   /setup/steps/domain/check              400
+POST   /setup/steps/domain/remove             400
 POST   /setup/steps/directory                 200
 POST   /setup/steps/certificate               400
 POST   /setup/steps/certificate/metadata      400
@@ -1190,7 +1191,7 @@ REQUESTS: Final[Mapping[str, Request]] = {
     "POST /setup/steps/domain": Request(form={"form_token": "{setup_form_token}", "domain": "globex.example"}),
     **{
         f"POST /setup/steps/{step}": Request(form={"form_token": "{setup_form_token}"})
-        for step in ("connection/check", "connection/key", "connection/metadata", "domain/check", "directory", "finish")
+        for step in ("connection/check", "connection/key", "connection/metadata", "domain/check", "domain/remove", "directory", "finish")
     },
     **{f"POST /setup/steps/{step}": Request(form={"form_token": "{setup_form_token}"}) for step in ("certificate", "certificate/metadata")},
     f"POST {ORG}/registration-tokens": Request({"name": "Another"}),

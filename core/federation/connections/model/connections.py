@@ -11,6 +11,7 @@ from core.federation.connections.model.mapping import ClaimMapping
 from core.federation.connections.model.settings import OidcSettings, SamlSettings
 from core.federation.saml.model.configuration import CertificateState, SamlCertificate
 from core.kernel.connections import PLATFORM_CONNECTIONS, TEST_PROVIDER, ConnectionProtocol
+from core.kernel.display import to_words
 from core.kernel.errors import Conflict, Forbidden, Invalid, NotFound
 from core.kernel.values import Email, Slug
 
@@ -175,6 +176,20 @@ class MissingPart(StrEnum):
     SSO_URL = "sso_url"
     CERTIFICATE = "certificate"  # of the identity provider
     KEY = "key"  # of ours
+
+    @property
+    def label(self) -> str:
+        """The words for users."""
+        return _LABELS.get(self, to_words(self))
+
+
+_LABELS: Final = {
+    MissingPart.CLIENT_ID: "Client ID",
+    MissingPart.ENTITY_ID: "Entity ID",
+    MissingPart.SSO_URL: "Sign-in URL",
+    MissingPart.CERTIFICATE: "Certificate of the identity provider",
+    MissingPart.KEY: "Key of this connection",
+}
 
 
 class CertificateSource(StrEnum):

@@ -44,5 +44,5 @@ class ConnectionDetails:
     def require_complete(self) -> None:
         """Check that nothing is missing. Raises: ConnectionIncomplete, with the names of the missing values."""
         if self.missing:
-            names = ", ".join(part.replace("_", " ") for part in self.missing)
+            names = ", ".join(part.label for part in self.missing)
             raise ConnectionIncomplete(f"An active connection needs more values than this one has. Set these first: {names}.")

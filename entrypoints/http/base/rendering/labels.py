@@ -34,15 +34,7 @@ LABELS: Final[Mapping[type[StrEnum], Labels]] = MappingProxyType(
             ConnectionProtocol.OIDC: "OpenID Connect",
             ConnectionProtocol.SAML: "SAML 2.0",
         },
-        MissingPart: {
-            MissingPart.ISSUER: "Issuer",
-            MissingPart.CLIENT_ID: "Client ID",
-            MissingPart.CLIENT_SECRET: "Client secret",
-            MissingPart.ENTITY_ID: "Entity ID",
-            MissingPart.SSO_URL: "Sign-in URL",
-            MissingPart.CERTIFICATE: "Certificate of the identity provider",
-            MissingPart.KEY: "Key of this connection",
-        },
+        MissingPart: {part: part.label for part in MissingPart},
         SetupPart: {
             SetupPart.CONNECTION: "Single sign-on",
             SetupPart.DOMAIN: "Domain",

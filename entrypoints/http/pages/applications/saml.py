@@ -295,7 +295,7 @@ async def create_certificate(org_slug: str, service_slug: str) -> Response:
 
 @routes.post(f"{PAGE}/certificate/next")
 @member_page(Capability.INTEGRATIONS_MANAGE, outlives=True)
-@accepts(f"POST {API}/certificate/next")
+@accepts(f"POST {API}/certificate/next", page=PAGE)
 @once(PAGE, "Open SAML", "The certificate is on the page.")
 async def create_next_certificate(org_slug: str, service_slug: str) -> Response:
     """Create the certificate that will replace the active one."""

@@ -6,6 +6,7 @@ from quart import Blueprint, Response
 
 from core.federation.connections import checks
 from core.federation.connections.model.openid import OpenIdAnswerRefused, OpenIdProviderUnreachable
+from core.federation.connections.model.presets import PRESETS
 from core.federation.connections.model.settings import ConnectionSettingInvalid
 from core.kernel.callers import SetupPart
 from core.kernel.connections import ConnectionProtocol
@@ -41,16 +42,30 @@ VALUES: Final = ("issuer", "client_id", "client_secret", "entity_id", "sso_url",
 
 @routes.post(PATH)
 @setup_link
-@describes_page({303: SAVED, 400: REFUSED, 401: NOT_OPEN, 403: FOREIGN}, form=["form_token", "preset", "protocol"])
+@describes_page(
+    {200: "The page that asks before the values of an earlier choice are deleted.", 303: SAVED, 400: REFUSED, 401: NOT_OPEN, 403: FOREIGN},
+    form={
+        "form_token": "The form token of the page.",
+        "preset": "The product, empty for another one.",
+        "protocol": "`oidc` or `saml`.",
+        "confirmed": "`yes` deletes the values of an earlier choice.",
+    },
+)
 async def choose_product() -> Response:
     """Choose the product of the proposed connection.
 
-    The values of an earlier choice are deleted.
+    The values of an earlier choice are deleted, after a question.
     """
     form = await read_setup_form()
-    protocol = ConnectionProtocol.SAML if form.get("protocol") == ConnectionProtocol.SAML else ConnectionProtocol.OIDC
+    preset, protocol = form.get("preset", ""), ConnectionProtocol.OIDC
+    if form.get("protocol") == ConnectionProtocol.SAML:
+        protocol = ConnectionProtocol.SAML
+    if form.get("confirmed") != "yes" and await connection.has_values(ports(), setup_reader()):
+        product = PRESETS[preset].name if preset in PRESETS else "another product"
+        shown = {**await steps_values(), "preset": preset, "protocol": protocol, "product_name": product}
+        return page_response(render("setup/start_again.html", **shown))
     try:
-        await connection.choose(ports(), setup_reader(), form.get("preset", ""), protocol)
+        await connection.choose(ports(), setup_reader(), preset, protocol)
     except Refusal as refusal:
         return await refused_steps(refusal, SetupPart.CONNECTION)
     return redirect(STEPS_PATH)

@@ -10,7 +10,15 @@ from core.federation.connections.model.presets import PRESETS
 from core.kernel.callers import SetupPart
 from core.kernel.roles import Capability
 from core.setup import applying, links
-from core.setup.model.links import MAX_DAYS, SetupConnectionMissing, SetupLinkKind, SetupPartsMissing, SetupProposal, SetupRecipientMissing
+from core.setup.model.links import (
+    SetupConnectionMissing,
+    SetupLinkKind,
+    SetupLinkTooLong,
+    SetupPartsMissing,
+    SetupProposal,
+    SetupRecipientMissing,
+    SetupReturnUrlInvalid,
+)
 from entrypoints.http.api.setup.links import APPLY as API_OF_PART
 from entrypoints.http.api.setup.links import ONE as API_OF_ONE
 from entrypoints.http.api.setup.links import PATH as API
@@ -28,7 +36,13 @@ routes = Blueprint("setup_link_pages", __name__)
 LIST: Final = "/app/organizations/<org_slug>/setup-links"
 ONE: Final = f"{LIST}/<setup_link_id>"
 PART: Final = "part:"  # in front of the names of the checkboxes
-FIELDS: Final[Fields] = {SetupRecipientMissing: "recipient", SetupPartsMissing: "parts", SetupConnectionMissing: "connection"}
+FIELDS: Final[Fields] = {
+    SetupRecipientMissing: "recipient",
+    SetupPartsMissing: "parts",
+    SetupConnectionMissing: "connection",
+    SetupLinkTooLong: "days",
+    SetupReturnUrlInvalid: "return_url",
+}
 
 
 def _path(rest: object = "") -> str:
@@ -42,9 +56,9 @@ async def _list_values(form: Form | None) -> dict[str, Any]:
         "now": ports().clock.now(),
         "parts": list(SetupPart),
         "kinds": list(SetupLinkKind),
-        "most_days": MAX_DAYS,
+        "most_days": ports().policy.setup_link_days,
         "connections": [(each.slug, each.name) for each in await connections.list_own(ports(), acting_member()) if each.has_certificates],
-        "typed": {"kind": SetupLinkKind.MAILED.value, "days": "7"} if form is None else form,
+        "typed": {"kind": SetupLinkKind.MAILED.value, "days": str(links.usual_days(ports()))} if form is None else form,
     }
 
 
@@ -73,9 +87,8 @@ async def create(org_slug: str, form: Form) -> Response:
     """
     if not _chosen(form):
         raise SetupPartsMissing
-    data = to_model(
-        SetupLinkRequest, form, {"parts": lambda _: _chosen(form), "days": to_number, "recipient": to_optional, "connection": to_optional}
-    )
+    optional = dict.fromkeys(("recipient", "connection", "return_url"), to_optional)
+    data = to_model(SetupLinkRequest, form, {"parts": lambda _: _chosen(form), "days": to_number, **optional})
     link, secret = await links.create(ports_once(), acting_member(), data.build())
     advice = "It opens in one browser, within five minutes. Lead your customer's browser to it now."
     if link.recipient is not None:

@@ -2,6 +2,7 @@
 
 from dataclasses import asdict
 from typing import Any, Final
+from urllib.parse import urlsplit
 from uuid import UUID
 
 from quart import Blueprint, Response
@@ -32,6 +33,7 @@ routes = Blueprint("setup_step_pages", __name__)
 
 SAVED: Final = "Saved. The browser is redirected to the steps."
 REFUSED: Final = "A value is not valid, and the page gives the reason."
+DOMAIN_FIELDS: Final = {"form_token": "The form token of the page.", "proposed_domain": "The proposed domain."}
 SIEM_FIELDS: Final = {
     "form_token": "The form token of the page.",
     "provider": "The format: `http`, `splunk_hec` or `datadog`.",
@@ -60,7 +62,7 @@ async def steps_values(part: SetupPart | None = None) -> dict[str, Any]:
         "design": design,
         "link": details.link,
         "proposals": details.proposals,
-        "claim": None if domain is None else proposals.claim_of(domain),
+        "claims": [] if domain is None else proposals.claims_of(domain),
         "scim_url": f"{app_context().base_url}/scim/v2",
         "path": STEPS_PATH,
         "failed_part": part,
@@ -99,9 +101,9 @@ async def show_steps() -> Response:
 @setup_link
 @describes_page({303: SAVED, 400: REFUSED, 401: NOT_OPEN, 403: FOREIGN}, form=["form_token", "domain"])
 async def propose_domain() -> Response:
-    """Propose a domain, in place of the one before.
+    """Propose a domain, beside those before.
 
-    Its DNS record has a new value. The domain counts when an admin has applied it.
+    It counts when its DNS record was found, and an admin has applied it.
     """
     form = await read_setup_form()
     try:
@@ -113,15 +115,28 @@ async def propose_domain() -> Response:
 
 @routes.post(f"{STEPS_PATH}/domain/check")
 @setup_link
-@describes_page({303: SAVED, 400: REFUSED, 401: NOT_OPEN, 403: FOREIGN}, form=["form_token"])
+@describes_page({303: SAVED, 400: REFUSED, 401: NOT_OPEN, 403: FOREIGN}, form=DOMAIN_FIELDS)
 async def check_domain() -> Response:
-    """Look the DNS record of the proposed domain up.
+    """Look the DNS record of a proposed domain up.
 
-    An admin can apply the domain when the record was found.
+    An admin can apply the domains when the record of each was found.
     """
-    await read_setup_form()
+    form = await read_setup_form()
     try:
-        await proposals.check_domain(ports(), setup_reader())
+        await proposals.check_domain(ports(), setup_reader(), form.get("proposed_domain", ""))
+    except Refusal as refusal:
+        return await refused_steps(refusal, SetupPart.DOMAIN)
+    return redirect(STEPS_PATH)
+
+
+@routes.post(f"{STEPS_PATH}/domain/remove")
+@setup_link
+@describes_page({303: SAVED, 400: REFUSED, 401: NOT_OPEN, 403: FOREIGN}, form=DOMAIN_FIELDS)
+async def remove_domain() -> Response:
+    """Propose a domain no longer."""
+    form = await read_setup_form()
+    try:
+        await proposals.remove_domain(ports(), setup_reader(), form.get("proposed_domain", ""))
     except Refusal as refusal:
         return await refused_steps(refusal, SetupPart.DOMAIN)
     return redirect(STEPS_PATH)
@@ -171,6 +186,7 @@ async def finish() -> Response:
     await read_setup_form()
     values = await steps_values()
     await proposals.finish(ports(), setup_reader())
-    response = page_response(render("setup/finished.html", **values))
+    return_url = values["link"].return_url
+    response = page_response(render("setup/finished.html", return_host=urlsplit(return_url).netloc if return_url else None, **values))
     cookies.clear_setup_cookie(response)
     return response

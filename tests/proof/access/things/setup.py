@@ -10,7 +10,7 @@ from core.authentication.browser import form_token
 from core.kernel.callers import SetupPart
 from core.kernel.causes import SYSTEM
 from core.kernel.values import Email, digest, new_id, new_secret
-from core.setup.model.links import SetupDocument, SetupLink, SetupLinkKind, SetupProposal
+from core.setup.model.links import ProposedDomain, SetupDocument, SetupLink, SetupLinkKind, SetupProposal
 from core.tenancy.model.organizations import Organization
 from ports import Ports
 from tests.support.saml import new_certificate
@@ -43,7 +43,7 @@ async def add_setup_links_of_tenant(ports: Ports, organization: Organization, cr
             client_id=f"{slug}-customer-client",
             client_secret=f"{slug}-customer-secret",
         ),
-        SetupPart.DOMAIN: SetupDocument(domain=f"{slug}-customer.example", challenge=new_secret()),
+        SetupPart.DOMAIN: SetupDocument(domains=(ProposedDomain(domain=f"{slug}-customer.example", challenge=new_secret()),)),
         SetupPart.DIRECTORY: SetupDocument(prefix=f"scim_live_{slug}"),
         SetupPart.CERTIFICATE: SetupDocument(certificate=(await new_certificate(now, f"{slug}-customer")).certificate),
         SetupPart.SIEM: SetupDocument(

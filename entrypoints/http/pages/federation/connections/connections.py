@@ -193,7 +193,7 @@ async def change(org_slug: str, connection_slug: str, form: Form) -> Response:
     settings: OidcSettings | SamlSettings
     if details.connection.protocol is ConnectionProtocol.SAML:
         checks = dict.fromkeys(("signs_requests", "unsolicited"), is_checked)
-        optional = dict.fromkeys(("subject", "slo_url", "metadata_url"), to_optional)
+        optional = dict.fromkeys(("subject", "slo_url", "slo_response_url", "metadata_url"), to_optional)
         settings = to_model(SamlSettingsRequest, form, {**checks, "targets": str.split, **optional, **trusts}).build()
     else:
         settings = to_model(OidcSettingsRequest, form, {"scopes": str.split, "targets": str.split, **trusts}).build()
@@ -278,7 +278,7 @@ async def show_keys(org_slug: str, connection_slug: str) -> Response:
 
 @routes.post(f"{ONE}/client-secret")
 @member_page(Capability.INTEGRATIONS_MANAGE, outlives=True)
-@accepts(f"PUT {API_OF_ONE}/client-secret")
+@accepts(f"PUT {API_OF_ONE}/client-secret", page=f"{ONE}/keys")
 @on_refusal("federation/connection_keys.html", _key_values, _wrong_field)
 async def set_client_secret(org_slug: str, connection_slug: str, form: Form) -> Response:
     """Set the client secret of a connection."""
@@ -311,7 +311,7 @@ async def activate_key(org_slug: str, connection_slug: str, form: Form) -> Respo
 
 @routes.post(f"{ONE}/certificates")
 @member_page(Capability.INTEGRATIONS_MANAGE, outlives=True)
-@accepts(f"POST {API_OF_ONE}/certificates")
+@accepts(f"POST {API_OF_ONE}/certificates", page=f"{ONE}/keys")
 @refuses(409)
 @on_refusal("federation/connection_keys.html", _key_values, _wrong_field)
 async def add_certificate(org_slug: str, connection_slug: str, form: Form) -> Response:

@@ -33,7 +33,7 @@ from entrypoints.http.edge.forms import read_request_of_application
 from entrypoints.http.edge.limits import keep_taken
 from entrypoints.http.edge.openapi import describes_page, refuses
 from entrypoints.http.edge.queries import joined_query, repeatable
-from entrypoints.http.pages.authentication.sign_in import sign_in_at_provider
+from entrypoints.http.pages.authentication.other_user import sign_in_at_provider
 from entrypoints.http.pages.authentication.social import CALLBACK_PARAMETERS, PARAMETERS, read_answer
 from entrypoints.http.pages.federation.connections.tests import result_page
 from entrypoints.http.pages.federation.connections.visits import visit_response
