@@ -53,6 +53,7 @@ class ProviderValues:
     sso_url: str = ""
     sso_binding: str = ""
     slo_url: str = ""
+    slo_response_url: str = ""
     metadata_url: str = ""
     certificate: str = ""
 
@@ -80,7 +81,7 @@ async def import_metadata(ports: Ports, caller: SetupLinkCaller, text: str, url:
     """
     proposal = await _find_saml(ports, caller)
     described = await read_metadata(ports, caller, text, url)
-    found = {name: described.settings.get(name) or "" for name in ("entity_id", "sso_url", "sso_binding", "slo_url")}
+    found = {name: described.settings.get(name) or "" for name in ("entity_id", "sso_url", "sso_binding", "slo_url", "slo_response_url")}
     certificates = join_certificates(described.certificates)
     await _store(ports, caller, proposal, ProviderValues(**found, metadata_url="" if text else url, certificate=certificates))
 
@@ -101,7 +102,7 @@ async def save(ports: Ports, caller: SetupLinkCaller, values: ProviderValues) ->
     proposal = await _find(ports, caller)
     before = proposal.document
     if (values.entity_id, values.sso_url) == (before.entity_id, before.sso_url):  # those that only metadata has stay
-        kept = {name: getattr(before, name) or "" for name in ("sso_binding", "slo_url", "metadata_url")}
+        kept = {name: getattr(before, name) or "" for name in ("sso_binding", "slo_url", "slo_response_url", "metadata_url")}
         values = replace(values, **kept)
     await _store(ports, caller, proposal, values)
 
@@ -221,6 +222,7 @@ def _settings(document: SetupDocument) -> OidcSettings | SamlSettings:
             sso_url=document.sso_url or "",
             sso_binding=SsoBinding(document.sso_binding or SsoBinding.REDIRECT),
             slo_url=document.slo_url or None,
+            slo_response_url=document.slo_response_url or None,
             metadata_url=document.metadata_url or None,
             signs_requests=document.private_key is not None,
         )

@@ -131,6 +131,8 @@ async def create(org_slug: str, form: Form) -> Response:
         slug=Slug.parse(data.slug, RESERVED_SLUGS), name=data.name, preset=data.preset, settings=_first_settings(data.preset, protocol)
     )
     added = await connections.create(ports_once(), acting_member(), draft)
+    if added.uses_test_provider:
+        return redirect_with_notice("connection-for-tests-created", path_of(f"{added.slug}/test"))
     return redirect_with_notice("connection-created", path_of(added.slug))
 
 
