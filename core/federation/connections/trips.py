@@ -317,11 +317,12 @@ async def _complete(
             request = openid.make_request(connection, settings, trip, state=state, device_cookie=browser, base_url=base_url)
             return await openid.complete(ports, connection, client, request, answer)
         case SamlSettings() as settings, ConnectionDetails() as details, SamlAnswer(document):
-            if trip.flow.target is FlowTarget.SETUP_TEST:  # stores nothing, and its trip was taken once
-                identity = await saml.verify(ports, details, settings, document, base_url, expected=state)
-            else:
-                identity = await saml.accept(ports, caller, details, settings, document, base_url, expected=state)
+            # The test of a proposed connection stores nothing, and its trip was taken once.
+            verify = saml.verify if trip.flow.target is FlowTarget.SETUP_TEST else saml.verify_or_refetch
+            identity = await verify(ports, details, settings, document, base_url, expected=state)
             received = saml.to_received(identity, settings)
+            if trip.flow.target in (FlowTarget.TEST, FlowTarget.REAUTHENTICATION):  # `people` does it for all others
+                await saml.use_up(ports, caller, connection, received.assertion)
             if trip.flow.wants_fresh:
                 saml.check_fresh(identity, trip.begun_at)
             return received
