@@ -74,7 +74,7 @@ class ConnectionTestResult:
 
     @property
     def refused_email(self) -> str | None:
-        """The value of the mapped claim that is no email address, or None."""
+        """The value of the mapped claim, if it is not a valid email address."""
         if self.received is None or self.person is None or self.person.email is not None:
             return None
         return self.received.first(self.connection.mapping.email)
