@@ -86,7 +86,7 @@ def _use_assertion(tx: Transaction, person: AssertedPerson) -> Deferred[bool] | 
     """Use up the assertion with the next statement. The hash stays only with what the sign-in stores: after a refusal, the trip is over."""
     if person.assertion is None:
         return None
-    return tx.connections.use_assertion_deferred(person.org_id, person.connection_id, person.assertion.hash, person.assertion.kept_until)
+    return tx.connections.use_message_deferred(person.org_id, person.connection_id, person.assertion.hash, person.assertion.kept_until)
 
 
 async def _find_account(tx: Transaction, person: AssertedPerson, now: datetime, send_behind: SendBehind) -> Account:
