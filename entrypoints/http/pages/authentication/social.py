@@ -139,7 +139,7 @@ async def _start_with_ticket(provider: str, browser: str, ticket: str) -> Respon
 @refuses(400, 401, 403, 404, 409)
 @describes_page(
     {
-        200: "The sign-in has ended. The page goes on.",
+        200: "The sign-in has ended, and the page goes on. Or another user is signed in in this browser, and the page asks first.",
         302: "Redirect to the application with an error, because the user refused or the identity provider failed.",
         303: "Redirect to the target of the sign-in, to a page that asks for a factor, or to the linked accounts.",
     },

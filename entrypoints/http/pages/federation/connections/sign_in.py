@@ -131,7 +131,8 @@ async def initiate_by_form(connection_id: str) -> Response:
 @refuses(400, 401, 403, 404, 409)
 @describes_page(
     {
-        200: "The result of a test sign-in, or the sign-in has ended and the page goes on.",
+        200: "The result of a test sign-in, or the sign-in has ended and the page goes on. Or another user is signed in in this browser, "
+        "and the page asks first.",
         303: "Redirect to the target of the sign-in, or to a page that asks for a factor or to link an account.",
     },
     optional=CALLBACK_PARAMETERS,
