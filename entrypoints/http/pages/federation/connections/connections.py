@@ -328,7 +328,7 @@ async def _certificate_removal(org_slug: str, connection_slug: str, fingerprint:
     )
     consequences = ["Responses that the identity provider signs with it are refused."]
     if certificate.source is CertificateSource.METADATA:
-        consequences.append("It comes back while the metadata of the identity provider have it.")
+        consequences.append("The next import of the metadata can add it again.")
     return Question(
         verb="Remove the certificate",
         target=f"{fingerprint[:16]}…",
