@@ -126,7 +126,7 @@ GET    /auth/email-sign-in                    200  200  200  200  200  200  200 
 POST   /auth/email-sign-in                    303  303  303  303  303  303  303  303  303  303  303  303  303  303  303  303  303  303  303
 POST   /api/auth/mfa/verify                   401  401  401  401  401  401  401  401  401  401  401  401  401  401  401  401  401  200  401
 GET    /api/auth/reauthenticate               401  200  200  200  200  200  200  200  403  403  200  200  403  403  403  403  403  401  200
-POST   /api/auth/reauthenticate               401  200  200  200  200  200  200  200  403  403  200  200  403  403  403  403  403  401  401
+POST   /api/auth/reauthenticate               401  200  200  200  200  200  200  200  403  403  200  200  403  403  403  403  403  401  200
 POST   /api/auth/reauthenticate/email         401  200  200  200  200  200  200  200  403  403  200  200  403  403  403  403  403  401  200
 POST   {reauthentication-options}             401  200  200  200  200  200  200  200  403  403  200  200  403  403  403  403  403  401  200
 POST   /api/auth/reauthenticate/<provider>    401  400  400  400  400  400  400  400  403  403  400  400  403  403  403  403  403  401  400
@@ -732,7 +732,7 @@ POST   /auth/recover/<recovery_id>/app               400  400  400  400  400
 POST   /auth/recover/<recovery_id>/passkey           400  400  400  400  400
 
 GET    /app/reauthenticate                           303* 303  303  303  303*
-POST   /app/reauthenticate                           303* 303  401  303  303*
+POST   /app/reauthenticate                           303* 303  303  303  303*
 POST   /app/reauthenticate/email                     303* 303  303  303  303*
 POST   /app/reauthenticate/connection                303* 400  400  400  303*
 POST   /app/reauthenticate/<provider:provider>       303* 400  400  400  303*
