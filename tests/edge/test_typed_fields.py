@@ -24,6 +24,7 @@ AS_TYPED: Final = {
         *(
             "acs_url",
             "slo_url",
+            "slo_response_url",
             "sso_url",
             "metadata_url",
             "url",

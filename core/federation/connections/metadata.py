@@ -125,7 +125,9 @@ async def describe(ports: Ports, text: str) -> DescribedProvider:
         raise MetadataInvalid
     # Copied documents can begin with spaces or a byte order mark, which XML does not allow before its declaration.
     metadata = await ports.saml_providers.metadata(text.lstrip("\ufeff \t\r\n").encode("utf-8", "replace"))
-    settings: dict[str, Any] = {"entity_id": metadata.entity_id, "slo_url": metadata.slo_url}
+    settings: dict[str, Any] = {} if metadata.entity_id is None else {"entity_id": metadata.entity_id}
+    if metadata.slo_url is not None:
+        settings |= {"slo_url": metadata.slo_url, "slo_response_url": metadata.slo_response_url}
     for binding in (SsoBinding.POST, SsoBinding.REDIRECT):  # the last one is preferred
         if binding in metadata.sso_urls:
             settings |= {"sso_url": metadata.sso_urls[binding], "sso_binding": binding}
@@ -138,8 +140,7 @@ async def describe(ports: Ports, text: str) -> DescribedProvider:
         certificates[facts.fingerprint] = facts
     if not certificates:
         raise ProviderCertificateInvalid
-    known = {name: value for name, value in settings.items() if value is not None}
-    return DescribedProvider(known, [*certificates.values()], metadata.name_id_formats)
+    return DescribedProvider(settings, [*certificates.values()], metadata.name_id_formats)
 
 
 async def apply(

@@ -54,15 +54,16 @@ async def receive_request(
         _check(request, settings, own, now)
         async with ports.storage.transaction(by=caller) as tx:
             used_until = request.issue_instant + MAX_AGE + CLOCK_SKEW
-            if not await tx.connection_logins.use_logout_token(connection.org_id, connection.id, request.id, used_until):
+            if not await tx.connections.use_message(connection.org_id, connection.id, digest(request.id), used_until):
                 raise SamlResponseRefused(SamlFault.USED)
             status = await _end(tx, connection, settings, request, now)
     except (SamlResponseRefused, SamlMessageInvalid) as refusal:
         await logins.record_refused_sign_out(ports, caller, connection, refusal)
         raise
-    if settings.slo_url is None or not own.signing:
+    address = settings.slo_response_url or settings.slo_url
+    if address is None or not own.signing:
         return None
-    return await ports.saml_providers.logout_response(own, settings.slo_url, request.id, status, relay_state, now)
+    return await ports.saml_providers.logout_response(own, address, request.id, status, relay_state, now)
 
 
 def _check(request: LogoutRequest, settings: SamlSettings, own: OwnServiceProvider, now: datetime) -> None:

@@ -70,8 +70,12 @@ class Decision:
 
     @property
     def wants_fresh(self) -> bool:
-        """Whether the sign-in is too old, and an identity provider must authenticate the user again because the account has a password."""
-        return self.outcome is Outcome.STEP_UP and self.max_age is not None and Method.PASSWORD in self.first_ways
+        """Whether the sign-in is too old, and an identity provider must authenticate the user again.
+
+        That is so where another way is left: the account has a password, or the user came through a connection, which can ask again.
+        """
+        is_too_old = self.outcome is Outcome.STEP_UP and self.max_age is not None
+        return is_too_old and not self.first_ways.isdisjoint((Method.PASSWORD, Method.CONNECTION))
 
 
 NO_POLICY: Final = Decision(outcome=Outcome.ALLOWED)

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import pytest
 
-from tests.foreign.connections.conftest import SECRET, House, create_key
+from tests.foreign.connections.conftest import CONNECTIONS, SECRET, House, create_key
 from tests.foreign.connections.debian import ROOT, find, requires
 from tests.foreign.programs import Program
 from tests.proof.e2e.docs.forms import FormBrowser
@@ -166,6 +166,8 @@ def test_people_sign_in_and_out_by_saml(house: House, tmp_path: Path, *, encrypt
         provider = LemonLdap(house, tmp_path, port.number, settings, encrypts=encrypts)
         with provider.program.wait_until_it_listens():
             house.read_metadata(slug, f"{provider.address}/saml/metadata/idp")
+            stored = house.call("GET", f"{CONNECTIONS}/{slug}")["saml"]
+            assert stored["slo_response_url"] == f"{provider.address}/saml/singleLogoutReturn"
             with house.active(slug), FormBrowser(house.service.address, provider.address) as browser:
                 provider.sign_in(browser, slug)
                 provider.sign_out(browser)

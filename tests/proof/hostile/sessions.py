@@ -115,6 +115,18 @@ async def organization_b_in_the_api(world: World) -> AsyncIterator[str]:
         yield REFUSED if answer.status in (401, 403, 404) else f"{path}: {answer.status}"
 
 
+@ends(OWN)
+async def organization_of_an_asserted_owner(world: World) -> AsyncIterator[str]:
+    """An admin of A lets the provider assert the owner. The ownership needs a proof of the account's own."""
+    await world.link(world.a.people["owner"], "owning")
+    browser, page = world.browser(), f"/app/organizations/{world.a.slug}/settings"
+    yield ""
+    await world.arrive("owning", browser)
+    yield OWN if (await browser.open(page)).status == 200 else "the settings are closed"
+    for action in ("transfer", "delete"):
+        yield of_account(await browser.open(f"{page}/{action}", follows=False))
+
+
 @ends("no code")
 async def application_of_b(world: World) -> AsyncIterator[str]:
     browser, _ = await enter(world, "store")

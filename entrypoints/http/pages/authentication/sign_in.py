@@ -11,14 +11,13 @@ from core.accounts import accounts
 from core.accounts.model.devices import PresentedDevice
 from core.accounts.model.mfa import CodeMalformed, CodeWrong
 from core.accounts.model.passkeys import PasskeyRefused, PasskeyUnknown
-from core.authentication import sessions
 from core.authentication.flow.methods import SignInMethod
 from core.authentication.flow.model import Flow, FlowTarget
 from core.authentication.flow.steps import Step
 from core.authentication.methods.passkey import DiscoveredPasskey
 from core.authentication.methods.password import Password
 from core.authentication.methods.second_factor import Code, SecondPasskey
-from core.authentication.model.login import LastCodeWrong, OtherUserPresent, PreAuthInvalid
+from core.authentication.model.login import LastCodeWrong, PreAuthInvalid
 from core.federation import sign_in as sign_in_flow
 from core.federation.connections import sign_out as provider_sign_out
 from core.federation.saml import logout as saml_logout
@@ -53,7 +52,7 @@ from entrypoints.http.pages.flow.flows import (
 from entrypoints.http.pages.flow.forms import SIGNED_OUT, UPGRADED, password_form, second_factor_values, sign_in_again
 from entrypoints.http.pages.flow.routing import ADDRESS, STEP, find_connection, lead_to_connection
 from entrypoints.http.pages.flow.steps import step_page
-from entrypoints.http.pages.form_pages import check_session_form, form_page, read_own_form, refused_form_page, session_form_token
+from entrypoints.http.pages.form_pages import check_session_form, form_page, read_own_form, refused_form_page
 from entrypoints.http.pages.passkey_forms import CREDENTIAL, read_credential
 from entrypoints.http.pages.visitors import visitor
 
@@ -243,52 +242,6 @@ async def sign_in_browser(method: SignInMethod, flow: Flow, *, can_passkey: bool
         ports(), caller(), flow, method, cookie, client, can_passkey=can_passkey, present_id=present_id
     )
     return await sign_in_response(outcome, flow)
-
-
-async def sign_in_at_provider(method: SignInMethod, flow: Flow, present: Visitor | None, start: str, address: str | None) -> Response:
-    """Sign in the user of an identity provider, or ask first if another user is signed in in this browser.
-
-    `start` is the path that leads to the provider again, and `address` the email address that it named.
-    """
-    try:
-        return await sign_in_browser(method, flow, present_id=None if present is None else present.user_id)
-    except OtherUserPresent:
-        assert present is not None, "the user of this browser is another one"
-        return page_response(
-            render(
-                "authentication/other_user.html",
-                form_token=session_form_token(),
-                action=path_of(flow, "/switch"),
-                start=start,
-                email=present.email,
-                address=address,
-            )
-        )
-
-
-@routes.post(f"{FLOW_PATH}/switch")
-@anyone
-@describes_page(
-    {
-        200: "The sign-in has ended. The page goes on.",
-        303: "Signed out. Continue at the identity provider.",
-        403: "The form was not sent by our page.",
-    },
-    form={"form_token": "The form token of the page.", "start": "The path that leads to the identity provider."},
-)
-@in_flow
-async def switch_user(flow: Flow) -> Response:
-    """Sign in at an identity provider as another user than the one of this browser.
-
-    The session of this browser ends first.
-    """
-    form, user = await read_form(), await visitor()
-    if user is not None:
-        check_session_form(form)
-        await sessions.logout(ports(), user)
-    response = redirect(safe_next(form.get("start") or path_of(flow)))
-    cookies.clear_session_cookie(response)
-    return response
 
 
 def presented_browser() -> PresentedDevice:

@@ -114,7 +114,11 @@ async def test_a_request_of_the_provider_ends_the_session_and_gets_a_signed_resp
         verification.verify_query(signature, logout.visits.provider.ours.certificate)
         assert parse_qs(urlsplit(url).query).get("RelayState") == (None if number == 2 else ["a b"])
         await logout.sign_in()
-    await run_sql(logout.pool, "update connections set settings = settings || '{\"slo_url\": null}' where org_id is not null")
+    settings = "update connections set settings = settings || %s where org_id is not null"
+    await run_sql(logout.pool, settings, '{"slo_response_url": "https://idp.example.com/done"}')
+    assert (await logout.redirect(logout.request("_s"))).headers["Location"].startswith("https://idp.example.com/done?SAMLResponse=")
+    await logout.sign_in()
+    await run_sql(logout.pool, settings, '{"slo_url": null, "slo_response_url": null}')
     assert ((await logout.redirect(logout.request("_s"))).status, await logout.live()) == (200, 0)
 
 

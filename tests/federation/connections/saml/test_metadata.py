@@ -49,10 +49,14 @@ async def test_metadata_give_the_values_and_certificates(
     await connect(ports, acme.org, entity_id="", sso_url="")
     by_admin, former, newer = provider.certificate.certificate, *(each.certificate for each in provider.others)
     both = {"HTTP-POST": "https://idp.example.com/post", "HTTP-Redirect": SSO_URL}
-    document = "\ufeff\n" + identity_provider_metadata(ENTITY_ID, sso=both, certificates=[by_admin, former, "bm8gY2VydGlmaWNhdGU="])
+    slo = 'https://idp.example.com/slo" ResponseLocation="https://idp.example.com/done'
+    document = "\ufeff\n" + identity_provider_metadata(
+        ENTITY_ID, sso=both, slo=slo, certificates=[by_admin, former, "bm8gY2VydGlmaWNhdGU="]
+    )
     answer = await imported(api, acme, metadata=document)
     assert answer.status == 200, answer.text
     expected = {"entity_id": ENTITY_ID, "sso_url": SSO_URL, "sso_binding": "redirect", "slo_url": "https://idp.example.com/slo"}
+    expected["slo_response_url"] = "https://idp.example.com/done"
     assert {name: answer.json["saml"][name] for name in expected} == expected
     assert {each["certificate"] for each in answer.json["certificates"]} == {by_admin, former}
     with MetadataServer() as server:
@@ -165,6 +169,6 @@ async def test_the_check_finds_missing_values_and_certificates_that_end(
     await run_sql(pool, settings)
     assert await codes() == ["name_id_can_change", "no_domain"]
     await run_sql(pool, "update connection_keys set valid_until = %s", clock.now() + timedelta(days=60))
-    assert await codes() == ["own_certificate_ends", "name_id_can_change", "no_domain"]
+    assert await codes() == ["own_certificate_expires", "name_id_can_change", "no_domain"]
     await run_sql(pool, "update connection_certificates set valid_until = %s", clock.now())
-    assert await codes() == ["certificate_ended", "name_id_can_change", "no_domain"]
+    assert await codes() == ["certificate_expired", "name_id_can_change", "no_domain"]
