@@ -24,8 +24,8 @@ from core.federation.connections.model.settings import SamlSettings
 from core.federation.connections.trips import TripConnection
 from core.kernel.callers import OrganizationCaller, SetupLinkCaller, SetupPart
 from core.kernel.connections import ConnectionProtocol
+from core.kernel.display import format_utc
 from core.kernel.errors import refuse
-from core.kernel.values import rfc3339
 from core.setup import connection as proposed
 from core.setup import proposals
 from core.setup.model.links import SetupDocument, SetupLink, SetupLinkDetails, SetupNotReady
@@ -83,7 +83,7 @@ async def _propose(
     document = SetupDocument(
         certificate=proposed.join_certificates(new),
         fingerprints=tuple(each.fingerprint for each in new),
-        valid_until=rfc3339(min(each.valid_until for each in new)),
+        valid_until=format_utc(min(each.valid_until for each in new)),
     )
     await proposals.propose(ports, caller, SetupPart.CERTIFICATE, document, is_ready=True)
 
