@@ -321,7 +321,7 @@ async def add_certificate(org_slug: str, connection_slug: str, form: Form) -> Re
     return redirect_with_notice("connection-certificate-added", path_of(f"{connection_slug}/keys"))
 
 
-async def _certificate_removal(org_slug: str, connection_slug: str, fingerprint: str) -> Question:
+async def _certificate_removal(connection_slug: str, fingerprint: str) -> Question:
     details = await connections.find(ports(), acting_member(), connection_slug)
     certificate = next((each for each in details.certificates if each.fingerprint == fingerprint), None) or refuse(
         ProviderCertificateNotFound
@@ -344,7 +344,7 @@ async def _certificate_removal(org_slug: str, connection_slug: str, fingerprint:
 @shows(f"DELETE {API_OF_ONE}/certificates/<fingerprint>")
 async def show_certificate_removal(org_slug: str, connection_slug: str, fingerprint: str) -> Response:
     """Ask before a certificate of the identity provider is removed."""
-    return await ask(await _certificate_removal(org_slug, connection_slug, fingerprint))
+    return await ask(await _certificate_removal(connection_slug, fingerprint))
 
 
 @routes.post(f"{ONE}/keys/certificates/<fingerprint>/remove")
