@@ -15,8 +15,7 @@ from core.federation.saml.model.configuration import SamlCertificate
 ANNOUNCED_DAYS: Final = (60, 30, 7)  # before the end of a certificate; of several that are due, only the nearest is announced
 REFRESHED_EACH: Final = timedelta(days=1)
 RETRIED_EACH: Final = timedelta(hours=1)  # after a failure
-# Because of an unknown certificate. Anyone can cause it with a forged response, and then a real new certificate waits this long.
-REFETCHED_EACH: Final = timedelta(minutes=5)
+REFETCHED_EACH: Final = timedelta(hours=1)  # because of an unknown certificate, which anyone can cause with a forged response
 FAILURES_OF_OUTAGE: Final = 3  # one after the other, so that a short outage is not announced
 
 
