@@ -118,6 +118,8 @@ async def require_accepted_sign_in(ports: Ports, tx: Transaction, caller: Person
 
 async def find_missing_sign_in(ports: Ports, caller: Person) -> Decision | None:
     """Return the further sign-in that the caller needs before a change of their factors, or None. Raises: AccountGone."""
+    if caller.bounded_to is not None:  # it changes no factors, and must not learn the policies of other organizations
+        return None
     async with ports.storage.reading() as read:
         account = await read.accounts.by_id(caller.user_id) or refuse(AccountGone)
         return await _find_missing_sign_in(ports, read, caller.session_id, account, ports.clock.now())

@@ -65,6 +65,8 @@ async def authenticate_member(
         user = await _load_acting_user(read, caller, cookie, now)
         context = await read.session_contexts.load_in(slug, user.session_id, user.user_id, None, now) or refuse(SessionEnded)
     state = context.acts_in
+    # Before the membership: the provider that signed the user in must not learn in which other organizations they are.
+    require_reach(user, None if state is None else state.id)
     if state is not None and state.role is not None and not state.confirmed:
         raise OwnMembershipNotConfirmed
     try:
@@ -80,7 +82,6 @@ async def authenticate_member(
             raise inactive_refusal(await read.organizations.by_id(state.id) or refuse(OrganizationNotFound), state.rights) from None
     if user.impersonated_in not in (None, organization.id):
         raise ImpersonatedElsewhere
-    require_reach(user, organization.id)
     assert state is not None, "without a membership, the organization is not found"
     admission = await policy_checks.require_in(ports, PolicyPath.CONSOLE, user, organization, state.policy)
     if reminds:

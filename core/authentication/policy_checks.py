@@ -356,6 +356,7 @@ async def find_enrollment(ports: Ports, user: Person, place: PolicyPlace) -> Enr
 
     An organization that does not know the user, and one that does not exist, ask for nothing. So the answer does not tell which
     organizations exist. With an application that the user may use, the user can be new. Other applications count as missing.
+    In a session that is good in one organization only, all others ask for nothing.
     """
     if place.org_slug is None and not user.is_platform_owner:
         return NO_ENROLLMENT
@@ -364,7 +365,7 @@ async def find_enrollment(ports: Ports, user: Person, place: PolicyPlace) -> Enr
         return await _to_enrollment(ports, admission)
     async with ports.storage.reading() as read:
         org_id = await read.organizations.id_by_slug(place.org_slug)
-        if org_id is None:
+        if org_id is None or user.bounded_to not in (None, org_id):
             return NO_ENROLLMENT
         found = None if place.service_slug is None else await read.services.client_by_slug(place.org_slug, place.service_slug)
         if found is not None and not await read.end_users.may_use(org_id, found[0].id, user.user_id, ports.clock.now()):

@@ -103,6 +103,8 @@ async def load_member(ports: Ports, caller: Caller, claims: Claims, proof: Proof
         context = await read.session_contexts.load_in(slug, claims.session_id, claims.user_id, claims.org_id, now)
     user = to_person(caller, claims, context, allow_former_users=True)
     acts_in = context.acts_in if context is not None else None
+    # Before the membership: the provider that signed the user in must not learn in which other organizations they are.
+    require_reach(user, None if acts_in is None else acts_in.id)
     try:
         organization = require_capability(acts_in, requirement.capability, inactive=requirement.inactive)
     except RoleInsufficient as refusal:
@@ -110,7 +112,6 @@ async def load_member(ports: Ports, caller: Caller, claims: Claims, proof: Proof
         raise
     if user.impersonated_in not in (None, organization.id):
         raise ImpersonatedElsewhere
-    require_reach(user, organization.id)
     if claims.org == organization.slug and claims.org_id != organization.id:
         raise NotAMember  # the token names an organization that had this slug before (security J-6)
     if acts_in is not None and requirement.asks_policy:

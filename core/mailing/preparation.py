@@ -22,7 +22,6 @@ from core.accounts.model.email_queue import (
     MEMBER_RESET_EMAILS,
     ORGANIZATION_EMAILS,
     REAUTHENTICATION_EMAILS,
-    SETUP_EMAILS,
     SIGN_IN_EMAILS,
     WAITING_ORGANIZATION_EMAILS,
     WELCOME_EMAILS,
@@ -240,7 +239,7 @@ async def _prepare_reauthentication(ports: Ports, tx: Transaction, email: Prepar
 
 
 async def _prepare_setup(ports: Ports, tx: Transaction, email: PreparedEmail, now: datetime) -> PreparedEmail | EmailResult:
-    """Return the email with a set-up link or its code, or its result if either has ended or the recipient's limit is reached."""
+    """Return the email with a set-up link or its code, or its result if either has ended. The limit of both is checked before."""
     if email.kind is EmailKind.SETUP_CODE:
         if now >= email.created_at + SETUP_CODE_TTL:
             return EXPIRED
@@ -249,8 +248,7 @@ async def _prepare_setup(ports: Ports, tx: Transaction, email: PreparedEmail, no
         if link is None or link.state(now) is not SetupLinkState.WAITING:
             return DROPPED
         email = replace(email, link_until=link.expires_at)
-    named = await _prepare_organization_notice(ports, tx, email, now)
-    return await _drop_if_limited(ports, tx, named, SETUP_EMAILS, now) if isinstance(named, PreparedEmail) else named
+    return await _prepare_organization_notice(ports, tx, email, now)
 
 
 async def _continuation(

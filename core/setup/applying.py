@@ -33,7 +33,7 @@ async def apply(ports: Ports, caller: OrganizationCaller, link_id: UUID, part: S
     certificates = await connection.read_certificates(ports, proposal.document)
     async with ports.storage.transaction(by=caller) as tx:
         organization, _ = await organizations.lock_organization_for(tx, caller, Capability.INTEGRATIONS_MANAGE)
-        current = {each.part: each for each in await tx.setup_links.proposals(organization.id, link_id)}.get(part)
+        current = (await tx.setup_links.proposals(organization.id, link_id)).get(part)
         if current is None or current.changed_at != proposal.changed_at or current.applied_at is not None:
             raise SetupNotReady
         await tx.setup_links.mark_applied(organization.id, link_id, part, caller.actor_id, now)

@@ -81,7 +81,7 @@ async def import_metadata(ports: Ports, caller: SetupLinkCaller, text: str, url:
 async def save(ports: Ports, caller: SetupLinkCaller, values: ProviderValues) -> None:
     """Store the values of the proposed connection. An empty client secret keeps the earlier one.
 
-    Raises: SetupProductMissing, SetupPartFixed, ConnectionSettingInvalid, ProviderCertificateInvalid.
+    Raises: SetupProductMissing, SetupPartFixed, SetupProposalReplaced, ConnectionSettingInvalid, ProviderCertificateInvalid.
     """
     proposal = await _find(ports, caller)
     given = {name: value for name, value in asdict(values).items() if value or name != "client_secret"}

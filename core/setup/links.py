@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from uuid import UUID
 
+from core.accounts.model.accounts import LIMIT_WINDOW
 from core.accounts.model.email_queue import EmailKind, new_email
 from core.federation.connections import connections
 from core.kernel.callers import OrganizationCaller, SetupPart
@@ -25,9 +26,11 @@ from core.setup.model.links import (
     SetupPartsMissing,
     SetupRecipientMissing,
     TooManySetupLinks,
+    TooManySetupMails,
 )
 from core.tenancy import organizations
 from ports import Ports
+from ports.storage import Transaction
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,7 +48,8 @@ class SetupLinkDraft:
 async def create(ports: Ports, caller: OrganizationCaller, draft: SetupLinkDraft) -> tuple[SetupLink, str]:
     """Create a link. Return it with its secret, which is never returned again. A mailed link is sent to its recipient.
 
-    Raises: SetupPartsMissing, SetupRecipientMissing, SetupConnectionMissing, OrganizationConnectionNotFound, TooManySetupLinks.
+    Raises: SetupPartsMissing, SetupRecipientMissing, SetupConnectionMissing, OrganizationConnectionNotFound, TooManySetupLinks,
+    TooManySetupMails.
     """
     now, secret = ports.clock.now(), new_secret()
     if not draft.parts or len(set(draft.parts)) != len(draft.parts):
@@ -73,9 +77,19 @@ async def create(ports: Ports, caller: OrganizationCaller, draft: SetupLinkDraft
             raise TooManySetupLinks
         await tx.setup_links.add(link, digest(secret))
         if link.recipient is not None:
-            await tx.email_queue.add(new_email(EmailKind.SETUP_LINK, link.recipient, now, token=secret, org_id=link.org_id))
+            await _queue_email(ports, tx, link.recipient, secret, link)
         tx.record(events.created(link))
     return link, secret
+
+
+async def _queue_email(ports: Ports, tx: Transaction, recipient: Email, secret: str, link: SetupLink) -> None:
+    """Queue the email with a link. The limit of these emails refuses the whole link (security E-5). Raises: TooManySetupMails."""
+    now = link.created_at
+    await tx.email_queue.lock_recipient(recipient)
+    earlier = await tx.email_queue.nth_newest_at(recipient, EmailKind.SETUP_LINK, ports.policy.mails_per_recipient)
+    if earlier is not None and now < earlier + LIMIT_WINDOW:
+        raise TooManySetupMails((earlier + LIMIT_WINDOW - now).total_seconds())
+    await tx.email_queue.add(new_email(EmailKind.SETUP_LINK, recipient, now, token=secret, org_id=link.org_id))
 
 
 async def list_own(ports: Ports, caller: OrganizationCaller) -> list[SetupLink]:
@@ -86,14 +100,18 @@ async def list_own(ports: Ports, caller: OrganizationCaller) -> list[SetupLink]:
 
 async def find(ports: Ports, caller: OrganizationCaller, link_id: UUID) -> SetupLinkDetails:
     """Return a link of the caller's organization with its proposals. Raises: SetupLinkNotFound, SealBroken."""
+    return await load(ports, caller.acts_in.id, link_id) or refuse(SetupLinkNotFound)
+
+
+async def load(ports: Ports, org_id: UUID, link_id: UUID) -> SetupLinkDetails | None:
+    """Return a link with its proposals, and nothing else of the organization. Raises: SealBroken."""
     async with ports.storage.reading() as read:
-        link = await read.setup_links.by_id(caller.acts_in.id, link_id) or refuse(SetupLinkNotFound)
-        proposals = await read.setup_links.proposals(link.org_id, link.id)
-    return SetupLinkDetails(link, {proposal.part: proposal for proposal in proposals})
+        link = await read.setup_links.by_id(org_id, link_id)
+        return None if link is None else SetupLinkDetails(link, await read.setup_links.proposals(org_id, link_id))
 
 
 async def end(ports: Ports, caller: OrganizationCaller, link_id: UUID) -> None:
-    """End a link, and delete its proposals. Applied parts stay. A link that ended is unchanged. Raises: SetupLinkNotFound."""
+    """End a link, and delete its proposals, also those of a link that ended. Applied parts stay. Raises: SetupLinkNotFound."""
     async with ports.storage.transaction(by=caller) as tx:
         organization, _ = await organizations.lock_organization_for(tx, caller, Capability.INTEGRATIONS_MANAGE)
         link = await tx.setup_links.by_id(organization.id, link_id) or refuse(SetupLinkNotFound)

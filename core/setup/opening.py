@@ -6,6 +6,7 @@ A page that is only opened changes nothing: mail scanners follow links.
 import hmac
 from dataclasses import dataclass, replace
 from datetime import datetime
+from typing import Final
 from uuid import UUID
 
 from core.accounts.model.email_queue import EmailKind, new_email
@@ -24,13 +25,18 @@ from core.setup.model.links import (
     SetupLinkCodeWrong,
     SetupLinkEnd,
     SetupLinkEnded,
+    SetupLinkExpired,
     SetupLinkKind,
+    SetupLinkOpened,
     SetupLinkState,
+    SetupSessionExpired,
     SetupSessionMissing,
     TooManyCodes,
 )
 from core.tenancy.model.settings import Design
 from ports import Ports
+
+REFUSED_STATES: Final = {SetupLinkState.EXPIRED: SetupLinkExpired, SetupLinkState.OPEN: SetupLinkOpened}
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,11 +48,12 @@ class OpenableLink:
 
 
 async def look_up(ports: Ports, token: str) -> OpenableLink:
-    """Return the link with this token. Raises: SetupLinkEnded, also if there is no such link."""
+    """Return the link with this token. Raises: SetupLinkEnded, also if there is no such link; SetupLinkExpired, SetupLinkOpened."""
     async with ports.storage.reading() as read:
         link = await read.setup_links.by_token(digest(token)) or refuse(SetupLinkEnded)
-        if link.state(ports.clock.now()) is not SetupLinkState.WAITING:
-            raise SetupLinkEnded
+        state = link.state(ports.clock.now())
+        if state is not SetupLinkState.WAITING:
+            raise REFUSED_STATES.get(state, SetupLinkEnded)
         return OpenableLink(link, await read.branding.design(link.org_id))
 
 
@@ -107,10 +114,7 @@ async def _bind(ports: Ports, caller: Caller, link: SetupLink, now: datetime) ->
         opened_agent=caller.agent,
         expires_at=link.expires_at if link.kind is SetupLinkKind.MAILED else now + WORK_TTL,
     )
-    reader = SetupLinkCaller(
-        link_id=link.id, org_id=link.org_id, name=link.name, parts=link.parts, address=caller.address, agent=caller.agent
-    )
-    async with ports.storage.transaction(by=reader) as tx:
+    async with ports.storage.transaction(by=_to_reader(link, caller)) as tx:
         if not await tx.setup_links.open(opened, digest(secret)):
             raise SetupLinkEnded
         tx.record(events.opened(opened))
@@ -118,10 +122,20 @@ async def _bind(ports: Ports, caller: Caller, link: SetupLink, now: datetime) ->
 
 
 async def authenticate(ports: Ports, caller: Caller, cookie: str) -> SetupLinkCaller:
-    """Return the reader of the link that this browser opened. Raises: SetupSessionMissing."""
+    """Return the reader of the link that this browser opened. Raises: SetupSessionMissing, SetupSessionExpired."""
     async with ports.storage.reading() as read:
-        reader = await read.setup_links.of_browser(digest(cookie), ports.clock.now()) or refuse(SetupSessionMissing)
-    return replace(reader, address=caller.address, agent=caller.agent, request_id=caller.request_id)
+        link = await read.setup_links.of_browser(digest(cookie)) or refuse(SetupSessionMissing)
+    match link.state(ports.clock.now()):
+        case SetupLinkState.OPEN:
+            return _to_reader(link, caller)
+        case SetupLinkState.EXPIRED:
+            raise SetupSessionExpired
+    raise SetupSessionMissing
+
+
+def _to_reader(link: SetupLink, caller: Caller) -> SetupLinkCaller:
+    browser = {"address": caller.address, "agent": caller.agent, "request_id": caller.request_id}
+    return SetupLinkCaller(link_id=link.id, org_id=link.org_id, name=link.name, parts=link.parts, **browser)
 
 
 async def load_design(ports: Ports, org_id: UUID) -> Design | None:

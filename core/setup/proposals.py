@@ -7,7 +7,7 @@ from core.kernel.causes import Caller
 from core.kernel.errors import OrganizationNotActive, refuse
 from core.kernel.values import Domain, digest, new_id, new_secret
 from core.provisioning.model.directories import MAX_TOKEN_LENGTH, TOKEN_START, ScimTokenInvalid, new_token
-from core.setup import events
+from core.setup import events, links
 from core.setup.model.links import (
     ScimTokenNotApplied,
     SetupDocument,
@@ -17,6 +17,7 @@ from core.setup.model.links import (
     SetupLinkEnd,
     SetupPartFixed,
     SetupProposal,
+    SetupProposalReplaced,
     SetupSessionMissing,
 )
 from core.tenancy.domains import require_record
@@ -26,11 +27,8 @@ from ports.storage import Transaction
 
 
 async def load(ports: Ports, caller: SetupLinkCaller) -> SetupLinkDetails:
-    """Return the link of the caller with its own proposals, and nothing else of the organization. Raises: SetupSessionMissing."""
-    async with ports.storage.reading() as read:
-        link = await read.setup_links.by_id(caller.org_id, caller.link_id) or refuse(SetupSessionMissing)
-        proposals = await read.setup_links.proposals(link.org_id, link.id)
-    return SetupLinkDetails(link, {proposal.part: proposal for proposal in proposals})
+    """Return the link of the caller with its own proposals. Raises: SetupSessionMissing."""
+    return await links.load(ports, caller.org_id, caller.link_id) or refuse(SetupSessionMissing)
 
 
 async def propose_domain(ports: Ports, caller: SetupLinkCaller, domain: Domain) -> None:
@@ -47,7 +45,7 @@ async def check_domain(ports: Ports, caller: SetupLinkCaller) -> None:
 
     The domain is not verified by that: its record is looked up again when an admin applies the proposal.
 
-    Raises: SetupDomainMissing, SetupPartFixed, RecordNotFound, DnsFailed.
+    Raises: SetupDomainMissing, SetupPartFixed, SetupProposalReplaced, RecordNotFound, DnsFailed.
     """
     proposal = (await load(ports, caller)).proposals.get(SetupPart.DOMAIN) or refuse(SetupDomainMissing)
     await require_record(ports, claim_of(proposal))
@@ -93,18 +91,18 @@ async def propose(
 ) -> None:
     """Store the proposal for a part. With `replaces`, it changes this one, unless another one replaced it before.
 
-    Raises: SetupPartFixed, SetupDomainMissing, SetupSessionMissing.
+    Raises: SetupPartFixed, SetupProposalReplaced, SetupSessionMissing.
     """
     now = ports.clock.now()
     if part not in caller.parts:
         raise SetupPartFixed
     async with ports.storage.transaction(by=caller) as tx:
         link = await _lock(tx, caller, now)
-        former = {each.part: each for each in await tx.setup_links.proposals(link.org_id, link.id)}.get(part)
+        former = (await tx.setup_links.proposals(link.org_id, link.id)).get(part)
         if former is not None and former.applied_at is not None:
             raise SetupPartFixed
         if replaces is not None and (former is None or former.id != replaces.id):
-            raise SetupDomainMissing
+            raise SetupProposalReplaced
         proposal = SetupProposal(
             id=new_id() if replaces is None else replaces.id,
             org_id=link.org_id,

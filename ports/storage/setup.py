@@ -4,7 +4,7 @@ from datetime import datetime
 from typing import Protocol
 from uuid import UUID
 
-from core.kernel.callers import SetupLinkCaller, SetupPart
+from core.kernel.callers import SetupPart
 from core.setup.model.links import CountedCode, ProposedToken, SetupLink, SetupLinkEnd, SetupProposal
 
 
@@ -19,11 +19,11 @@ class SetupLinksRead(Protocol):
     async def by_token(self, token_hash: bytes) -> SetupLink | None:
         """Return the link with this token, in any state, if its organization is active."""
 
-    async def of_browser(self, browser_hash: bytes, now: datetime) -> SetupLinkCaller | None:
-        """Return the reader of the live link that this browser opened, if its organization is active."""
+    async def of_browser(self, browser_hash: bytes) -> SetupLink | None:
+        """Return the link that this browser opened, in any state, if its organization is active."""
 
-    async def proposals(self, org_id: UUID, link_id: UUID) -> list[SetupProposal]:
-        """Return the proposals of the link, by part. Raises: SealBroken."""
+    async def proposals(self, org_id: UUID, link_id: UUID) -> dict[SetupPart, SetupProposal]:
+        """Return the proposals of the link. Raises: SealBroken."""
 
 
 class SetupLinks(SetupLinksRead, Protocol):

@@ -194,11 +194,22 @@ async def test_five_codes_can_be_tried_also_by_twenty_requests_at_once(
     assert (await browser.open(path_of(link))).status == 400
 
 
-async def test_a_code_is_sent_five_times_at_most(app: QuartTrio, acme: Tenant, pool: Pool) -> None:
+async def test_five_codes_of_a_link_and_five_links_to_an_address_are_sent_and_further_ones_are_refused(
+    app: QuartTrio, acme: Tenant, ports: Ports, pool: Pool, sent: FakeMailTransport
+) -> None:
     link, browser = await create(acme), FakeBrowser(app)
     for status in (*[200] * 5, 400):
         await run_sql(pool, "delete from rates")
         assert (await browser.fill(await browser.open(path_of(link)), token=token_of(link))).status == status
+    for _ in range(4):
+        await create(acme)
+    await deliver(ports)
+    assert [str(email.to) for email in sent.emails] == [RECIPIENT] * 10, "no email that was promised is dropped"
+    stored = await run_sql(pool, "select count(*) from setup_links")
+    body = {"name": "Globex", "kind": "mailed", "recipient": RECIPIENT, "parts": ["domain"]}
+    refused = await acme.api.post(f"{acme.path}/setup-links", body, token=acme.token("admin"))
+    assert (refused.status, refused.headers["Retry-After"]) == (429, "3600")
+    assert await run_sql(pool, "select count(*) from setup_links") == stored
 
 
 Ending = Callable[[Tenant, dict[str, Any], FakeClock], Any]
@@ -212,8 +223,9 @@ async def _suspend(acme: Tenant, _: dict[str, Any], __: FakeClock) -> None:
     await run_sql(acme.pool, "update organizations set status = 'suspended'")
 
 
-async def _expire(_: Tenant, __: dict[str, Any], clock: FakeClock) -> None:
-    clock.advance(timedelta(hours=8))
+async def _expire(acme: Tenant, _: dict[str, Any], clock: FakeClock) -> None:
+    # The sessions of the admins would end with the clock.
+    await run_sql(acme.pool, "update setup_links set expires_at = %s", clock.now())
 
 
 @pytest.mark.parametrize("end", [_end, _suspend, _expire])
@@ -224,12 +236,17 @@ async def test_a_link_that_ended_is_refused_from_the_next_request_on(
     await reader.fill(await reader.open(path_of(link)), token=token_of(link))
     token, page = await prepare_all(reader, pool, dns), await reader.open(STEPS)
     await end(acme, link, clock)
-    assert (await reader.open(STEPS)).status == 401
+    refused, reopened = await reader.open(STEPS), await reader.open(path_of(link))
+    assert (refused.status, reopened.status) == (401, 400)
+    assert ["expired" in each.text for each in (refused, reopened)] == [end is _expire] * 2
     assert (await reader.fill(page, domain="other.example")).status == 401
-    if end is not _expire:
-        assert (await api.get("/scim/v2/ServiceProviderConfig", token=token)).status == 401
-    if end is _end:
-        refused = await api.post(f"{acme.path}/setup-links/{link['id']}/parts/domain/apply", token=acme.token("admin"))
+    if end is _expire:  # its proposals wait for an admin, who can delete them
+        assert (await api.get("/scim/v2/ServiceProviderConfig", token=token)).status == 200
+        assert (await api.post(f"{acme.path}/setup-links/{link['id']}/parts/domain/apply", token=acme.token("admin"))).status == 200
+        await _end(acme, link, clock)
+    assert (await api.get("/scim/v2/ServiceProviderConfig", token=token)).status == 401
+    if end is not _suspend:
+        refused = await api.post(f"{acme.path}/setup-links/{link['id']}/parts/directory/apply", token=acme.token("admin"))
         assert refused.status == 409
 
 
@@ -237,7 +254,8 @@ async def test_an_embedded_link_opens_within_five_minutes(app: QuartTrio, acme: 
     link, browser = await embedded(acme), FakeBrowser(app)
     page = await browser.open(path_of(link))
     clock.advance(timedelta(minutes=5))
-    assert (await browser.fill(page, token=token_of(link))).status == 400
+    expired = await browser.fill(page, token=token_of(link))
+    assert (expired.status, "has expired" in expired.text) == (400, True)
     assert (await look(acme, link))["state"] == "expired"
 
 

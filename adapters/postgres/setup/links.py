@@ -8,7 +8,7 @@ from uuid import UUID
 
 from adapters.postgres.engine.records import Record
 from adapters.postgres.engine.statements import Row, SealingRepository
-from core.kernel.callers import SetupLinkCaller, SetupPart
+from core.kernel.callers import SetupPart
 from core.kernel.values import Email
 from core.setup.model.links import CountedCode, ProposedToken, SetupDocument, SetupLink, SetupLinkEnd, SetupLinkKind, SetupProposal
 from ports.crypto import SecretContext
@@ -21,6 +21,7 @@ def _read_parts(parts: list[str]) -> tuple[SetupPart, ...]:
 LINK: Final = Record(SetupLink, "l", kind=SetupLinkKind, parts=_read_parts, recipient=Email, ended_by=SetupLinkEnd)
 # The document is sealed, with the id of its row.
 PROPOSAL: Final = Record(SetupProposal, "p", part=SetupPart, document=None, token_hash=bytes)
+OF_ACTIVE: Final = f"select {LINK.columns} from setup_links l join organizations o on o.id = l.org_id and o.status = 'active'"
 IS_LIVE: Final = "l.ended_at is null and l.expires_at > %(now)s"
 
 
@@ -40,31 +41,21 @@ class SetupLinks(SealingRepository):
         return await self._one(LINK.read, sql, org_id=org_id, link_id=link_id)
 
     async def by_token(self, token_hash: bytes) -> SetupLink | None:
-        sql = f"""
-            select {LINK.columns} from setup_links l join organizations o on o.id = l.org_id and o.status = 'active'
-            where l.token_hash = %(token_hash)s"""
-        return await self._one(LINK.read, sql, token_hash=token_hash)
+        return await self._one(LINK.read, f"{OF_ACTIVE} where l.token_hash = %(token_hash)s", token_hash=token_hash)
 
-    async def of_browser(self, browser_hash: bytes, now: datetime) -> SetupLinkCaller | None:
-        def read(row: Row) -> SetupLinkCaller:
-            return SetupLinkCaller(link_id=row[0], org_id=row[1], name=row[2], parts=_read_parts(row[3]))
+    async def of_browser(self, browser_hash: bytes) -> SetupLink | None:
+        return await self._one(LINK.read, f"{OF_ACTIVE} where l.browser_hash = %(browser_hash)s", browser_hash=browser_hash)
 
-        sql = f"""
-            select l.id, o.id, l.name, l.parts
-            from setup_links l join organizations o on o.id = l.org_id and o.status = 'active'
-            where l.browser_hash = %(browser_hash)s and {IS_LIVE}"""
-        return await self._one(read, sql, browser_hash=browser_hash, now=now)
-
-    async def proposals(self, org_id: UUID, link_id: UUID) -> list[SetupProposal]:
-        def read(row: Row) -> SetupProposal:
+    async def proposals(self, org_id: UUID, link_id: UUID) -> dict[SetupPart, SetupProposal]:
+        def read(row: Row) -> tuple[SetupPart, SetupProposal]:
             proposal = PROPOSAL.read(row)
             document = json.loads(self._vault.open(row[PROPOSAL.width], document_context(proposal.id)))
-            return replace(proposal, document=SetupDocument(**document))
+            return proposal.part, replace(proposal, document=SetupDocument(**document))
 
         sql = f"""
             select {PROPOSAL.columns}, p.document from setup_proposals p
             where p.org_id = %(org_id)s and p.link_id = %(link_id)s order by p.part"""
-        return await self._all(read, sql, org_id=org_id, link_id=link_id)
+        return dict(await self._all(read, sql, org_id=org_id, link_id=link_id))
 
     async def add(self, link: SetupLink, token_hash: bytes) -> None:
         await self._run(LINK.insert("setup_links", "token_hash"), **LINK.values(link), token_hash=token_hash)

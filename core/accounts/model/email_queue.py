@@ -104,12 +104,11 @@ class EmailKind(StrEnum):
 # The kinds that share a limit per recipient (security E-5). Invitations, welcome emails, resets by
 # admins, notices of a changed address and sign-in emails have limits apart from account emails:
 # organizations, directories and frequent sign-ins cause them, and must not use up the emails that a
-# user needs to get back into their account. The links of recoveries are limited at their start.
+# user needs to get back into their account. The links of recoveries and of set-up links are limited at their start.
 ACCOUNT_EMAILS = frozenset({EmailKind.VERIFY_EMAIL, EmailKind.RESET_PASSWORD})
 INVITATION_EMAILS = frozenset({EmailKind.INVITATION})
 SIGN_IN_EMAILS = frozenset({EmailKind.EMAIL_SIGN_IN})
 REAUTHENTICATION_EMAILS = frozenset({EmailKind.REAUTHENTICATION})
-SETUP_EMAILS = frozenset({EmailKind.SETUP_LINK, EmailKind.SETUP_CODE})
 WELCOME_EMAILS = frozenset({EmailKind.WELCOME})
 MEMBER_RESET_EMAILS = frozenset({EmailKind.MEMBER_RESET})
 ADDRESS_CHANGE_EMAILS = frozenset({EmailKind.EMAIL_CHANGED})

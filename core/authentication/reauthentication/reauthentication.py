@@ -152,13 +152,14 @@ async def _find_places(ports: Ports, read: Reading | Transaction, caller: Person
     """Return for each linked identity provider where its sign-in can prove that the caller is here.
 
     That is the account itself, or an application whose credentials are used, as at a sign-in there. The way there and back needs
-    the browser of the session.
+    the browser of the session. A session that is good in one organization only names no applications of others.
     """
     if await read.session_sign_ins.browser_of(caller.session_id, account.id) is None:
         return ()
     of_platform, places = platform_providers(ports), dict[ConnectionSlug, LinkedPlace]()
     for place in await read.identities.list_places(account.id):
-        if place.has_credentials or place.provider in of_platform:
+        is_elsewhere = caller.bounded_to is not None and place.org_id not in (None, caller.bounded_to)
+        if not is_elsewhere and (place.has_credentials or place.provider in of_platform):
             places.setdefault(place.provider, place)
     return tuple(places[slug] for slug in ports.providers.connections if slug in places)
 

@@ -88,12 +88,12 @@ async def authorize_assertion(
     account = locked.value or refuse(SessionEnded)
     if session_lives.value is None:
         raise SessionEnded
+    require_reach(person, provider.service.org_id)  # before the access: the session's provider must not learn of it
     if enrolled.value is None:  # refused by the rule, or the service is being deleted
         org_id = provider.service.org_id
         if await tx.end_users.may_sign_on(org_id, provider.service.id, account.id, now) is not False:
             raise SamlDisabled
         raise NoAccessToService if await tx.end_users.blocked_at(org_id, account.id) is None else BlockedByAdmin
-    require_reach(person, provider.service.org_id)
     session = person.browser if isinstance(person, Visitor) else await tx.session_sign_ins.load_factors(session_id, account.id)
     require_sign_on_factors(provider, account, () if session is None else proofs_at(provider.service, session.proofs, now))
     if provider.service.has_sign_in_policy and flow is None:  # `resume` has asked for the sign-on of a flow

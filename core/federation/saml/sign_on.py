@@ -29,7 +29,7 @@ from core.federation.saml.model import messages as saml_messages
 from core.federation.saml.model.messages import SamlResponse, SamlStatus
 from core.federation.saml.model.sign_on import LOGIN_PROVIDER, SignOnNotFound, SignOnResult, SubjectMismatch
 from core.federation.saml.target import WaitingSignOn
-from core.kernel.access import AddressNotVerified
+from core.kernel.access import AddressNotVerified, require_reach
 from core.kernel.callers import Person, Visitor
 from core.kernel.causes import Caller
 from core.kernel.errors import refuse
@@ -223,10 +223,13 @@ async def idp_initiated(ports: Ports, caller: Person, org_slug: str, service_slu
     session at the service. The response to an access token is not bound to a browser session. Only a
     program sends an access token, so it confirms a membership (docs/specification/security.md, Terms).
 
-    Raises: the errors of `authorize_assertion`, `configuration.find_provider` and `check_relay_state`.
+    Raises: OwnProofNeeded; the errors of `authorize_assertion`, `configuration.find_provider` and `check_relay_state`.
     """
     saml_bindings.check_relay_state(relay_state)
     now, browser = ports.clock.now(), caller.browser if isinstance(caller, Visitor) else None
+    if caller.bounded_to is not None:  # before all else: an unknown organization gets the same answer
+        async with ports.storage.reading() as read:
+            require_reach(caller, await read.organizations.id_by_slug(org_slug))
     async with ports.storage.transaction(by=caller, in_session=False) as tx:  # `authorize_assertion` locks the session
         user = await authorize_assertion(
             ports, tx, caller, org_slug, service_slug, session_id=caller.session_id, confirm_membership=browser is None

@@ -8,7 +8,7 @@ from typing import Final
 from uuid import UUID
 
 from core.kernel.callers import SetupPart
-from core.kernel.errors import Conflict, Invalid, NotFound, Unauthenticated
+from core.kernel.errors import Conflict, Invalid, Limited, NotFound, Unauthenticated
 from core.kernel.values import Email
 
 EMBEDDED_TTL: Final = timedelta(minutes=5)  # until an embedded link is opened
@@ -156,11 +156,23 @@ class SetupLinkNotFound(NotFound):
 
 
 class SetupLinkEnded(Invalid):
-    """This set-up link was opened already, or it has ended. Ask the sender for a new one."""
+    """There is no such set-up link, or it has ended. Ask the sender for a new one."""
+
+
+class SetupLinkExpired(SetupLinkEnded):
+    """This set-up link has expired. Ask the sender for a new one."""
+
+
+class SetupLinkOpened(SetupLinkEnded):
+    """This set-up link was opened in a browser already, and works only there. Continue there, or ask the sender for a new one."""
 
 
 class SetupSessionMissing(Unauthenticated):
     """This page needs a set-up link that was opened in this browser. Open the link again, or ask the sender for a new one."""
+
+
+class SetupSessionExpired(Unauthenticated):
+    """This set-up link has expired. An admin can still apply the parts that are ready. For the others, ask the sender for a new link."""
 
 
 class SetupLinkCodeWrong(Invalid):
@@ -169,6 +181,13 @@ class SetupLinkCodeWrong(Invalid):
 
 class TooManyCodes(Invalid):
     """Five codes were sent already. Ask the sender for a new set-up link."""
+
+
+class TooManySetupMails(Limited):
+    """Five set-up links were sent to this address in the last hour. Retry-After says when you can send the next one."""
+
+    def __init__(self, retry_after: float) -> None:
+        super().__init__(retry_after, type(self).__doc__)
 
 
 class TooManySetupLinks(Invalid):
@@ -188,11 +207,15 @@ class SetupConnectionMissing(Invalid):
 
 
 class SetupPartUnknown(NotFound):
-    """This set-up link has no such part."""
+    """There is no such part. The field `parts` of the set-up link has its parts."""
 
 
 class SetupPartFixed(Invalid):
     """This part is not one of the link, or an admin has turned it on already. Reload the page."""
+
+
+class SetupProposalReplaced(Invalid):
+    """This part was changed in another window. Reload the page, and repeat your last step."""
 
 
 class SetupNotReady(Conflict):

@@ -44,7 +44,7 @@ NOTICES: Final = {
     "connection-key-activated": "Next key activated. The previous one decrypts for 7 more days.",
     "connection-certificate-added": "Certificate added.",
     "connection-certificate-removed": "Certificate removed.",
-    "setup-link-ended": "Set-up link ended.",
+    "setup-link-ended": "Set-up link ended. Its proposals were deleted.",
     "setup-part-applied": "Applied. A connection is a draft until you activate it. Other parts work now.",
     "consent-removed": "Access removed. The application asks you again the next time you sign in to it.",
     "organization-left": "You left the organization.",

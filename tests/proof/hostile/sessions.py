@@ -79,6 +79,31 @@ async def organization_b_in_the_console(world: World) -> AsyncIterator[str]:
     yield of_account(await browser.open(f"/app/organizations/{world.b.slug}", follows=False))
 
 
+@ends("alike")
+async def membership_of_b(world: World) -> AsyncIterator[str]:
+    """Pages that take an organization answer as if B did not exist. Its policy asks members for a second factor."""
+    policy = """
+        insert into sign_in_policies (id, org_id, rules, changed_at)
+        values (gen_random_uuid(), %s, '{"second_factor": ["everyone"]}', now())"""
+    await world.set(policy, world.b.org)
+    users = {f"where-{state}@a.example": world.browser() for state in ("member", "pending", "stranger")}
+    for email in users:
+        await world.link(await world.add(email, world.a, *([] if "stranger" in email else [world.b])), email)
+    await world.set(
+        "update memberships set confirmed_at = null where user_id = (select id from users where email = 'where-pending@a.example')"
+    )
+    yield ""
+    for email, browser in users.items():
+        await world.arrive(email, browser)
+        for path in ("/app/organizations/{}", "/app/enroll?org={}", f"{REAUTHENTICATION_PATH}?policy={{}}"):
+            of_b, unknown = [await browser.open(path.format(slug), follows=False) for slug in (world.b.slug, "no-such-org")]
+            answers = {
+                (each.status, each.headers.get("Location", "").replace(slug, ""), each.text.replace(slug, ""))
+                for each, slug in ((of_b, world.b.slug), (unknown, "no-such-org"))
+            }
+            yield "alike" if len(answers) == 1 else f"{path} as {email}: {answers}"
+
+
 @ends(REFUSED)
 async def organization_b_in_the_api(world: World) -> AsyncIterator[str]:
     browser, application = await enter(world, "api")

@@ -117,6 +117,7 @@ class SetupLinkListResponse(ResponseModel):
 
 @routes.post(PATH)
 @member(Capability.INTEGRATIONS_MANAGE, outlives=True)
+@refuses(429)
 @returns(201)
 async def create(org_slug: str, data: SetupLinkRequest) -> CreatedSetupLinkResponse:
     """Create a set-up link.
@@ -158,7 +159,8 @@ async def get(org_slug: str, setup_link_id: UUID) -> SetupLinkDetailsResponse:
 async def end(org_slug: str, setup_link_id: UUID) -> None:
     """End a set-up link.
 
-    Its browser is refused from the next request on. Its proposals are deleted, and applied parts stay.
+    Its browser is refused from the next request on. Its proposals are deleted, also those of a link that has ended or expired. Applied
+    parts stay.
     """
     await links.end(ports(), acting(), setup_link_id)
 

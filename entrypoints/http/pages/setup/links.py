@@ -68,6 +68,7 @@ def _chosen(form: Form) -> list[str]:
 @routes.post(LIST)
 @member_page(Capability.INTEGRATIONS_MANAGE, outlives=True)
 @accepts(f"POST {API}", answers=answers_with("The address of the link."))
+@refuses(429)
 @once(LIST, "Open set-up links", "The address was shown once. If you didn't copy it, end the link in the list and create another one.")
 @on_refusal("setup/links.html", _list_values, FIELDS)
 async def create(org_slug: str, form: Form) -> Response:
@@ -95,6 +96,7 @@ async def _values(_: Form | None, setup_link_id: UUID, **__: object) -> dict[str
         "products": {slug: preset.name for slug, preset in PRESETS.items()},
         "link": details.link,
         "proposals": details.proposals,
+        "waits": any(each.applied_at is None for each in details.proposals.values()),
         "now": ports().clock.now(),
     }
 
@@ -122,18 +124,17 @@ async def apply(org_slug: str, setup_link_id: UUID, setup_part: str, form: Form)
 @member_page(Capability.INTEGRATIONS_MANAGE)
 @shows(f"DELETE {API_OF_ONE}")
 async def show_end(org_slug: str, setup_link_id: UUID) -> Response:
-    """Ask before a set-up link is ended."""
+    """Ask before a set-up link is ended, or its proposals are deleted."""
     link = (await links.find(ports(), acting_member(), setup_link_id)).link
+    is_live = link.is_live(ports().clock.now())
+    stops = sentence("{} stops working at once, also in the browser that opened it.", link.name)
     return await ask(
         Question(
-            verb="End",
+            verb="End" if is_live else "Delete the proposals of",
             target=link.name,
-            consequences=(
-                sentence("{} stops working at once, also in the browser that opened it.", link.name),
-                "What it proposes is deleted. What you applied stays.",
-            ),
-            button="End link",
-            keep="Keep link",
+            consequences=(*([stops] if is_live else []), "What it proposes is deleted. What you applied stays."),
+            button="End link" if is_live else "Delete proposals",
+            keep="Keep link" if is_live else "Keep proposals",
             back=(link.name, _path(link.id)),
         )
     )
@@ -143,6 +144,6 @@ async def show_end(org_slug: str, setup_link_id: UUID) -> Response:
 @member_page(Capability.INTEGRATIONS_MANAGE, outlives=True)
 @accepts(f"DELETE {API_OF_ONE}")
 async def end(org_slug: str, setup_link_id: UUID) -> Response:
-    """End a set-up link."""
+    """End a set-up link, and delete its proposals."""
     await links.end(ports(), acting_member(), setup_link_id)
     return redirect_with_notice("setup-link-ended", _path())

@@ -1,6 +1,8 @@
 """A session that began at an organization's connection, at every route: it is good in that organization alone (docs/adr/0047)."""
 
+import re
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from datetime import datetime
 from typing import Final
 from urllib.parse import parse_qs, urlsplit
@@ -119,6 +121,8 @@ async def test_a_session_is_good_in_its_organization_alone(piece: int, app: Quar
                 wrong.append(f"{route} as {name}, {kind}: {finding}")
             elif not is_open and not asks_for_own_proof(access, answer):
                 wrong.append(f"{route} as {name}, {kind}: {answer.status} {answer.headers.get('Location', '')} asks for no own proof")
+            elif finding := await difference_to_unknown(app, route, kind, caller, answer):
+                wrong.append(f"{route} as {name}: it tells members from strangers: {finding}")
             elif not is_open and (changes := but_kept_forms(await changes_since(pool, before))):
                 wrong.append(f"{route} as {name}, {kind}: it was refused, and changed {changes}")
             await undo(pool)
@@ -150,6 +154,26 @@ def asks_for_own_proof(access: Access, answer: Answer) -> bool:
         return location.path == REAUTHENTICATION_PATH and parse_qs(location.query).get("policy") == [OWN_PROOF]
     challenge = answer.headers.get("WWW-Authenticate", "")
     return answer.status == 401 and 'error="insufficient_user_authentication"' in challenge and 'max_age="0"' in challenge
+
+
+async def difference_to_unknown(app: QuartTrio, route: str, kind: str, caller: Caller, answer: Answer) -> str | None:
+    """Return how the answer of another organization differs from that of one that does not exist, but for its slug."""
+    if kind != "bounded elsewhere" or "<org_slug>" not in route:
+        return None
+    request = REQUESTS.get(route, Request())
+    unknown = await call(app, route, replace(request, things={**request.things, "org_slug": "no-such-org"}), caller)
+    here, there = plain(answer), plain(unknown)
+    return None if here == there else f"{here} for a member, {there} without the organization"
+
+
+def plain(answer: Answer) -> tuple[object, ...]:
+    """Return the whole answer, without the slug, the time, and the ids of the request and of a kept form."""
+    headers = (f"{name}: {value}" for name, value in sorted(answer.headers.items()) if name.lower() not in OF_REQUEST)
+    return answer.status, *(re.sub(VARIABLE, "<variable>", text) for text in (*headers, answer.text))
+
+
+OF_REQUEST: Final = ("x-request-id", "content-length")
+VARIABLE: Final = r'(?:organizations(?:/|%2F)|form=|"timestamp": ")[^/%&"]*'
 
 
 def but_kept_forms(changes: Changes) -> list[str]:
