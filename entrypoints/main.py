@@ -134,6 +134,8 @@ def _check_settings(settings: Settings) -> None:
 def _greet(settings: Settings, address: str, *, owner_created: bool, show_password: bool, first_link: str | None) -> None:
     emails = "sent by your mail server" if settings.smtp_url is not None else f"written to {mail_folder(settings)}/"
     lines = [f"Gatehouse serves on  {address}", f"Documentation        {address}/docs/", f"Emails are           {emails}"]
+    if settings.database_url is None:
+        lines.append(f"Data is in           {settings.data_dir.resolve()}/")
     if not has_own_address(settings.bind):
         lines.insert(1, f"Your proxy connects to  {settings.bind}")
     if owner_created and settings.platform_owner_password is not None:
