@@ -16,7 +16,7 @@ from typing import Final, ParamSpec, TypeVar
 import click
 
 from entrypoints.settings import Settings, SettingsInvalid, load
-from entrypoints.version import VERSION
+from entrypoints.version import REVISION, VERSION
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -42,7 +42,7 @@ def _settings() -> Settings:
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     epilog="Example: gatehouse serve --workers 2",
 )
-@click.version_option(VERSION, message="gatehouse %(version)s")
+@click.version_option(VERSION, message=f"gatehouse %(version)s ({REVISION or 'revision unknown'})")
 @click.pass_context
 def main(context: click.Context) -> None:
     """Gatehouse: single sign-on and identity for organizations, their applications and their users.
