@@ -3,6 +3,7 @@
 import base64
 import re
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 from quart_trio import QuartTrio
