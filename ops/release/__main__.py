@@ -5,7 +5,7 @@ from pathlib import Path
 
 import click
 
-from ops.release import archive, source, wheels
+from ops.release import archive, debian, source, wheels
 
 
 @click.command(epilog="Example: ./run release --output dist")
@@ -15,7 +15,7 @@ from ops.release import archive, source, wheels
 @click.option("--version", help="An earlier release of ops/releases.toml, instead of the present checkout.")
 @click.option("--machine", "machines", type=click.Choice(wheels.MACHINES), multiple=True, help="Only the files for this machine.")
 def main(output: Path, version: str | None, machines: tuple[str, ...]) -> None:
-    """Build the wheel, and an archive for each kind of machine, with their checksums.
+    """Build the wheel, and an archive and a Debian package for each kind of machine, with their checksums.
 
     The same revision gives the same bytes each time.
     """
@@ -27,7 +27,8 @@ def main(output: Path, version: str | None, machines: tuple[str, ...]) -> None:
             exported = source.export(revision, work / "source")
             files = [wheels.build(exported, work, output)]
             for machine in machines or wheels.MACHINES:
-                files.append(archive.pack(exported, archive.assemble(exported, machine, files[0], work), output))
+                folder = archive.assemble(exported, machine, files[0], work)
+                files += [archive.pack(exported, folder, output), debian.pack(exported, machine, folder, work, output)]
             files.append(archive.write_sums(files, output))
     except source.ReleaseError as error:
         raise click.ClickException(str(error)) from None

@@ -47,7 +47,7 @@ def pack(source: Source, folder: Path, output: Path) -> Path:
             archive.add(path, name, recursive=False, filter=lambda entry: _anonymous(entry, source))
     with (
         target.open("wb") as file,
-        gzip.GzipFile(filename="", mode="wb", compresslevel=6, fileobj=file, mtime=source.committed_at) as compressed,
+        gzip.GzipFile(filename="", mode="wb", compresslevel=1, fileobj=file, mtime=source.committed_at) as compressed,
     ):
         compressed.write(packed.getbuffer())
     return target
