@@ -123,6 +123,19 @@ def owner_create(email: str) -> None:
     click.echo(f"{email} is now the platform owner.")
 
 
+@owner.command("link", epilog="Example: gatehouse owner link ada@example.com")
+@click.argument("email")
+def owner_link(email: str) -> None:
+    """Print a link that signs the first platform owner EMAIL in, once, within 10 minutes.
+
+    The owner is created if there is none. After their first sign-in, use `gatehouse owner recover`.
+    """
+    from entrypoints.main import create_first_link
+
+    click.echo(_run(create_first_link, _settings(), email))
+    click.echo("The link works once, for 10 minutes.", err=True)
+
+
 @owner.command("recover", epilog="Example: gatehouse owner recover ada@example.com")
 @click.argument("email")
 @click.option("--reset-factors", is_flag=True, help="The link also removes all passkeys and second factors. Asks for the address again.")

@@ -12,9 +12,9 @@ from ops.release import archive, debian, source, wheels
 @click.option(
     "--output", type=click.Path(file_okay=False, path_type=Path), default=Path("dist"), show_default=True, help="The folder of the files."
 )
-@click.option("--version", help="An earlier release of ops/releases.toml, instead of the present checkout.")
+@click.option("--revision", help="Build this commit instead of the checkout, which must have no changes.")
 @click.option("--machine", "machines", type=click.Choice(wheels.MACHINES), multiple=True, help="Only the files for this machine.")
-def main(output: Path, version: str | None, machines: tuple[str, ...]) -> None:
+def main(output: Path, revision: str | None, machines: tuple[str, ...]) -> None:
     """Build the wheel, and an archive and a Debian package for each kind of machine, with their checksums.
 
     The same revision gives the same bytes each time.
@@ -23,7 +23,6 @@ def main(output: Path, version: str | None, machines: tuple[str, ...]) -> None:
     try:
         with tempfile.TemporaryDirectory(prefix="gatehouse-release-") as name:
             work = Path(name)
-            revision = None if version is None else source.revision_of(version)
             exported = source.export(revision, work / "source")
             files = [wheels.build(exported, work, output)]
             for machine in machines or wheels.MACHINES:

@@ -49,14 +49,6 @@ def export(revision: str | None, folder: Path) -> Source:
     return Source(folder=folder, revision=name, committed_at=committed_at)
 
 
-def revision_of(version: str) -> str:
-    """Return the revision of an earlier release. Raises: ReleaseError if there was none."""
-    for release in tomllib.loads((ROOT / "ops/releases.toml").read_text())["release"]:
-        if release["version"] == version:
-            return str(release["revision"])
-    raise ReleaseError(f"There was no release {version}. ops/releases.toml lists the releases.")
-
-
 def sha256(path: Path) -> str:
     """Return the SHA-256 of a file in hexadecimal digits."""
     with path.open("rb") as file:
