@@ -98,7 +98,8 @@ class BareRoot:
 
 
 def _children(process: "subprocess.Popen[Any]") -> list[int]:
-    return [int(child) for child in Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()]
+    parents = {int(path.parent.name): path.read_text().rpartition(")")[2].split()[1] for path in Path("/proc").glob("[0-9]*/stat")}
+    return [pid for pid, parent in parents.items() if parent == str(process.pid)]
 
 
 def create(folder: Path, suite: str) -> None:
