@@ -53,11 +53,15 @@ def download(source: Source, machine: str, folder: Path, work: Path) -> list[Pat
         f"manylinux{name}_{machine}" for name in ("2014", "2010", "1")
     ]
     platforms = [argument for tag in tags for argument in ("--platform", tag)]
+    first, *others = PYTHONS
     locked = (source.locks / "runtime.lock").read_text()
-    for python in PYTHONS:
+    for python in (first, *others):
         requirements = work / f"{machine}-{python}.txt"
-        requirements.write_text(locked if python == PYTHONS[0] else without(locked, POSTGRESQL))
+        requirements.write_text(locked)
         _pip(source, "download", "--dest", folder, "--no-deps", "--python-version", python, *platforms, "-r", requirements)
+        if python == first:  # of most libraries, one wheel is for all versions
+            names = {path.name.split("-")[0].replace("_", "-").lower() for path in folder.glob(f"*-cp{first.replace('.', '')}-cp*.whl")}
+            locked = "".join(only(locked, name) for name in sorted(names - {POSTGRESQL}))
     return sorted(folder.glob("*.whl"))
 
 

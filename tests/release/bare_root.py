@@ -48,6 +48,7 @@ class BareRoot:
         [child] = _children(self._holder)
         self._enter = ["nsenter", "--target", str(child), "--net", "--mount", "--pid", "chroot", str(folder)]
         self.run("python3", "-c", _SET_LOOPBACK_UP)
+        (folder / "etc/hosts").write_text("127.0.0.1 localhost\n::1 localhost\n")
 
     def close(self) -> None:
         """End all its processes."""

@@ -16,7 +16,7 @@ from ops.release.wheels import MACHINES, POSTGRESQL, PYTHONS
 from tests import ROOT
 from tests.release.conftest import build
 
-VERSION = "0.10.0"
+PREVIOUS, VERSION = "0.9.0", "0.10.0"
 
 
 @pytest.fixture(scope="session", params=MACHINES)
