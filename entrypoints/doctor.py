@@ -19,7 +19,9 @@ from adapters.postgres.engine.migrate import MigrationRefused, pending
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.storage import Postgres
 from adapters.saml.libraries import XmlLibrariesDisagree, check_libraries
+from core.kernel.display import format_day
 from core.kernel.errors import PaymentsFailed, StorageDown
+from core.kernel.policy import CERTIFICATE_EXPIRES_SOON
 from core.kernel.uris import is_web_url
 from core.tenancy.model.domains import DnsFailed
 from entrypoints.adapters_of_settings import (
@@ -64,6 +66,7 @@ POSTGRESQL_FLOOR: Final = 15
 CLOCK_TOLERANCE: Final = 2.0  # seconds
 DNS_DEADLINE: Final = 2.0
 MAX_LISTED_SERVICES: Final = 100
+MAX_LISTED_CONNECTIONS: Final = 100
 
 
 def examine(settings: Settings, say: Callable[[str], object]) -> int:
@@ -296,6 +299,7 @@ async def _connect_and_check(settings: Settings, conninfo: str, url: str) -> lis
             results.append(Finding("migrations", Health.GOOD, "up to date"))
             results.append(await _keys(storage, clock))
             results.extend(await check_saml_access(storage, clock))
+            results.extend(await check_connections(storage, clock))
             results.extend(await _check_rp_id(settings, storage, url))
             results.extend(await check_owners(storage, settings.policy, url, clock.now()))
     finally:
@@ -323,6 +327,22 @@ async def check_saml_access(storage: Storage, clock: Clock) -> list[Finding]:
     findings = [Finding("SAML access", Health.WARNING, f"{org_slug}/{slug}: {text}") for org_slug, slug in listed[:MAX_LISTED_SERVICES]]
     if len(listed) > MAX_LISTED_SERVICES:
         findings.append(Finding("SAML access", Health.WARNING, f"there are more such services; the first {MAX_LISTED_SERVICES} are listed"))
+    return findings
+
+
+async def check_connections(storage: Storage, clock: Clock) -> list[Finding]:
+    """Report the connections of organizations that an admin should look at, at most MAX_LISTED_CONNECTIONS."""
+    async with storage.reading() as read:
+        concerns = await read.connection_healths.concerns(MAX_LISTED_CONNECTIONS + 1, clock.now() + CERTIFICATE_EXPIRES_SOON)
+    findings = []
+    for each in concerns[:MAX_LISTED_CONNECTIONS]:
+        texts = [] if each.problem is None else [f"users cannot sign in ({each.problem})"]
+        texts += [] if each.certificate_end is None else [f"its certificate ends on {format_day(each.certificate_end)}"]
+        texts += ["no verified domain leads to it"] if each.lacks_domain else []
+        findings.append(Finding("connections", Health.WARNING, f"{each.org_slug}/{each.connection_slug}: {'; '.join(texts)}"))
+    if len(concerns) > MAX_LISTED_CONNECTIONS:
+        text = f"there are more such connections; the first {MAX_LISTED_CONNECTIONS} are listed"
+        findings.append(Finding("connections", Health.WARNING, text))
     return findings
 
 

@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, m
 
 from core.kernel.connections import PLATFORM_CONNECTIONS, ConnectionSlug
 from core.kernel.policy import PROVIDER_NAMES, Policy, SupportContact
+from core.setup.model.links import MAX_DAYS
 from entrypoints.bind import LOOPBACK_ADDRESSES, has_own_address, is_localhost
 from entrypoints.setting_types import (
     ApiUrl,
@@ -108,6 +109,7 @@ class Settings(BaseModel):
     mfa_guess_limit: int = Field(10, ge=1, le=1_000_000)
     mails_per_recipient: int = Field(5, ge=1, le=1_000_000)
     invitations_per_day: int = Field(1000, ge=1, le=1_000_000)
+    setup_link_days: int = Field(MAX_DAYS, ge=1, le=MAX_DAYS)
     webhook_retry_delays: Delays = (0, 5, 300, 1800, 7200)
     webhook_timeout: float = Field(10, ge=0.1, le=60)
     webhooks_per_organization: int = Field(50, ge=1, le=10_000)
@@ -238,6 +240,7 @@ class Settings(BaseModel):
             reset_ttl=timedelta(seconds=self.reset_ttl),
             welcome_ttl=timedelta(seconds=self.welcome_ttl),
             invitation_ttl=timedelta(seconds=self.invitation_ttl),
+            setup_link_days=self.setup_link_days,
             email_sign_in=self.email_sign_in,
             passkey_rp_id=self.passkey_rp_id,
             native_apps=self.native_apps,

@@ -296,6 +296,9 @@ class Certificates(Protocol):
     async def public_jwk(self, pem: str) -> Mapping[str, str]:
         """Return the public key of a certificate that `create` made, as a JWK. Its id is the thumbprint of the certificate."""
 
+    def sign_token(self, certificate: SamlCertificate, claims: Mapping[str, Any]) -> str:
+        """Return a JWT with these claims (RS256), signed with the key of a certificate that `create` made."""
+
     async def facts(self, pem: str) -> CertificateFacts:
         """Return the facts of an identity provider's certificate, which is in PEM, or its base64 alone, as metadata have it.
 

@@ -206,6 +206,12 @@ class OpenIdProviders(Protocol):
         The userinfo endpoint is asked if the ID token lacks one of the `needed` claims.
         """
 
+    def read_token(self, client: OpenIdClient, request: CodeRequest, id_token: str, keys: Sequence[Mapping[str, str]]) -> Mapping[str, Any]:
+        """Return the claims of an ID token for this request that one of these keys signed (RS256), as `exchange` verifies them.
+
+        Nothing is sent.
+        """
+
     async def check_client(self, client: OpenIdClient, metadata: OpenIdProviderMetadata, redirect_uri: str) -> None:
         """Check that the token endpoint accepts our credentials, by a request with a wrong code."""
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from datetime import datetime, timedelta
-from typing import Final
+from typing import Any, Final
 
 import trio
 from cryptography.exceptions import UnsupportedAlgorithm
@@ -10,7 +10,7 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
-from adapters.crypto.own_assertions import public_jwk
+from adapters.crypto.own_assertions import public_jwk, sign_assertion
 from core.federation.connections.model.connections import CertificateFacts, ProviderCertificateInvalid
 from core.federation.saml.model.configuration import MAX_CERTIFICATE_LENGTH, SamlCertificate, SloCertificateInvalid
 from core.kernel.values import new_id
@@ -34,6 +34,9 @@ class X509Certificates:
 
     async def public_jwk(self, pem: str) -> Mapping[str, str]:
         return await trio.to_thread.run_sync(public_jwk, pem, limiter=self._generation)
+
+    def sign_token(self, certificate: SamlCertificate, claims: Mapping[str, Any]) -> str:
+        return sign_assertion(certificate, claims)
 
     async def facts(self, pem: str) -> CertificateFacts:
         return await trio.to_thread.run_sync(_facts, pem, limiter=self._generation)

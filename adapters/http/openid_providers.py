@@ -50,6 +50,7 @@ MAX_KEYS: Final = 50
 MAX_KEY_ID: Final = 255
 MAX_TOKEN_LENGTH: Final = 16 * 1024
 FAILURE_PAUSE: Final = timedelta(seconds=5)  # after metadata could not be fetched: anyone can begin a sign-in
+OWN_ALGORITHMS: Final = ("RS256",)  # of tokens that we have signed
 ASSERTION_TTL: Final = timedelta(seconds=60)
 ASSERTION_TYPE: Final = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"  # RFC 7523 section 2.2
 DISCOVERY_PATH: Final = "/.well-known/openid-configuration"
@@ -82,24 +83,25 @@ class HttpOpenIdProviders:
             answer = await self._request_tokens(client, metadata, request, code)
             id_token = _token(answer.get("id_token"))
 
-            def verify(keys: Keys) -> dict[str, Any]:
-                return read_id_token(
-                    id_token,
-                    keys,
-                    issuer=metadata.issuer,
-                    client_id=client.client_id,
-                    nonce=request.nonce,
-                    now=self._clock.now(),
-                    algorithms=metadata.algorithms,
-                )
-
-            claims = await self._verify(provider, metadata, verify)
+            claims = await self._verify(provider, metadata, lambda keys: self._read(client, request, id_token, keys, metadata.algorithms))
             if request.fresh_since is not None:
                 check_authentication_time(claims, request.fresh_since, self._clock.now())
             if metadata.userinfo_endpoint is not None and not claims.keys() >= set(needed):
                 access_token = _token(answer.get("access_token"))
                 claims = add_userinfo(claims, await self._request_userinfo(metadata.userinfo_endpoint, access_token))
             return OpenIdAnswer(claims, id_token, metadata.end_session_endpoint)
+
+    def read_token(self, client: OpenIdClient, request: CodeRequest, id_token: str, keys: Sequence[Mapping[str, str]]) -> Mapping[str, Any]:
+        try:
+            return self._read(client, request, id_token, keys, OWN_ALGORITHMS)
+        except IdTokenInvalid as invalid:
+            raise OpenIdAnswerRefused(invalid.fault) from None
+
+    def _read(self, client: OpenIdClient, request: CodeRequest, id_token: str, keys: Keys, algorithms: Collection[str]) -> dict[str, Any]:
+        now = self._clock.now()
+        return read_id_token(
+            id_token, keys, issuer=client.issuer, client_id=client.client_id, nonce=request.nonce, now=now, algorithms=algorithms
+        )
 
     async def check_client(self, client: OpenIdClient, metadata: OpenIdProviderMetadata, redirect_uri: str) -> None:
         request = CodeRequest(redirect_uri=redirect_uri, state="", nonce="", code_verifier=_WRONG_CODE)

@@ -44,7 +44,7 @@ def read(document: bytes) -> ServiceProviderMetadata:
         slo_url=_slo_url(role),
         has_other_slo=any(service.get("Binding") != xml.HTTP_REDIRECT for service in role.findall(_SLO)),
         certificates=_certificates(role),
-        name_id_formats=tuple((element.text or "").strip() for element in role.findall(_NAME_ID_FORMAT)),
+        name_id_formats=_name_id_formats(role),
         valid_until=_valid_until(role),
     )
 
@@ -61,7 +61,9 @@ def read_identity_provider(document: bytes) -> IdentityProviderMetadata:
         # The first of each binding counts.
         sso_urls={binding: url for binding, url in reversed(services) if binding is not None and url is not None},
         slo_url=_slo_url(role),
+        slo_response_url=_slo_url(role, "ResponseLocation"),
         certificates=_certificates(role),
+        name_id_formats=_name_id_formats(role),
     )
 
 
@@ -79,8 +81,9 @@ def _find_role(document: bytes, tag: str, none: type[Invalid], several: type[Inv
     return roles[0]
 
 
-def _slo_url(role: Any) -> str | None:
-    return next((_location(service) for service in role.findall(_SLO) if service.get("Binding") == xml.HTTP_REDIRECT), None)
+def _slo_url(role: Any, attribute: str = "Location") -> str | None:
+    services = (service for service in role.findall(_SLO) if service.get("Binding") == xml.HTTP_REDIRECT)
+    return next((_location(service, attribute) for service in services), None)
 
 
 def _certificates(role: Any) -> tuple[str, ...]:
@@ -90,6 +93,10 @@ def _certificates(role: Any) -> tuple[str, ...]:
         if key.get("use", "signing") == "signing"
         for element in key.iter(_CERTIFICATE)
     )
+
+
+def _name_id_formats(role: Any) -> tuple[str, ...]:
+    return tuple((element.text or "").strip() for element in role.findall(_NAME_ID_FORMAT))
 
 
 def _valid_until(role: Any) -> datetime | None:
@@ -115,8 +122,8 @@ def _acs_url(role: Any) -> str | None:
     return None
 
 
-def _location(service: Any) -> str | None:
-    return (service.get("Location") or "").strip() or None
+def _location(service: Any, attribute: str = "Location") -> str | None:
+    return (service.get(attribute) or "").strip() or None
 
 
 def _to_pem(base64: str) -> str:

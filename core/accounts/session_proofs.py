@@ -4,7 +4,18 @@ from datetime import datetime
 from uuid import UUID
 
 from core.accounts.model.accounts import Account
-from core.kernel.proofs import Proof, Proofs, SessionProofs, in_session, is_fresh, renewed, with_second, with_silent
+from core.kernel.proofs import (
+    SECOND_FACTOR_TTL,
+    Proof,
+    Proofs,
+    SessionProofs,
+    in_session,
+    is_fresh,
+    recent,
+    renewed,
+    with_second,
+    with_silent,
+)
 from ports import Ports
 from ports.storage import Reading, Transaction
 
@@ -26,9 +37,11 @@ async def add_second(tx: Transaction, session_id: UUID, account: Account, second
 
 
 async def find_recent_second(ports: Ports, read: Reading | Transaction, session_id: UUID, account: Account, now: datetime) -> Proof | None:
-    """Return the second factor that the user proved in this session a few minutes ago, or None."""
-    seconds = [proof for proof in in_session(await _load(read, session_id, account)) if proof.is_second]
-    return next((proof for proof in seconds if now - proof.at <= ports.policy.fresh_sign_in_ttl), None)
+    """Return the second factor that the user proved in this session a few minutes ago, or None. It is not asked again."""
+    if not account.second_factors:
+        return None
+    since = now - min(ports.policy.fresh_sign_in_ttl, SECOND_FACTOR_TTL)
+    return next((proof for proof in recent(in_session(await _load(read, session_id, account)), since) if proof.is_second), None)
 
 
 async def _load(tx: Reading | Transaction, session_id: UUID, account: Account) -> SessionProofs:

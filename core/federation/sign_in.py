@@ -6,6 +6,7 @@ request or a SAML sign-on.
 
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from uuid import UUID
 
 from core.accounts import passkey_offers
 from core.accounts.model.devices import PresentedDevice
@@ -34,7 +35,7 @@ from core.kernel.causes import Caller
 from core.kernel.claims import PreAuthClaims
 from core.kernel.connections import ConnectionSlug
 from core.kernel.errors import Invalid
-from core.kernel.proofs import Method, Strength, first_method_of, in_session, is_by_provider
+from core.kernel.proofs import Method, Strength, every_proof, first_method_of, in_session, is_by_provider
 from core.kernel.sign_in_policy.rules import PROVIDER_PREFIX, Concerned, Rules
 from core.tenancy import branding
 from core.tenancy.model.settings import Design
@@ -77,6 +78,7 @@ class BrowserSignIn:
     expires_at: datetime  # UTC
     device_token: str | None = field(repr=False)
     offers_passkey: bool = False  # a page offers to create a passkey first
+    is_linked: bool | None = None  # whether it also linked the account to a connection, as its user agreed to; None: they did not
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -185,8 +187,9 @@ async def sign_in_browser(
     client: PresentedDevice,
     *,
     can_passkey: bool = False,
+    present_id: UUID | None = None,
 ) -> BrowserSignIn | Flow:
-    """Verify one factor. Return a browser session, or the flow that still needs the second factor.
+    """Verify one factor. Return a browser session, or the flow that still needs the second factor. `present_id`: see `prove`.
 
     `can_passkey`: the browser can create passkeys. After a sign-in with a password, one is offered once in a while.
     `cookie` is that of the session to replace, if any. The user's membership is confirmed if they sign in to an
@@ -195,7 +198,8 @@ async def sign_in_browser(
 
     Raises: the errors of `prove`.
     """
-    outcome = await prove(ports, caller, flow, people.with_link(ports, flow, method), client)
+    linking = people.with_link(ports, flow, method)
+    outcome = await prove(ports, caller, flow, linking, client, present_id)
     if isinstance(outcome, Flow):
         return outcome
     is_meant = flow.target is not FlowTarget.PAGE and not is_by_provider(in_session(outcome.session.proofs))
@@ -206,7 +210,9 @@ async def sign_in_browser(
         expires_at = await end_replaced(ports, caller, cookie, outcome.session)
     offers = can_passkey and first_method_of(in_session(outcome.session.proofs)) == Method.PASSWORD
     offers = offers and await passkey_offers.is_due(ports, outcome.session.user_id, outcome.session.id, outcome.session.created_at)
-    return BrowserSignIn(outcome.secret, expires_at, outcome.device_token, offers)
+    came_through = any(proof.method is Method.CONNECTION for proof in every_proof(outcome.session.proofs))
+    is_linked = None if linking is method else came_through
+    return BrowserSignIn(outcome.secret, expires_at, outcome.device_token, offers, is_linked)
 
 
 async def join(

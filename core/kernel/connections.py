@@ -20,6 +20,8 @@ ConnectionSlug = NewType("ConnectionSlug", str)
 CODEHOST: Final = ConnectionSlug("codehost")
 WEBSUITE: Final = ConnectionSlug("websuite")
 OFFICESUITE: Final = ConnectionSlug("officesuite")
+# The preset of a connection without an identity provider: in a test sign-in, an admin answers for one. It stays a draft.
+TEST_PROVIDER: Final = "test"
 
 
 class ConnectionProtocol(StrEnum):

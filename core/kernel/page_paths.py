@@ -35,7 +35,12 @@ DIRECTORY_PATH: Final = "/app/organizations/{org_slug}/directory"
 RESEND_VERIFICATION_PATH: Final = "/app/resend-verification"
 
 
+def connection_endpoint_path(connection_id: UUID, endpoint: str = "") -> str:
+    """Return the path of an endpoint that the identity provider of a connection uses: `callback`, `acs`. Without: the entity ID."""
+    return f"{CONNECTIONS_PATH}/{connection_id}{'/' if endpoint else ''}{endpoint}"
+
+
 def connection_start_path(connection_id: UUID, **query: str | None) -> str:
     """Return the path at which a browser begins a sign-in through a connection of an organization, with these parameters."""
     sent = {name: value for name, value in query.items() if value}
-    return f"{CONNECTIONS_PATH}/{connection_id}/start" + (f"?{urlencode(sent)}" if sent else "")
+    return connection_endpoint_path(connection_id, "start") + (f"?{urlencode(sent)}" if sent else "")

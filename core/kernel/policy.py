@@ -82,6 +82,7 @@ class Policy:
     failed_logins_kept: timedelta = timedelta(days=90)
     invitation_ttl: timedelta = timedelta(days=7)
     invitations_per_day: int = 1000  # per organization; its directory may cause the same number of emails in addition
+    setup_link_days: int = 14  # the longest life of a mailed set-up link
     auto_approve_organizations: bool = False
     waiting_organizations: int = 5  # of one account, that wait for approval
     notify_owners_of_organizations: bool = True  # platform owners get an email about an organization that waits for approval

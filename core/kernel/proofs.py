@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Mapping, Sized
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import IntEnum, StrEnum
 from types import MappingProxyType
 from typing import Final, cast
@@ -24,6 +24,8 @@ class Method(StrEnum):
 
 # A proof by one of these counts only beside a first factor.
 SECOND_METHODS: Final = frozenset({Method.TOTP, Method.BACKUP_CODE})
+# A second factor that the session has proved counts for so long beside newer first factors: it is not asked again.
+SECOND_FACTOR_TTL: Final = timedelta(minutes=10)
 OWN_FIRST_METHODS: Final = frozenset(Method) - SECOND_METHODS - {Method.PROVIDER, Method.CONNECTION}
 _PASSKEY, _TOTP, _BACKUP_CODE, _CONNECTION = Method.PASSKEY, Method.TOTP, Method.BACKUP_CODE, Method.CONNECTION
 # The names of RFC 8176. An identity provider has none there, and neither has the link for owners.
@@ -194,10 +196,10 @@ def renewed(proofs: SessionProofs, new: Proofs, since: datetime) -> Proofs:
 def with_silent(proofs: SessionProofs, silent: Proof) -> Proofs:
     """Return the proofs of a session with that of an identity provider which may not have asked the user.
 
-    It counts for its method, and is as old as the newest first factor of the account's own.
+    It counts for its method, and is as old as the newest first factor.
     """
     every, method = every_proof(proofs), (silent.method, silent.provider)
-    at = max((proof.at for proof in every if proof.is_own and not proof.is_second), default=silent.at)
+    at = _newest_first_time(every, None) or silent.at
     others = tuple(proof for proof in every if (proof.method, proof.provider) != method or proof.at == at)
     is_there = any((proof.method, proof.provider) == method for proof in others)
     return others if is_there else (*others, replace(silent, at=at))
@@ -205,9 +207,19 @@ def with_silent(proofs: SessionProofs, silent: Proof) -> Proofs:
 
 def without_renewal(old: SessionProofs, silent: SessionProofs) -> Proofs:
     """Return the proofs of a new session, no newer than the `old` ones: an identity provider may not have asked the user."""
-    new, org = every_proof(silent), next((proof.org for proof in every_proof(silent) if proof.org is not None), None)
-    firsts = [proof.at for proof in every_proof(old) if not proof.is_second and (proof.is_own or proof.org == org)]
-    return tuple(replace(proof, at=min(proof.at, max(firsts, default=proof.at))) for proof in new)
+    new = every_proof(silent)
+    newest = _newest_first_time(every_proof(old), next((proof.org for proof in new if proof.org is not None), None))
+    return new if newest is None else tuple(replace(proof, at=min(proof.at, newest)) for proof in new)
+
+
+def _newest_first_time(proofs: Proofs, org_id: UUID | None) -> datetime | None:
+    """Return the time (UTC) of the newest first factor of the account's own or of this organization, or None.
+
+    Without an organization and such a factor, it is that of another connection: a proof of the account's own counts there, too.
+    """
+    firsts = [proof for proof in proofs if not proof.is_second]
+    times = [proof.at for proof in firsts if proof.is_own or proof.org == org_id]
+    return max(times or [proof.at for proof in firsts if org_id is None], default=None)
 
 
 def joined(proofs: SessionProofs, ends_at: datetime, new: SessionProofs, new_ends_at: datetime) -> Proofs | None:
@@ -242,6 +254,11 @@ def with_second(proofs: SessionProofs, second: Proof) -> Proofs:
 def recent(proofs: Proofs, since: datetime) -> Proofs:
     """Return the proofs that are not older than this time (UTC)."""
     return tuple(proof for proof in proofs if proof.at >= since)
+
+
+def recent_with_second(proofs: Proofs, since: datetime) -> Proofs:
+    """Return the proofs that are not older than this time (UTC), with the second factors that were not asked again after it."""
+    return tuple(proof for proof in proofs if proof.at >= (since - SECOND_FACTOR_TTL if proof.is_second else since))
 
 
 def strength_of(proofs: Proofs) -> Strength:

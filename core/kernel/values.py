@@ -7,7 +7,7 @@ import secrets
 import unicodedata
 import uuid
 from base64 import urlsafe_b64encode
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -192,11 +192,11 @@ class Slug(str):
     __slots__ = ()
 
     @classmethod
-    def parse(cls, text: str) -> Self:
+    def parse(cls, text: str, reserved: Collection[str] = _RESERVED) -> Self:
         """Return `text` as a slug. Raises: SlugInvalid, SlugReserved."""
         if len(text) > 63 or not _SLUG.fullmatch(text):
             raise SlugInvalid
-        if text in _RESERVED:
+        if text in reserved:
             raise SlugReserved
         return cls(text)
 

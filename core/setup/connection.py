@@ -9,28 +9,32 @@ from datetime import datetime
 from typing import Final
 from uuid import UUID
 
-from core.federation.connections import checks, connections, events, metadata, openid
-from core.federation.connections.checks import ConnectionProblem
-from core.federation.connections.connections import ConnectionDetails, ConnectionDraft
+from core.federation.connections import checks, connections, events, metadata, openid, saml
+from core.federation.connections.connections import ConnectionDraft
+from core.federation.connections.metadata import DescribedProvider
 from core.federation.connections.model.connections import (
     MAX_CERTIFICATES,
+    CertificateFacts,
     CertificateSource,
+    ConnectionProblem,
     OrganizationConnection,
     ProviderCertificate,
     TooManyProviderCertificates,
 )
+from core.federation.connections.model.details import ConnectionDetails
 from core.federation.connections.model.openid import OpenIdClient
 from core.federation.connections.model.presets import PRESETS, PresetUnknown
 from core.federation.connections.model.settings import ConnectionSettingInvalid, OidcSettings, SamlSettings, SsoBinding
 from core.federation.connections.trips import OwnSide
 from core.federation.saml.metadata import charge_fetch_of, fetch
+from core.federation.saml.model.configuration import CERTIFICATE_YEARS, CertificateState, SamlCertificate
 from core.federation.saml.model.metadata import MAX_METADATA_LENGTH
 from core.kernel.callers import SetupLinkCaller, SetupPart
-from core.kernel.connections import ConnectionProtocol
+from core.kernel.connections import PLATFORM_CONNECTIONS, ConnectionProtocol
 from core.kernel.errors import refuse
 from core.kernel.values import Slug, new_id
 from core.setup import proposals
-from core.setup.model.links import SetupDocument, SetupLink, SetupNotReady, SetupProductMissing, SetupProposal
+from core.setup.model.links import SetupDocument, SetupLink, SetupNotReady, SetupProductMissing, SetupProposal, SetupSessionMissing
 from ports import Ports
 from ports.storage import Transaction
 
@@ -48,6 +52,8 @@ class ProviderValues:
     entity_id: str = ""
     sso_url: str = ""
     sso_binding: str = ""
+    slo_url: str = ""
+    metadata_url: str = ""
     certificate: str = ""
 
 
@@ -55,27 +61,36 @@ async def choose(ports: Ports, caller: SetupLinkCaller, preset: str, protocol: C
     """Propose a connection to this product, without values, in place of the one before. Raises: PresetUnknown, SetupPartFixed."""
     if preset not in (ANOTHER, *PRESETS):
         raise PresetUnknown
-    document = SetupDocument(connection_id=str(new_id()), preset=preset, protocol=protocol.value)
+    document = SetupDocument(connection_id=str(new_id()), preset=preset or None, protocol=protocol.value)
     await proposals.propose(ports, caller, SetupPart.CONNECTION, document, is_ready=False)
+
+
+async def has_values(ports: Ports, caller: SetupLinkCaller) -> bool:
+    """Return whether the reader loses values by another choice of a product."""
+    proposal = (await proposals.load(ports, caller)).proposals.get(SetupPart.CONNECTION)
+    return proposal is not None and (proposal.is_ready or proposal.document.private_key is not None) and proposal.applied_at is None
 
 
 async def import_metadata(ports: Ports, caller: SetupLinkCaller, text: str, url: str) -> None:
     """Take the values of the proposed connection from SAML metadata: of `text`, or without it of the document at `url`.
 
-    Raises: SetupProductMissing, SetupNotReady; the errors of `fetch`, of `metadata.describe` and of `save`.
+    The connection keeps this address, so that its metadata is refreshed later.
+
+    Raises: SetupProductMissing, SetupNotReady; the errors of `read_metadata` and of `save`.
     """
-    proposal = await _find(ports, caller)
-    if proposal.document.protocol != ConnectionProtocol.SAML:
-        raise SetupNotReady
-    document = text or await fetch(ports, caller.org_id, url, MAX_METADATA_LENGTH)
-    described = await metadata.describe(ports, document)
-    found = ProviderValues(
-        entity_id=described.settings.get("entity_id", ""),
-        sso_url=described.settings.get("sso_url", ""),
-        sso_binding=described.settings.get("sso_binding", ""),
-        certificate="\n".join(each.certificate.strip() for each in described.certificates),
-    )
-    await save(ports, caller, found)
+    proposal = await _find_saml(ports, caller)
+    described = await read_metadata(ports, caller, text, url)
+    found = {name: described.settings.get(name) or "" for name in ("entity_id", "sso_url", "sso_binding", "slo_url")}
+    certificates = join_certificates(described.certificates)
+    await _store(ports, caller, proposal, ProviderValues(**found, metadata_url="" if text else url, certificate=certificates))
+
+
+async def read_metadata(ports: Ports, caller: SetupLinkCaller, text: str, url: str) -> DescribedProvider:
+    """Return the values of SAML metadata: of `text`, or without it of the document at `url`.
+
+    Raises: the errors of `fetch` and of `metadata.describe`.
+    """
+    return await metadata.describe(ports, text or await fetch(ports, caller.org_id, url, MAX_METADATA_LENGTH))
 
 
 async def save(ports: Ports, caller: SetupLinkCaller, values: ProviderValues) -> None:
@@ -84,6 +99,14 @@ async def save(ports: Ports, caller: SetupLinkCaller, values: ProviderValues) ->
     Raises: SetupProductMissing, SetupPartFixed, SetupProposalReplaced, ConnectionSettingInvalid, ProviderCertificateInvalid.
     """
     proposal = await _find(ports, caller)
+    before = proposal.document
+    if (values.entity_id, values.sso_url) == (before.entity_id, before.sso_url):  # those that only metadata has stay
+        kept = {name: getattr(before, name) or "" for name in ("sso_binding", "slo_url", "metadata_url")}
+        values = replace(values, **kept)
+    await _store(ports, caller, proposal, values)
+
+
+async def _store(ports: Ports, caller: SetupLinkCaller, proposal: SetupProposal, values: ProviderValues) -> None:
     given = {name: value for name, value in asdict(values).items() if value or name != "client_secret"}
     document = replace(proposal.document, **given)
     for name in _needed(document):
@@ -91,7 +114,7 @@ async def save(ports: Ports, caller: SetupLinkCaller, values: ProviderValues) ->
             raise ConnectionSettingInvalid(name, "Copy this value from the console of your identity provider.")
     _settings(document).check()
     if document.protocol == ConnectionProtocol.SAML:
-        await read_certificates(ports, document)
+        await read_certificates(ports, document.certificate or "")
     await proposals.propose(ports, caller, SetupPart.CONNECTION, document, is_ready=True, replaces=proposal)
 
 
@@ -127,11 +150,20 @@ async def load_proposed(ports: Ports, caller: SetupLinkCaller, connection_id: UU
     """
     details = await proposals.load(ports, caller)
     proposal = details.proposals.get(SetupPart.CONNECTION) or refuse(SetupProductMissing)
-    connection, document = _draft(details.link, proposal, ports.clock.now()), proposal.document
-    if not proposal.is_ready or proposal.applied_at is not None or connection_id not in (None, connection.id):
+    is_meant = connection_id is None or str(connection_id) == proposal.document.connection_id
+    if not proposal.is_ready or proposal.applied_at is not None or not is_meant:
         raise SetupNotReady
+    return await build(ports, details.link, proposal)
+
+
+async def build(ports: Ports, link: SetupLink, proposal: SetupProposal) -> ProposedConnection:
+    """Return the connection that a proposal stands for. Values of one that is not ready are empty."""
+    document, now = proposal.document, ports.clock.now()
+    connection = _draft(link, document, now)
     if isinstance(connection.settings, SamlSettings):
-        return ProposedConnection(connection, ConnectionDetails(connection, {}, await read_certificates(ports, document)))
+        keys = {} if document.private_key is None else {CertificateState.ACTIVE: await _read_key(ports, document, now)}
+        certificates = await read_certificates(ports, document.certificate or "")
+        return ProposedConnection(connection, ConnectionDetails(connection, keys, certificates))
     client = OpenIdClient(
         connection_id=connection.id,
         issuer=connection.settings.issuer,
@@ -143,61 +175,111 @@ async def load_proposed(ports: Ports, caller: SetupLinkCaller, connection_id: UU
     return ProposedConnection(connection, client)
 
 
+async def create_key(ports: Ports, caller: SetupLinkCaller) -> None:
+    """Give the proposed connection a key of ours, which signs its requests and decrypts assertions. One that it has stays.
+
+    Raises: SetupProductMissing, SetupNotReady, SetupPartFixed, SetupProposalReplaced.
+    """
+    proposal = await _find_saml(ports, caller)
+    if proposal.document.private_key is not None:
+        return
+    async with ports.storage.reading() as read:
+        organization = await read.organizations.by_id(caller.org_id) or refuse(SetupSessionMissing)
+    key = await ports.certificates.create(organization.slug, proposal.document.preset or "provider", ports.clock.now(), CERTIFICATE_YEARS)
+    document = replace(proposal.document, own_certificate=key.certificate, private_key=key.private_key().decode())
+    await proposals.propose(ports, caller, SetupPart.CONNECTION, document, is_ready=proposal.is_ready, replaces=proposal)
+
+
+async def _read_key(ports: Ports, document: SetupDocument, now: datetime) -> SamlCertificate:
+    facts, private_key = await ports.certificates.facts(document.own_certificate or ""), (document.private_key or "").encode()
+    return SamlCertificate(
+        id=new_id(),
+        certificate=facts.certificate,
+        private_key=lambda: private_key,
+        valid_from=facts.valid_from,
+        valid_until=facts.valid_until,
+        created_at=now,
+    )
+
+
+async def own_metadata(ports: Ports, caller: SetupLinkCaller, base_url: str) -> bytes:
+    """Return our SAML metadata for the identity provider of the proposed connection. Raises: SetupProductMissing, SetupNotReady."""
+    details = await proposals.load(ports, caller)
+    proposed = await build(ports, details.link, await _find_saml(ports, caller))
+    match proposed.own, proposed.connection.settings:
+        case ConnectionDetails() as own, SamlSettings() as settings:
+            return await ports.saml_providers.own_metadata(saml.own_service_provider(own, settings, base_url))
+    raise SetupNotReady
+
+
 async def _find(ports: Ports, caller: SetupLinkCaller) -> SetupProposal:
     return (await proposals.load(ports, caller)).proposals.get(SetupPart.CONNECTION) or refuse(SetupProductMissing)
+
+
+async def _find_saml(ports: Ports, caller: SetupLinkCaller) -> SetupProposal:
+    proposal = await _find(ports, caller)
+    return proposal if proposal.document.protocol == ConnectionProtocol.SAML else refuse(SetupNotReady)
 
 
 def _settings(document: SetupDocument) -> OidcSettings | SamlSettings:
     preset = PRESETS.get(document.preset or "")
     if document.protocol == ConnectionProtocol.SAML:
-        saml = SamlSettings(entity_id=document.entity_id or "", sso_url=document.sso_url or "", signs_requests=False)
-        saml = replace(saml, sso_binding=SsoBinding(document.sso_binding or SsoBinding.REDIRECT))
+        settings = SamlSettings(
+            entity_id=document.entity_id or "",
+            sso_url=document.sso_url or "",
+            sso_binding=SsoBinding(document.sso_binding or SsoBinding.REDIRECT),
+            slo_url=document.slo_url or None,
+            metadata_url=document.metadata_url or None,
+            signs_requests=document.private_key is not None,
+        )
         if preset is None:
-            return saml
+            return settings
         values = preset.protocols[ConnectionProtocol.SAML]
-        return replace(saml, name_id_format=values.name_id_format, subject=values.subject)
+        return replace(settings, name_id_format=values.name_id_format, subject=values.subject)
     oidc = OidcSettings(issuer=document.issuer or "", client_id=document.client_id or "")
     return oidc if preset is None else replace(oidc, scopes=preset.protocols[ConnectionProtocol.OIDC].scopes)
 
 
-def _draft(link: SetupLink, proposal: SetupProposal, now: datetime) -> OrganizationConnection:
-    document = proposal.document
-    id_ = UUID(document.connection_id)
-    draft = ConnectionDraft(
-        slug=Slug.parse(f"{document.preset or 'provider'}-{id_.hex[-6:]}"),
-        name=link.name,
-        preset=document.preset or None,
-        settings=_settings(document),
-    )
-    return connections.new_draft(link.org_id, draft, now, id_)
+def _draft(link: SetupLink, document: SetupDocument, now: datetime) -> OrganizationConnection:
+    slug = next(Slug.suggest(document.preset or link.name, "provider"))
+    draft = ConnectionDraft(slug=slug, name=link.name, preset=document.preset, settings=_settings(document))
+    return connections.new_draft(link.org_id, draft, now, UUID(document.connection_id))
 
 
-async def read_certificates(ports: Ports, document: SetupDocument) -> list[ProviderCertificate]:
-    """Return the certificates of a proposal, each once, or none if it has none.
+async def read_certificates(ports: Ports, text: str) -> list[ProviderCertificate]:
+    """Return the certificates in a text, each once: several in PEM, or the base64 of one. An empty text has none.
 
     Raises: ProviderCertificateInvalid, TooManyProviderCertificates.
     """
-    pems = [f"{pem}{END_OF_CERTIFICATE}\n" for pem in (document.certificate or "").split(END_OF_CERTIFICATE) if pem.strip()]
+    pems = [pem for pem in text.split(END_OF_CERTIFICATE) if pem.strip()]
     if len(pems) > MAX_CERTIFICATES:
         raise TooManyProviderCertificates
+    if END_OF_CERTIFICATE in text:
+        pems = [f"{pem}{END_OF_CERTIFICATE}\n" for pem in pems]
     facts = {each.fingerprint: each for each in [await ports.certificates.facts(pem) for pem in pems]}
     now = ports.clock.now()
     return [ProviderCertificate(**asdict(each), source=CertificateSource.ADMIN, is_active=True, added_at=now) for each in facts.values()]
 
 
-async def store(
-    ports: Ports, tx: Transaction, link: SetupLink, proposal: SetupProposal, certificates: Sequence[ProviderCertificate]
-) -> None:
-    """Create the proposed connection as a draft. The caller has locked the organization.
+def join_certificates(certificates: Sequence[CertificateFacts | ProviderCertificate]) -> str:
+    """Return the text that `read_certificates` reads."""
+    return "\n".join(each.certificate.strip() for each in certificates)
 
-    Raises: TooManyConnections, ConnectionSlugTaken.
-    """
-    document, now = proposal.document, ports.clock.now()
-    connection = _draft(link, proposal, now)
+
+async def store(tx: Transaction, proposed: ProposedConnection, now: datetime) -> None:
+    """Create the proposed connection as a draft, with a free slug. The caller has locked the organization. Raises: TooManyConnections."""
+    connection = proposed.connection
+    taken = {*PLATFORM_CONNECTIONS, *[each.slug for each in await tx.connections.of_org(connection.org_id)]}
+    connection = replace(connection, slug=next(slug for slug in Slug.suggest(connection.slug, connection.slug) if slug not in taken))
     await connections.add(tx, connection)
-    if document.client_secret:
-        await tx.connections.save_client_secret(connection.org_id, connection.id, document.client_secret, now)
-        tx.record(events.client_secret_set(connection))
-    for certificate in certificates:
-        await tx.connection_keys.add_certificate(connection.org_id, connection.id, certificate)
-        tx.record(events.certificate_added(connection, certificate))
+    match proposed.own:
+        case OpenIdClient(client_secret=str(secret)):
+            await tx.connections.save_client_secret(connection.org_id, connection.id, secret, now)
+            tx.record(events.client_secret_set(connection))
+        case ConnectionDetails(keys=keys, certificates=certificates):
+            for state, key in keys.items():
+                await tx.connection_keys.add(connection.org_id, connection.id, key, state)
+                tx.record(events.key_created(connection, key))
+            for certificate in certificates:
+                await tx.connection_keys.add_certificate(connection.org_id, connection.id, certificate)
+                tx.record(events.certificate_added(connection, certificate))

@@ -8,8 +8,8 @@ from uuid import UUID
 from core.accounts.model.accounts import LIMIT_WINDOW
 from core.accounts.model.email_queue import EmailKind, new_email
 from core.federation.connections import connections
+from core.kernel import uris
 from core.kernel.callers import OrganizationCaller, SetupPart
-from core.kernel.connections import ConnectionProtocol
 from core.kernel.errors import refuse
 from core.kernel.roles import Capability
 from core.kernel.values import Email, digest, new_id, new_secret
@@ -17,16 +17,20 @@ from core.setup import events
 from core.setup.model.links import (
     EMBEDDED_TTL,
     MAX_OPEN_LINKS,
+    USUAL_DAYS,
     SetupConnectionMissing,
     SetupLink,
     SetupLinkDetails,
     SetupLinkEnd,
     SetupLinkKind,
     SetupLinkNotFound,
+    SetupLinkTooLong,
     SetupPartsMissing,
     SetupRecipientMissing,
+    SetupReturnUrlInvalid,
     TooManySetupLinks,
     TooManySetupMails,
+    parse_return_url,
 )
 from core.tenancy import organizations
 from ports import Ports
@@ -35,29 +39,32 @@ from ports.storage import Transaction
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SetupLinkDraft:
-    """The values of a new set-up link. `days` counts for a mailed link."""
+    """The values of a new set-up link. `days` counts for a mailed link; None: as many as are usual."""
 
     name: str
     kind: SetupLinkKind
     parts: Sequence[SetupPart]
     recipient: Email | None = None
-    days: int = 7
+    days: int | None = None
     connection: str | None = None  # the slug, to renew its certificate
+    return_url: str | None = None  # of an application, for the finished page
 
 
 async def create(ports: Ports, caller: OrganizationCaller, draft: SetupLinkDraft) -> tuple[SetupLink, str]:
     """Create a link. Return it with its secret, which is never returned again. A mailed link is sent to its recipient.
 
-    Raises: SetupPartsMissing, SetupRecipientMissing, SetupConnectionMissing, OrganizationConnectionNotFound, TooManySetupLinks,
-    TooManySetupMails.
+    Raises: SetupPartsMissing, SetupRecipientMissing, SetupConnectionMissing, SetupLinkTooLong, SetupReturnUrlInvalid,
+    OrganizationConnectionNotFound, TooManySetupLinks, TooManySetupMails.
     """
     now, secret = ports.clock.now(), new_secret()
     if not draft.parts or len(set(draft.parts)) != len(draft.parts):
         raise SetupPartsMissing
     if (draft.recipient is not None) is not (draft.kind is SetupLinkKind.MAILED):
         raise SetupRecipientMissing
+    if draft.kind is SetupLinkKind.MAILED and (draft.days or 0) > ports.policy.setup_link_days:
+        raise SetupLinkTooLong(ports.policy.setup_link_days)
     renewed = None if draft.connection is None else (await connections.find(ports, caller, draft.connection)).connection
-    if (SetupPart.CERTIFICATE in draft.parts) is not (renewed is not None and renewed.protocol is ConnectionProtocol.SAML):
+    if (SetupPart.CERTIFICATE in draft.parts) is not (renewed is not None and renewed.has_certificates):
         raise SetupConnectionMissing
     link = SetupLink(
         id=new_id(),
@@ -66,20 +73,28 @@ async def create(ports: Ports, caller: OrganizationCaller, draft: SetupLinkDraft
         kind=draft.kind,
         parts=tuple(part for part in SetupPart if part in draft.parts),
         recipient=draft.recipient,
-        expires_at=now + (timedelta(days=draft.days) if draft.kind is SetupLinkKind.MAILED else EMBEDDED_TTL),
+        expires_at=now + (timedelta(days=draft.days or usual_days(ports)) if draft.kind is SetupLinkKind.MAILED else EMBEDDED_TTL),
         created_by=caller.actor_id,
         created_at=now,
         connection_id=None if renewed is None else renewed.id,
+        return_url=None if draft.return_url is None else parse_return_url(draft.return_url),
     )
     async with ports.storage.transaction(by=caller) as tx:
         await organizations.lock_organization_for(tx, caller, Capability.INTEGRATIONS_MANAGE)
         if sum(each.is_live(now) for each in await tx.setup_links.of_org(link.org_id)) >= MAX_OPEN_LINKS:
             raise TooManySetupLinks
+        if link.return_url is not None and not await tx.services.has_origin(link.org_id, uris.origin_of(link.return_url)):
+            raise SetupReturnUrlInvalid
         await tx.setup_links.add(link, digest(secret))
         if link.recipient is not None:
             await _queue_email(ports, tx, link.recipient, secret, link)
         tx.record(events.created(link))
     return link, secret
+
+
+def usual_days(ports: Ports) -> int:
+    """Return the days until a mailed link expires, if its creator chooses none."""
+    return min(USUAL_DAYS, ports.policy.setup_link_days)
 
 
 async def _queue_email(ports: Ports, tx: Transaction, recipient: Email, secret: str, link: SetupLink) -> None:

@@ -1,6 +1,9 @@
 """The proposals of the reader of a set-up link. None has an effect before an admin applies it."""
 
+from collections.abc import Sequence
+from dataclasses import replace
 from datetime import datetime
+from uuid import UUID
 
 from core.kernel.callers import OrganizationStatus, ScimClient, SetupLinkCaller, SetupPart
 from core.kernel.causes import Caller
@@ -9,6 +12,8 @@ from core.kernel.values import Domain, digest, new_id, new_secret
 from core.provisioning.model.directories import MAX_TOKEN_LENGTH, TOKEN_START, ScimTokenInvalid, new_token
 from core.setup import events, links
 from core.setup.model.links import (
+    MAX_PROPOSED_DOMAINS,
+    ProposedDomain,
     ScimTokenNotApplied,
     SetupDocument,
     SetupDomainMissing,
@@ -19,6 +24,7 @@ from core.setup.model.links import (
     SetupProposal,
     SetupProposalReplaced,
     SetupSessionMissing,
+    TooManyProposedDomains,
 )
 from core.tenancy.domains import require_record
 from core.tenancy.model.domains import MAX_RECORD_NAME, DomainClaim, DomainTooLong
@@ -32,35 +38,59 @@ async def load(ports: Ports, caller: SetupLinkCaller) -> SetupLinkDetails:
 
 
 async def propose_domain(ports: Ports, caller: SetupLinkCaller, domain: Domain) -> None:
-    """Propose a domain, in place of the one before. Its record has a new challenge. Raises: DomainTooLong, SetupPartFixed."""
-    now = ports.clock.now()
-    claim = DomainClaim(org_id=caller.org_id, domain=domain, challenge=new_secret(), verified_at=None, created_at=now)
-    if len(claim.record_name) > MAX_RECORD_NAME:
+    """Propose a domain, beside those before. One that is proposed already stays.
+
+    Raises: TooManyProposedDomains, DomainTooLong, SetupPartFixed, SetupProposalReplaced.
+    """
+    former = (await load(ports, caller)).proposals.get(SetupPart.DOMAIN)
+    present = () if former is None else former.document.domains
+    if any(each.domain == domain for each in present):
+        return
+    if len(present) >= MAX_PROPOSED_DOMAINS:
+        raise TooManyProposedDomains
+    new = ProposedDomain(domain=domain, challenge=new_secret())
+    if len(_to_claim(caller.org_id, new, ports.clock.now()).record_name) > MAX_RECORD_NAME:
         raise DomainTooLong
-    await propose(ports, caller, SetupPart.DOMAIN, SetupDocument(domain=claim.domain, challenge=claim.challenge), is_ready=False)
+    await _propose_domains(ports, caller, (*present, new), former)
 
 
-async def check_domain(ports: Ports, caller: SetupLinkCaller) -> None:
-    """Look the record of the proposed domain up, and note that it is there.
+async def check_domain(ports: Ports, caller: SetupLinkCaller, domain: str) -> None:
+    """Look the record of a proposed domain up, and note that it is there.
 
     The domain is not verified by that: its record is looked up again when an admin applies the proposal.
 
     Raises: SetupDomainMissing, SetupPartFixed, SetupProposalReplaced, RecordNotFound, DnsFailed.
     """
+    proposal, named = await _find_domain(ports, caller, domain)
+    await require_record(ports, _to_claim(caller.org_id, named, proposal.changed_at))
+    checked = [replace(each, is_found=each.is_found or each is named) for each in proposal.document.domains]
+    await _propose_domains(ports, caller, checked, proposal)
+
+
+async def remove_domain(ports: Ports, caller: SetupLinkCaller, domain: str) -> None:
+    """Propose a domain no longer. Raises: SetupDomainMissing, SetupPartFixed, SetupProposalReplaced."""
+    proposal, named = await _find_domain(ports, caller, domain)
+    await _propose_domains(ports, caller, [each for each in proposal.document.domains if each is not named], proposal)
+
+
+async def _find_domain(ports: Ports, caller: SetupLinkCaller, domain: str) -> tuple[SetupProposal, ProposedDomain]:
     proposal = (await load(ports, caller)).proposals.get(SetupPart.DOMAIN) or refuse(SetupDomainMissing)
-    await require_record(ports, claim_of(proposal))
-    await propose(ports, caller, SetupPart.DOMAIN, proposal.document, is_ready=True, replaces=proposal)
+    return proposal, next((each for each in proposal.document.domains if each.domain == domain), None) or refuse(SetupDomainMissing)
 
 
-def claim_of(proposal: SetupProposal) -> DomainClaim:
-    """Return the claim that a proposal of a domain stands for."""
-    return DomainClaim(
-        org_id=proposal.org_id,
-        domain=Domain(proposal.document.domain or ""),
-        challenge=proposal.document.challenge or "",
-        verified_at=None,
-        created_at=proposal.changed_at,
-    )
+async def _propose_domains(ports: Ports, caller: SetupLinkCaller, domains: Sequence[ProposedDomain], former: SetupProposal | None) -> None:
+    """Propose these domains. They are ready when the record of each is there."""
+    is_ready = bool(domains) and all(each.is_found for each in domains)
+    await propose(ports, caller, SetupPart.DOMAIN, SetupDocument(domains=tuple(domains)), is_ready=is_ready, replaces=former)
+
+
+def claims_of(proposal: SetupProposal) -> list[DomainClaim]:
+    """Return the claims that a proposal of domains stands for."""
+    return [_to_claim(proposal.org_id, each, proposal.changed_at) for each in proposal.document.domains]
+
+
+def _to_claim(org_id: UUID, proposed: ProposedDomain, now: datetime) -> DomainClaim:
+    return DomainClaim(org_id=org_id, domain=Domain(proposed.domain), challenge=proposed.challenge, verified_at=None, created_at=now)
 
 
 async def propose_directory(ports: Ports, caller: SetupLinkCaller) -> str:
@@ -101,7 +131,7 @@ async def propose(
         former = (await tx.setup_links.proposals(link.org_id, link.id)).get(part)
         if former is not None and former.applied_at is not None:
             raise SetupPartFixed
-        if replaces is not None and (former is None or former.id != replaces.id):
+        if replaces is not None and (former is None or (former.id, former.changed_at) != (replaces.id, replaces.changed_at)):
             raise SetupProposalReplaced
         proposal = SetupProposal(
             id=new_id() if replaces is None else replaces.id,

@@ -1,23 +1,34 @@
-"""The renewal of a certificate of a connection.
+"""The renewal of certificates of a connection.
 
-The reader of the link learns the name of the connection, its protocol and the expiry, and nothing else of it.
+The reader of the link learns the name of the connection, its protocol and the expiry, and nothing else of it. A proposed certificate
+verifies the responses of test sign-ins alone.
 """
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from core.federation.connections import connections
+from core.federation.connections.access import load_details
+from core.federation.connections.metadata import MetadataOfAnother
 from core.federation.connections.model.connections import (
+    CertificateFacts,
     OrganizationConnection,
     OrganizationConnectionNotFound,
     ProviderCertificate,
+    ProviderCertificateExists,
+    ProviderCertificateInvalid,
 )
+from core.federation.connections.model.details import ConnectionDetails
+from core.federation.connections.model.settings import SamlSettings
 from core.kernel.callers import OrganizationCaller, SetupLinkCaller, SetupPart
 from core.kernel.connections import ConnectionProtocol
 from core.kernel.errors import refuse
 from core.kernel.values import rfc3339
+from core.setup import connection as proposed
 from core.setup import proposals
-from core.setup.model.links import SetupDocument, SetupLink
+from core.setup.connection import ProposedConnection
+from core.setup.model.links import SetupDocument, SetupLink, SetupLinkDetails, SetupNotReady
 from ports import Ports
 from ports.storage import Reading, Transaction
 
@@ -43,22 +54,66 @@ async def load(ports: Ports, link: SetupLink) -> RenewedConnection | None:
 
 
 async def propose(ports: Ports, caller: SetupLinkCaller, pem: str) -> None:
-    """Propose a certificate, in place of the one before. No response is verified with it before an admin applies it.
+    """Propose certificates, in place of those before. No user signs in with them before an admin applies them.
 
-    Raises: ProviderCertificateInvalid, SetupPartFixed.
+    Raises: SetupNotReady, ProviderCertificateInvalid, TooManyProviderCertificates, ProviderCertificateExists, SetupPartFixed.
     """
-    facts = await ports.certificates.facts(pem)
-    document = SetupDocument(certificate=facts.certificate, fingerprint=facts.fingerprint, valid_until=rfc3339(facts.valid_until))
+    details = await _load_details(ports, await proposals.load(ports, caller))
+    certificates = await proposed.read_certificates(ports, pem) or refuse(ProviderCertificateInvalid)
+    await _propose(ports, caller, details, certificates)
+
+
+async def import_metadata(ports: Ports, caller: SetupLinkCaller, text: str, url: str) -> None:
+    """Propose the certificates of SAML metadata that the connection does not trust yet: of `text`, or of the document at `url`.
+
+    Raises: SetupNotReady, MetadataOfAnother, ProviderCertificateExists, SetupPartFixed; the errors of `read_metadata`.
+    """
+    details = await _load_details(ports, await proposals.load(ports, caller))
+    described, settings = await proposed.read_metadata(ports, caller, text, url), details.connection.settings
+    if not isinstance(settings, SamlSettings) or described.settings.get("entity_id") != settings.entity_id:
+        raise MetadataOfAnother
+    await _propose(ports, caller, details, described.certificates)
+
+
+async def _propose(
+    ports: Ports, caller: SetupLinkCaller, details: ConnectionDetails, certificates: Sequence[CertificateFacts | ProviderCertificate]
+) -> None:
+    present = {each.fingerprint for each in details.certificates}
+    new = [each for each in certificates if each.fingerprint not in present] or refuse(ProviderCertificateExists)
+    document = SetupDocument(
+        certificate=proposed.join_certificates(new),
+        fingerprints=tuple(each.fingerprint for each in new),
+        valid_until=rfc3339(min(each.valid_until for each in new)),
+    )
     await proposals.propose(ports, caller, SetupPart.CERTIFICATE, document, is_ready=True)
 
 
-async def store(tx: Transaction, caller: OrganizationCaller, link: SetupLink, certificate: ProviderCertificate) -> None:
-    """Let the connection trust the certificate, beside the present ones.
+async def load_proposed(ports: Ports, caller: SetupLinkCaller) -> ProposedConnection:
+    """Return the connection as its identity provider would see it with the proposed certificates alone. Raises: SetupNotReady."""
+    link = await proposals.load(ports, caller)
+    proposal = link.proposals.get(SetupPart.CERTIFICATE)
+    if proposal is None or proposal.applied_at is not None:
+        raise SetupNotReady
+    details = await _load_details(ports, link)
+    certificates = await proposed.read_certificates(ports, proposal.document.certificate or "")
+    return ProposedConnection(details.connection, replace(details, certificates=certificates))
+
+
+async def _load_details(ports: Ports, link: SetupLinkDetails) -> ConnectionDetails:
+    """Return the connection of a link with its keys. Raises: SetupNotReady if it was removed, or if the link has none."""
+    async with ports.storage.reading() as read:
+        connection = await _find(read, link.link) or refuse(SetupNotReady)
+        return await load_details(read, connection, ports.clock.now())
+
+
+async def store(tx: Transaction, caller: OrganizationCaller, link: SetupLink, certificates: Sequence[ProviderCertificate]) -> None:
+    """Let the connection trust the certificates, beside the present ones.
 
     Raises: OrganizationConnectionNotFound, ConnectionAboveOwn, TooManyProviderCertificates, ProviderCertificateExists.
     """
     connection = await _find(tx, link) or refuse(OrganizationConnectionNotFound)
-    await connections.trust(tx, caller, connection.slug, certificate)
+    for certificate in certificates:
+        await connections.trust(tx, caller, connection.slug, certificate)
 
 
 async def _find(read: Reading | Transaction, link: SetupLink) -> OrganizationConnection | None:

@@ -1,4 +1,4 @@
-"""Test sign-ins at the identity provider that the reader of a set-up link proposes.
+"""Test sign-ins at the identity provider that the reader of a set-up link proposes, or of which they renew the certificate.
 
 A test signs no user in, looks no account up, and stores nothing but the trip of the browser.
 """
@@ -11,26 +11,27 @@ from core.federation.connections.model.saml import ProviderVisit
 from core.federation.connections.trips import ConnectionReturn, ConnectionTestResult
 from core.federation.model.sign_in import STATE_TTL
 from core.federation.saml.metadata import charge_fetch_of
-from core.kernel.callers import SetupLinkCaller
+from core.kernel.callers import SetupLinkCaller, SetupPart
 from core.kernel.causes import Caller
 from core.kernel.errors import refuse
 from core.kernel.page_paths import SETUP_STEPS_PATH
 from core.kernel.values import digest
-from core.setup import connection, opening
+from core.setup import connection, opening, renewal
+from core.setup.connection import ProposedConnection
 from core.setup.model.links import SetupSessionMissing
 from ports import Ports
 
 
-async def begin(ports: Ports, caller: SetupLinkCaller, device_cookie: str, base_url: str) -> ProviderVisit:
-    """Return the place at the identity provider at which the reader tests the proposed connection.
+async def begin(ports: Ports, caller: SetupLinkCaller, part: SetupPart, device_cookie: str, base_url: str) -> ProviderVisit:
+    """Return the place at the identity provider at which the reader tests the proposed connection, or the proposed certificate.
 
     Raises: SetupProductMissing, SetupNotReady, Limited, OpenIdAnswerRefused, OpenIdProviderUnreachable.
     """
-    proposed = await connection.load_proposed(ports, caller)
+    proposed = await _load(ports, caller, part, None)
     await charge_fetch_of(ports, caller.org_id)
     now = ports.clock.now()
     ends_at = now + STATE_TTL
-    flow = new_flow(now, FlowTarget.SETUP_TEST, str(caller.link_id), digest(device_cookie), expires_at=ends_at)
+    flow = new_flow(now, FlowTarget.SETUP_TEST, f"{caller.link_id} {part}", digest(device_cookie), expires_at=ends_at)
     trip = ConnectionTrip(flow=flow, connection_id=proposed.connection.id, begun_at=now, expires_at=ends_at)
     return await trips.start(ports, caller, proposed.connection, proposed.own, trip, device_cookie, base_url)
 
@@ -44,7 +45,14 @@ async def finish(
     """
     reader = await opening.authenticate(ports, caller, cookie or refuse(SetupSessionMissing))
     # Another link, or another product, may be open in this browser since then. The values are for the reader of this test alone.
-    if UUID(trip.flow.request) != reader.link_id:
+    link_id, _, part = trip.flow.request.partition(" ")
+    if link_id != str(reader.link_id):
         raise SetupSessionMissing
-    proposed = await connection.load_proposed(ports, reader, trip.connection_id)
+    proposed = await _load(ports, reader, SetupPart(part), trip.connection_id)
     return await trips.read_test(ports, reader, proposed.connection, proposed.own, trip, returned, base_url, SETUP_STEPS_PATH)
+
+
+async def _load(ports: Ports, reader: SetupLinkCaller, part: SetupPart, connection_id: UUID | None) -> ProposedConnection:
+    if part is SetupPart.CERTIFICATE:
+        return await renewal.load_proposed(ports, reader)
+    return await connection.load_proposed(ports, reader, connection_id)

@@ -5,6 +5,7 @@ docs/adr/0007 explains why claim and verification are separate, and why a verifi
 its subdomains.
 """
 
+from collections.abc import Sequence
 from datetime import datetime
 from uuid import UUID
 
@@ -96,22 +97,23 @@ async def require_record(ports: Ports, claim: DomainClaim) -> None:
         raise RecordNotFound(claim, found)
 
 
-async def add_verified(tx: Transaction, claim: DomainClaim, now: datetime) -> None:
-    """Add a domain after its record was found, and verify it. It replaces an unverified claim. The caller has locked the organization.
+async def add_verified(tx: Transaction, claims: Sequence[DomainClaim], now: datetime) -> None:
+    """Add domains after their records were found, and verify them. They replace unverified claims. The caller has locked the organization.
 
     Raises: TooManyDomains, DomainTaken.
     """
-    claims = {each.domain: each for each in await tx.domains.of_organization(claim.org_id)}
-    former = claims.get(claim.domain)
-    if former is not None and former.verified_at is not None:
-        return
-    if former is not None:
-        await tx.domains.remove(claim.org_id, claim.domain)
-    elif len(claims) >= MAX_DOMAINS:
-        raise TooManyDomains
-    await tx.domains.add(claim)
-    tx.record(events.domain_set(claim))
-    tx.record(events.domain_verified(await tx.domains.mark_verified(claim.org_id, claim.domain, now)))
+    for claim in claims:
+        present = {each.domain: each for each in await tx.domains.of_organization(claim.org_id)}
+        former = present.get(claim.domain)
+        if former is not None and former.verified_at is not None:
+            continue
+        if former is not None:
+            await tx.domains.remove(claim.org_id, claim.domain)
+        elif len(present) >= MAX_DOMAINS:
+            raise TooManyDomains
+        await tx.domains.add(claim)
+        tx.record(events.domain_set(claim))
+        tx.record(events.domain_verified(await tx.domains.mark_verified(claim.org_id, claim.domain, now)))
 
 
 async def list_foreign_accounts(ports: Ports, caller: OrganizationCaller, domain: Domain, page: Page) -> PageResult[ForeignAccount]:

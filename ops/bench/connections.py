@@ -1,13 +1,14 @@
 """Sign-ins through an organization's connection: the answers of identity providers that browsers bring back."""
 
+import asyncio
 import base64
 import json
+import queue
 import re
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from http.client import HTTPMessage
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import count
 from typing import Any, Final
 from urllib.parse import parse_qs, urlencode, urlsplit
@@ -107,7 +108,7 @@ class _Connection:
             on.check(Request("PUT", f"{_CONNECTIONS}/idp/client-secret", token, {"client_secret": client_secret}), status=204)
         else:
             on.check(Request("POST", f"{_CONNECTIONS}/idp/keys", token, {}), status=201)
-            on.check(Request("POST", f"{_CONNECTIONS}/idp/metadata", token, {"document": metadata}))
+            on.check(Request("POST", f"{_CONNECTIONS}/idp/metadata", token, {"metadata": metadata}))
         on.check(Request("POST", f"{_CONNECTIONS}/idp/activate", token, {}))
         [(self._id,)] = on.query("select id from connections where org_id is not null")
         self.path = f"/auth/connections/{self._id}"
@@ -159,30 +160,10 @@ class _OpenIdProvider:
     def __init__(self) -> None:
         self.answers: dict[str, bytes] = {}
         self._key = rsa.generate_private_key(65537, 2048)
-        provider = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_GET(self) -> None:
-                self._send(provider.documents[self.path])
-
-            def do_POST(self) -> None:
-                body = self.rfile.read(int(self.headers["Content-Length"]))
-                [code] = re.findall(rb"code=(\d+)", body)
-                self._send(provider.answers.pop(code.decode()))
-
-            def _send(self, body: bytes) -> None:
-                self.send_response(200)
-                self.send_header("Content-Type", "application/json")
-                self.send_header("Content-Length", str(len(body)))
-                self.end_headers()
-                self.wfile.write(body)
-
-            def log_message(self, *_: object) -> None:
-                pass
-
-        server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        self.address = f"http://127.0.0.1:{server.server_port}"
+        listening: queue.SimpleQueue[int] = queue.SimpleQueue()
+        # One thread, so that the provider needs little of the processor time that the service could use.
+        threading.Thread(target=lambda: asyncio.run(self._serve(listening.put)), daemon=True).start()
+        self.address = f"http://127.0.0.1:{listening.get()}"
         endpoints = {f"{name}_endpoint": f"{self.address}/{name}" for name in ("authorization", "token")}
         lists = {"response_types_supported": ["code"], "id_token_signing_alg_values_supported": ["RS256"]}
         metadata = {"issuer": self.address, "jwks_uri": f"{self.address}/keys", **endpoints, **lists, "subject_types_supported": ["public"]}
@@ -192,6 +173,16 @@ class _OpenIdProvider:
             "/keys": json.dumps({"keys": [public]}).encode(),
         }
 
+    async def _serve(self, announce: Callable[[int], None]) -> None:
+        server = await asyncio.get_running_loop().create_server(lambda: _Exchange(self.answer), "127.0.0.1", 0, backlog=100)
+        announce(server.sockets[0].getsockname()[1])
+        await server.serve_forever()
+
+    def answer(self, path: str, body: bytes) -> bytes:
+        """Return the document at a path, or the tokens for a code, once."""
+        code = re.search(rb"code=(\d+)", body)
+        return self.documents[path] if code is None else self.answers.pop(code[1].decode())
+
     def tokens(self, subject: str, nonce: str) -> bytes:
         """Return the answer of the token endpoint, with an ID token that has all claims."""
         now = int(datetime.now(UTC).timestamp())
@@ -199,3 +190,24 @@ class _OpenIdProvider:
         profile = {"email": f"{subject}@bench.example", "email_verified": True, "name": "Ada", "given_name": "Ada", "family_name": "L"}
         id_token = jwt.encode({**claims, **profile}, self._key, "RS256", headers={"kid": "1"})
         return json.dumps({"access_token": "x", "token_type": "Bearer", "id_token": id_token}).encode()
+
+
+class _Exchange(asyncio.Protocol):
+    """A connection with one request. This is fast, and not correct in every case."""
+
+    def __init__(self, answer: Callable[[str, bytes], bytes]) -> None:
+        self._answer = answer
+        self._received = b""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        self._received += data
+        head, is_complete, body = self._received.partition(b"\r\n\r\n")
+        length = re.search(rb"content-length: (\d+)", head, re.I)
+        if is_complete and len(body) >= int(length[1] if length else 0):
+            answer = self._answer(head.split(b" ")[1].decode(), body)
+            self._transport.write(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(answer) + answer)
+            self._transport.close()

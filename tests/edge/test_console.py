@@ -60,6 +60,7 @@ PAGES_OWN = {
     "GET /app/organizations/<org_slug>/applications/<service_slug>/claims": {"preset"},
     "GET /app/organizations/<org_slug>/service-accounts/new": {"preset"},
     "GET /app/organizations/<org_slug>/connections/new": {"preset"},
+    "GET /app/organizations/<org_slug>/connections/<connection_slug>/test/provider": {"test"},  # the open test sign-in
     "GET /app/organizations/<org_slug>/service-accounts/<account_id>": {"preset"},
     "GET /app/platform/service-accounts/new": {"preset"},
     "GET /app/platform/service-accounts/<account_id>": {"preset"},

@@ -238,15 +238,18 @@ PAGES: dict[str, dict[str, object]] = {
         **{"form_token": "c4ca4238", "link": SETUP_LINK, "path": "/setup/steps", "scim_url": "https://localhost/scim/v2"},
         **{
             "proposals": {SetupPart.DIRECTORY: SETUP_PROPOSAL},
-            "claim": None,
+            "claims": [],
             "failed_part": SetupPart.DOMAIN,
             "problem": "It is too long.",
         },
-        **{"products": [("okta", "Okta")], "chosen": None, "steps": None, "base": None, "typed": {}, "checked": None, "wrong": None},
-        **{"renewed": RENEWED, "siem_providers": [("http", "Any server")]},
+        **{"products": [("okta", "Okta")], "chosen": None, "steps": None, "endpoints": None, "typed": {}, "checked": None, "wrong": None},
+        **{"is_prepared": True, "renewed": RENEWED, "siem_providers": [("http", "Any server")]},
     },
     "setup/token.html": {"secret": "scim_live_abc", "scim_url": "https://localhost/scim/v2", "path": "/setup/steps"},
-    "setup/finished.html": {},
+    "setup/start_again.html": {
+        **{"form_token": "c4ca4238", "path": "/setup/steps", "preset": "okta", "protocol": ConnectionProtocol.SAML, "product_name": "Okta"},
+    },
+    "setup/finished.html": {"link": SETUP_LINK, "return_host": None},
     "authentication/recover_factor.html": {
         **{"form_token": "c4ca4238", "path": "/auth/recover/8f14e45f", "email": "ada@example.org", "options": CEREMONY, "allows_app": True},
         **{"qr": "data:image/svg+xml;base64,AAAA", "secret": "ABCD EFGH", "uri": "otpauth://totp/Gatehouse", "problem": "It is wrong."},
@@ -400,6 +403,13 @@ PAGES: dict[str, dict[str, object]] = {
         "expires_at": datetime.now(UTC),
     },
     "authentication/signed_in.html": {"email": "ada@example.org"},
+    "authentication/other_user.html": {
+        "form_token": "c4ca4238",
+        "action": "/app/flow/1/switch",
+        "start": "/auth/codehost?flow=1",
+        "email": "ada@example.org",
+        "address": "grace@example.org",
+    },
     "federation/unregistered_uri.html": {"unregistered": UNREGISTERED, "request_id": "q3f8cW0nT1y5", "sign_out": None},
     "federation/link_connection.html": {
         "form_token": "c4ca4238",
@@ -412,18 +422,21 @@ PAGES: dict[str, dict[str, object]] = {
         "failure": None,
         "person": {
             "subject": "4711",
-            "email": "ada@example.org",
-            "is_email_verified": True,
-            "profile": {"name": "Ada Lovelace"},
+            "email": None,
+            "is_email_verified": False,
+            "profile": {"name": None, "given_name": "Ada", "family_name": None},
             "groups": {"staff"},
+            "groups_left_out": True,
             "has_second_factor": False,
         },
-        "received": [("groups", ["staff", "R&D"])],
+        "refused_email": "ada@",
+        "received": [("groups", ["staff", "R&D"]), ("address", None)],
         "missing": ["given_name"],
     },
     "federation/signed_out.html": {
         "unregistered": UNREGISTERED,
         "is_partial": True,
+        "at_provider": True,
         "cannot_return": True,
         "sign_in_path": "/app/sign-in",
         "application": "Portal & Shop",
@@ -438,7 +451,7 @@ PAGES: dict[str, dict[str, object]] = {
         "email": "ada@example.org",
         "cannot_return": True,
     },
-    "federation/signing_out.html": {"next_path": "/saml/acme/shop/slo"},
+    "federation/signing_out.html": {"next_path": "/saml/acme/shop/slo", "at_provider": False},
     "federation/logout_error.html": {"next_path": "/saml/acme/shop/slo"},
     "authentication/passkey_offer.html": {
         **{"form_token": "c4ca4238", "next": "/app/account", "options": CEREMONY, "background": CEREMONY, "problem": "It is wrong."},
@@ -640,6 +653,7 @@ LEADING_AWAY = {
     "accounts/verified.html",
     "authentication/email_sign_in_code.html",
     "authentication/email_sign_in_link.html",
+    "authentication/other_user.html",
     "authentication/reauthentication.html",
     "authentication/sign_in.html",
     "authentication/passkey_offer.html",
@@ -671,6 +685,7 @@ ENDING_HERE = {
     "federation/device_confirm.html",
     "federation/no_access.html",
     "setup/open.html",
+    "setup/start_again.html",
     "setup/steps.html",
     "tenancy/invitation_accepted.html",
 }
@@ -766,6 +781,8 @@ def test_a_page_is_a_complete_document_without_scripts(name: str) -> None:
     assert body.count("<h1") == 1
     assert re.search(r"<title>[^<]+ · Gatehouse</title>", body)
     assert body.count("<script") == (name in SCRIPTED | WITH_PASSKEYS)
+    ids = re.findall(r' id="([^"]+)"', body)
+    assert sorted(ids) == sorted(set(ids))
     assert " style=" not in body  # the nonce covers the style element only
 
 

@@ -16,6 +16,7 @@ from core.kernel.outbound import parse_target
 from core.kernel.values import Domain, new_id
 from core.programs.model.api_resources import parse_identifier
 from core.programs.model.credentials import parse_trust
+from core.setup.model.links import parse_return_url
 from core.tenancy.model.settings import parse_host, parse_logo
 from tests.support.openapi import description, inlined
 from tests.support.services import add_service
@@ -30,6 +31,8 @@ ISSUER: Final = "https://id.example.com"
 FIELDS: Final[dict[str, Callable[[], str | None]]] = {
     "url": lambda: parse_target(TYPED),
     "endpoint_url": lambda: parse_target(TYPED),
+    "new_metadata_url": lambda: parse_target(TYPED),
+    "return_url": lambda: parse_return_url(TYPED),
     "logo_url": lambda: parse_logo(TYPED),
     "launch_url": lambda: AccessSettings(launch_url=TYPED).validated().launch_url,
     "acs_url": lambda: saml.validate(replace(saml.NOT_CONFIGURED, acs_url=TYPED)).acs_url,

@@ -19,10 +19,13 @@ from tests.proof.access.calls import routes
 from tests.support.browser import FakeBrowser
 from tests.support.builders import Api, deliver, run_concurrently, run_sql
 from tests.support.saml import identity_provider_metadata, new_certificate
+from tests.support.services import add_service
 from tests.support.tenants import Tenant
 
 RECIPIENT: Final = "it@globex.example"
 DOMAIN: Final = "globex.example"
+SUBSIDIARY: Final = "initech.example"
+RETURN_URL: Final = "https://app.example.com/settings?tab=sso"
 STEPS: Final = "/setup/steps"
 SECRET: Final = "hushed-client-secret"
 SIEM: Final = {"provider": "datadog", "endpoint_url": "https://siem.globex.example/logs", "token": SECRET}
@@ -68,12 +71,12 @@ async def open_with_code(browser: FakeBrowser, ports: Ports, sent: FakeMailTrans
     assert opened.headers["Location"] == STEPS
 
 
-async def publish(pool: Pool, dns: FakeTxtRecords, page: str) -> None:
-    name, value = re.findall(r"<code>(_gatehouse-[^<]+|gatehouse-verification=[^<]+)</code>", page)
-    dns.published[name] = [value]
+async def publish(dns: FakeTxtRecords, page: str) -> None:
+    shown = re.findall(r"<code>(_gatehouse-[^<]+|gatehouse-verification=[^<]+)</code>", page)
+    dns.published |= {name: [value] for name, value in zip(shown[::2], shown[1::2], strict=True)}
 
 
-async def prepare_all(browser: FakeBrowser, pool: Pool, dns: FakeTxtRecords) -> str:
+async def prepare_all(browser: FakeBrowser, dns: FakeTxtRecords) -> str:
     """Prepare each part, and return the proposed SCIM token."""
     values = {"issuer": "https://globex.okta.com", "client_id": "gatehouse", "client_secret": SECRET}
     assert (await browser.submit(f"{STEPS}/connection/values", STEPS, **values)).status == 400, "no product is chosen"
@@ -83,9 +86,14 @@ async def prepare_all(browser: FakeBrowser, pool: Pool, dns: FakeTxtRecords) -> 
     assert (wrong.status, "The issuer is not valid" in wrong.text, SECRET in wrong.text) == (400, True, False)
     assert (await browser.submit(f"{STEPS}/connection/values", STEPS, **values)).status == 303
     await browser.submit(f"{STEPS}/domain", STEPS, domain=f"https://{DOMAIN}/")
-    assert (await browser.submit(f"{STEPS}/domain/check", STEPS)).status == 400
-    await publish(pool, dns, (await browser.open(STEPS)).text)
-    assert (await browser.submit(f"{STEPS}/domain/check", STEPS)).status == 303
+    for domain in (SUBSIDIARY, "mistyped.example"):
+        await browser.submit(f"{STEPS}/domain", STEPS, domain=domain)
+    assert (await browser.submit(f"{STEPS}/domain/check", STEPS, proposed_domain=DOMAIN)).status == 400
+    await publish(dns, (await browser.open(STEPS)).text)
+    for domain in (DOMAIN, SUBSIDIARY):
+        assert (await browser.submit(f"{STEPS}/domain/check", STEPS, proposed_domain=domain)).status == 303
+    assert (await browser.submit(f"{STEPS}/domain/remove", STEPS, proposed_domain="mistyped.example")).status == 303
+    assert (await browser.submit(f"{STEPS}/domain/remove", STEPS, proposed_domain="mistyped.example")).status == 400
     wrong = await browser.submit(f"{STEPS}/siem", STEPS, **{**SIEM, "endpoint_url": "siem.globex.example"})
     assert (wrong.status, SECRET in wrong.text) == (400, False)
     assert (await browser.submit(f"{STEPS}/siem", STEPS, **SIEM)).status == 303
@@ -113,7 +121,7 @@ async def test_what_a_reader_prepares_has_no_effect_until_an_admin_applies_it(
     assert (str(sent.emails[-1].to), link["url"] in sent.emails[-1].text) == (RECIPIENT, True)
     before = await everything(pool)
     await open_with_code(reader, ports, sent, link)
-    token = await prepare_all(reader, pool, dns)
+    token = await prepare_all(reader, dns)
     assert token not in (await reader.open(STEPS)).text
     assert (await reader.submit(f"{STEPS}/certificate", STEPS, new_certificate="none")).status == 400
     assert (await reader.submit(f"{STEPS}/certificate", STEPS, new_certificate=new)).status == 303
@@ -148,12 +156,12 @@ async def test_what_a_reader_prepares_has_no_effect_until_an_admin_applies_it(
         assert SECRET not in applied.text
         assert (await api.post(f"{acme.path}/setup-links/{link['id']}/parts/{part}/apply", token=acme.token("admin"))).status == 409
     domains = (await api.get(f"{acme.path}/domains", token=acme.token("admin"))).json["domains"]
-    assert [(each["domain"], each["verified"]) for each in domains] == [(DOMAIN, True)]
+    assert [(each["domain"], each["verified"]) for each in domains] == [(DOMAIN, True), (SUBSIDIARY, True)]
     assert (await api.get("/scim/v2/Users", token=token)).status == 200
     siem = (await api.get(f"{acme.path}/siem", token=acme.token("admin"))).json
     assert (siem["provider"], siem["endpoint_url"], siem["enabled"]) == ("datadog", SIEM["endpoint_url"], True)
     trusted = (await api.get(f"{acme.path}/connections/present", token=acme.token("admin"))).json["certificates"]
-    assert (len(trusted), details["proposals"][0]["fingerprint"] in {each["fingerprint"] for each in trusted}) == (2, True)
+    assert (len(trusted), details["proposals"][0]["fingerprints"][0] in {each["fingerprint"] for each in trusted}) == (2, True)
     [connection, _] = (await api.get(f"{acme.path}/connections", token=acme.token("admin"))).json["connections"]
     assert (connection["state"], connection["name"], connection["id"] in redirect_uri) == ("draft", "Globex", True)
     async with ports.storage.reading() as read:
@@ -234,7 +242,7 @@ async def test_a_link_that_ended_is_refused_from_the_next_request_on(
 ) -> None:
     link, reader = await embedded(acme), FakeBrowser(app)
     await reader.fill(await reader.open(path_of(link)), token=token_of(link))
-    token, page = await prepare_all(reader, pool, dns), await reader.open(STEPS)
+    token, page = await prepare_all(reader, dns), await reader.open(STEPS)
     await end(acme, link, clock)
     refused, reopened = await reader.open(STEPS), await reader.open(path_of(link))
     assert (refused.status, reopened.status) == (401, 400)
@@ -266,19 +274,21 @@ async def test_applying_needs_the_rights_of_the_admin(app: QuartTrio, acme: Tena
     assert (await acme.set_role("owner", "member", "integrator")).status == 200
     link, reader = await create(acme, by="member", kind="embedded", recipient=None), FakeBrowser(app)
     await reader.fill(await reader.open(path_of(link)), token=token_of(link))
-    await prepare_all(reader, pool, dns)
+    await prepare_all(reader, dns)
     for part, status in (("domain", 200), ("directory", 403), ("siem", 403)):
         applied = await api.post(f"{acme.path}/setup-links/{link['id']}/parts/{part}/apply", token=acme.token("member"))
         assert applied.status == status, part
 
 
 async def test_a_record_that_is_gone_is_not_applied(app: QuartTrio, acme: Tenant, api: Api, pool: Pool, dns: FakeTxtRecords) -> None:
-    link, reader = await embedded(acme), FakeBrowser(app)
+    await add_service(pool, acme.org, "app")
+    link, reader = await embedded(acme, return_url=RETURN_URL), FakeBrowser(app)
     await reader.fill(await reader.open(path_of(link)), token=token_of(link))
-    await prepare_all(reader, pool, dns)
+    await prepare_all(reader, dns)
     dns.published.clear()
     assert (await api.post(f"{acme.path}/setup-links/{link['id']}/parts/domain/apply", token=acme.token("admin"))).status == 400
-    assert (await reader.submit(f"{STEPS}/finish", STEPS)).status == 200
+    finished = await reader.submit(f"{STEPS}/finish", STEPS)
+    assert (finished.status, f'href="{RETURN_URL}"' in finished.text) == (200, True)
     assert (await reader.open(STEPS)).status == 401
     assert (await look(acme, link))["state"] == "finished"
 
@@ -291,6 +301,8 @@ async def test_a_record_that_is_gone_is_not_applied(app: QuartTrio, acme: Tenant
         {"parts": ["domain", "domain"]},
         {"parts": ["members"]},
         {"days": 15},
+        {"return_url": "https://app.example.com.evil.example/settings"},
+        {"return_url": "javascript:alert(1)"},
         {"parts": ["certificate"]},
     ],
 )

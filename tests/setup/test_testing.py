@@ -1,7 +1,9 @@
 """Test sign-ins at the identity provider that a set-up link proposes."""
 
+import re
 from collections.abc import Iterator
-from typing import Final
+from dataclasses import replace
+from typing import Any, Final
 from urllib.parse import parse_qs, urlencode, urlsplit
 from uuid import UUID
 
@@ -9,18 +11,20 @@ import pytest
 from quart_trio import QuartTrio
 
 from adapters.postgres.engine.pool import Pool
+from core.kernel.roles import ADMIN
 from ports import Ports
 from tests.fakes.openid_issuers import CLIENT_ID, SECRET, FakeIssuer, OpenIdIssuers
 from tests.fakes.outside import FakeClock
-from tests.federation.connections.saml.visits import SamlVisits, arrive, read_request
+from tests.federation.connections.saml.visits import SamlVisits, arrive, connect, read_request
 from tests.setup.test_links import STEPS, embedded, everything, path_of, token_of
 from tests.support.browser import FakeBrowser, main_of
-from tests.support.builders import EMAIL, Answer, run_sql, with_loopback_sender
+from tests.support.builders import EMAIL, Answer, Api, add_account, add_member, run_sql, with_loopback_sender
 from tests.support.connections import make_connection
 from tests.support.saml import identity_provider_metadata
-from tests.support.saml.identity_provider import ENTITY_ID, new_identity_provider
+from tests.support.saml.identity_provider import ENTITY_ID, GCM, new_identity_provider
 from tests.support.tenants import Tenant
 
+CERTIFICATE: Final = f"{STEPS}/certificate"
 TEST: Final = f"{STEPS}/connection/test"
 VALUES: Final = f"{STEPS}/connection/values"
 
@@ -37,10 +41,15 @@ def issuer(clock: FakeClock) -> Iterator[FakeIssuer]:
         yield server.add("globex")
 
 
+async def open_embedded(app: QuartTrio, acme: Tenant, **values: Any) -> FakeBrowser:
+    link, reader = await embedded(acme, **values), FakeBrowser(app)
+    await reader.fill(await reader.open(path_of(link)), token=token_of(link))
+    return reader
+
+
 async def open_link(app: QuartTrio, acme: Tenant, protocol: str) -> FakeBrowser:
     """Open a link, and choose a product of this protocol. Return the browser of the reader."""
-    link, reader = await embedded(acme), FakeBrowser(app)
-    await reader.fill(await reader.open(path_of(link)), token=token_of(link))
+    reader = await open_embedded(app, acme)
     assert (await reader.submit(f"{STEPS}/connection", STEPS, preset="", protocol=protocol)).status == 303
     assert (await reader.open(TEST)).status == 409, "it has no values"
     return reader
@@ -93,11 +102,13 @@ async def test_only_the_browser_of_the_reader_sees_the_result(app: QuartTrio, ac
     assert (await reader.open(path)).status == 400, "an answer works once"
 
     path = await begin(reader, issuer)
-    await reader.submit(f"{STEPS}/connection", STEPS, preset="", protocol="oidc")
+    asked = await reader.submit(f"{STEPS}/connection", STEPS, preset="okta", protocol="saml")
+    assert (asked.status, "Start again with Okta, SAML 2.0?" in asked.text) == (200, True)
+    assert (await reader.fill(asked, preset="", protocol="oidc", confirmed="yes")).status == 303
     assert (await reader.open(path)).status == 409, "another connection is proposed"
 
 
-async def test_a_test_over_saml_shows_what_arrives(app: QuartTrio, acme: Tenant, ports: Ports, pool: Pool) -> None:
+async def test_a_test_over_saml_shows_what_arrives(app: QuartTrio, acme: Tenant, api: Api, ports: Ports, pool: Pool) -> None:
     reader, provider = await open_link(app, acme, "saml"), await new_identity_provider()
     metadata = identity_provider_metadata(ENTITY_ID, certificates=[provider.certificate.certificate])
     assert (await reader.submit(f"{STEPS}/connection/metadata", STEPS, metadata=metadata, metadata_url="")).status == 303
@@ -112,4 +123,58 @@ async def test_a_test_over_saml_shows_what_arrives(app: QuartTrio, acme: Tenant,
     forged = visits.respond(str(read_request(again).get("ID")), bearer='Recipient="https://evil.example/acs"')
     wrong = await arrive(reader, visits.acs, forged)
     assert (wrong.status, "<code>recipient</code>" in wrong.text) == (200, True), wrong.text
+
+    # With a key of ours, the request is signed, and the assertion can be encrypted.
+    assert certificates_of(await reader.open(f"{STEPS}/connection/metadata")) == []
+    for _ in range(2):  # the second one changes nothing
+        assert (await reader.submit(f"{STEPS}/connection/key", STEPS)).status == 303
+        shown = await reader.open(f"{STEPS}/connection/metadata")
+    [own] = {*certificates_of(shown)}
+    started = await reader.open(TEST)
+    assert "Signature=" in started.headers["Location"]
+    ours = replace(provider.ours, certificate=f"-----BEGIN CERTIFICATE-----\n{own}\n-----END CERTIFICATE-----\n")
+    encrypting = replace(visits, provider=replace(provider, ours=ours))
+    encrypted = encrypting.respond(str(read_request(started).get("ID")), encryption=GCM)
+    assert "7f3a" in (await arrive(reader, visits.acs, encrypted)).text
     assert (await everything(pool) | {"sign_in_flows": []}) == before
+
+    published = f"/auth/connections/{id_}/metadata"
+    assert (await api.get(published)).status == 404
+    [link] = (await api.get(f"{acme.path}/setup-links", token=acme.token("admin"))).json["setup_links"]
+    assert (await api.post(f"{acme.path}/setup-links/{link['id']}/parts/connection/apply", token=acme.token("admin"))).status == 200
+    assert {*certificates_of(await api.get(published))} == {own}
+    connection = (await api.get(f"{acme.path}/connections/globex", token=acme.token("admin"))).json
+    assert (connection["saml"]["signs_requests"], connection["preset"], connection["missing"]) == (True, None, [])
+
+
+def certificates_of(metadata: Answer) -> list[str]:
+    return re.findall("<ds:X509Certificate>([^<]+)", metadata.text)
+
+
+async def test_a_renewed_certificate_verifies_test_sign_ins_alone(app: QuartTrio, acme: Tenant, ports: Ports, pool: Pool) -> None:
+    visits = await connect(ports, acme.org)
+    present, new = visits.provider.certificate, visits.provider.others[1]
+    renewed = replace(visits, provider=replace(visits.provider, certificate=new))
+    reader = await open_embedded(app, acme, connection="okta", parts=["certificate"])
+    assert (await reader.open(f"{CERTIFICATE}/test")).status == 409, "no certificate is proposed"
+    again = await reader.submit(CERTIFICATE, STEPS, new_certificate=present.certificate)
+    assert (again.status, "already has this certificate" in again.text) == (409, True)
+    for entity_id, status in (("another", 400), (ENTITY_ID, 303)):
+        metadata = identity_provider_metadata(entity_id, certificates=[present.certificate, new.certificate])
+        answer = await reader.submit(f"{CERTIFICATE}/metadata", STEPS, new_metadata=metadata, new_metadata_url="")
+        assert (answer.status, "another identity provider" in answer.text) == (status, status == 400)
+    before = await everything(pool) | {"sign_in_flows": []}
+
+    async def begin_and_return(browser: FakeBrowser, start: str, signer: SamlVisits) -> str:
+        request = read_request(await browser.open(start))
+        return (await arrive(browser, visits.acs, signer.respond(str(request.get("ID"))))).text
+
+    assert "7f3a" in await begin_and_return(reader, f"{CERTIFICATE}/test", renewed)
+    unchanged = await begin_and_return(reader, f"{CERTIFICATE}/test", visits)
+    assert "<code>signature_wrong</code>" in unchanged, "a test shows whether the provider signs with the new certificate"
+    assert (await everything(pool) | {"sign_in_flows": []}) == before
+    admin = FakeBrowser(app)
+    await add_member(pool, acme.org, (await add_account(ports)).id, ADMIN, confirmed=True)
+    await admin.sign_in()
+    untrusted = await begin_and_return(admin, f"{visits.page}/start", renewed)
+    assert "<code>signature_wrong</code>" in untrusted, "no other trip trusts the proposed certificate"

@@ -46,6 +46,7 @@ HAS_PASSKEY: Final = "u.passkey_count > 0"
 # A service account `a` in the order of the fields of `AccountSummary`. The text is SERVICE_ACCOUNT_EMAIL.
 SERVICE_ACCOUNT_SUMMARY: Final = "a.id, 'service-account@internal', false, a.created_at"
 SELECT: Final = f"select {ACCOUNT.columns} from users u "
+LOCK: Final = SELECT + "where id = %(user_id)s for no key update"
 LOCK_BY_EMAIL: Final = SELECT + "where email = %(email)s for no key update"
 
 # Inserts nothing if the address is reserved for its former account (security A-9).
@@ -135,7 +136,10 @@ class Accounts(AccountClosures):
     # "for no key update" makes writers of the account wait, but still lets other transactions
     # insert rows that refer to it, such as sessions and logins.
     async def lock(self, user_id: UUID) -> Account | None:
-        return await self._one(ACCOUNT.read, SELECT + "where id = %(user_id)s for no key update", user_id=user_id)
+        return await self._one(ACCOUNT.read, LOCK, user_id=user_id)
+
+    def lock_deferred(self, user_id: UUID) -> DeferredRow[Account]:
+        return self._one_deferred(ACCOUNT.read, LOCK, user_id=user_id)
 
     async def lock_by_email(self, email: Email) -> Account | None:
         return await self._one(ACCOUNT.read, LOCK_BY_EMAIL, email=email)

@@ -6,6 +6,7 @@ from uuid import UUID
 
 from adapters.postgres.engine.statements import Repository, Row
 from adapters.postgres.kernel.clients import REGISTERED
+from adapters.postgres.kernel.connection_concerns import CERTIFICATE_ENDS, FAILING, WITHOUT_DOMAIN
 from adapters.postgres.kernel.roles import admin_conditions
 from core.applications.model.analytics import COUNTED_TASKS, DELIVERIES_CHECKED, MOST_COUNTED, OrganizationFigures
 from core.kernel.policy import CERTIFICATE_EXPIRES_SOON
@@ -20,6 +21,12 @@ def _admins_without_mfa(condition: LiteralString) -> LiteralString:
           and not exists (select from mfa f where f.user_id = m.user_id and f.last_step is not null) limit {MOST_COUNTED})"""
 
 
+def _connections(condition: LiteralString) -> LiteralString:
+    return f"""
+        (select count(*) from connections c join connection_health h on h.org_id = c.org_id and h.connection_id = c.id
+         where c.org_id = o.id and c.state = 'active' and {condition})"""
+
+
 # `to_figures` reads the columns in this order: members, services, whether they were used, then the tasks as in COUNTED_TASKS.
 # Invitations that expired count as ended, although the sweeper has not marked them yet.
 # A query for each way to be an admin, so that each uses its index.
@@ -31,11 +38,13 @@ FIGURES: Final = f"""
     select o.member_count,
            (select count(*) from services v where v.org_id = o.id and {REGISTERED}),
            exists (select from login_totals t where t.org_id = o.id and t.total > 0),
+           {_connections(FAILING)},
            (select count(*) from (
                 select from saml_certificates c
                 where c.org_id = o.id and c.deactivated_at is null and c.valid_until <= %(certificates_until)s
                   and (select s.enabled from saml_configurations s where s.service_id = c.service_id and s.org_id = c.org_id)
                 limit {MOST_COUNTED}) c),
+           {_connections(CERTIFICATE_ENDS)},
            (select count(*) from webhooks w
             where w.org_id = o.id and w.is_active and (
                 select not d.delivered from (
@@ -49,6 +58,7 @@ FIGURES: Final = f"""
            (select count(*) from siem_configurations s where s.org_id = o.id and s.enabled and s.failures > 0),
            (select count(*) from siem_configurations s where s.org_id = o.id and not s.enabled),
            (select count(*) from domains d where d.org_id = o.id and d.verified_at is null),
+           (select count(*) from connections c where c.org_id = o.id and c.state = 'active' and {WITHOUT_DOMAIN}),
            (select count(*) from (
                 {_admins_without_mfa(BUILT_IN)} union {_admins_without_mfa(OWN)}
                 union {_admins_without_mfa(f"o.maps_groups and {BY_GROUP}")} limit {MOST_COUNTED}) m),

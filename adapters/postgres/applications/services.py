@@ -213,6 +213,13 @@ class Services(Repository):
     async def count(self, org_id: UUID) -> int:
         return await self._count(f"select count(*) from services v where v.org_id = %(org_id)s and {REGISTERED}", org_id=org_id)
 
+    async def has_origin(self, org_id: UUID, origin: str) -> bool:
+        sql = f"""
+            select exists (
+                select 1 from services v, unnest(array_append(v.redirect_uris, v.launch_url)) url
+                where v.org_id = %(org_id)s and {REGISTERED} and (lower(url) = %(origin)s or starts_with(lower(url), %(origin)s || '/')))"""
+        return await self._one(lambda row: bool(row[0]), sql, org_id=org_id, origin=origin) or False
+
     async def add(self, service: Service) -> None:
         await self._put(INSERT, service)
 

@@ -17,7 +17,7 @@ from adapters.postgres.authentication.flows import (
 from adapters.postgres.authentication.live_sessions import SESSION_NOT_ENDED
 from adapters.postgres.engine.flow_columns import NO_CHALLENGE, NO_PROOFS
 from adapters.postgres.engine.records import Column, Record
-from adapters.postgres.engine.statements import Row
+from adapters.postgres.engine.statements import DeferredRow, Row
 from core.accounts.model.attempt_limits import AttemptLimit, SecretKind
 from core.accounts.model.devices import KnownBy, Location
 from core.authentication.flow.model import ChallengeOrigin, ConnectionTrip, EmailAttempt, EmailChallenge, ProviderTrip
@@ -230,13 +230,19 @@ class Flows(StoredFlows):
             select {TRIP.columns} from f"""
         return await self._one(TRIP.read, sql, state_hash=state_hash, browser_hash=browser_hash, provider=provider, now=now)
 
-    async def take_connection_trip(
+    async def connection_trip(self, state_hash: bytes, browser_hash: bytes, connection_id: UUID, now: datetime) -> ConnectionTrip | None:
+        sql = f"select {CONNECTION_TRIP.columns} from sign_in_flows f where {LIVE_CONNECTION_TRIP}"
+        return await self._one(
+            CONNECTION_TRIP.read, sql, state_hash=state_hash, browser_hash=browser_hash, connection_id=connection_id, now=now
+        )
+
+    def take_connection_trip_deferred(
         self, state_hash: bytes, browser_hash: bytes, connection_id: UUID, now: datetime
-    ) -> ConnectionTrip | None:
+    ) -> DeferredRow[ConnectionTrip]:
         sql = f"""
             with f as (select * from sign_in_flows f where {LIVE_CONNECTION_TRIP} for update),
             taken as (update sign_in_flows t set {NO_CHALLENGE} from f where t.id = f.id)
             select {CONNECTION_TRIP.columns} from f"""
-        return await self._one(
+        return self._one_deferred(
             CONNECTION_TRIP.read, sql, state_hash=state_hash, browser_hash=browser_hash, connection_id=connection_id, now=now
         )

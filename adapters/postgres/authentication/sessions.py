@@ -122,7 +122,8 @@ class Sessions(Repository):
             for no key update"""
         await self._run(sql, browser_hash=browser_hash)
         # Triggers end the sessions of applications, and delete the forms, that still belong to the old session when the statement is
-        # done. A form waits while its user signs in at the connection that a policy requires.
+        # done. A form waits while its user signs in at the connection that a policy requires. The last use of each organization counts on,
+        # as a pass that has ended.
         sql = f"""
             with moved as (
                 update sessions a set browser_session_id = n.id
@@ -131,7 +132,14 @@ class Sessions(Repository):
             moved_forms as (
                 update kept_forms f set session_id = n.id
                 from sessions s join sessions n on n.id = %(successor)s and n.user_id = s.user_id
-                where s.browser_hash = %(browser_hash)s and s.ended_at is null and f.session_id = s.id)
+                where s.browser_hash = %(browser_hash)s and s.ended_at is null and f.session_id = s.id),
+            uses as (
+                insert into policy_passes (session_id, org_id, version, role, valid_until, used_at)
+                select n.id, y.org_id, y.version, y.role, y.used_at, y.used_at
+                from sessions s join sessions n on n.id = %(successor)s and n.user_id = s.user_id
+                join policy_passes y on y.session_id = s.id
+                where s.browser_hash = %(browser_hash)s and s.ended_at is null
+                on conflict do nothing)
             update sessions s set ended_at = %(now)s
             from (select) as one left join sessions n on n.id = %(successor)s
             where s.browser_hash = %(browser_hash)s and s.ended_at is null

@@ -1,6 +1,5 @@
 """Rate limits, shared by all processes. Each charge is one atomic statement."""
 
-from collections import Counter
 from datetime import datetime
 from functools import cache
 from typing import Final, LiteralString
@@ -12,6 +11,26 @@ from core.kernel.rate_limits import Bucket, Charge, Window
 # Seconds. `expires_at` is a multiple of this, so most charges do not change it. It is indexed, and an
 # update that changes no indexed column writes no index entries.
 EXPIRY_STEP: Final = 600
+# The amounts `a` go back to the row of a client. They are arrays, because a concurrent charge computes this again with its own row.
+GIVEN_BACK: Final = """
+    tats = r.tats || (
+        select jsonb_object_agg(b.name, (r.tats ->> b.name)::float8 - b.seconds)
+        from unnest(a.names, a.seconds) b (name, seconds) where r.tats ? b.name)"""
+OF_CLIENT: Final = "where r.client = %(client)s and r.tats ?| a.names"
+# It returns the amounts of other clients, whose addresses the sign-in had before.
+GIVE_BACK: Final = f"""
+    with kept as (
+        delete from sign_in_charges where sign_in_hash = %(sign_in_hash)s
+        returning client, bucket as name, least(period, extract(epoch from expires_at - %(now)s))::float8 as seconds),
+    amounts as (
+        select client, array_agg(name) as names, array_agg(seconds) as seconds from (
+            select client, name, sum(seconds) as seconds from (
+                select client, name, seconds from kept where seconds > 0
+                union all select %(client)s, * from unnest(%(names)s::text[], %(seconds)s::float8[])) each
+            group by client, name) total
+        group by client),
+    given_back as (update rates r set {GIVEN_BACK} from amounts a {OF_CLIENT} and a.client = r.client)
+    select client, names, seconds from amounts where client <> %(client)s"""
 
 
 class Rates(Repository):
@@ -44,22 +63,22 @@ class Rates(Repository):
         )
 
     async def give_back(self, sign_in_hash: bytes, client: str, buckets: tuple[Bucket, ...], now: datetime) -> None:
-        sql = """
-            delete from sign_in_charges where sign_in_hash = %(sign_in_hash)s
-            returning client, bucket, least(period, extract(epoch from expires_at - %(now)s))::float8"""
-        kept = await self._rows(sql, sign_in_hash=sign_in_hash, now=now)
-        amounts = {client: Counter({bucket.name: bucket.period for bucket in buckets})}
-        for charged_client, name, missing in kept:
-            if missing > 0:
-                amounts.setdefault(charged_client, Counter())[name] += missing
-        for each, seconds in amounts.items():
-            # A statement for each row: a join would compute with the values from before a concurrent charge.
-            sql = """
-                update rates r set tats = r.tats || (
-                    select jsonb_object_agg(b.name, (r.tats ->> b.name)::float8 - b.seconds)
-                    from unnest(%(names)s::text[], %(seconds)s::float8[]) b (name, seconds) where r.tats ? b.name)
-                where r.client = %(client)s and r.tats ?| %(names)s::text[]"""
-            await self._run(sql, client=each, names=list(seconds), seconds=list(seconds.values()))
+        rows = await self._rows(
+            GIVE_BACK,
+            sign_in_hash=sign_in_hash,
+            client=client,
+            names=[bucket.name for bucket in buckets],
+            seconds=[bucket.period for bucket in buckets],
+            now=now,
+        )
+        for other_client, names, seconds in rows:
+            # A statement for each row: two sign-ins could lock the same rows in another order.
+            await self._run(
+                f"update rates r set {GIVEN_BACK} from (select %(names)s::text[] as names, %(seconds)s::float8[] as seconds) a {OF_CLIENT}",
+                client=other_client,
+                names=names,
+                seconds=seconds,
+            )
 
 
 def charge_parameters(client: str, buckets: tuple[Bucket, ...], now: datetime) -> dict[str, object]:

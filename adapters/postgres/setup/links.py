@@ -50,7 +50,7 @@ class SetupLinks(SealingRepository):
         def read(row: Row) -> tuple[SetupPart, SetupProposal]:
             proposal = PROPOSAL.read(row)
             document = json.loads(self._vault.open(row[PROPOSAL.width], document_context(proposal.id)))
-            return proposal.part, replace(proposal, document=SetupDocument(**document))
+            return proposal.part, replace(proposal, document=SetupDocument.read(document))
 
         sql = f"""
             select {PROPOSAL.columns}, p.document from setup_proposals p

@@ -6,7 +6,7 @@ from uuid import UUID
 
 from adapters.postgres.engine.statements import Repository, Row
 from adapters.postgres.kernel.verified_domains import verified_owner
-from core.kernel.connections import ConnectionRef
+from core.kernel.connections import TEST_PROVIDER, ConnectionRef
 from core.kernel.values import Domain, Slug
 from core.tenancy.model.domains import HomeRealmMatch, HomeRealmRoute
 
@@ -28,7 +28,9 @@ class HomeRealm(Repository):
         return await self._all(lambda row: HomeRealmRoute(Domain(row[0]), row[1], to_ref(row[3:]), row[2]), sql, org_id=org_id)
 
     async def connections(self, org_id: UUID) -> list[ConnectionRef]:
-        sql = f'select {REF} from connections c where c.org_id = %(org_id)s order by c.slug collate "C"'
+        sql = f"""
+            select {REF} from connections c where c.org_id = %(org_id)s and c.preset is distinct from '{TEST_PROVIDER}'
+            order by c.slug collate "C\""""
         return [ref for ref in await self._all(to_ref, sql, org_id=org_id) if ref is not None]
 
     async def match(self, domain: Domain) -> HomeRealmMatch | None:

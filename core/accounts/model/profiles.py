@@ -93,6 +93,11 @@ class Profile:
         """Return the profile with the names alone."""
         return type(self)(name=self.name, given_name=self.given_name, family_name=self.family_name)
 
+    def names_over(self, other: Self) -> Self:
+        """Return the other profile with those names that this one has."""
+        names = {"name": self.name, "given_name": self.given_name, "family_name": self.family_name}
+        return replace(other, **{field: value for field, value in names.items() if value is not None})
+
     def changed_fields(self, new: Self) -> list[str]:
         """Return the names of the fields that differ."""
         return [name for name in self.__slots__ if getattr(self, name) != getattr(new, name)]

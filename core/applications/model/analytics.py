@@ -114,12 +114,15 @@ class PendingTask(StrEnum):
         member._value_, member.capability = value, capability
         return member
 
+    CONNECTIONS_FAILING = "connections_failing", Capability.INTEGRATIONS_MANAGE
     CERTIFICATES_EXPIRING = "certificates_expiring", Capability.INTEGRATIONS_MANAGE
+    CONNECTION_CERTIFICATES_EXPIRING = "connection_certificates_expiring", Capability.INTEGRATIONS_MANAGE
     WEBHOOKS_FAILING = "webhooks_failing", Capability.WEBHOOKS_MANAGE
     GROUP_ROLES_STOPPED = "group_roles_stopped", Capability.ROLES_MANAGE
     SIEM_FAILING = "siem_failing", Capability.INTEGRATIONS_MANAGE
     SIEM_PAUSED = "siem_paused", Capability.INTEGRATIONS_MANAGE
     DOMAIN_UNVERIFIED = "domain_unverified", Capability.INTEGRATIONS_MANAGE
+    CONNECTIONS_WITHOUT_DOMAIN = "connections_without_domain", Capability.INTEGRATIONS_MANAGE
     ADMINS_WITHOUT_MFA = "admins_without_mfa", Capability.MEMBERS_MANAGE
     INVITATIONS_PENDING = "invitations_pending", Capability.MEMBERS_MANAGE
     API_KEYS_TO_REVIEW = "api_keys_to_review", Capability.API_KEYS_MANAGE

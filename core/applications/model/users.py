@@ -26,7 +26,7 @@ class BlockedByAdmin(NoAccessToService):
 
 
 class SecondFactorRequired(NoAccessToService):
-    """This application requires a second factor in each sign-in. Enable two-factor authentication, or sign in again with your code."""
+    """This application requires a second factor in each sign-in. Set one up, or sign in again with yours or with a passkey."""
 
 
 class PasskeyRequired(SecondFactorRequired):

@@ -24,6 +24,7 @@ from core.authentication.model.login import (
     AccountClosed,
     AccountDeleted,
     LoginFailure,
+    OtherUserPresent,
     PreAuthInvalid,
     SignedIn,
     VerifiedSignIn,
@@ -39,23 +40,28 @@ from core.kernel.callers import Person, ServiceContext
 from core.kernel.causes import Caller
 from core.kernel.deferred import Deferred
 from core.kernel.errors import Refusal
-from core.kernel.proofs import Proofs, complete, first_method_of
+from core.kernel.proofs import Proofs, complete, first_method_of, is_by_provider
 from core.kernel.values import new_id
 from ports import Ports
 from ports.storage import Transaction
 
 
-async def prove(ports: Ports, caller: Caller, flow: Flow, method: SignInMethod, client: PresentedDevice) -> SignedIn | Flow:
+async def prove(
+    ports: Ports, caller: Caller, flow: Flow, method: SignInMethod, client: PresentedDevice, present_id: UUID | None = None
+) -> SignedIn | Flow:
     """Verify an answer. Return the session that it starts, or the stored flow that still needs the second factor.
 
-    Raises: AccountClosed; FlowEnded if the flow ended during the request; the errors of the method, of `start_session`
-    and of `_complete_link`.
+    `present_id` is the user who is signed in in this browser, if any. An identity provider signs no other one in: any page can
+    send a browser there, and the provider may not ask its user.
+
+    Raises: AccountClosed, OtherUserPresent; FlowEnded if the flow ended during the request; the errors of the method, of
+    `start_session` and of `_complete_link`.
     """
     proved = await method.verify(ports, caller, flow, client)
     flow = proved.flow or flow
     fingerprint = devices.fingerprint(ports, caller, client)
     try:
-        outcome = await _complete(ports, caller, flow, proved, fingerprint, ports.clock.now())
+        outcome = await _complete(ports, caller, flow, proved, fingerprint, ports.clock.now(), present_id)
     except AccountClosed as refusal:
         used, attempt = _first_method(flow, proved), _attempt(proved)
         await record_failure(ports, caller, LoginFailure.CLOSED, used, refusal.user_id, flow.application, connection=attempt)
@@ -97,7 +103,13 @@ def _attempt(proved: Proved) -> ConnectionAttempt | None:
 
 
 async def _complete(
-    ports: Ports, caller: Caller, flow: Flow, proved: Proved, fingerprint: DeviceFingerprint, now: datetime
+    ports: Ports,
+    caller: Caller,
+    flow: Flow,
+    proved: Proved,
+    fingerprint: DeviceFingerprint,
+    now: datetime,
+    present_id: UUID | None,
 ) -> SignedIn | Flow:
     person = None if proved.account is None else _person(proved.account, caller, flow.service)
     async with ports.storage.transaction(by=person or caller, in_session=False) as tx:
@@ -105,6 +117,8 @@ async def _complete(
         account, identity = await proved.lock(tx, person or caller, facts.send_behind)
         if not account.is_usable:
             raise _closed(account)
+        if present_id not in (None, account.id) and is_by_provider((proved.proof,)):
+            raise OtherUserPresent
         if person is None:
             person = _person(account, caller, flow.service)
             tx.acts_as(person)
@@ -145,7 +159,7 @@ async def _complete(
             ends_by=None if flow.service is None else admission.decision.ends_at,
         )
         if flow.is_stored and flow.target is FlowTarget.PAGE:  # nothing else waits for the session
-            await tx.flows.close(flow, now)
+            tx.flows.close_deferred(flow, now)
         signed_in = await start_session(ports, tx, sign_in, now)
         if flow.service is not None:
             await admission.save_pass(tx, person.session_id, now)

@@ -22,7 +22,7 @@ from core.authentication.model.sessions import Grant, Session
 from core.kernel.access import BlockedByDirectory
 from core.kernel.callers import Person, ServiceContext
 from core.kernel.deferred import Deferred
-from core.kernel.errors import Invalid, NotFound, OrganizationNotActive, Refusal, Unauthenticated
+from core.kernel.errors import Conflict, Invalid, NotFound, OrganizationNotActive, Refusal, Unauthenticated
 from core.kernel.proofs import Method, Proofs, SessionProofs
 from core.kernel.values import Email
 from core.tenancy.model.invitations import ReceivedInvitation
@@ -47,6 +47,10 @@ class AccountClosed(Unauthenticated):
 
 class AccountDeleted(AccountClosed):
     """This account was deleted. The link in our email about this opens it again, within 72 hours."""
+
+
+class OtherUserPresent(Conflict):
+    """Another user is signed in in this browser. Sign out first, then sign in again."""
 
 
 class NeedsCodeFlow(Invalid):
@@ -266,6 +270,7 @@ class LoginFailure(StrEnum):
     POLICY = "policy"  # the sign-in policy of the organization, or of the application
     BLOCKED = "blocked"  # an admin of the organization blocks the user
     SAML = "saml"  # a signed-in user may not use the application
+    LOGOUT = "logout"  # the message of an identity provider about a sign-out was refused
 
 
 def failure_of(refusal: Refusal) -> LoginFailure:

@@ -31,6 +31,7 @@ MANY_ATTEMPTS: Final = "many"  # the reason of the row that counts the rest of a
 # Failures before the application or the provider named a user.
 _BEFORE_USER: Final = frozenset(
     {LoginFailure.PROVIDER, LoginFailure.STATE, LoginFailure.ADDRESS, LoginFailure.AUTHORIZATION_CODE, LoginFailure.DEVICE_CODE}
+    | {LoginFailure.LOGOUT}
 )
 
 
@@ -52,6 +53,8 @@ def to_network(address: str | None) -> str | None:
     return str(ip_network((parsed, 64), strict=False)) if isinstance(parsed, IPv6Address) else address
 
 
+# Claims and attributes that come in place of the groups of users with many: of OpenID Connect Core section 5.6.2, and of Entra ID.
+GROUPS_LEFT_OUT: Final = frozenset({"_claim_names", "hasgroups", "http://schemas.microsoft.com/claims/groups.link"})
 MAX_NAMES: Final = 50  # of the claims of one sign-in
 MAX_NAME_LENGTH: Final = 100
 
@@ -130,6 +133,11 @@ class SignIn:
     connection_name: str | None = None
     fault: str | None = None  # why the answer of the identity provider was refused
     received: tuple[str, ...] = ()  # the names of the claims or attributes that came
+
+    @property
+    def groups_left_out(self) -> bool:
+        """Whether the identity provider left out the groups of the user."""
+        return not GROUPS_LEFT_OUT.isdisjoint(self.received)
 
     @property
     def is_of_unknown_client(self) -> bool:

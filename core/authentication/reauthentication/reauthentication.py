@@ -76,7 +76,7 @@ async def load_options(ports: Ports, caller: Person, decision: Decision | None =
         places = await _find_places(ports, read, caller, account)
         pending = await read.reauthentications.load(caller.session_id)
         status = await read.mfa.status(account.id) or refuse(AccountGone)
-        second = await session_proofs.find_recent_second(ports, read, caller.session_id, account, now) if account.second_factors else None
+        second = await session_proofs.find_recent_second(ports, read, caller.session_id, account, now)
         keys = (await relying_party.load_usable(ports, read, account.id))[1] if status.has_keys else []
     is_recent = _has_recent_first_factor(ports, caller, now)
     needs_second = bool(account.second_factors)
@@ -93,7 +93,7 @@ async def load_options(ports: Ports, caller: Person, decision: Decision | None =
         email_code=account.email_verified_at is not None,
         passkey=any(key.kind is PasskeyKind.PASSKEY for key in keys),
         providers=tuple(place for place in places if takes_all or ports.providers.connections[place.provider].can_reauthenticate),
-        needs_second_factor=needs_second,
+        needs_second_factor=needs_second and not (second and _is_accepted(second, decision)),
         second_methods=tuple(method for method in status.methods if method is not Method.PASSKEY or keys),
     )
     if decision is not None:
@@ -116,6 +116,13 @@ def _is_too_old(caller: Person, decision: Decision | None, now: datetime) -> boo
     if caller.bounded_to is not None or caller.sign_in is None:
         return True
     return decision is not None and decision.max_age is not None and not caller.sign_in.is_younger_than(decision.max_age, now)
+
+
+def _is_accepted(second: Proof, decision: Decision | None) -> bool:
+    """Return whether a second factor of the session counts for the decision of a sign-in policy, if any."""
+    if decision is None or decision.required <= Strength.ONE or second.method is Method.BACKUP_CODE:
+        return True
+    return Rules(methods=decision.methods).may_use(second.method)
 
 
 def _that_meet(options: ReauthenticationOptions, decision: Decision, waiting: ConnectionSlug | None) -> ReauthenticationOptions:
@@ -200,7 +207,7 @@ async def complete_at_provider(
 
     If the account has a second factor, it must follow, or the user proved it in this session a few minutes ago.
     """
-    second = await session_proofs.find_recent_second(ports, tx, session_id, account, proof.at) if account.second_factors else None
+    second = await session_proofs.find_recent_second(ports, tx, session_id, account, proof.at)
     if second is not None or not account.second_factors:
         await session_proofs.renew(ports, tx, session_id, account, (proof,) if second is None else (proof, second), proof.at)
         tx.record(events.reauthenticated(account.id, provider))
@@ -225,8 +232,8 @@ def _binding(caller: Person) -> ChallengeBinding:
 async def reauthenticate(ports: Ports, caller: Person, proof: ReauthenticationProof) -> SignInFacts:
     """Verify all factors of the caller's account, and return the new last sign-in of the session.
 
-    A first factor that was verified in this session a few minutes ago is not needed again. A right
-    factor changes nothing while another one is missing or wrong.
+    A factor that was verified in this session a few minutes ago is not needed again, but at least one is.
+    A right factor changes nothing while another one is missing or wrong.
 
     A passkey that verified its user stands for all factors. Otherwise it is the second one. A first factor beside it
     counts too, because a sign-in policy can ask for its method.
@@ -238,12 +245,15 @@ async def reauthenticate(ports: Ports, caller: Person, proof: ReauthenticationPr
     now = ports.clock.now()
     if proof.code is not None:
         codes.check_format(proof.code)
+    recent_second = None
     async with ports.storage.reading() as read:
         account = await read.accounts.by_id(caller.user_id) or refuse(AccountGone)
+        if proof.code is None:
+            recent_second = await session_proofs.find_recent_second(ports, read, caller.session_id, account, now)
     key = None if proof.passkey is None else await _verify_key(ports, caller, account, proof.passkey)
     is_complete = key is not None and not key.proof.is_second
     first = await _verify_first_factor(ports, caller, account, proof, now, is_needed=not is_complete)
-    code = None if key is not None else await _verify_second_factor(ports, caller, account, proof.code)
+    code = None if (key or recent_second) is not None else await _verify_second_factor(ports, caller, account, proof.code)
     async with ports.storage.transaction(by=caller) as tx:
         locked = await lock_own_account(tx, caller, now)
         # A reset, a change of the address or a new second factor can have committed since.
@@ -256,7 +266,7 @@ async def reauthenticate(ports: Ports, caller: Person, proof: ReauthenticationPr
         if code is not None:
             await codes.use(tx, caller, account, code, now)
         await tx.reauthentications.remove(caller.session_id)
-        second = key.proof if key is not None else None if code is None else Proof(code.method, now)
+        second = key.proof if key is not None else recent_second if code is None else Proof(code.method, now)
         if is_complete and first.proof is None:
             first, second = _FirstFactor(second), None
         await _store(ports, tx, caller, account, first.proof, second, now)

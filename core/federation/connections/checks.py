@@ -5,13 +5,12 @@ it looks at the certificates, and compares the settings with the metadata, if th
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from datetime import datetime
 
-from core.federation.connections import connections, metadata, openid, trips
-from core.federation.connections.connections import ConnectionDetails
+from core.federation.connections import connections, metadata, openid, routing, trips
 from core.federation.connections.model.asserted import SubjectMissing
-from core.federation.connections.model.connections import CertificateSource
+from core.federation.connections.model.connections import CertificateSource, ConnectionProblem
+from core.federation.connections.model.details import ConnectionDetails
 from core.federation.connections.model.health import HEALTH_PROBLEMS, CertificateEnd
 from core.federation.connections.model.openid import (
     OPENID_FAULTS,
@@ -29,16 +28,8 @@ from core.federation.saml.metadata import charge_fetch_of
 from core.federation.saml.model.configuration import CertificateState, NameIdFormat
 from core.kernel.callers import Member, OrganizationCaller
 from core.kernel.errors import Limited, Refusal
+from core.kernel.outbound import SendFailure
 from ports import Ports
-
-
-@dataclass(frozen=True, slots=True)
-class ConnectionProblem:
-    """A problem of a connection, with a sentence for admins."""
-
-    code: str
-    is_error: bool  # users cannot sign in because of it
-    message: str
 
 
 async def check(ports: Ports, caller: OrganizationCaller, slug: str, base_url: str) -> list[ConnectionProblem]:
@@ -47,17 +38,21 @@ async def check(ports: Ports, caller: OrganizationCaller, slug: str, base_url: s
     Raises: OrganizationConnectionNotFound, Limited, SealBroken.
     """
     details = await connections.find(ports, caller, slug)
+    if details.connection.uses_test_provider:  # its settings name no identity provider
+        return []
     if details.missing:
-        return [ConnectionProblem(f"missing_{part}", True, f"Set this value first: {part.replace('_', ' ')}.") for part in details.missing]
+        return [ConnectionProblem(f"missing_{part}", True, f"Set this value first: {part.label}.") for part in details.missing]
+    reach = await routing.find_reach(ports, details.connection)
     match details.connection.settings:
         case OidcSettings() as settings:
             await charge_fetch_of(ports, caller.acts_in.id)
-            return await _check_openid(ports, details, settings, base_url)
+            return [*await _check_openid(ports, details, settings, base_url), *reach.problems]
         case SamlSettings() as settings:
             return [
                 *_check_certificates(details, ports.clock.now()),
                 *_check_name_id(settings),
                 *await _check_metadata(ports, caller, details, settings),
+                *reach.problems,
             ]
 
 
@@ -139,18 +134,22 @@ async def _check_metadata(
         return [ConnectionProblem("metadata_unusable", False, problem.message)]
     if described is None:
         return []
+    problems = [*described.problems_of(settings)]
     differ = any(getattr(settings, name) != value for name, value in described.settings.items())
     of_metadata = {each.fingerprint for each in details.certificates if each.source is CertificateSource.METADATA}
     if differ or of_metadata != {facts.fingerprint for facts in described.certificates}:
-        return [ConnectionProblem("metadata_changed", False, "The identity provider has changed its metadata. Import them again.")]
-    return []
+        problems.append(ConnectionProblem("metadata_changed", False, "The identity provider has changed its metadata. Import them again."))
+    return problems
 
 
 def describe(problem: Refusal) -> ConnectionProblem:
     """Return the problem of a sign-in in words for admins."""
     match problem:
         case OpenIdProviderUnreachable():
-            return ConnectionProblem(problem.fault, True, f"The identity provider was not reached: {problem.reason}.")
+            message = f"The identity provider was not reached: {problem.reason}."
+            if problem.reason == SendFailure.NOT_ALLOWED:
+                message += " Use a public address, or ask the operator of Gatehouse to allow it."
+            return ConnectionProblem(problem.fault, True, message)
         case OpenIdAnswerRefused():
             return ConnectionProblem(problem.fault, True, OPENID_FAULTS[problem.fault])
         case OpenIdErrorReturned():

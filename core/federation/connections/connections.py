@@ -3,13 +3,13 @@
 A new connection is a draft, which signs no user in until it is activated.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Final
 from uuid import UUID
 
 from core.federation.connections import events, mapped_groups
+from core.federation.connections.access import load_details, lock_to_refresh
 from core.federation.connections.model.connections import (
     MAX_ACTIVE_CONNECTIONS,
     MAX_CERTIFICATES,
@@ -18,11 +18,10 @@ from core.federation.connections.model.connections import (
     ClientSecretNotUsed,
     ConnectionAboveOwn,
     ConnectionFieldFixed,
-    ConnectionIncomplete,
+    ConnectionForTestsOnly,
     ConnectionKeyNotFound,
     ConnectionRouted,
     ConnectionState,
-    MissingPart,
     NextKeyExists,
     OrganizationConnection,
     OrganizationConnectionNotFound,
@@ -33,22 +32,20 @@ from core.federation.connections.model.connections import (
     TooManyConnections,
     TooManyProviderCertificates,
 )
+from core.federation.connections.model.details import ConnectionDetails
 from core.federation.connections.model.health import ConnectionHealth
 from core.federation.connections.model.mapping import ClaimMapping
-from core.federation.connections.model.presets import PRESETS, PresetUnknown
-from core.federation.connections.model.settings import OidcSettings, ProviderAuthentication, SamlSettings
+from core.federation.connections.model.presets import PRESETS, PresetUnknown, default_mapping
+from core.federation.connections.model.settings import OidcSettings, SamlSettings
 from core.federation.saml.model.configuration import CERTIFICATE_YEARS, CertificateState, SamlCertificate
 from core.kernel.callers import OrganizationCaller
-from core.kernel.connections import PLATFORM_CONNECTIONS, ConnectionProtocol, ConnectionSlug
+from core.kernel.connections import TEST_PROVIDER, ConnectionProtocol
 from core.kernel.errors import refuse
-from core.kernel.page_paths import CONNECTIONS_PATH
 from core.kernel.roles import Capability
-from core.kernel.values import KEEP, Keep, Slug, SlugReserved, new_id, provided
+from core.kernel.values import KEEP, Keep, Slug, new_id, provided
 from core.tenancy import organizations, sign_in_policies
 from ports import Ports
-from ports.storage import Reading, Transaction
-
-ENDPOINTS: Final = CONNECTIONS_PATH
+from ports.storage import Transaction
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,43 +57,6 @@ class ConnectionDraft:
     preset: str | None
     settings: OidcSettings | SamlSettings
     mapping: ClaimMapping | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class ConnectionDetails:
-    """A connection with our keys at the identity provider, and its certificates."""
-
-    connection: OrganizationConnection
-    keys: Mapping[CertificateState, SamlCertificate]
-    certificates: Sequence[ProviderCertificate]
-    health: ConnectionHealth | None = None  # of `find`, if it is active and was refreshed
-
-    @property
-    def missing(self) -> Sequence[MissingPart]:
-        """What the connection still needs before users can sign in through it."""
-        settings = self.connection.settings
-        if isinstance(settings, OidcSettings):
-            has_key = settings.client_authentication is ProviderAuthentication.PRIVATE_KEY_JWT
-            needed = {
-                MissingPart.ISSUER: not settings.issuer,
-                MissingPart.CLIENT_ID: not settings.client_id,
-                MissingPart.CLIENT_SECRET: not has_key and self.connection.client_secret_set_at is None,
-                MissingPart.KEY: has_key and CertificateState.ACTIVE not in self.keys,
-            }
-        else:
-            needed = {
-                MissingPart.ENTITY_ID: not settings.entity_id,
-                MissingPart.SSO_URL: not settings.sso_url,
-                MissingPart.CERTIFICATE: not any(each.is_active for each in self.certificates),
-                MissingPart.KEY: settings.signs_requests and CertificateState.ACTIVE not in self.keys,
-            }
-        return [part for part, is_missing in needed.items() if is_missing]
-
-    def require_complete(self) -> None:
-        """Check that nothing is missing. Raises: ConnectionIncomplete, with the names of the missing values."""
-        if self.missing:
-            names = ", ".join(part.replace("_", " ") for part in self.missing)
-            raise ConnectionIncomplete(f"An active connection needs more values than this one has. Set these first: {names}.")
 
 
 async def list_own(ports: Ports, caller: OrganizationCaller) -> list[OrganizationConnection]:
@@ -119,22 +79,12 @@ async def find(ports: Ports, caller: OrganizationCaller, slug: str) -> Connectio
         return replace(await load_details(read, connection, ports.clock.now()), health=health)
 
 
-async def load_details(read: Reading | Transaction, connection: OrganizationConnection, now: datetime) -> ConnectionDetails:
-    return ConnectionDetails(
-        connection,
-        await read.connection_keys.of_connection(connection.org_id, connection.id, now),
-        await read.connection_keys.certificates(connection.org_id, connection.id),
-    )
-
-
 async def create(ports: Ports, caller: OrganizationCaller, draft: ConnectionDraft) -> OrganizationConnection:
     """Add a connection, as a draft.
 
-    Raises: SlugReserved, PresetUnknown, ConnectionSettingInvalid, TooManyConnections, ConnectionSlugTaken.
+    Raises: PresetUnknown, ConnectionSettingInvalid, TooManyConnections, ConnectionSlugTaken.
     """
-    if ConnectionSlug(draft.slug) in PLATFORM_CONNECTIONS:  # version 0.9.0 finds these by their slugs alone
-        raise SlugReserved
-    if draft.preset is not None and draft.preset not in PRESETS:
+    if draft.preset not in (None, TEST_PROVIDER, *PRESETS):
         raise PresetUnknown
     connection = new_draft(caller.acts_in.id, draft, ports.clock.now(), new_id())
     async with ports.storage.transaction(by=caller) as tx:
@@ -153,7 +103,7 @@ def new_draft(org_id: UUID, draft: ConnectionDraft, now: datetime, id_: UUID) ->
         name=draft.name,
         preset=draft.preset,
         state=ConnectionState.DRAFT,
-        mapping=(draft.mapping or _mapping_of(draft.preset, settings.protocol)).check(),
+        mapping=(draft.mapping or default_mapping(draft.preset, settings.protocol)).check(),
         created_at=now,
         settings=settings,
     )
@@ -165,10 +115,6 @@ async def add(tx: Transaction, connection: OrganizationConnection) -> None:
         raise TooManyConnections
     await tx.connections.add(connection)
     tx.record(events.created(connection))
-
-
-def _mapping_of(preset: str | None, protocol: ConnectionProtocol) -> ClaimMapping:
-    return ClaimMapping() if preset is None else PRESETS[preset].protocols[protocol].mapping
 
 
 async def change(
@@ -185,7 +131,7 @@ async def change(
     Raises: OrganizationConnectionNotFound, ConnectionSettingInvalid, ConnectionFieldFixed, ConnectionIncomplete, ConnectionAboveOwn.
     """
     async with ports.storage.transaction(by=caller) as tx:
-        old = await lock(tx, caller, slug)
+        old = await lock_to_refresh(tx, caller, slug)
         new = replace(old, **provided(name=name, settings=settings, mapping=mapping))
         if new.settings != old.settings:
             await require_power_over_people(tx, caller, old)
@@ -216,11 +162,13 @@ async def _require_complete(tx: Transaction, changed: OrganizationConnection) ->
 async def activate(ports: Ports, caller: OrganizationCaller, slug: str) -> None:
     """Let users sign in through a connection. From the first time on, the values by which users are known are fixed.
 
-    Raises: OrganizationConnectionNotFound, ConnectionIncomplete, TooManyActiveConnections.
+    Raises: OrganizationConnectionNotFound, ConnectionForTestsOnly, ConnectionIncomplete, TooManyActiveConnections.
     """
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
-        old = await lock(tx, caller, slug)
+        old = await lock_to_refresh(tx, caller, slug)
+        if old.uses_test_provider:
+            raise ConnectionForTestsOnly
         if old.is_active:
             return
         (await load_details(tx, old, now)).require_complete()
@@ -237,7 +185,7 @@ async def deactivate(ports: Ports, caller: OrganizationCaller, slug: str) -> Non
     Raises: OrganizationConnectionNotFound, ConnectionRequired.
     """
     async with ports.storage.transaction(by=caller) as tx:
-        old = await lock(tx, caller, slug)
+        old = await lock_to_refresh(tx, caller, slug)
         if not old.is_active:
             return
         await sign_in_policies.require_not_required(tx, old.org_id, old.id)
@@ -252,7 +200,7 @@ async def remove(ports: Ports, caller: OrganizationCaller, slug: str) -> None:
     Raises: OrganizationConnectionNotFound, ConnectionRequired, ConnectionRouted.
     """
     async with ports.storage.transaction(by=caller) as tx:
-        connection = await lock(tx, caller, slug)
+        connection = await lock_to_refresh(tx, caller, slug)
         await sign_in_policies.require_not_required(tx, connection.org_id, connection.id)
         if any(route.slug == connection.slug for route in await tx.home_realm.routes(connection.org_id)):
             raise ConnectionRouted
@@ -268,7 +216,7 @@ async def put_client_secret(ports: Ports, caller: OrganizationCaller, slug: str,
     """
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
-        connection = await lock(tx, caller, slug)
+        connection = await lock_to_refresh(tx, caller, slug)
         if connection.protocol is not ConnectionProtocol.OIDC:
             raise ClientSecretNotUsed
         await tx.connections.save_client_secret(connection.org_id, connection.id, secret, now)
@@ -284,7 +232,7 @@ async def create_key(ports: Ports, caller: OrganizationCaller, slug: str) -> tup
     await find(ports, caller, slug)  # before generating a key, which takes long
     key = await ports.certificates.create(caller.acts_in.slug, slug, ports.clock.now(), CERTIFICATE_YEARS)
     async with ports.storage.transaction(by=caller) as tx:
-        connection = await lock(tx, caller, slug)
+        connection = await lock_to_refresh(tx, caller, slug)
         keys = await tx.connection_keys.of_connection(connection.org_id, connection.id, ports.clock.now())
         if CertificateState.NEXT in keys:
             raise NextKeyExists
@@ -301,7 +249,7 @@ async def activate_key(ports: Ports, caller: OrganizationCaller, slug: str) -> S
     """
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
-        connection = await lock(tx, caller, slug)
+        connection = await lock_to_refresh(tx, caller, slug)
         org_id, id_ = connection.org_id, connection.id
         key = (await tx.connection_keys.of_connection(org_id, id_, now)).get(CertificateState.NEXT) or refuse(ConnectionKeyNotFound)
         await tx.connection_keys.remove(org_id, id_, CertificateState.PREVIOUS)
@@ -336,7 +284,7 @@ async def trust(tx: Transaction, caller: OrganizationCaller, slug: str, certific
 
     Raises: OrganizationConnectionNotFound, ConnectionAboveOwn, TooManyProviderCertificates, ProviderCertificateExists.
     """
-    connection = await lock(tx, caller, slug)
+    connection = await lock_to_refresh(tx, caller, slug)
     await require_power_over_people(tx, caller, connection)
     if len(await tx.connection_keys.certificates(connection.org_id, connection.id)) >= MAX_CERTIFICATES:
         raise TooManyProviderCertificates
@@ -351,7 +299,7 @@ async def remove_certificate(ports: Ports, caller: OrganizationCaller, slug: str
     Raises: OrganizationConnectionNotFound, ProviderCertificateNotFound, ConnectionIncomplete.
     """
     async with ports.storage.transaction(by=caller) as tx:
-        connection = await lock(tx, caller, slug)
+        connection = await lock_to_refresh(tx, caller, slug)
         present = {each.fingerprint: each for each in await tx.connection_keys.certificates(connection.org_id, connection.id)}
         certificate = present.get(fingerprint) or refuse(ProviderCertificateNotFound)
         await tx.connection_keys.remove_certificate(connection.org_id, connection.id, fingerprint)
@@ -373,19 +321,3 @@ async def require_power_over_people(tx: Transaction, caller: OrganizationCaller,
     people = await tx.connection_identities.authorities(connection.org_id, connection.id)
     if not all(each.rights and each.rights <= authority.rights for each in people):  # the rights of an unknown role are unknown
         raise ConnectionAboveOwn
-
-
-async def lock(tx: Transaction, caller: OrganizationCaller, slug: str) -> OrganizationConnection:
-    """Lock the organization, check the caller's rights, and return the connection, which is refreshed after the change.
-
-    Raises: OrganizationConnectionNotFound.
-    """
-    organization, _ = await organizations.lock_organization_for(tx, caller, Capability.INTEGRATIONS_MANAGE)
-    connection = await tx.connections.by_slug(organization.id, slug) or refuse(OrganizationConnectionNotFound)
-    await tx.connection_healths.make_due(connection.org_id, connection.id)
-    return connection
-
-
-def endpoint_path(connection_id: UUID, endpoint: str = "") -> str:
-    """Return the path of an endpoint of ours that the identity provider of a connection uses: `callback`, `acs`. Without: the entity ID."""
-    return f"{ENDPOINTS}/{connection_id}{'/' if endpoint else ''}{endpoint}"

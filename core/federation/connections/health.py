@@ -52,6 +52,14 @@ async def measure(ports: Ports) -> tuple[Mapping[HealthState, int], float]:
     return counts, math.inf if end is None else (end - ports.clock.now()) / timedelta(days=1)
 
 
+async def find_problems(ports: Ports) -> list[str]:
+    """Return the problem of connections of organizations that platform owners should know."""
+    counts, _ = await measure(ports)
+    failing = counts.get(HealthState.FAILING, 0)
+    name = "a connection of an organization" if failing == 1 else f"{failing:,} connections of organizations"
+    return [f"Users can't sign in through {name}."] if failing else []
+
+
 async def next_due(ports: Ports) -> datetime | None:
     """Return when the next refresh is due, or None if there is no active connection."""
     async with ports.storage.reading() as read:

@@ -6,13 +6,12 @@ from uuid import UUID
 
 from core.accounts.own_account import lock_own_account
 from core.federation.connections import events
+from core.federation.connections.access import lock
 from core.federation.connections.model.connections import OrganizationConnectionNotFound
 from core.federation.connections.model.people import ConnectionNotLinked, ConnectionPerson, ConnectionPersonNotFound, OwnConnectionLink
 from core.kernel.callers import OrganizationCaller, Person
 from core.kernel.errors import refuse
-from core.kernel.roles import Capability
 from core.kernel.values import Page, PageResult
-from core.tenancy import organizations
 from ports import Ports
 from ports.storage import Transaction
 
@@ -33,9 +32,8 @@ async def remove(ports: Ports, caller: OrganizationCaller, slug: str, user_id: U
     Raises: OrganizationConnectionNotFound, ConnectionPersonNotFound.
     """
     async with ports.storage.transaction(by=caller) as tx:
-        organization, _ = await organizations.lock_organization_for(tx, caller, Capability.INTEGRATIONS_MANAGE)
-        connection = await tx.connections.by_slug(organization.id, slug) or refuse(OrganizationConnectionNotFound)
-        if not await _remove(tx, organization.id, connection.id, user_id, ports.clock.now()):
+        connection = await lock(tx, caller, slug)
+        if not await _remove(tx, connection.org_id, connection.id, user_id, ports.clock.now()):
             raise ConnectionPersonNotFound
 
 

@@ -3,10 +3,17 @@
 from datetime import datetime
 from uuid import UUID
 
+from core.authentication.flow.methods import record_failure
 from core.authentication.flow.model import FLOW_TTL
+from core.authentication.model.login import LoginFailure
+from core.authentication.model.sign_in_log import ConnectionAttempt
+from core.federation.connections.faults import fault_of
 from core.federation.connections.model.asserted import AssertedPerson
 from core.federation.connections.model.connections import OrganizationConnection
 from core.federation.connections.model.logins import ConnectionLogin
+from core.kernel.causes import Caller
+from core.kernel.errors import Refusal
+from core.kernel.proofs import Method
 from core.tenancy import events
 from ports import Ports
 from ports.storage import Transaction
@@ -29,6 +36,24 @@ async def add(ports: Ports, tx: Transaction, login_id: UUID, person: AssertedPer
         ends_at=now + FLOW_TTL + ports.policy.session_absolute_ttl,
     )
     await tx.connection_logins.add(login)
+
+
+async def record_refused_sign_out(ports: Ports, caller: Caller, connection: OrganizationConnection, problem: Refusal) -> None:
+    """Record in the sign-in log that a message of the identity provider about a sign-out was refused."""
+    attempt = ConnectionAttempt(connection.id, connection.org_id, fault_of(problem))
+    await record_failure(ports, caller, LoginFailure.LOGOUT, Method.CONNECTION, None, connection=attempt)
+
+
+async def find_named(
+    tx: Transaction, connection: OrganizationConnection, subject: str | None, provider_session: str | None
+) -> ConnectionLogin | None:
+    """Return the newest sign-in that this session at the identity provider names, or without one this subject, or None."""
+    if provider_session is not None:
+        return await tx.connection_logins.newest_of_session(connection.org_id, connection.id, provider_session)
+    known = await tx.connection_identities.subject(connection.org_id, connection.id, subject or "")
+    if known is None or known.user_id is None:
+        return None
+    return await tx.connection_logins.newest_of_user(connection.org_id, connection.id, known.user_id)
 
 
 async def end_at_provider(

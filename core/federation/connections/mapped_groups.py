@@ -10,6 +10,7 @@ from datetime import datetime
 from uuid import UUID
 
 from core.federation.connections import events
+from core.federation.connections.access import lock
 from core.federation.connections.model.asserted import AssertedPerson
 from core.federation.connections.model.connections import (
     MAX_GROUPS,
@@ -26,7 +27,7 @@ from core.kernel.callers import Member, OrganizationCaller
 from core.kernel.errors import refuse
 from core.kernel.roles import Capability
 from core.kernel.values import new_id
-from core.tenancy import groups, organizations
+from core.tenancy import groups
 from core.tenancy.model.group_roles import may_map
 from core.tenancy.model.groups import Group, GroupFull
 from ports import Ports
@@ -48,7 +49,7 @@ async def add(ports: Ports, caller: Member, slug: str, value: str | None, group_
     Raises: OrganizationConnectionNotFound, TooManyMappedGroups, GroupMappedAlready; the errors of `lock_own_group`.
     """
     async with ports.storage.transaction(by=caller) as tx:
-        connection = await _lock(tx, caller, slug)
+        connection = await lock(tx, caller, slug)
         group = await groups.lock_own_group(tx, caller, group_id)
         present = await tx.connections.mapped_groups(connection.org_id, connection.id)
         if len(present) >= MAX_GROUPS:
@@ -75,7 +76,7 @@ async def remove(ports: Ports, caller: Member, slug: str, mapping_id: UUID) -> N
     Raises: OrganizationConnectionNotFound, MappedGroupNotFound; the errors of `lock_own_group`.
     """
     async with ports.storage.transaction(by=caller) as tx:
-        connection = await _lock(tx, caller, slug)
+        connection = await lock(tx, caller, slug)
         present = {each.mapping.id: each.mapping for each in await tx.connections.mapped_groups(connection.org_id, connection.id)}
         mapping = present.get(mapping_id) or refuse(MappedGroupNotFound)
         await groups.lock_own_group(tx, caller, mapping.group_id)
@@ -91,11 +92,6 @@ async def require_power(tx: Transaction, caller: OrganizationCaller, connection:
     mapped = await tx.connections.mapped_groups(connection.org_id, connection.id)
     for group_id in sorted({each.mapping.group_id for each in mapped}):
         await groups.lock_own_group(tx, caller, group_id)
-
-
-async def _lock(tx: Transaction, caller: OrganizationCaller, slug: str) -> OrganizationConnection:
-    organization, _ = await organizations.lock_organization_for(tx, caller, Capability.INTEGRATIONS_MANAGE)
-    return await tx.connections.by_slug(organization.id, slug) or refuse(OrganizationConnectionNotFound)
 
 
 # At a sign-in

@@ -3,17 +3,19 @@
 Sources: SAML metadata section 2.4.3; security W-2, X-2.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from typing import Any
 from uuid import UUID
 
 from core.federation.connections import connections, events
+from core.federation.connections.access import lock_to_refresh
 from core.federation.connections.model.connections import (
     MAX_CERTIFICATES,
     CertificateFacts,
     CertificateSource,
+    ConnectionProblem,
     OrganizationConnection,
     ProviderCertificate,
     ProviderCertificateInvalid,
@@ -23,6 +25,7 @@ from core.federation.connections.model.health import REFETCHED_EACH
 from core.federation.connections.model.saml import MetadataNotUsed
 from core.federation.connections.model.settings import SamlSettings, SsoBinding
 from core.federation.saml.metadata import fetch, read_source
+from core.federation.saml.model.configuration import NameIdFormat
 from core.federation.saml.model.metadata import MAX_METADATA_LENGTH, MetadataInvalid
 from core.kernel.callers import OrganizationCaller
 from core.kernel.causes import SYSTEM
@@ -37,25 +40,41 @@ class DescribedProvider:
 
     settings: Mapping[str, Any]  # by the names of SamlSettings
     certificates: Sequence[CertificateFacts]
+    name_id_formats: Sequence[str] = ()
+
+    def problems_of(self, settings: SamlSettings) -> Iterator[ConnectionProblem]:
+        """Return the problem if the identity provider does not support the NameID format of the settings."""
+        if settings.subject is not None or not self.name_id_formats or settings.name_id_format in self.name_id_formats:
+            return
+        usable = [each.short_name for each in NameIdFormat if each in self.name_id_formats and each is not NameIdFormat.TRANSIENT]
+        choice = f"Choose {' or '.join(usable)} here, or add" if usable else "Add"
+        message = (
+            f"The metadata of the identity provider lack the NameID format {settings.name_id_format.short_name}, so it may refuse sign-ins "
+            f"with InvalidNameIDPolicy. {choice} the format there."
+        )
+        yield ConnectionProblem("name_id_format_unsupported", False, message)
 
 
-async def import_metadata(ports: Ports, caller: OrganizationCaller, slug: str, text: str, url: str) -> OrganizationConnection:
+async def import_metadata(ports: Ports, caller: OrganizationCaller, slug: str, text: str, url: str) -> list[ConnectionProblem]:
     """Take over the values and certificates of metadata: of `text`, or without it of the document at `url`, which is fetched.
+
+    Return the problems of the metadata with the other settings of the connection.
 
     Raises: OrganizationConnectionNotFound, MetadataNotUsed; the errors of `read_source`, of `describe` and of `apply`.
     """
     await connections.find(ports, caller, slug)
     described = await describe(ports, await read_source(ports, caller, text, url, MAX_METADATA_LENGTH))
     async with ports.storage.transaction(by=caller) as tx:
-        connection = await connections.lock(tx, caller, slug)
+        connection = await lock_to_refresh(tx, caller, slug)
         if not isinstance(connection.settings, SamlSettings):
             raise MetadataNotUsed
         await connections.require_power_over_people(tx, caller, connection)
-        return await apply(tx, connection, described, None if text else url, ports.clock.now())
+        await apply(tx, connection, described, None if text else url, ports.clock.now())
+        return [*described.problems_of(connection.settings)]
 
 
 class MetadataOfAnother(Invalid):
-    """The metadata at this address are those of another identity provider. Nothing was changed. Correct the address."""
+    """The metadata are those of another identity provider, with another entity ID. Nothing was changed. Correct the address or the file."""
 
 
 async def fetch_own(ports: Ports, org_id: UUID, settings: SamlSettings) -> DescribedProvider | None:
@@ -74,7 +93,7 @@ async def fetch_own(ports: Ports, org_id: UUID, settings: SamlSettings) -> Descr
 async def refetch(ports: Ports, connection: OrganizationConnection, settings: SamlSettings) -> bool:
     """Take over the metadata at their address, because a response has an unknown signature. Return whether they were read.
 
-    That is at most once an hour for a connection: users who come with wrong responses cause no more fetches.
+    That is at most once in five minutes for a connection: users who come with wrong responses cause no more fetches.
     """
     now = ports.clock.now()
     if settings.metadata_url is None:
@@ -106,7 +125,9 @@ async def describe(ports: Ports, text: str) -> DescribedProvider:
         raise MetadataInvalid
     # Copied documents can begin with spaces or a byte order mark, which XML does not allow before its declaration.
     metadata = await ports.saml_providers.metadata(text.lstrip("\ufeff \t\r\n").encode("utf-8", "replace"))
-    settings: dict[str, Any] = {"entity_id": metadata.entity_id, "slo_url": metadata.slo_url}
+    settings: dict[str, Any] = {} if metadata.entity_id is None else {"entity_id": metadata.entity_id}
+    if metadata.slo_url is not None:
+        settings |= {"slo_url": metadata.slo_url, "slo_response_url": metadata.slo_response_url}
     for binding in (SsoBinding.POST, SsoBinding.REDIRECT):  # the last one is preferred
         if binding in metadata.sso_urls:
             settings |= {"sso_url": metadata.sso_urls[binding], "sso_binding": binding}
@@ -119,7 +140,7 @@ async def describe(ports: Ports, text: str) -> DescribedProvider:
         certificates[facts.fingerprint] = facts
     if not certificates:
         raise ProviderCertificateInvalid
-    return DescribedProvider({name: value for name, value in settings.items() if value is not None}, [*certificates.values()])
+    return DescribedProvider(settings, [*certificates.values()], metadata.name_id_formats)
 
 
 async def apply(

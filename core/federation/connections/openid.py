@@ -10,7 +10,6 @@ from typing import Any, Final
 from uuid import UUID
 
 from core.authentication.flow.model import ConnectionTrip, ProviderHints
-from core.federation.connections.connections import endpoint_path
 from core.federation.connections.model.asserted import ReceivedClaims, require_subject
 from core.federation.connections.model.connections import OrganizationConnection, OrganizationConnectionNotFound
 from core.federation.connections.model.logins import ProviderSession
@@ -30,8 +29,9 @@ from core.federation.connections.model.openid import (
 from core.federation.connections.model.presets import DOMAIN_PARAMETERS
 from core.federation.connections.model.settings import OidcSettings
 from core.federation.model.sign_in import ProviderAnswer, ProviderConsentDenied, derive_secret
-from core.federation.saml.model.configuration import CertificateState
+from core.federation.saml.model.configuration import CertificateState, SamlCertificate
 from core.kernel.errors import refuse
+from core.kernel.page_paths import connection_endpoint_path
 from core.kernel.values import is_printable
 from ports import Ports
 
@@ -45,6 +45,12 @@ async def load_client(ports: Ports, connection: OrganizationConnection, settings
     async with ports.storage.reading() as read:
         secret = await read.connections.client_secret(connection.org_id, connection.id)
         keys = await read.connection_keys.of_connection(connection.org_id, connection.id, ports.clock.now())
+    return to_client(connection, settings, secret, keys)
+
+
+def to_client(
+    connection: OrganizationConnection, settings: OidcSettings, secret: str | None, keys: Mapping[CertificateState, SamlCertificate]
+) -> OpenIdClient:
     return OpenIdClient(
         connection_id=connection.id,
         issuer=settings.issuer,
@@ -92,7 +98,7 @@ async def published_keys(ports: Ports, connection_id: UUID) -> list[Mapping[str,
 
 def redirect_uri(connection: OrganizationConnection, base_url: str) -> str:
     """Return the URI to register at the provider. Each connection has another one, so two on one issuer cannot be mixed up."""
-    return base_url + endpoint_path(connection.id, "callback")
+    return base_url + connection_endpoint_path(connection.id, "callback")
 
 
 async def start(ports: Ports, client: OpenIdClient, request: CodeRequest) -> str:
@@ -118,6 +124,8 @@ async def complete(
     needed = {name for name in connection.mapping.document.values() if name is not None}
     received = await ports.openid_providers.exchange(client, metadata, request, answer.code or "", needed)
     claims = to_received(received.claims, connection.mapping)
+    if claims.ends_at is not None and claims.ends_at <= ports.clock.now():
+        raise OpenIdAnswerRefused(OpenIdFault.TIME)
     return replace(claims, session=_session_of(client, received))
 
 
@@ -131,16 +139,25 @@ def _session_of(client: OpenIdClient, answer: OpenIdAnswer) -> ProviderSession:
 
 def to_received(claims: Mapping[str, Any], mapping: ClaimMapping) -> ReceivedClaims:
     """Return the claims of an ID token in the form that both protocols share. Raises: SubjectMissing."""
-    methods = claims.get("amr")
+    methods, values = claims.get("amr"), {name: _texts(value) for name, value in claims.items() if name not in PROTOCOL_CLAIMS}
+    match claims.get("_claim_names"):
+        case dict() as left_out if mapping.groups in left_out:
+            values["_claim_names"] = [*left_out]
     return ReceivedClaims(
         subject=require_subject(claims["sub"]),
-        values={name: values for name, value in claims.items() if name not in PROTOCOL_CLAIMS and (values := _texts(value)) is not None},
+        values={name: texts for name, texts in values.items() if texts is not None},
+        objects=[name for name, texts in values.items() if texts is None and isinstance(claims[name], dict)],
         # The claim is about the address in `email`, and about no other claim.
-        is_email_verified=mapping.email == "email" and claims.get("email_verified") is True,
+        is_email_verified=_is_verified(claims.get("email_verified")) if mapping.email == "email" else None,
         has_second_factor=isinstance(methods, list) and SECOND_FACTOR in methods,
         authenticated_at=read_time(claims.get("auth_time")),
         ends_at=read_time(claims.get("session_expiry")),
     )
+
+
+def _is_verified(value: object) -> bool | None:
+    """Return whether an address is verified, or None if the provider does not say. Some send a text, which is not the claim."""
+    return None if value in (None, "true") else value is True
 
 
 def _texts(value: object) -> Sequence[str] | None:

@@ -8,9 +8,15 @@ from typing import Final
 from uuid import UUID
 
 from core.federation.connections import logins
-from core.federation.connections.model.connections import OrganizationConnectionNotFound
+from core.federation.connections.model.connections import OrganizationConnection, OrganizationConnectionNotFound
 from core.federation.connections.model.logins import LogoutTokenRefused, LogoutTokenUsed
-from core.federation.connections.model.openid import OpenIdAnswerRefused
+from core.federation.connections.model.openid import (
+    OpenIdAnswerRefused,
+    OpenIdClient,
+    OpenIdFault,
+    OpenIdProviderUnreachable,
+    algorithm_of,
+)
 from core.federation.connections.model.settings import OidcSettings
 from core.federation.connections.openid import load_client
 from core.kernel import uris
@@ -40,13 +46,23 @@ async def receive(ports: Ports, caller: Caller, connection_id: UUID, token: str)
         connection = await read.connections.of_active_org(connection_id)
     if connection is None or not connection.is_active or not isinstance(connection.settings, OidcSettings):
         raise OrganizationConnectionNotFound
-    client = await load_client(ports, connection, connection.settings)
-    metadata = await ports.openid_providers.discover(client)
     try:
-        logout = await ports.openid_providers.read_logout(client, metadata, token)
-    except OpenIdAnswerRefused as refusal:
-        raise LogoutTokenRefused(refusal.fault) from None  # a program reads it, and no user
+        await _receive(ports, caller, connection, await load_client(ports, connection, connection.settings), token)
+    except (OpenIdAnswerRefused, OpenIdProviderUnreachable, LogoutTokenUsed) as refusal:
+        await logins.record_refused_sign_out(ports, caller, connection, refusal)
+        # A program reads it, and no user.
+        raise LogoutTokenRefused(refusal.fault) if isinstance(refusal, OpenIdAnswerRefused) else refusal from None
+
+
+async def _receive(ports: Ports, caller: Caller, connection: OrganizationConnection, client: OpenIdClient, token: str) -> None:
+    metadata = await ports.openid_providers.discover(client)
+    logout = await ports.openid_providers.read_logout(client, metadata, token)
     async with ports.storage.transaction(by=caller) as tx:
+        login = await logins.find_named(tx, connection, logout.subject, logout.session)
+        id_token = None if login is None else login.logout.get("id_token")
+        # The provider signs both with the algorithm that is registered for our client (Back-Channel Logout section 2.6).
+        if id_token is not None and algorithm_of(id_token) != algorithm_of(token):
+            raise OpenIdAnswerRefused(OpenIdFault.ALGORITHM)
         if not await tx.connection_logins.use_logout_token(connection.org_id, connection.id, logout.token_id, logout.valid_until):
             raise LogoutTokenUsed
         await logins.end_at_provider(tx, connection, logout.subject, logout.session, ports.clock.now())

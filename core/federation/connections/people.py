@@ -62,8 +62,8 @@ class ConnectionAnswer:
         """
         person, now, login = self.person, ports.clock.now(), new_id()
 
-        async def lock(tx: Transaction, _: Caller, __: SendBehind) -> tuple[Account, PendingIdentity | None]:
-            account = await _find_account(tx, person, now)
+        async def lock(tx: Transaction, _: Caller, send_behind: SendBehind) -> tuple[Account, PendingIdentity | None]:
+            account = await _find_account(tx, person, now, send_behind)
             if account.is_usable:
                 await logins.add(ports, tx, login, person, account.id, now)
             return account, None
@@ -77,7 +77,7 @@ class ConnectionAnswer:
         return Proved(proof=proof_of(person, now, is_fresh=flow.wants_fresh, login=login), lock=lock, refused=refused)
 
 
-async def _find_account(tx: Transaction, person: AssertedPerson, now: datetime) -> Account:
+async def _find_account(tx: Transaction, person: AssertedPerson, now: datetime, send_behind: SendBehind) -> Account:
     """Return the locked account of a person. A closed account is returned as it is."""
     # Lock order: the subject before all other locks. Of two first sign-ins at once, the second one finds the account of the first.
     await tx.connection_identities.lock_subject(person.connection_id, person.subject)
@@ -87,18 +87,33 @@ async def _find_account(tx: Transaction, person: AssertedPerson, now: datetime) 
     if known.user_id is None:
         assert organization is not None, "an unknown person is no member"
         return await _find_by_address(tx, organization, person, now)
-    account = await tx.accounts.lock(known.user_id) or refuse(ConnectionNotActive)
+    locked = tx.accounts.lock_deferred(known.user_id)
     # The end of a connection, or of a link, locks the account: this sees its result.
-    known = await _find_subject(tx, person)
-    if known.user_id != account.id:
+    identity = tx.connection_identities.use_deferred(person.org_id, person.connection_id, person.subject, known.user_id, person.email, now)
+    if organization is None:  # otherwise the sign-in changes facts about the account first
+        send_behind(known.user_id)
+    await tx.send_deferred()
+    account, is_blocked = locked.value, identity.value
+    if account is None or is_blocked is None:
         raise ConnectionNotActive
     if account.is_usable:
-        _require_free(account, known)
-        await tx.connection_identities.use(person.org_id, person.connection_id, account.id, person.email, now)
+        _require_free(account, is_blocked=is_blocked)
         if organization is not None:
             await _join(tx, organization, account, now)
-            await mapped_groups.renew(tx, known, person, account.id, now)
+            await mapped_groups.renew(tx, await _find_subject(tx, person), person, account.id, now)
+        if not known.is_provisioned:  # what the directory says wins
+            await _follow_names(tx, account, person, now)
     return account
+
+
+async def _follow_names(tx: Transaction, account: Account, person: AssertedPerson, now: datetime) -> None:
+    """Give an account that the organization controls the names that the identity provider sends now. Its address stays."""
+    profile = person.profile.names_over(account.profile)
+    if profile == account.profile or account.origin_org_id != person.org_id:
+        return
+    if (await tx.accounts.account_control(account.id, person.org_id)).controls_account:
+        await tx.accounts.set_profile(account.id, profile, now)
+        tx.record(accounts_events.profile_updated(account.id, account.profile.changed_fields(profile)))
 
 
 async def _find_subject(tx: Transaction, person: AssertedPerson) -> ConnectionSubject:
@@ -109,11 +124,11 @@ async def _find_subject(tx: Transaction, person: AssertedPerson) -> ConnectionSu
     return known
 
 
-def _require_free(account: Account, known: ConnectionSubject) -> None:
+def _require_free(account: Account, *, is_blocked: bool) -> None:
     """Check that the connection may open this account. Raises: PlatformOwnerRefused, BlockedByDirectory."""
     if account.is_platform_owner:
         raise PlatformOwnerRefused
-    if known.is_blocked:
+    if is_blocked:
         raise BlockedByDirectory
 
 
@@ -300,7 +315,9 @@ class _LinkingSignIn:
             if organization is None or not await _may_link(tx, organization, account, person):
                 return proofs
             await _link(tx, organization, account, person, now)
-            return (proof_of(person, self.link.at, is_fresh=self.link.is_fresh), *proofs)
+            login = new_id()
+            await logins.add(ports, tx, login, person, account.id, now)
+            return (proof_of(person, self.link.at, is_fresh=self.link.is_fresh, login=login), *proofs)
 
         return replace(proved, lock=lock, complete=complete)
 

@@ -3,13 +3,14 @@
 Sources: decision 103; security O-13. `core/federation/oauth/connection_choice.py` has the ways from an authorization request.
 """
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
 from uuid import UUID
 
 from core.authentication.flow.model import Flow
-from core.federation.connections.model.connections import OrganizationConnectionNotFound
+from core.federation.connections.model.connections import ConnectionProblem, OrganizationConnection, OrganizationConnectionNotFound
 from core.kernel import uris
 from core.kernel.connections import ConnectionRef
 from core.kernel.errors import Invalid, refuse
@@ -23,6 +24,32 @@ KNOWN_ROUTES_TTL: Final = timedelta(seconds=30)
 
 class InitiatorUnknown(Invalid):
     """This identity provider cannot start sign-ins here: the iss is not that of the connection, or the connection does not allow it."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionReach:
+    """The domains of an organization that decide who can sign in through one of its connections, and who is led there."""
+
+    verified: Sequence[Domain]
+    leading: Sequence[Domain]  # verified, with a route to the connection
+
+    @property
+    def problems(self) -> Iterator[ConnectionProblem]:
+        if not self.verified:
+            message = "No domain is verified, so each first sign-in is refused. Verify the domain of your users."
+            yield ConnectionProblem("no_domain", True, message)
+        elif not self.leading:
+            message = "No verified domain leads to this connection, so the sign-in page offers it to no user. Choose it for a domain."
+            yield ConnectionProblem("no_route", False, message)
+
+
+async def find_reach(ports: Ports, connection: OrganizationConnection) -> ConnectionReach:
+    """Return the domains that decide about the users of a connection."""
+    async with ports.storage.reading() as read:
+        claims = await read.domains.of_organization(connection.org_id)
+        routes = await read.home_realm.routes(connection.org_id)
+    leading = [each.domain for each in routes if each.verified and each.connection is not None and each.connection.id == connection.id]
+    return ConnectionReach([claim.domain for claim in claims if claim.verified_at is not None], leading)
 
 
 @dataclass(slots=True)

@@ -10,9 +10,10 @@ from uuid import UUID
 
 from core.authentication.flow.model import ConnectionTrip
 from core.federation.connections import metadata
-from core.federation.connections.connections import ConnectionDetails, endpoint_path, load_details
+from core.federation.connections.access import load_details
 from core.federation.connections.model.asserted import ReceivedClaims, saml_subject
 from core.federation.connections.model.connections import OrganizationConnectionNotFound
+from core.federation.connections.model.details import ConnectionDetails
 from core.federation.connections.model.logins import ProviderSession
 from core.federation.connections.model.saml import OwnServiceProvider, ProviderVisit, SamlSignInRequest
 from core.federation.connections.model.saml_responses import (
@@ -26,6 +27,7 @@ from core.federation.connections.model.settings import SamlSettings
 from core.federation.saml.model.configuration import CertificateState
 from core.kernel.causes import Caller
 from core.kernel.errors import refuse
+from core.kernel.page_paths import connection_endpoint_path
 from core.kernel.values import digest
 from ports import Ports
 
@@ -38,9 +40,9 @@ def own_service_provider(details: ConnectionDetails, settings: SamlSettings, bas
     """Return our service provider. The next key is published before it signs. Only the active one is for encryption: ADFS takes one."""
     keys, connection = details.keys, details.connection
     return OwnServiceProvider(
-        entity_id=base_url + endpoint_path(connection.id),
-        acs_url=base_url + endpoint_path(connection.id, "acs"),
-        slo_url=base_url + endpoint_path(connection.id, "slo"),
+        entity_id=base_url + connection_endpoint_path(connection.id),
+        acs_url=base_url + connection_endpoint_path(connection.id, "acs"),
+        slo_url=base_url + connection_endpoint_path(connection.id, "slo"),
         name_id_format=settings.name_id_format if settings.subject is None else None,
         signs_requests=settings.signs_requests,
         signing=[keys[state] for state in (CertificateState.ACTIVE, CertificateState.NEXT) if state in keys],
@@ -103,9 +105,8 @@ async def accept(
         identity = await verify(ports, details, settings, document, base_url, expected=expected)
     async with ports.storage.transaction(by=caller) as tx:
         kept_until = identity.valid_until + CLOCK_SKEW
-        if not await tx.connections.use_assertion(connection.org_id, connection.id, digest(identity.assertion_id), kept_until):
-            raise SamlResponseRefused(SamlFault.USED)
-    return identity
+        used = tx.connections.use_assertion_deferred(connection.org_id, connection.id, digest(identity.assertion_id), kept_until)
+    return identity if used.value else refuse(SamlResponseRefused(SamlFault.USED))
 
 
 def _partner(details: ConnectionDetails, settings: SamlSettings, base_url: str) -> SamlPartner:

@@ -7,7 +7,7 @@ from datetime import datetime
 from uuid import UUID
 
 from core.federation.connections import logins
-from core.federation.connections.connections import load_details
+from core.federation.connections.access import load_details
 from core.federation.connections.model.connections import ConnectionState, OrganizationConnection, OrganizationConnectionNotFound
 from core.federation.connections.model.logins import ConnectionLogin
 from core.federation.connections.model.saml import OwnServiceProvider, SamlLogoutRequest
@@ -49,17 +49,21 @@ async def receive_request(
             raise OrganizationConnectionNotFound
         details = await load_details(read, connection, now)
     settings, own = connection.settings, own_service_provider(details, connection.settings, base_url)
-    request = await ports.saml_providers.read_logout_request(document, signature, active_certificates(details))
-    _check(request, settings, own, now)
-    async with ports.storage.transaction(by=caller) as tx:
-        if not await tx.connection_logins.use_logout_token(
-            connection.org_id, connection.id, request.id, request.issue_instant + MAX_AGE + CLOCK_SKEW
-        ):
-            raise SamlResponseRefused(SamlFault.USED)
-        status = await _end(tx, connection, settings, request, now)
-    if settings.slo_url is None or not own.signing:
+    try:
+        request = await ports.saml_providers.read_logout_request(document, signature, active_certificates(details))
+        _check(request, settings, own, now)
+        async with ports.storage.transaction(by=caller) as tx:
+            used_until = request.issue_instant + MAX_AGE + CLOCK_SKEW
+            if not await tx.connection_logins.use_logout_token(connection.org_id, connection.id, request.id, used_until):
+                raise SamlResponseRefused(SamlFault.USED)
+            status = await _end(tx, connection, settings, request, now)
+    except (SamlResponseRefused, SamlMessageInvalid) as refusal:
+        await logins.record_refused_sign_out(ports, caller, connection, refusal)
+        raise
+    address = settings.slo_response_url or settings.slo_url
+    if address is None or not own.signing:
         return None
-    return await ports.saml_providers.logout_response(own, settings.slo_url, request.id, status, relay_state, now)
+    return await ports.saml_providers.logout_response(own, address, request.id, status, relay_state, now)
 
 
 def _check(request: LogoutRequest, settings: SamlSettings, own: OwnServiceProvider, now: datetime) -> None:

@@ -8,11 +8,11 @@ from typing import TypeGuard
 from uuid import UUID
 
 from core.federation.connections import saml_logout
-from core.federation.connections.connections import ENDPOINTS, endpoint_path
 from core.federation.connections.model.logins import BACK_FROM_LOGOUT, START_LOGOUT, ConnectionLogin, ProviderSignOut
 from core.federation.connections.openid_logout import logout_url
 from core.kernel.callers import Visitor
 from core.kernel.causes import Caller
+from core.kernel.page_paths import CONNECTIONS_PATH, connection_endpoint_path
 from core.kernel.proofs import named_login
 from core.kernel.values import digest, new_secret
 from ports import Ports
@@ -25,7 +25,9 @@ async def begin(ports: Ports, visitor: Visitor | None, cookie: str | None, after
     """
     if visitor is None:
         login = await _find(ports, cookie)
-        return None if login is None or cookie is None else ProviderSignOut(endpoint_path(login.connection_id, START_LOGOUT), cookie)
+        if login is None or cookie is None:
+            return None
+        return ProviderSignOut(connection_endpoint_path(login.connection_id, START_LOGOUT), cookie)
     named = named_login(visitor.browser.proofs)
     if named is None:
         return None
@@ -37,12 +39,12 @@ async def begin(ports: Ports, visitor: Visitor | None, cookie: str | None, after
         if logout_url(login.logout, "", "") is None and not await saml_logout.can_request(tx, login, ports.clock.now()):
             return None
         await tx.connection_logins.save_sign_out(login.org_id, login.id, digest(secret), after)
-    return ProviderSignOut(endpoint_path(login.connection_id, START_LOGOUT), secret)
+    return ProviderSignOut(connection_endpoint_path(login.connection_id, START_LOGOUT), secret)
 
 
 def is_sign_out_at_provider(path: str | None) -> TypeGuard[str]:
     """Return whether this path of a finished sign-out leads on to an identity provider."""
-    return path is not None and path.startswith(f"{ENDPOINTS}/") and path.endswith(f"/{START_LOGOUT}")
+    return path is not None and path.startswith(f"{CONNECTIONS_PATH}/") and path.endswith(f"/{START_LOGOUT}")
 
 
 async def find_url(ports: Ports, connection_id: UUID, secret: str | None, base_url: str) -> str | None:
@@ -52,7 +54,7 @@ async def find_url(ports: Ports, connection_id: UUID, secret: str | None, base_u
         return None
     if "name_id" in login.logout:
         return await saml_logout.request_url(ports, login, secret, base_url)
-    return logout_url(login.logout, base_url + endpoint_path(connection_id, BACK_FROM_LOGOUT), secret)
+    return logout_url(login.logout, base_url + connection_endpoint_path(connection_id, BACK_FROM_LOGOUT), secret)
 
 
 async def _find(ports: Ports, secret: str | None) -> ConnectionLogin | None:

@@ -4,8 +4,10 @@ The browser goes to the identity provider with a state, and returns once with th
 identity provider asserts. It belongs to one browser and one connection (security O-11, O-12).
 """
 
+from collections.abc import Awaitable
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
+from urllib.parse import urlencode
 from uuid import UUID
 
 from core.authentication.flow.methods import record_failure
@@ -13,10 +15,14 @@ from core.authentication.flow.model import FLOW_TTL, ConnectionTrip, Flow, FlowE
 from core.authentication.model.login import LoginFailure
 from core.authentication.model.sign_in_log import ConnectionAttempt
 from core.federation.connections import openid, saml, session_proofs
-from core.federation.connections.connections import ConnectionDetails, load_details
 from core.federation.connections.faults import fault_of
 from core.federation.connections.model.asserted import AssertedPerson, ReceivedClaims, map_claims
-from core.federation.connections.model.connections import OrganizationConnection, OrganizationConnectionNotFound
+from core.federation.connections.model.connections import (
+    ConnectionCredentials,
+    OrganizationConnection,
+    OrganizationConnectionNotFound,
+)
+from core.federation.connections.model.details import ConnectionDetails
 from core.federation.connections.model.openid import OpenIdClient
 from core.federation.connections.model.people import ConnectionNotActive
 from core.federation.connections.model.saml import CookiesNeeded, ProviderVisit, SamlAnswer
@@ -66,6 +72,13 @@ class ConnectionTestResult:
             return []
         return [name for name in self.connection.mapping.document.values() if name is not None and not self.received.values.get(name)]
 
+    @property
+    def refused_email(self) -> str | None:
+        """The value of the mapped claim that is no email address, or None."""
+        if self.received is None or self.person is None or self.person.email is not None:
+            return None
+        return self.received.first(self.connection.mapping.email)
+
 
 @dataclass(frozen=True, slots=True)
 class PersonArrived:
@@ -95,11 +108,16 @@ OwnSide: TypeAlias = OpenIdClient | ConnectionDetails  # our side at the identit
 
 
 async def _load_own_side(ports: Ports, connection: OrganizationConnection) -> OwnSide:
-    """Return our side with its credentials. Raises: SealBroken."""
-    if isinstance(connection.settings, OidcSettings):
-        return await openid.load_client(ports, connection, connection.settings)
+    """Return our side with its credentials. Raises: OrganizationConnectionNotFound, SealBroken."""
     async with ports.storage.reading() as read:
-        return await load_details(read, connection, ports.clock.now())
+        return _own_side(await read.connections.credentials(connection.id, ports.clock.now()) or refuse(OrganizationConnectionNotFound))
+
+
+def _own_side(credentials: ConnectionCredentials) -> OwnSide:
+    connection = credentials.connection
+    if isinstance(connection.settings, OidcSettings):
+        return openid.to_client(connection, connection.settings, credentials.client_secret, credentials.keys)
+    return ConnectionDetails(connection, credentials.keys, credentials.certificates)
 
 
 # To the identity provider
@@ -112,21 +130,22 @@ async def begin(
 
     Raises: OrganizationConnectionNotFound, ConnectionNotActive, FlowEnded; the errors of `openid.start` and `saml.start`.
     """
-    connection, now = await _load_active(ports, connection_id), ports.clock.now()
+    now = ports.clock.now()
+    async with ports.storage.reading() as read:
+        credentials = _require_active(await read.connections.credentials(connection_id, now))
+    connection = credentials.connection
     if flow.org_id not in (None, connection.org_id):  # its sign-ins do not count there
         raise OrganizationConnectionNotFound
     flow = replace(flow, expires_at=now + FLOW_TTL)
     trip = ConnectionTrip(flow=flow, connection_id=connection.id, begun_at=now, expires_at=now + STATE_TTL, hints=hints)
-    return await start(ports, caller, connection, await _load_own_side(ports, connection), trip, device_cookie, base_url)
+    return await start(ports, caller, connection, _own_side(credentials), trip, device_cookie, base_url)
 
 
-async def _load_active(ports: Ports, connection_id: UUID) -> OrganizationConnection:
+def _require_active(credentials: ConnectionCredentials | None) -> ConnectionCredentials:
     """Return the active connection of an active organization. Raises: OrganizationConnectionNotFound, ConnectionNotActive."""
-    async with ports.storage.reading() as read:
-        connection = await read.connections.of_active_org(connection_id) or refuse(OrganizationConnectionNotFound)
-    if not connection.is_active:
-        raise ConnectionNotActive
-    return connection
+    if credentials is None:
+        raise OrganizationConnectionNotFound
+    return credentials if credentials.connection.is_active else refuse(ConnectionNotActive)
 
 
 async def begin_test(
@@ -134,12 +153,18 @@ async def begin_test(
 ) -> ProviderVisit:
     """Return the place at the identity provider at which an admin tests a connection in any state. `way_back` is the path of its page.
 
-    Raises: the errors of `openid.start` and `saml.start`.
+    The page of the test provider is below it.
+
+    Raises: OrganizationConnectionNotFound; the errors of `openid.start` and `saml.start`.
     """
     now = ports.clock.now()
     ends_at = now + STATE_TTL
     flow = new_flow(now, FlowTarget.TEST, way_back, digest(device_cookie), expires_at=ends_at)
     trip = ConnectionTrip(flow=flow, connection_id=connection.id, user_id=caller.user_id, begun_at=now, expires_at=ends_at)
+    if connection.uses_test_provider:
+        state = new_message_id()
+        await _store(ports, caller, trip, state)
+        return ProviderVisit(f"{way_back}/provider?{urlencode({'test': state})}")
     return await start(ports, caller, connection, await _load_own_side(ports, connection), trip, device_cookie, base_url)
 
 
@@ -180,10 +205,14 @@ async def start(
             visit = await saml.start(ports, details, settings, trip, state, base_url)
         case _:
             raise FlowEnded  # our side belongs to the other protocol
+    await _store(ports, caller, trip, state)
+    return visit
+
+
+async def _store(ports: Ports, caller: Caller, trip: ConnectionTrip, state: str) -> None:
     async with ports.storage.transaction(by=caller) as tx:
         if not await tx.flows.start(trip, digest(state)):
             raise FlowEnded
-    return visit
 
 
 # Back from the identity provider
@@ -208,11 +237,13 @@ async def finish(ports: Ports, caller: Caller, visitor: Person | None, returned:
 
     Raises: ProviderStateUnknown, OrganizationConnectionNotFound; SignedInAsAnotherUser if another user began the test.
     """
-    browser, state = returned.browser, returned.state
+    browser, state, now = returned.browser, returned.state, ports.clock.now()
     trip = None
     if browser is not None and state is not None and len(state) <= MAX_STATE_LENGTH:
         async with ports.storage.transaction(by=caller) as tx:
-            trip = await tx.flows.take_connection_trip(digest(state), digest(browser), returned.connection_id, ports.clock.now())
+            taken = tx.flows.take_connection_trip_deferred(digest(state), digest(browser), returned.connection_id, now)
+            found = tx.connections.credentials_deferred(returned.connection_id, now)
+        trip = taken.value
     if trip is None or browser is None or state is None:
         await record_failure(ports, caller, LoginFailure.STATE, Method.CONNECTION, None)
         raise ProviderStateUnknown
@@ -220,14 +251,17 @@ async def finish(ports: Ports, caller: Caller, visitor: Person | None, returned:
         # The values of the answer are for the admin alone.
         if visitor is None or visitor.user_id != trip.user_id:
             raise SignedInAsAnotherUser
-        return await _finish_test(ports, caller, trip, returned, base_url)
+        tested = found.value or refuse(OrganizationConnectionNotFound)
+        if tested.connection.uses_test_provider:  # `test_provider.answer` alone reads its answers
+            raise ProviderStateUnknown
+        return await read_test(ports, caller, tested.connection, _own_side(tested), trip, returned, base_url, trip.flow.request)
     if trip.flow.target is FlowTarget.SETUP_TEST:
         return SetupTestReturned(trip)
     connection = None
     try:
-        connection = await _load_active(ports, trip.connection_id)
-        own = await _load_own_side(ports, connection)
-        received = await _complete(ports, caller, connection, own, trip, returned, base_url)
+        credentials = _require_active(found.value)
+        connection = credentials.connection
+        received = await _complete(ports, caller, connection, _own_side(credentials), trip, returned, base_url)
         arrived = PersonArrived(trip.flow, map_claims(connection, received))
         is_again = trip.flow.target is FlowTarget.REAUTHENTICATION
         if is_again:
@@ -244,15 +278,6 @@ async def finish(ports: Ports, caller: Caller, visitor: Person | None, returned:
         return ConnectionTripFailed(problem, trip.flow)
 
 
-async def _finish_test(
-    ports: Ports, caller: Caller, trip: ConnectionTrip, returned: ConnectionReturn, base_url: str
-) -> ConnectionTestResult:
-    async with ports.storage.reading() as read:
-        connection = await read.connections.of_active_org(trip.connection_id) or refuse(OrganizationConnectionNotFound)
-    own = await _load_own_side(ports, connection)
-    return await read_test(ports, caller, connection, own, trip, returned, base_url, trip.flow.request)
-
-
 async def read_test(
     ports: Ports,
     caller: Caller,
@@ -264,9 +289,14 @@ async def read_test(
     way_back: str,
 ) -> ConnectionTestResult:
     """Return the result of a test sign-in. The trip was taken, and the connection may be a proposed one."""
+    return await to_result(connection, way_back, _complete(ports, caller, connection, own, trip, returned, base_url))
+
+
+async def to_result(connection: OrganizationConnection, way_back: str, answer: Awaitable[ReceivedClaims]) -> ConnectionTestResult:
+    """Return the result of a test sign-in with this answer, or with the refusal of it."""
     result = ConnectionTestResult(connection=connection, way_back=way_back)
     try:
-        received = await _complete(ports, caller, connection, own, trip, returned, base_url)
+        received = await answer
     except Refusal as problem:
         return replace(result, problem=problem)
     return replace(result, received=received, person=map_claims(connection, received))
@@ -287,7 +317,7 @@ async def _complete(
             request = openid.make_request(connection, settings, trip, state=state, device_cookie=browser, base_url=base_url)
             return await openid.complete(ports, connection, client, request, answer)
         case SamlSettings() as settings, ConnectionDetails() as details, SamlAnswer(document):
-            if trip.flow.target is FlowTarget.SETUP_TEST:  # a proposed connection has no rows yet, and its trip was taken once
+            if trip.flow.target is FlowTarget.SETUP_TEST:  # stores nothing, and its trip was taken once
                 identity = await saml.verify(ports, details, settings, document, base_url, expected=state)
             else:
                 identity = await saml.accept(ports, caller, details, settings, document, base_url, expected=state)

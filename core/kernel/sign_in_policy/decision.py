@@ -7,7 +7,7 @@ from enum import Enum
 from typing import Final
 
 from core.kernel.connections import UNKNOWN_AT_CONNECTIONS, ConnectionFacts, RequiredConnection
-from core.kernel.proofs import Factor, FactorKind, Method, Proof, Proofs, Strength, proved_at, recent, strength_of
+from core.kernel.proofs import Factor, FactorKind, Method, Proof, Proofs, Strength, proved_at, recent_with_second, strength_of
 from core.kernel.sign_in_policy.rules import PROVIDER_PREFIX, Concerned, EffectivePolicy, Moment, Rule, Rules
 
 
@@ -70,8 +70,12 @@ class Decision:
 
     @property
     def wants_fresh(self) -> bool:
-        """Whether the sign-in is too old, and an identity provider must authenticate the user again because the account has a password."""
-        return self.outcome is Outcome.STEP_UP and self.max_age is not None and Method.PASSWORD in self.first_ways
+        """Whether the sign-in is too old, and an identity provider must authenticate the user again.
+
+        That is so where another way is left: the account has a password, or the user came through a connection, which can ask again.
+        """
+        is_too_old = self.outcome is Outcome.STEP_UP and self.max_age is not None
+        return is_too_old and not self.first_ways.isdisjoint((Method.PASSWORD, Method.CONNECTION))
 
 
 NO_POLICY: Final = Decision(outcome=Outcome.ALLOWED)
@@ -278,7 +282,7 @@ def _accepted_at(rules: Rules, facts: PolicyFacts) -> datetime:
     """
     accepted = sorted((proof.at for proof in facts.proofs if not proof.is_second and _counts(rules, facts, proof)), reverse=True)
     need = _needed(rules, facts)
-    enough = (at for at in accepted if _proved(rules, replace(facts, proofs=recent(facts.proofs, at))) >= need)
+    enough = (at for at in accepted if _proved(rules, replace(facts, proofs=recent_with_second(facts.proofs, at))) >= need)
     return next(enough, accepted[0] if accepted else proved_at(facts.proofs))
 
 

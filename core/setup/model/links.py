@@ -4,20 +4,24 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Final
+from typing import Any, Final
 from uuid import UUID
 
+from core.kernel import uris
 from core.kernel.callers import SetupPart
 from core.kernel.errors import Conflict, Invalid, Limited, NotFound, Unauthenticated
 from core.kernel.values import Email
 
 EMBEDDED_TTL: Final = timedelta(minutes=5)  # until an embedded link is opened
 WORK_TTL: Final = timedelta(hours=8)  # from then on, in the browser that opened it
-MAX_DAYS: Final = 14  # of a mailed link
+MAX_DAYS: Final = 14  # of a mailed link; the operator can choose fewer
+USUAL_DAYS: Final = 7
+MAX_RETURN_URL: Final = 2048
 CODE_TTL: Final = timedelta(minutes=10)
 MAX_CODES_SENT: Final = 5
 MAX_ATTEMPTS: Final = 5  # at the codes of one link
 MAX_OPEN_LINKS: Final = 20  # of one organization
+MAX_PROPOSED_DOMAINS: Final = 10  # of one link
 
 
 class SetupLinkKind(StrEnum):
@@ -59,6 +63,7 @@ class SetupLink:
     created_by: UUID  # the account may no longer exist
     created_at: datetime
     connection_id: UUID | None = None  # for which a certificate is renewed; the connection may no longer exist
+    return_url: str | None = None  # of the application that the finished page leads back to
     codes_sent: int = 0
     attempts: int = 0
     opened_at: datetime | None = None
@@ -81,14 +86,22 @@ class SetupLink:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ProposedDomain:
+    """A domain that a set-up link proposes."""
+
+    domain: str
+    challenge: str  # of its record
+    is_found: bool = False  # the record was there when the reader checked it
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SetupDocument:
     """The values of a proposal. Each part has some of them."""
 
-    domain: str | None = None
-    challenge: str | None = None  # of its record
+    domains: tuple[ProposedDomain, ...] = ()
     prefix: str | None = None  # of a SCIM token
     connection_id: str | None = None
-    preset: str | None = None  # empty for a product without one
+    preset: str | None = None
     protocol: str | None = None
     issuer: str | None = None
     client_id: str | None = None
@@ -96,12 +109,21 @@ class SetupDocument:
     entity_id: str | None = None
     sso_url: str | None = None
     sso_binding: str | None = None  # empty: redirect
+    slo_url: str | None = None
+    metadata_url: str | None = None  # of the metadata that the values were taken from, if they have an address
     certificate: str | None = None  # PEM
-    fingerprint: str | None = None  # of a renewed certificate
-    valid_until: str | None = None  # of a renewed certificate (RFC 3339)
+    own_certificate: str | None = None  # PEM, of our key
+    private_key: str | None = field(default=None, repr=False)  # PKCS #8 in PEM
+    fingerprints: tuple[str, ...] = ()  # of renewed certificates
+    valid_until: str | None = None  # of the renewed certificate that ends first (RFC 3339)
     siem_provider: str | None = None
     endpoint_url: str | None = None
     siem_token: str | None = field(default=None, repr=False)
+
+    @classmethod
+    def read(cls, stored: Mapping[str, Any]) -> "SetupDocument":
+        domains = tuple(ProposedDomain(**each) for each in stored["domains"])
+        return cls(**{**stored, "domains": domains, "fingerprints": tuple(stored["fingerprints"])})
 
 
 NO_DOCUMENT: Final = SetupDocument()
@@ -198,6 +220,25 @@ class SetupRecipientMissing(Invalid):
     """A mailed link needs the address of its reader, and an embedded link has none. Change the kind or the address."""
 
 
+class SetupLinkTooLong(Invalid):
+    """A mailed link lives too long. Choose fewer days."""
+
+    def __init__(self, days: int) -> None:
+        super().__init__(f"A mailed link lives at most {days} days here. Choose fewer days.")
+
+
+class SetupReturnUrlInvalid(Invalid):
+    """The return URL must be at the origin of a redirect URI or launch URL of one of your applications. Register one there first."""
+
+
+def parse_return_url(text: str) -> str:
+    """Return a return URL in canonical form. Raises: SetupReturnUrlInvalid."""
+    url = uris.canonicalize(text)
+    if len(url) > MAX_RETURN_URL or uris.web_flaw(url) is not None:
+        raise SetupReturnUrlInvalid
+    return url
+
+
 class SetupPartsMissing(Invalid):
     """Choose at least one part, each once."""
 
@@ -233,4 +274,8 @@ class SetupProductMissing(Invalid):
 
 
 class SetupDomainMissing(Invalid):
-    """Add the domain first."""
+    """This set-up link proposes no such domain. Reload the page, and add it first."""
+
+
+class TooManyProposedDomains(Invalid):
+    """This set-up link has 10 domains already. Remove one that you do not need."""

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Final
 from urllib.parse import quote, unquote, urlencode
 
@@ -18,6 +19,7 @@ MAX_NEXT_LENGTH: Final = 8192  # enough for an authorization request with its re
 # backslashes (security G-4).
 _NEXT = re.compile(r"/(?!/)[A-Za-z0-9/._~!$&'()*+,;=:@%?-]*")
 _DOT_SEGMENTS = (".", "..")
+PAGE_ATTRIBUTE: Final = "_page"  # of the view of a form: its page, with the parameters of the route
 
 
 def safe_next(text: str) -> str:
@@ -60,9 +62,18 @@ def to_sign_in() -> Response:
     return redirect(with_next(SIGN_IN_PATH, target), notice=FORM_NOT_SENT if is_form else None)
 
 
+def fill_in(route: str, values: Mapping[str, object]) -> str:
+    """Return the path of a route with these parameters."""
+    return re.sub("<(?:[a-z]+:)?([a-z_]+)>", lambda match: quote(str(values[match[1]])), route)
+
+
 def page_of_form(path: str) -> str:
-    """Return the page with the form for this path: the page at the path itself, or the next one above it."""
+    """Return the page with the form for this path: the one that its view names, or the one at the path itself or next above it."""
     routes = current_app.url_map.bind("")
+    with suppress(HTTPException):
+        endpoint, values = routes.match(path, method="POST")
+        if (page := getattr(current_app.view_functions[endpoint], PAGE_ATTRIBUTE, None)) is not None:
+            return fill_in(page, values)
     while path.count("/") > 1:
         try:
             routes.match(path, method="GET")

@@ -1,12 +1,10 @@
 """The forms of the console: their documentation, their copies, their refusals."""
 
-import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import wraps
 from inspect import get_annotations
 from types import MappingProxyType
 from typing import Any, Final, TypeAlias, TypeVar, cast
-from urllib.parse import quote
 
 from quart import Response, g, request
 
@@ -18,7 +16,7 @@ from core.kernel.errors import Invalid, Limited, Refusal, SessionEnded
 from core.kernel.roles import Capability
 from core.kernel.sign_in_age import SignInNotRecent
 from entrypoints.http.base.context import ports, signed_in
-from entrypoints.http.base.redirects import FORM_NOT_SENT, page_of_form, redirect
+from entrypoints.http.base.redirects import FORM_NOT_SENT, PAGE_ATTRIBUTE, fill_in, page_of_form, redirect
 from entrypoints.http.base.rendering.templates import page_response, render
 from entrypoints.http.edge.ended_sessions import OWNER, RESTORES_ATTRIBUTE, SEALED_FORM, without_secrets
 from entrypoints.http.edge.forms import read_form
@@ -47,8 +45,12 @@ Form: TypeAlias = Mapping[str, str]  # the fields of a form
 V = TypeVar("V", bound=Callable[..., Any])
 
 
-def accepts(*api: str, answers: Mapping[int, str] = ANSWERS_TO_FORM, form: Sequence[str] = ("form_token",)) -> Callable[[V], V]:
+def accepts(
+    *api: str, answers: Mapping[int, str] = ANSWERS_TO_FORM, form: Sequence[str] = ("form_token",), page: str | None = None
+) -> Callable[[V], V]:
     """Decorate a form of the console: read it, and document it, as in `shows`. Every form can be refused as foreign.
+
+    `page` is the route of the page with the form, unless its path is the form's or the next one above.
 
     Our own page must have sent it in this session. The view gets the fields as `form`, if it has this parameter.
     A form of an ended session is only shown again, by `on_refusal` or a view with `restores`. Other views do not run.
@@ -64,6 +66,7 @@ def accepts(*api: str, answers: Mapping[int, str] = ANSWERS_TO_FORM, form: Seque
                 return redirect_unsent()
             return await view(**parameters, **({"form": fields} if has_form else {}))
 
+        setattr(run, PAGE_ATTRIBUTE, page)
         return describes_page({403: FOREIGN_FORM, **answers}, form=form, api=api)(cast("V", run))
 
     return decorate
@@ -172,8 +175,7 @@ def once(path: str, label: str, advice: str) -> Callable[[V], V]:
             try:
                 return await view(*args, **kwargs)
             except FormAlreadySent as refusal:
-                target = re.sub("<([a-z_]+)>", lambda match: quote(str(kwargs[match[1]])), path)
-                return await _refused_page(refusal, "already_sent.html", leave=(label, target), advice=advice)
+                return await _refused_page(refusal, "already_sent.html", leave=(label, fill_in(path, kwargs)), advice=advice)
 
         setattr(run, ONCE_ATTRIBUTE, path)
         return cast("V", run)

@@ -4,6 +4,7 @@ from quart import Blueprint, Response
 
 from core.applications import figures
 from core.applications.model.figures import FigureRange
+from core.federation.connections import health as connection_health
 from core.kernel.callers import OrganizationStatus
 from core.kernel.display import format_day
 from core.kernel.page_paths import ACCOUNT_PATH, HOME_PATH
@@ -80,6 +81,6 @@ async def show_platform() -> Response:
         others_lacking=len([address for address in lacking if address != signed_in().email]),
         counts=await governance.count_organizations(ports()),
         chart=show_results(*await figures.load_results(ports(), FigureRange.WEEK)),
-        problems=(await health.measure(ports())).find_problems(),
+        problems=[*(await health.measure(ports())).find_problems(), *await connection_health.find_problems(ports())],
         own=[(each.name, first_page(each.slug, membership.rights)) for each, membership in own if each.status is OrganizationStatus.ACTIVE],
     )

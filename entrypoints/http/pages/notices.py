@@ -29,9 +29,15 @@ NOTICES: Final = {
     "session-ended": "Session ended.",
     "profile-saved": "Profile saved.",
     "subscription-canceled": "Subscription canceled.",
-    "connection-activated": "Connection activated. Users can sign in through it.",
+    "connection-activated": "Connection activated.",
     "connection-created": "Connection created. Copy its values into your identity provider.",
+    "connection-linked": "Your account is linked. From now on, you can also sign in through your organization.",
+    "connection-not-linked": "You're signed in, but nothing was linked: this account can't be linked to your organization's sign-in.",
     "connection-metadata-imported": "Metadata imported.",
+    "connection-metadata-lack-format": (
+        "Metadata imported. They lack the NameID format of this connection, so the identity provider may refuse sign-ins. Choose a format "
+        "that it has, or add this one there."
+    ),
     "connection-saved": "Connection saved.",
     "connection-person-unlinked": "User unlinked. The sign-ins through this connection have ended.",
     "connection-unlinked": "Connection unlinked.",

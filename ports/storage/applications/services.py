@@ -53,6 +53,8 @@ class ServicesRead(Protocol):
         """Return the services that the group is assigned to, by name."""
 
     async def count(self, org_id: UUID) -> int: ...
+    async def has_origin(self, org_id: UUID, origin: str) -> bool:
+        """Return whether a service of the organization has a redirect URI or its launch URL at this origin, which is in lower case."""
 
 
 class ClientCharges(Protocol):

@@ -33,6 +33,9 @@ class FlowsRead(Protocol):
     async def ticket(self, secret_hash: bytes, provider: ConnectionSlug, now: datetime) -> ProviderTrip | None:
         """Return the ticket with this hash for a trip to this provider. It is not used up."""
 
+    async def connection_trip(self, state_hash: bytes, browser_hash: bytes, connection_id: UUID, now: datetime) -> ConnectionTrip | None:
+        """Return the trip that this browser started to this connection. It goes on."""
+
 
 class Flows(FlowsRead, Protocol):
     """Write access to sign-ins in progress."""
@@ -89,10 +92,10 @@ class Flows(FlowsRead, Protocol):
     async def take_trip(self, state_hash: bytes, browser_hash: bytes, provider: ConnectionSlug, now: datetime) -> ProviderTrip | None:
         """Return the trip that this browser started to this provider, and forget it. Only one of several parallel calls gets it."""
 
-    async def take_connection_trip(
+    def take_connection_trip_deferred(
         self, state_hash: bytes, browser_hash: bytes, connection_id: UUID, now: datetime
-    ) -> ConnectionTrip | None:
-        """Return the trip that this browser started to this connection, and forget it, as `take_trip` does."""
+    ) -> Deferred[ConnectionTrip]:
+        """With the next statement, take the trip that this browser started to this connection, as `take_trip` does."""
 
 
 class FlowSteps(Protocol):

@@ -6,16 +6,18 @@ from typing import Protocol
 from uuid import UUID
 
 from core.federation.connections.model.connections import (
+    ConnectionCredentials,
     ConnectionGroup,
     ConnectionIdentity,
     MappedGroup,
     OrganizationConnection,
     ProviderCertificate,
 )
-from core.federation.connections.model.health import ConnectionHealth, HealthState
+from core.federation.connections.model.health import ConnectionConcern, ConnectionHealth, HealthState
 from core.federation.connections.model.logins import ConnectionLogin
 from core.federation.connections.model.people import ConnectionPerson, ConnectionSubject, OwnConnectionLink
 from core.federation.saml.model.configuration import CertificateState, SamlCertificate
+from core.kernel.deferred import Deferred
 from core.kernel.roles import Authority
 from core.kernel.values import Email, Page, PageResult
 
@@ -30,6 +32,9 @@ class OrganizationConnectionsRead(Protocol):
 
     async def of_active_org(self, connection_id: UUID) -> OrganizationConnection | None:
         """Return the connection, in any state, if its organization is active."""
+
+    async def credentials(self, connection_id: UUID, now: datetime) -> ConnectionCredentials | None:
+        """Return the connection of `of_active_org` with the credentials of both sides. Raises: SealBroken."""
 
     async def client_secret(self, org_id: UUID, connection_id: UUID) -> str | None:
         """Return the secret for the identity provider, or None. Raises: SealBroken."""
@@ -52,8 +57,11 @@ class OrganizationConnections(OrganizationConnectionsRead, Protocol):
     async def remove(self, org_id: UUID, connection_id: UUID) -> None:
         """Delete the connection with its keys, certificates, groups and known accounts."""
 
-    async def use_assertion(self, org_id: UUID, connection_id: UUID, assertion_hash: bytes, expires_at: datetime) -> bool:
-        """Note that an assertion was used. Return False, and change nothing, if it was used before. The note is kept until `expires_at`."""
+    def credentials_deferred(self, connection_id: UUID, now: datetime) -> Deferred[ConnectionCredentials]:
+        """As `credentials`, with the next statement. The value raises SealBroken."""
+
+    def use_assertion_deferred(self, org_id: UUID, connection_id: UUID, assertion_hash: bytes, expires_at: datetime) -> Deferred[bool]:
+        """With the next statement, note that an assertion was used, until `expires_at`. The value is None if it was used before."""
 
     async def add_group(self, group: ConnectionGroup) -> None: ...
     async def remove_group(self, org_id: UUID, connection_id: UUID, id_: UUID) -> bool: ...
@@ -67,6 +75,9 @@ class ConnectionHealthsRead(Protocol):
 
     async def figures(self) -> tuple[Mapping[HealthState, int], datetime | None]:
         """Return the numbers of all active connections by health, and the time when the first certificate of them ends."""
+
+    async def concerns(self, limit: int, certificates_until: datetime) -> list[ConnectionConcern]:
+        """Return connections of all organizations that an admin should look at, by the slugs, at most `limit`."""
 
     async def next_due(self) -> datetime | None:
         """Return when the next refresh of any connection is due, or None."""
@@ -151,8 +162,14 @@ class ConnectionIdentities(ConnectionIdentitiesRead, Protocol):
     async def add(self, identity: ConnectionIdentity) -> bool:
         """Add an identity. Return False, and change nothing, if the connection knows the subject or the account."""
 
-    async def use(self, org_id: UUID, connection_id: UUID, user_id: UUID, email: Email | None, now: datetime) -> None:
-        """Note a sign-in, and the address that it brought, if there is one."""
+    def use_deferred(
+        self, org_id: UUID, connection_id: UUID, subject: str, user_id: UUID, email: Email | None, now: datetime
+    ) -> Deferred[bool]:
+        """With the next statement, note a sign-in of a known person to their locked account, and the address that it brought, if any.
+
+        The value is whether the directory blocks them. It is None, and nothing changes, if the connection is not active or no longer
+        knows them.
+        """
 
     async def remove(self, org_id: UUID, connection_id: UUID, user_id: UUID) -> bool: ...
 
@@ -174,6 +191,12 @@ class ConnectionLoginsRead(Protocol):
 
     async def find(self, org_id: UUID, id_: UUID, user_id: UUID) -> ConnectionLogin | None:
         """Return a sign-in of the user, which the proofs of a session name (`named_login`), or None."""
+
+    async def newest_of_session(self, org_id: UUID, connection_id: UUID, provider_session: str) -> ConnectionLogin | None:
+        """Return the newest sign-in in this session at the identity provider, or None."""
+
+    async def newest_of_user(self, org_id: UUID, connection_id: UUID, user_id: UUID) -> ConnectionLogin | None:
+        """Return the newest sign-in of the user at the connection, or None."""
 
     async def by_sign_out(self, secret_hash: bytes) -> ConnectionLogin | None:
         """Return the sign-in that a browser with this secret ends, or None."""

@@ -10,24 +10,28 @@ from typing import Any
 import pytest
 from quart_trio import QuartTrio
 
+from core.accounts.model.accounts import Account
 from core.kernel.page_paths import PASSKEY_OFFER_PATH
 from ports import Ports
 from tests.accounts.api.test_reset_and_policies import put_policy
 from tests.fakes.outside import FakeClock, FakeMailTransport
 from tests.support.browser import FakeBrowser, form_token, hidden_fields, leads_to, main_of
-from tests.support.builders import BASE_URL, EMAIL, PASSWORD, Api, add_account, add_member, add_organization, deliver, sign_in
+from tests.support.builders import BASE_URL, EMAIL, PASSWORD, Api, add_account, add_member, add_organization, deliver, run_sql, sign_in
+from tests.support.mfa import add_mfa
 from tests.support.passkeys.authenticator import SoftAuthenticator
 from tests.support.passkeys.users import PasskeyUser
 from tests.support.tenants import Tenant
 
 NEW_PASSKEY = "/app/account/passkeys/new"
+REAUTHENTICATE = "/api/auth/reauthenticate"
+MEMBERS = "/api/organizations/acme/members"
 BY_PASSWORD: dict[str, Any] = {"methods": ["password", "totp"]}
 BY_EMAIL: dict[str, Any] = {"methods": ["email", "passkey"]}
 LATER: dict[str, Any] = {**BY_EMAIL, "due_at": {"methods": "2100-01-01T00:00:00Z"}, "until_due": BY_PASSWORD}
 
 
-async def join(acme: Tenant, monkeypatch: pytest.MonkeyPatch, *documents: dict[str, Any]) -> None:
-    """Let the user be a member of acme and of further organizations with these policies, where users can sign in by email, too."""
+async def join(acme: Tenant, monkeypatch: pytest.MonkeyPatch, *documents: dict[str, Any]) -> Account:
+    """Return a user who is a member of acme and of further organizations with these policies. Emails sign in, too."""
     monkeypatch.setattr(type(acme.ports.policy), "email_sign_in", True)
     user = await add_account(acme.ports)
     await acme.join("ada", user)
@@ -36,6 +40,7 @@ async def join(acme: Tenant, monkeypatch: pytest.MonkeyPatch, *documents: dict[s
         org = await add_organization(acme.pool, f"org-{number}")
         await add_member(acme.pool, org, user.id, confirmed=True)
         await put_policy(acme, org, None, document)
+    return user
 
 
 async def emailed_code(ports: Ports, sent: FakeMailTransport) -> str:
@@ -77,6 +82,45 @@ async def test_two_methods_in_one_session_meet_policies_with_different_methods(
     assert (await api.post("/api/auth/reauthenticate", {"password": PASSWORD}, token=holder.token)).status == 200
     await holder.add()
     assert (await api.get(f"/api/organizations/{third}/members", token=holder.token)).status == 200
+
+
+@pytest.mark.parametrize("with_key", [False, True])
+async def test_a_second_factor_is_asked_for_once_in_ten_minutes(
+    acme: Tenant, api: Api, ports: Ports, sent: FakeMailTransport, clock: FakeClock, monkeypatch: pytest.MonkeyPatch, *, with_key: bool
+) -> None:
+    """Also if two organizations accept different methods, or ask again after a few minutes."""
+    rules = {"second_factor": ["everyone"], "session_idle_minutes": 5}
+    user = await join(acme, monkeypatch, {}, {})
+    holder = PasskeyUser(api, (await sign_in(ports, user)).access_token)
+    app = None if with_key else await add_mfa(ports, user)
+    if with_key:
+        await holder.add_key()
+    for [org] in await run_sql(acme.pool, "select org_id from memberships where user_id = %s", user.id):
+        await put_policy(acme, org, None, {"methods": ["password" if org == acme.org else "email", "totp", "passkey"], **rules})
+
+    async def second() -> dict[str, Any]:
+        if app is not None:
+            return {"code": app.code()}
+        options = (await api.post(f"{REAUTHENTICATE}/passkey/options", token=holder.token)).json["publicKey"]
+        return {"passkey": holder.authenticator.get(options)}
+
+    async def confirm(**factors: Any) -> int:
+        return (await api.post(REAUTHENTICATE, factors, token=holder.token)).status
+
+    assert await confirm(password=PASSWORD, **await second()) == 200
+    clock.advance(timedelta(seconds=1))
+    assert (await api.post("/api/user/passkeys/options", {"kind": "passkey"}, token=holder.token)).status == 401
+    options = (await api.get(REAUTHENTICATE, token=holder.token)).json
+    assert (options["needs_first_factor"], options["methods"], options["needs_second_factor"]) == (True, ["email"], False)
+    assert (await api.post(f"{REAUTHENTICATE}/email", token=holder.token)).status == 200
+    assert await confirm(email_code=await emailed_code(ports, sent)) == 200
+    assert (await api.post("/api/user/passkeys/options", {"kind": "passkey"}, token=holder.token)).status == 200
+    for needs_second in (False, True):
+        assert (await api.get(MEMBERS, token=holder.token)).status == 200
+        clock.advance(timedelta(minutes=6))
+        assert (await api.get(MEMBERS, token=holder.token)).status == 401
+        assert await confirm(password=PASSWORD) == (401 if needs_second else 200)
+    assert await confirm(password=PASSWORD, **await second()) == 200
 
 
 async def test_the_owner_of_a_stolen_passkey_deletes_it_under_two_policies(acme: Tenant, api: Api, ports: Ports) -> None:

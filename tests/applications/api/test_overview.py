@@ -5,10 +5,14 @@ from typing import Any
 
 import pytest
 
+from core.federation.connections import health
+from core.federation.connections.model.connections import ConnectionState
+from entrypoints import doctor
 from tests.support.builders import run_sql
+from tests.support.connections import add_connection
 from tests.support.mfa import add_mfa
 from tests.support.saml import add_application
-from tests.support.services import add_login, add_service
+from tests.support.services import add_login, add_service, verify_domain
 from tests.support.siem import configure, make_sink
 from tests.support.tenants import Tenant, Tenants
 from tests.support.webhooks import add_webhook
@@ -38,6 +42,40 @@ async def test_the_overview_has_the_figures_and_the_sign_ins_of_30_days(acme: Te
     sign_ins = [(each["date"], each["count"]) for each in overview["sign_ins"]]
     expected = {0: 1, 2: 2, 29: 1}
     assert sign_ins == [((now - days * DAY).date().isoformat(), expected.get(days, 0)) for days in range(29, -1, -1)]
+
+
+@pytest.mark.slow
+async def test_admins_and_operators_see_connections_that_need_work(acme: Tenant, tenants: Tenants) -> None:
+    other = await tenants.add("twin")
+    pool, storage, now = acme.pool, acme.ports.storage, acme.ports.clock.now()
+    connection = await add_connection(storage, acme.org)
+    await add_connection(storage, other.org, "draft", state=ConnectionState.DRAFT)
+
+    async def concerns() -> tuple[dict[str, int], list[str]]:
+        return await tasks(acme, "admin"), [each.text for each in await doctor.check_connections(storage, acme.ports.clock)]
+
+    lacks_domain = ({"connections_without_domain": 1}, ["acme/okta: no verified domain leads to it"])
+    await run_sql(pool, "delete from invitations")
+    await run_sql(
+        pool, "insert into mfa (user_id, secret, setup_at, last_step) select id, '', %s, 1 from users on conflict do nothing", now
+    )
+    assert await concerns() == lacks_domain
+    await verify_domain(pool, acme.org)
+    assert await concerns() == lacks_domain, "no user has come"
+    sql = "insert into home_realm_routes (org_id, domain, connection_id) values (%s, 'example.com', %s)"
+    await run_sql(pool, sql, acme.org, connection.id)
+    assert await concerns() == ({}, [])
+    sql = """
+        insert into connection_health (org_id, connection_id, due_at, refreshed_at, health, problem, certificate_end)
+        values (%s, %s, %s, %s, 'failing', 'unreachable', %s)"""
+    await run_sql(pool, sql, acme.org, connection.id, now, now, now + 29 * DAY)
+    expected = {"connections_failing": 1, "connection_certificates_expiring": 1}
+    [text] = (seen := await concerns())[1]
+    assert (seen[0], text.startswith("acme/okta: users cannot sign in (unreachable); its certificate ends on ")) == (expected, True)
+    assert await health.find_problems(acme.ports) == ["Users can't sign in through a connection of an organization."]
+    await run_sql(pool, "update connections set state = 'inactive' where org_id is not null")
+    assert await concerns() == ({}, [])
+    assert await tasks(other) == {}
 
 
 async def fail(tenant: Tenant, webhook: Any, *attempts: tuple[bool, int]) -> None:

@@ -9,6 +9,7 @@ import pytest
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.storage import Postgres
 from core.applications.model.services import Service, ServiceSlugTaken, ServiceType
+from core.applications.model.users import AccessSettings
 from core.kernel.connections import OFFICESUITE, WEBSUITE
 from core.kernel.values import Slug, digest
 from tests.applications.storage.services import by_id, put, service
@@ -57,6 +58,17 @@ async def test_a_service_is_found_only_in_its_organization(storage: Postgres, po
         assert await read.services.by_slug(org, "SHOP") is None
         assert await read.services.list_after(other_tenant, None, None, 100, 0) == []
         assert (await read.services.count(org), await read.services.count(other_tenant)) == (1, 0)
+
+
+async def test_an_organization_has_the_origins_of_its_redirect_uris_and_launch_urls(storage: Postgres, pool: Pool) -> None:
+    org, other_tenant = await add_organization(pool, "acme"), await add_organization(pool, "twin")
+    access = AccessSettings(launch_url="https://launch.example:8443/")
+    await put(storage, service(org, redirect_uris=("https://App.example/callback", "https://bare.example"), access=access))
+    tried = {"https://app.example", "https://bare.example", "https://launch.example:8443"}
+    async with storage.reading() as read:
+        for origin in (*tried, "https://app", "https://launch.example", "https://launch.example:84", "http://app.example", ""):
+            assert await read.services.has_origin(org, origin) is (origin in tried), origin
+            assert not await read.services.has_origin(other_tenant, origin)
 
 
 async def test_a_slug_can_be_reused_in_other_organizations(storage: Postgres, pool: Pool) -> None:

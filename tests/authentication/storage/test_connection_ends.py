@@ -11,6 +11,7 @@ import pytest
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.storage import Postgres
 from core.federation.connections.model.connections import ConnectionIdentity
+from core.kernel.causes import SYSTEM
 from core.kernel.proofs import Method, Proof, Proofs, boundary_of, first_proof
 from tests.support.builders import add_organization, run_sql
 from tests.support.connections import add_connection, add_login
@@ -113,6 +114,13 @@ async def test_a_session_at_the_provider_ends_what_a_sign_out_here_ends(storage:
         assert login.logout == {"id_token": "of s1"}
         assert await read.connection_logins.find(org, first, eve) is None
         assert await read.connection_logins.find(uuid4(), first, ada) is None
+    async with storage.transaction(by=SYSTEM) as tx:
+        logins = tx.connection_logins
+        sessions = [await logins.newest_of_session(*names, "s1") for names in ((org, okta.id), (org, uuid4()), (uuid4(), okta.id))]
+        users = [await logins.newest_of_user(org, okta.id, user) for user in (ada, eve)]
+    assert [each and each.id for each in sessions] == [first, None, None]
+    assert users[0] is not None
+    assert (users[0].id in (first, second), users[1]) == (True, None)
     end = partial(end_session_of_provider, storage, org, okta.id)
     assert (await end("s3", None), await end("s1", eve)) == ({}, {})
     assert await end("s1", None) == {ada: 2}

@@ -11,6 +11,7 @@ import pytest
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.storage import Postgres
 from core.authentication.flow.model import ChallengeOrigin, ConnectionTrip, EmailChallenge, Flow, FlowTarget, ProviderTrip, new_flow
+from core.kernel.causes import SYSTEM
 from core.kernel.connections import PLATFORM_CONNECTIONS, ConnectionSlug
 from core.kernel.proofs import first_proof
 from core.kernel.values import digest
@@ -118,7 +119,9 @@ async def test_a_trip_to_a_connection_ends_once_in_its_browser_at_this_connectio
     at_provider = trip_of(page())
 
     async def take_one(state: bytes = STATE, browser: bytes = BROWSER, id_: UUID = trip.connection_id, at: datetime = NOW) -> object:
-        return await within(storage, lambda tx: tx.flows.take_connection_trip(state, browser, id_, at))
+        async with storage.transaction(by=SYSTEM) as tx:
+            taken = tx.flows.take_connection_trip_deferred(state, browser, id_, at)
+        return taken.value
 
     async def start_one(each: ConnectionTrip | ProviderTrip, state: bytes) -> bool:
         return await within(storage, lambda tx: tx.flows.start(each, state))
@@ -135,6 +138,11 @@ async def test_a_trip_to_a_connection_ends_once_in_its_browser_at_this_connectio
         take(storage),
     ):
         assert await attempt is None
+    id_, late = trip.connection_id, NOW + TTL
+    named = ((STATE, BROWSER, id_, NOW), (STATE, OTHER_BROWSER, id_, NOW), (STATE, BROWSER, uuid4(), NOW), (STATE, BROWSER, id_, late))
+    async with storage.reading() as read:
+        seen = [await read.flows.connection_trip(*each) for each in named]
+    assert seen == [replace(trip, flow=replace(trip.flow, is_stored=True)), None, None, None], "it goes on"
     taken = await run_concurrently(20, lambda _: take_one())
     assert [each for each in taken if each] == [replace(trip, flow=replace(trip.flow, is_stored=True))]
     assert await take_one(digest("tested")) == replace(tested, flow=replace(tested.flow, is_stored=True))

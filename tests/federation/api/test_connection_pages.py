@@ -101,7 +101,9 @@ async def test_certificates_are_added_and_removed_on_their_page(admin: FakeBrows
     assert (await admin.submit(f"{ONE}/certificates", keys, certificate=pem)).status == 303
     [(fingerprint,)] = await run_sql(pool, "select fingerprint from connection_certificates")
     assert fingerprint in (await admin.open(keys)).text
-    assert (await admin.submit(f"{ONE}/certificates/{fingerprint}/remove", keys)).status == 303
+    removal = f"{ONE}/certificates/{fingerprint}/remove"
+    assert f'href="{removal}"' in (await admin.open(keys)).text
+    assert (await admin.submit(removal, removal)).status == 303
     assert await run_sql(pool, "select 1 from connection_certificates") == []
 
 

@@ -59,6 +59,7 @@ async def test_a_new_connection_is_a_draft_with_the_mapping_of_its_preset(api: A
     assert connection["missing"] == ["client_secret"]
     base = f"http://gatehouse.test/auth/connections/{connection['id']}"
     assert connection["endpoints"] == {
+        "start_url": f"{base}/start",
         "redirect_uri": f"{base}/callback",
         "jwks_uri": f"{base}/jwks.json",
         "post_logout_redirect_uri": f"{base}/signed-out",
@@ -70,12 +71,12 @@ async def test_a_new_connection_is_a_draft_with_the_mapping_of_its_preset(api: A
         "initiate_login_uri": f"{base}/initiate",
     }
     assert (await api.get(f"{acme.path}/connections/okta", token=acme.token("admin"))).json == connection
-    saml = await created(api, acme, slug="adfs", oidc=None, saml=SAML, mapping={"email": "mail"})
+    saml = await created(api, acme, slug="saml", oidc=None, saml=SAML, mapping={"email": "mail"})
     assert (saml["protocol"], saml["oidc"], saml["mapping"]["email"]) == ("saml", None, "mail")
     assert saml["saml"]["name_id_format"].endswith(":persistent")
     assert saml["endpoints"]["acs_url"] == f"{saml['endpoints']['entity_id']}/acs"
     listed = (await api.get(f"{acme.path}/connections", token=acme.token("admin"))).json["connections"]
-    assert [each["slug"] for each in listed] == ["adfs", "okta"]
+    assert [each["slug"] for each in listed] == ["okta", "saml"]
     [details] = [each for each in await events_of(pool, "connection.created") if each["slug"] == "okta"]
     assert (details["name"], details["preset"], details["settings"]["issuer"]) == ("Okta", "okta", OIDC["issuer"])
 
@@ -166,7 +167,7 @@ async def test_a_connection_is_activated_when_nothing_is_missing(api: Api, acme:
     await created(api, acme)
     path, token = f"{acme.path}/connections/okta", acme.token("admin")
     refused = await api.post(f"{path}/activate", {}, token=token)
-    assert (refused.status, "client secret" in refused.json["error"]) == (400, True)
+    assert (refused.status, "Client secret" in refused.json["error"]) == (400, True)
     await api.call("PUT", f"{path}/client-secret", {"client_secret": "a very secret text"}, token=token)
     for _ in range(2):  # the second time changes nothing
         assert (await api.post(f"{path}/activate", {}, token=token)).json["state"] == "active"
@@ -296,9 +297,9 @@ async def test_an_active_connection_keeps_what_its_users_need(api: Api, acme: Te
     assert (await api.post(f"{path}/activate", {}, token=token)).status == 200
     sent = {"entity_id": SAML["entity_id"], "sso_url": SAML["sso_url"], "signs_requests": False}
     for answer, missing in (
-        (await api.delete(certificate, token=token), "certificate"),
-        (await api.patch(path, {"saml": sent | {"sso_url": ""}}, token=token), "sso url"),
-        (await api.patch(path, {"saml": sent | {"signs_requests": True}}, token=token), "key"),
+        (await api.delete(certificate, token=token), "Certificate of the identity provider"),
+        (await api.patch(path, {"saml": sent | {"sso_url": ""}}, token=token), "Sign-in URL"),
+        (await api.patch(path, {"saml": sent | {"signs_requests": True}}, token=token), "Key of this connection"),
     ):
         assert answer.status == 400
         assert answer.json["error"] == f"An active connection needs more values than this one has. Set these first: {missing}."

@@ -21,8 +21,9 @@ from tests.fakes.provider import FakeProvider, Person
 from tests.federation.api.relying import add_relying_party
 from tests.federation.provider_sign_in import ProviderSignIn
 from tests.support.browser import action_of, form_token, is_step, leads_to
-from tests.support.builders import EMAIL, Api, add_account, run_sql
+from tests.support.builders import EMAIL, PASSWORD, Api, add_account, run_sql, sign_in
 from tests.support.mfa import add_mfa
+from tests.support.passkeys.users import PasskeyUser
 from tests.support.refusals import FORBIDDEN, refused
 from tests.support.saml import SamlApplication, posted_response
 from tests.support.saml.browser import SamlBrowser, sign_in_over_api
@@ -48,6 +49,7 @@ def providers(provider: FakeProvider, clock: FakeClock) -> IdentityProviders:
 openid = pytest.mark.parametrize("provider", [WEBSUITE, OFFICESUITE], indirect=True)
 codehost = pytest.mark.parametrize("provider", [CODEHOST], indirect=True)
 OFFER: Final = "Continue with"
+REAUTHENTICATE: Final = "/api/auth/reauthenticate"
 
 
 async def link(provider_sign_in: ProviderSignIn, account: Account) -> None:
@@ -150,6 +152,7 @@ async def test_the_fresh_sign_in_of_one_user_does_not_count_for_another(
     path = await start_sign_on(browser, shop, clock, ForceAuthn="true")
     await provider_sign_in.sign_in(flow=flow_of(path))
     assert await provider_sign_in.user_id() == eve.id
+    await provider_sign_in.browser.submit("/app/sign-out")
     provider_sign_in.provider.person = Person()
     await provider_sign_in.sign_in(next="/app/account")
     assert await provider_sign_in.user_id() == user.id
@@ -250,5 +253,25 @@ async def test_an_application_can_require_a_second_factor(
     page = await browser.open(await browser.start_sign_on(shop))
     assert "This application requires a second factor in each sign-in." in page.text
     assert is_step(await browser.sign_in_at(await browser.start_sign_on(shop)), "code"), "the trust in the device is not enough"
-    await run_sql(pool, "update sessions set second_factor = true")
-    assert (await api.get(f"{shop.management}/login", token=acme.token("member"))).status == 200
+
+
+@pytest.mark.parametrize("acr", ["mfa", "phr"])
+async def test_over_the_api_the_newest_sign_in_of_the_session_has_the_strength(
+    api: Api, shop: SamlApplication, user: Account, ports: Ports, pool: Pool, clock: FakeClock, acr: str
+) -> None:
+    """A reauthentication adds it, or takes it away."""
+    await run_sql(pool, "update services set required_acr = %s", acr)
+    holder = PasskeyUser(api, (await sign_in(ports, user)).access_token)
+    await holder.add()
+    holder.token = (await api.login()).json["access_token"]
+    app = await add_mfa(ports, user)
+
+    async def confirm(**factors: Any) -> int:
+        assert (await api.post(REAUTHENTICATE, factors, token=holder.token)).status == 200
+        return (await api.get(f"{shop.management}/login", token=holder.token)).status
+
+    assert refused(await api.get(f"{shop.management}/login", token=holder.token)) == FORBIDDEN
+    options = (await api.post(f"{REAUTHENTICATE}/passkey/options", token=holder.token)).json["publicKey"]
+    assert await confirm(passkey=holder.authenticator.get(options)) == 200
+    clock.advance(timedelta(minutes=1))
+    assert await confirm(password=PASSWORD, code=app.code()) == (200 if acr == "mfa" else 403)

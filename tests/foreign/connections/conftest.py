@@ -1,11 +1,14 @@
 """A running Gatehouse. Its organization acme has connections to identity providers of other projects."""
 
+import base64
+import subprocess
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+import httpx
 import psycopg
 import pytest
 
@@ -14,6 +17,7 @@ from tests.foreign.gatehouse import EMAIL, PASSWORD
 from tests.proof.e2e.conftest import service_home, settings_of_own_database
 from tests.proof.e2e.docs.forms import FormBrowser
 from tests.proof.e2e.process import Service
+from tests.support.waiting import PATIENCE
 
 CONNECTIONS: Final = "/api/organizations/acme/connections"
 SECRET: Final = "a secret + with: signs at the provider"
@@ -66,6 +70,33 @@ class House:
         id_ = self.call("GET", f"{CONNECTIONS}/{slug}")["id"]
         browser.open(f"{self.service.address}/auth/connections/{id_}/start?next=/app")
 
+    def add_saml(self, slug: str, **mapping: str | None) -> bytes:
+        """Add a connection with SAML and a key. Return the metadata that its provider needs."""
+        connection = {"slug": slug, "name": slug.title(), "saml": {"trusts_email": True}, "mapping": {"name": None, **mapping}}
+        endpoints = self.call("POST", CONNECTIONS, connection)["endpoints"]
+        self.call("POST", f"{CONNECTIONS}/{slug}/keys")
+        return httpx.get(endpoints["metadata_url"], timeout=PATIENCE).content
+
+    def read_metadata(self, slug: str, url: str) -> None:
+        """Let Gatehouse fetch the metadata of the provider."""
+        self.call("POST", f"{CONNECTIONS}/{slug}/metadata", {"url": url})
+
+    def submit_messages(self, browser: FormBrowser) -> bytes:
+        """Submit the forms with SAML messages, as their scripts do. Return all messages, one after the other."""
+        messages = b""
+        while sent := [form.fields[name] for form in browser.forms for name in ("SAMLResponse", "SAMLRequest") if name in form.fields]:
+            messages += base64.b64decode(sent[0])
+            browser.submit_saml()
+        return messages
+
+    def sign_out(self, browser: FormBrowser) -> None:
+        """Sign out at Gatehouse, which leads through the identity provider and back."""
+        browser.open(f"{self.service.address}/app")
+        [form] = [form for form in browser.forms if form.action == "/app/sign-out"]
+        browser.submit(form)
+        self.submit_messages(browser)
+        assert browser.address.startswith(f"{self.service.address}/auth/connections/"), (browser.address, browser.text)
+
     def is_signed_in(self, browser: FormBrowser) -> bool:
         browser.open(f"{self.service.address}/app")
         return browser.response.status_code == 200 and "/app/sign-in" not in browser.address
@@ -74,6 +105,14 @@ class House:
         """Return the sign-ins through a connection: the address of the user, the fault, and the names of the claims that came."""
         listed = self.call("GET", f"/api/organizations/acme/sign-ins?connection={slug}")["sign_ins"]
         return [(each["user_email"], each["fault"], set(each["received"])) for each in listed]
+
+
+def create_key(folder: Path, name: str = "idp") -> tuple[Path, Path]:
+    """Create an RSA key and a certificate for it."""
+    key, certificate = folder / f"{name}.key", folder / f"{name}.crt"
+    new = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=idp", "-keyout", str(key), "-out", str(certificate)]
+    subprocess.run(new, check=True, capture_output=True)
+    return key, certificate
 
 
 @pytest.fixture(scope="package")

@@ -9,7 +9,7 @@ from typing import Any, Final
 import httpx
 import pytest
 
-from tests.foreign.connections.conftest import CONNECTIONS, SECRET, House
+from tests.foreign.connections.conftest import SECRET, House
 from tests.foreign.programs import Program
 from tests.proof.e2e.docs.forms import FormBrowser
 from tests.proof.e2e.docs.walk import is_open
@@ -75,11 +75,8 @@ class Keycloak:
 
     def add_saml_connection(self, slug: str, *, encrypts: bool) -> None:
         """Each side reads the metadata of the other one."""
-        connection = {"slug": slug, "name": slug.title(), "saml": {"trusts_email": True}, "mapping": ATTRIBUTES}
-        id_ = self.house.call("POST", CONNECTIONS, connection)["id"]
-        self.house.call("POST", f"{CONNECTIONS}/{slug}/keys")
-        self.house.call("POST", f"{CONNECTIONS}/{slug}/metadata", {"url": f"{self.realm}/protocol/saml/descriptor"})
-        metadata = self.house.service.get(f"/auth/connections/{id_}/metadata").content
+        metadata = self.house.add_saml(slug, **ATTRIBUTES)
+        self.house.read_metadata(slug, f"{self.realm}/protocol/saml/descriptor")
         client = self.call("POST", "/acme/client-description-converter", document=metadata)
         client["protocolMappers"] = [
             {
@@ -103,27 +100,14 @@ class Keycloak:
         matching = [form for form in browser.forms if "password" in form.fields]
         assert matching, (slug, browser.address, browser.text)
         browser.submit(matching[0], username=name, password=PASSWORD)
-        self.submit_messages(browser)
+        self.house.submit_messages(browser)
         assert self.house.is_signed_in(browser), (slug, browser.address, browser.text, self.house.sign_ins(slug))
 
     def sign_out(self, browser: FormBrowser) -> None:
         """Sign out at Keycloak."""
         browser.open(f"{self.realm}/protocol/openid-connect/logout")
         browser.submit(browser.forms[0])
-        self.submit_messages(browser)
-
-    def sign_out_here(self, browser: FormBrowser) -> None:
-        """Sign out at Gatehouse, which leads through Keycloak."""
-        browser.open(f"{self.house.service.address}/app")
-        [form] = [form for form in browser.forms if form.action == "/app/sign-out"]
-        browser.submit(form)
-        self.submit_messages(browser)
-        assert browser.address.startswith(f"{self.house.service.address}/auth/connections/"), (browser.address, browser.text)
-
-    def submit_messages(self, browser: FormBrowser) -> None:
-        """Submit the forms with SAML messages, as their scripts do."""
-        while any(form.fields.keys() & {"SAMLResponse", "SAMLRequest"} for form in browser.forms):
-            browser.submit_saml()
+        self.house.submit_messages(browser)
 
 
 @pytest.fixture(scope="module")
@@ -148,7 +132,7 @@ def test_people_sign_in_and_out_by_openid_connect(house: House, keycloak: Keyclo
         keycloak.sign_out(browser)
         until(lambda: not house.is_signed_in(browser), "Keycloak's logout token has ended the session")
         assert house.is_signed_in(other)
-        keycloak.sign_out_here(other)
+        house.sign_out(other)
         keycloak.sign_in(other, slug, name)
     [(email, fault, received), *_] = house.sign_ins(slug)
     assert (email, fault, received >= {"email", "groups"}) == (f"{name}@acme.example", None, True)
@@ -165,7 +149,7 @@ def test_people_sign_in_and_out_by_saml(house: House, keycloak: Keycloak, *, enc
         keycloak.sign_out(browser)
         assert not house.is_signed_in(browser)
         keycloak.sign_in(browser, slug, name)
-        keycloak.sign_out_here(browser)
+        house.sign_out(browser)
         keycloak.sign_in(browser, slug, name)
     [(email, fault, received), *_] = house.sign_ins(slug)
     assert (email, fault, received >= {"email", "firstName"}) == (f"{name}@acme.example", None, True)

@@ -1,14 +1,13 @@
 """saml-idp and samlify are the identity providers of an organization."""
 
 import shlex
-import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
 import httpx
 import pytest
 
-from tests.foreign.connections.conftest import CONNECTIONS, House
+from tests.foreign.connections.conftest import CONNECTIONS, House, create_key
 from tests.foreign.programs import NODE, Program, require
 from tests.proof.e2e.docs.forms import FormBrowser
 from tests.proof.e2e.process import Port
@@ -28,16 +27,14 @@ class Prepared:
 
 
 def prepare(house: House, slug: str) -> Prepared:
-    key, certificate = house.folder / f"{slug}.key", house.folder / f"{slug}.crt"
-    new = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=idp", "-keyout", str(key), "-out", str(certificate)]
-    subprocess.run(new, check=True, capture_output=True)
+    key, certificate = create_key(house.folder, slug)
     created = house.call("POST", CONNECTIONS, {"slug": slug, "name": slug, "saml": {"trusts_email": True}})
     house.call("POST", f"{CONNECTIONS}/{slug}/keys", {})
     return Prepared(created["endpoints"], key, certificate)
 
 
 def read_metadata(house: House, slug: str, address: str) -> None:
-    house.call("POST", f"{CONNECTIONS}/{slug}/metadata", {"document": httpx.get(f"{address}/metadata").text})
+    house.call("POST", f"{CONNECTIONS}/{slug}/metadata", {"metadata": httpx.get(f"{address}/metadata").text})
 
 
 def test_people_sign_in_through_saml_idp(house: House) -> None:

@@ -71,7 +71,7 @@ def test_people_sign_in_by_saml(house: House, second: House) -> None:
     second.call("POST", saml, {"enabled": True, **known})
     second.call("POST", f"{saml}/certificate", {})
     metadata_url = second.call("GET", saml)["identity_provider"]["metadata_url"]
-    house.call("POST", f"{CONNECTIONS}/by-saml/metadata", {"document": httpx.get(metadata_url).text})
+    house.call("POST", f"{CONNECTIONS}/by-saml/metadata", {"metadata": httpx.get(metadata_url).text})
     assert house.errors("by-saml") == []
     with house.active("by-saml"), FormBrowser(house.service.address, second.service.address) as browser:
         sign_in(house, second, browser, "by-saml")

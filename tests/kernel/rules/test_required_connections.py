@@ -104,3 +104,16 @@ def test_listed_users_come_by_proofs_of_their_own_that_meet_the_other_rules() ->
 
 def test_the_required_connection_counts_where_the_methods_leave_it_out() -> None:
     assert _decide(_through(OKTA), replace(RULES, methods=frozenset({"password"}))) == ALLOWED
+
+
+def test_a_connection_is_asked_for_a_fresh_sign_in_when_the_present_one_is_too_old() -> None:
+    """A provider of the platform that cannot ask again is the only way in of some accounts."""
+    rules = Rules(session_lifetime=timedelta(hours=1))
+    policy = EffectivePolicy(ORG, 1, (PolicyPart("Acme", rules),))
+    old = tuple(replace(proof, at=NOW - timedelta(hours=2)) for proof in _through(OKTA))
+    wanted = {
+        ways: decide(policy, _facts(old, first_ways=frozenset({ways}))).wants_fresh
+        for ways in ("connection", "password", "provider:codehost")
+    }
+    assert wanted == {"connection": True, "password": True, "provider:codehost": False}
+    assert not decide(policy, _facts(_through(OKTA), first_ways=frozenset({"connection"}))).wants_fresh

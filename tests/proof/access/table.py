@@ -180,8 +180,8 @@ POST   {at_connection}/initiate               303  303  303  303  303  303  303 
 GET    {at_connection}/metadata               200  200  200  200  200  200  200  200  200  200  404  404  200  200  200  200  404  200  200
 GET    {at_connection}/start                  400  400  400  400  400  400  400  400  400  400  404  404  400  400  400  400  404  400  400
 POST   {at_connection}/backchannel-logout     400  400  400  400  400  400  400  400  400  400  404  404  400  400  400  400  404  400  400
-GET    {at_connection}/sign-out               200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200
-GET    {at_connection}/signed-out             200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200
+GET    {at_connection}/sign-out               303  303  303  303  303  303  303  303  303  303  303  303  303  303  303  303  303  303  303
+GET    {at_connection}/signed-out             303  303  303  303  303  303  303  303  303  303  303  303  303  303  303  303  303  303  303
 GET    {at_connection}/slo                    400  400  400  400  400  400  400  400  400  400  400  400  400  400  400  400  400  400  400
 POST   {at_connection}/slo                    400  400  400  400  400  400  400  400  400  400  404  404  400  400  400  400  404  400  400
 GET    {at_connection}/jwks.json              200  200  200  200  200  200  200  200  200  200  404  404  200  200  200  200  404  200  200
@@ -658,15 +658,20 @@ SETUP: Final = """
                                               set
 
 GET    /setup/steps                           200
-POST   /setup/steps/connection                303
+POST   /setup/steps/connection                200
 POST   /setup/steps/connection/values         303
 POST   /setup/steps/connection/check          200
+GET    /setup/steps/connection/metadata       409
 POST   /setup/steps/connection/metadata       409
+POST   /setup/steps/connection/key            409
 GET    /setup/steps/connection/test           200
 POST   /setup/steps/domain                    303
 POST   /setup/steps/domain/check              400
+POST   /setup/steps/domain/remove             400
 POST   /setup/steps/directory                 200
 POST   /setup/steps/certificate               400
+POST   /setup/steps/certificate/metadata      400
+GET    /setup/steps/certificate/test          400
 POST   /setup/steps/siem                      303
 POST   /setup/steps/finish                    200
 """
@@ -703,6 +708,7 @@ GET    /app/flow/<flow_id>/consent                   303  303  303  200  303
 POST   /app/flow/<flow_id>/consent                   303  303  303  200  303
 GET    /app/flow/<flow_id>/link                      303  303  303  303  303
 POST   /app/flow/<flow_id>/link                      303  303  303  303  303
+POST   /app/flow/<flow_id>/switch                    303  303  303  303  303
 GET    /app/flow/<flow_id>/select                    303  303  303  200  303
 POST   /app/flow/<flow_id>/select                    303  303  303  200  303
 GET    /app/flow/<flow_id>/email                     200  200  200  200  200
@@ -848,6 +854,14 @@ WITH_LINK: Final = """
     insert into connection_identities (org_id, connection_id, user_id, subject, linked_at, last_used_at)
     select c.org_id, c.id, u.id, 'of ' || u.id, now(), now() from connections c, users u
     where c.id = '{connection_id}' and u.id = '{own_id}' on conflict do nothing"""
+# A test sign-in of the caller at the test provider. The caller's id stands for its secret.
+WITH_TEST: Final = """
+    with tried as (
+        update connections set preset = 'test', state = 'draft', first_activated_at = null where id = '{connection_id}' returning 1)
+    insert into sign_in_flows (id, browser_hash, target, request, wants_fresh, keeps_trust, proofs, challenge, challenge_hash,
+                               challenge_user_id, challenge_begun_at, challenge_expires_at, begun_at, expires_at)
+    select gen_random_uuid(), sha256('{device}'), 'test', '/app', false, true, '[]', jsonb_build_object('connection', '{connection_id}'),
+           sha256('{own_id}'), id, now(), '2100-01-01', now(), '2100-01-01' from users where id = '{own_id}' on conflict do nothing"""
 INACTIVE: Final = "update connections set state = 'inactive' where org_id = '{org_id}'"
 ORG: Final = "/api/organizations/<org_slug>"
 PAGES_OF_ORG: Final = "/app/organizations/<org_slug>"
@@ -1156,7 +1170,7 @@ REQUESTS: Final[Mapping[str, Request]] = {
     f"POST {ORG}/connections/<connection_slug>/groups": Request({"value": "staff", "group_id": "{group_id}"}),
     f"DELETE {ORG}/connections/<connection_slug>/groups/<mapping_id>": Request(**WITH_MAPPING),
     f"DELETE {ORG}/connections/<connection_slug>/people/<user_id>": Request(things={"user_id": "{end_user_id}"}),
-    f"POST {ORG}/connections/<connection_slug>/metadata": Request({"document": identity_provider_metadata()}, setup_sql=WITH_SAML),
+    f"POST {ORG}/connections/<connection_slug>/metadata": Request({"metadata": identity_provider_metadata()}, setup_sql=WITH_SAML),
     f"POST {ORG}/connections/<connection_slug>/activate": Request(setup_sql=INACTIVE),
     f"PUT {ORG}/connections/<connection_slug>/client-secret": Request({"client_secret": "a new secret"}),
     f"POST {ORG}/connections/<connection_slug>/keys": Request(
@@ -1177,8 +1191,9 @@ REQUESTS: Final[Mapping[str, Request]] = {
     "POST /setup/steps/domain": Request(form={"form_token": "{setup_form_token}", "domain": "globex.example"}),
     **{
         f"POST /setup/steps/{step}": Request(form={"form_token": "{setup_form_token}"})
-        for step in ("connection/check", "connection/metadata", "domain/check", "directory", "certificate", "finish")
+        for step in ("connection/check", "connection/key", "connection/metadata", "domain/check", "domain/remove", "directory", "finish")
     },
+    **{f"POST /setup/steps/{step}": Request(form={"form_token": "{setup_form_token}"}) for step in ("certificate", "certificate/metadata")},
     f"POST {ORG}/registration-tokens": Request({"name": "Another"}),
     "POST /auth/register": Request(
         {"client_name": "Another", "redirect_uris": ["https://anywhere.example/callback"]},
@@ -1287,6 +1302,7 @@ REQUESTS: Final[Mapping[str, Request]] = {
     "POST /app/flow/<flow_id>/sign-in": Request(form={**OF_THIS_BROWSER, "email": "{own_email}", "password": "{password}"}, **IN_FLOW),
     "GET /app/flow/<flow_id>/link": Request(**IN_FLOW),
     "POST /app/flow/<flow_id>/link": Request(form={**OF_THIS_BROWSER, "answer": "continue"}, **IN_FLOW),
+    "POST /app/flow/<flow_id>/switch": Request(form={**OF_THE_SESSION, "start": "/auth/codehost"}, **IN_FLOW),
     "GET /app/flow/<flow_id>/code": Request(**WITH_CODE),
     "POST /app/flow/<flow_id>/code": Request(form={**OF_THIS_BROWSER, "code": "{guarded_code}"}, **WITH_CODE),
     "POST /app/flow/<flow_id>/sign-in/email": Request(form={**OF_THIS_BROWSER, "email": "{own_email}"}, **IN_FLOW),
@@ -1393,7 +1409,7 @@ REQUESTS: Final[Mapping[str, Request]] = {
         form=OF_THE_SESSION, things={"user_id": "{end_user_id}"}
     ),
     f"POST {PAGES_OF_ORG}/connections/<connection_slug>/metadata": Request(
-        form={**OF_THE_SESSION, "document": identity_provider_metadata()}, setup_sql=WITH_SAML
+        form={**OF_THE_SESSION, "metadata": identity_provider_metadata()}, setup_sql=WITH_SAML
     ),
     f"POST {PAGES_OF_ORG}/connections/<connection_slug>/activate": Request(form=OF_THE_SESSION, setup_sql=INACTIVE),
     f"POST {PAGES_OF_ORG}/connections/<connection_slug>/deactivate": Request(form=OF_THE_SESSION),
@@ -1409,6 +1425,12 @@ REQUESTS: Final[Mapping[str, Request]] = {
     f"POST {PAGES_OF_ORG}/connections/<connection_slug>/certificates/<fingerprint>/remove": Request(form=OF_THE_SESSION),
     f"POST {PAGES_OF_ORG}/connections/<connection_slug>/mapping": Request(form={**OF_THE_SESSION, "claim_email": "mail"}),
     f"POST {PAGES_OF_ORG}/connections/<connection_slug>/test": Request(form=OF_THE_SESSION),
+    f"GET {PAGES_OF_ORG}/connections/<connection_slug>/test/provider": Request(
+        query={"test": "{own_id}"}, cookies=BROWSER, setup_sql=WITH_TEST
+    ),
+    f"POST {PAGES_OF_ORG}/connections/<connection_slug>/test/provider": Request(
+        form={**OF_THE_SESSION, "test": "{own_id}", "subject": "4711"}, cookies=BROWSER, setup_sql=WITH_TEST
+    ),
     f"POST {PAGES_OF_ORG}/domains": Request(form={**OF_THE_SESSION, "domain": "anywhere.example"}),
     f"POST {PAGES_OF_ORG}/domains/<domain>/verify": Request(
         form=OF_THE_SESSION, setup_sql="update domains set verified_at = null where org_id = '{org_id}'"

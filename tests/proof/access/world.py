@@ -608,6 +608,7 @@ async def _add_tenant(
     subscription = await add_subscription(ports, pool, services[0], people["end-user"].id, plan, ends=ends, provider=f"sub_{slug}")
     if both:
         await add_subscription(ports, pool, services[0], both.id, plan, "past_due", ends=ends)
+    connection = await add_connection_of_tenant(ports, organization, people["end-user"])
     things = {
         **secrets,
         **await add_openid_sessions(ports, pool, slug, services[0], people["end-user"]),
@@ -615,8 +616,8 @@ async def _add_tenant(
         **service_things,
         **directory,
         **await _add_registration_token(ports, organization, owner),
-        **await add_connection_of_tenant(ports, organization, people["end-user"]),
-        **await add_setup_links_of_tenant(ports, organization, owner),
+        **connection,
+        **await add_setup_links_of_tenant(ports, organization, owner, connection["connection_id"]),
         "resource_id": str(resource),
         "external_client_id": str(external_client_id(org, address_at(slug))),
         "external_access_token": external.access_token,

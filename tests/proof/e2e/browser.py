@@ -14,6 +14,7 @@ from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.remote.webelement import WebElement
+from selenium.webdriver.support.select import Select
 from selenium.webdriver.support.wait import WebDriverWait
 
 from tests import ROOT
@@ -130,6 +131,7 @@ class Browser:
         service = webdriver.ChromeService(executable_path=shutil.which("chromedriver"))
         self._driver = webdriver.Chrome(options, service)
         self._driver.set_page_load_timeout(PATIENCE)
+        self._is_phone = False
 
     def __enter__(self) -> Self:
         return self
@@ -234,6 +236,14 @@ class Browser:
         field = self.find_labelled(label)
         field.clear()
         field.send_keys(text)
+
+    def paste(self, label: str, text: str) -> None:
+        """Replace the content of the field with this label, without a key for each character."""
+        self._driver.execute_script("arguments[0].value = arguments[1]", self.find_labelled(label), text)
+
+    def choose(self, label: str, option: str) -> None:
+        """Choose the option with this text in the list with this label."""
+        Select(self.find_labelled(label)).select_by_visible_text(option)
 
     def press_tab(self) -> None:
         """Move the focus to the next element."""
@@ -350,8 +360,26 @@ class Browser:
                 ARTEFACTS.mkdir(exist_ok=True)
                 taken = self._driver.execute_cdp_cmd("Page.captureScreenshot", {"captureBeyondViewport": True})
                 (ARTEFACTS / f"{name}-{look}.png").write_bytes(base64.b64decode(taken["data"]))
-        self._driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+        self._restore_size()
         self.use_dark(False)
+
+    @contextmanager
+    def on_phone(self) -> Iterator[None]:
+        """Show all pages on a phone."""
+        self._is_phone = True
+        self._restore_size()
+        try:
+            yield
+        finally:
+            self._is_phone = False
+            self._restore_size()
+
+    def _restore_size(self) -> None:
+        if not self._is_phone:
+            self._driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+            return
+        metrics = {"width": PHONE[0], "height": PHONE[1], "deviceScaleFactor": 1, "mobile": True}
+        self._driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
 
     def screenshot(self) -> bytes:
         """Return a PNG of the top of the page, without scroll bars."""

@@ -115,6 +115,18 @@ async def organization_b_in_the_api(world: World) -> AsyncIterator[str]:
         yield REFUSED if answer.status in (401, 403, 404) else f"{path}: {answer.status}"
 
 
+@ends(OWN)
+async def organization_of_an_asserted_owner(world: World) -> AsyncIterator[str]:
+    """An admin of A lets the provider assert the owner. The ownership needs a proof of the account's own."""
+    await world.link(world.a.people["owner"], "owning")
+    browser, page = world.browser(), f"/app/organizations/{world.a.slug}/settings"
+    yield ""
+    await world.arrive("owning", browser)
+    yield OWN if (await browser.open(page)).status == 200 else "the settings are closed"
+    for action in ("transfer", "delete"):
+        yield of_account(await browser.open(f"{page}/{action}", follows=False))
+
+
 @ends("no code")
 async def application_of_b(world: World) -> AsyncIterator[str]:
     browser, _ = await enter(world, "store")
@@ -194,6 +206,18 @@ async def sign_out_of_a_session_of_the_account(world: World) -> AsyncIterator[st
     await world.a.api.call("POST", f"/auth/connections/{world.of_a.id}/backchannel-logout", raw=raw, headers=headers)
     world.ports.clock.advance(timedelta(minutes=2))  # type: ignore[attr-defined]
     yield LIVE if (await run_sql(world.pool, select), (await browser.open("/app/account")).status) == (ends, 200) else "ended"
+
+
+@ends(LIVE)
+async def session_of_another_user(world: World) -> AsyncIterator[str]:
+    """A page sends the browser to the connection, also as a sign-in that the provider initiates. The provider asks nothing."""
+    victim, browser = await world.add("kept@b.example", world.b, password=PASSWORD), world.browser()
+    await browser.sign_in("kept@b.example")
+    yield ""
+    initiate = f"/auth/connections/{world.of_a.id}/initiate?{urlencode({'iss': world.issuer.url})}"
+    for left in (await world.leave(browser), await browser.open(initiate, follows=False)):
+        answer = await world.come_back(browser, world.visit(left, "swap", email="swap@a.example"))
+        yield LIVE if (answer.status, await count_sessions(world.pool, victim.id)) == (200, 1) else f"{answer.status}"
 
 
 @ends("no session")

@@ -5,12 +5,13 @@ from collections.abc import Mapping
 import pytest
 
 from tests.proof.hostile.asserted import PEOPLE, Attack
+from tests.proof.hostile.elsewhere import ELSEWHERE
 from tests.proof.hostile.responses import RESPONSES
 from tests.proof.hostile.sessions import SESSIONS
 from tests.proof.hostile.world import World
 
 pytestmark = pytest.mark.slow
-TABLE: Mapping[str, tuple[Attack, str]] = {**PEOPLE, **SESSIONS, **RESPONSES}
+TABLE: Mapping[str, tuple[Attack, str]] = {**PEOPLE, **SESSIONS, **RESPONSES, **ELSEWHERE}
 
 
 async def test_a_hostile_provider_harms_its_own_organization_alone(world: World) -> None:

@@ -60,6 +60,27 @@ async def test_each_path_sees_the_proofs_of_its_organization_alone(world: World,
     assert not wrong, "\n".join(wrong)
 
 
+async def test_a_provider_that_does_not_ask_makes_a_session_of_a_connection_no_newer(world: World, clock: FakeClock, pool: Pool) -> None:
+    """Neither does one of the account's own, which is the first own factor of the session."""
+    await write_proofs(pool, world.ada.id, (connection_proof(world.org, clock.now()),))
+    clock.advance(timedelta(minutes=11))
+    await world.sign_in_silently()
+    prepared = {name: await PATHS[name].prepare(world) for name in PATHS_OF_SESSIONS}
+    await world.put({"session_lifetime_minutes": 10})
+    outcomes = {name: await PATHS[name].walk(world, prepared[name]) for name in PATHS_OF_SESSIONS}
+    assert outcomes == dict.fromkeys(PATHS_OF_SESSIONS, STEP_UP)
+
+
+async def test_a_provider_that_does_not_ask_keeps_the_last_use_of_the_organization(world: World, clock: FakeClock) -> None:
+    await world.put({"session_idle_minutes": 5})
+    console, outcomes = PATHS["console"].walk, list[str]()
+    for minutes in (4, 4, 4, 6):
+        clock.advance(timedelta(minutes=minutes))
+        await world.sign_in_silently()
+        outcomes.append(await console(world, None))
+    assert outcomes == [ALLOWED, ALLOWED, ALLOWED, STEP_UP]
+
+
 async def test_codes_of_a_session_that_is_good_elsewhere_start_no_session(world: World, clock: FakeClock, pool: Pool) -> None:
     device = await PATHS["device"].prepare(world)
     code = await world.code()

@@ -1,7 +1,7 @@
 """An organization with an application and one user, the states of a sign-in, and the outcomes of paths."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Final
 from urllib.parse import parse_qs, urlencode, urlsplit
@@ -11,8 +11,15 @@ from quart_trio import QuartTrio
 
 from adapters.postgres.engine.pool import Pool
 from core.accounts.model.accounts import Account
-from core.kernel.causes import SYSTEM
-from core.kernel.proofs import Method, Proof, Proofs
+from core.accounts.model.devices import PresentedDevice
+from core.authentication.flow.model import FlowTarget, new_flow
+from core.authentication.reauthentication import reauthentication
+from core.federation.sign_in import BrowserSignIn, sign_in_browser
+from core.kernel.access import AccountGone
+from core.kernel.causes import SYSTEM, Anonymous
+from core.kernel.connections import CODEHOST
+from core.kernel.errors import refuse
+from core.kernel.proofs import Method, Proof, Proofs, first_proof
 from core.kernel.roles import ADMIN, RoleName
 from core.kernel.sign_in_policy.rules import Rules
 from core.kernel.values import digest, new_secret
@@ -21,6 +28,7 @@ from ports import Ports
 from tests.fakes.outside import FakeClock
 from tests.support.browser import FLOW
 from tests.support.builders import Answer, Api, SignedIn, add_account, add_member, add_organization, run_sql, sign_in
+from tests.support.connections.proofs import ProvedSignIn, connection_proof
 from tests.support.mfa import Authenticator, add_mfa
 from tests.support.saml import SamlApplication, add_application, posted_response
 from tests.support.saml.browser import SamlBrowser
@@ -117,6 +125,21 @@ class World:
         self.browser.cookies["gatehouse-session"] = cookie
         await self.prove(began.session_id)
         return began.session_id
+
+    async def sign_in_silently(self) -> None:
+        """Sign in to the browser, and confirm the session over the API, at identity providers that do not ask the user."""
+        now = self.clock.now()
+        silent, assertion = first_proof(CODEHOST, now, is_fresh=False), replace(connection_proof(self.org, now), is_fresh=False)
+        for proof in (silent, assertion):
+            flow = new_flow(now, FlowTarget.PAGE, "/app", digest(new_secret()))
+            method, cookie = ProvedSignIn(self.ada, proof), self.browser.cookies["gatehouse-session"]
+            outcome = await sign_in_browser(self.ports, Anonymous(), flow, method, cookie, PresentedDevice())
+            if isinstance(outcome, BrowserSignIn):  # the second factor is not missing
+                self.browser.cookies["gatehouse-session"] = outcome.cookie
+        assert self.session is not None, "the user is signed in"
+        async with self.ports.storage.transaction(by=SYSTEM) as tx:
+            ada = await tx.accounts.lock(self.ada.id) or refuse(AccountGone)
+            await reauthentication.complete_at_provider(self.ports, tx, ada, self.session.session_id, CODEHOST, silent)
 
     async def prove(self, session_id: UUID) -> None:
         async with self.ports.storage.transaction(by=SYSTEM) as tx:

@@ -45,6 +45,16 @@ INSERTS: Final = """
     select gen_random_uuid(), org_id, id, 'c', 'k', %(now)s,
            case when org_id = %(org)s and slug <> 's7' then %(now)s + interval '1 year' else %(now)s end, %(now)s
     from services;
+    insert into connections (id, org_id, slug, name, protocol, state, settings, mapping, created_at)
+    select md5('c' || n)::uuid, case when n <= 5 then %(org)s else md5('o' || n / 20)::uuid end, 'c' || n, 'c', 'oidc', 'active',
+           '{}', '{}', %(now)s
+    from generate_series(1, 5000) n;
+    insert into connection_health (org_id, connection_id, due_at, refreshed_at, health, problem)
+    select org_id, id, %(now)s, %(now)s, 'failing', 'unreachable' from connections where org_id is not null;
+    insert into home_realm_routes (org_id, domain, connection_id)
+    select org_id, slug || '.example', id from connections where org_id is not null;
+    insert into domains (org_id, domain, challenge, verified_at, created_at)
+    select org_id, slug || '.example', 'x', %(now)s, %(now)s from connections where org_id is not null and slug <> 'c1';
     insert into webhooks (id, org_id, name, url, events, is_active, secret, created_at, updated_at)
     select md5('w' || n)::uuid, case when n <= 2 then %(org)s else md5('o' || mod(n, 50))::uuid end, 'w' || n, 'u', '{user.invited}',
            true, '', %(now)s, %(now)s from generate_series(1, 3000) n;
@@ -54,13 +64,14 @@ INSERTS: Final = """
            n <= %(size)s, 1, %(now)s - n * interval '1 second', %(now)s
     from generate_series(1, %(size)s + 50) n"""
 TABLES: Final = ("organizations", "memberships", "mfa", "invitations", "services", "saml_configurations", "saml_certificates")
+OF_CONNECTIONS: Final = ("connections", "connection_health", "home_realm_routes", "domains")
 
 
 @pytest.fixture(scope="module")
 def large_database(server: str) -> Iterator[str]:
     """A filled database for both plan modes."""
     parameters = {"org": ORG, "size": SIZE, "now": NOW}
-    with filled_database(server, INSERTS, parameters, *TABLES, "webhooks", "webhook_deliveries") as conninfo:
+    with filled_database(server, INSERTS, parameters, *TABLES, *OF_CONNECTIONS, "webhooks", "webhook_deliveries") as conninfo:
         yield conninfo
 
 
@@ -78,6 +89,8 @@ async def test_the_figures_of_a_large_organization_read_few_rows(large_database:
             PendingTask.ADMINS_WITHOUT_MFA: 1,
             PendingTask.CERTIFICATES_EXPIRING: 1,
             PendingTask.WEBHOOKS_FAILING: 1,
+            PendingTask.CONNECTIONS_FAILING: 5,
+            PendingTask.CONNECTIONS_WITHOUT_DOMAIN: 1,
         },
     )
     assert reads.scans.keys() <= {"organizations"}, reads.scans  # it has one row

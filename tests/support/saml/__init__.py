@@ -139,8 +139,9 @@ def identity_provider_metadata(
     sso: Mapping[str, str] = MappingProxyType({"HTTP-Redirect": "https://idp.example.com/sso"}),
     slo: str | None = "https://idp.example.com/slo",
     certificates: Sequence[str] = (PROVIDER_CERTIFICATE,),
+    formats: Sequence[str] = (),
 ) -> str:
-    """Return the metadata of an identity provider, with certificates in PEM."""
+    """Return the metadata of an identity provider, with certificates in PEM, and the URNs of NameID formats."""
     bindings = "urn:oasis:names:tc:SAML:2.0:bindings"
     addresses = "".join(f'<md:SingleSignOnService Binding="{bindings}:{name}" Location="{url}"/>' for name, url in sso.items())
     return service_provider_metadata(
@@ -148,6 +149,7 @@ def identity_provider_metadata(
         entity_id=entity_id,
         acs=addresses,
         role="IDPSSODescriptor",
+        formats=formats,
         certificates=["".join(line for line in pem.splitlines() if not line.startswith("-----")) for pem in certificates],
     )
 

@@ -7,8 +7,10 @@ from uuid import UUID
 from psycopg.types.json import Jsonb
 
 from adapters.postgres.engine.records import Column, Columns, Record
-from adapters.postgres.engine.statements import SealingRepository
+from adapters.postgres.engine.statements import DeferredRow, Row, SealingRepository
+from adapters.postgres.federation.connections.keys import CERTIFICATE, IN_ORDER, KEY, LIVE_KEY, to_keys
 from core.federation.connections.model.connections import (
+    ConnectionCredentials,
     ConnectionGroup,
     ConnectionSlugTaken,
     ConnectionState,
@@ -38,6 +40,16 @@ GROUP: Final = Record(ConnectionGroup, "g")
 FIXED: Final = ("id", "org_id", "slug", "created_at", "protocol", "client_secret_set_at")
 
 
+OF_ACTIVE_ORG: Final = """
+    from connections c join organizations o on o.id = c.org_id and o.status = 'active' where c.id = %(connection_id)s"""
+CREDENTIALS: Final = f"""
+    select {CONNECTION.columns}, c.client_secret,
+        array(select row({KEY}) from connection_keys k where k.org_id = c.org_id and k.connection_id = c.id and {LIVE_KEY}),
+        array(select row({CERTIFICATE.columns}) from connection_certificates x
+              where x.org_id = c.org_id and x.connection_id = c.id {IN_ORDER})
+    {OF_ACTIVE_ORG}"""
+
+
 def secret_context(row: UUID) -> SecretContext:
     return SecretContext("connections", str(row), "client_secret")
 
@@ -56,16 +68,29 @@ class OrganizationConnections(SealingRepository):
         return await self._one(CONNECTION.read, sql, org_id=org_id, slug=slug)
 
     async def of_active_org(self, connection_id: UUID) -> OrganizationConnection | None:
-        sql = f"""
-            select {CONNECTION.columns} from connections c join organizations o on o.id = c.org_id and o.status = 'active'
-            where c.id = %(connection_id)s"""
-        return await self._one(CONNECTION.read, sql, connection_id=connection_id)
+        return await self._one(CONNECTION.read, f"select {CONNECTION.columns} {OF_ACTIVE_ORG}", connection_id=connection_id)
+
+    def _open(self, connection_id: UUID, sealed: bytes) -> str:
+        return self._vault.open(sealed, secret_context(connection_id)).decode()
+
+    def _to_credentials(self, row: Row) -> ConnectionCredentials:
+        connection, (secret, keys, certificates) = CONNECTION.read(row), row[CONNECTION.width :]
+        return ConnectionCredentials(
+            connection,
+            None if secret is None else self._open(connection.id, secret),
+            to_keys(self._vault, keys),
+            [CERTIFICATE.read(certificate) for certificate in certificates],
+        )
+
+    async def credentials(self, connection_id: UUID, now: datetime) -> ConnectionCredentials | None:
+        return await self._one(self._to_credentials, CREDENTIALS, connection_id=connection_id, now=now)
+
+    def credentials_deferred(self, connection_id: UUID, now: datetime) -> DeferredRow[ConnectionCredentials]:
+        return self._one_deferred(self._to_credentials, CREDENTIALS, connection_id=connection_id, now=now)
 
     async def client_secret(self, org_id: UUID, connection_id: UUID) -> str | None:
         sql = "select client_secret from connections where org_id = %(org_id)s and id = %(connection_id)s and client_secret is not null"
-        return await self._one(
-            lambda row: self._vault.open(row[0], secret_context(connection_id)).decode(), sql, org_id=org_id, connection_id=connection_id
-        )
+        return await self._one(lambda row: self._open(connection_id, row[0]), sql, org_id=org_id, connection_id=connection_id)
 
     async def mapped_groups(self, org_id: UUID, connection_id: UUID) -> list[MappedGroup]:
         sql = f"""
@@ -97,12 +122,12 @@ class OrganizationConnections(SealingRepository):
             "delete from connections where org_id = %(org_id)s and id = %(connection_id)s", org_id=org_id, connection_id=connection_id
         )
 
-    async def use_assertion(self, org_id: UUID, connection_id: UUID, assertion_hash: bytes, expires_at: datetime) -> bool:
+    def use_assertion_deferred(self, org_id: UUID, connection_id: UUID, assertion_hash: bytes, expires_at: datetime) -> DeferredRow[bool]:
         sql = """
             insert into used_assertions (org_id, connection_id, assertion_hash, expires_at)
-            values (%(org_id)s, %(connection_id)s, %(assertion_hash)s, %(expires_at)s) on conflict do nothing"""
+            values (%(org_id)s, %(connection_id)s, %(assertion_hash)s, %(expires_at)s) on conflict do nothing returning 1"""
         values = {"org_id": org_id, "connection_id": connection_id, "assertion_hash": assertion_hash, "expires_at": expires_at}
-        return await self._run(sql, **values) == 1
+        return self._one_deferred(lambda _: True, sql, **values)
 
     async def add_group(self, group: ConnectionGroup) -> None:
         await self._run(GROUP.insert("connection_groups"), **GROUP.values(group))

@@ -6,7 +6,8 @@ from uuid import UUID
 
 from adapters.postgres.engine.records import Record
 from adapters.postgres.engine.statements import Repository
-from core.federation.connections.model.health import ConnectionHealth, HealthState
+from adapters.postgres.kernel.connection_concerns import CERTIFICATE_ENDS, FAILING, WITHOUT_DOMAIN
+from core.federation.connections.model.health import ConnectionConcern, ConnectionHealth, HealthState
 
 HEALTH: Final = Record(ConnectionHealth, "h", health=HealthState)
 FIXED: Final = ("org_id", "connection_id")
@@ -31,6 +32,16 @@ class ConnectionHealths(Repository):
             where c.state = 'active' and c.org_id is not null group by 1""",
         )
         return {health: count for health, count, _ in rows}, min((end for *_, end in rows if end is not None), default=None)
+
+    async def concerns(self, limit: int, certificates_until: datetime) -> list[ConnectionConcern]:
+        sql = f"""
+            select o.slug, c.slug, case when {FAILING} then h.problem end, case when {CERTIFICATE_ENDS} then h.certificate_end end,
+                   {WITHOUT_DOMAIN}
+            from connections c join organizations o on o.id = c.org_id and o.status = 'active'
+            left join connection_health h on h.org_id = c.org_id and h.connection_id = c.id
+            where c.state = 'active' and ({FAILING} or {CERTIFICATE_ENDS} or {WITHOUT_DOMAIN})
+            order by o.slug collate "C", c.slug collate "C" limit %(limit)s"""
+        return await self._all(lambda row: ConnectionConcern(*row), sql, limit=limit, certificates_until=certificates_until)
 
     async def next_due(self) -> datetime | None:
         return await self._one(lambda row: row[0], "select h.due_at from connection_health h order by h.due_at limit 1")

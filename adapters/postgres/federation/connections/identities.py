@@ -7,7 +7,7 @@ from uuid import UUID
 
 from adapters.postgres.engine.locks import SUBJECTS
 from adapters.postgres.engine.records import Column, Record
-from adapters.postgres.engine.statements import Repository, Row
+from adapters.postgres.engine.statements import DeferredRow, Repository, Row
 from adapters.postgres.kernel.roles import rights_columns
 from core.federation.connections.model.connections import ConnectionIdentity
 from core.federation.connections.model.people import ConnectionPerson, ConnectionSubject, GroupRule, OwnConnectionLink
@@ -61,7 +61,7 @@ class ConnectionIdentities(Repository):
 
     async def lock_subject(self, connection_id: UUID, subject: str) -> None:
         # A collision of the lock numbers is harmless: the two sign-ins wait for each other.
-        await self._run(f"select pg_advisory_xact_lock({SUBJECTS}, hashtext(%(name)s))", name=f"{connection_id} {subject}")
+        await self._write(f"select pg_advisory_xact_lock({SUBJECTS}, hashtext(%(name)s))", name=f"{connection_id} {subject}")
 
     async def subject(self, org_id: UUID, connection_id: UUID, subject: str) -> ConnectionSubject | None:
         sql = """
@@ -82,11 +82,17 @@ class ConnectionIdentities(Repository):
         sql = f"{IDENTITY.insert('connection_identities')} on conflict do nothing"
         return await self._run(sql, **IDENTITY.values(identity)) == 1
 
-    async def use(self, org_id: UUID, connection_id: UUID, user_id: UUID, email: Email | None, now: datetime) -> None:
+    def use_deferred(
+        self, org_id: UUID, connection_id: UUID, subject: str, user_id: UUID, email: Email | None, now: datetime
+    ) -> DeferredRow[bool]:
         sql = """
-            update connection_identities set last_used_at = %(now)s, email = coalesce(%(email)s, email)
-            where org_id = %(org_id)s and connection_id = %(connection_id)s and user_id = %(user_id)s"""
-        await self._run(sql, org_id=org_id, connection_id=connection_id, user_id=user_id, email=email, now=now)
+            update connection_identities i set last_used_at = %(now)s, email = coalesce(%(email)s, i.email)
+            from connections c join organizations o on o.id = c.org_id
+            where i.org_id = %(org_id)s and i.connection_id = %(connection_id)s and i.subject = %(subject)s and i.user_id = %(user_id)s
+              and c.org_id = i.org_id and c.id = i.connection_id and c.state = 'active' and o.status = 'active'
+            returning exists (select 1 from directory_blocks b where b.org_id = i.org_id and b.user_id = i.user_id)"""
+        values = {"org_id": org_id, "connection_id": connection_id, "subject": subject, "user_id": user_id, "email": email, "now": now}
+        return self._one_deferred(lambda row: bool(row[0]), sql, **values)
 
     async def remove(self, org_id: UUID, connection_id: UUID, user_id: UUID) -> bool:
         sql = """

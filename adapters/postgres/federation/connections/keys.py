@@ -1,7 +1,6 @@
 """Our keys at the identity providers of organizations, and the certificates of these. The private keys are encrypted."""
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Final
 from uuid import UUID
@@ -11,42 +10,41 @@ from adapters.postgres.engine.statements import Row, SealingRepository
 from adapters.postgres.federation.saml.configuration import StoredKey
 from core.federation.connections.model.connections import CertificateSource, ProviderCertificate
 from core.federation.saml.model.configuration import PREVIOUS_KEPT, CertificateState, SamlCertificate
-from ports.crypto import SecretContext
+from ports.crypto import SecretContext, Vault
 
 CERTIFICATE: Final = Record(ProviderCertificate, "x", source=CertificateSource)
 OF_CONNECTION: Final = "org_id = %(org_id)s and connection_id = %(connection_id)s"
+KEY: Final = "k.state, k.id, k.certificate, k.private_key, k.valid_from, k.valid_until, k.created_at, k.kept_until"
+LIVE_KEY: Final = "(k.state <> 'previous' or k.kept_until > %(now)s)"
+IN_ORDER: Final = "order by x.added_at, x.fingerprint"
 
 
 def secret_context(row: UUID) -> SecretContext:
     return SecretContext("connection_keys", str(row), "private_key")
 
 
+def to_keys(vault: Vault, rows: Iterable[Row]) -> dict[CertificateState, SamlCertificate]:
+    """Return the keys in rows with the columns KEY, in the order of `CertificateState`."""
+    keys = {}
+    for state, id_, certificate, private_key, valid_from, valid_until, created_at, kept_until in rows:
+        keys[state] = SamlCertificate(
+            id=id_,
+            certificate=certificate,
+            private_key=StoredKey(vault, private_key, secret_context(id_)),
+            valid_from=valid_from,
+            valid_until=valid_until,
+            created_at=created_at,
+            kept_until=kept_until,
+        )
+    return {state: keys[state] for state in CertificateState if state in keys}
+
+
 class ConnectionKeys(SealingRepository):
     """Implements `ports.storage.federation.connections.ConnectionKeys`."""
 
-    def _to_key(self, row: Row) -> tuple[CertificateState, SamlCertificate]:
-        key = SamlCertificate(
-            id=row[1],
-            certificate=row[2],
-            private_key=StoredKey(self._vault, row[3], secret_context(row[1])),
-            valid_from=row[4],
-            valid_until=row[5],
-            created_at=row[6],
-        )
-        return CertificateState(row[0]), replace(key, kept_until=row[7])
-
     async def of_connection(self, org_id: UUID, connection_id: UUID, now: datetime) -> dict[CertificateState, SamlCertificate]:
-        rows = await self._all(
-            self._to_key,
-            f"""
-            select state, id, certificate, private_key, valid_from, valid_until, created_at, kept_until from connection_keys
-            where {OF_CONNECTION} and (state <> 'previous' or kept_until > %(now)s)""",
-            org_id=org_id,
-            connection_id=connection_id,
-            now=now,
-        )
-        keys = dict(rows)
-        return {state: keys[state] for state in CertificateState if state in keys}
+        sql = f"select {KEY} from connection_keys k where {OF_CONNECTION} and {LIVE_KEY}"
+        return to_keys(self._vault, await self._rows(sql, org_id=org_id, connection_id=connection_id, now=now))
 
     async def add(self, org_id: UUID, connection_id: UUID, key: SamlCertificate, state: CertificateState) -> None:
         await self._run(
@@ -83,7 +81,7 @@ class ConnectionKeys(SealingRepository):
         return await self._run(sql, org_id=org_id, connection_id=connection_id, state=state) == 1
 
     async def certificates(self, org_id: UUID, connection_id: UUID) -> Sequence[ProviderCertificate]:
-        sql = f"select {CERTIFICATE.columns} from connection_certificates x where {OF_CONNECTION} order by x.added_at, x.fingerprint"
+        sql = f"select {CERTIFICATE.columns} from connection_certificates x where {OF_CONNECTION} {IN_ORDER}"
         return await self._all(CERTIFICATE.read, sql, org_id=org_id, connection_id=connection_id)
 
     async def add_certificate(self, org_id: UUID, connection_id: UUID, certificate: ProviderCertificate) -> bool:

@@ -37,8 +37,22 @@ class ConnectionLogins(SealingRepository):
         sql = f"select {COLUMNS} from connection_logins l where l.org_id = %(org_id)s and l.id = %(id)s and l.user_id = %(user_id)s"
         return await self._one(self._to_login, sql, org_id=org_id, id=id_, user_id=user_id)
 
+    async def newest_of_session(self, org_id: UUID, connection_id: UUID, provider_session: str) -> ConnectionLogin | None:
+        sql = f"""
+            select {COLUMNS} from connection_logins l
+            where l.org_id = %(org_id)s and l.connection_id = %(connection_id)s and l.provider_session = %(provider_session)s
+            order by l.created_at desc limit 1"""
+        return await self._one(self._to_login, sql, org_id=org_id, connection_id=connection_id, provider_session=provider_session)
+
+    async def newest_of_user(self, org_id: UUID, connection_id: UUID, user_id: UUID) -> ConnectionLogin | None:
+        sql = f"""
+            select {COLUMNS} from connection_logins l
+            where l.org_id = %(org_id)s and l.connection_id = %(connection_id)s and l.user_id = %(user_id)s
+            order by l.created_at desc limit 1"""
+        return await self._one(self._to_login, sql, org_id=org_id, connection_id=connection_id, user_id=user_id)
+
     async def add(self, login: ConnectionLogin) -> None:
-        await self._run(
+        await self._write(
             """
             insert into connection_logins (id, org_id, connection_id, user_id, provider_session, logout, created_at, ends_at)
             values (%(id)s, %(org_id)s, %(connection_id)s, %(user_id)s, %(provider_session)s, %(logout)s, %(created_at)s, %(ends_at)s)""",

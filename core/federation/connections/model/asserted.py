@@ -7,6 +7,7 @@ from typing import Final
 from uuid import UUID
 
 from core.accounts.model.profiles import NameInvalid, Profile, parse_name
+from core.authentication.model.sign_in_log import GROUPS_LEFT_OUT
 from core.federation.connections.model.connections import OrganizationConnection
 from core.federation.connections.model.logins import ProviderSession
 from core.federation.connections.model.settings import SamlSettings
@@ -28,11 +29,16 @@ class ReceivedClaims:
 
     subject: str
     values: Mapping[str, Sequence[str]]  # of each claim or attribute
-    is_email_verified: bool = False
+    objects: Sequence[str] = ()  # the names of claims that cannot be mapped, because they are objects
+    is_email_verified: bool | None = None  # None: it does not say
     has_second_factor: bool = False
     authenticated_at: datetime | None = None
     ends_at: datetime | None = None  # of the session at the identity provider
     session: ProviderSession | None = None
+
+    def first(self, claim: str | None) -> str | None:
+        """Return the first value of a claim, or None without one."""
+        return None if claim is None else next(iter(self.values.get(claim, ())), None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,6 +57,7 @@ class AssertedPerson:
     ends_at: datetime | None
     claim_names: tuple[str, ...]  # of all that were received
     session: ProviderSession | None = None
+    groups_left_out: bool = False  # because the user has too many
 
 
 def map_claims(connection: OrganizationConnection, received: ReceivedClaims) -> AssertedPerson:
@@ -61,19 +68,20 @@ def map_claims(connection: OrganizationConnection, received: ReceivedClaims) -> 
         connection_id=connection.id,
         org_id=connection.org_id,
         subject=received.subject,
-        email=_email(_first(values, mapping.email)),
-        is_email_verified=received.is_email_verified or settings.trusts_email,
+        email=_email(received.first(mapping.email)),
+        is_email_verified=settings.trusts_email if received.is_email_verified is None else received.is_email_verified,
         profile=Profile(
-            name=_name(_first(values, mapping.name)),
-            given_name=_name(_first(values, mapping.given_name)),
-            family_name=_name(_first(values, mapping.family_name)),
+            name=_name(received.first(mapping.name)),
+            given_name=_name(received.first(mapping.given_name)),
+            family_name=_name(received.first(mapping.family_name)),
         ),
         groups=None if groups is None else frozenset(groups),
         has_second_factor=received.has_second_factor and settings.trusts_second_factor,
         authenticated_at=received.authenticated_at,
         ends_at=received.ends_at,
-        claim_names=tuple(sorted(values)),
+        claim_names=tuple(sorted((*values, *received.objects))),
         session=received.session,
+        groups_left_out=mapping.groups is not None and groups is None and not GROUPS_LEFT_OUT.isdisjoint(values),
     )
 
 
@@ -98,10 +106,6 @@ def require_subject(subject: str) -> str:
     if not 0 < len(subject) <= MAX_SUBJECT or not is_printable(subject):
         raise SubjectMissing
     return subject
-
-
-def _first(values: Mapping[str, Sequence[str]], claim: str | None) -> str | None:
-    return None if claim is None else next(iter(values.get(claim, ())), None)
 
 
 def _email(text: str | None) -> Email | None:

@@ -1,5 +1,6 @@
 """Connections of an organization: its own identity providers, through which its users sign in."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
@@ -8,7 +9,9 @@ from uuid import UUID
 
 from core.federation.connections.model.mapping import ClaimMapping
 from core.federation.connections.model.settings import OidcSettings, SamlSettings
-from core.kernel.connections import ConnectionProtocol
+from core.federation.saml.model.configuration import CertificateState, SamlCertificate
+from core.kernel.connections import PLATFORM_CONNECTIONS, TEST_PROVIDER, ConnectionProtocol
+from core.kernel.display import to_words
 from core.kernel.errors import Conflict, Forbidden, Invalid, NotFound
 from core.kernel.values import Email, Slug
 
@@ -16,6 +19,8 @@ MAX_CONNECTIONS: Final = 20  # of one organization
 MAX_ACTIVE_CONNECTIONS: Final = 5  # of one organization
 MAX_GROUPS: Final = 200  # mappings of one connection
 MAX_CERTIFICATES: Final = 8  # of one identity provider
+# The path of the page that creates a connection. Version 0.9.0 finds the others by their slugs alone.
+RESERVED_SLUGS: Final = frozenset({"new", *PLATFORM_CONNECTIONS})
 
 
 class OrganizationConnectionNotFound(NotFound):
@@ -36,6 +41,14 @@ class TooManyActiveConnections(Conflict):
 
 class ConnectionIncomplete(Invalid):
     """An active connection needs more values than this one has. Set them first."""
+
+
+class ConnectionForTestsOnly(Conflict):
+    """The test provider signs no users in. Create a connection to your identity provider, and activate that one."""
+
+
+class ConnectionTestOver(NotFound):
+    """This test sign-in is over, or you began it in another browser. Go back to the connection, and begin another one."""
 
 
 class ConnectionAboveOwn(Forbidden):
@@ -116,7 +129,7 @@ class OrganizationConnection:
     org_id: UUID
     slug: Slug
     name: str
-    preset: str | None  # the product, of PRESETS
+    preset: str | None  # the product, of PRESETS, or TEST_PROVIDER
     state: ConnectionState
     mapping: ClaimMapping
     client_secret_set_at: datetime | None = None  # of the secret that we have for the identity provider
@@ -130,8 +143,27 @@ class OrganizationConnection:
         return self.state is ConnectionState.ACTIVE
 
     @property
+    def uses_test_provider(self) -> bool:
+        """Whether an admin plays its identity provider. It is a draft forever."""
+        return self.preset == TEST_PROVIDER
+
+    @property
     def protocol(self) -> ConnectionProtocol:
         return self.settings.protocol
+
+    @property
+    def has_certificates(self) -> bool:
+        """Whether its identity provider signs with keys of certificates that an admin, or a set-up link, gives."""
+        return self.protocol is ConnectionProtocol.SAML and not self.uses_test_provider
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionProblem:
+    """A problem of a connection, with a sentence for admins."""
+
+    code: str
+    is_error: bool  # users cannot sign in because of it
+    message: str
 
 
 class MissingPart(StrEnum):
@@ -144,6 +176,20 @@ class MissingPart(StrEnum):
     SSO_URL = "sso_url"
     CERTIFICATE = "certificate"  # of the identity provider
     KEY = "key"  # of ours
+
+    @property
+    def label(self) -> str:
+        """The words for users."""
+        return _LABELS.get(self, to_words(self))
+
+
+_LABELS: Final = {
+    MissingPart.CLIENT_ID: "Client ID",
+    MissingPart.ENTITY_ID: "Entity ID",
+    MissingPart.SSO_URL: "Sign-in URL",
+    MissingPart.CERTIFICATE: "Certificate of the identity provider",
+    MissingPart.KEY: "Key of this connection",
+}
 
 
 class CertificateSource(StrEnum):
@@ -174,6 +220,16 @@ class ProviderCertificate:
     source: CertificateSource
     is_active: bool
     added_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionCredentials:
+    """A connection with our client secret and our keys, and the certificates of its identity provider, for a sign-in."""
+
+    connection: OrganizationConnection
+    client_secret: str | None = field(repr=False)
+    keys: Mapping[CertificateState, SamlCertificate]
+    certificates: Sequence[ProviderCertificate]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,7 +15,8 @@ from core.federation.saml.model.configuration import SamlCertificate
 ANNOUNCED_DAYS: Final = (60, 30, 7)  # before the end of a certificate; of several that are due, only the nearest is announced
 REFRESHED_EACH: Final = timedelta(days=1)
 RETRIED_EACH: Final = timedelta(hours=1)  # after a failure
-REFETCHED_EACH: Final = timedelta(hours=1)  # because of an unknown certificate
+# Because of an unknown certificate. Anyone can cause it with a forged response, and then a real new certificate waits this long.
+REFETCHED_EACH: Final = timedelta(minutes=5)
 FAILURES_OF_OUTAGE: Final = 3  # one after the other, so that a short outage is not announced
 
 
@@ -138,6 +139,17 @@ def _judge(fault: str | None, failures: int, end: CertificateEnd | None, now: da
     if fault is not None:
         return HealthState.FAILING if failures >= FAILURES_OF_OUTAGE else HealthState.WARNING, fault
     return HealthState.OK if problem is None else HealthState.WARNING, problem
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionConcern:
+    """An active connection of any organization that an admin should look at. `certificate_end` is UTC."""
+
+    org_slug: str
+    connection_slug: str
+    problem: str | None  # for which users cannot sign in
+    certificate_end: datetime | None  # that is near, or past
+    lacks_domain: bool  # no verified domain leads to it, and it has no users, or the organization no verified domain
 
 
 @dataclass(frozen=True, slots=True)

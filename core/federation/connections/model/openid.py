@@ -3,6 +3,8 @@
 Sources: OpenID Connect Core section 3.1, OpenID Connect Discovery, OpenID Connect Back-Channel Logout 1.0, RFC 7636, RFC 9207.
 """
 
+import base64
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -313,6 +315,12 @@ def read_time(value: object) -> datetime | None:
         return datetime.fromtimestamp(value, UTC)
     except (ValueError, OverflowError, OSError):
         return None
+
+
+def algorithm_of(token: str) -> object:
+    """Return the algorithm in the header of a verified token."""
+    header = token.partition(".")[0]
+    return json.loads(base64.urlsafe_b64decode(header + "=" * (-len(header) % 4)))["alg"]
 
 
 def parse_logout(claims: Mapping[str, Any], now: datetime) -> ProviderLogout:

@@ -8,6 +8,7 @@ from uuid import UUID
 
 from core.accounts.model.profiles import NO_PROFILE
 from core.federation.connections.model.asserted import AssertedPerson
+from core.federation.connections.model.logins import ProviderSession
 from core.kernel.errors import Conflict, Forbidden, NotFound
 from core.kernel.proofs import Method, Proof
 from core.kernel.values import Email, rfc3339
@@ -131,14 +132,18 @@ class PendingLink:
             "is_fresh": self.is_fresh,
             "id": str(self.id),
             "is_agreed": self.is_agreed,
+            "provider_session": None if person.session is None else person.session.id,
         }
 
     @classmethod
     def read(cls, stored: Mapping[str, Any] | None, now: datetime) -> Self | None:
-        """Return the stored link, or None without one, or if it is too old. The names of the person are not stored."""
+        """Return the stored link, or None without one, or if it is too old.
+
+        The names of the person are not stored, nor the secrets for a sign-out at the identity provider.
+        """
         if stored is None or (at := datetime.fromisoformat(stored["at"])) + LINK_TTL <= now:
             return None
-        groups, ends_at = stored["groups"], stored["ends_at"]
+        groups, ends_at, session = stored["groups"], stored["ends_at"], stored.get("provider_session")
         person = AssertedPerson(
             connection_id=UUID(stored["connection_id"]),
             org_id=UUID(stored["org_id"]),
@@ -151,6 +156,7 @@ class PendingLink:
             authenticated_at=None,
             ends_at=None if ends_at is None else datetime.fromisoformat(ends_at),
             claim_names=(),
+            session=None if session is None else ProviderSession(session, {}),
         )
         return cls(UUID(stored["id"]), person, at, stored["is_fresh"], stored["is_agreed"])
 

@@ -10,7 +10,7 @@ from typing import Final
 
 from core.federation.connections.model.mapping import ClaimMapping
 from core.federation.saml.model.configuration import NameIdFormat
-from core.kernel.connections import ConnectionProtocol
+from core.kernel.connections import TEST_PROVIDER, ConnectionProtocol
 from core.kernel.errors import Invalid
 
 _CLAIMS: Final = "http://schemas.xmlsoap.org/ws/2005/05/identity/claims/"
@@ -48,6 +48,13 @@ class PresetUnknown(Invalid):
 
     def __init__(self) -> None:
         super().__init__(f"There is no such preset. Choose one of {', '.join(PRESETS)}, or leave it out.")
+
+
+def default_mapping(preset: str | None, protocol: ConnectionProtocol) -> ClaimMapping:
+    """Return the mapping of a new connection."""
+    if preset == TEST_PROVIDER:
+        return _GROUPS
+    return PLAIN if preset is None else PRESETS[preset].protocols[protocol].mapping
 
 
 def _preset(name: str, *, oidc: PresetProtocol, saml: PresetProtocol) -> Preset:

@@ -36,7 +36,9 @@ class IdentityProviderMetadata:
     entity_id: str | None
     sso_urls: Mapping[SsoBinding, str]
     slo_url: str | None  # with HTTP-Redirect
+    slo_response_url: str | None  # for logout responses, if it is another address
     certificates: tuple[str, ...]  # PEM, not checked; for signatures
+    name_id_formats: tuple[str, ...]  # that it supports, not checked; none: it does not say
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -110,7 +110,8 @@ class SamlSettings:
     entity_id: str = ""
     sso_url: str = ""
     sso_binding: SsoBinding = SsoBinding.REDIRECT
-    slo_url: str | None = None  # takes our logout requests, with HTTP-Redirect
+    slo_url: str | None = None  # takes our logout requests and responses, with HTTP-Redirect
+    slo_response_url: str | None = None  # takes our logout responses, if it is another address (SAML metadata section 2.2.2)
     metadata_url: str | None = None  # None: the admin gave a file, or typed the values
     name_id_format: NameIdFormat = NameIdFormat.PERSISTENT
     subject: str | None = None  # the attribute by which users are known; None: the NameID
@@ -139,7 +140,8 @@ class SamlSettings:
         _require_text(self.entity_id, "entity_id", "The entity ID")
         _require_url(self.sso_url, "sso_url", "The sign-in URL")
         _require_url(self.slo_url or "", "slo_url", "The sign-out URL")
-        _require_url(self.metadata_url or "", "metadata_url", "The metadata address")
+        _require_url(self.slo_response_url or "", "slo_response_url", "The URL for sign-out responses")
+        _require_url(self.metadata_url or "", "metadata_url", "The metadata URL")
         if self.subject is None:
             if self.name_id_format is NameIdFormat.TRANSIENT:
                 _refuse("name_id_format", "A transient NameID is new at each sign-in, so users are not known by it. Choose persistent.")
@@ -147,9 +149,12 @@ class SamlSettings:
             require_claim_name(self.subject, "subject")
             if is_changeable(self.subject):
                 _refuse("subject", "Users can change this attribute. Choose one that stays, such as an id of the user.")
-        slo_url, metadata_url = [None if url is None else uris.canonicalize(url) for url in (self.slo_url, self.metadata_url)]
+        optional = (self.slo_url, self.slo_response_url, self.metadata_url)
+        slo_url, slo_response_url, metadata_url = [None if url is None else uris.canonicalize(url) for url in optional]
         targets, sso_url = _check_targets(self.targets), uris.canonicalize(self.sso_url)
-        return replace(self, sso_url=sso_url, slo_url=slo_url, metadata_url=metadata_url, targets=targets)
+        return replace(
+            self, sso_url=sso_url, slo_url=slo_url, slo_response_url=slo_response_url, metadata_url=metadata_url, targets=targets
+        )
 
     @classmethod
     def read(cls, stored: Mapping[str, Any]) -> "SamlSettings":

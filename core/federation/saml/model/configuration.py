@@ -133,11 +133,16 @@ class NameIdFormat(StrEnum):
     PERSISTENT = "urn:oasis:names:tc:SAML:2.0:nameid-format:persistent"
     TRANSIENT = "urn:oasis:names:tc:SAML:2.0:nameid-format:transient"
 
+    @property
+    def short_name(self) -> str:
+        """The last part of the URN, such as `persistent`."""
+        return self.value.rpartition(":")[2]
+
     @classmethod
     def parse(cls, text: str) -> NameIdFormat:
         """Return the format with this URN or short name. Raises: NameIdFormatUnknown."""
         for name_id_format in cls:
-            if text in (name_id_format.value, name_id_format.value.rpartition(":")[2]):
+            if text in (name_id_format.value, name_id_format.short_name):
                 return name_id_format
         raise NameIdFormatUnknown
 

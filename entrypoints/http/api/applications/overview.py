@@ -20,10 +20,13 @@ class PendingTaskResponse(ResponseModel):
     task: PendingTask = Field(
         description="`domain_unverified`: set the DNS record of the domain. `invitations_pending`: invitations have no answer yet. "
         "`admins_without_mfa`: admins have no second factor. `certificates_expiring`: SAML certificates expire within 30 days, or have "
-        "expired. `webhooks_failing`: the last attempt of these webhooks failed. `group_roles_stopped`: groups give their roles no "
-        "longer, because the member who gave them lost the right to. `siem_paused`: forwarding to the SIEM is turned off. "
-        "`siem_failing`: the SIEM does not accept entries. `api_keys_to_review`, `scim_tokens_to_review` and "
-        "`registration_tokens_to_review`: their creators have left, or may no longer create them. Replace them."
+        "expired. `connections_failing`: users cannot sign in through a connection. `connection_certificates_expiring`: a certificate "
+        "of a connection expires within 30 days, or has expired. `connections_without_domain`: no verified domain leads to an active "
+        "connection, and it has no users yet, or the organization has no verified domain. `webhooks_failing`: the last attempt of these "
+        "webhooks failed. `group_roles_stopped`: groups give their roles no longer, because the member who gave them lost the right to. "
+        "`siem_paused`: forwarding to the SIEM is turned off. `siem_failing`: the SIEM does not accept entries. `api_keys_to_review`, "
+        "`scim_tokens_to_review` and `registration_tokens_to_review`: their creators have left, or may no longer create them. Replace "
+        "them."
     )
     count: int = Field(description="The number of objects that the task is about. At most 100 are counted.", examples=[2])
 

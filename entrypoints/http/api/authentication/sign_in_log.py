@@ -67,7 +67,8 @@ class SignInResponse(ResponseModel):
     connection_name: str | None = Field(description="The name of that connection.", examples=["Okta"])
     fault: str | None = Field(description="Why the answer of the identity provider was refused.", examples=["audience"])
     received: list[str] = Field(
-        description="The names of the claims or attributes that came through the connection, at most 50. Their values are never stored."
+        description="The names of the claims or attributes that came through the connection, at most 50. Their values are never stored. "
+        "`_claim_names`, `hasgroups` and `http://schemas.microsoft.com/claims/groups.link` say that the groups were left out."
     )
 
 

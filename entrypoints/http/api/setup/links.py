@@ -49,14 +49,19 @@ class SetupLinkRequest(RequestModel):
     connection: Text | None = Field(
         default=None, description="The slug of the SAML connection of which the reader renews the certificate, with the part `certificate`."
     )
-    days: Annotated[int, Field(ge=1, le=MAX_DAYS)] = Field(default=7, description="The days until a mailed link expires.")
+    days: Annotated[int, Field(ge=1, le=MAX_DAYS)] | None = Field(
+        default=None,
+        description="The days until a mailed link expires. The default is 7, or fewer if the operator allows no more.",
+    )
+    return_url: Text | None = Field(
+        default=None,
+        description="The page of an application to which the reader returns at the end, at the origin of a redirect URI or launch URL.",
+        examples=["https://app.example.com/settings/sso"],
+    )
 
     def build(self) -> SetupLinkDraft:
         """Return the values of the link."""
-        recipient = None if self.recipient is None else Email.parse(self.recipient)
-        return SetupLinkDraft(
-            name=self.name, kind=self.kind, parts=self.parts, recipient=recipient, days=self.days, connection=self.connection
-        )
+        return SetupLinkDraft(**{**dict(self), "recipient": None if self.recipient is None else Email.parse(self.recipient)})
 
 
 class SetupLinkResponse(ResponseModel):
@@ -70,6 +75,7 @@ class SetupLinkResponse(ResponseModel):
     state: SetupLinkState = Field(description="The state of the link.")
     ended_by: SetupLinkEnd | None = Field(description="Why it ended before its expiry, or null. `codes` means that five codes were tried.")
     connection_id: UUID | None = Field(description="The id of the connection of which a certificate is renewed, or null.")
+    return_url: str | None = Field(description="The page of an application to which the reader returns at the end, or null.")
     created_at: Timestamp = Field(description="The time when the link was created, in UTC.")
     created_by: UUID = Field(description="The id of the member or the service account that created the link.")
     expires_at: Timestamp = Field(description="The time until which the link can be opened, or used in the browser that opened it, in UTC.")
@@ -90,11 +96,11 @@ class SetupPartResponse(ResponseModel):
     part: SetupPart = Field(description="The part.")
     is_ready: bool = Field(description="Whether an admin can apply it.")
     changed_at: Timestamp = Field(description="The time of the last change by the reader, in UTC.")
-    domain: str | None = Field(description="The proposed domain, or null for other parts.")
-    preset: str | None = Field(description="The product of the proposed connection, empty for another one, or null for other parts.")
+    domains: list[str] = Field(description="The proposed domains. Other parts have none.")
+    preset: str | None = Field(description="The product of the proposed connection, or null for another one and for other parts.")
     protocol: str | None = Field(description="The protocol of the proposed connection, `oidc` or `saml`, or null for other parts.")
     identifier: str | None = Field(description="Its issuer or entity ID, or null.")
-    fingerprint: str | None = Field(description="The SHA-256 fingerprint of the renewed certificate, or null for other parts.")
+    fingerprints: list[str] = Field(description="The SHA-256 fingerprints of the renewed certificates. Other parts have none.")
     endpoint_url: str | None = Field(description="The URL of the proposed SIEM, or null for other parts.")
     token_prefix: str | None = Field(description="The first characters of the proposed SCIM token, or null for other parts.")
     first_request_at: Timestamp | None = Field(description="The time of the first request with this token before it was applied, or null.")
@@ -200,11 +206,11 @@ def _to_details(details: SetupLinkDetails) -> SetupLinkDetailsResponse:
 def _to_part(proposal: SetupProposal) -> SetupPartResponse:
     return SetupPartResponse.of(
         proposal,
-        domain=proposal.document.domain,
+        domains=[each.domain for each in proposal.document.domains],
         preset=proposal.document.preset,
         protocol=proposal.document.protocol,
         identifier=proposal.document.issuer or proposal.document.entity_id,
-        fingerprint=proposal.document.fingerprint,
+        fingerprints=list(proposal.document.fingerprints),
         endpoint_url=proposal.document.endpoint_url,
         token_prefix=proposal.document.prefix,
         first_request_at=proposal.tried_at,

@@ -33,6 +33,7 @@ _GUIDES: Final[Mapping[str, str]] = MappingProxyType(
         "federation/connections.html": "guides/identity-providers#set-up-a-connection-of-your-organization",
         "federation/connection.html": "guides/identity-providers#set-up-a-connection-of-your-organization",
         "federation/connection_test.html": "guides/identity-providers#set-up-a-connection-of-your-organization",
+        "federation/test_provider.html": "guides/test-provider",
         "eventing/deliveries.html": "guides/webhooks",
         "eventing/log.html": "guides/audit-log",
         "eventing/new_webhook.html": "guides/webhooks",

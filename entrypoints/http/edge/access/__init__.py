@@ -1,7 +1,7 @@
 """Access decorators. Every route has exactly one, directly below the route decorator, so that it runs first."""
 
 from functools import partial
-from typing import Final, Unpack
+from typing import Unpack
 
 from core.kernel.rate_limits import BILLING
 from core.kernel.roles import Capability, Permission
@@ -45,12 +45,14 @@ page_session = AccessDecorator(Access("page_session", Credentials.COOKIE), calle
 platform_page = AccessDecorator(Access("platform_page", Credentials.COOKIE, outlives=True), callers.as_console_user)
 
 
-_IN_ORGANIZATION: Final = Changes(bounded=Bounded.ITS_ORGANIZATION)
+def _in_organization(capability: Capability) -> Changes:
+    """Return the rule for sessions that began at the organization's connection. Admins of a connection can make it assert the owner."""
+    return Changes(bounded=Bounded.NO if capability is Capability.ORGANIZATION_OWN else Bounded.ITS_ORGANIZATION)
 
 
 def member(capability: Capability, **changes: Unpack[Changes]) -> AccessDecorator:
     """Return the decorator for members and service accounts of the organization `<org_slug>` with the capability."""
-    access = Access("member", Credentials.ACCESS_TOKEN, capability=capability, **_IN_ORGANIZATION | changes)
+    access = Access("member", Credentials.ACCESS_TOKEN, capability=capability, **_in_organization(capability) | changes)
     return AccessDecorator(access, callers.as_member)
 
 
@@ -65,7 +67,7 @@ def member_page(capability: Capability, **changes: Unpack[Changes]) -> AccessDec
     Other browsers are redirected to the sign-in page, and members who have not confirmed their
     membership to the page on which they can. The rule is that of the API's route that does the same.
     """
-    access = Access("member_page", Credentials.COOKIE, capability=capability, **_IN_ORGANIZATION | changes)
+    access = Access("member_page", Credentials.COOKIE, capability=capability, **_in_organization(capability) | changes)
     return AccessDecorator(access, callers.as_browser_of_member)
 
 

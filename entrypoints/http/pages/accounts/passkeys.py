@@ -123,7 +123,12 @@ async def show_form(query_args: NewPasskeyQuery) -> Response:
 
 @routes.post(LIST)
 @page_session(outlives=True, limit=PASSKEYS, sign_in=SignInAge.FRESH)
-@accepts(f"POST {API}", answers=answers_with("The backup codes, if it became the first second factor."), form=["form_token", "credential"])
+@accepts(
+    f"POST {API}",
+    answers=answers_with("The backup codes, if it became the first second factor."),
+    form=["form_token", "credential"],
+    page=f"{LIST}/new",
+)
 @once(SECTION, "Open security", CODES_ADVICE)
 @on_refusal(NEW_TEMPLATE, _new_values)
 async def add(form: Form) -> Response:

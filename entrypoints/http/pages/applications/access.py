@@ -134,7 +134,7 @@ async def unassign(org_slug: str, service_slug: str, user_id: UUID) -> Response:
 
 @routes.post(f"{APPLICATION}/groups")
 @member_page(Capability.END_USERS_MANAGE, outlives=True)
-@accepts(f"PUT {SERVICE}/groups/<group_id>")
+@accepts(f"PUT {SERVICE}/groups/<group_id>", page=f"{APPLICATION}/assignments")
 @on_refusal("applications/assignments.html", _assignment_values, ASSIGNMENT_FIELDS, shown_to=Capability.END_USERS_VIEW)
 async def assign_group(org_slug: str, service_slug: str, form: Form) -> Response:
     """Assign a group to an application."""
@@ -144,7 +144,7 @@ async def assign_group(org_slug: str, service_slug: str, form: Form) -> Response
 
 @routes.post(f"{APPLICATION}/groups/<group_id>/remove")
 @member_page(Capability.END_USERS_MANAGE, outlives=True)
-@accepts(f"DELETE {SERVICE}/groups/<group_id>")
+@accepts(f"DELETE {SERVICE}/groups/<group_id>", page=f"{APPLICATION}/assignments")
 async def unassign_group(org_slug: str, service_slug: str, group_id: UUID) -> Response:
     """End the assignment of a group."""
     await access.unassign_group(ports(), acting_member(), service_slug, group_id)

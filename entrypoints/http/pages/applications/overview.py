@@ -25,10 +25,20 @@ routes = Blueprint("overview_pages", __name__)
 # The sentence of a task for one object and for several ones, and the page of its next step.
 TASKS: Final[Mapping[PendingTask, tuple[str, str, str]]] = MappingProxyType(
     {
+        PendingTask.CONNECTIONS_FAILING: (
+            "Users can't sign in through a connection. Its page Health says why.",
+            "Users can't sign in through {count} connections. Their pages Health say why.",
+            "/connections",
+        ),
         PendingTask.CERTIFICATES_EXPIRING: (
             "A SAML certificate expires soon. Replace it before users can't sign in.",
             "{count} SAML certificates expire soon. Replace them before users can't sign in.",
             "/applications",
+        ),
+        PendingTask.CONNECTION_CERTIFICATES_EXPIRING: (
+            "A certificate of a connection expires soon. Its page Health says what to do.",
+            "Certificates of {count} connections expire soon. Their pages Health say what to do.",
+            "/connections",
         ),
         PendingTask.WEBHOOKS_FAILING: ("A webhook fails.", "{count} webhooks fail.", "/webhooks"),
         PendingTask.GROUP_ROLES_STOPPED: (
@@ -42,6 +52,11 @@ TASKS: Final[Mapping[PendingTask, tuple[str, str, str]]] = MappingProxyType(
             "A domain is not verified yet. Set its DNS record.",
             "{count} domains are not verified yet. Set their DNS records.",
             "/domains",
+        ),
+        PendingTask.CONNECTIONS_WITHOUT_DOMAIN: (
+            "No verified domain leads to an active connection. Its page Settings says what to do.",
+            "No verified domain leads to {count} active connections. Their pages Settings say what to do.",
+            "/connections",
         ),
         PendingTask.ADMINS_WITHOUT_MFA: (
             "An owner, admin or other member with more rights has no second factor.",
@@ -76,7 +91,7 @@ KINDS_OF_SECRETS: Final = {
     NoticedSecret.REGISTRATION_TOKEN: ("registration token", "does not work:"),
 }
 NAMED_REVIEWS: Final = 5  # the credentials to review that are named
-BROKEN: Final = frozenset({PendingTask.SIEM_FAILING})  # the other tasks wait for a person
+BROKEN: Final = frozenset({PendingTask.CONNECTIONS_FAILING, PendingTask.SIEM_FAILING})  # the other tasks wait for a person
 
 
 @routes.get("/app/organizations/<org_slug>")

@@ -87,7 +87,7 @@ async def unassign(org_slug: str, service_slug: str, role_slug: str, user_id: UU
 
 @routes.post(GROUPS)
 @member_page(Capability.SERVICE_ROLES_ASSIGN, outlives=True)
-@accepts(f"PUT {GROUPS_API}/<group_id>")
+@accepts(f"PUT {GROUPS_API}/<group_id>", page=USERS)
 @on_refusal("applications/role_users.html", _values, FIELDS, shown_to=Capability.END_USERS_VIEW)
 async def assign_to_group(org_slug: str, service_slug: str, role_slug: str, form: Form) -> Response:
     """Give a group a role."""
@@ -97,7 +97,7 @@ async def assign_to_group(org_slug: str, service_slug: str, role_slug: str, form
 
 @routes.post(f"{GROUPS}/<group_id>/remove")
 @member_page(Capability.SERVICE_ROLES_ASSIGN, outlives=True)
-@accepts(f"DELETE {GROUPS_API}/<group_id>")
+@accepts(f"DELETE {GROUPS_API}/<group_id>", page=USERS)
 async def unassign_from_group(org_slug: str, service_slug: str, role_slug: str, group_id: UUID) -> Response:
     """Take a role from a group."""
     await role_assignments.unassign_from_group(ports(), acting_member(), service_slug, role_slug, group_id)

@@ -71,7 +71,7 @@ FIELDS: Final[Fields] = {
     **dict.fromkeys((MetadataInvalid, NoServiceProvider, SeveralServiceProviders), "metadata"),
     **dict.fromkeys((MetadataNotFetched, TargetInvalid), METADATA_URL),
 }
-FORMATS: Final = [(each.value, each.value.rpartition(":")[2]) for each in NameIdFormat]
+FORMATS: Final = [(each.value, each.short_name) for each in NameIdFormat]
 OPERATIONS: Final = (
     *(f"GET {API}", f"POST {API}", f"POST {API}/metadata", f"GET {API}/check", f"POST {API}/certificate", f"DELETE {API}"),
     *(f"{method} {API}/certificate/next" for method in ("GET", "POST", "DELETE")),
@@ -295,7 +295,7 @@ async def create_certificate(org_slug: str, service_slug: str) -> Response:
 
 @routes.post(f"{PAGE}/certificate/next")
 @member_page(Capability.INTEGRATIONS_MANAGE, outlives=True)
-@accepts(f"POST {API}/certificate/next")
+@accepts(f"POST {API}/certificate/next", page=PAGE)
 @once(PAGE, "Open SAML", "The certificate is on the page.")
 async def create_next_certificate(org_slug: str, service_slug: str) -> Response:
     """Create the certificate that will replace the active one."""

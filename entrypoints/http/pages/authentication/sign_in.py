@@ -2,6 +2,8 @@
 
 from collections.abc import Mapping
 from contextlib import suppress
+from typing import Final
+from uuid import UUID
 
 from quart import Blueprint, Response, request
 
@@ -56,6 +58,11 @@ from entrypoints.http.pages.visitors import visitor
 
 routes = Blueprint("sign_in", __name__)
 
+LINKED: Final[Mapping[bool | None, str]] = {
+    True: "connection-linked",
+    False: "connection-not-linked",
+}  # the notices after the page that asks to link an account
+
 
 @flow_route(routes, "/sign-in", "GET")
 @anyone
@@ -108,7 +115,8 @@ async def sign_in(flow: Flow) -> Response:
             return await password_form(flow, address)
         return await sign_in_browser(Password(address, password), flow, can_passkey=_can_passkey(form))
     except (Invalid, Unauthenticated, Limited) as refusal:
-        return await sign_in_again(refusal, flow, email)
+        is_address = form.get(STEP) == ADDRESS and isinstance(refusal, EmailInvalid)  # the page still asks for the address alone
+        return await sign_in_again(refusal, flow, email, address_first=is_address)
 
 
 @flow_route(routes, "/sign-in/passkey", "POST")
@@ -227,10 +235,12 @@ for _path, _name in (("code", "code"), ("email/code", "email_code")):
     routes.add_url_rule(f"{SIGN_IN_PATH}/{_path}", f"restart_form_at_{_name}", restart_by_form, methods=["POST"])
 
 
-async def sign_in_browser(method: SignInMethod, flow: Flow, *, can_passkey: bool = False) -> Response:
+async def sign_in_browser(method: SignInMethod, flow: Flow, *, can_passkey: bool = False, present_id: UUID | None = None) -> Response:
     """Verify one factor for this browser, which can create passkeys or not. Return a redirect to the next page of the flow."""
     cookie, client = cookies.session_cookie(), presented_browser()
-    outcome = await sign_in_flow.sign_in_browser(ports(), caller(), flow, method, cookie, client, can_passkey=can_passkey)
+    outcome = await sign_in_flow.sign_in_browser(
+        ports(), caller(), flow, method, cookie, client, can_passkey=can_passkey, present_id=present_id
+    )
     return await sign_in_response(outcome, flow)
 
 
@@ -249,7 +259,7 @@ async def sign_in_response(outcome: BrowserSignIn | Flow, flow: Flow, *, to: str
         return redirect(path_of(outcome, "/code"))
     await give_back_taken(cookies.device_cookie())
     target = to or (flow.request if flow.target is FlowTarget.PAGE else path_of(flow))
-    response = redirect(with_next(PASSKEY_OFFER_PATH, target) if outcome.offers_passkey else target)
+    response = redirect(with_next(PASSKEY_OFFER_PATH, target) if outcome.offers_passkey else target, notice=LINKED.get(outcome.is_linked))
     cookies.set_session_cookie(response, outcome.cookie, outcome.expires_at)
     if outcome.device_token is not None:
         cookies.set_trust_cookie(response, outcome.device_token)
@@ -294,7 +304,7 @@ async def sign_out_browser(user: Visitor | None, after: str, signed_out: Respons
     after = after if at_provider is None else at_provider.path
     logout = await saml_logout.sign_out(ports(), user, caller(), logout_cookies, after)
     if logout is None and at_provider is not None:
-        response = page_response(render("federation/signing_out.html", next_path=at_provider.path))
+        response = page_response(render("federation/signing_out.html", next_path=at_provider.path, at_provider=True))
     elif logout is None:
         response = signed_out
     elif isinstance(logout, LogoutFinished):
@@ -303,7 +313,7 @@ async def sign_out_browser(user: Visitor | None, after: str, signed_out: Respons
         # A page instead of a redirect, because browsers apply the form-action policy to redirects,
         # and many pages have a button to sign out.
         assert logout.secret is not None, "a logout continues"
-        response = page_response(render("federation/signing_out.html", next_path=logout.url))
+        response = page_response(render("federation/signing_out.html", next_path=logout.url, at_provider=False))
         cookies.set_logout_cookie(response, logout.secret)
     if at_provider is not None:
         cookies.set_provider_logout_cookie(response, at_provider.secret)

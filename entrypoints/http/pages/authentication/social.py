@@ -21,6 +21,7 @@ from core.federation.upstream.trips import (
     TripFailed,
     TripResult,
 )
+from core.kernel.callers import Visitor
 from core.kernel.connections import PLATFORM_CONNECTIONS
 from core.kernel.errors import Refusal
 from core.kernel.page_paths import IDENTITIES_PATH, REAUTHENTICATION_PATH
@@ -34,9 +35,9 @@ from entrypoints.http.edge.limits import keep_taken
 from entrypoints.http.edge.openapi import describes_page, refuses
 from entrypoints.http.edge.queries import joined_query, repeatable
 from entrypoints.http.edge.reauthentication import to_reauthentication
-from entrypoints.http.pages.authentication.sign_in import sign_in_browser
+from entrypoints.http.pages.authentication.other_user import sign_in_at_provider
 from entrypoints.http.pages.federation.oauth import LISTED, REQUEST_PARAMETERS, to_application
-from entrypoints.http.pages.flow.flows import ended_page, open_flow, page_flow, remember_way_back, require_tab
+from entrypoints.http.pages.flow.flows import ended_page, open_flow, page_flow, provider_path, remember_way_back, require_tab
 from entrypoints.http.pages.form_pages import refused_page
 from entrypoints.http.pages.visitors import visitor
 
@@ -144,14 +145,15 @@ async def callback(provider: str) -> Response:
     browser, state = cookies.device_cookie(), request.args.get("state")
     returned = ProviderReturn(provider_name=provider, browser=browser, state=state, answer=read_answer())
     try:
-        return await _to_response(await trips.finish(ports(), caller(), await visitor(), returned, app_context().base_url))
+        user = await visitor()
+        return await _to_response(await trips.finish(ports(), caller(), user, returned, app_context().base_url), user)
     except FlowEnded:
         return await ended_page(None)
     except SignInNotRecent:  # the user turned on a second factor while they were at the provider
         return redirect(f"{REAUTHENTICATION_PATH}?{urlencode({'next': IDENTITIES_PATH})}")
 
 
-async def _to_response(result: TripResult) -> Response:
+async def _to_response(result: TripResult, user: Visitor | None) -> Response:
     match result:
         case ErrorReported(answer, code):
             request_record().error_code = code
@@ -159,7 +161,8 @@ async def _to_response(result: TripResult) -> Response:
         case Authenticated(flow, method):
             remember_way_back(flow, "/sign-in")
             try:
-                return await sign_in_browser(method, flow)
+                start = provider_path(flow, method.trip.provider)
+                return await sign_in_at_provider(method, flow, user, start, method.identity.email)
             except FlowEnded:  # in another tab
                 return await ended_page(str(flow.id))
         case IdentityLinked():

@@ -151,7 +151,7 @@ async def replay(org_slug: str, webhook_id: UUID, delivery_id: UUID, form: Form)
 
 @routes.post(f"{ONE}/test")
 @member_page(Capability.WEBHOOKS_MANAGE, outlives=False)
-@accepts(f"POST {API_OF_ONE}/test")
+@accepts(f"POST {API_OF_ONE}/test", page=f"{ONE}/deliveries")
 @once(LIST, "Open deliveries", "The test is in the list. To send another one, use the button there.")
 @on_refusal("eventing/deliveries.html", _list_values, refusals=(WebhookInactive,))
 async def send_test(org_slug: str, webhook_id: UUID, form: Form) -> Response:

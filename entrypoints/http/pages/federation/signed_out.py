@@ -17,11 +17,12 @@ from entrypoints.http.base.rendering.templates import page_response, render
 from entrypoints.http.pages.form_pages import refused_page
 
 
-async def signed_out_page(outcome: LogoutFinished) -> Response:
+async def signed_out_page(outcome: LogoutFinished, *, at_provider: bool = False) -> Response:
     """Return the page at the end of a logout, with a link to sign in again.
 
     If an application requested the logout, the browser returns there. If the logout is partial, the
-    page says so first, and links to the application. So it does if the browser goes on at an identity provider.
+    page says so first, and links to the application. So it does if the browser goes on at an identity provider. `at_provider`:
+    the browser comes from there.
     """
     if is_sign_out_at_provider(outcome.after):
         if not outcome.is_partial:
@@ -31,13 +32,14 @@ async def signed_out_page(outcome: LogoutFinished) -> Response:
     if application is not None and not outcome.is_partial:
         return redirect(application.url)
     next_path = HOME_PATH if application is not None or outcome.after is None else outcome.after
-    return end_page(application, is_partial=outcome.is_partial, next_path=next_path)
+    return end_page(application, is_partial=outcome.is_partial, at_provider=at_provider, next_path=next_path)
 
 
 def end_page(
     application: ApplicationReturn | None,
     *,
     is_partial: bool = False,
+    at_provider: bool = False,
     cannot_return: bool = False,
     next_path: str = HOME_PATH,
     refusal: Refusal | None = None,
@@ -49,6 +51,7 @@ def end_page(
     """
     values: dict[str, Any] = {
         "is_partial": is_partial,
+        "at_provider": at_provider,
         "cannot_return": cannot_return,
         "sign_in_path": with_next(SIGN_IN_PATH, next_path),
         "application": None if application is None else application.service_name,

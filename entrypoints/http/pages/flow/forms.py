@@ -81,7 +81,9 @@ async def _passkey_values(unknown: str | None = None) -> dict[str, Any]:
     return {"passkey": options, "signals": signals, "scripted": True}
 
 
-async def sign_in_again(refusal: Refusal, flow: Flow, email: str = "", *, unknown_credential: str | None = None) -> Response:
+async def sign_in_again(
+    refusal: Refusal, flow: Flow, email: str = "", *, address_first: bool = False, unknown_credential: str | None = None
+) -> Response:
     """Return the sign-in page after a refused attempt, with the email address that the user typed. Raises: FlowEnded, also as `refusal`."""
     if isinstance(refusal, FlowEnded):
         raise refusal
@@ -90,7 +92,8 @@ async def sign_in_again(refusal: Refusal, flow: Flow, email: str = "", *, unknow
     # A wrong pair marks both fields, because the page must not say which of them is wrong.
     is_wrong = isinstance(refusal, Invalid | CredentialsInvalid) and not isinstance(refusal, CredentialMissing)
     values = {"email": email, "notice": None, "is_unverified": is_unverified, "is_wrong": is_wrong, **await page_values(flow)}
-    return refused_form_page(refusal, "authentication/sign_in.html", **values, **await _passkey_values(unknown_credential))
+    values |= {"address_first": address_first, **await _passkey_values(unknown_credential)}
+    return refused_form_page(refusal, "authentication/sign_in.html", **values)
 
 
 async def sign_up_form(flow: Flow, destination: Destination | None = None) -> Response:

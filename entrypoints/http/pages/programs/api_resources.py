@@ -241,7 +241,7 @@ async def change_policy(org_slug: str, resource_id: UUID, form: Form) -> Respons
 
 @routes.post(f"{ONE}/assignments")
 @member_page(Capability.RESOURCES_MANAGE, outlives=True)
-@accepts(f"POST {API_OF_ONE}/assignments")
+@accepts(f"POST {API_OF_ONE}/assignments", page=f"{ONE}/access")
 @on_refusal("programs/api_resource_access.html", _access_values, FIELDS)
 async def assign(org_slug: str, resource_id: UUID, form: Form) -> Response:
     """Assign a user to an API resource."""
@@ -251,7 +251,7 @@ async def assign(org_slug: str, resource_id: UUID, form: Form) -> Response:
 
 @routes.post(f"{ONE}/assignments/<user_id>/remove")
 @member_page(Capability.RESOURCES_MANAGE, outlives=True)
-@accepts(f"DELETE {API_OF_ONE}/assignments/<user_id>")
+@accepts(f"DELETE {API_OF_ONE}/assignments/<user_id>", page=f"{ONE}/access")
 async def unassign(org_slug: str, resource_id: UUID, user_id: UUID) -> Response:
     """End the assignment of a user."""
     await api_resources.unassign(ports(), acting_member(), resource_id, user_id)
@@ -260,7 +260,7 @@ async def unassign(org_slug: str, resource_id: UUID, user_id: UUID) -> Response:
 
 @routes.post(f"{ONE}/groups")
 @member_page(Capability.RESOURCES_MANAGE, outlives=True)
-@accepts(f"PUT {API_OF_ONE}/groups/<group_id>")
+@accepts(f"PUT {API_OF_ONE}/groups/<group_id>", page=f"{ONE}/access")
 @on_refusal("programs/api_resource_access.html", _access_values, FIELDS)
 async def assign_group(org_slug: str, resource_id: UUID, form: Form) -> Response:
     """Assign a group to an API resource."""
@@ -270,7 +270,7 @@ async def assign_group(org_slug: str, resource_id: UUID, form: Form) -> Response
 
 @routes.post(f"{ONE}/groups/<group_id>/remove")
 @member_page(Capability.RESOURCES_MANAGE, outlives=True)
-@accepts(f"DELETE {API_OF_ONE}/groups/<group_id>")
+@accepts(f"DELETE {API_OF_ONE}/groups/<group_id>", page=f"{ONE}/access")
 async def unassign_group(org_slug: str, resource_id: UUID, group_id: UUID) -> Response:
     """End the assignment of a group."""
     await api_resources.unassign_group(ports(), acting_member(), resource_id, group_id)
@@ -339,7 +339,7 @@ async def change_client(org_slug: str, resource_id: UUID, client_id: UUID, form:
 
 @routes.post(f"{ONE}/applications/<client_id>/remove")
 @member_page(Capability.RESOURCES_MANAGE, outlives=True)
-@accepts(f"DELETE {API_OF_ONE}/clients/<client_id>")
+@accepts(f"DELETE {API_OF_ONE}/clients/<client_id>", page=f"{ONE}/applications")
 async def remove_client(org_slug: str, resource_id: UUID, client_id: UUID) -> Response:
     """Forbid an application to ask for an API resource."""
     await api_resources.remove_client(ports(), acting_member(), resource_id, client_id)

@@ -6,18 +6,20 @@ from quart import Blueprint, Response
 
 from core.federation.connections import checks
 from core.federation.connections.model.openid import OpenIdAnswerRefused, OpenIdProviderUnreachable
+from core.federation.connections.model.presets import PRESETS
 from core.federation.connections.model.settings import ConnectionSettingInvalid
 from core.kernel.callers import SetupPart
 from core.kernel.connections import ConnectionProtocol
 from core.kernel.errors import Refusal
 from core.setup import connection, testing
 from core.setup.connection import ProviderValues
+from entrypoints.http.api.federation.saml.configuration import METADATA
 from entrypoints.http.base import cookies
 from entrypoints.http.base.context import app_context, ports, setup_reader
 from entrypoints.http.base.redirects import redirect
 from entrypoints.http.base.rendering.templates import page_response, render
 from entrypoints.http.edge.access import setup_link
-from entrypoints.http.edge.openapi import describes_page
+from entrypoints.http.edge.openapi import describes, describes_page, refuses
 from entrypoints.http.edge.typed_fields import trim
 from entrypoints.http.pages.federation.connections.visits import visit_response
 from entrypoints.http.pages.setup.opening import FOREIGN, STEPS_PATH
@@ -26,21 +28,44 @@ from entrypoints.http.pages.setup.steps import NOT_OPEN, REFUSED, SAVED, read_se
 routes = Blueprint("setup_connection_pages", __name__)
 
 PATH: Final = f"{STEPS_PATH}/connection"
+TEST_ANSWERS: Final = {
+    200: "The problem for which no test can begin, or the page that posts our request to the identity provider.",
+    303: "Redirect to the identity provider.",
+    400: REFUSED,
+    401: NOT_OPEN,
+    403: FOREIGN,
+    409: "It has no values yet.",
+    429: "Too many tests.",
+}
 VALUES: Final = ("issuer", "client_id", "client_secret", "entity_id", "sso_url", "certificate")
 
 
 @routes.post(PATH)
 @setup_link
-@describes_page({303: SAVED, 400: REFUSED, 401: NOT_OPEN, 403: FOREIGN}, form=["form_token", "preset", "protocol"])
+@describes_page(
+    {200: "The page that asks before the values of an earlier choice are deleted.", 303: SAVED, 400: REFUSED, 401: NOT_OPEN, 403: FOREIGN},
+    form={
+        "form_token": "The form token of the page.",
+        "preset": "The product, empty for another one.",
+        "protocol": "`oidc` or `saml`.",
+        "confirmed": "`yes` deletes the values of an earlier choice.",
+    },
+)
 async def choose_product() -> Response:
     """Choose the product of the proposed connection.
 
-    The values of an earlier choice are deleted.
+    The values of an earlier choice are deleted, after a question.
     """
     form = await read_setup_form()
-    protocol = ConnectionProtocol.SAML if form.get("protocol") == ConnectionProtocol.SAML else ConnectionProtocol.OIDC
+    preset, protocol = form.get("preset", ""), ConnectionProtocol.OIDC
+    if form.get("protocol") == ConnectionProtocol.SAML:
+        protocol = ConnectionProtocol.SAML
+    if form.get("confirmed") != "yes" and await connection.has_values(ports(), setup_reader()):
+        product = PRESETS[preset].name if preset in PRESETS else "another product"
+        shown = {**await steps_values(), "preset": preset, "protocol": protocol, "product_name": product}
+        return page_response(render("setup/start_again.html", **shown))
     try:
-        await connection.choose(ports(), setup_reader(), form.get("preset", ""), protocol)
+        await connection.choose(ports(), setup_reader(), preset, protocol)
     except Refusal as refusal:
         return await refused_steps(refusal, SetupPart.CONNECTION)
     return redirect(STEPS_PATH)
@@ -84,6 +109,35 @@ async def import_metadata() -> Response:
     return redirect(STEPS_PATH)
 
 
+@routes.get(f"{PATH}/metadata")
+@setup_link
+@describes({200: "An EntityDescriptor with our SPSSODescriptor."}, content_type=METADATA)
+@refuses(400, 401, 409)
+async def own_metadata() -> Response:
+    """Return our SAML metadata for the identity provider of the proposed connection.
+
+    Their address answers from the time when an admin applies the connection.
+    """
+    document = await connection.own_metadata(ports(), setup_reader(), app_context().base_url)
+    return Response(document, 200, content_type=METADATA)
+
+
+@routes.post(f"{PATH}/key")
+@setup_link
+@describes_page({303: SAVED, 400: REFUSED, 401: NOT_OPEN, 403: FOREIGN, 409: "It is no connection with SAML."}, form=["form_token"])
+async def create_key() -> Response:
+    """Create our key for the proposed connection with SAML.
+
+    It signs our requests, and decrypts assertions. The connection keeps it when an admin applies it.
+    """
+    await read_setup_form()
+    try:
+        await connection.create_key(ports(), setup_reader())
+    except Refusal as refusal:
+        return await refused_steps(refusal, SetupPart.CONNECTION)
+    return redirect(STEPS_PATH)
+
+
 @routes.post(f"{PATH}/check")
 @setup_link
 @describes_page(
@@ -112,28 +166,22 @@ async def check_connection() -> Response:
 
 @routes.get(f"{PATH}/test")
 @setup_link
-@describes_page(
-    {
-        200: "The problem for which no test can begin, or the page that posts our request to the identity provider.",
-        303: "Redirect to the identity provider.",
-        400: REFUSED,
-        401: NOT_OPEN,
-        403: FOREIGN,
-        409: "It has no values yet.",
-        429: "Too many tests.",
-    },
-    changes_state=True,
-)
-async def start_test() -> Response:
+@describes_page(TEST_ANSWERS, changes_state=True)
+async def start_connection_test() -> Response:
     """Begin a test sign-in at the proposed connection.
 
     It signs no user in, and looks no account up. The result is shown in this browser alone, and is not stored.
     """
+    return await begin_test(SetupPart.CONNECTION)
+
+
+async def begin_test(part: SetupPart) -> Response:
+    """Return the response that takes the browser to the identity provider, or the page with the problem for which it cannot."""
     try:
-        visit = await testing.begin(ports(), setup_reader(), cookies.browser_id(), app_context().base_url)
+        visit = await testing.begin(ports(), setup_reader(), part, cookies.browser_id(), app_context().base_url)
     except (OpenIdAnswerRefused, OpenIdProviderUnreachable) as problem:
         shown = {**await steps_values(), "checked": [checks.describe(problem)]}
         return page_response(render("setup/steps.html", problem=None, **shown))
     except Refusal as refusal:
-        return await refused_steps(refusal, SetupPart.CONNECTION)
+        return await refused_steps(refusal, part)
     return visit_response(visit)

@@ -8,10 +8,17 @@ from quart import Blueprint, Response
 from core.federation.connections import connections
 from core.federation.connections.model.presets import PRESETS
 from core.kernel.callers import SetupPart
-from core.kernel.connections import ConnectionProtocol
 from core.kernel.roles import Capability
 from core.setup import applying, links
-from core.setup.model.links import MAX_DAYS, SetupConnectionMissing, SetupLinkKind, SetupPartsMissing, SetupRecipientMissing
+from core.setup.model.links import (
+    SetupConnectionMissing,
+    SetupLinkKind,
+    SetupLinkTooLong,
+    SetupPartsMissing,
+    SetupProposal,
+    SetupRecipientMissing,
+    SetupReturnUrlInvalid,
+)
 from entrypoints.http.api.setup.links import APPLY as API_OF_PART
 from entrypoints.http.api.setup.links import ONE as API_OF_ONE
 from entrypoints.http.api.setup.links import PATH as API
@@ -29,7 +36,13 @@ routes = Blueprint("setup_link_pages", __name__)
 LIST: Final = "/app/organizations/<org_slug>/setup-links"
 ONE: Final = f"{LIST}/<setup_link_id>"
 PART: Final = "part:"  # in front of the names of the checkboxes
-FIELDS: Final[Fields] = {SetupRecipientMissing: "recipient", SetupPartsMissing: "parts", SetupConnectionMissing: "connection"}
+FIELDS: Final[Fields] = {
+    SetupRecipientMissing: "recipient",
+    SetupPartsMissing: "parts",
+    SetupConnectionMissing: "connection",
+    SetupLinkTooLong: "days",
+    SetupReturnUrlInvalid: "return_url",
+}
 
 
 def _path(rest: object = "") -> str:
@@ -43,13 +56,9 @@ async def _list_values(form: Form | None) -> dict[str, Any]:
         "now": ports().clock.now(),
         "parts": list(SetupPart),
         "kinds": list(SetupLinkKind),
-        "most_days": MAX_DAYS,
-        "connections": [
-            (each.slug, each.name)
-            for each in await connections.list_own(ports(), acting_member())
-            if each.protocol is ConnectionProtocol.SAML
-        ],
-        "typed": {"kind": SetupLinkKind.MAILED.value, "days": "7"} if form is None else form,
+        "most_days": ports().policy.setup_link_days,
+        "connections": [(each.slug, each.name) for each in await connections.list_own(ports(), acting_member()) if each.has_certificates],
+        "typed": {"kind": SetupLinkKind.MAILED.value, "days": str(links.usual_days(ports()))} if form is None else form,
     }
 
 
@@ -78,9 +87,8 @@ async def create(org_slug: str, form: Form) -> Response:
     """
     if not _chosen(form):
         raise SetupPartsMissing
-    data = to_model(
-        SetupLinkRequest, form, {"parts": lambda _: _chosen(form), "days": to_number, "recipient": to_optional, "connection": to_optional}
-    )
+    optional = dict.fromkeys(("recipient", "connection", "return_url"), to_optional)
+    data = to_model(SetupLinkRequest, form, {"parts": lambda _: _chosen(form), "days": to_number, **optional})
     link, secret = await links.create(ports_once(), acting_member(), data.build())
     advice = "It opens in one browser, within five minutes. Lead your customer's browser to it now."
     if link.recipient is not None:
@@ -90,15 +98,27 @@ async def create(org_slug: str, form: Form) -> Response:
 
 async def _values(_: Form | None, setup_link_id: UUID, **__: object) -> dict[str, Any]:
     details = await links.find(ports(), acting_member(), setup_link_id)
+    agent = details.link.opened_agent
     return {
         "path": _path(setup_link_id),
         "list_path": _path(),
         "products": {slug: preset.name for slug, preset in PRESETS.items()},
         "link": details.link,
+        "browser": None if agent is None else ports().user_agents.parse(agent),
+        "connection_path": await _path_of_connection(details.proposals.get(SetupPart.CONNECTION)),
         "proposals": details.proposals,
         "waits": any(each.applied_at is None for each in details.proposals.values()),
         "now": ports().clock.now(),
     }
+
+
+async def _path_of_connection(proposal: SetupProposal | None) -> str | None:
+    """Return the path of the connection that was applied, or None, also if it was removed since."""
+    if proposal is None or proposal.applied_at is None:
+        return None
+    own = {str(each.id): each.slug for each in await connections.list_own(ports(), acting_member())}
+    slug = own.get(proposal.document.connection_id or "")
+    return None if slug is None else organization_path(f"/connections/{slug}")
 
 
 @routes.get(ONE)

@@ -2,12 +2,12 @@
 
 from dataclasses import asdict
 from typing import Any, Final
+from urllib.parse import urlsplit
 from uuid import UUID
 
 from quart import Blueprint, Response
 
 from core.authentication import browser
-from core.federation.connections.connections import endpoint_path
 from core.federation.connections.model.presets import PRESETS
 from core.kernel.callers import SetupPart
 from core.kernel.connections import ConnectionProtocol
@@ -15,6 +15,7 @@ from core.kernel.errors import Refusal
 from core.kernel.values import Domain
 from core.setup import forwarding, opening, proposals, renewal
 from entrypoints.http.api.eventing.siem import SiemRequest
+from entrypoints.http.api.federation.connections.connections import own_endpoints
 from entrypoints.http.api.tenancy.domains import DomainRequest
 from entrypoints.http.base import cookies
 from entrypoints.http.base.context import app_context, ports, setup_reader
@@ -32,7 +33,7 @@ routes = Blueprint("setup_step_pages", __name__)
 
 SAVED: Final = "Saved. The browser is redirected to the steps."
 REFUSED: Final = "A value is not valid, and the page gives the reason."
-CERTIFICATE_FIELDS: Final = {"form_token": "The form token of the page.", "new_certificate": "The certificate, in PEM."}
+DOMAIN_FIELDS: Final = {"form_token": "The form token of the page.", "proposed_domain": "The proposed domain."}
 SIEM_FIELDS: Final = {
     "form_token": "The form token of the page.",
     "provider": "The format: `http`, `splunk_hec` or `datadog`.",
@@ -55,12 +56,13 @@ async def steps_values(part: SetupPart | None = None) -> dict[str, Any]:
     domain, proposed = details.proposals.get(SetupPart.DOMAIN), details.proposals.get(SetupPart.CONNECTION)
     document = None if proposed is None else proposed.document
     product = None if document is None else PRESETS.get(document.preset or "")
+    protocol = None if document is None else ConnectionProtocol(document.protocol or "")
     return {
         "form_token": browser.form_token(cookies.setup_cookie() or ""),
         "design": design,
         "link": details.link,
         "proposals": details.proposals,
-        "claim": None if domain is None else proposals.claim_of(domain),
+        "claims": [] if domain is None else proposals.claims_of(domain),
         "scim_url": f"{app_context().base_url}/scim/v2",
         "path": STEPS_PATH,
         "failed_part": part,
@@ -68,11 +70,12 @@ async def steps_values(part: SetupPart | None = None) -> dict[str, Any]:
         "siem_providers": PROVIDERS,
         "products": [(slug, each.name) for slug, each in PRESETS.items()],
         "chosen": product,
-        "steps": None if product is None or document is None else product.protocols[ConnectionProtocol(document.protocol or "")],
-        "base": "" if document is None else f"{app_context().base_url}{endpoint_path(UUID(document.connection_id))}",
-        "typed": {} if document is None else {**asdict(document), "client_secret": ""},
+        "steps": None if product is None or protocol is None else product.protocols[protocol],
+        "endpoints": None if document is None or protocol is None else own_endpoints(UUID(document.connection_id), protocol),
+        "typed": {} if document is None else {**asdict(document), "client_secret": "", "private_key": ""},
         "wrong": None,
         "checked": None,
+        "is_prepared": all(each in details.proposals and details.proposals[each].is_ready for each in details.link.parts),
         "scripted": True,
     }
 
@@ -98,9 +101,9 @@ async def show_steps() -> Response:
 @setup_link
 @describes_page({303: SAVED, 400: REFUSED, 401: NOT_OPEN, 403: FOREIGN}, form=["form_token", "domain"])
 async def propose_domain() -> Response:
-    """Propose a domain, in place of the one before.
+    """Propose a domain, beside those before.
 
-    Its DNS record has a new value. The domain counts when an admin has applied it.
+    It counts when its DNS record was found, and an admin has applied it.
     """
     form = await read_setup_form()
     try:
@@ -112,15 +115,28 @@ async def propose_domain() -> Response:
 
 @routes.post(f"{STEPS_PATH}/domain/check")
 @setup_link
-@describes_page({303: SAVED, 400: REFUSED, 401: NOT_OPEN, 403: FOREIGN}, form=["form_token"])
+@describes_page({303: SAVED, 400: REFUSED, 401: NOT_OPEN, 403: FOREIGN}, form=DOMAIN_FIELDS)
 async def check_domain() -> Response:
-    """Look the DNS record of the proposed domain up.
+    """Look the DNS record of a proposed domain up.
 
-    An admin can apply the domain when the record was found.
+    An admin can apply the domains when the record of each was found.
     """
-    await read_setup_form()
+    form = await read_setup_form()
     try:
-        await proposals.check_domain(ports(), setup_reader())
+        await proposals.check_domain(ports(), setup_reader(), form.get("proposed_domain", ""))
+    except Refusal as refusal:
+        return await refused_steps(refusal, SetupPart.DOMAIN)
+    return redirect(STEPS_PATH)
+
+
+@routes.post(f"{STEPS_PATH}/domain/remove")
+@setup_link
+@describes_page({303: SAVED, 400: REFUSED, 401: NOT_OPEN, 403: FOREIGN}, form=DOMAIN_FIELDS)
+async def remove_domain() -> Response:
+    """Propose a domain no longer."""
+    form = await read_setup_form()
+    try:
+        await proposals.remove_domain(ports(), setup_reader(), form.get("proposed_domain", ""))
     except Refusal as refusal:
         return await refused_steps(refusal, SetupPart.DOMAIN)
     return redirect(STEPS_PATH)
@@ -140,22 +156,6 @@ async def propose_directory() -> Response:
     except Refusal as refusal:
         return await refused_steps(refusal, SetupPart.DIRECTORY)
     return page_response(render("setup/token.html", secret=secret, **await steps_values()))
-
-
-@routes.post(f"{STEPS_PATH}/certificate")
-@setup_link
-@describes_page({303: SAVED, 400: REFUSED, 401: NOT_OPEN, 403: FOREIGN}, form=CERTIFICATE_FIELDS)
-async def propose_certificate() -> Response:
-    """Propose a certificate for an existing connection, in place of the one before.
-
-    No response is verified with it before an admin applies it.
-    """
-    form = await read_setup_form()
-    try:
-        await renewal.propose(ports(), setup_reader(), form.get("new_certificate", ""))
-    except Refusal as refusal:
-        return await refused_steps(refusal, SetupPart.CERTIFICATE, typed=form)
-    return redirect(STEPS_PATH)
 
 
 @routes.post(f"{STEPS_PATH}/siem")
@@ -186,6 +186,7 @@ async def finish() -> Response:
     await read_setup_form()
     values = await steps_values()
     await proposals.finish(ports(), setup_reader())
-    response = page_response(render("setup/finished.html", **values))
+    return_url = values["link"].return_url
+    response = page_response(render("setup/finished.html", return_host=urlsplit(return_url).netloc if return_url else None, **values))
     cookies.clear_setup_cookie(response)
     return response

@@ -213,7 +213,7 @@ async def change(org_slug: str, group_id: UUID, form: Form) -> Response:
 
 @routes.post(f"{ONE}/delete")
 @member_page(Capability.GROUPS_MANAGE, outlives=True)
-@accepts(f"DELETE {API_OF_ONE}")
+@accepts(f"DELETE {API_OF_ONE}", page=f"{ONE}/settings")
 @on_refusal("tenancy/group_settings.html", _setting_values, FIELDS)
 async def delete(org_slug: str, group_id: UUID, form: Form) -> Response:
     """Delete a group."""

@@ -22,7 +22,7 @@ from tests.fakes.provider import CLIENT, Person
 from tests.federation.api.social.requests import CHALLENGE, REDIRECT_URI, SHOP, every_provider, verifying_providers
 from tests.federation.provider_sign_in import ProviderSignIn, flow_in, trips_of
 from tests.support.browser import ACCOUNT, HOME, FakeBrowser, action_of, is_step, leads_to
-from tests.support.builders import EMAIL, PASSWORD, Api, add_account, deliver, link, run_sql, sign_in
+from tests.support.builders import EMAIL, Api, add_account, deliver, link, run_sql, sign_in
 from tests.support.direct import change_ports
 from tests.support.mfa import add_mfa
 from tests.support.services import add_service
@@ -247,6 +247,7 @@ async def test_a_user_with_an_unverified_address_is_signed_in_and_sees_it(provid
 async def test_the_issuer_is_part_of_the_identity(provider_sign_in: ProviderSignIn, app: QuartTrio) -> None:
     await provider_sign_in.sign_in()
     await run_sql(provider_sign_in.pool, "update identities set issuer = 'https://elsewhere.example'")
+    await provider_sign_in.browser.submit("/app/sign-out")
     provider_sign_in.provider.person = Person(email="eve@example.com")
     await provider_sign_in.sign_in()
     assert [row[0] for row in await provider_sign_in.accounts()] == [EMAIL, "eve@example.com"]
@@ -384,11 +385,3 @@ async def test_the_sign_in_page_of_an_application_keeps_its_request(provider_sig
     on = leads_to(await provider_sign_in.browser.answer(await provider_sign_in.browser.open(target), "continue"))
     assert on.startswith(f"{REDIRECT_URI}?")
     assert parse_qs(urlsplit(on).query)["state"] == ["xyz"]
-
-
-async def test_the_previous_session_of_the_browser_ends(provider_sign_in: ProviderSignIn, ports: Ports) -> None:
-    grace = await add_account(ports, "grace@example.com")
-    assert leads_to(await provider_sign_in.browser.sign_in("grace@example.com", PASSWORD)) == HOME
-    await provider_sign_in.sign_in()
-    assert await provider_sign_in.user_id() not in (None, grace.id)
-    assert await run_sql(provider_sign_in.pool, "select count(*) from sessions where ended_at is null") == [(1,)]

@@ -11,8 +11,8 @@ from tests.fakes.http_server import TRAP
 from tests.fakes.provider import Person
 from tests.federation.api.social.links.clients import open_ticket
 from tests.federation.provider_sign_in import ProviderSignIn, flow_in
-from tests.support.browser import ACCOUNT, FakeBrowser, action_of
-from tests.support.builders import EMAIL, PASSWORD, Answer, add_account, run_sql
+from tests.support.browser import ACCOUNT, HOME, FakeBrowser, action_of, hidden_fields, leads_to
+from tests.support.builders import BASE_URL, EMAIL, PASSWORD, Answer, add_account, run_sql
 from tests.support.tenants import Tenant
 
 AUTHORIZE = "/auth/authorize?org=acme&service=shop&redirect_uri=https://shop.example.com/callback&response_type=code"
@@ -82,3 +82,19 @@ async def test_too_many_requests_lead_back(browser: FakeBrowser, ports: Ports, a
         await browser.send(sign_in)
     limited = await browser.send(sign_in)
     assert (limited.status, leads_back(limited, sign_in)) == (429, True)
+
+
+async def test_the_session_of_another_user_ends_only_if_they_agree(provider_sign_in: ProviderSignIn, ports: Ports) -> None:
+    grace = await add_account(ports, "grace@example.com")
+    assert leads_to(await provider_sign_in.browser.sign_in("grace@example.com", PASSWORD)) == HOME
+    before = await provider_sign_in.snapshot()
+    question = await provider_sign_in.complete(next="/app/account/devices")
+    assert (question.status, "grace@example.com" in question.text, EMAIL in question.text) == (200, True, True)
+    assert await provider_sign_in.snapshot() == before, "any page can send a browser to a provider that asks nothing"
+    start = await provider_sign_in.browser.fill(question, start=hidden_fields(question)["start"])
+    assert await provider_sign_in.user_id() is None
+    away = await provider_sign_in.browser.open(leads_to(start), follows=False)
+    callback = provider_sign_in.provider.visit(away.headers["Location"]).removeprefix(BASE_URL)
+    assert leads_to(await provider_sign_in.come_back(callback)) == "/app/account/devices"
+    assert await provider_sign_in.user_id() not in (None, grace.id)
+    assert await run_sql(provider_sign_in.pool, "select count(*) from sessions where ended_at is null") == [(1,)]

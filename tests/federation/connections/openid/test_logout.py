@@ -1,9 +1,11 @@
 """Sign-outs that an OpenID provider reports to us."""
 
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
+import jwt
 import pytest
 
 from adapters.postgres.engine.pool import Pool
@@ -24,6 +26,7 @@ from core.kernel.values import new_id
 from ports import Ports
 from tests.fakes.openid_issuers import CLIENT_ID, FakeIssuer, OpenIdIssuers
 from tests.fakes.outside import FakeClock
+from tests.fakes.provider import sign
 from tests.support.builders import Api, add_organization, run_concurrently, run_sql, sign_in
 from tests.support.connections import add_connection, add_login
 from tests.support.connections.proofs import write_proofs
@@ -89,6 +92,22 @@ async def test_a_logout_token_works_once_at_its_connection(provider: Provider, p
     assert sorted(answers) == sorted(["accepted"] + [LogoutTokenUsed.__name__] * 19)
     clock.advance(LOGOUT_TOKEN_TTL)
     assert await provider.report(token) == LogoutTokenRefused.__name__, "also when its use is forgotten"
+
+
+@pytest.mark.parametrize("left_out", ["sub", "sid"])
+async def test_a_logout_token_has_the_algorithm_of_the_id_token(provider: Provider, pool: Pool, left_out: str) -> None:
+    """Another one that the provider publishes is not the one that it uses for our client. The refusal is in the sign-in log."""
+    provider.issuer.metadata = {"id_token_signing_alg_values_supported": ["RS256", "ES256"]}
+    [(user_id,)] = await run_sql(pool, "select user_id from connection_logins")
+    newer = provider.ports.clock.now() + timedelta(minutes=1)
+    await add_login(provider.ports.storage, provider.connection, user_id, created_at=newer, logout={"id_token": sign({"sub": "4711"})})
+    claims = jwt.decode(provider.issuer.logout_token(**{left_out: None}), options={"verify_signature": False})
+    assert await provider.report(sign(claims, "ES256", kid=None, typ="logout+jwt")) == LogoutTokenRefused.__name__
+    assert await ended(pool) == 0
+    rows = await run_sql(pool, "select reason, fault, org_id from login_events where not success")
+    assert set(rows) == {("logout", "algorithm", provider.connection.org_id)}
+    assert await provider.report(provider.issuer.logout_token(**{left_out: None})) == "accepted"
+    assert await ended(pool) == 1
 
 
 async def test_a_connection_that_is_not_active_takes_no_sign_outs(provider: Provider, pool: Pool) -> None:

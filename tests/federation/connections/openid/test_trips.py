@@ -12,6 +12,7 @@ from adapters.postgres.engine.pool import Pool
 from core.accounts.model.accounts import Account
 from core.authentication.flow.model import FlowEnded, FlowTarget, new_flow
 from core.federation.connections import trips
+from core.federation.connections.model.asserted import map_claims
 from core.federation.connections.model.connections import ConnectionState, OrganizationConnection, OrganizationConnectionNotFound
 from core.federation.connections.model.mapping import ClaimMapping
 from core.federation.connections.model.openid import OpenIdAnswerRefused, OpenIdErrorReturned
@@ -27,13 +28,13 @@ from core.federation.connections.trips import (
 from core.federation.model.sign_in import STATE_TTL, ProviderAnswer, ProviderConsentDenied, ProviderStateUnknown, SignedInAsAnotherUser
 from core.kernel.callers import Person
 from core.kernel.causes import SYSTEM
-from core.kernel.values import Email, digest, new_secret
+from core.kernel.values import Email, digest, new_id, new_secret
 from ports import Ports
 from tests.fakes.http_server import Answer
 from tests.fakes.openid_issuers import CLIENT_ID, DISCOVERY, SECRET, FakeIssuer, OpenIdIssuers
 from tests.fakes.outside import FakeClock
 from tests.support.builders import add_organization, run_sql, with_loopback_sender
-from tests.support.connections import add_connection
+from tests.support.connections import add_connection, make_connection
 
 BASE_URL = "https://id.example.com"
 
@@ -105,7 +106,13 @@ async def test_a_test_ends_in_the_asserted_person(walk: Walk) -> None:
     times = (datetime.fromtimestamp(1_700_000_000, UTC), datetime.fromtimestamp(1_800_000_000, UTC))
     assert (person.authenticated_at, person.ends_at) == times
     assert person.claim_names == ("email", "email_verified", "groups", "name")
-    assert (result.way_back, result.missing) == ("/app", ["given_name", "family_name"])
+    assert (result.way_back, result.missing, result.refused_email) == ("/app", ["given_name", "family_name"], None)
+
+
+async def test_a_test_names_an_address_that_is_none_and_claims_that_cannot_be_mapped(walk: Walk) -> None:
+    walk.issuer.email, walk.issuer.claims = "x@y", {"zz": {"a": [1, 2]}}
+    result = await walk.finish(await walk.begin())
+    assert (result.person is not None and result.person.claim_names, result.refused_email) == (("email", "groups", "name", "zz"), "x@y")
 
 
 async def test_a_trip_ends_only_in_its_browser_at_its_connection_once(walk: Walk, clock: FakeClock) -> None:
@@ -189,12 +196,29 @@ async def test_a_test_is_shown_to_no_other_user(walk: Walk) -> None:
 
 @pytest.mark.parametrize(
     ("claims", "is_verified"),
-    [({"email_verified": True}, True), ({"email_verified": "true"}, False), ({"email_verified": 1}, False), ({}, False)],
+    [({"email_verified": value}, verified) for value, verified in ((True, True), (False, False), ("true", None), ("no", False), (1, False))]
+    + [({}, None)],
 )
-def test_an_address_is_verified_only_by_the_word_true(claims: dict[str, Any], is_verified: bool) -> None:
+def test_an_address_is_verified_only_by_the_word_true(claims: dict[str, Any], is_verified: bool | None) -> None:
     """The claim is about `email`. It says nothing about an address in another claim, which users may change."""
     assert to_received({"sub": "1", **claims}, ClaimMapping()).is_email_verified is is_verified
-    assert not to_received({"sub": "1", **claims}, ClaimMapping(email="upn")).is_email_verified
+    assert to_received({"sub": "1", **claims}, ClaimMapping(email="upn")).is_email_verified is None
+
+
+@pytest.mark.parametrize(
+    ("claims", "left_out"),
+    [
+        ({"_claim_names": {"groups": "src1"}, "_claim_sources": {"src1": {"endpoint": "https://graph.example"}}}, True),
+        ({"hasgroups": True}, True),
+        ({"http://schemas.microsoft.com/claims/groups.link": "https://graph.example"}, True),
+        ({"_claim_names": {"address": "src1"}}, False),
+        ({"hasgroups": True, "groups": []}, False),
+        ({}, False),
+    ],
+)
+def test_groups_that_a_provider_left_out_are_found(claims: dict[str, Any], left_out: bool) -> None:
+    mapping = ClaimMapping(groups="groups")
+    assert map_claims(make_connection(new_id(), mapping=mapping), to_received({"sub": "1", **claims}, mapping)).groups_left_out is left_out
 
 
 # Sign-ins

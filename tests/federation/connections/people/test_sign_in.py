@@ -51,6 +51,25 @@ async def test_a_known_subject_keeps_its_account_whatever_the_address_says(house
     assert (await house.arrive(subject="4712", email="new@example.com")).status == 403
 
 
+async def test_the_names_follow_the_claims_in_an_account_that_the_organization_controls(house: House, pool: Pool) -> None:
+    """What a directory says wins, and the names of an account that is used elsewhere are its user's."""
+    names = "select name, profile_details ->> 'given_name', picture from users"
+    await house.arrive(name="Ada Byron", given_name="Ada")
+    await house.arrive(name="Ada Lovelace", picture="https://example.com/ada.png", given_name=None)
+    assert await run_sql(pool, names) == [("Ada Lovelace", "Ada", None)]
+    assert await run_sql(pool, "select details -> 'changed' from audit_log where action = 'user.updated'") == [(["name"],)]
+    provisioned = """
+        insert into scim_users (org_id, user_id, provisioned, membership_id, joined_at, updated_at)
+        select org_id, user_id, true, id, now(), now() from memberships"""
+    await house.set(provisioned)
+    await house.arrive(name="Of the provider")
+    await house.set("delete from scim_users")
+    [(user_id,)] = await run_sql(pool, "select id from users")
+    await add_member(pool, await add_organization(pool, "globex"), user_id, confirmed=True)
+    await house.arrive(name="Of the provider")
+    assert await run_sql(pool, names) == [("Ada Lovelace", "Ada", None)]
+
+
 async def test_twenty_first_sign_ins_at_once_make_one_account(house: House, pool: Pool) -> None:
     async def arrive(_: int) -> int:
         return (await house.arrive()).status
@@ -143,7 +162,7 @@ async def test_an_own_sign_in_with_all_factors_makes_the_link(house: House, pool
     user, browser = await add_account(ports, ADA, PASSWORD), FakeBrowser(house.app)
     app = await add_mfa(ports, user)
     clock.advance(timedelta(minutes=1))
-    question = await house.arrive(browser)
+    question = await house.arrive(browser, sid="s1")
     assert "<h1>Link your account</h1>" in question.text
     page = await browser.open((await browser.answer(question, "continue")).headers["Location"])
     assert f'value="{ADA}"' in page.text
@@ -151,11 +170,14 @@ async def test_an_own_sign_in_with_all_factors_makes_the_link(house: House, pool
     assert is_step(leads_to(answer), "code")
     assert await house.known() == []
     assert leads_to(await browser.show_code(app.code())) == "/app"
+    assert "Your account is linked." in (await browser.open("/app/account")).text
     assert await house.known() == [("4711", ADA)]
     [(bound, proofs)] = await run_sql(pool, "select bounded_to, proofs from sessions")
     assert (bound, [proof["method"] for proof in proofs]) == (None, ["connection", "password", "totp"])
     assert await run_sql(pool, "select confirmed_at is not null from memberships") == [(True,)]
     assert ("connection_linked", ADA) in await run_sql(pool, "select kind, address from mails")
+    [(login, provider_session)] = await run_sql(pool, "select id::text, provider_session from connection_logins")
+    assert (login, provider_session) == (proofs[0]["login"], "s1"), "a sign-out there reaches the session"
     assert leads_to(await house.arrive()) == "/app", "from now on, the subject is enough"
 
 
@@ -178,6 +200,8 @@ async def test_otherwise_the_own_sign_in_makes_no_link(house: House, pool: Pool,
         clock.advance(timedelta(hours=2))
     email = "eve@example.com" if case == "another account" else ADA
     assert leads_to(await browser.fill(page, email=email, password=PASSWORD)) == "/app"
+    says_so = "nothing was linked" in (await browser.open("/app/account")).text
+    assert says_so is (case not in ("canceled", "too late")), "the user has agreed to the link"
     assert await house.known() == []
     assert await run_sql(pool, "select bounded_to, jsonb_array_length(proofs) from sessions") == [(None, 1)]
 

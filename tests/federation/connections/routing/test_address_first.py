@@ -63,6 +63,12 @@ async def test_the_first_field_leads_each_address_on_its_way(browser: FakeBrowse
         assert connection_of(await browser.fill(page, email=email, password="", **OWN_WAYS)) is None, "the user wants another way"
 
 
+async def test_an_invalid_address_stays_at_the_first_field(browser: FakeBrowser, world: RoutedWorld) -> None:
+    for email in ("", "x@@y"):
+        answer = await browser.fill(await browser.open(SIGN_IN), email=email, password="", **ADDRESS)
+        assert (answer.status, is_address_first(answer), 'aria-invalid="true"' in answer.text) == (400, True, True)
+
+
 async def test_known_and_unknown_addresses_get_the_same_answer_by_the_same_work(
     browser: FakeBrowser, world: RoutedWorld, ports: Ports, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -114,7 +114,11 @@ async def test_a_request_of_the_provider_ends_the_session_and_gets_a_signed_resp
         verification.verify_query(signature, logout.visits.provider.ours.certificate)
         assert parse_qs(urlsplit(url).query).get("RelayState") == (None if number == 2 else ["a b"])
         await logout.sign_in()
-    await run_sql(logout.pool, "update connections set settings = settings || '{\"slo_url\": null}' where org_id is not null")
+    settings = "update connections set settings = settings || %s where org_id is not null"
+    await run_sql(logout.pool, settings, '{"slo_response_url": "https://idp.example.com/done"}')
+    assert (await logout.redirect(logout.request("_s"))).headers["Location"].startswith("https://idp.example.com/done?SAMLResponse=")
+    await logout.sign_in()
+    await run_sql(logout.pool, settings, '{"slo_url": null, "slo_response_url": null}')
     assert ((await logout.redirect(logout.request("_s"))).status, await logout.live()) == (200, 0)
 
 
@@ -168,6 +172,9 @@ async def test_a_request_that_is_not_the_providers_ends_nothing(logout: LogoutVi
         answer = await attempt()
         findings += [(name, answer.status)] if answer.status != status or await logout.live() != 1 else []
     assert findings == []
+    logged = await run_sql(pool, "select distinct reason, fault from login_events where not success")
+    assert {reason for reason, _ in logged} == {"logout"}
+    assert {"signature_wrong", "unsigned", "destination", "issuer", "time", "used"} <= {fault for _, fault in logged}
     await run_sql(pool, "update connections set state = 'inactive' where org_id is not null")
     assert (await logout.redirect(logout.request("_s"))).status == 404
 

@@ -8,6 +8,7 @@ from lxml import etree
 from quart_trio import QuartTrio
 
 from adapters.postgres.engine.pool import Pool
+from core.federation.saml.model.configuration import NameIdFormat
 from core.kernel.values import new_id
 from ports import Ports
 from tests.fakes.http_server import Answer, FakeServer, ReceivedRequest
@@ -48,10 +49,14 @@ async def test_metadata_give_the_values_and_certificates(
     await connect(ports, acme.org, entity_id="", sso_url="")
     by_admin, former, newer = provider.certificate.certificate, *(each.certificate for each in provider.others)
     both = {"HTTP-POST": "https://idp.example.com/post", "HTTP-Redirect": SSO_URL}
-    document = "\ufeff\n" + identity_provider_metadata(ENTITY_ID, sso=both, certificates=[by_admin, former, "bm8gY2VydGlmaWNhdGU="])
-    answer = await imported(api, acme, document=document)
+    slo = 'https://idp.example.com/slo" ResponseLocation="https://idp.example.com/done'
+    document = "\ufeff\n" + identity_provider_metadata(
+        ENTITY_ID, sso=both, slo=slo, certificates=[by_admin, former, "bm8gY2VydGlmaWNhdGU="]
+    )
+    answer = await imported(api, acme, metadata=document)
     assert answer.status == 200, answer.text
     expected = {"entity_id": ENTITY_ID, "sso_url": SSO_URL, "sso_binding": "redirect", "slo_url": "https://idp.example.com/slo"}
+    expected["slo_response_url"] = "https://idp.example.com/done"
     assert {name: answer.json["saml"][name] for name in expected} == expected
     assert {each["certificate"] for each in answer.json["certificates"]} == {by_admin, former}
     with MetadataServer() as server:
@@ -63,13 +68,22 @@ async def test_metadata_give_the_values_and_certificates(
         assert (saml["sso_binding"], saml["slo_url"], saml["metadata_url"]) == ("post", expected["slo_url"], f"{server.address}/metadata")
         assert {each["certificate"] for each in answer.json["certificates"]} == {by_admin, newer}
         check = await api.post(f"{API}/check", token=acme.token("admin"))
-        assert check.json == {"problems": []}
+        assert [each["code"] for each in check.json["problems"]] == ["no_domain"]
         server.answer = Answer(200, identity_provider_metadata(ENTITY_ID, certificates=[former]).encode())
         check = await api.post(f"{API}/check", token=acme.token("admin"))
-        assert [each["code"] for each in check.json["problems"]] == ["metadata_changed"]
+        assert [each["code"] for each in check.json["problems"]] == ["metadata_changed", "no_domain"]
+        emails = [NameIdFormat.EMAIL, NameIdFormat.TRANSIENT]
+        server.answer = Answer(200, identity_provider_metadata(ENTITY_ID, certificates=[newer], formats=emails).encode())
+        for [problem, *_] in (
+            (await api.post(f"{API}/check", token=acme.token("admin"))).json["problems"],
+            (await imported(api, acme, url=f"{server.address}/metadata")).json["problems"],
+        ):
+            assert problem["code"] == "name_id_format_unsupported"
+            assert "lack the NameID format persistent" in problem["message"]
+            assert "Choose emailAddress here, or add the format there." in problem["message"]
         server.answer = Answer(200, b" " * 128 * 1024)
         check = await api.post(f"{API}/check", token=acme.token("admin"))
-        assert [each["code"] for each in check.json["problems"]] == ["metadata_unusable"]
+        assert [each["code"] for each in check.json["problems"]] == ["metadata_unusable", "no_domain"]
         assert "less than 128 KiB" in (await imported(api, acme, url=server.address)).text
     sql = "select action from audit_log where action like 'connection.certificate.%%' order by created_at, xmin::text::bigint, ctid"
     assert [action.rpartition(".")[2] for (action,) in await run_sql(pool, sql)] == ["added", "removed", "added"]
@@ -96,23 +110,23 @@ async def test_unusable_metadata_change_nothing(api: Api, acme: Tenant, ports: P
     await run_sql(pool, "update connections set first_activated_at = now() where org_id is not null")
     findings = []
     for name, (status, words, document) in cases.items():
-        answer = await imported(api, acme, document=document)
+        answer = await imported(api, acme, metadata=document)
         findings += [(name, answer.text)] if (answer.status, words in answer.text) != (status, True) else []
     assert findings == []
     assert await run_sql(pool, rows) == before
     await add_connection(ports.storage, acme.org, "oidc")
-    answer = await api.post(f"{API[: -len('okta')]}oidc/metadata", {"document": honest}, token=acme.token("admin"))
+    answer = await api.post(f"{API[: -len('okta')]}oidc/metadata", {"metadata": honest}, token=acme.token("admin"))
     assert (answer.status, "OpenID Connect" in answer.text) == (409, True)
 
 
 async def test_the_page_imports_metadata_and_keeps_what_was_typed(owner_browser: FakeBrowser, ports: Ports, pool: Pool) -> None:
     [(org_id,)] = await run_sql(pool, "select id from organizations where slug = 'acme'")
     await connect(ports, org_id)
-    refused = await owner_browser.submit(f"{PAGE}/metadata", PAGE, url="", document="<nothing/>")
+    refused = await owner_browser.submit(f"{PAGE}/metadata", PAGE, url="", metadata="<nothing/>")
     assert refused.status == 400
     for shown in ("not SAML metadata", "&lt;nothing/&gt;", ENTITY_ID):
         assert shown in refused.text, shown
-    saved = await owner_browser.submit(f"{PAGE}/metadata", PAGE, url="", document=identity_provider_metadata("urn:new"))
+    saved = await owner_browser.submit(f"{PAGE}/metadata", PAGE, url="", metadata=identity_provider_metadata("urn:new"))
     assert saved.status == 303
     assert 'value="urn:new"' in (await owner_browser.open(PAGE)).text
 
@@ -153,8 +167,8 @@ async def test_the_check_finds_missing_values_and_certificates_that_end(
     assert await codes() == ["missing_sso_url"]
     settings = 'update connections set settings = settings || \'{"sso_url": "https://idp.example.com/sso"}\' where org_id is not null'
     await run_sql(pool, settings)
-    assert await codes() == ["name_id_can_change"]
+    assert await codes() == ["name_id_can_change", "no_domain"]
     await run_sql(pool, "update connection_keys set valid_until = %s", clock.now() + timedelta(days=60))
-    assert await codes() == ["own_certificate_ends", "name_id_can_change"]
+    assert await codes() == ["own_certificate_ends", "name_id_can_change", "no_domain"]
     await run_sql(pool, "update connection_certificates set valid_until = %s", clock.now())
-    assert await codes() == ["certificate_ended", "name_id_can_change"]
+    assert await codes() == ["certificate_ended", "name_id_can_change", "no_domain"]

@@ -57,7 +57,8 @@ async def test_no_form_of_an_ended_session_is_sent(piece: int, app: QuartTrio, p
         await prepare(pool, request, caller)
         before = await mark(pool)
         fields = {**(request.form or {}), "form_token": "0" * 64, "form_of": owner_of(ports, caller, route)}
-        answer = await call(app, route, Request(form=fields, query=request.query, things=request.things), caller)
+        sent = Request(form=fields, query=request.query, things=request.things, cookies=request.cookies)
+        answer = await call(app, route, sent, caller)
         changed = {table for table, _ in (await changes_since(pool, before)).got}
         is_shown = answer.status == 400 and "so nothing was sent" in answer.text
         is_lost = answer.status == 303 and "form-not-sent" in answer.headers.get("Set-Cookie", "")

@@ -14,6 +14,7 @@ from werkzeug.exceptions import HTTPException
 from werkzeug.routing import RequestRedirect
 
 from adapters.postgres.engine.pool import Pool
+from entrypoints.http.base.redirects import page_of_form
 from entrypoints.http.edge.openapi import docs_of
 from entrypoints.http.pages.curl import example_of, operations_of
 from tests.proof.access.calls import Request, call, prepare
@@ -52,6 +53,24 @@ async def test_every_page_is_complete_and_leads_only_to_pages_that_exist(app: Qu
         wrong += [f"{page.route}: {finding}" for finding in findings(app, page)]
     assert not wrong, "\n".join(wrong)
     assert {route for route in operations(app) if route.startswith("GET")} - opened == WITHOUT_PAGE
+
+
+async def test_every_form_leads_back_to_a_page_that_has_it(app: QuartTrio, pool: Pool, world: World) -> None:
+    """After a confirmation or a new sign-in, the user fills the form in again there."""
+    adapter = app.url_map.bind("")
+    shown: dict[str, set[str]] = {}
+    for page in await opened_pages(app, pool, world):
+        if page.route.startswith("GET"):
+            for action in html.document_fromstring(page.answer.text).xpath("//main//form[@method='post']/@action"):
+                shown.setdefault(action.partition("?")[0], set()).add(page.route)
+    elsewhere = {}
+    async with app.app_context():
+        for path, pages in shown.items():
+            form, found = adapter.match(path, method="POST", return_rule=True)[0], adapter.match(page_of_form(path), return_rule=True)[0]
+            # The page of a form at its own path is shown, too, after it was refused.
+            if f"GET {found.rule}" not in pages | WITHOUT_PAGE and found.rule != form.rule:
+                elsewhere[form.rule] = found.rule
+    assert elsewhere == {}
 
 
 def findings(app: QuartTrio, page: Opened) -> list[str]:

@@ -75,7 +75,7 @@ async def send(app: QuartTrio, pool: Pool, world: World, form: Form, field: str,
     await run_sql(pool, "delete from rates")
     await prepare(pool, request, caller)
     start = await mark(pool)
-    answer = await call(app, form.route, Request(form=sent, things=request.things), caller)
+    answer = await call(app, form.route, Request(form=sent, things=request.things, cookies=request.cookies), caller)
     finding = what_is_wrong(answer, field, await changes_since(pool, start))
     await undo(pool)
     return finding

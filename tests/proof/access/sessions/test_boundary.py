@@ -13,6 +13,7 @@ from quart_trio import QuartTrio
 from adapters.postgres.engine.pool import Pool
 from core.kernel.page_paths import REAUTHENTICATION_PATH
 from core.kernel.proofs import Proofs
+from core.kernel.roles import Capability
 from entrypoints.http.app import build_routes
 from entrypoints.http.edge.access.declaration import Access, Bounded, Credentials, access_of
 from entrypoints.http.edge.reauthentication import OWN_PROOF
@@ -83,8 +84,10 @@ def test_pages_outside_of_organizations_are_closed_unless_they_are_listed() -> N
     pages = {route: access for route, access in ACCESS.items() if access.credentials is Credentials.COOKIE and "/app" in route}
     outside = {route for route, access in pages.items() if access.name != "member_page" and access.bounded is not Bounded.NO}
     assert outside == OPEN_PAGES
-    of_members = {access.bounded for access in ACCESS.values() if access.name in ("member", "member_page")}
-    assert of_members == {Bounded.ITS_ORGANIZATION}
+    for access in ACCESS.values():
+        if access.name in ("member", "member_page"):
+            needs_own_proof = access.capability is Capability.ORGANIZATION_OWN
+            assert access.bounded is (Bounded.NO if needs_own_proof else Bounded.ITS_ORGANIZATION)
     assert not [route for route, access in ACCESS.items() if access.is_of_platform and access.bounded is not Bounded.NO]
 
 

@@ -3,19 +3,21 @@
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import timedelta
+from uuid import UUID
 
 from core.accounts.model.accounts import Account
 from core.authentication.browser import form_token
 from core.kernel.callers import SetupPart
 from core.kernel.causes import SYSTEM
 from core.kernel.values import Email, digest, new_id, new_secret
-from core.setup.model.links import SetupDocument, SetupLink, SetupLinkKind, SetupProposal
+from core.setup.model.links import ProposedDomain, SetupDocument, SetupLink, SetupLinkKind, SetupProposal
 from core.tenancy.model.organizations import Organization
 from ports import Ports
+from tests.support.saml import new_certificate
 
 
-async def add_setup_links_of_tenant(ports: Ports, organization: Organization, creator: Account) -> Mapping[str, str]:
-    """Add both links. Return what requests name, and the cookie of the browser."""
+async def add_setup_links_of_tenant(ports: Ports, organization: Organization, creator: Account, connection_id: str) -> Mapping[str, str]:
+    """Add both links, which renew the certificate of this connection. Return what requests name, and the cookie of the browser."""
     slug, now, token, cookie = organization.slug, ports.clock.now(), new_secret(), new_secret()
     waiting = SetupLink(
         id=new_id(),
@@ -27,6 +29,7 @@ async def add_setup_links_of_tenant(ports: Ports, organization: Organization, cr
         expires_at=now + timedelta(days=7),
         created_by=creator.id,
         created_at=now,
+        connection_id=UUID(connection_id),
     )
     recipient = Email.parse(f"it@{slug}-customer.example")
     link = replace(waiting, id=new_id(), name=f"{slug} Globex", kind=SetupLinkKind.MAILED, recipient=recipient)
@@ -40,8 +43,12 @@ async def add_setup_links_of_tenant(ports: Ports, organization: Organization, cr
             client_id=f"{slug}-customer-client",
             client_secret=f"{slug}-customer-secret",
         ),
-        SetupPart.DOMAIN: SetupDocument(domain=f"{slug}-customer.example", challenge=new_secret()),
+        SetupPart.DOMAIN: SetupDocument(domains=(ProposedDomain(domain=f"{slug}-customer.example", challenge=new_secret()),)),
         SetupPart.DIRECTORY: SetupDocument(prefix=f"scim_live_{slug}"),
+        SetupPart.CERTIFICATE: SetupDocument(certificate=(await new_certificate(now, f"{slug}-customer")).certificate),
+        SetupPart.SIEM: SetupDocument(
+            siem_provider="http", endpoint_url=f"https://192.0.2.1/{slug}-customer/siem", siem_token=f"{slug}-customer-siem"
+        ),
     }
     opened = replace(link, opened_at=now, opened_address="203.0.113.77", opened_agent=f"{slug} browser")
     async with ports.storage.transaction(by=SYSTEM) as tx:

@@ -22,6 +22,7 @@ import pytest
 from entrypoints.http.base.rendering.form_targets import POSTING_AWAY
 from tests.edge.test_pages import LEADING_AWAY
 from tests.fakes.client_documents import ClientServer
+from tests.fakes.openid_issuers import CLIENT_ID, SECRET, OpenIdIssuers
 from tests.federation.api.relying import PKCE
 from tests.proof.e2e.browser import Browser
 from tests.proof.e2e.conftest import SharedService
@@ -39,6 +40,7 @@ SETTINGS: Final = {
     "SSO_PLATFORM_OWNER_PASSWORD": PASSWORD,
     "SSO_AUTO_APPROVE_ORGANIZATIONS": "true",
     "SSO_EMAIL_SIGN_IN": "true",
+    "SSO_OUTBOUND_ALLOW": "127.0.0.1",
     "SSO_OUTBOUND_CA_FILE": str(CLIENTS.certificate),
 }
 SHOP: Final = "/api/organizations/acme/services/shop"
@@ -315,6 +317,32 @@ def by_connection(world: World) -> None:
     world.sign_in()
 
 
+def by_link_to_a_connection(world: World) -> None:
+    """The identity provider asserts the address of an account, so its user signs in to the account once."""
+    world.email = world.email.replace("example.com", "linked.example")
+    world.add_user()
+    token = world.service.login(OWNER, PASSWORD)["access_token"]
+    with OpenIdIssuers() as server:
+        issuer = server.add("okta", email=world.email)
+        oidc = {"issuer": issuer.url, "client_id": CLIENT_ID, "client_authentication": "client_secret_basic"}
+        calls = [
+            ("POST", "", {"slug": "okta", "name": "Okta", "oidc": oidc}),
+            ("PUT", "/okta/client-secret", {"client_secret": SECRET}),
+            ("POST", "/okta/activate", None),
+        ]
+        for method, path, body in calls:
+            answer = world.service.call(method, f"/api/organizations/acme/connections{path}", body, token=token)
+            assert answer.is_success, answer.text
+        world.execute(
+            "insert into domains (org_id, domain, challenge, verified_at, created_at)"
+            " select id, split_part(%s, '@', 2), 'x', now(), now() from organizations where slug = 'acme'"
+        )
+        world.open(world.request(connection="okta"))
+        assert world.browser.heading == "Link your account"
+        world.browser.press("Continue to sign in")
+        world.press("Password", PASSWORD, "Sign in")
+
+
 WALKS: Final[dict[str, Callable[[World], None]]] = {
     "accounts/sign_up.html": by_sign_up,
     "accounts/verified.html": by_verification_in_another_browser,
@@ -330,13 +358,14 @@ WALKS: Final[dict[str, Callable[[World], None]]] = {
     "federation/end_session.html": by_sign_out,
     "federation/external_consent.html": by_consent_to_an_external_client,
     "federation/form_post.html": partial(by_password, response_mode="form_post"),
+    "federation/link_connection.html": by_link_to_a_connection,
     "federation/saml_response.html": by_saml,
     "tenancy/invitation.html": by_invitation,
 }
 
 
-# It needs an identity provider that signs in a user of an existing account.
-NOT_WALKED: Final = {"federation/link_connection.html"}
+# It needs an identity provider that signs in another user than that of the browser.
+NOT_WALKED: Final = {"authentication/other_user.html"}
 
 
 def test_every_page_that_leads_to_an_application_is_walked() -> None:

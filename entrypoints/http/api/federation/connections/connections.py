@@ -7,19 +7,21 @@ from pydantic import Field
 from quart import Blueprint
 
 from core.federation.connections import connections
-from core.federation.connections.connections import ConnectionDetails, ConnectionDraft, endpoint_path
+from core.federation.connections.connections import ConnectionDraft
 from core.federation.connections.model.connections import (
+    RESERVED_SLUGS,
     ConnectionProtocolMissing,
     ConnectionState,
     MissingPart,
     NoConnectionChanges,
-    OrganizationConnection,
 )
+from core.federation.connections.model.details import ConnectionDetails
 from core.federation.connections.model.logins import BACK_FROM_LOGOUT
 from core.federation.connections.model.presets import PRESETS
 from core.federation.connections.model.settings import OidcSettings, SamlSettings
 from core.federation.saml.model.configuration import MAX_CERTIFICATE_LENGTH, CertificateState, SamlCertificate
 from core.kernel.connections import ConnectionProtocol
+from core.kernel.page_paths import connection_endpoint_path, connection_start_path
 from core.kernel.roles import Capability
 from core.kernel.values import Slug, provided
 from entrypoints.http.api.federation.connections.health import ConnectionHealthResponse
@@ -54,7 +56,11 @@ class ConnectionRequest(RequestModel):
 
     slug: Text = Field(description="The name of the connection in URLs. It never changes.", examples=["okta"])
     name: Name = Field(description="The name of the connection, which users see.", examples=["Okta"])
-    preset: Text | None = Field(None, description=f"The product, or null: {', '.join(f'`{name}`' for name in PRESETS)}.")
+    preset: Text | None = Field(
+        None,
+        description=f"The product, or null: {', '.join(f'`{name}`' for name in PRESETS)}. Or `test` for the test provider, which cannot be "
+        "activated.",
+    )
     oidc: OidcSettingsRequest | None = Field(None, description="The settings with OpenID Connect.")
     saml: SamlSettingsRequest | None = Field(None, description="The settings with SAML.")
     mapping: ClaimMappingRequest | None = Field(None, description="The claims to read. The default is the mapping of the preset.")
@@ -106,8 +112,9 @@ class ConnectionListResponse(ResponseModel):
 
 
 class OwnEndpointsResponse(ResponseModel):
-    """The values to copy into the identity provider. null: the protocol has none."""
+    """The address where users sign in, and the values to copy into the identity provider. null: the protocol has none."""
 
+    start_url: str = Field(description="Where users start a sign-in through the connection.")
     redirect_uri: str | None = Field(description="The redirect URI, with OpenID Connect.")
     jwks_uri: str | None = Field(description="The address of Gatehouse's public keys for this connection, with OpenID Connect.")
     post_logout_redirect_uri: str | None = Field(description="Where the provider returns users after a sign-out, with OpenID Connect.")
@@ -146,7 +153,7 @@ class ConnectionDetailsResponse(ConnectionResponse):
     mapping: ClaimMappingResponse = Field(description="The claims that Gatehouse reads.")
     client_secret_set_at: Timestamp | None = Field(description="When the client secret was set, or null. It is never returned.")
     missing: list[MissingPart] = Field(description="What the connection still needs before users can sign in through it.")
-    endpoints: OwnEndpointsResponse = Field(description="The values to copy into the identity provider.")
+    endpoints: OwnEndpointsResponse = Field(description="The address where users sign in, and the values for the identity provider.")
     keys: list[ConnectionKeyResponse] = Field(description="The keys of Gatehouse: the active one, the next one, the previous one.")
     certificates: list[ProviderCertificateResponse] = Field(description="The certificates of the identity provider, oldest first.")
 
@@ -161,25 +168,29 @@ def to_details(details: ConnectionDetails) -> ConnectionDetailsResponse:
         oidc=settings if isinstance(settings, OidcSettings) else None,
         saml=settings if isinstance(settings, SamlSettings) else None,
         missing=list(details.missing),
-        endpoints=own_endpoints(connection),
+        endpoints=own_endpoints(connection.id, connection.protocol),
         keys=[_to_key(state, key) for state, key in details.keys.items()],
         certificates=ProviderCertificateResponse.list_of(details.certificates),
     )
 
 
-def own_endpoints(connection: OrganizationConnection) -> OwnEndpointsResponse:
-    """Return the values to copy into the identity provider."""
-    base_url, is_saml = app_context().base_url, connection.protocol is ConnectionProtocol.SAML
+def own_endpoints(connection_id: UUID, protocol: ConnectionProtocol) -> OwnEndpointsResponse:
+    """Return the address where users sign in, and the values to copy into the identity provider."""
+
+    def url(of: ConnectionProtocol, endpoint: str = "") -> str | None:
+        return f"{app_context().base_url}{connection_endpoint_path(connection_id, endpoint)}" if of is protocol else None
+
     return OwnEndpointsResponse(
-        redirect_uri=None if is_saml else f"{base_url}{endpoint_path(connection.id, 'callback')}",
-        jwks_uri=None if is_saml else f"{base_url}{endpoint_path(connection.id, 'jwks.json')}",
-        post_logout_redirect_uri=None if is_saml else f"{base_url}{endpoint_path(connection.id, BACK_FROM_LOGOUT)}",
-        backchannel_logout_uri=None if is_saml else f"{base_url}{endpoint_path(connection.id, 'backchannel-logout')}",
-        initiate_login_uri=None if is_saml else f"{base_url}{endpoint_path(connection.id, 'initiate')}",
-        entity_id=f"{base_url}{endpoint_path(connection.id)}" if is_saml else None,
-        acs_url=f"{base_url}{endpoint_path(connection.id, 'acs')}" if is_saml else None,
-        slo_url=f"{base_url}{endpoint_path(connection.id, 'slo')}" if is_saml else None,
-        metadata_url=f"{base_url}{endpoint_path(connection.id, 'metadata')}" if is_saml else None,
+        start_url=app_context().base_url + connection_start_path(connection_id),
+        redirect_uri=url(ConnectionProtocol.OIDC, "callback"),
+        jwks_uri=url(ConnectionProtocol.OIDC, "jwks.json"),
+        post_logout_redirect_uri=url(ConnectionProtocol.OIDC, BACK_FROM_LOGOUT),
+        backchannel_logout_uri=url(ConnectionProtocol.OIDC, "backchannel-logout"),
+        initiate_login_uri=url(ConnectionProtocol.OIDC, "initiate"),
+        entity_id=url(ConnectionProtocol.SAML),
+        acs_url=url(ConnectionProtocol.SAML, "acs"),
+        slo_url=url(ConnectionProtocol.SAML, "slo"),
+        metadata_url=url(ConnectionProtocol.SAML, "metadata"),
     )
 
 
@@ -216,7 +227,9 @@ async def create(org_slug: str, data: ConnectionRequest) -> ConnectionDetailsRes
         raise ConnectionProtocolMissing
     settings = data.oidc.build() if data.oidc is not None else data.saml.build()  # type: ignore[union-attr]
     mapping = None if data.mapping is None else data.mapping.build()
-    draft = ConnectionDraft(slug=Slug.parse(data.slug), name=data.name, preset=data.preset, settings=settings, mapping=mapping)
+    draft = ConnectionDraft(
+        slug=Slug.parse(data.slug, RESERVED_SLUGS), name=data.name, preset=data.preset, settings=settings, mapping=mapping
+    )
     return to_details(ConnectionDetails(await connections.create(ports(), acting(), draft), {}, ()))
 
 

@@ -9,6 +9,7 @@ from core.federation.saml.model.metadata import MAX_METADATA_LENGTH
 from core.kernel.errors import refuse
 from core.kernel.roles import Capability
 from core.kernel.values import parse_id
+from entrypoints.http.api.federation.connections.checks import ConnectionProblemResponse
 from entrypoints.http.api.federation.connections.connections import CONNECTION, ConnectionDetailsResponse, existing_connection, to_details
 from entrypoints.http.api.federation.saml.configuration import METADATA
 from entrypoints.http.base.context import acting, app_context, ports
@@ -22,30 +23,37 @@ routes = Blueprint("connection_metadata", __name__)
 class ProviderMetadataRequest(RequestModel):
     """The metadata of a SAML identity provider, or the address where it publishes them."""
 
-    document: str = Field(
+    metadata: str = Field(
         "",
         description=f"An EntityDescriptor with one IDPSSODescriptor: XML without DOCTYPE, at most {MAX_METADATA_LENGTH} characters.",
         max_length=MAX_METADATA_LENGTH,
     )
     url: Text = Field(
         "",
-        description="The https URL of the metadata, which is fetched now, less than 128 KiB. Only without `document`.",
+        description="The https URL of the metadata, which is fetched now, less than 128 KiB. Only without `metadata`.",
         examples=["https://acme.okta.com/app/exk1a2b3c4/sso/saml/metadata"],
     )
+
+
+class ImportedMetadataResponse(ConnectionDetailsResponse):
+    """A connection with the values of its metadata, and the problems of these with its other settings."""
+
+    problems: list[ConnectionProblemResponse] = Field(description="The problems. Empty if there are none.")
 
 
 @routes.post(f"{CONNECTION}/metadata")
 @member(Capability.INTEGRATIONS_MANAGE, outlives=True)
 @existing_connection
 @refuses(409, 429)
-async def import_metadata(org_slug: str, connection_slug: str, data: ProviderMetadataRequest) -> ConnectionDetailsResponse:
+async def import_metadata(org_slug: str, connection_slug: str, data: ProviderMetadataRequest) -> ImportedMetadataResponse:
     """Import the metadata of a SAML identity provider.
 
     Takes over its entity id, addresses and certificates. Certificates of earlier metadata that it lacks are removed; those that admins
     added stay. An organization can let ten URLs a minute be fetched.
     """
-    await metadata.import_metadata(ports(), acting(), connection_slug, data.document, data.url)
-    return to_details(await connections.find(ports(), acting(), connection_slug))
+    problems = await metadata.import_metadata(ports(), acting(), connection_slug, data.metadata, data.url)
+    details = to_details(await connections.find(ports(), acting(), connection_slug))
+    return ImportedMetadataResponse.of(details, problems=ConnectionProblemResponse.list_of(problems))
 
 
 @routes.get("/auth/connections/<connection_id>/metadata")

@@ -47,6 +47,9 @@ class SamlSettingsRequest(RequestModel):
         description="The address for logout requests and responses (HTTP-Redirect), or null. They need a key.",
         max_length=MAX_TEXT,
     )
+    slo_response_url: Text | None = Field(
+        None, description="The address for logout responses, or null if `slo_url` takes them.", max_length=MAX_TEXT
+    )
     metadata_url: Text | None = Field(None, description="The address of its metadata, or null.", max_length=MAX_TEXT)
     name_id_format: Text = Field(
         "persistent",
@@ -102,6 +105,7 @@ class SamlSettingsResponse(ResponseModel):
     sso_url: str = Field(description="The address that takes our sign-in requests.")
     sso_binding: SsoBinding = Field(description="How the browser takes a request there.")
     slo_url: str | None = Field(description="The address for logout requests and responses, or null.")
+    slo_response_url: str | None = Field(description="The address for logout responses, or null if `slo_url` takes them.")
     metadata_url: str | None = Field(description="The address of its metadata, or null.")
     name_id_format: NameIdFormat = Field(description="The format of the NameID to ask for.")
     subject: str | None = Field(description="The attribute by which users are known, or null for the NameID.")

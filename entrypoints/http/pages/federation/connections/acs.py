@@ -7,11 +7,11 @@ from quart import Blueprint, Response, request
 from werkzeug.exceptions import UnsupportedMediaType
 
 from core.federation.connections import routing, trips
-from core.federation.connections.connections import endpoint_path
 from core.federation.connections.model.saml_responses import MAX_ENCODED_RESPONSE, SamlFault, SamlResponseRefused
 from core.federation.connections.model.settings import MAX_TEXT
 from core.federation.model.sign_in import ProviderStateUnknown
 from core.kernel.errors import refuse
+from core.kernel.page_paths import connection_endpoint_path
 from core.kernel.values import parse_id
 from entrypoints.http.base import cookies
 from entrypoints.http.base.context import ports
@@ -53,9 +53,9 @@ async def acs(connection_id: str) -> Response:
         if len(text) > MAX_ENCODED_RESPONSE:
             raise SamlResponseRefused(SamlFault.TOO_LARGE)
         relay_state = {"RelayState": target} if target else {}
-        return posting_page(endpoint_path(id_, "acs"), {"SAMLResponse": text, **relay_state, AGAIN: "1"})
+        return posting_page(connection_endpoint_path(id_, "acs"), {"SAMLResponse": text, **relay_state, AGAIN: "1"})
     returned = await trips.read_response(ports(), id_, browser, text)
     if returned.state is None and (initiator := await routing.find_initiator(ports(), id_)):
         # Any page can post a response that the identity provider made for another user. So it signs no user in: we request a new one.
-        return redirect(f"{endpoint_path(id_, 'initiate')}?{urlencode({'iss': initiator, 'target_link_uri': target})}")
+        return redirect(f"{connection_endpoint_path(id_, 'initiate')}?{urlencode({'iss': initiator, 'target_link_uri': target})}")
     return await finish(returned)

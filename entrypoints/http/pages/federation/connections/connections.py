@@ -5,23 +5,26 @@ from typing import Any, Final
 from pydantic import Field
 from quart import Blueprint, Response
 
-from core.federation.connections import connections, metadata
+from core.federation.connections import connections, metadata, routing
 from core.federation.connections.connections import ConnectionDraft
 from core.federation.connections.model.connections import (
     MAX_CERTIFICATES,
     MAX_CONNECTIONS,
+    RESERVED_SLUGS,
+    CertificateSource,
     ConnectionFieldFixed,
     ConnectionSlugTaken,
     ProviderCertificateExists,
     ProviderCertificateInvalid,
+    ProviderCertificateNotFound,
 )
 from core.federation.connections.model.presets import PRESETS
 from core.federation.connections.model.saml import NoIdentityProvider, SeveralIdentityProviders
 from core.federation.connections.model.settings import ConnectionSettingInvalid, OidcSettings, SamlSettings, to_document
 from core.federation.saml.model.configuration import NameIdFormat
 from core.federation.saml.model.metadata import MetadataInvalid, MetadataNotFetched
-from core.kernel.connections import ConnectionProtocol
-from core.kernel.errors import Refusal
+from core.kernel.connections import TEST_PROVIDER, ConnectionProtocol
+from core.kernel.errors import Refusal, refuse
 from core.kernel.outbound import TargetInvalid
 from core.kernel.roles import Capability
 from core.kernel.values import Slug, SlugInvalid, SlugReserved
@@ -40,6 +43,7 @@ from entrypoints.http.base.context import acting_member, ports
 from entrypoints.http.edge.access import member_page
 from entrypoints.http.edge.openapi import refuses
 from entrypoints.http.edge.queries import Query
+from entrypoints.http.pages.consequences import Question, ask, ask_on_refusal
 from entrypoints.http.pages.console import console_page, organization_path, redirect_with_notice, shows
 from entrypoints.http.pages.console_forms import Fields, Form, accepts, check_typed_name, on_refusal, once, ports_once, wrong_field
 from entrypoints.http.pages.form_values import is_checked, to_model, to_optional
@@ -54,7 +58,7 @@ FIELDS: Final[Fields] = {
     SlugReserved: "slug",
     ConnectionFieldFixed: "issuer",
     ProviderCertificateInvalid: "certificate",
-    **dict.fromkeys((MetadataInvalid, NoIdentityProvider, SeveralIdentityProviders), "document"),
+    **dict.fromkeys((MetadataInvalid, NoIdentityProvider, SeveralIdentityProviders), "metadata"),
     **dict.fromkeys((MetadataNotFetched, TargetInvalid), "url"),
     ProviderCertificateExists: "certificate",
 }
@@ -100,6 +104,8 @@ async def _new_values(form: Form | None) -> dict[str, Any]:
 def _values_of_new(form: Form | None, preset: str) -> dict[str, Any]:
     product = PRESETS.get(preset)
     proposed = {"preset": preset, "name": product.name, "slug": preset} if product is not None else {"preset": ""}
+    if preset == TEST_PROVIDER:
+        proposed = {"preset": preset, "name": "Test provider", "slug": "test-provider"}
     return {"path": path_of(), "chosen": product, "typed": form or {**proposed, "protocol": ConnectionProtocol.OIDC}}
 
 
@@ -121,7 +127,9 @@ async def create(org_slug: str, form: Form) -> Response:
     """Create a connection."""
     data = to_model(ConnectionRequest, form)
     protocol = ConnectionProtocol.SAML if form.get("protocol") == ConnectionProtocol.SAML else ConnectionProtocol.OIDC
-    draft = ConnectionDraft(slug=Slug.parse(data.slug), name=data.name, preset=data.preset, settings=_first_settings(data.preset, protocol))
+    draft = ConnectionDraft(
+        slug=Slug.parse(data.slug, RESERVED_SLUGS), name=data.name, preset=data.preset, settings=_first_settings(data.preset, protocol)
+    )
     added = await connections.create(ports_once(), acting_member(), draft)
     return redirect_with_notice("connection-created", path_of(added.slug))
 
@@ -148,8 +156,9 @@ async def _values(form: Form | None, connection_slug: str) -> dict[str, Any]:
         "connection": connection,
         "chosen": preset,
         "preset": None if preset is None else preset.protocols[connection.protocol],
-        "endpoints": own_endpoints(connection),
-        "name_id_formats": [(each.value, each.value.rpartition(":")[2]) for each in NAME_ID_FORMATS],
+        "endpoints": own_endpoints(connection.id, connection.protocol),
+        "reach": await routing.find_reach(ports(), connection),
+        "name_id_formats": [(each.value, each.short_name) for each in NAME_ID_FORMATS],
         "typed": stored if form is None else form,
     }
 
@@ -182,7 +191,7 @@ async def change(org_slug: str, connection_slug: str, form: Form) -> Response:
     settings: OidcSettings | SamlSettings
     if details.connection.protocol is ConnectionProtocol.SAML:
         checks = dict.fromkeys(("signs_requests", "unsolicited"), is_checked)
-        optional = dict.fromkeys(("subject", "slo_url", "metadata_url"), to_optional)
+        optional = dict.fromkeys(("subject", "slo_url", "slo_response_url", "metadata_url"), to_optional)
         settings = to_model(SamlSettingsRequest, form, {**checks, "targets": str.split, **optional, **trusts}).build()
     else:
         settings = to_model(OidcSettingsRequest, form, {"scopes": str.split, "targets": str.split, **trusts}).build()
@@ -192,7 +201,7 @@ async def change(org_slug: str, connection_slug: str, form: Form) -> Response:
 
 async def _metadata_values(form: Form | None, connection_slug: str) -> dict[str, Any]:
     values = await _values(None, connection_slug)
-    return {**values, "typed": {**values["typed"], **{name: (form or {}).get(name, "") for name in ("url", "document")}}}
+    return {**values, "typed": {**values["typed"], **{name: (form or {}).get(name, "") for name in ("url", "metadata")}}}
 
 
 @routes.post(f"{ONE}/metadata")
@@ -203,8 +212,9 @@ async def _metadata_values(form: Form | None, connection_slug: str) -> dict[str,
 async def import_metadata(org_slug: str, connection_slug: str, form: Form) -> Response:
     """Import the metadata of the identity provider."""
     data = to_model(ProviderMetadataRequest, form)
-    await metadata.import_metadata(ports(), acting_member(), connection_slug, data.document.strip(), data.url.strip())
-    return redirect_with_notice("connection-metadata-imported", path_of(connection_slug))
+    problems = await metadata.import_metadata(ports(), acting_member(), connection_slug, data.metadata.strip(), data.url.strip())
+    notice = "connection-metadata-lack-format" if problems else "connection-metadata-imported"
+    return redirect_with_notice(notice, path_of(connection_slug))
 
 
 @routes.post(f"{ONE}/activate")
@@ -266,7 +276,7 @@ async def show_keys(org_slug: str, connection_slug: str) -> Response:
 
 @routes.post(f"{ONE}/client-secret")
 @member_page(Capability.INTEGRATIONS_MANAGE, outlives=True)
-@accepts(f"PUT {API_OF_ONE}/client-secret")
+@accepts(f"PUT {API_OF_ONE}/client-secret", page=f"{ONE}/keys")
 @on_refusal("federation/connection_keys.html", _key_values, _wrong_field)
 async def set_client_secret(org_slug: str, connection_slug: str, form: Form) -> Response:
     """Set the client secret of a connection."""
@@ -299,7 +309,7 @@ async def activate_key(org_slug: str, connection_slug: str, form: Form) -> Respo
 
 @routes.post(f"{ONE}/certificates")
 @member_page(Capability.INTEGRATIONS_MANAGE, outlives=True)
-@accepts(f"POST {API_OF_ONE}/certificates")
+@accepts(f"POST {API_OF_ONE}/certificates", page=f"{ONE}/keys")
 @refuses(409)
 @on_refusal("federation/connection_keys.html", _key_values, _wrong_field)
 async def add_certificate(org_slug: str, connection_slug: str, form: Form) -> Response:
@@ -309,10 +319,36 @@ async def add_certificate(org_slug: str, connection_slug: str, form: Form) -> Re
     return redirect_with_notice("connection-certificate-added", path_of(f"{connection_slug}/keys"))
 
 
+async def _certificate_removal(org_slug: str, connection_slug: str, fingerprint: str) -> Question:
+    details = await connections.find(ports(), acting_member(), connection_slug)
+    certificate = next((each for each in details.certificates if each.fingerprint == fingerprint), None) or refuse(
+        ProviderCertificateNotFound
+    )
+    consequences = ["Responses that the identity provider signs with it are refused."]
+    if certificate.source is CertificateSource.METADATA:
+        consequences.append("It comes back while the metadata of the identity provider have it.")
+    return Question(
+        verb="Remove the certificate",
+        target=f"{fingerprint[:16]}…",
+        consequences=consequences,
+        button="Remove certificate",
+        keep="Keep certificate",
+        back=("Keys", path_of(f"{connection_slug}/keys")),
+    )
+
+
+@routes.get(f"{ONE}/certificates/<fingerprint>/remove")
+@member_page(Capability.INTEGRATIONS_MANAGE)
+@shows(f"DELETE {API_OF_ONE}/certificates/<fingerprint>")
+async def show_certificate_removal(org_slug: str, connection_slug: str, fingerprint: str) -> Response:
+    """Ask before a certificate of the identity provider is removed."""
+    return await ask(await _certificate_removal(org_slug, connection_slug, fingerprint))
+
+
 @routes.post(f"{ONE}/certificates/<fingerprint>/remove")
 @member_page(Capability.INTEGRATIONS_MANAGE, outlives=True)
 @accepts(f"DELETE {API_OF_ONE}/certificates/<fingerprint>")
-@on_refusal("federation/connection_keys.html", _key_values, _wrong_field, refusals=())
+@ask_on_refusal(_certificate_removal)
 async def remove_certificate(org_slug: str, connection_slug: str, fingerprint: str, form: Form) -> Response:
     """Remove a certificate of the identity provider."""
     await connections.remove_certificate(ports(), acting_member(), connection_slug, fingerprint)

@@ -7,7 +7,6 @@ from quart import Blueprint, Response, request
 
 from core.authentication.flow.model import Flow, FlowEnded, FlowTarget, ProviderHints
 from core.federation.connections import people, routing, trips
-from core.federation.connections.connections import endpoint_path
 from core.federation.connections.model.connections import OrganizationConnectionNotFound
 from core.federation.connections.model.people import LinkNeeded
 from core.federation.connections.people import ConnectionAnswer
@@ -21,7 +20,9 @@ from core.federation.connections.trips import (
 from core.federation.model.sign_in import ProviderStateUnknown, SignedInAgain
 from core.federation.oauth.model.authorization import AuthorizationRequest
 from core.federation.upstream import trips as upstream_trips
+from core.kernel.callers import Visitor
 from core.kernel.errors import refuse
+from core.kernel.page_paths import connection_endpoint_path
 from core.kernel.values import digest, parse_id
 from core.setup import testing
 from entrypoints.http.base import cookies
@@ -32,12 +33,22 @@ from entrypoints.http.edge.forms import read_request_of_application
 from entrypoints.http.edge.limits import keep_taken
 from entrypoints.http.edge.openapi import describes_page, refuses
 from entrypoints.http.edge.queries import joined_query, repeatable
-from entrypoints.http.pages.authentication.sign_in import sign_in_browser
+from entrypoints.http.pages.authentication.other_user import sign_in_at_provider
 from entrypoints.http.pages.authentication.social import CALLBACK_PARAMETERS, PARAMETERS, read_answer
 from entrypoints.http.pages.federation.connections.tests import result_page
 from entrypoints.http.pages.federation.connections.visits import visit_response
 from entrypoints.http.pages.federation.oauth import LISTED
-from entrypoints.http.pages.flow.flows import FLOW_PATH, ended_page, in_flow, open_flow, page_flow, path_of, remember_way_back, require_tab
+from entrypoints.http.pages.flow.flows import (
+    FLOW_PATH,
+    connection_path,
+    ended_page,
+    in_flow,
+    open_flow,
+    page_flow,
+    path_of,
+    remember_way_back,
+    require_tab,
+)
 from entrypoints.http.pages.form_pages import form_page, read_own_form, refused_page
 from entrypoints.http.pages.visitors import visitor
 
@@ -124,7 +135,7 @@ async def initiate_by_form(connection_id: str) -> Response:
     fields = await read_request_of_application() or {}
     sent = {name: fields[name] for name in INITIATION if fields.get(name)}
     id_ = parse_id(connection_id) or refuse(OrganizationConnectionNotFound)
-    return redirect(f"{endpoint_path(id_, 'initiate')}?{urlencode(sent)}")
+    return redirect(f"{connection_endpoint_path(id_, 'initiate')}?{urlencode(sent)}")
 
 
 @routes.get("/auth/connections/<connection_id>/callback")
@@ -149,7 +160,8 @@ async def callback(connection_id: str) -> Response:
 
 async def finish(returned: ConnectionReturn) -> Response:
     """Return the response to a browser that returns from an identity provider."""
-    result = await trips.finish(ports(), caller(), await visitor(), returned, app_context().base_url)
+    user = await visitor()
+    result = await trips.finish(ports(), caller(), user, returned, app_context().base_url)
     match result:
         case ConnectionTestResult():
             return result_page(result)
@@ -158,10 +170,10 @@ async def finish(returned: ConnectionReturn) -> Response:
             return result_page(await testing.finish(ports(), caller(), cookies.setup_cookie(), trip, returned, base_url))
         case SignedInAgain(next_path):
             return redirect(next_path)
-    return await _arrive(result)
+    return await _arrive(result, user)
 
 
-async def _arrive(result: PersonArrived | ConnectionTripFailed) -> Response:
+async def _arrive(result: PersonArrived | ConnectionTripFailed, user: Visitor | None) -> Response:
     """Sign in the person that the identity provider authenticated, or ask to link the account that exists already."""
     flow = result.flow
     if isinstance(result, ConnectionTripFailed) and flow.target is FlowTarget.REAUTHENTICATION:
@@ -171,7 +183,8 @@ async def _arrive(result: PersonArrived | ConnectionTripFailed) -> Response:
         raise result.problem
     try:
         try:
-            return await sign_in_browser(ConnectionAnswer(result.person), flow)
+            person, start = result.person, connection_path(flow, result.person.connection_id)
+            return await sign_in_at_provider(ConnectionAnswer(person), flow, user, start, person.email)
         except LinkNeeded:
             return redirect(path_of(await people.ask_to_link(ports(), caller(), flow, result.person), "/link"))
     except FlowEnded:  # in another tab

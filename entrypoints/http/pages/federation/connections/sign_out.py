@@ -7,13 +7,14 @@ from core.federation.connections.model.connections import OrganizationConnection
 from core.federation.connections.model.logins import BACK_FROM_LOGOUT, START_LOGOUT
 from core.federation.saml.model.sign_on import LogoutFinished
 from core.kernel.errors import refuse
+from core.kernel.page_paths import HOME_PATH
 from core.kernel.values import parse_id
 from entrypoints.http.base import cookies
 from entrypoints.http.base.context import app_context, caller, ports
 from entrypoints.http.base.redirects import redirect
 from entrypoints.http.edge.access import anyone
 from entrypoints.http.edge.openapi import describes_page, refuses
-from entrypoints.http.pages.federation.signed_out import end_page, signed_out_page
+from entrypoints.http.pages.federation.signed_out import signed_out_page
 
 routes = Blueprint("connection_sign_out_pages", __name__)
 
@@ -21,7 +22,7 @@ routes = Blueprint("connection_sign_out_pages", __name__)
 @routes.get(f"/auth/connections/<connection_id>/{START_LOGOUT}")
 @anyone
 @refuses(404)
-@describes_page({200: "The page for a user who is signed out.", 303: "Redirect to the sign-out at the identity provider."})
+@describes_page({303: "Redirect to the sign-out at the identity provider. If this browser has none to do: to the console."})
 async def start(connection_id: str) -> Response:
     """Go on with a sign-out at the identity provider of an organization.
 
@@ -29,14 +30,17 @@ async def start(connection_id: str) -> Response:
     """
     known_id = parse_id(connection_id) or refuse(OrganizationConnectionNotFound)
     url = await sign_out.find_url(ports(), known_id, cookies.provider_logout_cookie(), app_context().base_url)
-    return end_page(None) if url is None else redirect(url)
+    return redirect(HOME_PATH if url is None else url)
 
 
 @routes.get(f"/auth/connections/<connection_id>/{BACK_FROM_LOGOUT}")
 @anyone
 @refuses(404)
 @describes_page(
-    {200: "The page for a user who is signed out.", 303: "Redirect to the application that requested the sign-out."},
+    {
+        200: "The page for a user who is signed out.",
+        303: "Redirect to the application that requested the sign-out. If this browser began none: to the console.",
+    },
     optional={"state": "The state from the redirect to the identity provider."},
     changes_state=True,
 )
@@ -48,7 +52,7 @@ async def finish(connection_id: str) -> Response:
     known_id = parse_id(connection_id) or refuse(OrganizationConnectionNotFound)
     after = await sign_out.finish(ports(), caller(), known_id, cookies.provider_logout_cookie(), request.args.get("state"))
     if after is None:
-        return end_page(None)
-    response = await signed_out_page(LogoutFinished(is_partial=False, after=after))
+        return redirect(HOME_PATH)
+    response = await signed_out_page(LogoutFinished(is_partial=False, after=after), at_provider=True)
     cookies.clear_provider_logout_cookie(response)
     return response

@@ -9,13 +9,13 @@ from urllib.parse import urlencode
 from quart import Blueprint, Response, request
 
 from core.federation.connections import saml_logout
-from core.federation.connections.connections import endpoint_path
 from core.federation.connections.model.connections import OrganizationConnectionNotFound
 from core.federation.connections.model.logins import BACK_FROM_LOGOUT
 from core.federation.connections.model.saml_responses import SamlFault, SamlResponseRefused
 from core.federation.saml.model.bindings import query_signature
 from core.federation.saml.model.messages import SamlMessageInvalid
 from core.kernel.errors import refuse
+from core.kernel.page_paths import connection_endpoint_path
 from core.kernel.values import parse_id
 from entrypoints.http.base.context import app_context, caller, ports
 from entrypoints.http.edge.access import anyone
@@ -74,7 +74,7 @@ async def _receive(connection_id: str) -> Response:
         if logout_request is None:
             # It is found by the cookie of the sign-out, which a form of another site does not bring.
             answered = await saml_logout.find_answered(ports(), logout_response or refuse(SamlMessageInvalid))
-            return continue_at(f"{endpoint_path(id_, BACK_FROM_LOGOUT)}?{urlencode({'state': answered})}")
+            return continue_at(f"{connection_endpoint_path(id_, BACK_FROM_LOGOUT)}?{urlencode({'state': answered})}")
         signature = None if request.method == "POST" else query_signature(request.query_string.decode("latin-1"))
         base_url, relay_state = app_context().base_url, parameters.relay_state
         url = await saml_logout.receive_request(ports(), caller(), id_, logout_request, signature, relay_state, base_url)

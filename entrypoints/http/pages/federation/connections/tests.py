@@ -6,8 +6,7 @@ from typing import Final
 from quart import Blueprint, Response
 
 from core.federation.connections import checks, connections
-from core.federation.connections.checks import ConnectionProblem
-from core.federation.connections.model.connections import ConnectionIncomplete
+from core.federation.connections.model.connections import ConnectionIncomplete, ConnectionProblem
 from core.federation.connections.model.openid import OpenIdAnswerRefused, OpenIdProviderUnreachable
 from core.federation.connections.trips import ConnectionTestResult
 from core.kernel.roles import Capability
@@ -82,13 +81,14 @@ async def start(org_slug: str, connection_slug: str) -> Response:
 def result_page(result: ConnectionTestResult) -> Response:
     """Return the page with the result of a test sign-in."""
     problem = None if result.problem is None else checks.describe(result.problem)
-    received = {} if result.received is None else result.received.values
+    received = {} if result.received is None else {**result.received.values, **dict.fromkeys(result.received.objects)}
     page = render(
         "federation/connection_test_result.html",
         connection_name=result.connection.name,
         path=result.way_back,
         failure=problem,
         person=result.person,
+        refused_email=result.refused_email,
         received=sorted(received.items()),
         missing=result.missing,
     )

@@ -1,0 +1,16 @@
+"""SQL for what an admin should mend at a connection of an organization."""
+
+from typing import Final
+
+from adapters.postgres.kernel.verified_domains import verified_owner
+
+# `c` is an active connection, and `h` its health.
+FAILING: Final = "h.health = 'failing'"
+CERTIFICATE_ENDS: Final = "h.certificate_end <= %(certificates_until)s"
+# No verified domain leads to it, and either no first sign-in succeeds, or it has no users yet.
+# Keep the scalar subqueries: for `not exists` beside `or`, the planner reads the tables of all organizations.
+WITHOUT_DOMAIN: Final = f"""(
+    (select 1 from home_realm_routes r
+     where r.org_id = c.org_id and r.connection_id = c.id and {verified_owner("r.domain")} = r.org_id limit 1) is null
+    and ((select 1 from domains d where d.org_id = c.org_id and d.verified_at is not null limit 1) is null
+         or (select 1 from connection_identities i where i.org_id = c.org_id and i.connection_id = c.id limit 1) is null))"""

@@ -1,0 +1,1 @@
+alter table connections validate constraint connections_test_check;

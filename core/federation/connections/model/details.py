@@ -1,0 +1,48 @@
+"""A connection with its keys and certificates, and the values that it lacks."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from core.federation.connections.model.connections import ConnectionIncomplete, MissingPart, OrganizationConnection, ProviderCertificate
+from core.federation.connections.model.health import ConnectionHealth
+from core.federation.connections.model.settings import OidcSettings, ProviderAuthentication
+from core.federation.saml.model.configuration import CertificateState, SamlCertificate
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionDetails:
+    """A connection with our keys at the identity provider, and its certificates."""
+
+    connection: OrganizationConnection
+    keys: Mapping[CertificateState, SamlCertificate]
+    certificates: Sequence[ProviderCertificate]
+    health: ConnectionHealth | None = None  # of `find`, if it is active and was refreshed
+
+    @property
+    def missing(self) -> Sequence[MissingPart]:
+        """What the connection still needs before users can sign in through it. A test at the test provider needs nothing."""
+        settings = self.connection.settings
+        if self.connection.uses_test_provider:
+            return []
+        if isinstance(settings, OidcSettings):
+            has_key = settings.client_authentication is ProviderAuthentication.PRIVATE_KEY_JWT
+            needed = {
+                MissingPart.ISSUER: not settings.issuer,
+                MissingPart.CLIENT_ID: not settings.client_id,
+                MissingPart.CLIENT_SECRET: not has_key and self.connection.client_secret_set_at is None,
+                MissingPart.KEY: has_key and CertificateState.ACTIVE not in self.keys,
+            }
+        else:
+            needed = {
+                MissingPart.ENTITY_ID: not settings.entity_id,
+                MissingPart.SSO_URL: not settings.sso_url,
+                MissingPart.CERTIFICATE: not any(each.is_active for each in self.certificates),
+                MissingPart.KEY: settings.signs_requests and CertificateState.ACTIVE not in self.keys,
+            }
+        return [part for part, is_missing in needed.items() if is_missing]
+
+    def require_complete(self) -> None:
+        """Check that nothing is missing. Raises: ConnectionIncomplete, with the names of the missing values."""
+        if self.missing:
+            names = ", ".join(part.label for part in self.missing)
+            raise ConnectionIncomplete(f"An active connection needs more values than this one has. Set these first: {names}.")

@@ -1,0 +1,198 @@
+"""The test provider: an admin answers a test sign-in in place of an identity provider.
+
+One request signs the answer with a new key, reads it with the verifiers of real answers, and shows it. So the key and the signed answer
+exist nowhere else, and no other sign-in can get them. The test sign-in ends with it, and nothing is stored (docs/adr/0049).
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+from core.authentication.flow.model import ConnectionTrip, FlowTarget
+from core.federation.connections import openid, saml, trips
+from core.federation.connections.model.asserted import ReceivedClaims
+from core.federation.connections.model.connections import (
+    CertificateSource,
+    ConnectionTestOver,
+    OrganizationConnection,
+    OrganizationConnectionNotFound,
+    ProviderCertificate,
+)
+from core.federation.connections.model.details import ConnectionDetails
+from core.federation.connections.model.openid import OpenIdClient
+from core.federation.connections.model.settings import OidcSettings, SamlSettings
+from core.federation.connections.trips import ConnectionTestResult
+from core.federation.model.sign_in import ProviderConsentDenied
+from core.federation.saml.model import configuration
+from core.federation.saml.model.configuration import SamlAttribute, SamlCertificate, SamlIdentityProvider
+from core.federation.saml.model.messages import PASSWORD_CONTEXT, NameId, SamlAssertion, SamlResponse, SamlStatus, new_message_id
+from core.kernel.callers import Member, ServiceContext
+from core.kernel.errors import refuse
+from core.kernel.page_paths import connection_endpoint_path
+from core.kernel.values import digest
+from ports import Ports
+
+TOKEN_TTL: Final = timedelta(minutes=1)
+KEY_YEARS: Final = 1  # in the certificate of a key, which is forgotten at once
+_BOOLEANS: Final = {"true": True, "false": False}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TriedSignIn:
+    """A test sign-in in the browser of an admin. `secret` is in the address of its page."""
+
+    slug: str
+    secret: str = field(repr=False)
+    browser: str | None = field(repr=False)  # the secret in the device cookie
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlayedPerson:
+    """The person that an admin asserts. All texts are printable."""
+
+    subject: str
+    claims: Mapping[str, Sequence[str]]
+
+
+async def find(ports: Ports, caller: Member, tried: TriedSignIn) -> OrganizationConnection:
+    """Return the connection of an open test sign-in of the caller. Raises: OrganizationConnectionNotFound, ConnectionTestOver."""
+    async with ports.storage.reading() as read:
+        connection = await read.connections.by_slug(caller.acts_in.id, tried.slug) or refuse(OrganizationConnectionNotFound)
+        trip = await read.flows.connection_trip(*_named(tried), connection.id, ports.clock.now())
+    if not connection.uses_test_provider:
+        raise ConnectionTestOver
+    _require_own(caller, trip)
+    return connection
+
+
+async def answer(ports: Ports, caller: Member, tried: TriedSignIn, person: PlayedPerson | None, base_url: str) -> ConnectionTestResult:
+    """End an open test sign-in of the caller, and return its result. Without a person, the identity provider refuses to sign in.
+
+    Raises: OrganizationConnectionNotFound, ConnectionTestOver.
+    """
+    connection = await find(ports, caller, tried)
+    async with ports.storage.transaction(by=caller) as tx:
+        taken = tx.flows.take_connection_trip_deferred(*_named(tried), connection.id, ports.clock.now())
+    trip = _require_own(caller, taken.value)
+    key = await ports.certificates.create(caller.acts_in.slug, connection.slug, ports.clock.now(), KEY_YEARS)
+    match connection.settings:
+        case OidcSettings() as settings:
+            received = _assert_openid(ports, connection, settings, trip, tried, person, key, base_url)
+        case SamlSettings() as settings:
+            received = _assert_saml(ports, caller, connection, settings, tried, person, key, base_url)
+    return await trips.to_result(connection, trip.flow.request, received)
+
+
+def _named(tried: TriedSignIn) -> tuple[bytes, bytes]:
+    return digest(tried.secret), digest(tried.browser or refuse(ConnectionTestOver))
+
+
+def _require_own(caller: Member, trip: ConnectionTrip | None) -> ConnectionTrip:
+    if trip is None or trip.flow.target is not FlowTarget.TEST or trip.user_id != caller.user_id:
+        raise ConnectionTestOver
+    return trip
+
+
+async def _assert_openid(
+    ports: Ports,
+    connection: OrganizationConnection,
+    settings: OidcSettings,
+    trip: ConnectionTrip,
+    tried: TriedSignIn,
+    person: PlayedPerson | None,
+    key: SamlCertificate,
+    base_url: str,
+) -> ReceivedClaims:
+    """Return the claims of an ID token that is signed with this key. Raises: ProviderConsentDenied, OpenIdAnswerRefused, SubjectMissing."""
+    if person is None:
+        raise ProviderConsentDenied
+    client = OpenIdClient(
+        connection_id=connection.id,
+        issuer=base_url + connection_endpoint_path(connection.id),
+        client_id=str(connection.id),
+        authentication=settings.client_authentication,
+    )
+    cookie = tried.browser or refuse(ConnectionTestOver)
+    request = openid.make_request(connection, settings, trip, state=tried.secret, device_cookie=cookie, base_url=base_url)
+    now = ports.clock.now()
+    of_token = {
+        "iss": client.issuer,
+        "aud": client.client_id,
+        "sub": person.subject,
+        "nonce": request.nonce,
+        "iat": int(now.timestamp()),
+        "exp": int((now + TOKEN_TTL).timestamp()),
+    }
+    token = ports.certificates.sign_token(key, {**{name: _to_json(values) for name, values in person.claims.items()}, **of_token})
+    keys = [await ports.certificates.public_jwk(key.certificate)]
+    return openid.to_received(ports.openid_providers.read_token(client, request, token, keys), connection.mapping)
+
+
+def _to_json(values: Sequence[str]) -> Any:
+    return _BOOLEANS.get(values[0], values[0]) if len(values) == 1 else list(values)
+
+
+async def _assert_saml(
+    ports: Ports,
+    caller: Member,
+    connection: OrganizationConnection,
+    settings: SamlSettings,
+    tried: TriedSignIn,
+    person: PlayedPerson | None,
+    key: SamlCertificate,
+    base_url: str,
+) -> ReceivedClaims:
+    """Return the attributes of a response that is signed with this key.
+
+    Raises: SamlResponseRefused, SamlStatusReturned, Limited, SubjectMissing.
+    """
+    org, now = caller.acts_in, ports.clock.now()
+    # Our own identity provider writes the response, to a service that does not exist.
+    service = ServiceContext(
+        id=connection.id,
+        slug=connection.slug,
+        client_id=connection.id,
+        is_public=False,
+        org_id=org.id,
+        org_slug=org.slug,
+        status=org.status,
+    )
+    trusted = replace(settings, entity_id=configuration.endpoint_url(base_url, service))
+    facts = await ports.certificates.facts(key.certificate)
+    certificate = ProviderCertificate(**asdict(facts), source=CertificateSource.ADMIN, is_active=True, added_at=now)
+    details = ConnectionDetails(connection, {}, [certificate])
+    own = saml.own_service_provider(details, trusted, base_url)
+    provider = SamlIdentityProvider(
+        service=service,
+        entity_id=own.entity_id,
+        acs_url=own.acs_url,
+        slo_url=None,
+        slo_certificate=None,
+        name_id_format=settings.name_id_format,
+        attribute_mapping={},
+        attribute_formats={},
+        sign_assertions=True,
+        sign_response=True,
+        certificate=key,
+    )
+    response = SamlResponse(
+        id=new_message_id(),
+        in_response_to=tried.secret,
+        issued_at=now,
+        assertion=None if person is None else _to_assertion(person, settings, now),
+        status=SamlStatus.UNKNOWN_PRINCIPAL if person is None else None,
+    )
+    document = await ports.saml.response(provider, response)
+    return saml.to_received(await saml.verify(ports, details, trusted, document, base_url, expected=tried.secret), trusted)
+
+
+def _to_assertion(person: PlayedPerson, settings: SamlSettings, now: datetime) -> SamlAssertion:
+    return SamlAssertion(
+        id=new_message_id(),
+        name_id=NameId(person.subject, settings.name_id_format),
+        session_index=new_message_id(),
+        authenticated_at=now,
+        context_class=PASSWORD_CONTEXT,
+        attributes=tuple(SamlAttribute(name, tuple(values)) for name, values in person.claims.items()),
+    )

@@ -1,0 +1,114 @@
+"""The test provider: a page on which an admin answers a test sign-in in place of an identity provider."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from pydantic import Field
+from quart import Blueprint, Response
+
+from core.federation.connections import test_provider
+from core.federation.connections.model.mapping import ClaimMapping
+from core.federation.connections.test_provider import PlayedPerson, TriedSignIn
+from core.kernel.connections import ConnectionProtocol
+from core.kernel.roles import Capability
+from core.kernel.values import is_printable
+from entrypoints.http.api.federation.connections.connections import CONNECTION as API
+from entrypoints.http.base import cookies
+from entrypoints.http.base.context import acting_member, app_context, ports
+from entrypoints.http.edge.access import member_page
+from entrypoints.http.edge.openapi import describes_page, refuses
+from entrypoints.http.edge.queries import Query
+from entrypoints.http.pages.console import console_page
+from entrypoints.http.pages.console_forms import Form, accepts, answers_with, on_refusal
+from entrypoints.http.pages.federation.connections.connections import path_of
+from entrypoints.http.pages.federation.connections.tests import TEST, result_page
+from entrypoints.http.pages.form_values import FieldInvalid, to_lines
+
+routes = Blueprint("test_provider_pages", __name__)
+
+PROVIDER: Final = f"{TEST}/provider"
+PROPOSED: Final[Mapping[str, str]] = {
+    "subject": "4711",
+    "email": "ada@example.com",
+    "name": "Ada Lovelace",
+    "given_name": "Ada",
+    "family_name": "Lovelace",
+    "groups": "staff",
+}
+PROPOSED_CLAIMS: Final = {ConnectionProtocol.OIDC: "email_verified: true", ConnectionProtocol.SAML: "department: Research"}
+FURTHER: Final = "further_claims"
+MAX_LENGTH: Final = 2000  # characters of a field
+
+
+class TestProviderQuery(Query):
+    """An open test sign-in."""
+
+    test: str = Field(default="", description="The secret of the test sign-in.", max_length=100)
+
+
+def _tried(connection_slug: str, secret: str) -> TriedSignIn:
+    return TriedSignIn(slug=connection_slug, secret=secret, browser=cookies.device_cookie())
+
+
+async def _values(form: Form | None, connection_slug: str, secret: str | None = None) -> dict[str, Any]:
+    secret = (form or {}).get("test", "") if secret is None else secret
+    connection = await test_provider.find(ports(), acting_member(), _tried(connection_slug, secret))
+    return {
+        "connection": connection,
+        "path": f"{path_of(connection_slug)}/test",
+        "secret": secret,
+        "typed": form or {**PROPOSED, FURTHER: PROPOSED_CLAIMS[connection.protocol]},
+    }
+
+
+@routes.get(PROVIDER)
+@member_page(Capability.INTEGRATIONS_MANAGE)
+@describes_page({200: "The form in which the user answers in place of an identity provider."}, api=(f"POST {API}/check",))
+async def show_test_provider(org_slug: str, connection_slug: str, query_args: TestProviderQuery) -> Response:
+    """Play the identity provider in a test sign-in of a connection with the preset `test`.
+
+    Only the user who began the test sign-in can open the page, in the same browser, until it ends.
+    """
+    return await console_page("federation/test_provider.html", **await _values(None, connection_slug, query_args.test))
+
+
+@routes.post(PROVIDER)
+@member_page(Capability.INTEGRATIONS_MANAGE, outlives=False)
+@refuses(404)
+@accepts(f"POST {API}/check", answers=answers_with("The result of the test sign-in."))
+@on_refusal("federation/test_provider.html", _values, refusals=(FieldInvalid,))
+async def answer(org_slug: str, connection_slug: str, form: Form) -> Response:
+    """Answer a test sign-in in place of an identity provider.
+
+    The test sign-in ends with it. The answer is shown, and no user is signed in.
+    """
+    tried, base_url = _tried(connection_slug, form.get("test", "")), app_context().base_url
+    connection = await test_provider.find(ports(), acting_member(), tried)
+    person = None if form.get("answer") == "refuse" else _read_person(form, connection.mapping)
+    return result_page(await test_provider.answer(ports(), acting_member(), tried, person, base_url))
+
+
+def _read_person(form: Form, mapping: ClaimMapping) -> PlayedPerson:
+    """Return the person that a form asserts. The fields have the names of the mapping. Raises: FieldInvalid."""
+    for field in (*PROPOSED, FURTHER):
+        if len(form.get(field, "")) > MAX_LENGTH:
+            raise FieldInvalid(f"Enter at most {MAX_LENGTH} characters.", field)
+        if not all(is_printable(line) for line in form.get(field, "").splitlines()):
+            raise FieldInvalid("Enter text without control characters.", field)
+    claims: dict[str, list[str]] = {}
+    for field, claim in mapping.document.items():
+        values = to_lines(form.get(field, ""))
+        if claim is not None and values:
+            claims.setdefault(claim, []).extend(values)
+    for name, value in _read_claims(form.get(FURTHER, "")):
+        claims.setdefault(name, []).append(value)
+    return PlayedPerson(subject=" ".join(to_lines(form.get("subject", ""))), claims=claims)
+
+
+def _read_claims(text: str) -> Iterator[tuple[str, str]]:
+    """Return the name and the value in each line of a text. Raises: FieldInvalid."""
+    for line in to_lines(text):
+        name, separator, value = line.partition(": ")
+        if not separator:
+            raise FieldInvalid("Write each claim as a line with its name and value, such as department: Research.", FURTHER)
+        yield name.strip(), value.strip()

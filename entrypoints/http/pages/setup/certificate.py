@@ -1,0 +1,75 @@
+"""The pages of an opened set-up link on which its reader renews the certificates of a connection."""
+
+from typing import Final
+
+from quart import Blueprint, Response
+
+from core.kernel.callers import SetupPart
+from core.kernel.errors import Refusal
+from core.setup import renewal
+from entrypoints.http.base.context import ports, setup_reader
+from entrypoints.http.base.redirects import redirect
+from entrypoints.http.edge.access import setup_link
+from entrypoints.http.edge.openapi import describes_page
+from entrypoints.http.edge.typed_fields import trim
+from entrypoints.http.pages.setup.connection import TEST_ANSWERS, begin_test
+from entrypoints.http.pages.setup.opening import FOREIGN, STEPS_PATH
+from entrypoints.http.pages.setup.steps import NOT_OPEN, REFUSED, SAVED, read_setup_form, refused_steps
+
+routes = Blueprint("setup_certificate_pages", __name__)
+
+PATH: Final = f"{STEPS_PATH}/certificate"
+PRESENT: Final = "The connection was removed, or has this certificate already."
+FIELDS: Final = {"form_token": "The form token of the page.", "new_certificate": "The certificates, in PEM."}
+METADATA_FIELDS: Final = {
+    "form_token": "The form token of the page.",
+    "new_metadata": "The SAML metadata of the identity provider.",
+    "new_metadata_url": "Their address. Only without `new_metadata`.",
+}
+
+
+@routes.post(PATH)
+@setup_link
+@describes_page({303: SAVED, 400: REFUSED, 401: NOT_OPEN, 403: FOREIGN, 409: PRESENT}, form=FIELDS)
+async def propose_certificate() -> Response:
+    """Propose certificates for an existing connection, in place of those before.
+
+    No user signs in with them before an admin applies them.
+    """
+    form = await read_setup_form()
+    try:
+        await renewal.propose(ports(), setup_reader(), form.get("new_certificate", ""))
+    except Refusal as refusal:
+        return await refused_steps(refusal, SetupPart.CERTIFICATE, typed=form, wrong="new_certificate")
+    return redirect(STEPS_PATH)
+
+
+@routes.post(f"{PATH}/metadata")
+@setup_link
+@describes_page(
+    {303: SAVED, 400: REFUSED, 401: NOT_OPEN, 403: FOREIGN, 409: PRESENT, 429: "Too many fetches."},
+    form=METADATA_FIELDS,
+)
+async def import_certificates() -> Response:
+    """Propose the certificates of SAML metadata that an existing connection does not have yet.
+
+    The metadata are pasted or read from a file, or fetched from their address. Only their certificates are taken.
+    """
+    form = await read_setup_form()
+    url = trim(form.get("new_metadata_url", ""))
+    try:
+        await renewal.import_metadata(ports(), setup_reader(), form.get("new_metadata", ""), url)
+    except Refusal as refusal:
+        return await refused_steps(refusal, SetupPart.CERTIFICATE, typed={"new_metadata_url": url}, wrong="new_metadata_url")
+    return redirect(STEPS_PATH)
+
+
+@routes.get(f"{PATH}/test")
+@setup_link
+@describes_page(TEST_ANSWERS, changes_state=True)
+async def start_certificate_test() -> Response:
+    """Begin a test sign-in at an existing connection, of which the response must be signed with a proposed certificate.
+
+    It signs no user in, and looks no account up. The result is shown in this browser alone, and is not stored.
+    """
+    return await begin_test(SetupPart.CERTIFICATE)

@@ -1,0 +1,19 @@
+"""Identity providers from packages of Debian, which `./run test foreign --all` extracts into a folder."""
+
+import os
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+ROOT: Final = Path(os.environ.get("GATEHOUSE_PROVIDERS", "/nowhere"))
+
+
+def requires(name: str, path: str) -> pytest.MarkDecorator:
+    """Skip the tests of a module if this file of its provider is missing."""
+    return pytest.mark.skipif(not (ROOT / path).exists(), reason=f"only `./run test foreign --all` extracts {name} from Debian's packages")
+
+
+def find(pattern: str) -> Path:
+    """Return the file or folder with this pattern, whatever version of Debian it comes from."""
+    return next(ROOT.glob(pattern))
