@@ -39,7 +39,7 @@ class BareRoot:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        prepare = f"mount -t proc proc {folder}/proc && mount -t tmpfs tmpfs {folder}/dev/shm && echo ready && exec sleep infinity"
+        prepare = f"mount -t proc proc {folder}/proc && mount -t tmpfs tmpfs {folder}/dev/shm && echo ready && exec sleep infinity"  # noqa: S108
         self._holder = subprocess.Popen(
             ["unshare", "--net", "--mount", "--pid", "--fork", "--kill-child", "sh", "-c", prepare], stdout=subprocess.PIPE, text=True
         )
