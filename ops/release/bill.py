@@ -6,7 +6,7 @@ import uuid
 import zipfile
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
-from email.message import EmailMessage
+from email.message import Message
 from pathlib import Path
 
 from cyclonedx.factory.license import LicenseFactory
@@ -59,13 +59,13 @@ def _component(wheel: Path) -> Component:
     )
 
 
-def _metadata(wheel: Path) -> EmailMessage:
+def _metadata(wheel: Path) -> "Message[str, str]":
     with zipfile.ZipFile(wheel) as files:
         [name] = [name for name in files.namelist() if name.count("/") == 1 and name.endswith(".dist-info/METADATA")]
         return email.parser.BytesParser(policy=email.policy.compat32).parsebytes(files.read(name))
 
 
-def _license(metadata: EmailMessage) -> str:
+def _license(metadata: "Message[str, str]") -> str:
     if expression := metadata["License-Expression"]:
         return str(expression)
     classifiers = [text.split(" :: ")[-1] for text in metadata.get_all("Classifier", []) if text.startswith("License :: OSI")]

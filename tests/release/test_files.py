@@ -37,7 +37,8 @@ def test_the_same_revision_gives_the_same_bytes(release: Path, tmp_path: Path) -
 
 
 def test_the_checksums_are_those_of_the_files(release: Path) -> None:
-    sums = dict(reversed(line.split("  ")) for line in (release / "SHA256SUMS").read_text().splitlines())
+    lines = (release / "SHA256SUMS").read_text().splitlines()
+    sums = {name: digest for digest, name in (line.split("  ") for line in lines)}
     assert sums == {path.name: sha256(path) for path in release.iterdir() if path.name != "SHA256SUMS"}
 
 

@@ -1,5 +1,5 @@
 """`python -m gatehouse`, with which the archive starts the command."""
 
-from gatehouse import main
+from . import main
 
 main()
