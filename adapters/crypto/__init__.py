@@ -1,6 +1,6 @@
 """Passwords, one-time codes, passkeys, tokens, certificates and encrypted secrets. Only this package imports cryptographic libraries."""
 
-from adapters.crypto.certificates import X509Certificates
+from adapters.crypto.certificates import X509Certificates, public_key_of
 from adapters.crypto.client_assertions import JwtClientAssertions, JwtPipelineTokens
 from adapters.crypto.dpop import JwtDpopProofs
 from adapters.crypto.jwk import is_usable_key
@@ -28,6 +28,7 @@ __all__ = [
     "generate_key",
     "is_usable_key",
     "parse_keys",
+    "public_key_of",
     "read_id_token",
     "read_logout_token",
     "sign_assertion",

@@ -106,21 +106,23 @@ def _parse(document: bytes) -> Any:
         root = parse(document)
     except SamlMessageInvalid:
         refuse(SamlFault.MALFORMED)
-    _check_size(root)
+    _check_size(root, has_long_texts=len(document) > MAX_TEXT)
     refuse_unless(root.tag == _RESPONSE and root.get("Version") == "2.0", SamlFault.MALFORMED)
     return root
 
 
-def _check_size(root: Any) -> None:
+def _check_size(root: Any, *, has_long_texts: bool = True) -> None:
     """Check the limits. Without them, a canonical form can take seconds (security X-12)."""
     depth = elements = namespaces = 0
     for event, node in etree.iterwalk(root, events=("start", "end", "start-ns", "end-ns")):
         match event:
             case "start":
                 depth, elements = depth + 1, elements + 1
-                texts = () if node.tag in _LONG_TEXTS else (node.text, node.tail)
-                is_small = len(node.attrib) <= MAX_XML_ATTRIBUTES and _are_short((*texts, *node.attrib.values()), MAX_TEXT)
-                refuse_unless(is_small and depth <= MAX_DEPTH and elements <= MAX_ELEMENTS, SamlFault.TOO_LARGE)
+                is_small = len(node.attrib) <= MAX_XML_ATTRIBUTES and depth <= MAX_DEPTH and elements <= MAX_ELEMENTS
+                if is_small and has_long_texts:
+                    texts = () if node.tag in _LONG_TEXTS else (node.text, node.tail)
+                    is_small = _are_short((*texts, *node.attrib.values()), MAX_TEXT)
+                refuse_unless(is_small, SamlFault.TOO_LARGE)
             case "end":
                 depth -= 1
             case "start-ns":

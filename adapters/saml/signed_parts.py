@@ -18,6 +18,7 @@ from typing import Any, Final
 import xmlsec
 from lxml import etree
 
+from adapters.crypto import public_key_of
 from adapters.saml.parsing import parse
 from adapters.saml.signatures import DSIG, ENVELOPED, EXCLUSIVE_C14N, RSA_SHA256, SHA256
 from core.federation.connections.model.saml_responses import SamlFault, SamlResponseRefused
@@ -126,8 +127,8 @@ def _is_signed(root: Any, signature: Any, certificate: str) -> bool:
 
 @lru_cache(maxsize=256)
 def load_certificate(pem: str) -> Any:
-    """Return the public key of a certificate (PEM) for xmlsec."""
-    return xmlsec.Key.from_memory(pem.encode(), xmlsec.constants.KeyDataFormatCertPem)
+    """Return the public key of a certificate (PEM) for xmlsec, which would copy the whole certificate for each signature."""
+    return xmlsec.Key.from_memory(public_key_of(pem), xmlsec.constants.KeyDataFormatPem)
 
 
 # The shape of a signature

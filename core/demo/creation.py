@@ -20,7 +20,7 @@ from core.authentication import events as authentication_events
 from core.authentication import sessions
 from core.authentication.model.sessions import SessionStart
 from core.billing import subscriptions
-from core.demo import factors, groups, roles
+from core.demo import connections, factors, groups, roles
 from core.demo.model import demo
 from core.demo.model.demo import Application, Demo, DemoApiResource, DemoRefused, DemoServiceAccount, DemoUser, Tenant
 from core.eventing import webhooks as hooks
@@ -216,6 +216,9 @@ async def _fill_tenant(seeding: _Seeding, platform_owner: DemoUser, slug: Slug, 
         scim_token=directory,
         webhook=webhook,
         webhook_secret=webhook_secret,
+        connection=await connections.ensure_connection(seeding.ports, seeding.tx, caller),
+        routed_domain=await connections.ensure_route(seeding.ports, caller),
+        setup_link=await connections.replace_link(seeding.ports, seeding.tx, caller),
         end_users=end_users,
     )
 

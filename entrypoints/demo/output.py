@@ -7,6 +7,7 @@ from urllib.parse import quote
 from core.demo.creation import mobile_only_uris
 from core.demo.model.demo import Application, Demo, DemoUser, Tenant
 from core.federation.saml.model import configuration as saml_model
+from core.kernel.page_paths import SETUP_PATH
 
 
 def as_json(demo: Demo, base_url: str) -> dict[str, Any]:
@@ -44,9 +45,16 @@ def _tenant(tenant: Tenant, base_url: str) -> dict[str, Any]:
         },
         "service_account": {"client_id": str(tenant.service_account.client_id), "client_secret": tenant.service_account.client_secret},
         "scim_token": tenant.scim_token,
+        "connection": {"slug": tenant.connection.slug, "preset": tenant.connection.preset, "state": tenant.connection.state.value},
+        "routed_domain": tenant.routed_domain,
+        "setup_link": _setup_link(tenant, base_url),
         "webhook": {"id": str(tenant.webhook.id), "url": tenant.webhook.url, "secret": tenant.webhook_secret},
         "end_users": [_user(user) | {"totp_secret": user.totp_secret} for user in tenant.end_users],
     }
+
+
+def _setup_link(tenant: Tenant, base_url: str) -> str:
+    return f"{base_url}{SETUP_PATH}?token={tenant.setup_link}"
 
 
 def _user(user: DemoUser) -> dict[str, Any]:
@@ -215,6 +223,15 @@ curl -s $api/api/organizations/{slug}/services/{service}/saml -H "$(owner)"
 curl -s $api/api/organizations/{slug}/services/{service}/saml/login -H "$(owner)" \\
     -H 'Accept: application/json' | get saml_response | base64 -d
 
+# Users can sign in with an identity provider of their own company. In this draft of a connection, you play the identity provider: in a
+# browser, sign in as {owner} at {base_url}/app/organizations/{slug}/connections/{connection}/test
+curl -s $api/api/organizations/{slug}/connections/{connection} -H "$(owner)"
+# As soon as it is verified, {routed_domain} leads to the provider of its route.
+curl -s $api/api/organizations/{slug}/hrd -H "$(owner)"
+# The IT department of a customer prepares a connection, a domain and a directory with a set-up link. Open it within five minutes:
+# {setup_link}
+curl -s $api/api/organizations/{slug}/setup-links -H "$(owner)"
+
 # Another user has two-factor authentication. The password gives a pre-auth token. With it, a code gives the tokens. Each code works once.
 mfa_user='{{"email": "{mfa_user}", "password": "{mfa_user_password}"'
 pre_auth="Authorization: Bearer $(curl -s $api/api/auth/login -H "$json" -d "$mfa_user}}" | get access_token)"
@@ -260,6 +277,9 @@ def as_walk(demo: Demo, base_url: str) -> str:
         robot_id=tenant.service_account.client_id,
         robot_secret=tenant.service_account.client_secret,
         scim_token=tenant.scim_token,
+        connection=tenant.connection.slug,
+        routed_domain=tenant.routed_domain,
+        setup_link=_setup_link(tenant, base_url),
         webhook_id=tenant.webhook.id,
         webhook_secret=tenant.webhook_secret,
         end_user_id=tenant.end_users[0].id,

@@ -34,9 +34,9 @@ from tests.support.saml import SamlApplication, new_certificate
 from tests.support.saml.browser import SamlBrowser
 
 # Tables with rows that each run replaces or adds, and with old secrets that stay valid for a day.
-REPLACED = {"audit_log", "audit_totals", "events", "former_webhook_secrets", "guesses", "rates"}
+REPLACED = {"audit_log", "audit_totals", "events", "former_webhook_secrets", "guesses", "rates", "setup_links"}
 POLICY = "/api/organizations/demo/sign-in-policy"
-SECRETS = ("password", "client_secret", "api_key", "scim_token", "totp_secret", "secret")
+SECRETS = ("password", "client_secret", "api_key", "scim_token", "totp_secret", "secret", "setup_link")
 
 
 async def counts(pool: Pool) -> dict[str, int]:
@@ -212,6 +212,21 @@ async def test_one_end_user_of_each_organization_has_a_passkey(api: Api, ports: 
     assert await run_sql(pool, "select rp_id from issuer") == [("gatehouse.test",)]
     await creation.seed(ports)
     assert await run_sql(pool, "select count(*) from passkeys") == [(2,)], "the next run adds it again"
+
+
+@pytest.mark.slow
+async def test_its_set_up_link_opens_until_the_next_run_and_an_admin_plays_its_identity_provider(
+    app: QuartTrio, ports: Ports, seeded: Demo
+) -> None:
+    again = await creation.seed(ports)
+    links = [as_json(each, BASE_URL)["setup_link"].removeprefix(BASE_URL) for each in (seeded, again)]
+    opened = [await FakeBrowser(app).open(link) for link in links]
+    assert [answer.status for answer in opened] == [400, 200]
+    assert all(part in opened[1].text for part in ("Single sign-on", "Domain", "User directory"))
+    browser, page = FakeBrowser(app), f"/app/organizations/demo-other/connections/{again.other.connection.slug}/test"
+    await browser.sign_in(again.other.admin.email, again.other.admin.password)
+    assert "Begin test sign-in" in (await browser.open(page)).text
+    assert "<h1>You play the identity provider</h1>" in (await browser.open(leads_to(await browser.open(f"{page}/start")))).text
 
 
 @pytest.mark.slow

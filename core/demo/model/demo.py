@@ -10,10 +10,11 @@ from core.applications.model.plans import Plan
 from core.applications.model.services import Service
 from core.authentication.model.claim_document import Document
 from core.eventing.model.webhooks import Webhook
+from core.federation.connections.model.connections import OrganizationConnection
 from core.federation.saml.model.configuration import NameIdFormat, SamlConfiguration
 from core.kernel.errors import Invalid
 from core.kernel.roles import CUSTOMIZABLE, MEMBER, ROLES, Capability, RoleName
-from core.kernel.values import Email, Slug
+from core.kernel.values import Domain, Email, Slug
 from core.programs.model.api_resources import ApiResource, ResourceScope
 from core.programs.model.credentials import CredentialKind, NewCredential
 from core.tenancy.model.attributes import Attribute, AttributeKind, AttributeWriter
@@ -85,6 +86,9 @@ class Tenant:
     scim_token: str = field(repr=False)
     webhook: Webhook
     webhook_secret: str = field(repr=False)
+    connection: OrganizationConnection  # a draft with the test provider
+    routed_domain: Domain
+    setup_link: str = field(repr=False)  # the secret
     end_users: Sequence[DemoUser]
 
 

@@ -34,10 +34,13 @@ from core.federation.connections.model.people import (
     PlatformOwnerRefused,
     proof_of,
 )
+from core.federation.connections.model.saml_responses import SamlResponseRefused
+from core.federation.connections.saml import require_unused
 from core.kernel.access import BlockedByDirectory
 from core.kernel.causes import Caller
+from core.kernel.deferred import Deferred
 from core.kernel.errors import Refusal, refuse
-from core.kernel.proofs import Method, Proofs
+from core.kernel.proofs import Method, Proofs, SessionProofs, in_session
 from core.kernel.roles import MEMBER
 from core.kernel.values import Email, new_id
 from core.tenancy import events as tenancy_events
@@ -58,23 +61,32 @@ class ConnectionAnswer:
         """Return the proof of the sign-in, which finds or creates the account.
 
         Raises, in the transaction: LinkNeeded, ConnectionNotActive, AddressOutside, AddressReserved, PlatformOwnerRefused,
-        OtherPersonLinked, ConnectionTeamFull, BlockedByDirectory.
+        OtherPersonLinked, ConnectionTeamFull, BlockedByDirectory, SamlResponseRefused.
         """
         person, now, login = self.person, ports.clock.now(), new_id()
 
         async def lock(tx: Transaction, _: Caller, send_behind: SendBehind) -> tuple[Account, PendingIdentity | None]:
+            used = _use_assertion(tx, person)
             account = await _find_account(tx, person, now, send_behind)
+            require_unused(used)
             if account.is_usable:
                 await logins.add(ports, tx, login, person, account.id, now)
             return account, None
 
         async def refused(refusal: Refusal) -> None:
             reason = LoginFailure.ADDRESS if isinstance(refusal, _ADDRESS_REFUSALS) else LoginFailure.PROVIDER
-            if isinstance(refusal, (*_ADDRESS_REFUSALS, ConnectionNotActive, ConnectionTeamFull)):
+            if isinstance(refusal, (*_ADDRESS_REFUSALS, ConnectionNotActive, ConnectionTeamFull, SamlResponseRefused)):
                 attempt = ConnectionAttempt(person.connection_id, person.org_id, fault_of(refusal), person.claim_names)
                 await record_failure(ports, caller, reason, Method.CONNECTION, None, flow.application, connection=attempt)
 
         return Proved(proof=proof_of(person, now, is_fresh=flow.wants_fresh, login=login), lock=lock, refused=refused)
+
+
+def _use_assertion(tx: Transaction, person: AssertedPerson) -> Deferred[bool] | None:
+    """Use up the assertion with the next statement. The hash stays only with what the sign-in stores: after a refusal, the trip is over."""
+    if person.assertion is None:
+        return None
+    return tx.connections.use_message_deferred(person.org_id, person.connection_id, person.assertion.hash, person.assertion.kept_until)
 
 
 async def _find_account(tx: Transaction, person: AssertedPerson, now: datetime, send_behind: SendBehind) -> Account:
@@ -225,8 +237,11 @@ async def ask_to_link(ports: Ports, caller: Caller, flow: Flow, person: Asserted
     link = PendingLink(new_id(), person, now, flow.wants_fresh)
     waiting = replace(flow, connection_link=link.document, keeps_trust=False, user_id=None, proofs=(), expires_at=now + FLOW_TTL)
     async with ports.storage.transaction(by=caller) as tx:
+        used = _use_assertion(tx, person)
         if not await tx.flows.ask_to_link(waiting):
             raise FlowEnded
+        await tx.send_deferred()
+        require_unused(used)
     return replace(waiting, is_stored=True)
 
 
@@ -281,6 +296,13 @@ def with_link(ports: Ports, flow: Flow, method: SignInMethod) -> SignInMethod:
     """
     link = None if isinstance(method, ConnectionAnswer) else _find_agreed(ports, flow)
     return method if link is None else _LinkingSignIn(method, link, flow)
+
+
+def made_link(method: SignInMethod, proofs: SessionProofs) -> bool | None:
+    """Return whether a completed sign-in by `with_link` has made the link that its user agreed to, or None if they agreed to none."""
+    if not isinstance(method, _LinkingSignIn):
+        return None
+    return any(proof.method is Method.CONNECTION for proof in in_session(proofs, method.link.person.org_id))
 
 
 def _find_agreed(ports: Ports, flow: Flow) -> PendingLink | None:

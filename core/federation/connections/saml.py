@@ -11,8 +11,8 @@ from uuid import UUID
 from core.authentication.flow.model import ConnectionTrip
 from core.federation.connections import metadata
 from core.federation.connections.access import load_details
-from core.federation.connections.model.asserted import ReceivedClaims, saml_subject
-from core.federation.connections.model.connections import OrganizationConnectionNotFound
+from core.federation.connections.model.asserted import OneTimeAssertion, ReceivedClaims, saml_subject
+from core.federation.connections.model.connections import OrganizationConnection, OrganizationConnectionNotFound
 from core.federation.connections.model.details import ConnectionDetails
 from core.federation.connections.model.logins import ProviderSession
 from core.federation.connections.model.saml import OwnServiceProvider, ProviderVisit, SamlSignInRequest
@@ -26,6 +26,7 @@ from core.federation.connections.model.saml_responses import (
 from core.federation.connections.model.settings import SamlSettings
 from core.federation.saml.model.configuration import CertificateState
 from core.kernel.causes import Caller
+from core.kernel.deferred import Deferred
 from core.kernel.errors import refuse
 from core.kernel.page_paths import connection_endpoint_path
 from core.kernel.values import digest
@@ -84,29 +85,33 @@ async def verify(
     return await ports.saml_providers.read(document, _partner(details, settings, base_url), ports.clock.now(), expected=expected)
 
 
-async def accept(
-    ports: Ports, caller: Caller, details: ConnectionDetails, settings: SamlSettings, document: bytes, base_url: str, *, expected: str
+async def verify_or_refetch(
+    ports: Ports, details: ConnectionDetails, settings: SamlSettings, document: bytes, base_url: str, *, expected: str
 ) -> AssertedIdentity:
-    """Return the identity that the identity provider of a stored connection asserts.
-
-    The assertion counts as used from now on, also if the sign-in fails later.
-
-    Raises: SamlResponseRefused, SamlStatusReturned, Limited, SealBroken.
-    """
+    """Return the identity as `verify` does. The identity provider of a stored connection may have a new certificate in its metadata."""
     connection = details.connection
     try:
-        identity = await verify(ports, details, settings, document, base_url, expected=expected)
+        return await verify(ports, details, settings, document, base_url, expected=expected)
     except SamlResponseRefused as refusal:
-        # The identity provider may sign with a new certificate.
         if refusal.fault is not SamlFault.SIGNATURE_WRONG or not await metadata.refetch(ports, connection, settings):
             raise
-        async with ports.storage.reading() as read:
-            details = await load_details(read, connection, ports.clock.now())
-        identity = await verify(ports, details, settings, document, base_url, expected=expected)
-    async with ports.storage.transaction(by=caller) as tx:
-        kept_until = identity.valid_until + CLOCK_SKEW
-        used = tx.connections.use_assertion_deferred(connection.org_id, connection.id, digest(identity.assertion_id), kept_until)
-    return identity if used.value else refuse(SamlResponseRefused(SamlFault.USED))
+    async with ports.storage.reading() as read:
+        details = await load_details(read, connection, ports.clock.now())
+    return await verify(ports, details, settings, document, base_url, expected=expected)
+
+
+async def use_up(ports: Ports, caller: Caller, connection: OrganizationConnection, assertion: OneTimeAssertion | None) -> None:
+    """Use up an assertion at once. Raises: SamlResponseRefused if it was used before."""
+    if assertion is not None:
+        async with ports.storage.transaction(by=caller) as tx:
+            used = tx.connections.use_message_deferred(connection.org_id, connection.id, assertion.hash, assertion.kept_until)
+        require_unused(used)
+
+
+def require_unused(used: Deferred[bool] | None) -> None:
+    """Check the result of `use_message_deferred`, if there was an assertion. Raises: SamlResponseRefused."""
+    if used is not None and used.value is None:
+        raise SamlResponseRefused(SamlFault.USED)
 
 
 def _partner(details: ConnectionDetails, settings: SamlSettings, base_url: str) -> SamlPartner:
@@ -145,6 +150,7 @@ def to_received(identity: AssertedIdentity, settings: SamlSettings) -> ReceivedC
         authenticated_at=identity.authenticated_at,
         ends_at=identity.session_ends_at,
         session=_session_of(identity),
+        assertion=OneTimeAssertion(digest(identity.assertion_id), identity.valid_until + CLOCK_SKEW),
     )
 
 

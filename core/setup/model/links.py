@@ -110,6 +110,7 @@ class SetupDocument:
     sso_url: str | None = None
     sso_binding: str | None = None  # empty: redirect
     slo_url: str | None = None
+    slo_response_url: str | None = None
     metadata_url: str | None = None  # of the metadata that the values were taken from, if they have an address
     certificate: str | None = None  # PEM
     own_certificate: str | None = None  # PEM, of our key

@@ -1414,15 +1414,17 @@ REQUESTS: Final[Mapping[str, Request]] = {
     f"POST {PAGES_OF_ORG}/connections/<connection_slug>/activate": Request(form=OF_THE_SESSION, setup_sql=INACTIVE),
     f"POST {PAGES_OF_ORG}/connections/<connection_slug>/deactivate": Request(form=OF_THE_SESSION),
     f"POST {PAGES_OF_ORG}/connections/<connection_slug>/remove": Request(form={**OF_THE_SESSION, "confirmation": "{org_slug} Okta"}),
-    f"POST {PAGES_OF_ORG}/connections/<connection_slug>/client-secret": Request(form={**OF_THE_SESSION, "client_secret": "a new secret"}),
+    f"POST {PAGES_OF_ORG}/connections/<connection_slug>/keys/client-secret": Request(
+        form={**OF_THE_SESSION, "client_secret": "a new secret"}
+    ),
     f"POST {PAGES_OF_ORG}/connections/<connection_slug>/keys": Request(
         form=OF_THE_SESSION, setup_sql="delete from connection_keys where org_id = '{org_id}' and state = 'next'"
     ),
     f"POST {PAGES_OF_ORG}/connections/<connection_slug>/keys/activate": Request(form=OF_THE_SESSION),
-    f"POST {PAGES_OF_ORG}/connections/<connection_slug>/certificates": Request(
+    f"POST {PAGES_OF_ORG}/connections/<connection_slug>/keys/certificates": Request(
         form={**OF_THE_SESSION, "certificate": "{another_certificate}"}
     ),
-    f"POST {PAGES_OF_ORG}/connections/<connection_slug>/certificates/<fingerprint>/remove": Request(form=OF_THE_SESSION),
+    f"POST {PAGES_OF_ORG}/connections/<connection_slug>/keys/certificates/<fingerprint>/remove": Request(form=OF_THE_SESSION),
     f"POST {PAGES_OF_ORG}/connections/<connection_slug>/mapping": Request(form={**OF_THE_SESSION, "claim_email": "mail"}),
     f"POST {PAGES_OF_ORG}/connections/<connection_slug>/test": Request(form=OF_THE_SESSION),
     f"GET {PAGES_OF_ORG}/connections/<connection_slug>/test/provider": Request(

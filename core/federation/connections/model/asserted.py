@@ -23,6 +23,14 @@ class SubjectMissing(Invalid):
     """Your organization's identity provider did not say who you are. Contact your IT department."""
 
 
+@dataclass(frozen=True, slots=True)
+class OneTimeAssertion:
+    """An assertion of a SAML identity provider, which works once. Its hash is kept until it has expired everywhere (UTC)."""
+
+    hash: bytes
+    kept_until: datetime
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReceivedClaims:
     """The verified content of a response, the same for both protocols. Times are UTC."""
@@ -35,6 +43,7 @@ class ReceivedClaims:
     authenticated_at: datetime | None = None
     ends_at: datetime | None = None  # of the session at the identity provider
     session: ProviderSession | None = None
+    assertion: OneTimeAssertion | None = None  # with SAML
 
     def first(self, claim: str | None) -> str | None:
         """Return the first value of a claim, or None without one."""
@@ -57,6 +66,7 @@ class AssertedPerson:
     ends_at: datetime | None
     claim_names: tuple[str, ...]  # of all that were received
     session: ProviderSession | None = None
+    assertion: OneTimeAssertion | None = None  # with SAML; the sign-in uses it up
     groups_left_out: bool = False  # because the user has too many
 
 
@@ -81,6 +91,7 @@ def map_claims(connection: OrganizationConnection, received: ReceivedClaims) -> 
         ends_at=received.ends_at,
         claim_names=tuple(sorted((*values, *received.objects))),
         session=received.session,
+        assertion=received.assertion,
         groups_left_out=mapping.groups is not None and groups is None and not GROUPS_LEFT_OUT.isdisjoint(values),
     )
 
