@@ -5,7 +5,7 @@ import os
 import signal
 import sys
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from functools import partial
 from socket import socket
 from typing import Final, TypeVar
@@ -29,9 +29,9 @@ from core.authentication.tokens import issuer, signing_keys
 from core.demo import creation, notes
 from core.demo.model.demo import Demo
 from core.demo.notes import NotesDemo
-from core.kernel.errors import Invalid, Refusal, StorageDown
+from core.kernel.errors import Invalid, Refusal, StorageDown, refuse
 from core.kernel.page_paths import RECOVER_OWNER_PATH
-from core.kernel.values import Email
+from core.kernel.values import Email, new_secret
 from core.maintenance import housekeeping
 from core.tenancy import governance, platform_owners, platform_sign_in_policy
 from entrypoints import huge_pages, logs
@@ -134,6 +134,8 @@ def _check_settings(settings: Settings) -> None:
 def _greet(settings: Settings, address: str, *, owner_created: bool, show_password: bool, first_link: str | None) -> None:
     emails = "sent by your mail server" if settings.smtp_url is not None else f"written to {mail_folder(settings)}/"
     lines = [f"Gatehouse serves on  {address}", f"Documentation        {address}/docs/", f"Emails are           {emails}"]
+    if settings.database_url is None:
+        lines.append(f"Data is in           {settings.data_dir.resolve()}/")
     if not has_own_address(settings.bind):
         lines.insert(1, f"Your proxy connects to  {settings.bind}")
     if owner_created and settings.platform_owner_password is not None:
@@ -315,6 +317,22 @@ def migrate_database(settings: Settings) -> list[str]:
 def create_first_owner(settings: Settings, email: str, password: str) -> None:
     """Create the first platform owner. Raises: EmailInvalid."""
     _run_use_case(settings, lambda ports: platform_owners.create_first_owner(ports, Email.parse(email), password))
+
+
+def create_first_link(settings: Settings, email: str) -> str:
+    """Create the first platform owner if there is none. Return the URL of a link that signs them in, and expires after ten minutes.
+
+    Raises: EmailInvalid; PlatformOwnerExists if another account is one, or this one has signed in.
+    """
+
+    async def create(ports: Ports) -> str:
+        address = Email.parse(email)
+        with suppress(PlatformOwnerExists):  # their link can have expired
+            await platform_owners.create_first_owner(ports, address, new_secret())
+        token = await owner_recovery.create_first_link(ports, address) or refuse(PlatformOwnerExists)
+        return _recovery_url(ports.tokens.issuer, token)
+
+    return _run_use_case(settings, create)
 
 
 def create_recovery_link(settings: Settings, email: str, operator: str, resets_factors: bool) -> str:
