@@ -78,7 +78,7 @@ class BrowserSignIn:
     expires_at: datetime  # UTC
     device_token: str | None = field(repr=False)
     offers_passkey: bool = False  # a page offers to create a passkey first
-    is_linked: bool | None = None  # whether it also linked the account to a connection, as its user agreed to; None: they did not
+    is_linked: bool | None = None  # whether the user's account was linked to a connection; None: the user agreed to no link
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -24,7 +24,7 @@ class Method(StrEnum):
 
 # A proof by one of these counts only beside a first factor.
 SECOND_METHODS: Final = frozenset({Method.TOTP, Method.BACKUP_CODE})
-# A second factor that the session has proved counts for so long beside newer first factors: it is not asked again.
+# For this time, a second factor of the session counts beside newer first factors, and is not asked again.
 SECOND_FACTOR_TTL: Final = timedelta(minutes=10)
 OWN_FIRST_METHODS: Final = frozenset(Method) - SECOND_METHODS - {Method.PROVIDER, Method.CONNECTION}
 _PASSKEY, _TOTP, _BACKUP_CODE, _CONNECTION = Method.PASSKEY, Method.TOTP, Method.BACKUP_CODE, Method.CONNECTION
@@ -215,7 +215,7 @@ def without_renewal(old: SessionProofs, silent: SessionProofs) -> Proofs:
 def _newest_first_time(proofs: Proofs, org_id: UUID | None) -> datetime | None:
     """Return the time (UTC) of the newest first factor of the account's own or of this organization, or None.
 
-    Without an organization and such a factor, it is that of another connection: a proof of the account's own counts there, too.
+    Without an organization and a factor of the account's own, that of any connection counts: the new proof will count there, too.
     """
     firsts = [proof for proof in proofs if not proof.is_second]
     times = [proof.at for proof in firsts if proof.is_own or proof.org == org_id]
@@ -257,7 +257,7 @@ def recent(proofs: Proofs, since: datetime) -> Proofs:
 
 
 def recent_with_second(proofs: Proofs, since: datetime) -> Proofs:
-    """Return the proofs that are not older than this time (UTC), with the second factors that were not asked again after it."""
+    """Return the proofs since this time (UTC), and the second factors of up to SECOND_FACTOR_TTL before it."""
     return tuple(proof for proof in proofs if proof.at >= (since - SECOND_FACTOR_TTL if proof.is_second else since))
 
 

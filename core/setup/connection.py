@@ -14,6 +14,7 @@ from core.federation.connections.connections import ConnectionDraft
 from core.federation.connections.metadata import DescribedProvider
 from core.federation.connections.model.connections import (
     MAX_CERTIFICATES,
+    RESERVED_SLUGS,
     CertificateFacts,
     CertificateSource,
     ConnectionProblem,
@@ -30,7 +31,7 @@ from core.federation.saml.metadata import charge_fetch_of, fetch
 from core.federation.saml.model.configuration import CERTIFICATE_YEARS, CertificateState, SamlCertificate
 from core.federation.saml.model.metadata import MAX_METADATA_LENGTH
 from core.kernel.callers import SetupLinkCaller, SetupPart
-from core.kernel.connections import PLATFORM_CONNECTIONS, ConnectionProtocol
+from core.kernel.connections import ConnectionProtocol
 from core.kernel.errors import refuse
 from core.kernel.values import Slug, new_id
 from core.setup import proposals
@@ -101,7 +102,7 @@ async def save(ports: Ports, caller: SetupLinkCaller, values: ProviderValues) ->
     """
     proposal = await _find(ports, caller)
     before = proposal.document
-    if (values.entity_id, values.sso_url) == (before.entity_id, before.sso_url):  # those that only metadata has stay
+    if (values.entity_id, values.sso_url) == (before.entity_id, before.sso_url):  # the values that only metadata gives stay
         kept = {name: getattr(before, name) or "" for name in ("sso_binding", "slo_url", "slo_response_url", "metadata_url")}
         values = replace(values, **kept)
     await _store(ports, caller, proposal, values)
@@ -150,7 +151,7 @@ async def load_proposed(ports: Ports, caller: SetupLinkCaller, connection_id: UU
 
 
 async def build(ports: Ports, link: SetupLink, proposal: SetupProposal) -> TripConnection:
-    """Return the connection that a proposal stands for. Values of one that is not ready are empty."""
+    """Return the connection that a proposal stands for. A proposal that is not ready lacks values, which are empty."""
     document, now = proposal.document, ports.clock.now()
     connection = _draft(link, document, now)
     if isinstance(connection.settings, SamlSettings):
@@ -169,7 +170,7 @@ async def build(ports: Ports, link: SetupLink, proposal: SetupProposal) -> TripC
 
 
 async def create_key(ports: Ports, caller: SetupLinkCaller) -> None:
-    """Give the proposed connection a key of ours, which signs its requests and decrypts assertions. One that it has stays.
+    """Give the proposed connection a key of ours, which signs its requests and decrypts assertions. A present key stays.
 
     Raises: SetupProductMissing, SetupNotReady, SetupPartFixed, SetupProposalReplaced.
     """
@@ -263,7 +264,7 @@ def join_certificates(certificates: Sequence[CertificateFacts | ProviderCertific
 async def store(tx: Transaction, proposed: TripConnection, now: datetime) -> None:
     """Create the proposed connection as a draft, with a free slug. The caller has locked the organization. Raises: TooManyConnections."""
     connection = proposed.connection
-    taken = {*PLATFORM_CONNECTIONS, *[each.slug for each in await tx.connections.of_org(connection.org_id)]}
+    taken = {*RESERVED_SLUGS, *[each.slug for each in await tx.connections.of_org(connection.org_id)]}
     connection = replace(connection, slug=next(slug for slug in Slug.suggest(connection.slug, connection.slug) if slug not in taken))
     await connections.add(tx, connection)
     match proposed.own:

@@ -39,7 +39,7 @@ from ports.storage import Transaction
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SetupLinkDraft:
-    """The values of a new set-up link. `days` counts for a mailed link; None: as many as are usual."""
+    """The values of a new set-up link. `days` counts for a mailed link. None: see `usual_days`."""
 
     name: str
     kind: SetupLinkKind
@@ -119,7 +119,7 @@ async def find(ports: Ports, caller: OrganizationCaller, link_id: UUID) -> Setup
 
 
 async def load(ports: Ports, org_id: UUID, link_id: UUID) -> SetupLinkDetails | None:
-    """Return a link with its proposals, and nothing else of the organization. Raises: SealBroken."""
+    """Return a link with its proposals, or None. It reads nothing else of the organization. Raises: SealBroken."""
     async with ports.storage.reading() as read:
         link = await read.setup_links.by_id(org_id, link_id)
         return None if link is None else SetupLinkDetails(link, await read.setup_links.proposals(org_id, link_id))

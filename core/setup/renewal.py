@@ -26,8 +26,8 @@ from core.kernel.callers import OrganizationCaller, SetupLinkCaller, SetupPart
 from core.kernel.connections import ConnectionProtocol
 from core.kernel.display import format_utc
 from core.kernel.errors import refuse
-from core.setup import connection as proposed
 from core.setup import proposals
+from core.setup.connection import join_certificates, read_certificates, read_metadata
 from core.setup.model.links import SetupDocument, SetupLink, SetupLinkDetails, SetupNotReady
 from ports import Ports
 from ports.storage import Reading, Transaction
@@ -59,7 +59,7 @@ async def propose(ports: Ports, caller: SetupLinkCaller, pem: str) -> None:
     Raises: SetupNotReady, ProviderCertificateInvalid, TooManyProviderCertificates, ProviderCertificateExists, SetupPartFixed.
     """
     details = await _load_details(ports, await proposals.load(ports, caller))
-    certificates = await proposed.read_certificates(ports, pem) or refuse(ProviderCertificateInvalid)
+    certificates = await read_certificates(ports, pem) or refuse(ProviderCertificateInvalid)
     await _propose(ports, caller, details, certificates)
 
 
@@ -69,7 +69,7 @@ async def import_metadata(ports: Ports, caller: SetupLinkCaller, text: str, url:
     Raises: SetupNotReady, MetadataOfAnother, ProviderCertificateExists, SetupPartFixed; the errors of `read_metadata`.
     """
     details = await _load_details(ports, await proposals.load(ports, caller))
-    described, settings = await proposed.read_metadata(ports, caller, text, url), details.connection.settings
+    described, settings = await read_metadata(ports, caller, text, url), details.connection.settings
     if not isinstance(settings, SamlSettings) or described.settings.get("entity_id") != settings.entity_id:
         raise MetadataOfAnother
     await _propose(ports, caller, details, described.certificates)
@@ -81,7 +81,7 @@ async def _propose(
     present = {each.fingerprint for each in details.certificates}
     new = [each for each in certificates if each.fingerprint not in present] or refuse(ProviderCertificateExists)
     document = SetupDocument(
-        certificate=proposed.join_certificates(new),
+        certificate=join_certificates(new),
         fingerprints=tuple(each.fingerprint for each in new),
         valid_until=format_utc(min(each.valid_until for each in new)),
     )
@@ -89,13 +89,13 @@ async def _propose(
 
 
 async def load_proposed(ports: Ports, caller: SetupLinkCaller) -> TripConnection:
-    """Return the connection as its identity provider would see it with the proposed certificates alone. Raises: SetupNotReady."""
+    """Return the connection with the proposed certificates in place of its own, for a test sign-in. Raises: SetupNotReady."""
     link = await proposals.load(ports, caller)
     proposal = link.proposals.get(SetupPart.CERTIFICATE)
     if proposal is None or proposal.applied_at is not None:
         raise SetupNotReady
     details = await _load_details(ports, link)
-    certificates = await proposed.read_certificates(ports, proposal.document.certificate or "")
+    certificates = await read_certificates(ports, proposal.document.certificate or "")
     return TripConnection(details.connection, replace(details, certificates=certificates))
 
 

@@ -1,4 +1,4 @@
-"""Test sign-ins at the identity provider that the reader of a set-up link proposes, or of which they renew the certificate.
+"""Test sign-ins of the reader of a set-up link, at the proposed connection or with a renewed certificate.
 
 A test signs no user in, looks no account up, and stores nothing but the trip of the browser.
 """
@@ -26,7 +26,7 @@ async def begin(ports: Ports, caller: SetupLinkCaller, part: SetupPart, device_c
 
     Raises: SetupProductMissing, SetupNotReady, Limited, OpenIdAnswerRefused, OpenIdProviderUnreachable.
     """
-    proposed = await _load(ports, caller, part, None)
+    proposed = await _load(ports, caller, part)
     await charge_fetch_of(ports, caller.org_id)
     now = ports.clock.now()
     ends_at = now + STATE_TTL
@@ -51,7 +51,7 @@ async def finish(
     return await trips.read_test(ports, reader, proposed, trip, returned, base_url, way_back=SETUP_STEPS_PATH)
 
 
-async def _load(ports: Ports, reader: SetupLinkCaller, part: SetupPart, connection_id: UUID | None) -> TripConnection:
+async def _load(ports: Ports, reader: SetupLinkCaller, part: SetupPart, connection_id: UUID | None = None) -> TripConnection:
     if part is SetupPart.CERTIFICATE:
         return await renewal.load_proposed(ports, reader)
     return await connection.load_proposed(ports, reader, connection_id)

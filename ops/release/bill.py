@@ -1,4 +1,4 @@
-"""What a release contains of other projects: a bill of materials in CycloneDX, and their licenses."""
+"""The packages of other projects in a release: their bill of materials in CycloneDX, and their licenses."""
 
 import email.parser
 import email.policy

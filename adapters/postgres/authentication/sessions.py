@@ -122,8 +122,8 @@ class Sessions(Repository):
             for no key update"""
         await self._run(sql, browser_hash=browser_hash)
         # Triggers end the sessions of applications, and delete the forms, that still belong to the old session when the statement is
-        # done. A form waits while its user signs in at the connection that a policy requires. The last use of each organization counts on,
-        # as a pass that has ended.
+        # done. A form waits while its user signs in at the connection that a policy requires. The last use of each organization stays
+        # known, as a pass that has ended.
         sql = f"""
             with moved as (
                 update sessions a set browser_session_id = n.id

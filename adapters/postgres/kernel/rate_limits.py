@@ -17,7 +17,7 @@ GIVEN_BACK: Final = """
         select jsonb_object_agg(b.name, (r.tats ->> b.name)::float8 - b.seconds)
         from unnest(a.names, a.seconds) b (name, seconds) where r.tats ? b.name)"""
 OF_CLIENT: Final = "where r.client = %(client)s and r.tats ?| a.names"
-# It returns the amounts of other clients, whose addresses the sign-in had before.
+# It returns the amounts of the other clients: the addresses that the sign-in had before.
 GIVE_BACK: Final = f"""
     with kept as (
         delete from sign_in_charges where sign_in_hash = %(sign_in_hash)s

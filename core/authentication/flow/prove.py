@@ -51,8 +51,8 @@ async def prove(
 ) -> SignedIn | Flow:
     """Verify an answer. Return the session that it starts, or the stored flow that still needs the second factor.
 
-    `present_id` is the user who is signed in in this browser, if any. An identity provider signs no other one in: any page can
-    send a browser there, and the provider may not ask its user.
+    `present_id` is the user who is signed in in this browser, if any. A sign-in at an identity provider never replaces them with
+    another user: any page can send a browser there, and the provider may not ask its user.
 
     Raises: AccountClosed, OtherUserPresent; FlowEnded if the flow ended during the request; the errors of the method, of
     `start_session` and of `_complete_link`.

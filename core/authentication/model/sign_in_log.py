@@ -53,7 +53,7 @@ def to_network(address: str | None) -> str | None:
     return str(ip_network((parsed, 64), strict=False)) if isinstance(parsed, IPv6Address) else address
 
 
-# Claims and attributes that come in place of the groups of users with many: of OpenID Connect Core section 5.6.2, and of Entra ID.
+# Claims and attributes that stand in for the groups of a user who has too many (OpenID Connect Core section 5.6.2; Entra ID).
 GROUPS_LEFT_OUT: Final = frozenset({"_claim_names", "hasgroups", "http://schemas.microsoft.com/claims/groups.link"})
 MAX_NAMES: Final = 50  # of the claims of one sign-in
 MAX_NAME_LENGTH: Final = 100

@@ -9,7 +9,7 @@ from datetime import datetime
 from uuid import UUID
 
 from core.federation.connections import events, mapped_groups
-from core.federation.connections.access import load_details, lock_to_refresh
+from core.federation.connections.access import load_details, lock, lock_to_refresh
 from core.federation.connections.model.connections import (
     MAX_ACTIVE_CONNECTIONS,
     MAX_CERTIFICATES,
@@ -200,7 +200,7 @@ async def remove(ports: Ports, caller: OrganizationCaller, slug: str) -> None:
     Raises: OrganizationConnectionNotFound, ConnectionRequired, ConnectionRouted.
     """
     async with ports.storage.transaction(by=caller) as tx:
-        connection = await lock_to_refresh(tx, caller, slug)
+        connection = await lock(tx, caller, slug)
         await sign_in_policies.require_not_required(tx, connection.org_id, connection.id)
         if any(route.slug == connection.slug for route in await tx.home_realm.routes(connection.org_id)):
             raise ConnectionRouted

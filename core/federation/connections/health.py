@@ -53,7 +53,7 @@ async def measure(ports: Ports) -> tuple[Mapping[HealthState, int], float]:
 
 
 async def find_problems(ports: Ports) -> list[str]:
-    """Return the problem of connections of organizations that platform owners should know."""
+    """Return a sentence about the connections of all organizations that fail, or none, for platform owners."""
     counts, _ = await measure(ports)
     failing = counts.get(HealthState.FAILING, 0)
     name = "a connection of an organization" if failing == 1 else f"{failing:,} connections of organizations"

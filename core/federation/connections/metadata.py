@@ -93,7 +93,7 @@ async def fetch_own(ports: Ports, org_id: UUID, settings: SamlSettings) -> Descr
 async def refetch(ports: Ports, connection: OrganizationConnection, settings: SamlSettings) -> bool:
     """Take over the metadata at their address, because a response has an unknown signature. Return whether they were read.
 
-    That is at most once in five minutes for a connection: users who come with wrong responses cause no more fetches.
+    That is at most once an hour for a connection: users who come with wrong responses cause no more fetches.
     """
     now = ports.clock.now()
     if settings.metadata_url is None:

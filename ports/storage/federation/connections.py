@@ -80,7 +80,7 @@ class ConnectionHealthsRead(Protocol):
         """Return the health of the organization's active connections, by the id of the connection. New ones are left out."""
 
     async def figures(self) -> tuple[Mapping[HealthState, int], datetime | None]:
-        """Return the numbers of all active connections by health, and the time when the first certificate of them ends."""
+        """Return the numbers of all active connections by health, and the time when their first certificate expires."""
 
     async def concerns(self, limit: int, certificates_until: datetime) -> list[ConnectionConcern]:
         """Return connections of all organizations that an admin should look at, by the slugs, at most `limit`."""

@@ -38,7 +38,7 @@ class ReceivedClaims:
     subject: str
     values: Mapping[str, Sequence[str]]  # of each claim or attribute
     objects: Sequence[str] = ()  # the names of claims that cannot be mapped, because they are objects
-    is_email_verified: bool | None = None  # None: it does not say
+    is_email_verified: bool | None = None  # None: the identity provider does not say
     has_second_factor: bool = False
     authenticated_at: datetime | None = None
     ends_at: datetime | None = None  # of the session at the identity provider

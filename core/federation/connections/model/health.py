@@ -146,9 +146,9 @@ class ConnectionConcern:
 
     org_slug: str
     connection_slug: str
-    problem: str | None  # for which users cannot sign in
-    certificate_end: datetime | None  # that is near, or past
-    lacks_domain: bool  # no verified domain leads to it, and it has no users, or the organization no verified domain
+    problem: str | None  # because of which users cannot sign in
+    certificate_end: datetime | None  # if it is near or past
+    lacks_domain: bool  # no verified domain leads to it, and it has no users or its organization no verified domain
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,6 @@ from uuid import UUID
 from core.federation.connections.model.openid import OPENID_FAULTS, OpenIdFault
 from core.kernel.errors import Invalid
 
-MAX_SESSION_ID: Final = 256  # of the session at the provider
 START_LOGOUT: Final = "sign-out"  # our endpoint that leads to the sign-out at the provider
 BACK_FROM_LOGOUT: Final = "signed-out"  # the endpoint to which a provider returns browsers after a sign-out
 

@@ -58,10 +58,8 @@ from entrypoints.http.pages.visitors import visitor
 
 routes = Blueprint("sign_in", __name__)
 
-LINKED: Final[Mapping[bool | None, str]] = {
-    True: "connection-linked",
-    False: "connection-not-linked",
-}  # the notices after the page that asks to link an account
+# The notices after the page that asks to link an account.
+LINKED: Final[Mapping[bool | None, str]] = {True: "connection-linked", False: "connection-not-linked"}
 
 
 @flow_route(routes, "/sign-in", "GET")

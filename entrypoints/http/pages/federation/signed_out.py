@@ -21,8 +21,8 @@ async def signed_out_page(outcome: LogoutFinished, *, at_provider: bool = False)
     """Return the page at the end of a logout, with a link to sign in again.
 
     If an application requested the logout, the browser returns there. If the logout is partial, the
-    page says so first, and links to the application. So it does if the browser goes on at an identity provider. `at_provider`:
-    the browser comes from there.
+    page says so first, and links to the application. So it does if the browser goes on at an identity provider.
+    `at_provider`: the browser comes from an identity provider.
     """
     if is_sign_out_at_provider(outcome.after):
         if not outcome.is_partial:

@@ -68,8 +68,9 @@ async def import_certificates() -> Response:
 @setup_link
 @describes_page(TEST_ANSWERS, changes_state=True)
 async def start_certificate_test() -> Response:
-    """Begin a test sign-in at an existing connection, of which the response must be signed with a proposed certificate.
+    """Begin a test sign-in at an existing connection with the proposed certificates.
 
-    It signs no user in, and looks no account up. The result is shown in this browser alone, and is not stored.
+    The identity provider must sign its response with one of them. The test signs no user in, and looks no
+    account up. The result is shown in this browser alone, and is not stored.
     """
     return await begin_test(SetupPart.CERTIFICATE)

@@ -29,7 +29,7 @@ routes = Blueprint("setup_connection_pages", __name__)
 
 PATH: Final = f"{STEPS_PATH}/connection"
 TEST_ANSWERS: Final = {
-    200: "The problem for which no test can begin, or the page that posts our request to the identity provider.",
+    200: "The problem that prevents the test, or the page that posts our request to the identity provider.",
     303: "Redirect to the identity provider.",
     400: REFUSED,
     401: NOT_OPEN,
@@ -176,7 +176,7 @@ async def start_connection_test() -> Response:
 
 
 async def begin_test(part: SetupPart) -> Response:
-    """Return the response that takes the browser to the identity provider, or the page with the problem for which it cannot."""
+    """Return the response that takes the browser to the identity provider, or the page with the problem that prevents the test."""
     try:
         visit = await testing.begin(ports(), setup_reader(), part, cookies.browser_id(), app_context().base_url)
     except (OpenIdAnswerRefused, OpenIdProviderUnreachable) as problem:

@@ -59,7 +59,7 @@ def renewed(visits: SamlVisits) -> SamlVisits:
     return replace(visits, provider=replace(visits.provider, certificate=visits.provider.others[1]))
 
 
-async def test_a_response_with_an_unknown_signature_causes_one_fetch_in_five_minutes(
+async def test_a_response_with_an_unknown_signature_causes_one_fetch_an_hour(
     owner_browser: FakeBrowser, visits: SamlVisits, publisher: Publisher, clock: FakeClock
 ) -> None:
     new = renewed(visits)
