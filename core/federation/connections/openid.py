@@ -138,11 +138,13 @@ def _session_of(client: OpenIdClient, answer: OpenIdAnswer) -> ProviderSession:
 
 
 def to_received(claims: Mapping[str, Any], mapping: ClaimMapping) -> ReceivedClaims:
-    """Return the claims of an ID token in the form that both protocols share. Raises: SubjectMissing."""
+    """Return the claims of an ID token in the form that both protocols share. Raises: SubjectMissing; OpenIdAnswerRefused."""
     methods, values = claims.get("amr"), {name: _texts(value) for name, value in claims.items() if name not in PROTOCOL_CLAIMS}
     match claims.get("_claim_names"):
         case dict() as left_out if mapping.groups in left_out:
             values["_claim_names"] = [*left_out]
+    if (ends_at := read_time(expiry := claims.get("session_expiry"))) is None and expiry is not None:
+        raise OpenIdAnswerRefused(OpenIdFault.TIME)  # the session would have no end
     return ReceivedClaims(
         subject=require_subject(claims["sub"]),
         values={name: texts for name, texts in values.items() if texts is not None},
@@ -151,7 +153,7 @@ def to_received(claims: Mapping[str, Any], mapping: ClaimMapping) -> ReceivedCla
         is_email_verified=_is_verified(claims.get("email_verified")) if mapping.email == "email" else None,
         has_second_factor=isinstance(methods, list) and SECOND_FACTOR in methods,
         authenticated_at=read_time(claims.get("auth_time")),
-        ends_at=read_time(claims.get("session_expiry")),
+        ends_at=ends_at,
     )
 
 

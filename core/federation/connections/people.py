@@ -180,9 +180,12 @@ async def _complete_new(tx: Transaction, account: Account, person: AssertedPerso
 async def _require_controlled(
     tx: Transaction, organization: Organization, account: Account, person: AssertedPerson, now: datetime
 ) -> Account:
-    """Check that the organization controls this account, so that no question is needed. Raises: LinkNeeded, BlockedByDirectory.
+    """Check that the organization controls this account, so that no question is needed.
 
-    An address that was never verified may be that of another person. Then only the word of the identity provider proves it.
+    An address that was never verified may be that of another person. Then only the word of the identity provider proves it,
+    and never against another person of the same provider: their account would change hands.
+
+    Raises: LinkNeeded, BlockedByDirectory, OtherPersonLinked.
     """
     if await tx.directory_blocks.exists(organization.id, account.id):
         raise BlockedByDirectory
@@ -193,6 +196,8 @@ async def _require_controlled(
         return account
     if not person.is_email_verified:
         raise LinkNeeded
+    if (person.connection_id, account.id) in await tx.connection_identities.connections_of(organization.id, (account.id,)):
+        raise OtherPersonLinked
     return await mailbox.prove_mailbox(tx, account, now) or refuse(LinkNeeded)
 
 

@@ -79,6 +79,18 @@ async def test_twenty_first_sign_ins_at_once_make_one_account(house: House, pool
     assert await run_sql(pool, "select count(*), sum(member_count) from organizations") == [(1, 1)]
 
 
+async def test_an_account_with_an_unproved_address_does_not_change_hands(house: House) -> None:
+    assert (await house.arrive(subject="a", email_verified=False)).status == 303
+    assert (await house.arrive(subject="b", email_verified=True)).status == 409
+    assert await house.known() == [("a", ADA)]
+
+
+@pytest.mark.parametrize("session_expiry", ["never", True, 10**30, 1])
+async def test_a_session_without_a_time_at_which_it_ends_is_refused(house: House, pool: Pool, session_expiry: object) -> None:
+    assert (await house.arrive(session_expiry=session_expiry)).status == 400
+    assert await run_sql(pool, "select id from users") == []
+
+
 # The table: each kind of account with the address, what happens, and what the connection knows afterwards.
 CONTROLLED = {"origin": AccountOrigin.SCIM}
 LINKED, QUESTION = "linked", "question"
