@@ -6,8 +6,9 @@ import signal
 import sys
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import ExitStack
+from datetime import UTC, datetime
 from functools import partial
-from socket import socket
+from socket import AF_UNIX, socket
 from typing import Final, TypeVar
 from urllib.parse import urlencode
 
@@ -35,16 +36,16 @@ from core.kernel.values import Email
 from core.maintenance import housekeeping
 from core.tenancy import governance, platform_owners, platform_sign_in_policy
 from entrypoints import huge_pages, logs
-from entrypoints.adapters_of_settings import allowed_targets, encryption_keys, mail_folder
+from entrypoints.adapters_of_settings import allowed_targets, encryption_keys, mail_folder, tls_certificate
 from entrypoints.addresses import NoInstallation, embedded_data, load_base_url, open_database
-from entrypoints.bind import has_own_address
 from entrypoints.http.app import Application, build_routes, find_upgrade
 from entrypoints.http.edge.protocol.listening import BindError, open_sockets
+from entrypoints.http.edge.protocol.redirect import redirect_to
 from entrypoints.http.edge.protocol.server import serve_http
-from entrypoints.settings import Settings, SettingsInvalid
+from entrypoints.settings import KEEP_ALIVE, Settings, SettingsInvalid
 from entrypoints.stopping import Stop, has_ended
 from entrypoints.supervision import ParentLink, Supervisor, Watcher, beat_forever
-from entrypoints.wiring import Wired, application, check_settings, start_actors, wire
+from entrypoints.wiring import Listening, Wired, application, check_settings, start_actors, watch_certificate, wire
 from entrypoints.workers import run_workers
 from ports import Ports
 from ports.crypto import SealBroken
@@ -81,12 +82,18 @@ def run_service(settings: Settings, libraries: LibraryCheck, *, welcome: bool, s
     if reloads:
         signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until the processes serve, and while they stop
     _check_settings(settings)
+    certificate = tls_certificate(settings)
+    if certificate is not None and certificate.ends_at <= datetime.now(UTC):
+        log.warning("tls_certificate_expired", ended_at=certificate.ends_at.isoformat())
     libraries.finish()
     if allowed_targets(settings):
         log.warning("outbound_calls_to_private_addresses_allowed", networks=settings.outbound_allow)
     with ExitStack() as stack:
         stack.enter_context(metrics_directory())
         listening = stack.enter_context(open_sockets(settings.bind))
+        redirecting = stack.enter_context(open_sockets(settings.tls_redirect_bind, "SSO_TLS_REDIRECT_BIND"))
+        if certificate is not None and any(sock.family == AF_UNIX for sock in listening):
+            raise BindError("systemd passed a Unix socket, and SSO_TLS_CERTIFICATE needs a port. Use ListenStream with a port.")
         # Workers that start later use the same keys, even if the file has changed.
         settings = settings.model_copy(update={"encryption_keys": SecretStr(encryption_keys(settings))})
         embedded_database: embedded.Running | None = None
@@ -108,7 +115,7 @@ def run_service(settings: Settings, libraries: LibraryCheck, *, welcome: bool, s
             if welcome
             else _do_nothing
         )
-        process = partial(run_process, settings, address, conninfo, listening, routes)
+        process = partial(run_process, settings, address, conninfo, Listening(listening, redirecting, certificate), routes)
         if settings.workers == 1:
             return trio.run(partial(process, supervisor, reloads=reloads, embedded_database=embedded_database, on_started=greet))
 
@@ -119,7 +126,9 @@ def run_service(settings: Settings, libraries: LibraryCheck, *, welcome: bool, s
 
         greet()
         give_up = partial(has_ended, embedded_database)
-        return run_workers(settings.workers, work, listening, supervisor, reloads=reloads, on_death=forget_process, give_up=give_up)
+        return run_workers(
+            settings.workers, work, [*listening, *redirecting], supervisor, reloads=reloads, on_death=forget_process, give_up=give_up
+        )
 
 
 def _check_settings(settings: Settings) -> None:
@@ -134,7 +143,7 @@ def _check_settings(settings: Settings) -> None:
 def _greet(settings: Settings, address: str, *, owner_created: bool, show_password: bool, first_link: str | None) -> None:
     emails = "sent by your mail server" if settings.smtp_url is not None else f"written to {mail_folder(settings)}/"
     lines = [f"Gatehouse serves on  {address}", f"Documentation        {address}/docs/", f"Emails are           {emails}"]
-    if not has_own_address(settings.bind):
+    if settings.is_behind_proxy:
         lines.insert(1, f"Your proxy connects to  {settings.bind}")
     if owner_created and settings.platform_owner_password is not None:
         # A password that the operator chose is never shown (security L-3).
@@ -228,7 +237,7 @@ async def run_process(
     settings: Settings,
     address: str,
     conninfo: str,
-    listening: Sequence[socket],
+    listening: Listening,
     routes: Application,
     watcher: Watcher,
     *,
@@ -248,7 +257,10 @@ async def run_process(
                     stop.report_start()
                     on_started()
 
-                http.start_soon(stop.on_signals, wired.reload_files if reloads else None)
+                certificate = listening.certificate
+                http.start_soon(stop.on_signals, partial(wired.reload_files, certificate) if reloads else None)
+                if certificate is not None:
+                    http.start_soon(watch_certificate, certificate, wired)
                 if isinstance(watcher, ParentLink):
                     http.start_soon(stop.on_parent_gone, watcher)
                 if embedded_database is not None:
@@ -260,14 +272,18 @@ async def run_process(
                 start_actors(actors, wired)
                 _collect_rarely()
                 sys.setswitchinterval(SWITCH_INTERVAL)
+                if listening.redirecting:
+                    redirect = partial(serve_http, redirect_to(address), listening.redirecting, shutdown=stop.requested)
+                    http.start_soon(partial(redirect, shutdown_grace=0, keep_alive=KEEP_ALIVE))
                 await serve_http(
                     app,
-                    listening,
+                    listening.sockets,
                     shutdown=stop.requested,
                     shutdown_grace=lambda: stop.shutdown_grace,
                     keep_alive=settings.keep_alive_seconds,
                     on_started=report_start,
                     malformed=app.middleware.malformed,
+                    tls=None if certificate is None else lambda: certificate.context,
                 )
                 http.cancel_scope.cancel()
             actors.cancel_scope.cancel()
