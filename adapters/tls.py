@@ -10,7 +10,7 @@ from adapters.crypto.certificates import names_of, valid_until
 from adapters.geoip import FileUnreadable
 
 ALPN: Final = ["http/1.1"]
-_MISMATCH: Final = ("KEY_VALUES_MISMATCH", "KEY_TYPE_MISMATCH")
+_MISMATCH: Final = ("KEY_VALUES_MISMATCH", "KEY_TYPE_MISMATCH", "NO_CERTIFICATE_ASSIGNED")
 _WEAK: Final = ("EE_KEY_TOO_SMALL", "CA_KEY_TOO_SMALL", "EE_MD_TOO_WEAK", "CA_MD_TOO_WEAK")
 
 

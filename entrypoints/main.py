@@ -260,7 +260,7 @@ async def run_process(
                 certificate = listening.certificate
                 http.start_soon(stop.on_signals, partial(wired.reload_files, certificate) if reloads else None)
                 if certificate is not None:
-                    http.start_soon(watch_certificate, certificate, wired)
+                    http.start_soon(watch_certificate, certificate, wired.ports.clock, wired.metrics.tls_certificate)
                 if isinstance(watcher, ParentLink):
                     http.start_soon(stop.on_parent_gone, watcher)
                 if embedded_database is not None:

@@ -70,6 +70,7 @@ from entrypoints.http.base.request_record import RequestRecord
 from entrypoints.running_installation import RunningInstallation
 from entrypoints.settings import Settings, unknown_variables
 from ports import Ports
+from ports.observe import Clock
 from ports.outside import TxtRecords
 
 log = structlog.get_logger("wiring")
@@ -236,10 +237,10 @@ def observe(metrics: PrometheusMetrics, record: RequestRecord) -> None:
     logs.access(record)
 
 
-async def watch_certificate(certificate: TlsCertificate, wired: Wired) -> NoReturn:
-    """Read the certificate again when its files change, and measure when it ends."""
+async def watch_certificate(certificate: TlsCertificate, clock: Clock, measure: Callable[[float], object]) -> NoReturn:
+    """Read the certificate again when its files change. `measure` gets the days until its end."""
     while True:
-        wired.metrics.tls_certificate((certificate.ends_at - wired.ports.clock.now()) / timedelta(days=1))
+        measure((certificate.ends_at - clock.now()) / timedelta(days=1))
         await trio.sleep(CERTIFICATE_PERIOD)
         try:
             if await trio.to_thread.run_sync(certificate.reload_if_changed):

@@ -217,7 +217,7 @@ async def _serving(
 ) -> AsyncIterator[Served]:
     listening = listen(bind)
     tls = tls_in_use
-    served = Served(listening[0].getsockname(), exchanges, trust=tls and tls.client)
+    served = Served(listening[0].getsockname(), exchanges, trust=None if tls is None else tls.client)
     contexts = None if tls is None else lambda: tls.server
     started = trio.Event()
 
