@@ -9,6 +9,7 @@ import pytest
 
 from tests.fakes.certificates import make_certificate
 from tests.proof.e2e.conftest import Start
+from tests.proof.e2e.docs.documented import DOCS, files
 from tests.proof.e2e.process import Port, gatehouse
 from tests.support.waiting import until
 
@@ -19,6 +20,17 @@ def curl(*arguments: str, trust: Path) -> str:
     """Return the head and the body of the response, or the error."""
     ran = subprocess.run(["curl", "-isS", "--cacert", str(trust), *arguments], capture_output=True, text=True, check=False)
     return ran.stdout + ran.stderr
+
+
+def renew(home: Path, days: float) -> None:
+    """Create a certificate as certbot does, and run the documented hook."""
+    lineage = home / "lineage"
+    lineage.mkdir(exist_ok=True)
+    key, mark, certificate = make_certificate(lineage / "both.pem", "localhost", days=days).read_text().partition("-----BEGIN CERT")
+    (lineage / "privkey.pem").write_text(key)
+    (lineage / "fullchain.pem").write_text(mark + certificate)
+    hook = files(DOCS / "operating" / "tls.md")["deploy-hook"].replace(" -g gatehouse", "").replace("/etc/", f"{home}/")
+    subprocess.run(["sh", "-c", hook], env={**os.environ, "RENEWED_LINEAGE": str(lineage)}, check=True)
 
 
 def test_curl_reaches_a_service_without_a_proxy(service: Start, own_database: dict[str, str], home: Path) -> None:
@@ -47,7 +59,7 @@ def test_curl_reaches_a_service_without_a_proxy(service: Start, own_database: di
         assert "HTTP/1.1 400 " in curl("-d", "secret", f"http://localhost:{plain.number}/app/sign-in", trust=certificate)
         assert "https" in curl(running.address.replace("https", "http"), trust=certificate)
 
-        make_certificate(certificate, "localhost", days=90)
+        renew(home, days=90)
         os.kill(running.process.pid, signal.SIGHUP)
         until(lambda: len(running.logged("files_reloaded")) == 2, "both workers have read the files")
         for _ in range(8):
