@@ -240,13 +240,14 @@ def observe(metrics: PrometheusMetrics, record: RequestRecord) -> None:
 async def watch_certificate(certificate: TlsCertificate, clock: Clock, measure: Callable[[float], object]) -> NoReturn:
     """Read the certificate again when its files change. `measure` gets the days until its end."""
     while True:
-        measure((certificate.ends_at - clock.now()) / timedelta(days=1))
-        await trio.sleep(CERTIFICATE_PERIOD)
+        # At once, because a worker that starts later has the certificate that its parent read at the start.
         try:
             if await trio.to_thread.run_sync(certificate.reload_if_changed):
                 log.info("tls_certificate_reloaded", ends_at=certificate.ends_at.isoformat())
         except FileUnreadable as error:
             log.error("file_not_reloaded", reason=str(error))  # noqa: TRY400 (the traceback adds nothing)
+        measure((certificate.ends_at - clock.now()) / timedelta(days=1))
+        await trio.sleep(CERTIFICATE_PERIOD)
 
 
 def start_actors(nursery: trio.Nursery, wired: Wired) -> None:
