@@ -7,15 +7,16 @@ import gc
 import json
 import os
 import pwd
+import secrets
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final, ParamSpec, TypeVar
 
 import click
 
 from entrypoints.settings import Settings, SettingsInvalid, load
-from entrypoints.version import VERSION
+from entrypoints.version import REVISION, VERSION
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -37,14 +38,34 @@ def _settings() -> Settings:
 
 
 @click.group(
-    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100}, epilog="Example: gatehouse serve --workers 2"
+    invoke_without_command=True,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    epilog="Example: gatehouse serve --workers 2",
 )
-@click.version_option(VERSION, message="gatehouse %(version)s")
-def main() -> None:
+@click.version_option(VERSION, message=f"gatehouse %(version)s ({REVISION or 'revision unknown'})")
+@click.pass_context
+def main(context: click.Context) -> None:
     """Gatehouse: single sign-on and identity for organizations, their applications and their users.
 
-    Settings are environment variables that start with SSO_. docs/reference/settings.md lists them.
+    Without a command, the service starts with an embedded PostgreSQL, and prints a link that signs the
+    first platform owner in. Settings are environment variables that start with SSO_.
+    docs/reference/settings.md lists them.
     """
+    if context.invoked_subcommand is None:
+        offered = offer_owner(os.environ)
+        os.environ |= offered
+        context.invoke(serve, welcome=True, show_password=bool(offered))
+
+
+def offer_owner(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return settings for the first platform owner with a new password, or none if the environment has a database or an owner.
+
+    The service uses them only while it has no platform owner, and prints them only then.
+    """
+    email, password = "SSO_PLATFORM_OWNER_EMAIL", "SSO_PLATFORM_OWNER_PASSWORD"
+    if any(environment.get(name) for name in ("SSO_DATABASE_URL", email, password)):
+        return {}
+    return {email: "owner@gatehouse.example", password: secrets.token_hex(10)}
 
 
 @main.command(epilog="Example: SSO_BIND=0.0.0.0:8080 gatehouse serve --workers 2")
@@ -53,9 +74,9 @@ def main() -> None:
 @click.option(
     "--show-password",
     is_flag=True,
-    help="Print the owner's password too, and a sign-in link until they have signed in. ./run uses this option.",
+    help="Print the owner's password too, and a sign-in link until they have signed in.",
 )
-def serve(workers: int | None, welcome: bool, show_password: bool) -> None:
+def serve(workers: int | None = None, welcome: bool = False, show_password: bool = False) -> None:
     """Run the service until SIGTERM or Ctrl-C."""
     from adapters.saml.libraries import LibraryCheck
 
@@ -100,6 +121,19 @@ def owner_create(email: str) -> None:
     password = click.prompt("Password", hide_input=True, confirmation_prompt=True) if sys.stdin.isatty() else sys.stdin.readline()
     _run(create_first_owner, settings, email, password.rstrip("\r\n"))
     click.echo(f"{email} is now the platform owner.")
+
+
+@owner.command("link", epilog="Example: gatehouse owner link ada@example.com")
+@click.argument("email")
+def owner_link(email: str) -> None:
+    """Print a link that signs the first platform owner EMAIL in, once, within 10 minutes.
+
+    The owner is created if there is none. After their first sign-in, use `gatehouse owner recover`.
+    """
+    from entrypoints.main import create_first_link
+
+    click.echo(_run(create_first_link, _settings(), email))
+    click.echo("The link works once, for 10 minutes.", err=True)
 
 
 @owner.command("recover", epilog="Example: gatehouse owner recover ada@example.com")

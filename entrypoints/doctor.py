@@ -338,7 +338,7 @@ async def check_connections(storage: Storage, clock: Clock) -> list[Finding]:
     findings = []
     for each in concerns[:MAX_LISTED_CONNECTIONS]:
         texts = [] if each.problem is None else [f"users cannot sign in ({each.problem})"]
-        texts += [] if each.certificate_end is None else [f"its certificate ends on {format_day(each.certificate_end)}"]
+        texts += [] if each.certificate_end is None else [f"its certificate expires on {format_day(each.certificate_end)}"]
         texts += ["no verified domain leads to it"] if each.lacks_domain else []
         findings.append(Finding("connections", Health.WARNING, f"{each.org_slug}/{each.connection_slug}: {'; '.join(texts)}"))
     if len(concerns) > MAX_LISTED_CONNECTIONS:

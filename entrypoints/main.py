@@ -5,10 +5,8 @@ import os
 import signal
 import sys
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import ExitStack
-from datetime import UTC, datetime
+from contextlib import ExitStack, suppress
 from functools import partial
-from socket import AF_UNIX, socket
 from typing import Final, TypeVar
 from urllib.parse import urlencode
 
@@ -30,22 +28,22 @@ from core.authentication.tokens import issuer, signing_keys
 from core.demo import creation, notes
 from core.demo.model.demo import Demo
 from core.demo.notes import NotesDemo
-from core.kernel.errors import Invalid, Refusal, StorageDown
+from core.kernel.errors import Invalid, Refusal, StorageDown, refuse
 from core.kernel.page_paths import RECOVER_OWNER_PATH
-from core.kernel.values import Email
+from core.kernel.values import Email, new_secret
 from core.maintenance import housekeeping
 from core.tenancy import governance, platform_owners, platform_sign_in_policy
 from entrypoints import huge_pages, logs
-from entrypoints.adapters_of_settings import allowed_targets, encryption_keys, mail_folder, tls_certificate
+from entrypoints.adapters_of_settings import allowed_targets, encryption_keys, mail_folder
 from entrypoints.addresses import NoInstallation, embedded_data, load_base_url, open_database
 from entrypoints.http.app import Application, build_routes, find_upgrade
-from entrypoints.http.edge.protocol.listening import BindError, open_sockets
-from entrypoints.http.edge.protocol.redirect import redirect_to
+from entrypoints.http.edge.protocol.listening import BindError
 from entrypoints.http.edge.protocol.server import serve_http
-from entrypoints.settings import KEEP_ALIVE, Settings, SettingsInvalid
+from entrypoints.serving import Listening, open_listening
+from entrypoints.settings import Settings, SettingsInvalid
 from entrypoints.stopping import Stop, has_ended
 from entrypoints.supervision import ParentLink, Supervisor, Watcher, beat_forever
-from entrypoints.wiring import Listening, Wired, application, check_settings, start_actors, watch_certificate, wire
+from entrypoints.wiring import Wired, application, check_settings, start_actors, watch_certificate, wire
 from entrypoints.workers import run_workers
 from ports import Ports
 from ports.crypto import SealBroken
@@ -82,18 +80,12 @@ def run_service(settings: Settings, libraries: LibraryCheck, *, welcome: bool, s
     if reloads:
         signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until the processes serve, and while they stop
     _check_settings(settings)
-    certificate = tls_certificate(settings)
-    if certificate is not None and certificate.ends_at <= datetime.now(UTC):
-        log.warning("tls_certificate_expired", ended_at=certificate.ends_at.isoformat())
     libraries.finish()
     if allowed_targets(settings):
         log.warning("outbound_calls_to_private_addresses_allowed", networks=settings.outbound_allow)
     with ExitStack() as stack:
         stack.enter_context(metrics_directory())
-        listening = stack.enter_context(open_sockets(settings.bind))
-        redirecting = stack.enter_context(open_sockets(settings.tls_redirect_bind, "SSO_TLS_REDIRECT_BIND"))
-        if certificate is not None and any(sock.family == AF_UNIX for sock in listening):
-            raise BindError("systemd passed a Unix socket, and SSO_TLS_CERTIFICATE needs a port. Use ListenStream with a port.")
+        listening = stack.enter_context(open_listening(settings))
         # Workers that start later use the same keys, even if the file has changed.
         settings = settings.model_copy(update={"encryption_keys": SecretStr(encryption_keys(settings))})
         embedded_database: embedded.Running | None = None
@@ -115,7 +107,7 @@ def run_service(settings: Settings, libraries: LibraryCheck, *, welcome: bool, s
             if welcome
             else _do_nothing
         )
-        process = partial(run_process, settings, address, conninfo, Listening(listening, redirecting, certificate), routes)
+        process = partial(run_process, settings, address, conninfo, listening, routes)
         if settings.workers == 1:
             return trio.run(partial(process, supervisor, reloads=reloads, embedded_database=embedded_database, on_started=greet))
 
@@ -126,9 +118,7 @@ def run_service(settings: Settings, libraries: LibraryCheck, *, welcome: bool, s
 
         greet()
         give_up = partial(has_ended, embedded_database)
-        return run_workers(
-            settings.workers, work, [*listening, *redirecting], supervisor, reloads=reloads, on_death=forget_process, give_up=give_up
-        )
+        return run_workers(settings.workers, work, listening.all, supervisor, reloads=reloads, on_death=forget_process, give_up=give_up)
 
 
 def _check_settings(settings: Settings) -> None:
@@ -143,6 +133,8 @@ def _check_settings(settings: Settings) -> None:
 def _greet(settings: Settings, address: str, *, owner_created: bool, show_password: bool, first_link: str | None) -> None:
     emails = "sent by your mail server" if settings.smtp_url is not None else f"written to {mail_folder(settings)}/"
     lines = [f"Gatehouse serves on  {address}", f"Documentation        {address}/docs/", f"Emails are           {emails}"]
+    if settings.database_url is None:
+        lines.append(f"Data is in           {settings.data_dir.resolve()}/")
     if settings.is_behind_proxy:
         lines.insert(1, f"Your proxy connects to  {settings.bind}")
     if owner_created and settings.platform_owner_password is not None:
@@ -175,7 +167,7 @@ async def _prepare(supervisor: Supervisor, prepare: Callable[[], Awaitable[T]]) 
 
 
 async def prepare_database(
-    settings: Settings, listening: Sequence[socket], conninfo: str, embedded_database: embedded.Running | None
+    settings: Settings, listening: Listening, conninfo: str, embedded_database: embedded.Running | None
 ) -> tuple[str, bool]:
     """Prepare the database: migrations, issuer, signing keys, tiers, and the first platform owner.
 
@@ -189,7 +181,7 @@ async def prepare_database(
         try:
             if applied := await migrate(conninfo):
                 log.info("migrated", count=len(applied), first=applied[0], last=applied[-1])
-            address = await load_base_url(settings, conninfo, listening)
+            address = await load_base_url(settings, conninfo, listening.sockets)
             async with wire(settings, address, conninfo) as wired:
                 if warning := await issuer.adopt(wired.ports):
                     log.warning("unusual_base_url", problem=warning)
@@ -257,10 +249,8 @@ async def run_process(
                     stop.report_start()
                     on_started()
 
-                certificate = listening.certificate
-                http.start_soon(stop.on_signals, partial(wired.reload_files, certificate) if reloads else None)
-                if certificate is not None:
-                    http.start_soon(watch_certificate, certificate, wired.ports.clock, wired.metrics.tls_certificate)
+                http.start_soon(stop.on_signals, partial(wired.reload_files, listening.certificate) if reloads else None)
+                http.start_soon(watch_certificate, listening.certificate, wired.ports.clock, wired.metrics.tls_certificate)
                 if isinstance(watcher, ParentLink):
                     http.start_soon(stop.on_parent_gone, watcher)
                 if embedded_database is not None:
@@ -272,9 +262,7 @@ async def run_process(
                 start_actors(actors, wired)
                 _collect_rarely()
                 sys.setswitchinterval(SWITCH_INTERVAL)
-                if listening.redirecting:
-                    redirect = partial(serve_http, redirect_to(address), listening.redirecting, shutdown=stop.requested)
-                    http.start_soon(partial(redirect, shutdown_grace=0, keep_alive=KEEP_ALIVE))
+                http.start_soon(listening.redirect, address, stop.requested)
                 await serve_http(
                     app,
                     listening.sockets,
@@ -283,7 +271,7 @@ async def run_process(
                     keep_alive=settings.keep_alive_seconds,
                     on_started=report_start,
                     malformed=app.middleware.malformed,
-                    tls=None if certificate is None else lambda: certificate.context,
+                    tls=listening.tls,
                 )
                 http.cancel_scope.cancel()
             actors.cancel_scope.cancel()
@@ -331,6 +319,22 @@ def migrate_database(settings: Settings) -> list[str]:
 def create_first_owner(settings: Settings, email: str, password: str) -> None:
     """Create the first platform owner. Raises: EmailInvalid."""
     _run_use_case(settings, lambda ports: platform_owners.create_first_owner(ports, Email.parse(email), password))
+
+
+def create_first_link(settings: Settings, email: str) -> str:
+    """Create the first platform owner if there is none. Return the URL of a link that signs them in, and expires after ten minutes.
+
+    Raises: EmailInvalid; PlatformOwnerExists if another account is one, or this one has signed in.
+    """
+
+    async def create(ports: Ports) -> str:
+        address = Email.parse(email)
+        with suppress(PlatformOwnerExists):  # their link can have expired
+            await platform_owners.create_first_owner(ports, address, new_secret())
+        token = await owner_recovery.create_first_link(ports, address) or refuse(PlatformOwnerExists)
+        return _recovery_url(ports.tokens.issuer, token)
+
+    return _run_use_case(settings, create)
 
 
 def create_recovery_link(settings: Settings, email: str, operator: str, resets_factors: bool) -> str:

@@ -6,7 +6,6 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
-from socket import socket
 from typing import Final, NoReturn
 
 import structlog
@@ -103,15 +102,6 @@ class Wired:
                 except FileUnreadable as error:
                     log.error("file_not_reloaded", reason=str(error))  # noqa: TRY400 (the traceback adds nothing)
         log.info("files_reloaded")
-
-
-@dataclass(frozen=True, slots=True)
-class Listening:
-    """The sockets of the service, those that only redirect to https, and the certificate for TLS, if any."""
-
-    sockets: Sequence[socket]
-    redirecting: Sequence[socket]
-    certificate: TlsCertificate | None
 
 
 def check_settings(settings: Settings) -> None:
@@ -237,9 +227,9 @@ def observe(metrics: PrometheusMetrics, record: RequestRecord) -> None:
     logs.access(record)
 
 
-async def watch_certificate(certificate: TlsCertificate, clock: Clock, measure: Callable[[float], object]) -> NoReturn:
-    """Read the certificate again when its files change. `measure` gets the days until its end."""
-    while True:
+async def watch_certificate(certificate: TlsCertificate | None, clock: Clock, measure: Callable[[float], object]) -> None:
+    """Read the certificate, if there is one, again when its files change. `measure` gets the days until its end."""
+    while certificate is not None:
         # At once, because a worker that starts later has the certificate that its parent read at the start.
         try:
             if await trio.to_thread.run_sync(certificate.reload_if_changed):

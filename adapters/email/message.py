@@ -112,7 +112,7 @@ SUBJECTS: Final = MappingProxyType(
         EmailKind.ORGANIZATION_TRANSFERRED: "{organization} has a new owner",
         EmailKind.ADMIN_NETWORKS_REMOVED: "Admins of {organization} can act from any network",
         EmailKind.BREAK_GLASS_USED: "Break glass was used at {organization}",
-        EmailKind.CONNECTION_CERTIFICATE_EXPIRES: "A certificate of {connection.name} ends soon",
+        EmailKind.CONNECTION_CERTIFICATE_EXPIRES: "A certificate of {connection.name} expires soon",
         EmailKind.CONNECTION_FAILING: "Sign-in through {connection.name} fails",
         EmailKind.CONNECTION_LINKED: "{organization} can sign you in",
         EmailKind.PERSONAL_TOKEN_CREATED: "A new personal access token",

@@ -35,7 +35,7 @@ from core.kernel.causes import Caller
 from core.kernel.claims import PreAuthClaims
 from core.kernel.connections import ConnectionSlug
 from core.kernel.errors import Invalid
-from core.kernel.proofs import Method, Strength, every_proof, first_method_of, in_session, is_by_provider
+from core.kernel.proofs import Method, Strength, first_method_of, in_session, is_by_provider
 from core.kernel.sign_in_policy.rules import PROVIDER_PREFIX, Concerned, Rules
 from core.tenancy import branding
 from core.tenancy.model.settings import Design
@@ -210,9 +210,7 @@ async def sign_in_browser(
         expires_at = await end_replaced(ports, caller, cookie, outcome.session)
     offers = can_passkey and first_method_of(in_session(outcome.session.proofs)) == Method.PASSWORD
     offers = offers and await passkey_offers.is_due(ports, outcome.session.user_id, outcome.session.id, outcome.session.created_at)
-    came_through = any(proof.method is Method.CONNECTION for proof in every_proof(outcome.session.proofs))
-    is_linked = None if linking is method else came_through
-    return BrowserSignIn(outcome.secret, expires_at, outcome.device_token, offers, is_linked)
+    return BrowserSignIn(outcome.secret, expires_at, outcome.device_token, offers, people.made_link(linking, outcome.session.proofs))
 
 
 async def join(

@@ -81,7 +81,7 @@ _LABELS: Final = MappingProxyType(
         "connection.key.created": "Key of a connection created",
         "connection.key.activated": "Key of a connection activated",
         "connection.certificate.added": "Certificate of a connection added",
-        "connection.certificate.expires": "Certificate of a connection ends soon",
+        "connection.certificate.expires": "Certificate of a connection expires soon",
         "connection.certificate.removed": "Certificate of a connection removed",
         "connection.group.mapped": "Group given by a connection",
         "connection.group.unmapped": "Group no longer given by a connection",

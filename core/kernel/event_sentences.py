@@ -181,7 +181,10 @@ SENTENCES: Final[Mapping[str, tuple[Sentence, ...]]] = MappingProxyType(
         "connection.key.created": ("{actor} created a key for the connection {name}", "{actor} created a key for a connection"),
         "connection.key.activated": ("{actor} activated the next key of {name}", "{actor} activated the next key of a connection"),
         "connection.certificate.added": ("{actor} added a certificate to {name}", "{actor} added a certificate to a connection"),
-        "connection.certificate.expires": ("A certificate of {name} ends on {valid_until}", "A certificate of a connection ends soon"),
+        "connection.certificate.expires": (
+            "A certificate of {name} expires on {valid_until}",
+            "A certificate of a connection expires soon",
+        ),
         "connection.certificate.removed": ("{actor} removed a certificate from {name}", "{actor} removed a certificate from a connection"),
         "connection.failing": ("Users can't sign in through {name}", "Users can't sign in through a connection"),
         "connection.recovered": ("Users can sign in through {name} again", "Users can sign in through a connection again"),

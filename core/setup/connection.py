@@ -25,7 +25,7 @@ from core.federation.connections.model.details import ConnectionDetails
 from core.federation.connections.model.openid import OpenIdClient
 from core.federation.connections.model.presets import PRESETS, PresetUnknown
 from core.federation.connections.model.settings import ConnectionSettingInvalid, OidcSettings, SamlSettings, SsoBinding
-from core.federation.connections.trips import OwnSide
+from core.federation.connections.trips import TripConnection
 from core.federation.saml.metadata import charge_fetch_of, fetch
 from core.federation.saml.model.configuration import CERTIFICATE_YEARS, CertificateState, SamlCertificate
 from core.federation.saml.model.metadata import MAX_METADATA_LENGTH
@@ -53,6 +53,7 @@ class ProviderValues:
     sso_url: str = ""
     sso_binding: str = ""
     slo_url: str = ""
+    slo_response_url: str = ""
     metadata_url: str = ""
     certificate: str = ""
 
@@ -80,7 +81,7 @@ async def import_metadata(ports: Ports, caller: SetupLinkCaller, text: str, url:
     """
     proposal = await _find_saml(ports, caller)
     described = await read_metadata(ports, caller, text, url)
-    found = {name: described.settings.get(name) or "" for name in ("entity_id", "sso_url", "sso_binding", "slo_url")}
+    found = {name: described.settings.get(name) or "" for name in ("entity_id", "sso_url", "sso_binding", "slo_url", "slo_response_url")}
     certificates = join_certificates(described.certificates)
     await _store(ports, caller, proposal, ProviderValues(**found, metadata_url="" if text else url, certificate=certificates))
 
@@ -101,7 +102,7 @@ async def save(ports: Ports, caller: SetupLinkCaller, values: ProviderValues) ->
     proposal = await _find(ports, caller)
     before = proposal.document
     if (values.entity_id, values.sso_url) == (before.entity_id, before.sso_url):  # those that only metadata has stay
-        kept = {name: getattr(before, name) or "" for name in ("sso_binding", "slo_url", "metadata_url")}
+        kept = {name: getattr(before, name) or "" for name in ("sso_binding", "slo_url", "slo_response_url", "metadata_url")}
         values = replace(values, **kept)
     await _store(ports, caller, proposal, values)
 
@@ -135,15 +136,7 @@ async def check(ports: Ports, caller: SetupLinkCaller, base_url: str) -> list[Co
     return await checks.check_client(ports, proposed.own, openid.redirect_uri(proposed.connection, base_url))
 
 
-@dataclass(frozen=True, slots=True)
-class ProposedConnection:
-    """A connection that is not stored, with our side at its identity provider."""
-
-    connection: OrganizationConnection
-    own: OwnSide
-
-
-async def load_proposed(ports: Ports, caller: SetupLinkCaller, connection_id: UUID | None = None) -> ProposedConnection:
+async def load_proposed(ports: Ports, caller: SetupLinkCaller, connection_id: UUID | None = None) -> TripConnection:
     """Return the connection that the caller proposes, as it would be applied. With `connection_id`, only the one with this id.
 
     Raises: SetupProductMissing, SetupNotReady.
@@ -156,14 +149,14 @@ async def load_proposed(ports: Ports, caller: SetupLinkCaller, connection_id: UU
     return await build(ports, details.link, proposal)
 
 
-async def build(ports: Ports, link: SetupLink, proposal: SetupProposal) -> ProposedConnection:
+async def build(ports: Ports, link: SetupLink, proposal: SetupProposal) -> TripConnection:
     """Return the connection that a proposal stands for. Values of one that is not ready are empty."""
     document, now = proposal.document, ports.clock.now()
     connection = _draft(link, document, now)
     if isinstance(connection.settings, SamlSettings):
         keys = {} if document.private_key is None else {CertificateState.ACTIVE: await _read_key(ports, document, now)}
         certificates = await read_certificates(ports, document.certificate or "")
-        return ProposedConnection(connection, ConnectionDetails(connection, keys, certificates))
+        return TripConnection(connection, ConnectionDetails(connection, keys, certificates))
     client = OpenIdClient(
         connection_id=connection.id,
         issuer=connection.settings.issuer,
@@ -172,7 +165,7 @@ async def build(ports: Ports, link: SetupLink, proposal: SetupProposal) -> Propo
         client_secret=document.client_secret,
         key=None,
     )
-    return ProposedConnection(connection, client)
+    return TripConnection(connection, client)
 
 
 async def create_key(ports: Ports, caller: SetupLinkCaller) -> None:
@@ -229,6 +222,7 @@ def _settings(document: SetupDocument) -> OidcSettings | SamlSettings:
             sso_url=document.sso_url or "",
             sso_binding=SsoBinding(document.sso_binding or SsoBinding.REDIRECT),
             slo_url=document.slo_url or None,
+            slo_response_url=document.slo_response_url or None,
             metadata_url=document.metadata_url or None,
             signs_requests=document.private_key is not None,
         )
@@ -266,7 +260,7 @@ def join_certificates(certificates: Sequence[CertificateFacts | ProviderCertific
     return "\n".join(each.certificate.strip() for each in certificates)
 
 
-async def store(tx: Transaction, proposed: ProposedConnection, now: datetime) -> None:
+async def store(tx: Transaction, proposed: TripConnection, now: datetime) -> None:
     """Create the proposed connection as a draft, with a free slug. The caller has locked the organization. Raises: TooManyConnections."""
     connection = proposed.connection
     taken = {*PLATFORM_CONNECTIONS, *[each.slug for each in await tx.connections.of_org(connection.org_id)]}

@@ -21,13 +21,13 @@ from core.federation.connections.model.connections import (
 )
 from core.federation.connections.model.details import ConnectionDetails
 from core.federation.connections.model.settings import SamlSettings
+from core.federation.connections.trips import TripConnection
 from core.kernel.callers import OrganizationCaller, SetupLinkCaller, SetupPart
 from core.kernel.connections import ConnectionProtocol
+from core.kernel.display import format_utc
 from core.kernel.errors import refuse
-from core.kernel.values import rfc3339
 from core.setup import connection as proposed
 from core.setup import proposals
-from core.setup.connection import ProposedConnection
 from core.setup.model.links import SetupDocument, SetupLink, SetupLinkDetails, SetupNotReady
 from ports import Ports
 from ports.storage import Reading, Transaction
@@ -83,12 +83,12 @@ async def _propose(
     document = SetupDocument(
         certificate=proposed.join_certificates(new),
         fingerprints=tuple(each.fingerprint for each in new),
-        valid_until=rfc3339(min(each.valid_until for each in new)),
+        valid_until=format_utc(min(each.valid_until for each in new)),
     )
     await proposals.propose(ports, caller, SetupPart.CERTIFICATE, document, is_ready=True)
 
 
-async def load_proposed(ports: Ports, caller: SetupLinkCaller) -> ProposedConnection:
+async def load_proposed(ports: Ports, caller: SetupLinkCaller) -> TripConnection:
     """Return the connection as its identity provider would see it with the proposed certificates alone. Raises: SetupNotReady."""
     link = await proposals.load(ports, caller)
     proposal = link.proposals.get(SetupPart.CERTIFICATE)
@@ -96,7 +96,7 @@ async def load_proposed(ports: Ports, caller: SetupLinkCaller) -> ProposedConnec
         raise SetupNotReady
     details = await _load_details(ports, link)
     certificates = await proposed.read_certificates(ports, proposal.document.certificate or "")
-    return ProposedConnection(details.connection, replace(details, certificates=certificates))
+    return TripConnection(details.connection, replace(details, certificates=certificates))
 
 
 async def _load_details(ports: Ports, link: SetupLinkDetails) -> ConnectionDetails:

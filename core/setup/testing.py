@@ -8,7 +8,7 @@ from uuid import UUID
 from core.authentication.flow.model import ConnectionTrip, FlowTarget, new_flow
 from core.federation.connections import trips
 from core.federation.connections.model.saml import ProviderVisit
-from core.federation.connections.trips import ConnectionReturn, ConnectionTestResult
+from core.federation.connections.trips import ConnectionReturn, ConnectionTestResult, TripConnection
 from core.federation.model.sign_in import STATE_TTL
 from core.federation.saml.metadata import charge_fetch_of
 from core.kernel.callers import SetupLinkCaller, SetupPart
@@ -17,7 +17,6 @@ from core.kernel.errors import refuse
 from core.kernel.page_paths import SETUP_STEPS_PATH
 from core.kernel.values import digest
 from core.setup import connection, opening, renewal
-from core.setup.connection import ProposedConnection
 from core.setup.model.links import SetupSessionMissing
 from ports import Ports
 
@@ -33,7 +32,7 @@ async def begin(ports: Ports, caller: SetupLinkCaller, part: SetupPart, device_c
     ends_at = now + STATE_TTL
     flow = new_flow(now, FlowTarget.SETUP_TEST, f"{caller.link_id} {part}", digest(device_cookie), expires_at=ends_at)
     trip = ConnectionTrip(flow=flow, connection_id=proposed.connection.id, begun_at=now, expires_at=ends_at)
-    return await trips.start(ports, caller, proposed.connection, proposed.own, trip, device_cookie, base_url)
+    return await trips.start(ports, caller, proposed, trip, device_cookie, base_url)
 
 
 async def finish(
@@ -49,10 +48,10 @@ async def finish(
     if link_id != str(reader.link_id):
         raise SetupSessionMissing
     proposed = await _load(ports, reader, SetupPart(part), trip.connection_id)
-    return await trips.read_test(ports, reader, proposed.connection, proposed.own, trip, returned, base_url, SETUP_STEPS_PATH)
+    return await trips.read_test(ports, reader, proposed, trip, returned, base_url, way_back=SETUP_STEPS_PATH)
 
 
-async def _load(ports: Ports, reader: SetupLinkCaller, part: SetupPart, connection_id: UUID | None) -> ProposedConnection:
+async def _load(ports: Ports, reader: SetupLinkCaller, part: SetupPart, connection_id: UUID | None) -> TripConnection:
     if part is SetupPart.CERTIFICATE:
         return await renewal.load_proposed(ports, reader)
     return await connection.load_proposed(ports, reader, connection_id)

@@ -3,6 +3,7 @@
 import base64
 import re
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 from quart_trio import QuartTrio
@@ -13,7 +14,7 @@ from adapters.prometheus import CONTENT_TYPE
 from core.authentication.tokens import signing_keys
 from entrypoints.http.app import Application, configure
 from entrypoints.http.base.rendering.assets import asset_url
-from entrypoints.version import VERSION
+from entrypoints.version import REVISION, VERSION, find_revision
 from ports import Ports
 from tests.fakes.outside import FakeClock
 from tests.support.builders import Api, add_account, make_edge, make_vault
@@ -30,7 +31,7 @@ def bind_with_metrics_token(worker_app: Application, ports: Ports, token: str | 
 
 async def test_health_has_the_version(api: Api) -> None:
     answer = await api.get("/health")
-    assert (answer.status, answer.json) == (200, {"status": "healthy", "version": VERSION})
+    assert (answer.status, answer.json) == (200, {"status": "healthy", "version": VERSION, "revision": REVISION})
     assert answer.headers["Content-Type"] == "application/json"
 
 
@@ -173,3 +174,17 @@ async def test_operations_need_no_credentials_and_ignore_them(api: Api) -> None:
         "/docs/",
     ):
         assert (await api.get(path, token="not.a.token")).status == 200, path
+
+
+def test_the_revision_is_that_of_the_export_or_of_the_clone(tmp_path: Path) -> None:
+    commit = "0574eb8e753d1039c38111aa8264b013e728f5d3"
+    assert find_revision(commit, tmp_path) == commit
+    assert find_revision("$Format:%H$", tmp_path) is None
+    (tmp_path / "HEAD").write_text("ref: refs/heads/main\n")
+    (tmp_path / "packed-refs").write_text(f"# pack-refs with: peeled fully-peeled sorted\n{commit} refs/heads/main\n^{'0' * 40}\n")
+    assert find_revision("$Format:%H$", tmp_path) == commit
+    (tmp_path / "refs/heads").mkdir(parents=True)
+    (tmp_path / "refs/heads/main").write_text("1" * 40 + "\n")
+    assert find_revision("$Format:%H$", tmp_path) == "1" * 40
+    (tmp_path / "HEAD").write_text(commit)
+    assert find_revision("$Format:%H$", tmp_path) == commit

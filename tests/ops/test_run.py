@@ -67,23 +67,8 @@ def test_the_exit_status_is_that_of_the_service(run: Run, project: Path) -> None
     assert run("gatehouse").returncode == 7
 
 
-def owner(process: subprocess.CompletedProcess[str]) -> dict[str, str]:
-    return dict(line.split("=", 1) for line in process.stdout.splitlines() if line.startswith("SSO_PLATFORM_OWNER_"))
-
-
-def test_each_start_without_settings_offers_an_owner_with_a_new_password(run: Run) -> None:
-    first, second = owner(run()), owner(run())
-    assert first["SSO_PLATFORM_OWNER_EMAIL"] == "owner@gatehouse.example"
-    assert re.fullmatch(r"[0-9a-f]{20}", first["SSO_PLATFORM_OWNER_PASSWORD"])
-    assert first != second
-    assert run().stdout.count("[--show-password]") == 1, "the operator learns the password only here"
-
-
-@pytest.mark.parametrize("setting", ["SSO_DATABASE_URL", "SSO_PLATFORM_OWNER_EMAIL", "SSO_PLATFORM_OWNER_PASSWORD"])
-def test_no_owner_is_generated_if_the_caller_has_set_one(run: Run, setting: str) -> None:
-    process = run(**{setting: "given"})
-    assert [line for line in process.stdout.splitlines() if line.startswith("SSO_")] == [f"{setting}=given"]
-    assert "[--show-password]" not in process.stdout
+def test_without_a_target_the_service_starts(run: Run, project: Path) -> None:
+    assert run().stdout.splitlines() == [str(project), "[-m]", "[entrypoints.cli]"]
 
 
 def test_argon2_built_for_this_processor_comes_first_unless_the_wheel_is_requested(run: Run, project: Path) -> None:

@@ -328,7 +328,8 @@ async def test_a_connection_with_saml_takes_its_values_from_metadata(
     refused = await reader.submit(f"{STEPS}/connection/metadata", STEPS, metadata="<nonsense/>", metadata_url="")
     assert refused.status == 400
     certificates = [(await new_certificate(clock.now(), name)).certificate for name in ("acme", "globex")]
-    metadata = identity_provider_metadata("http://www.okta.com/exk1", certificates=[*certificates, certificates[0]])
+    slo = 'https://idp.example.com/slo" ResponseLocation="https://idp.example.com/done'
+    metadata = identity_provider_metadata("http://www.okta.com/exk1", slo=slo, certificates=[*certificates, certificates[0]])
     assert (await reader.submit(f"{STEPS}/connection/metadata", STEPS, metadata=metadata, metadata_url="")).status == 303
     assert "http://www.okta.com/exk1" in (await reader.open(STEPS)).text
     applied = await api.post(f"{acme.path}/setup-links/{link['id']}/parts/connection/apply", token=acme.token("admin"))
@@ -336,3 +337,4 @@ async def test_a_connection_with_saml_takes_its_values_from_metadata(
     [connection] = (await api.get(f"{acme.path}/connections", token=acme.token("admin"))).json["connections"]
     details = (await api.get(f"{acme.path}/connections/{connection['slug']}", token=acme.token("admin"))).json
     assert (details["saml"]["entity_id"], len(details["certificates"]), details["missing"]) == ("http://www.okta.com/exk1", 2, [])
+    assert details["saml"]["slo_response_url"] == "https://idp.example.com/done"

@@ -6,7 +6,7 @@ from uuid import UUID
 
 from adapters.postgres.engine.statements import Repository, Row
 from adapters.postgres.kernel.clients import REGISTERED
-from adapters.postgres.kernel.connection_concerns import CERTIFICATE_ENDS, FAILING, WITHOUT_DOMAIN
+from adapters.postgres.kernel.connection_concerns import CERTIFICATE_EXPIRES, FAILING, WITHOUT_DOMAIN
 from adapters.postgres.kernel.roles import admin_conditions
 from core.applications.model.analytics import COUNTED_TASKS, DELIVERIES_CHECKED, MOST_COUNTED, OrganizationFigures
 from core.kernel.policy import CERTIFICATE_EXPIRES_SOON
@@ -44,7 +44,7 @@ FIGURES: Final = f"""
                 where c.org_id = o.id and c.deactivated_at is null and c.valid_until <= %(certificates_until)s
                   and (select s.enabled from saml_configurations s where s.service_id = c.service_id and s.org_id = c.org_id)
                 limit {MOST_COUNTED}) c),
-           {_connections(CERTIFICATE_ENDS)},
+           {_connections(CERTIFICATE_EXPIRES)},
            (select count(*) from webhooks w
             where w.org_id = o.id and w.is_active and (
                 select not d.delivered from (

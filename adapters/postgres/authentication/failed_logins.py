@@ -187,7 +187,7 @@ class FailedLogins(DeliveringRepository):
             connection_id=failure.connection and failure.connection.connection_id,
             fault=failure.connection and failure.connection.fault,
             received=failure.connection and (logged_names(failure.connection.received) or None),
-            event=SIGN_IN_FAILED,
+            event=None if failure.reason is LoginFailure.LOGOUT else SIGN_IN_FAILED,  # it is no sign-in
             **self._delivery_values,
         )
         if is_delivered:

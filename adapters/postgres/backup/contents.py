@@ -19,7 +19,6 @@ TABLES_LEFT_OUT: Final = frozenset(
         "saml_sessions",
         "logout_notices",
         "connection_logins",
-        "used_logout_tokens",  # each works for a few minutes
         # unfinished sign-ins and sign-outs
         "authorization_codes",
         "device_codes",
@@ -45,7 +44,7 @@ TABLES_LEFT_OUT: Final = frozenset(
         "account_recoveries",
         # used up within minutes
         "used_passkey_challenges",
-        "used_assertions",
+        "used_provider_messages",
         # leases of processes that have ended
         "leases",
         # The next start creates a key. A key that was retired after the backup must not sign again.

@@ -6,7 +6,7 @@ from adapters.postgres.kernel.verified_domains import verified_owner
 
 # `c` is an active connection, and `h` its health.
 FAILING: Final = "h.health = 'failing'"
-CERTIFICATE_ENDS: Final = "h.certificate_end <= %(certificates_until)s"
+CERTIFICATE_EXPIRES: Final = "h.certificate_end <= %(certificates_until)s"
 # No verified domain leads to it, and either no first sign-in succeeds, or it has no users yet.
 # Keep the scalar subqueries: for `not exists` beside `or`, the planner reads the tables of all organizations.
 WITHOUT_DOMAIN: Final = f"""(

@@ -72,7 +72,6 @@ SWEEPS: Final[Mapping[Sweep, LiteralString]] = {
     Sweep.CLIENT_ASSERTIONS: _past("client_assertions", "expires_at", key="ctid"),
     Sweep.PROVIDER_STATES: _past("provider_states", "expires_at", key="state_hash"),
     Sweep.CONNECTION_LOGINS: _past("connection_logins", "ends_at"),
-    Sweep.USED_LOGOUT_TOKENS: _past("used_logout_tokens", "expires_at", key="ctid"),
     Sweep.SAML_SIGN_ONS: _past("saml_sign_ons", "expires_at", key="state_hash"),
     Sweep.SAML_LOGOUTS: _past("saml_logouts", "expires_at"),
     Sweep.SIGNING_KEYS: _past("signing_keys", "retires_at", key="kid"),
@@ -86,7 +85,7 @@ SWEEPS: Final[Mapping[Sweep, LiteralString]] = {
     Sweep.FORMER_MFA: _past("former_mfa", "removed_at"),
     Sweep.ACCOUNT_RECOVERIES: _past("account_recoveries", "expires_at"),
     Sweep.FORMER_PASSKEYS: _past("former_passkeys", "removed_at"),
-    Sweep.USED_ASSERTIONS: _past("used_assertions", "expires_at", key="ctid"),
+    Sweep.USED_PROVIDER_MESSAGES: _past("used_provider_messages", "expires_at", key="ctid"),
     Sweep.PASSKEY_CHALLENGES: _past("used_passkey_challenges", "expires_at", key="challenge_hash"),
     # A concurrent confirmation sets last_step. PostgreSQL checks that column again under the lock,
     # so a confirmed setup stays.

@@ -24,6 +24,7 @@ from core.federation.connections.model.openid import (
 from core.federation.connections.model.saml import ProviderVisit
 from core.federation.connections.model.saml_responses import FAULTS, SamlResponseRefused, SamlStatusReturned
 from core.federation.connections.model.settings import OidcSettings, SamlSettings
+from core.federation.model.sign_in import ProviderConsentDenied
 from core.federation.saml.metadata import charge_fetch_of
 from core.federation.saml.model.configuration import CertificateState, NameIdFormat
 from core.kernel.callers import Member, OrganizationCaller
@@ -107,7 +108,7 @@ async def _check_keys(ports: Ports, client: OpenIdClient, metadata: OpenIdProvid
 
 
 def _check_certificates(details: ConnectionDetails, now: datetime) -> Iterator[ConnectionProblem]:
-    """Return the certificate that ends soon, or has ended. Sign-ins go on, because an identity provider may forget to renew one."""
+    """Return the certificate that expires soon, or has expired. Sign-ins go on, because an identity provider may forget to renew one."""
     end = CertificateEnd.of(details.certificates, details.keys.get(CertificateState.ACTIVE))
     if end is not None and (problem := end.problem_at(now)) is not None:
         yield ConnectionProblem(problem, False, HEALTH_PROBLEMS[problem])
@@ -154,6 +155,9 @@ def describe(problem: Refusal) -> ConnectionProblem:
             return ConnectionProblem(problem.fault, True, OPENID_FAULTS[problem.fault])
         case OpenIdErrorReturned():
             return ConnectionProblem(problem.error, True, "The identity provider reports this error. Its log says more.")
+        case ProviderConsentDenied():
+            message = "The identity provider reports that this sign-in was refused. The user may lack the application there."
+            return ConnectionProblem("access_denied", True, message)
         case SubjectMissing():
             message = "The value by which users are known did not arrive: the NameID, which cannot be transient, or the chosen attribute."
             return ConnectionProblem("subject_missing", True, message)

@@ -93,7 +93,7 @@ def certificate_removed(connection: OrganizationConnection, certificate: Provide
 
 
 def certificate_expires(connection: OrganizationConnection, at: datetime, days: int) -> Event:
-    """A certificate that the connection needs ends in at most this many days."""
+    """A certificate that the connection needs expires in at most this many days."""
     return _event("connection.certificate.expires", connection, {"valid_until": rfc3339(at), "days": days})
 
 

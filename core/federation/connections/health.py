@@ -1,4 +1,4 @@
-"""The refresh of active connections: reads the identity provider's metadata and keys, and announces certificates that end.
+"""The refresh of active connections: reads the identity provider's metadata and keys, and announces certificates that expire.
 
 Each connection is refreshed once a day, and again soon after a failure or a change. No sign-in relies on it.
 """
@@ -46,7 +46,7 @@ class Refreshed:
 
 
 async def measure(ports: Ports) -> tuple[Mapping[HealthState, int], float]:
-    """Return the numbers of active connections by health, and the days until the first certificate ends. Infinite: there is none."""
+    """Return the numbers of active connections by health, and the days until the first certificate expires. Infinite: there is none."""
     async with ports.storage.reading() as read:
         counts, end = await read.connection_healths.figures()
     return counts, math.inf if end is None else (end - ports.clock.now()) / timedelta(days=1)

@@ -21,6 +21,7 @@ from core.federation.connections.model.settings import OidcSettings
 from core.federation.connections.openid import load_client
 from core.kernel import uris
 from core.kernel.causes import Caller
+from core.kernel.values import digest
 from ports import Ports
 
 MAX_HINT: Final = 4000  # characters of an ID token in a URL
@@ -63,6 +64,6 @@ async def _receive(ports: Ports, caller: Caller, connection: OrganizationConnect
         # The provider signs both with the algorithm that is registered for our client (Back-Channel Logout section 2.6).
         if id_token is not None and algorithm_of(id_token) != algorithm_of(token):
             raise OpenIdAnswerRefused(OpenIdFault.ALGORITHM)
-        if not await tx.connection_logins.use_logout_token(connection.org_id, connection.id, logout.token_id, logout.valid_until):
+        if not await tx.connections.use_message(connection.org_id, connection.id, digest(logout.token_id), logout.valid_until):
             raise LogoutTokenUsed
         await logins.end_at_provider(tx, connection, logout.subject, logout.session, ports.clock.now())

@@ -40,7 +40,7 @@ from core.kernel.access import BlockedByDirectory
 from core.kernel.causes import Caller
 from core.kernel.deferred import Deferred
 from core.kernel.errors import Refusal, refuse
-from core.kernel.proofs import Method, Proofs
+from core.kernel.proofs import Method, Proofs, SessionProofs, in_session
 from core.kernel.roles import MEMBER
 from core.kernel.values import Email, new_id
 from core.tenancy import events as tenancy_events
@@ -86,7 +86,7 @@ def _use_assertion(tx: Transaction, person: AssertedPerson) -> Deferred[bool] | 
     """Use up the assertion with the next statement. The hash stays only with what the sign-in stores: after a refusal, the trip is over."""
     if person.assertion is None:
         return None
-    return tx.connections.use_assertion_deferred(person.org_id, person.connection_id, person.assertion.hash, person.assertion.kept_until)
+    return tx.connections.use_message_deferred(person.org_id, person.connection_id, person.assertion.hash, person.assertion.kept_until)
 
 
 async def _find_account(tx: Transaction, person: AssertedPerson, now: datetime, send_behind: SendBehind) -> Account:
@@ -296,6 +296,13 @@ def with_link(ports: Ports, flow: Flow, method: SignInMethod) -> SignInMethod:
     """
     link = None if isinstance(method, ConnectionAnswer) else _find_agreed(ports, flow)
     return method if link is None else _LinkingSignIn(method, link, flow)
+
+
+def made_link(method: SignInMethod, proofs: SessionProofs) -> bool | None:
+    """Return whether a completed sign-in by `with_link` has made the link that its user agreed to, or None if they agreed to none."""
+    if not isinstance(method, _LinkingSignIn):
+        return None
+    return any(proof.method is Method.CONNECTION for proof in in_session(proofs, method.link.person.org_id))
 
 
 def _find_agreed(ports: Ports, flow: Flow) -> PendingLink | None:

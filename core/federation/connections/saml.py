@@ -104,12 +104,12 @@ async def use_up(ports: Ports, caller: Caller, connection: OrganizationConnectio
     """Use up an assertion at once. Raises: SamlResponseRefused if it was used before."""
     if assertion is not None:
         async with ports.storage.transaction(by=caller) as tx:
-            used = tx.connections.use_assertion_deferred(connection.org_id, connection.id, assertion.hash, assertion.kept_until)
+            used = tx.connections.use_message_deferred(connection.org_id, connection.id, assertion.hash, assertion.kept_until)
         require_unused(used)
 
 
 def require_unused(used: Deferred[bool] | None) -> None:
-    """Check the result of `use_assertion_deferred`, if there was an assertion. Raises: SamlResponseRefused."""
+    """Check the result of `use_message_deferred`, if there was an assertion. Raises: SamlResponseRefused."""
     if used is not None and used.value is None:
         raise SamlResponseRefused(SamlFault.USED)
 

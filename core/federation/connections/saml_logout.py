@@ -54,7 +54,7 @@ async def receive_request(
         _check(request, settings, own, now)
         async with ports.storage.transaction(by=caller) as tx:
             used_until = request.issue_instant + MAX_AGE + CLOCK_SKEW
-            if not await tx.connection_logins.use_logout_token(connection.org_id, connection.id, request.id, used_until):
+            if not await tx.connections.use_message(connection.org_id, connection.id, digest(request.id), used_until):
                 raise SamlResponseRefused(SamlFault.USED)
             status = await _end(tx, connection, settings, request, now)
     except (SamlResponseRefused, SamlMessageInvalid) as refusal:

@@ -6,7 +6,7 @@ identity provider asserts. It belongs to one browser and one connection (securit
 
 from collections.abc import Awaitable
 from dataclasses import dataclass, field, replace
-from typing import TypeAlias
+from typing import Self, TypeAlias
 from urllib.parse import urlencode
 from uuid import UUID
 
@@ -74,7 +74,7 @@ class ConnectionTestResult:
 
     @property
     def refused_email(self) -> str | None:
-        """The value of the mapped claim that is no email address, or None."""
+        """The value of the mapped claim if it cannot be an email address, or None."""
         if self.received is None or self.person is None or self.person.email is not None:
             return None
         return self.received.first(self.connection.mapping.email)
@@ -104,20 +104,29 @@ class SetupTestReturned:
 
 
 ConnectionTripResult: TypeAlias = PersonArrived | SignedInAgain | ConnectionTestResult | SetupTestReturned | ConnectionTripFailed
-OwnSide: TypeAlias = OpenIdClient | ConnectionDetails  # our side at the identity provider, by protocol
 
 
-async def _load_own_side(ports: Ports, connection: OrganizationConnection) -> OwnSide:
-    """Return our side with its credentials. Raises: OrganizationConnectionNotFound, SealBroken."""
+@dataclass(frozen=True, slots=True)
+class TripConnection:
+    """The connection of a trip, stored or proposed, with our side at its identity provider."""
+
+    connection: OrganizationConnection
+    own: OpenIdClient | ConnectionDetails  # by protocol
+
+    @classmethod
+    def of(cls, credentials: ConnectionCredentials) -> Self:
+        """Return a stored connection. Raises: SealBroken."""
+        connection = credentials.connection
+        if isinstance(connection.settings, OidcSettings):
+            return cls(connection, openid.to_client(connection, connection.settings, credentials.client_secret, credentials.keys))
+        return cls(connection, ConnectionDetails(connection, credentials.keys, credentials.certificates))
+
+
+async def _load(ports: Ports, connection: OrganizationConnection) -> TripConnection:
+    """Return a connection with its credentials. Raises: OrganizationConnectionNotFound, SealBroken."""
     async with ports.storage.reading() as read:
-        return _own_side(await read.connections.credentials(connection.id, ports.clock.now()) or refuse(OrganizationConnectionNotFound))
-
-
-def _own_side(credentials: ConnectionCredentials) -> OwnSide:
-    connection = credentials.connection
-    if isinstance(connection.settings, OidcSettings):
-        return openid.to_client(connection, connection.settings, credentials.client_secret, credentials.keys)
-    return ConnectionDetails(connection, credentials.keys, credentials.certificates)
+        credentials = await read.connections.credentials(connection.id, ports.clock.now()) or refuse(OrganizationConnectionNotFound)
+    return TripConnection.of(credentials)
 
 
 # To the identity provider
@@ -138,7 +147,7 @@ async def begin(
         raise OrganizationConnectionNotFound
     flow = replace(flow, expires_at=now + FLOW_TTL)
     trip = ConnectionTrip(flow=flow, connection_id=connection.id, begun_at=now, expires_at=now + STATE_TTL, hints=hints)
-    return await start(ports, caller, connection, _own_side(credentials), trip, device_cookie, base_url)
+    return await start(ports, caller, TripConnection.of(credentials), trip, device_cookie, base_url)
 
 
 def _require_active(credentials: ConnectionCredentials | None) -> ConnectionCredentials:
@@ -165,7 +174,7 @@ async def begin_test(
         state = new_message_id()
         await _store(ports, caller, trip, state)
         return ProviderVisit(f"{way_back}/provider?{urlencode({'test': state})}")
-    return await start(ports, caller, connection, await _load_own_side(ports, connection), trip, device_cookie, base_url)
+    return await start(ports, caller, await _load(ports, connection), trip, device_cookie, base_url)
 
 
 async def begin_again(
@@ -179,26 +188,18 @@ async def begin_again(
     of_session = {"session_id": session_id, "first_session_id": session_id, "wants_fresh": True, "expires_at": now + STATE_TTL}
     flow = new_flow(now, FlowTarget.REAUTHENTICATION, after, digest(device_cookie), **of_session)
     trip = ConnectionTrip(flow=flow, connection_id=connection.id, user_id=caller.user_id, begun_at=now, expires_at=flow.expires_at)
-    return await start(ports, caller, connection, await _load_own_side(ports, connection), trip, device_cookie, base_url)
+    return await start(ports, caller, await _load(ports, connection), trip, device_cookie, base_url)
 
 
-async def start(
-    ports: Ports,
-    caller: Caller,
-    connection: OrganizationConnection,
-    own: OwnSide,
-    trip: ConnectionTrip,
-    device_cookie: str,
-    base_url: str,
-) -> ProviderVisit:
-    """Store a trip, and return the place at the identity provider. The connection may be a proposed one.
+async def start(ports: Ports, caller: Caller, to: TripConnection, trip: ConnectionTrip, device_cookie: str, base_url: str) -> ProviderVisit:
+    """Store a trip, and return the place at the identity provider.
 
     Raises: FlowEnded; the errors of `openid.start` and `saml.start`.
     """
-    match connection.settings, own:
+    match to.connection.settings, to.own:
         case OidcSettings() as settings, OpenIdClient() as client:
             state = new_secret()
-            request = openid.make_request(connection, settings, trip, state=state, device_cookie=device_cookie, base_url=base_url)
+            request = openid.make_request(to.connection, settings, trip, state=state, device_cookie=device_cookie, base_url=base_url)
             visit = ProviderVisit(await openid.start(ports, client, request))
         case SamlSettings() as settings, ConnectionDetails() as details:
             state = new_message_id()  # the response names the request, so it finds the trip
@@ -254,14 +255,14 @@ async def finish(ports: Ports, caller: Caller, visitor: Person | None, returned:
         tested = found.value or refuse(OrganizationConnectionNotFound)
         if tested.connection.uses_test_provider:  # `test_provider.answer` alone reads its answers
             raise ProviderStateUnknown
-        return await read_test(ports, caller, tested.connection, _own_side(tested), trip, returned, base_url, trip.flow.request)
+        return await read_test(ports, caller, TripConnection.of(tested), trip, returned, base_url, way_back=trip.flow.request)
     if trip.flow.target is FlowTarget.SETUP_TEST:
         return SetupTestReturned(trip)
     connection = None
     try:
         credentials = _require_active(found.value)
         connection = credentials.connection
-        received = await _complete(ports, caller, connection, _own_side(credentials), trip, returned, base_url)
+        received = await _complete(ports, caller, TripConnection.of(credentials), trip, returned, base_url)
         arrived = PersonArrived(trip.flow, map_claims(connection, received))
         is_again = trip.flow.target is FlowTarget.REAUTHENTICATION
         if is_again:
@@ -279,17 +280,10 @@ async def finish(ports: Ports, caller: Caller, visitor: Person | None, returned:
 
 
 async def read_test(
-    ports: Ports,
-    caller: Caller,
-    connection: OrganizationConnection,
-    own: OwnSide,
-    trip: ConnectionTrip,
-    returned: ConnectionReturn,
-    base_url: str,
-    way_back: str,
+    ports: Ports, caller: Caller, to: TripConnection, trip: ConnectionTrip, returned: ConnectionReturn, base_url: str, *, way_back: str
 ) -> ConnectionTestResult:
-    """Return the result of a test sign-in. The trip was taken, and the connection may be a proposed one."""
-    return await to_result(connection, way_back, _complete(ports, caller, connection, own, trip, returned, base_url))
+    """Return the result of a test sign-in. The trip was taken."""
+    return await to_result(to.connection, way_back, _complete(ports, caller, to, trip, returned, base_url))
 
 
 async def to_result(connection: OrganizationConnection, way_back: str, answer: Awaitable[ReceivedClaims]) -> ConnectionTestResult:
@@ -303,26 +297,20 @@ async def to_result(connection: OrganizationConnection, way_back: str, answer: A
 
 
 async def _complete(
-    ports: Ports,
-    caller: Caller,
-    connection: OrganizationConnection,
-    own: OwnSide,
-    trip: ConnectionTrip,
-    returned: ConnectionReturn,
-    base_url: str,
+    ports: Ports, caller: Caller, to: TripConnection, trip: ConnectionTrip, returned: ConnectionReturn, base_url: str
 ) -> ReceivedClaims:
     browser, state = returned.browser or refuse(ProviderStateUnknown), returned.state or refuse(ProviderStateUnknown)
-    match connection.settings, own, returned.answer:
+    match to.connection.settings, to.own, returned.answer:
         case OidcSettings() as settings, OpenIdClient() as client, ProviderAnswer() as answer:
-            request = openid.make_request(connection, settings, trip, state=state, device_cookie=browser, base_url=base_url)
-            return await openid.complete(ports, connection, client, request, answer)
+            request = openid.make_request(to.connection, settings, trip, state=state, device_cookie=browser, base_url=base_url)
+            return await openid.complete(ports, to.connection, client, request, answer)
         case SamlSettings() as settings, ConnectionDetails() as details, SamlAnswer(document):
             # The test of a proposed connection stores nothing, and its trip was taken once.
             verify = saml.verify if trip.flow.target is FlowTarget.SETUP_TEST else saml.verify_or_refetch
             identity = await verify(ports, details, settings, document, base_url, expected=state)
             received = saml.to_received(identity, settings)
             if trip.flow.target in (FlowTarget.TEST, FlowTarget.REAUTHENTICATION):  # `people` does it for all others
-                await saml.use_up(ports, caller, connection, received.assertion)
+                await saml.use_up(ports, caller, to.connection, received.assertion)
             if trip.flow.wants_fresh:
                 saml.check_fresh(identity, trip.begun_at)
             return received

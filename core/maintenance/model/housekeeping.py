@@ -69,11 +69,10 @@ class Sweep(StrEnum):
     SAML_LOGOUTS = "saml_logouts"
     PROVIDER_STATES = "provider_states"
     CONNECTION_LOGINS = "connection_logins"
-    USED_LOGOUT_TOKENS = "used_logout_tokens"
     AUTHORIZATION_CODES = "authorization_codes", CODES_KEPT
     PUSHED_REQUESTS = "pushed_requests"
     CLIENT_ASSERTIONS = "client_assertions"
-    USED_ASSERTIONS = "used_assertions"
+    USED_PROVIDER_MESSAGES = "used_provider_messages"
     DPOP_PROOFS = "dpop_proofs"  # counted in tables: they are emptied as a whole
     SIGNING_KEYS = "signing_keys"
     SESSIONS = "sessions", ENDED_SESSIONS_KEPT

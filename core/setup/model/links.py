@@ -110,12 +110,13 @@ class SetupDocument:
     sso_url: str | None = None
     sso_binding: str | None = None  # empty: redirect
     slo_url: str | None = None
+    slo_response_url: str | None = None
     metadata_url: str | None = None  # of the metadata that the values were taken from, if they have an address
     certificate: str | None = None  # PEM
     own_certificate: str | None = None  # PEM, of our key
     private_key: str | None = field(default=None, repr=False)  # PKCS #8 in PEM
     fingerprints: tuple[str, ...] = ()  # of renewed certificates
-    valid_until: str | None = None  # of the renewed certificate that ends first (RFC 3339)
+    valid_until: str | None = None  # of the renewed certificate that ends first, as pages show it
     siem_provider: str | None = None
     endpoint_url: str | None = None
     siem_token: str | None = field(default=None, repr=False)

@@ -20,7 +20,7 @@ from entrypoints.http.edge.access.callers import bearer_token
 from entrypoints.http.edge.bodies import ResponseModel
 from entrypoints.http.edge.openapi import any_origin, describes, describes_page, refuses
 from entrypoints.http.edge.signatures import returns
-from entrypoints.version import VERSION
+from entrypoints.version import REVISION, VERSION
 
 routes = Blueprint("operations", __name__)
 
@@ -30,6 +30,7 @@ class Health(ResponseModel):
 
     status: Literal["healthy"] = Field(description="Always `healthy`.")
     version: str = Field(description="The version of Gatehouse.")
+    revision: str | None = Field(description="The commit of this build, or null if it is unknown.")
 
 
 @routes.get("/health")
@@ -37,9 +38,9 @@ class Health(ResponseModel):
 async def health() -> Health:
     """Check that the service is up.
 
-    Returns the version. Needs no credentials and has no rate limit.
+    Returns the version and the commit. Needs no credentials and has no rate limit.
     """
-    return Health(status="healthy", version=VERSION)
+    return Health(status="healthy", version=VERSION, revision=REVISION)
 
 
 @routes.get("/health/live")

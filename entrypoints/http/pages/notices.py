@@ -31,6 +31,7 @@ NOTICES: Final = {
     "subscription-canceled": "Subscription canceled.",
     "connection-activated": "Connection activated.",
     "connection-created": "Connection created. Copy its values into your identity provider.",
+    "connection-for-tests-created": "Connection created. Begin a test sign-in.",
     "connection-linked": "Your account is linked. From now on, you can also sign in through your organization.",
     "connection-not-linked": "You're signed in, but nothing was linked: this account can't be linked to your organization's sign-in.",
     "connection-metadata-imported": "Metadata imported.",

@@ -60,8 +60,14 @@ class OrganizationConnections(OrganizationConnectionsRead, Protocol):
     def credentials_deferred(self, connection_id: UUID, now: datetime) -> Deferred[ConnectionCredentials]:
         """As `credentials`, with the next statement. The value raises SealBroken."""
 
-    def use_assertion_deferred(self, org_id: UUID, connection_id: UUID, assertion_hash: bytes, expires_at: datetime) -> Deferred[bool]:
-        """With the next statement, note that an assertion was used, until `expires_at`. The value is None if it was used before."""
+    async def use_message(self, org_id: UUID, connection_id: UUID, message_hash: bytes, expires_at: datetime) -> bool:
+        """Note until `expires_at` that a message of the identity provider was used: an assertion, a logout request or a logout token.
+
+        Return False if it was used before. Of several concurrent calls, one succeeds.
+        """
+
+    def use_message_deferred(self, org_id: UUID, connection_id: UUID, message_hash: bytes, expires_at: datetime) -> Deferred[bool]:
+        """As `use_message`, with the next statement. The value is None if the message was used before."""
 
     async def add_group(self, group: ConnectionGroup) -> None: ...
     async def remove_group(self, org_id: UUID, connection_id: UUID, id_: UUID) -> bool: ...
@@ -212,6 +218,3 @@ class ConnectionLogins(ConnectionLoginsRead, Protocol):
 
     async def finish_sign_out(self, connection_id: UUID, secret_hash: bytes) -> str | None:
         """Forget the sign-in that a browser with this secret has ended, and return the path at which it continues, or None."""
-
-    async def use_logout_token(self, org_id: UUID, connection_id: UUID, token_id: str, expires_at: datetime) -> bool:
-        """Use up the logout token with this `jti`. Return False if it was used before. Of several concurrent calls, one succeeds."""

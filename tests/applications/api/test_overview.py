@@ -71,7 +71,7 @@ async def test_admins_and_operators_see_connections_that_need_work(acme: Tenant,
     await run_sql(pool, sql, acme.org, connection.id, now, now, now + 29 * DAY)
     expected = {"connections_failing": 1, "connection_certificates_expiring": 1}
     [text] = (seen := await concerns())[1]
-    assert (seen[0], text.startswith("acme/okta: users cannot sign in (unreachable); its certificate ends on ")) == (expected, True)
+    assert (seen[0], text.startswith("acme/okta: users cannot sign in (unreachable); its certificate expires on ")) == (expected, True)
     assert await health.find_problems(acme.ports) == ["Users can't sign in through a connection of an organization."]
     await run_sql(pool, "update connections set state = 'inactive' where org_id is not null")
     assert await concerns() == ({}, [])

@@ -79,7 +79,7 @@ async def test_a_refused_change_stands_beside_its_field(admin: FakeBrowser, port
 async def test_secrets_and_keys_are_set_on_their_page(admin: FakeBrowser, ports: Ports, pool: Pool, acme: UUID) -> None:
     await add_connection(ports.storage, acme)
     keys = f"{ONE}/keys"
-    assert (await admin.submit(f"{ONE}/client-secret", keys, client_secret="a very secret text")).status == 303
+    assert (await admin.submit(f"{ONE}/keys/client-secret", keys, client_secret="a very secret text")).status == 303
     assert "a very secret text" not in (await admin.open(keys)).text
     with_key = {"name": "Okta", "issuer": "https://okta.example", "client_id": "gatehouse", "client_authentication": "private_key_jwt"}
     assert (await admin.submit(ONE, ONE, **with_key)).status == 400, "the connection is active, and has no key"
@@ -95,13 +95,13 @@ async def test_secrets_and_keys_are_set_on_their_page(admin: FakeBrowser, ports:
 async def test_certificates_are_added_and_removed_on_their_page(admin: FakeBrowser, pool: Pool) -> None:
     await admin.submit(f"{LIST}/new", f"{LIST}/new", name="Okta", slug="okta", protocol="saml")
     keys = f"{ONE}/keys"
-    refused = await admin.submit(f"{ONE}/certificates", keys, certificate="none")
+    refused = await admin.submit(f"{ONE}/keys/certificates", keys, certificate="none")
     assert (refused.status, 'id="certificate-error"' in refused.text) == (400, True)
     pem = (await new_certificate(NOW)).certificate
-    assert (await admin.submit(f"{ONE}/certificates", keys, certificate=pem)).status == 303
+    assert (await admin.submit(f"{ONE}/keys/certificates", keys, certificate=pem)).status == 303
     [(fingerprint,)] = await run_sql(pool, "select fingerprint from connection_certificates")
     assert fingerprint in (await admin.open(keys)).text
-    removal = f"{ONE}/certificates/{fingerprint}/remove"
+    removal = f"{ONE}/keys/certificates/{fingerprint}/remove"
     assert f'href="{removal}"' in (await admin.open(keys)).text
     assert (await admin.submit(removal, removal)).status == 303
     assert await run_sql(pool, "select 1 from connection_certificates") == []

@@ -222,7 +222,7 @@ async def fill_for_sweeping(storage: Postgres, pool: Pool, old: datetime, fresh:
             insert into connection_keys (id, org_id, connection_id, state, certificate, private_key, valid_from, valid_until, created_at,
                                          kept_until)
             values (%s, %s, %s, %s, 'pem', 'x', %s, %s, %s, %s)"""
-        used = "insert into used_assertions (org_id, connection_id, assertion_hash, expires_at) values (%s, %s, %s, %s)"
+        used = "insert into used_provider_messages (org_id, connection_id, message_hash, expires_at) values (%s, %s, %s, %s)"
         await run_sql(pool, used, org, connection.id, digest(str(time)), time)
         link = """
             insert into setup_links (id, org_id, name, kind, parts, token_hash, expires_at, created_by, created_at)
@@ -231,8 +231,6 @@ async def fill_for_sweeping(storage: Postgres, pool: Pool, old: datetime, fresh:
         for state, kept_until in (("previous", time), ("active", None)):
             await run_sql(pool, key, uuid4(), org, connection.id, state, time, time, time, kept_until)
         await add_login(storage, connection, user.id, ends_at=time)
-        used = "insert into used_logout_tokens (org_id, connection_id, token_hash, expires_at) values (%s, %s, 'x', %s)"
-        await run_sql(pool, used, org, connection.id, time)
         await run_sql(pool, "insert into removed_siem_configurations (id, org_id, removed_at) values (%s, %s, %s)", uuid4(), uuid4(), time)
 
 
@@ -249,7 +247,7 @@ SWEPT_TABLES = {
     Sweep.AUTHORIZATION_CODES: ("authorization_codes", 1),
     Sweep.PUSHED_REQUESTS: ("pushed_requests", 1),
     Sweep.CLIENT_ASSERTIONS: ("client_assertions", 1),
-    Sweep.USED_ASSERTIONS: ("used_assertions", 1),
+    Sweep.USED_PROVIDER_MESSAGES: ("used_provider_messages", 1),
     Sweep.PROVIDER_STATES: ("provider_states", 1),
     Sweep.SAML_SIGN_ONS: ("saml_sign_ons", 1),
     Sweep.SAML_LOGOUTS: ("saml_logouts", 1),
@@ -280,7 +278,6 @@ SWEPT_TABLES = {
     Sweep.LOGOUT_NOTICES: ("logout_notices", 1),
     Sweep.DELETED_WEBHOOKS: ("deleted_webhooks", 1),
     Sweep.CONNECTION_LOGINS: ("connection_logins", 1),
-    Sweep.USED_LOGOUT_TOKENS: ("used_logout_tokens", 1),
     Sweep.PREVIOUS_CONNECTION_KEYS: ("connection_keys", 1),
     Sweep.SIEM_QUEUES: ("removed_siem_configurations", 1),
 }

@@ -126,7 +126,7 @@ GET    /auth/email-sign-in                    200  200  200  200  200  200  200 
 POST   /auth/email-sign-in                    303  303  303  303  303  303  303  303  303  303  303  303  303  303  303  303  303  303  303
 POST   /api/auth/mfa/verify                   401  401  401  401  401  401  401  401  401  401  401  401  401  401  401  401  401  200  401
 GET    /api/auth/reauthenticate               401  200  200  200  200  200  200  200  403  403  200  200  403  403  403  403  403  401  200
-POST   /api/auth/reauthenticate               401  200  200  200  200  200  200  200  403  403  200  200  403  403  403  403  403  401  401
+POST   /api/auth/reauthenticate               401  200  200  200  200  200  200  200  403  403  200  200  403  403  403  403  403  401  200
 POST   /api/auth/reauthenticate/email         401  200  200  200  200  200  200  200  403  403  200  200  403  403  403  403  403  401  200
 POST   {reauthentication-options}             401  200  200  200  200  200  200  200  403  403  200  200  403  403  403  403  403  401  200
 POST   /api/auth/reauthenticate/<provider>    401  400  400  400  400  400  400  400  403  403  400  400  403  403  403  403  403  401  400
@@ -732,7 +732,7 @@ POST   /auth/recover/<recovery_id>/app               400  400  400  400  400
 POST   /auth/recover/<recovery_id>/passkey           400  400  400  400  400
 
 GET    /app/reauthenticate                           303* 303  303  303  303*
-POST   /app/reauthenticate                           303* 303  401  303  303*
+POST   /app/reauthenticate                           303* 303  303  303  303*
 POST   /app/reauthenticate/email                     303* 303  303  303  303*
 POST   /app/reauthenticate/connection                303* 400  400  400  303*
 POST   /app/reauthenticate/<provider:provider>       303* 400  400  400  303*
@@ -1414,15 +1414,17 @@ REQUESTS: Final[Mapping[str, Request]] = {
     f"POST {PAGES_OF_ORG}/connections/<connection_slug>/activate": Request(form=OF_THE_SESSION, setup_sql=INACTIVE),
     f"POST {PAGES_OF_ORG}/connections/<connection_slug>/deactivate": Request(form=OF_THE_SESSION),
     f"POST {PAGES_OF_ORG}/connections/<connection_slug>/remove": Request(form={**OF_THE_SESSION, "confirmation": "{org_slug} Okta"}),
-    f"POST {PAGES_OF_ORG}/connections/<connection_slug>/client-secret": Request(form={**OF_THE_SESSION, "client_secret": "a new secret"}),
+    f"POST {PAGES_OF_ORG}/connections/<connection_slug>/keys/client-secret": Request(
+        form={**OF_THE_SESSION, "client_secret": "a new secret"}
+    ),
     f"POST {PAGES_OF_ORG}/connections/<connection_slug>/keys": Request(
         form=OF_THE_SESSION, setup_sql="delete from connection_keys where org_id = '{org_id}' and state = 'next'"
     ),
     f"POST {PAGES_OF_ORG}/connections/<connection_slug>/keys/activate": Request(form=OF_THE_SESSION),
-    f"POST {PAGES_OF_ORG}/connections/<connection_slug>/certificates": Request(
+    f"POST {PAGES_OF_ORG}/connections/<connection_slug>/keys/certificates": Request(
         form={**OF_THE_SESSION, "certificate": "{another_certificate}"}
     ),
-    f"POST {PAGES_OF_ORG}/connections/<connection_slug>/certificates/<fingerprint>/remove": Request(form=OF_THE_SESSION),
+    f"POST {PAGES_OF_ORG}/connections/<connection_slug>/keys/certificates/<fingerprint>/remove": Request(form=OF_THE_SESSION),
     f"POST {PAGES_OF_ORG}/connections/<connection_slug>/mapping": Request(form={**OF_THE_SESSION, "claim_email": "mail"}),
     f"POST {PAGES_OF_ORG}/connections/<connection_slug>/test": Request(form=OF_THE_SESSION),
     f"GET {PAGES_OF_ORG}/connections/<connection_slug>/test/provider": Request(

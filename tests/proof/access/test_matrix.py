@@ -134,6 +134,8 @@ LOGS_REFUSALS = {
     "GET /auth/<provider:provider>/callback",
     "GET /auth/connections/<connection_id>/callback",
     "POST /auth/connections/<connection_id>/acs",
+    "POST /auth/connections/<connection_id>/backchannel-logout",
+    "POST /auth/connections/<connection_id>/slo",
 }
 # Routes that check the state of an organization that is not in the path, and where it comes from.
 ORGANIZATION_NOT_IN_THE_PATH = {

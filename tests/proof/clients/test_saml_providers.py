@@ -168,7 +168,7 @@ async def connected(app: QuartTrio, owner_browser: FakeBrowser, pool: Pool, cloc
     provider = Pysaml2Provider(tmp_path, certificate.private_key(), certificate.certificate)
     made = await owner_browser.submit(f"{PAGES}/new", f"{PAGES}/new", name="pysaml2", slug="pysaml2", protocol="saml")
     assert made.status == 303, made.text
-    assert (await owner_browser.submit(f"{PAGE}/metadata", PAGE, document=provider.metadata)).status == 303
+    assert (await owner_browser.submit(f"{PAGE}/metadata", PAGE, metadata=provider.metadata)).status == 303
     assert (await owner_browser.submit(f"{PAGE}/keys", f"{PAGE}/keys")).status == 303
     [(id_,)] = await run_sql(pool, "select id from connections where slug = 'pysaml2'")
     path = f"/auth/connections/{id_}"

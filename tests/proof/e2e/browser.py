@@ -18,6 +18,7 @@ from selenium.webdriver.support.select import Select
 from selenium.webdriver.support.wait import WebDriverWait
 
 from tests import ROOT
+from tests.support.passkeys.virtual import PLATFORM_AUTHENTICATOR, Authenticator
 from tests.support.waiting import PATIENCE
 
 # Screenshots are for people: no test reads them. They are saved if this variable is set.
@@ -27,16 +28,6 @@ DESKTOP, TABLET, PHONE = (1280, 800), (768, 1024), (390, 844)
 # The looks of a page: name, dark, size. The others are only for people, who want screenshots.
 LOOKS: Final = (("light", False, DESKTOP), ("dark", True, DESKTOP), ("phone", False, PHONE))
 MORE_LOOKS: Final = (("tablet", False, TABLET), ("tablet-dark", True, TABLET), ("phone-dark", True, PHONE))
-
-# WebAuthn.VirtualAuthenticatorOptions of the Chrome DevTools Protocol.
-PLATFORM_AUTHENTICATOR: Final[dict[str, Any]] = {
-    "protocol": "ctap2",
-    "transport": "internal",
-    "hasResidentKey": True,
-    "hasUserVerification": True,
-    "isUserVerified": True,
-    "automaticPresenceSimulation": True,
-}
 
 AXE: Final = ROOT / "tests" / "proof" / "clients" / "node" / "node_modules" / "axe-core" / "axe.min.js"
 RUN_AXE: Final = """
@@ -79,30 +70,6 @@ def missing() -> str | None:
 def name_of(element: WebElement) -> str:
     """Return the name of a link or button, including its text for screen readers."""
     return " ".join(str(element.get_property("textContent")).split())
-
-
-class Authenticator:
-    """A virtual authenticator of a browser."""
-
-    def __init__(self, driver: webdriver.Chrome, id_: str) -> None:
-        self._driver = driver
-        self._id = {"authenticatorId": id_}
-
-    def credentials(self) -> list[dict[str, Any]]:
-        """Return its credentials, with their counters and private keys."""
-        found: list[dict[str, Any]] = self._driver.execute_cdp_cmd("WebAuthn.getCredentials", self._id)["credentials"]
-        return found
-
-    def add(self, credential: dict[str, Any]) -> None:
-        """Add a credential in the form of `credentials`."""
-        self._driver.execute_cdp_cmd("WebAuthn.addCredential", {**self._id, "credential": credential})
-
-    def remove(self, credential_id: str) -> None:
-        self._driver.execute_cdp_cmd("WebAuthn.removeCredential", {**self._id, "credentialId": credential_id})
-
-    def verify_users(self, verified: bool) -> None:
-        """Set whether it verifies its user from now on."""
-        self._driver.execute_cdp_cmd("WebAuthn.setUserVerified", {**self._id, "isUserVerified": verified})
 
 
 class Browser:
@@ -297,7 +264,7 @@ class Browser:
         return self.wait_for_script(CEREMONY, "get", "parseRequestOptionsFromJSON", options)
 
     @contextmanager
-    def authenticator(self, **options: Any) -> Iterator["Authenticator"]:
+    def authenticator(self, **options: Any) -> Iterator[Authenticator]:
         """Connect a virtual authenticator to the present tab: by default a phone or laptop that has verified its user."""
         self._driver.execute_cdp_cmd("WebAuthn.enable", {})
         added = self._driver.execute_cdp_cmd("WebAuthn.addVirtualAuthenticator", {"options": {**PLATFORM_AUTHENTICATOR, **options}})
@@ -350,10 +317,9 @@ class Browser:
     def _looks(self, name: str, skipped: Collection[str] = ()) -> Iterator[str]:
         """Show the page in each look but the skipped ones. If screenshots are wanted, show and save all."""
         looks = (*LOOKS, *MORE_LOOKS) if os.environ.get(SCREENSHOTS_VARIABLE) else [each for each in LOOKS if each[0] not in skipped]
-        for look, dark, (width, height) in looks:
+        for look, dark, size in looks:
             self.use_dark(dark)
-            metrics = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": look.startswith("phone")}
-            self._driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+            self._resize(size, mobile=look.startswith("phone"))
             yield look
             if os.environ.get(SCREENSHOTS_VARIABLE):
                 self._settle()
@@ -375,28 +341,28 @@ class Browser:
             self._restore_size()
 
     def _restore_size(self) -> None:
-        if not self._is_phone:
+        if self._is_phone:
+            self._resize(PHONE, mobile=True)
+        else:
             self._driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
-            return
-        metrics = {"width": PHONE[0], "height": PHONE[1], "deviceScaleFactor": 1, "mobile": True}
+
+    def _resize(self, size: tuple[int, int], *, mobile: bool = False) -> None:
+        metrics = {"width": size[0], "height": size[1], "deviceScaleFactor": 1, "mobile": mobile}
         self._driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
 
     def screenshot(self) -> bytes:
         """Return a PNG of the top of the page, without scroll bars."""
-        width, height = DESKTOP
         self._driver.execute_cdp_cmd("Emulation.setScrollbarsHidden", {"hidden": True})
-        metrics = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
-        self._driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+        self._resize(DESKTOP)
         self._settle()
         return self._driver.get_screenshot_as_png()
 
     @contextmanager
     def at_height(self, height: int) -> Iterator[None]:
         """Show the page in a window of this height, in pixels, in which all of it is in view."""
-        metrics = {"width": DESKTOP[0], "height": height, "deviceScaleFactor": 1, "mobile": False}
-        self._driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+        self._resize((DESKTOP[0], height))
         yield
-        self._driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+        self._restore_size()
 
     def photograph(self, name: str) -> None:
         """Save screenshots of the visible page: light and dark, and on a phone."""
@@ -409,11 +375,9 @@ class Browser:
             self._driver.save_screenshot(str(ARTEFACTS / f"{name}-{'dark' if dark else 'light'}.png"))
         self.use_dark(False)
         self._settle()
-        width, height = PHONE
-        metrics = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": True}
-        self._driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+        self._resize(PHONE, mobile=True)
         self._driver.save_screenshot(str(ARTEFACTS / f"{name}-phone.png"))
-        self._driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+        self._restore_size()
 
     def _settle(self) -> None:
         """Wait until animations have ended: two frames for their start, and then their end."""

@@ -88,6 +88,23 @@ def test_the_first_owner_is_created_only_once(own_database: dict[str, str], serv
     assert running.post("/api/auth/login", {"email": "eve@example.com", "password": PASSWORD}).status_code == 401
 
 
+def test_a_link_signs_the_first_owner_in_until_they_have_signed_in(own_database: dict[str, str], service: Start, home: Path) -> None:
+    running = service(**own_database).start()
+    settings = {**own_database, "SSO_BASE_URL": running.address}
+    first, second = (gatehouse(home, "owner", "link", EMAIL, **settings) for _ in range(2))
+    assert (first.returncode, second.returncode) == (0, 0), first.stderr + second.stderr
+    for link, works in ((first.stdout.strip(), False), (second.stdout.strip(), True)):
+        with FormBrowser(running.address) as browser:
+            browser.open(link)
+            assert bool(browser.forms) is works, browser.text
+            if works:
+                browser.submit(browser.forms[0])
+                assert EMAIL in browser.text
+    refused = gatehouse(home, "owner", "link", EMAIL, **settings)
+    assert (refused.returncode, refused.stdout) == (1, "")
+    assert refused.stderr.startswith("gatehouse: There already is a platform owner.")
+
+
 def test_an_owner_is_recovered_by_a_link_while_the_service_runs(own_database: dict[str, str], service: Start, home: Path) -> None:
     running = service(**own_database).start()
     settings = {**own_database, "SSO_BASE_URL": running.address}

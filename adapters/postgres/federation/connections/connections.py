@@ -54,6 +54,11 @@ def secret_context(row: UUID) -> SecretContext:
     return SecretContext("connections", str(row), "client_secret")
 
 
+USE_MESSAGE: Final = """
+    insert into used_provider_messages (org_id, connection_id, message_hash, expires_at)
+    values (%(org_id)s, %(connection_id)s, %(message_hash)s, %(expires_at)s) on conflict do nothing returning 1"""
+
+
 class OrganizationConnections(SealingRepository):
     """Implements `ports.storage.federation.connections.OrganizationConnections`."""
 
@@ -122,12 +127,13 @@ class OrganizationConnections(SealingRepository):
             "delete from connections where org_id = %(org_id)s and id = %(connection_id)s", org_id=org_id, connection_id=connection_id
         )
 
-    def use_assertion_deferred(self, org_id: UUID, connection_id: UUID, assertion_hash: bytes, expires_at: datetime) -> DeferredRow[bool]:
-        sql = """
-            insert into used_assertions (org_id, connection_id, assertion_hash, expires_at)
-            values (%(org_id)s, %(connection_id)s, %(assertion_hash)s, %(expires_at)s) on conflict do nothing returning 1"""
-        values = {"org_id": org_id, "connection_id": connection_id, "assertion_hash": assertion_hash, "expires_at": expires_at}
-        return self._one_deferred(lambda _: True, sql, **values)
+    async def use_message(self, org_id: UUID, connection_id: UUID, message_hash: bytes, expires_at: datetime) -> bool:
+        values = {"org_id": org_id, "connection_id": connection_id, "message_hash": message_hash, "expires_at": expires_at}
+        return await self._one(lambda _: True, USE_MESSAGE, **values) is not None
+
+    def use_message_deferred(self, org_id: UUID, connection_id: UUID, message_hash: bytes, expires_at: datetime) -> DeferredRow[bool]:
+        values = {"org_id": org_id, "connection_id": connection_id, "message_hash": message_hash, "expires_at": expires_at}
+        return self._one_deferred(lambda _: True, USE_MESSAGE, **values)
 
     async def add_group(self, group: ConnectionGroup) -> None:
         await self._run(GROUP.insert("connection_groups"), **GROUP.values(group))

@@ -6,7 +6,7 @@ from uuid import UUID
 
 from adapters.postgres.engine.records import Record
 from adapters.postgres.engine.statements import Repository
-from adapters.postgres.kernel.connection_concerns import CERTIFICATE_ENDS, FAILING, WITHOUT_DOMAIN
+from adapters.postgres.kernel.connection_concerns import CERTIFICATE_EXPIRES, FAILING, WITHOUT_DOMAIN
 from core.federation.connections.model.health import ConnectionConcern, ConnectionHealth, HealthState
 
 HEALTH: Final = Record(ConnectionHealth, "h", health=HealthState)
@@ -35,11 +35,11 @@ class ConnectionHealths(Repository):
 
     async def concerns(self, limit: int, certificates_until: datetime) -> list[ConnectionConcern]:
         sql = f"""
-            select o.slug, c.slug, case when {FAILING} then h.problem end, case when {CERTIFICATE_ENDS} then h.certificate_end end,
+            select o.slug, c.slug, case when {FAILING} then h.problem end, case when {CERTIFICATE_EXPIRES} then h.certificate_end end,
                    {WITHOUT_DOMAIN}
             from connections c join organizations o on o.id = c.org_id and o.status = 'active'
             left join connection_health h on h.org_id = c.org_id and h.connection_id = c.id
-            where c.state = 'active' and ({FAILING} or {CERTIFICATE_ENDS} or {WITHOUT_DOMAIN})
+            where c.state = 'active' and ({FAILING} or {CERTIFICATE_EXPIRES} or {WITHOUT_DOMAIN})
             order by o.slug collate "C", c.slug collate "C" limit %(limit)s"""
         return await self._all(lambda row: ConnectionConcern(*row), sql, limit=limit, certificates_until=certificates_until)
 

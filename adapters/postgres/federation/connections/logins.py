@@ -1,13 +1,11 @@
 """Sign-ins at the connections of organizations. The values for a sign-out there are encrypted."""
 
 import json
-from datetime import datetime
 from typing import Any, Final
 from uuid import UUID
 
 from adapters.postgres.engine.statements import Row, SealingRepository
 from core.federation.connections.model.logins import ConnectionLogin
-from core.kernel.values import digest
 from ports.crypto import SecretContext
 
 COLUMNS: Final = "l.id, l.org_id, l.connection_id, l.user_id, l.provider_session, l.logout, l.created_at, l.ends_at"
@@ -81,10 +79,3 @@ class ConnectionLogins(SealingRepository):
             delete from connection_logins l where l.connection_id = %(connection_id)s and l.sign_out_hash = %(secret_hash)s
             returning l.sign_out_next"""
         return await self._one(lambda row: str(row[0]), sql, connection_id=connection_id, secret_hash=secret_hash)
-
-    async def use_logout_token(self, org_id: UUID, connection_id: UUID, token_id: str, expires_at: datetime) -> bool:
-        sql = """
-            insert into used_logout_tokens (org_id, connection_id, token_hash, expires_at)
-            values (%(org_id)s, %(connection_id)s, %(token_hash)s, %(expires_at)s) on conflict do nothing"""
-        values = {"org_id": org_id, "connection_id": connection_id, "token_hash": digest(token_id), "expires_at": expires_at}
-        return await self._run(sql, **values) == 1

@@ -1,4 +1,4 @@
-"""The health of connections: what their refreshes find, and when certificates that end are announced."""
+"""The health of connections: what their refreshes find, and when certificates that expire are announced."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -15,8 +15,7 @@ from core.federation.saml.model.configuration import SamlCertificate
 ANNOUNCED_DAYS: Final = (60, 30, 7)  # before the end of a certificate; of several that are due, only the nearest is announced
 REFRESHED_EACH: Final = timedelta(days=1)
 RETRIED_EACH: Final = timedelta(hours=1)  # after a failure
-# Because of an unknown certificate. Anyone can cause it with a forged response, and then a real new certificate waits this long.
-REFETCHED_EACH: Final = timedelta(minutes=5)
+REFETCHED_EACH: Final = timedelta(hours=1)  # because of an unknown certificate, which anyone can cause with a forged response
 FAILURES_OF_OUTAGE: Final = 3  # one after the other, so that a short outage is not announced
 
 
@@ -32,22 +31,22 @@ class HealthState(StrEnum):
 class HealthProblem(StrEnum):
     """A problem of a connection that no request found. Others are the fault of a request, such as an `OpenIdFault`."""
 
-    CERTIFICATE_ENDS = "certificate_ends"
-    CERTIFICATE_ENDED = "certificate_ended"
-    OWN_CERTIFICATE_ENDS = "own_certificate_ends"
-    OWN_CERTIFICATE_ENDED = "own_certificate_ended"
+    CERTIFICATE_EXPIRES = "certificate_expires"
+    CERTIFICATE_EXPIRED = "certificate_expired"
+    OWN_CERTIFICATE_EXPIRES = "own_certificate_expires"
+    OWN_CERTIFICATE_EXPIRED = "own_certificate_expired"
 
 
 _NEXT_KEY: Final = "Create the next key, give its certificate to the identity provider, and activate it."
 # The sentence for admins about each problem.
 HEALTH_PROBLEMS: Final[Mapping[str, str]] = MappingProxyType(
     {
-        HealthProblem.CERTIFICATE_ENDS: (
-            "The last certificate of the identity provider ends soon. Add its new certificate before the identity provider uses it."
+        HealthProblem.CERTIFICATE_EXPIRES: (
+            "The last certificate of the identity provider expires soon. Add its new certificate before the identity provider uses it."
         ),
-        HealthProblem.CERTIFICATE_ENDED: "All certificates of the identity provider have ended. Add the one that it uses now.",
-        HealthProblem.OWN_CERTIFICATE_ENDS: f"Our certificate for this connection ends soon. {_NEXT_KEY}",
-        HealthProblem.OWN_CERTIFICATE_ENDED: f"Our certificate for this connection has ended. {_NEXT_KEY}",
+        HealthProblem.CERTIFICATE_EXPIRED: "All certificates of the identity provider have expired. Add the one that it uses now.",
+        HealthProblem.OWN_CERTIFICATE_EXPIRES: f"Our certificate for this connection expires soon. {_NEXT_KEY}",
+        HealthProblem.OWN_CERTIFICATE_EXPIRED: f"Our certificate for this connection has expired. {_NEXT_KEY}",
         **{fault.value: message for fault, message in OPENID_FAULTS.items()},
         "metadata_not_fetched": "The metadata can't be fetched. Check their address.",
         "metadata_invalid": "The metadata can't be read. Check their address.",
@@ -71,12 +70,12 @@ class CertificateEnd:
 
     @property
     def problem(self) -> HealthProblem:
-        return HealthProblem.OWN_CERTIFICATE_ENDS if self.is_own else HealthProblem.CERTIFICATE_ENDS
+        return HealthProblem.OWN_CERTIFICATE_EXPIRES if self.is_own else HealthProblem.CERTIFICATE_EXPIRES
 
     def problem_at(self, now: datetime) -> HealthProblem | None:
-        """Return the problem if the certificate has ended, or ends soon."""
+        """Return the problem if the certificate has expired, or expires soon."""
         if self.at <= now:
-            return HealthProblem.OWN_CERTIFICATE_ENDED if self.is_own else HealthProblem.CERTIFICATE_ENDED
+            return HealthProblem.OWN_CERTIFICATE_EXPIRED if self.is_own else HealthProblem.CERTIFICATE_EXPIRED
         return self.problem if self.at <= now + timedelta(days=max(ANNOUNCED_DAYS)) else None
 
     @classmethod

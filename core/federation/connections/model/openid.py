@@ -93,7 +93,10 @@ OPENID_FAULTS: Final[Mapping[OpenIdFault, str]] = MappingProxyType(
         OpenIdFault.JWKS: "The keys of the identity provider cannot be read. Check its address for keys (jwks_uri).",
         OpenIdFault.RESPONSE_ISSUER: "The answer came from another issuer, or did not name its issuer. Start the sign-in again.",
         OpenIdFault.RESPONSE: "The answer has no usable code. Start the sign-in again.",
-        OpenIdFault.CLIENT: "The identity provider does not accept our credentials. Correct the client id, the client secret or the key.",
+        OpenIdFault.CLIENT: (
+            "The identity provider does not accept our credentials. Correct the client id, the client secret or the key, or choose "
+            "another way to authenticate."
+        ),
         OpenIdFault.CODE: "The identity provider does not accept its code. Check the redirect URI, and start the sign-in again.",
         OpenIdFault.REQUEST: "The token endpoint refused the request. Check the settings of the application at the identity provider.",
         OpenIdFault.TOKENS: "The token endpoint returned no ID token. Allow the scope openid.",

@@ -23,7 +23,7 @@ MAX_CERTIFICATES: Final = 10  # of one service provider; further ones are ignore
 
 
 class MetadataInvalid(Invalid):
-    """This is not SAML metadata. Paste the whole XML document, in UTF-8 and without a DOCTYPE."""
+    """This is not SAML metadata. Enter the whole XML document as metadata, in UTF-8 and without a DOCTYPE, or its URL."""
 
 
 class MetadataNotFetched(Invalid):

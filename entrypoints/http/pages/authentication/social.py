@@ -3,13 +3,14 @@
 Source: security O-1, O-5, O-6 and G-2; decisions 86, 87.
 """
 
+from collections.abc import Mapping
 from typing import Final
 from urllib.parse import urlencode
 
 from quart import Blueprint, Response, request
 from werkzeug.routing import BaseConverter
 
-from core.authentication.flow.model import FlowEnded, FlowTarget
+from core.authentication.flow.model import Flow, FlowEnded, FlowTarget
 from core.federation.model.sign_in import BrowserSignInNeeded, ProviderAnswer, SignedInAgain
 from core.federation.oauth.model.authorization import AuthorizationRequest
 from core.federation.upstream import trips
@@ -22,7 +23,7 @@ from core.federation.upstream.trips import (
     TripResult,
 )
 from core.kernel.callers import Visitor
-from core.kernel.connections import PLATFORM_CONNECTIONS
+from core.kernel.connections import PLATFORM_CONNECTIONS, ConnectionSlug
 from core.kernel.errors import Refusal
 from core.kernel.page_paths import IDENTITIES_PATH, REAUTHENTICATION_PATH
 from core.kernel.sign_in_age import SignInNotRecent
@@ -94,25 +95,33 @@ async def start(provider: str) -> Response:
     browser, arguments = cookies.browser_id(), joined_query()
     if ticket := arguments.get("link"):
         return await _start_with_ticket(provider, browser, ticket)
-    slug, base_url, flow_id = trips.find_provider(ports(), provider), app_context().base_url, arguments.get("flow")
-    user_code, after = arguments.get("user_code") or None, arguments.get("next")
+    slug = trips.find_provider(ports(), provider)
     try:
-        if flow_id:
-            flow = await open_flow(flow_id)
-            remember_way_back(flow, "/sign-in")
-        elif after and user_code is None:
-            flow = page_flow(safe_next(after))
-        else:
-            of_application, user = AuthorizationRequest.from_fields(arguments), await visitor()
-            begun = await trips.begin_flow(ports(), caller(), user, of_application, slug, user_code, digest(browser), base_url)
-            if begun is None:
-                return redirect(of_application.path, 302)
-            flow = begun
-        url = await trips.begin(ports(), caller(), flow, slug, browser, base_url)
+        flow = await open_start(arguments, slug, browser)
+        if isinstance(flow, Response):
+            return flow
+        url = await trips.begin(ports(), caller(), flow, slug, browser, app_context().base_url)
     except FlowEnded:  # the user went back to an earlier page
-        return await ended_page(flow_id)
+        return await ended_page(arguments.get("flow"))
     await keep_taken(browser)
     return redirect(url, 302)
+
+
+async def open_start(arguments: Mapping[str, str], slug: ConnectionSlug | None, browser: str) -> Flow | Response:
+    """Return the flow of a sign-in that starts at this provider, or at a connection of an organization.
+
+    If the authorization endpoint answers the request instead, return the redirect there. Raises: FlowEnded; the errors of `begin_flow`.
+    """
+    user_code, after, flow_id = arguments.get("user_code") or None, arguments.get("next"), arguments.get("flow")
+    if flow_id:
+        flow = await open_flow(flow_id)
+        remember_way_back(flow, "/sign-in")
+        return flow
+    if after and user_code is None:
+        return page_flow(safe_next(after))
+    of_application, user, base_url = AuthorizationRequest.from_fields(arguments), await visitor(), app_context().base_url
+    begun = await trips.begin_flow(ports(), caller(), user, of_application, slug, user_code, digest(browser), base_url)
+    return redirect(of_application.path, 302) if begun is None else begun
 
 
 async def _start_with_ticket(provider: str, browser: str, ticket: str) -> Response:
@@ -130,7 +139,7 @@ async def _start_with_ticket(provider: str, browser: str, ticket: str) -> Respon
 @refuses(400, 401, 403, 404, 409)
 @describes_page(
     {
-        200: "The sign-in has ended. The page goes on.",
+        200: "The sign-in has ended, and the page goes on. Or another user is signed in in this browser, and the page asks first.",
         302: "Redirect to the application with an error, because the user refused or the identity provider failed.",
         303: "Redirect to the target of the sign-in, to a page that asks for a factor, or to the linked accounts.",
     },

@@ -133,7 +133,10 @@ async def check_domain() -> Response:
 @setup_link
 @describes_page({303: SAVED, 400: REFUSED, 401: NOT_OPEN, 403: FOREIGN}, form=DOMAIN_FIELDS)
 async def remove_domain() -> Response:
-    """Propose a domain no longer."""
+    """Propose a domain no longer.
+
+    The other proposed domains stay. Domains of the organization do not change.
+    """
     form = await read_setup_form()
     try:
         await proposals.remove_domain(ports(), setup_reader(), form.get("proposed_domain", ""))

@@ -61,7 +61,7 @@ def test_a_certificate_is_announced_three_times_before_it_ends() -> None:
             state = replace(state, announced_days=days)
         now = state.due_at
     assert announced == [(days, days * DAY) for days in ANNOUNCED_DAYS]
-    assert (state.health, state.problem) == ("warning", "certificate_ended")
+    assert (state.health, state.problem) == ("warning", "certificate_expired")
     late = ConnectionHealth(org_id=new_id(), connection_id=new_id(), due_at=NOW).refresh(None, end, end.at - 3 * DAY)
     assert (late.days_to_announce(end.at - 3 * DAY), late.health) == (7, "warning")
 
@@ -143,11 +143,11 @@ async def test_certificates_that_end_are_announced_to_the_members_who_manage_int
     short, long = certificate(1, valid_until=now + 5 * DAY), certificate(2, valid_until=now + 20 * DAY)
     inactive = certificate(3, valid_until=now + 900 * DAY, is_active=False)
     connection = await add_saml(ports, org_id, short, long, inactive)
-    assert "is checked within a few minutes" in (await owner_browser.open(page)).text
+    assert "is refreshed within a few minutes" in (await owner_browser.open(page)).text
     assert await health.refresh_due(ports, holder) == {"warning": 1}
     assert await events(pool) == [("connection.certificate.expires", "30")], "only the nearest"
     shown = (await owner_browser.open(page)).text
-    assert "The last certificate of the identity provider ends soon" in shown
+    assert "The last certificate of the identity provider expires soon" in shown
     assert await health.measure(ports) == ({HealthState.WARNING: 1}, 20.0)
     clock.advance(13 * DAY)
     assert await health.next_due(ports) == now + DAY, "refreshed once a day"

@@ -58,7 +58,7 @@ async def test_a_test_sign_in_shows_what_arrived(owner_browser: FakeBrowser, vis
     for options in ({"encryption": GCM}, {"encryption": CBC, "signed": ("response",)}, {"signed": ("response", "assertion")}):
         assert "7f3a" in (await visits.test(owner_browser, **options)).text, options
     assert await run_sql(pool, "select count(*) from sessions union all select count(*) from users") == before
-    assert await run_sql(pool, "select count(*) from used_assertions") == [(4,)]
+    assert await run_sql(pool, "select count(*) from used_provider_messages") == [(4,)]
     assert await run_sql(pool, "select 1 from sign_in_flows f where strpos(f::text, 'ada@example.com') > 0") == []
 
 
@@ -226,12 +226,12 @@ async def test_a_response_without_a_request_leads_back_with_one_if_the_connectio
         for relay_state, place in places.items():
             way = leads_to(await deliver(browser, relay_state))
             assert way.startswith(f"{initiate}?"), relay_state
-            assert await run_sql(pool, "select count(*) from used_assertions") == [(0,)]
+            assert await run_sql(pool, "select count(*) from used_provider_messages") == [(0,)]
             text = visits.respond(
                 read_request(await browser.open(way, follows=False)).get("ID"), attributes=(("email", ["grace@example.com"]),)
             )
             assert leads_to(await arrive(browser, visits.acs, text)) == place, relay_state
-            await run_sql(pool, "delete from used_assertions")
+            await run_sql(pool, "delete from used_provider_messages")
     assert await run_sql(pool, "select count(*) from sessions") != sessions
 
 

@@ -169,6 +169,6 @@ async def test_the_check_finds_missing_values_and_certificates_that_end(
     await run_sql(pool, settings)
     assert await codes() == ["name_id_can_change", "no_domain"]
     await run_sql(pool, "update connection_keys set valid_until = %s", clock.now() + timedelta(days=60))
-    assert await codes() == ["own_certificate_ends", "name_id_can_change", "no_domain"]
+    assert await codes() == ["own_certificate_expires", "name_id_can_change", "no_domain"]
     await run_sql(pool, "update connection_certificates set valid_until = %s", clock.now())
-    assert await codes() == ["certificate_ended", "name_id_can_change", "no_domain"]
+    assert await codes() == ["certificate_expired", "name_id_can_change", "no_domain"]

@@ -40,7 +40,7 @@ HARMLESS = {
     "POST /app/organizations/<org_slug>/applications/<service_slug>/saml/metadata": "nothing is saved",
     "POST /app/organizations/<org_slug>/applications/<service_slug>/claims/preview": "a preview",
     "POST /app/organizations/<org_slug>/branding": "a preview",
-    "POST /app/organizations/<org_slug>/connections/<connection_slug>/certificates": "the connection has the certificate then",
+    "POST /app/organizations/<org_slug>/connections/<connection_slug>/keys/certificates": "the connection has the certificate then",
     "POST /app/organizations/<org_slug>/connections/<connection_slug>/test": "nothing is saved",
     "POST /app/organizations/<org_slug>/connections/<connection_slug>/test/provider": "the test sign-in is over",
     "POST /app/organizations/<org_slug>/sign-in-policy/preview": "a preview",

@@ -5,10 +5,11 @@ from typing import Any, Final
 import psycopg
 import pytest
 
-from tests.proof.e2e.browser import Authenticator, Browser, name_of
+from tests.proof.e2e.browser import Browser, name_of
 from tests.proof.e2e.conftest import SharedService
 from tests.proof.e2e.process import Service
 from tests.proof.e2e.test_oauth_clients import ADA, PASSWORD
+from tests.support.passkeys.virtual import Authenticator
 
 pytestmark = pytest.mark.slow
 

@@ -14,11 +14,11 @@ class ConnectionHealthResponse(ResponseModel):
     health: HealthState = Field(
         description="`failing`: users cannot sign in. `unknown`: the connection is not active, or was not refreshed yet."
     )
-    problem: str | None = Field(description="The kind of the problem, or null.", examples=["certificate_ends"])
+    problem: str | None = Field(description="The kind of the problem, or null.", examples=["certificate_expires"])
     message: str | None = Field(description="The problem, and what to do.")
     refreshed_at: Timestamp | None = Field(description="When the metadata and the keys of the identity provider were last read.")
     certificate_end: Timestamp | None = Field(
-        description="When the first certificate that users need ends: the last active one of the identity provider, or ours."
+        description="When the first certificate that users need expires: the last active one of the identity provider, or ours."
     )
 
     @classmethod

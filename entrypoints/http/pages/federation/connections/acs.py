@@ -32,7 +32,8 @@ AGAIN: Final = "again"  # the field of a response that our own page has sent
 @refuses(400, 401, 403, 404, 409)
 @describes_page(
     {
-        200: "The page that sends the response again with the cookies of this site, or the result of a test sign-in.",
+        200: "The page that sends the response again with the cookies of this site, or the result of a test sign-in. Or another user is "
+        "signed in in this browser, and the page asks first.",
         303: "Redirect to the target of the sign-in, or to a page that asks for a factor or to link an account.",
     },
     form=["SAMLResponse"],

@@ -131,6 +131,8 @@ async def create(org_slug: str, form: Form) -> Response:
         slug=Slug.parse(data.slug, RESERVED_SLUGS), name=data.name, preset=data.preset, settings=_first_settings(data.preset, protocol)
     )
     added = await connections.create(ports_once(), acting_member(), draft)
+    if added.uses_test_provider:
+        return redirect_with_notice("connection-for-tests-created", path_of(f"{added.slug}/test"))
     return redirect_with_notice("connection-created", path_of(added.slug))
 
 
@@ -274,9 +276,9 @@ async def show_keys(org_slug: str, connection_slug: str) -> Response:
     return await console_page("federation/connection_keys.html", **await _key_values(None, connection_slug))
 
 
-@routes.post(f"{ONE}/client-secret")
+@routes.post(f"{ONE}/keys/client-secret")
 @member_page(Capability.INTEGRATIONS_MANAGE, outlives=True)
-@accepts(f"PUT {API_OF_ONE}/client-secret", page=f"{ONE}/keys")
+@accepts(f"PUT {API_OF_ONE}/client-secret")
 @on_refusal("federation/connection_keys.html", _key_values, _wrong_field)
 async def set_client_secret(org_slug: str, connection_slug: str, form: Form) -> Response:
     """Set the client secret of a connection."""
@@ -307,9 +309,9 @@ async def activate_key(org_slug: str, connection_slug: str, form: Form) -> Respo
     return redirect_with_notice("connection-key-activated", path_of(f"{connection_slug}/keys"))
 
 
-@routes.post(f"{ONE}/certificates")
+@routes.post(f"{ONE}/keys/certificates")
 @member_page(Capability.INTEGRATIONS_MANAGE, outlives=True)
-@accepts(f"POST {API_OF_ONE}/certificates", page=f"{ONE}/keys")
+@accepts(f"POST {API_OF_ONE}/certificates")
 @refuses(409)
 @on_refusal("federation/connection_keys.html", _key_values, _wrong_field)
 async def add_certificate(org_slug: str, connection_slug: str, form: Form) -> Response:
@@ -319,14 +321,14 @@ async def add_certificate(org_slug: str, connection_slug: str, form: Form) -> Re
     return redirect_with_notice("connection-certificate-added", path_of(f"{connection_slug}/keys"))
 
 
-async def _certificate_removal(org_slug: str, connection_slug: str, fingerprint: str) -> Question:
+async def _certificate_removal(connection_slug: str, fingerprint: str) -> Question:
     details = await connections.find(ports(), acting_member(), connection_slug)
     certificate = next((each for each in details.certificates if each.fingerprint == fingerprint), None) or refuse(
         ProviderCertificateNotFound
     )
     consequences = ["Responses that the identity provider signs with it are refused."]
     if certificate.source is CertificateSource.METADATA:
-        consequences.append("It comes back while the metadata of the identity provider have it.")
+        consequences.append("The next import of the metadata can add it again.")
     return Question(
         verb="Remove the certificate",
         target=f"{fingerprint[:16]}…",
@@ -337,15 +339,15 @@ async def _certificate_removal(org_slug: str, connection_slug: str, fingerprint:
     )
 
 
-@routes.get(f"{ONE}/certificates/<fingerprint>/remove")
+@routes.get(f"{ONE}/keys/certificates/<fingerprint>/remove")
 @member_page(Capability.INTEGRATIONS_MANAGE)
 @shows(f"DELETE {API_OF_ONE}/certificates/<fingerprint>")
 async def show_certificate_removal(org_slug: str, connection_slug: str, fingerprint: str) -> Response:
     """Ask before a certificate of the identity provider is removed."""
-    return await ask(await _certificate_removal(org_slug, connection_slug, fingerprint))
+    return await ask(await _certificate_removal(connection_slug, fingerprint))
 
 
-@routes.post(f"{ONE}/certificates/<fingerprint>/remove")
+@routes.post(f"{ONE}/keys/certificates/<fingerprint>/remove")
 @member_page(Capability.INTEGRATIONS_MANAGE, outlives=True)
 @accepts(f"DELETE {API_OF_ONE}/certificates/<fingerprint>")
 @ask_on_refusal(_certificate_removal)

@@ -18,23 +18,21 @@ from core.federation.connections.trips import (
     SetupTestReturned,
 )
 from core.federation.model.sign_in import ProviderStateUnknown, SignedInAgain
-from core.federation.oauth.model.authorization import AuthorizationRequest
-from core.federation.upstream import trips as upstream_trips
 from core.kernel.callers import Visitor
 from core.kernel.errors import refuse
 from core.kernel.page_paths import connection_endpoint_path
-from core.kernel.values import digest, parse_id
+from core.kernel.values import parse_id
 from core.setup import testing
 from entrypoints.http.base import cookies
 from entrypoints.http.base.context import app_context, caller, ports
-from entrypoints.http.base.redirects import redirect, safe_next
+from entrypoints.http.base.redirects import redirect
 from entrypoints.http.edge.access import anyone
 from entrypoints.http.edge.forms import read_request_of_application
 from entrypoints.http.edge.limits import keep_taken
 from entrypoints.http.edge.openapi import describes_page, refuses
 from entrypoints.http.edge.queries import joined_query, repeatable
 from entrypoints.http.pages.authentication.other_user import sign_in_at_provider
-from entrypoints.http.pages.authentication.social import CALLBACK_PARAMETERS, PARAMETERS, read_answer
+from entrypoints.http.pages.authentication.social import CALLBACK_PARAMETERS, PARAMETERS, open_start, read_answer
 from entrypoints.http.pages.federation.connections.tests import result_page
 from entrypoints.http.pages.federation.connections.visits import visit_response
 from entrypoints.http.pages.federation.oauth import LISTED
@@ -43,7 +41,6 @@ from entrypoints.http.pages.flow.flows import (
     connection_path,
     ended_page,
     in_flow,
-    open_flow,
     page_flow,
     path_of,
     remember_way_back,
@@ -75,24 +72,15 @@ async def start(connection_id: str) -> Response:
     """
     require_tab()
     id_ = parse_id(connection_id) or refuse(OrganizationConnectionNotFound)
-    browser, arguments, base_url = cookies.browser_id(), joined_query(), app_context().base_url
-    user_code, after, flow_id = arguments.get("user_code") or None, arguments.get("next"), arguments.get("flow")
+    browser, arguments = cookies.browser_id(), joined_query()
     try:
-        if flow_id:
-            flow = await open_flow(flow_id)
-            remember_way_back(flow, "/sign-in")
-        elif after and user_code is None:
-            flow = page_flow(safe_next(after))
-        else:
-            of_application, user = AuthorizationRequest.from_fields(arguments), await visitor()
-            begun = await upstream_trips.begin_flow(ports(), caller(), user, of_application, None, user_code, digest(browser), base_url)
-            if begun is None:
-                return redirect(of_application.path, 302)
-            flow = begun
+        flow = await open_start(arguments, None, browser)
+        if isinstance(flow, Response):
+            return flow
         hints = ProviderHints(arguments.get("login_hint"), arguments.get("domain_hint"))
-        visit = await trips.begin(ports(), caller(), flow, id_, browser, base_url, hints)
+        visit = await trips.begin(ports(), caller(), flow, id_, browser, app_context().base_url, hints)
     except FlowEnded:  # the user went back to an earlier page
-        return await ended_page(flow_id)
+        return await ended_page(arguments.get("flow"))
     await keep_taken(browser)
     return visit_response(visit, 302)
 
@@ -143,7 +131,8 @@ async def initiate_by_form(connection_id: str) -> Response:
 @refuses(400, 401, 403, 404, 409)
 @describes_page(
     {
-        200: "The result of a test sign-in, or the sign-in has ended and the page goes on.",
+        200: "The result of a test sign-in, or the sign-in has ended and the page goes on. Or another user is signed in in this browser, "
+        "and the page asks first.",
         303: "Redirect to the target of the sign-in, or to a page that asks for a factor or to link an account.",
     },
     optional=CALLBACK_PARAMETERS,

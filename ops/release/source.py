@@ -1,0 +1,62 @@
+"""The files of a revision, as the release gets them."""
+
+import hashlib
+import io
+import subprocess
+import tomllib
+import zipfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+ROOT: Final = Path(__file__).parents[2]
+
+
+class ReleaseError(Exception):
+    """A release cannot be built. The message is a sentence for the person who started it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Source:
+    """The files of one revision in a folder."""
+
+    folder: Path
+    revision: str  # 40 hexadecimal digits
+    committed_at: int  # in seconds since 1970, the time of all files of the release
+
+    @property
+    def version(self) -> str:
+        """Return the version in `pyproject.toml`."""
+        return str(tomllib.loads((self.folder / "pyproject.toml").read_text())["project"]["version"])
+
+    @property
+    def locks(self) -> Path:
+        """Return the folder of the lock files."""
+        return self.folder / "ops/requirements"
+
+
+def export(revision: str | None, folder: Path) -> Source:
+    """Write the files of a revision to the folder, or those of the checkout, which must not be changed.
+
+    Raises: ReleaseError if the checkout is changed, or has no such revision.
+    """
+    if revision is None and _git("status", "--porcelain"):
+        raise ReleaseError("The checkout has changes that are not committed. Commit them, or name a revision with --revision.")
+    name = _git("rev-parse", "--verify", "--end-of-options", f"{revision or 'HEAD'}^{{commit}}").decode().strip()
+    committed_at = int(_git("show", "--no-patch", "--format=%ct", name))
+    with zipfile.ZipFile(io.BytesIO(_git("archive", "--format=zip", name))) as files:  # of tarfile, Python 3.11.2 has no safe filter
+        files.extractall(folder)
+    return Source(folder=folder, revision=name, committed_at=committed_at)
+
+
+def sha256(path: Path) -> str:
+    """Return the SHA-256 of a file in hexadecimal digits."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _git(*arguments: str) -> bytes:
+    process = subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, check=False)
+    if process.returncode != 0:
+        raise ReleaseError(f"git {arguments[0]} failed: {process.stderr.decode().strip()}")
+    return process.stdout

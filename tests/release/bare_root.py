@@ -1,0 +1,115 @@
+"""A Debian with Python and nothing else, in a directory, without a network but its own loopback."""
+
+import json
+import os
+import signal
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from tests.support.waiting import until
+
+PACKAGES: Final = ("python3", "debconf", "passwd", "util-linux")
+_SET_LOOPBACK_UP: Final = """
+import fcntl, socket, struct
+fcntl.ioctl(socket.socket(socket.AF_INET, socket.SOCK_DGRAM), 0x8914, struct.pack("16sh", b"lo", 0x41))  # SIOCSIFFLAGS: up, running
+"""
+_REQUEST: Final = """
+import json, sys, urllib.error, urllib.request
+method, url, body, token = json.loads(sys.argv[1])
+headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {token}"} if token else {})
+request = urllib.request.Request(url, None if body is None else json.dumps(body).encode(), headers, method=method)
+try:
+    with urllib.request.urlopen(request, timeout=30) as answer:
+        print(json.dumps([answer.status, answer.read().decode()]))
+except urllib.error.HTTPError as answer:
+    print(json.dumps([answer.code, answer.read().decode()]))
+except OSError as error:
+    print(json.dumps([0, str(error)]))
+"""
+
+
+class BareRoot:
+    """A root directory. Its programs see its files, its processes and a loopback interface alone."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        prepare = f"mount -t proc proc {folder}/proc && mount -t tmpfs tmpfs {folder}/dev/shm && echo ready && exec sleep infinity"  # noqa: S108
+        self._holder = subprocess.Popen(
+            ["unshare", "--net", "--mount", "--pid", "--fork", "--kill-child", "sh", "-c", prepare], stdout=subprocess.PIPE, text=True
+        )
+        assert self._holder.stdout is not None
+        assert self._holder.stdout.readline() == "ready\n"
+        [child] = _children(self._holder)
+        self._enter = ["nsenter", "--target", str(child), "--net", "--mount", "--pid", "chroot", str(folder)]
+        self.run("python3", "-c", _SET_LOOPBACK_UP)
+        (folder / "etc/hosts").write_text("127.0.0.1 localhost\n::1 localhost\n")
+
+    def close(self) -> None:
+        """End all its processes."""
+        self._holder.kill()
+        self._holder.wait()
+
+    def run(self, *command: str, user: str | None = None, succeeds: bool = True, **environment: str) -> subprocess.CompletedProcess[str]:
+        """Run a command to its end, as root or as another user."""
+        process = subprocess.run(self._command(*command, user=user, **environment), capture_output=True, text=True, check=False)
+        assert process.returncode == 0 or not succeeds, f"{command}: {process.stdout}{process.stderr}"
+        return process
+
+    @contextmanager
+    def running(self, *command: str, user: str | None = None, **environment: str) -> Iterator[Path]:
+        """Run Gatehouse until the end of the block, and return the file of its output. It must end well within its time for requests."""
+        with tempfile.NamedTemporaryFile("w", suffix=".log") as output:
+            process = subprocess.Popen(self._command(*command, user=user, **environment), stdout=output, stderr=output)
+            try:
+                until(lambda: self._answers(process, Path(output.name)), "Gatehouse answers", 120)
+                yield Path(output.name)
+            finally:
+                for child in _children(process):  # `process` is nsenter, which passes no signal on
+                    os.kill(child, signal.SIGTERM)
+                process.wait(60)
+
+    def _answers(self, process: "subprocess.Popen[bytes]", output: Path) -> bool:
+        assert process.poll() is None, output.read_text()
+        return self.ask("GET", "/health/ready")[0] == 200
+
+    def ask(self, method: str, path: str, body: Any = None, token: str | None = None) -> tuple[int, Any]:
+        """Send a request to Gatehouse. Return the status, or 0 without a connection, and the JSON of the answer, or its text."""
+        url = path if "://" in path else f"http://localhost:8080{path}"
+        status, text = json.loads(self.run("python3", "-c", _REQUEST, json.dumps([method, url, body, token])).stdout)
+        try:
+            return status, json.loads(text)
+        except ValueError:
+            return status, text
+
+    def _command(self, *command: str, user: str | None, **environment: str) -> list[str]:
+        settings = {
+            "PATH": "/usr/sbin:/usr/bin:/sbin:/bin",
+            "HOME": f"/home/{user}" if user else "/root",
+            "LC_ALL": "C.UTF-8",
+            **environment,
+        }
+        switch = ["setpriv", f"--reuid={user}", f"--regid={user}", "--clear-groups"] if user else []
+        return [*self._enter, "env", "-i", *(f"{name}={value}" for name, value in settings.items()), *switch, *command]
+
+
+def _children(process: "subprocess.Popen[Any]") -> list[int]:
+    parents = {int(path.parent.name): path.read_text().rpartition(")")[2].split()[1] for path in Path("/proc").glob("[0-9]*/stat")}
+    return [pid for pid, parent in parents.items() if parent == str(process.pid)]
+
+
+def create(folder: Path, suite: str) -> None:
+    """Install a Debian of this suite with PACKAGES. Without root or namespaces, skip the test, or fail it in CI."""
+    allowed = subprocess.run(["unshare", "--net", "--mount", "--pid", "--fork", "true"], capture_output=True, check=False)
+    if os.geteuid() != 0 or allowed.returncode != 0:
+        reason = "the installation is tested in a root directory of its own, for which the tests must run as root"
+        if os.environ.get("CI"):
+            pytest.fail(reason)
+        pytest.skip(reason)
+    options = ["--variant=minbase", f"--include={','.join(PACKAGES)}", "--dpkgopt=force-unsafe-io", '--aptopt=Acquire::Languages "none"']
+    subprocess.run(["mmdebstrap", "--quiet", *options, suite, folder], check=True)

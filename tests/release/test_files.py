@@ -1,0 +1,83 @@
+"""The files of a release: the same bytes each time, and all packages for each supported Python."""
+
+import json
+import re
+import tarfile
+from pathlib import Path
+
+import pytest
+from cyclonedx.schema import SchemaVersion
+from cyclonedx.validation.json import JsonStrictValidator
+from packaging.tags import compatible_tags, cpython_tags
+from packaging.utils import parse_wheel_filename
+
+from ops.release.source import sha256
+from ops.release.wheels import MACHINES, POSTGRESQL, PYTHONS
+from tests import ROOT
+from tests.release.conftest import build
+
+PREVIOUS, VERSION = "0.9.0", "0.10.0"
+
+
+@pytest.fixture(scope="session", params=MACHINES)
+def unpacked(request: pytest.FixtureRequest, release: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of an archive."""
+    name = f"gatehouse-{VERSION}-linux-{request.param}"
+    folder = tmp_path_factory.mktemp("unpacked")
+    with tarfile.open(release / f"{name}.tar.gz") as archive:
+        archive.extractall(folder)  # noqa: S202 - our own archive
+    return folder / name
+
+
+def test_the_same_revision_gives_the_same_bytes(release: Path, tmp_path: Path) -> None:
+    again = build(tmp_path, "--machine", "x86_64")
+    assert len(list(again.iterdir())) == 4
+    for path in again.iterdir():
+        assert path.name == "SHA256SUMS" or sha256(path) == sha256(release / path.name), path.name
+
+
+def test_the_checksums_are_those_of_the_files(release: Path) -> None:
+    lines = (release / "SHA256SUMS").read_text().splitlines()
+    sums = {name: digest for digest, name in (line.split("  ") for line in lines)}
+    assert sums == {path.name: sha256(path) for path in release.iterdir() if path.name != "SHA256SUMS"}
+
+
+def test_an_archive_has_a_wheel_with_a_pinned_hash_for_each_library_and_python(unpacked: Path) -> None:
+    machine = unpacked.name.rpartition("-")[2]
+    pinned = dict(entries(unpacked / "requirements.txt"))
+    wheels = [(*parse_wheel_filename(path.name), sha256(path)) for path in (unpacked / "wheels").iterdir()]
+    platforms = [f"manylinux_2_{minor}_{machine}" for minor in range(5, 29)] + [
+        f"manylinux{name}_{machine}" for name in ("2014", "2010", "1")
+    ]
+    for python in PYTHONS:
+        version = tuple(map(int, python.split(".")))
+        fitting = {*cpython_tags(version, platforms=platforms), *compatible_tags(version, f"cp{version[0]}{version[1]}", platforms)}
+        for name, hashes in pinned.items():
+            assert [digest for found, _, _, tags, digest in wheels if found == name and tags & fitting and digest in hashes], (name, python)
+    [(name, hashes)] = entries(unpacked / "postgresql.txt")
+    [digest] = [digest for found, _, _, _, digest in wheels if found == name == POSTGRESQL]
+    assert digest in hashes
+
+
+def entries(requirements: Path) -> list[tuple[str, str]]:
+    """Return the names of a lock file with their hashes."""
+    return re.findall(r"^([a-z0-9-]+)==([^\n]*(?:\\\n[^\n]*)*)", requirements.read_text(), re.MULTILINE)
+
+
+def test_the_bill_of_materials_names_every_wheel_with_its_hash_and_license(unpacked: Path) -> None:
+    text = (unpacked / "sbom.cdx.json").read_text()
+    assert JsonStrictValidator(SchemaVersion.V1_6).validate_str(text) is None
+    document = json.loads(text)
+    components = [document["metadata"]["component"], *document["components"]]
+    named = {hashed["content"] for component in components for hashed in component["hashes"]}
+    assert named == {sha256(path) for path in (unpacked / "wheels").iterdir() if not path.name.startswith("pip-")}
+    assert all(component["licenses"] for component in components)
+    licenses = (unpacked / "LICENSES.txt").read_text()
+    assert not [
+        component["name"] for component in document["components"] if f"\n{component['name']} {component['version']}: " not in licenses
+    ]
+
+
+def test_no_file_of_a_release_names_the_machine_on_which_it_was_built(unpacked: Path) -> None:
+    for path in unpacked.rglob("*"):
+        assert path.is_dir() or str(ROOT).encode() not in path.read_bytes(), path

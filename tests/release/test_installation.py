@@ -1,0 +1,99 @@
+"""Each file of a release, installed and run on a Debian without a network, and upgraded from the release before."""
+
+import re
+import shutil
+from pathlib import Path
+from typing import Final
+
+from tests.release.bare_root import BareRoot
+from tests.release.test_files import PREVIOUS, VERSION
+
+EMAIL: Final = "owner@company.example"
+PASSWORD: Final = "correct horse battery staple"
+OWNER: Final = {"SSO_PLATFORM_OWNER_EMAIL": EMAIL, "SSO_PLATFORM_OWNER_PASSWORD": PASSWORD, "SSO_BASE_URL": "http://localhost:8080"}
+OLD: Final = {"SSO_BIND": "localhost:8080"}  # version 0.9.0 listened on 127.0.0.1 alone
+
+
+def sign_in(debian: BareRoot) -> dict[str, str]:
+    status, tokens = debian.ask("POST", "/api/auth/login", {"email": EMAIL, "password": PASSWORD})
+    assert status == 200, tokens
+    return dict(tokens)
+
+
+def check_that_the_user_is_still_signed_in(debian: BareRoot, tokens: dict[str, str]) -> None:
+    assert debian.ask("GET", "/api/user", token=tokens["access_token"])[1]["email"] == EMAIL
+    status, refreshed = debian.ask("POST", "/api/auth/refresh", {"refresh_token": tokens["refresh_token"]})
+    assert status == 200, refreshed
+
+
+def unpack(debian: BareRoot, folder: Path, name: str) -> str:
+    """Unpack an archive in the home of `app`, and return its command."""
+    shutil.copy(folder / f"{name}.tar.gz", debian.folder / "home/app")
+    debian.run("tar", "-xzf", f"/home/app/{name}.tar.gz", "-C", "/home/app", user="app")
+    return f"/home/app/{name}/gatehouse"
+
+
+def test_an_archive_starts_without_a_network_and_takes_over_the_data_of_the_release_before(
+    debian: BareRoot, release: Path, previous: Path
+) -> None:
+    [old_archive] = previous.glob("*.tar.gz")
+    old = unpack(debian, previous, old_archive.name.removesuffix(".tar.gz"))
+    new = unpack(debian, release, f"gatehouse-{VERSION}-linux-x86_64")
+    with debian.running(old, "serve", user="app", **OWNER, **OLD):
+        tokens = sign_in(debian)
+    with debian.running(new, "serve", user="app", **OWNER):
+        check_that_the_user_is_still_signed_in(debian, tokens)
+        health = debian.ask("GET", "/health")[1]
+        assert (health["version"], len(health["revision"])) == (VERSION, 40)
+        doctor = debian.run(new, "doctor", user="app", succeeds=False, **OWNER).stdout
+        assert "FAIL" not in doctor
+    debian.run("rm", "-r", "/home/app/.local")
+    with debian.running(new, user="app") as output:
+        [link] = re.findall(r"http://localhost:8080/auth/recover-owner\S+", output.read_text())
+        assert debian.ask("GET", link)[0] == 200
+    debian.run("rm", "-r", str(Path(new).parent), str(Path(old).parent))
+
+
+def test_a_debian_package_is_installed_upgraded_and_purged(debian: BareRoot, release: Path, previous: Path) -> None:
+    for folder in (previous, release):
+        [package] = folder.glob("*_amd64.deb")
+        shutil.copy(package, debian.folder / "root")
+    old, new = (f"/root/gatehouse_{version}_amd64.deb" for version in (PREVIOUS, VERSION))
+    assert "gatehouse owner link" in debian.run("dpkg", "--install", old).stderr
+    settings = debian.folder / "etc/gatehouse.env"
+    assert settings.stat().st_mode & 0o777 == 0o600
+    with settings.open("a") as file:
+        file.write("".join(f"{name}='{value}'\n" for name, value in (OWNER | OLD).items()))
+    with debian.running("gatehouse", "serve"):
+        tokens = sign_in(debian)
+    debian.run("dpkg", "--install", new)
+    assert OWNER["SSO_PLATFORM_OWNER_PASSWORD"] in settings.read_text(), "an upgrade keeps the settings"
+    with debian.running("gatehouse", "serve"):
+        check_that_the_user_is_still_signed_in(debian, tokens)
+        assert "FAIL" not in debian.run("gatehouse", "doctor", succeeds=False).stdout
+    data = debian.folder / "var/lib/gatehouse/postgres"
+    debian.run("dpkg", "--purge", "gatehouse", DEBIAN_FRONTEND="noninteractive")
+    assert data.exists(), "without an answer, the data is kept"
+    assert settings.exists()
+    assert not (debian.folder / "usr/lib/gatehouse").exists()
+    debian.run("dpkg", "--unpack", new)
+    debian.run("sh", "-c", "echo gatehouse gatehouse/remove-data boolean true | debconf-set-selections")
+    debian.run("dpkg", "--purge", "gatehouse", DEBIAN_FRONTEND="noninteractive")
+    assert not data.exists()
+    assert not settings.exists()
+    assert debian.run("id", "gatehouse", succeeds=False).returncode != 0
+
+
+def test_a_wheel_is_installed_beside_other_packages(debian: BareRoot, release: Path) -> None:
+    """In an environment that `pipx` makes, and without a package of ours that is called `core`."""
+    command = unpack(debian, release, f"gatehouse-{VERSION}-linux-x86_64")
+    wheels, environment = str(Path(command).parent / "wheels"), "/home/app/environment"
+    debian.run("python3", "-m", "venv", "--without-pip", environment, user="app")
+    [pip] = (debian.folder / wheels.lstrip("/")).glob("pip-*.whl")
+    install = ("install", "--no-index", "--find-links", wheels, "gatehouse")
+    debian.run("python3", f"{wheels}/{pip.name}/pip", "--python", environment, *install, user="app")
+    assert VERSION in debian.run(f"{environment}/bin/gatehouse", "--version", user="app").stdout
+    assert debian.run(f"{environment}/bin/python", "-P", "-c", "import core", user="app", succeeds=False).returncode == 1
+    with debian.running(f"{environment}/bin/gatehouse", user="app") as output:
+        assert "/auth/recover-owner?token=" in output.read_text()
+    debian.run("rm", "-r", environment, str(Path(command).parent), "/home/app/.local")
