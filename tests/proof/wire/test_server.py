@@ -105,7 +105,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest.fixture(scope="session")
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> TlsCertificate:
-    file = make_certificate(tmp_path_factory.mktemp("tls") / "server.pem", "localhost")
+    file = make_certificate(tmp_path_factory.mktemp("tls") / "server.pem", "localhost", days=1)
     return TlsCertificate(file, file)
 
 
