@@ -63,6 +63,7 @@ _PLATFORM_FIGURES = {
     "sso_mail_queue_depth": "Emails that are due or failed, and are not sent yet.",
     "sso_mail_queue_age_seconds": "Time that the oldest of these emails has waited.",
     "sso_connection_certificate_days": "Days until the first certificate of an active connection ends, or +Inf.",
+    "sso_tls_certificate_days": "Days until the certificate of this server ends, or +Inf.",
     "sso_active_users_total": "Accounts that are not deactivated.",
     "sso_total_organizations": "Organizations.",
     "sso_mfa_enabled_users_total": "Active users with multi-factor authentication.",
@@ -171,7 +172,7 @@ class PrometheusMetrics:
             self._mail_failures = Counter("sso_mail_attempt_failures_total", "Failed attempts to send an email.", registry=None)
             self._restarts = Counter("sso_actor_restarts_total", "Restarts of actors.", ["actor", "reason"], registry=None)
             latest = {name: Gauge(name, text, registry=None, multiprocess_mode="mostrecent") for name, text in _PLATFORM_FIGURES.items()}
-            self._queue_depth, self._mail_depth, self._mail_age, self._certificate_days, *platform = latest.values()
+            self._queue_depth, self._mail_depth, self._mail_age, self._certificate_days, self._tls_days, *platform = latest.values()
             self._users, self._organizations, self._mfa_users, self._mfa_share, self._passkey_users = platform
             self._initialize(latest)
 
@@ -247,6 +248,10 @@ class PrometheusMetrics:
                 self._active_connections.labels(health).set(count.get(health, 0))
         self._certificate_days.set(days)
 
+    def tls_certificate(self, days: float) -> None:
+        """Set the days until the certificate of this server ends, or infinity without one."""
+        self._tls_days.set(days)
+
     def platform(self, active_users: int, organizations: int, mfa_enabled_users: int, passkey_users: int) -> None:
         self._users.set(active_users)
         self._organizations.set(organizations)
@@ -302,6 +307,7 @@ class PrometheusMetrics:
                 gauge.set(0)
         if _ACTIVE_CONNECTIONS not in present:
             self.connection_health({}, math.inf)
+            self.tls_certificate(math.inf)
 
     @contextmanager
     def _using_own_files(self) -> Iterator[None]:

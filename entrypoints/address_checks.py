@@ -1,16 +1,23 @@
 """The checks of `gatehouse doctor` of the service's own addresses."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from datetime import datetime, timedelta
 from ipaddress import ip_address
 from pathlib import Path
+from typing import Final
 from urllib.parse import urlsplit
 
 from core.authentication.tokens.issuer import spelling_warning
+from core.kernel.display import format_day
+from core.kernel.policy import CERTIFICATE_EXPIRES_SOON
 from core.kernel.uris import is_on_loopback, is_web_url
+from entrypoints.adapters_of_settings import tls_certificate
 from entrypoints.bind import LOCALHOST, SYSTEMD, unix_path
 from entrypoints.findings import Finding, Health
-from entrypoints.settings import Settings
+from entrypoints.settings import Settings, SettingsInvalid
+
+CERTIFICATE_ENDS_SOON: Final = timedelta(days=7)  # the alert GatehouseCertificateEnds fires from then on, too
 
 
 def check_bind(settings: Settings) -> Finding:
@@ -25,6 +32,37 @@ def check_bind(settings: Settings) -> Finding:
         return Finding("listening", Health.BAD, text)
     text = f"{settings.bind}, for a reverse proxy in the group of the service's user that sets X-Forwarded-For"
     return Finding("listening", Health.GOOD, text)
+
+
+def check_certificate(settings: Settings, url: str, now: datetime) -> Iterator[Finding]:
+    """Check the certificate for TLS: its files, its end, and that it names the host of the base URL."""
+    try:
+        certificate = tls_certificate(settings)
+    except SettingsInvalid as error:
+        yield Finding("certificate", Health.BAD, str(error))
+        return
+    if certificate is None:
+        return
+    day = format_day(certificate.ends_at)
+    left = certificate.ends_at - now
+    host = urlsplit(url).hostname or ""
+    if left <= timedelta():
+        yield Finding("certificate", Health.BAD, f"it ended on {day}, and browsers refuse it: renew the files of SSO_TLS_CERTIFICATE")
+    elif left <= CERTIFICATE_ENDS_SOON:
+        text = f"it ends on {day}, in {left.days} days, and was not renewed: check the program that renews SSO_TLS_CERTIFICATE"
+        yield Finding("certificate", Health.WARNING, text)
+    elif left <= CERTIFICATE_EXPIRES_SOON:
+        yield Finding("certificate", Health.WARNING, f"it ends on {day}: renew the files of SSO_TLS_CERTIFICATE")
+    elif not _is_covered(host, certificate.names):
+        text = f"it names {', '.join(certificate.names) or 'no host'}, and the base URL has {host}, so browsers refuse it"
+        yield Finding("certificate", Health.BAD, text)
+    else:
+        yield Finding("certificate", Health.GOOD, f"for {', '.join(certificate.names)}, until {day}")
+
+
+def _is_covered(host: str, names: Sequence[str]) -> bool:
+    wildcard = f"*.{host.partition('.')[2]}"
+    return any(name.lower() in (host, wildcard) for name in names)
 
 
 def check_base_url(url: str) -> Finding:

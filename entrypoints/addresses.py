@@ -21,7 +21,7 @@ from entrypoints.bind import LOCALHOST, is_localhost, parse_bind
 from entrypoints.settings import Settings, SettingsInvalid
 
 _ALL_ADDRESSES: Final = ("", "0.0.0.0", "::")  # noqa: S104 (nothing binds to it here)
-_HTTP_PORT: Final = 80
+_PORTS: Final = {"http": 80, "https": 443}
 
 
 class NoInstallation(Invalid):
@@ -92,14 +92,12 @@ def base_url(settings: Settings, listening: Sequence[socket] = (), stored: str |
     """
     if settings.base_url is not None:
         return settings.base_url
+    scheme = "http" if settings.tls_certificate is None else "https"
     host, port = listening[0].getsockname()[:2] if listening else parse_bind(settings.bind)
     if is_localhost(settings.bind) or host in _ALL_ADDRESSES:
         # A command does not know the port if the service lets the kernel choose it.
-        if stored is not None and _is_plain_loopback(stored) and port in (urlsplit(stored).port or _HTTP_PORT, 0):
+        is_ours = stored is not None and stored.startswith(f"{scheme}://") and is_on_loopback(stored)
+        if stored is not None and is_ours and port in (urlsplit(stored).port or _PORTS[scheme], 0):
             return stored
         host = LOCALHOST
-    return canonicalize(f"http://{f'[{host}]' if ':' in host else host}:{port}")
-
-
-def _is_plain_loopback(url: str) -> bool:
-    return url.startswith("http://") and is_on_loopback(url)
+    return canonicalize(f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}")

@@ -37,7 +37,7 @@ from entrypoints.adapters_of_settings import (
     smtp,
     vault_of,
 )
-from entrypoints.address_checks import check_base_url, check_bind, check_frontend_url, check_passkeys
+from entrypoints.address_checks import check_base_url, check_bind, check_certificate, check_frontend_url, check_passkeys
 from entrypoints.addresses import find_base_url, running_database
 from entrypoints.bind import format_server
 from entrypoints.findings import Finding, Health
@@ -89,6 +89,7 @@ def run_checks(settings: Settings) -> Iterator[Finding]:
     yield check_bind(settings)
     url = find_base_url(settings)
     yield check_base_url(url)
+    yield from check_certificate(settings, url, SystemClock().now())
     yield check_passkeys(url)
     yield from check_frontend_url(settings)
     yield check_mail(settings)

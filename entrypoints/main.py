@@ -7,7 +7,6 @@ import sys
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import ExitStack, suppress
 from functools import partial
-from socket import socket
 from typing import Final, TypeVar
 from urllib.parse import urlencode
 
@@ -37,14 +36,14 @@ from core.tenancy import governance, platform_owners, platform_sign_in_policy
 from entrypoints import huge_pages, logs
 from entrypoints.adapters_of_settings import allowed_targets, encryption_keys, mail_folder
 from entrypoints.addresses import NoInstallation, embedded_data, load_base_url, open_database
-from entrypoints.bind import has_own_address
 from entrypoints.http.app import Application, build_routes, find_upgrade
-from entrypoints.http.edge.protocol.listening import BindError, open_sockets
+from entrypoints.http.edge.protocol.listening import BindError
 from entrypoints.http.edge.protocol.server import serve_http
+from entrypoints.serving import Listening, open_listening
 from entrypoints.settings import Settings, SettingsInvalid
 from entrypoints.stopping import Stop, has_ended
 from entrypoints.supervision import ParentLink, Supervisor, Watcher, beat_forever
-from entrypoints.wiring import Wired, application, check_settings, start_actors, wire
+from entrypoints.wiring import Wired, application, check_settings, start_actors, watch_certificate, wire
 from entrypoints.workers import run_workers
 from ports import Ports
 from ports.crypto import SealBroken
@@ -86,7 +85,7 @@ def run_service(settings: Settings, libraries: LibraryCheck, *, welcome: bool, s
         log.warning("outbound_calls_to_private_addresses_allowed", networks=settings.outbound_allow)
     with ExitStack() as stack:
         stack.enter_context(metrics_directory())
-        listening = stack.enter_context(open_sockets(settings.bind))
+        listening = stack.enter_context(open_listening(settings))
         # Workers that start later use the same keys, even if the file has changed.
         settings = settings.model_copy(update={"encryption_keys": SecretStr(encryption_keys(settings))})
         embedded_database: embedded.Running | None = None
@@ -119,7 +118,7 @@ def run_service(settings: Settings, libraries: LibraryCheck, *, welcome: bool, s
 
         greet()
         give_up = partial(has_ended, embedded_database)
-        return run_workers(settings.workers, work, listening, supervisor, reloads=reloads, on_death=forget_process, give_up=give_up)
+        return run_workers(settings.workers, work, listening.all, supervisor, reloads=reloads, on_death=forget_process, give_up=give_up)
 
 
 def _check_settings(settings: Settings) -> None:
@@ -136,7 +135,7 @@ def _greet(settings: Settings, address: str, *, owner_created: bool, show_passwo
     lines = [f"Gatehouse serves on  {address}", f"Documentation        {address}/docs/", f"Emails are           {emails}"]
     if settings.database_url is None:
         lines.append(f"Data is in           {settings.data_dir.resolve()}/")
-    if not has_own_address(settings.bind):
+    if settings.is_behind_proxy:
         lines.insert(1, f"Your proxy connects to  {settings.bind}")
     if owner_created and settings.platform_owner_password is not None:
         # A password that the operator chose is never shown (security L-3).
@@ -168,7 +167,7 @@ async def _prepare(supervisor: Supervisor, prepare: Callable[[], Awaitable[T]]) 
 
 
 async def prepare_database(
-    settings: Settings, listening: Sequence[socket], conninfo: str, embedded_database: embedded.Running | None
+    settings: Settings, listening: Listening, conninfo: str, embedded_database: embedded.Running | None
 ) -> tuple[str, bool]:
     """Prepare the database: migrations, issuer, signing keys, tiers, and the first platform owner.
 
@@ -182,7 +181,7 @@ async def prepare_database(
         try:
             if applied := await migrate(conninfo):
                 log.info("migrated", count=len(applied), first=applied[0], last=applied[-1])
-            address = await load_base_url(settings, conninfo, listening)
+            address = await load_base_url(settings, conninfo, listening.sockets)
             async with wire(settings, address, conninfo) as wired:
                 if warning := await issuer.adopt(wired.ports):
                     log.warning("unusual_base_url", problem=warning)
@@ -230,7 +229,7 @@ async def run_process(
     settings: Settings,
     address: str,
     conninfo: str,
-    listening: Sequence[socket],
+    listening: Listening,
     routes: Application,
     watcher: Watcher,
     *,
@@ -250,7 +249,8 @@ async def run_process(
                     stop.report_start()
                     on_started()
 
-                http.start_soon(stop.on_signals, wired.reload_files if reloads else None)
+                http.start_soon(stop.on_signals, partial(wired.reload_files, listening.certificate) if reloads else None)
+                http.start_soon(watch_certificate, listening.certificate, wired.ports.clock, wired.metrics.tls_certificate)
                 if isinstance(watcher, ParentLink):
                     http.start_soon(stop.on_parent_gone, watcher)
                 if embedded_database is not None:
@@ -262,14 +262,16 @@ async def run_process(
                 start_actors(actors, wired)
                 _collect_rarely()
                 sys.setswitchinterval(SWITCH_INTERVAL)
+                http.start_soon(listening.redirect, address, stop.requested)
                 await serve_http(
                     app,
-                    listening,
+                    listening.sockets,
                     shutdown=stop.requested,
                     shutdown_grace=lambda: stop.shutdown_grace,
                     keep_alive=settings.keep_alive_seconds,
                     on_started=report_start,
                     malformed=app.middleware.malformed,
+                    tls=listening.tls,
                 )
                 http.cancel_scope.cancel()
             actors.cancel_scope.cancel()

@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, m
 from core.kernel.connections import PLATFORM_CONNECTIONS, ConnectionSlug
 from core.kernel.policy import PROVIDER_NAMES, Policy, SupportContact
 from core.setup.model.links import MAX_DAYS
-from entrypoints.bind import LOOPBACK_ADDRESSES, has_own_address, is_localhost
+from entrypoints.bind import LOOPBACK_ADDRESSES, has_own_address, is_localhost, unix_path
 from entrypoints.setting_types import (
     ApiUrl,
     AsciiSecret,
@@ -62,6 +62,9 @@ class Settings(BaseModel):
     bind: Bind = "localhost:8080"
     base_url: BaseUrl | None = None
     frontend_url: FrontendUrl | None = None
+    tls_certificate: Path | None = None
+    tls_key: Path | None = None
+    tls_redirect_bind: Bind | None = None
     workers: int = Field(1, ge=1, le=64)
     db_pool_size: int = Field(10, ge=2, le=1000)
     encryption_keys: SecretStr | None = None
@@ -159,6 +162,7 @@ class Settings(BaseModel):
             raise ValueError("SSO_ENCRYPTION_KEYS is required with SSO_DATABASE_URL; create a key with: gatehouse keys generate")
         if self.base_url is None and not has_own_address(self.bind):
             raise ValueError(f"SSO_BASE_URL is required with SSO_BIND={self.bind}; set the public URL, such as https://id.example.com")
+        self._check_tls()
         if self.recent_sign_in_ttl < self.fresh_sign_in_ttl:  # our pages ask for a fresh sign-in, which must be enough
             raise ValueError("SSO_RECENT_SIGN_IN_TTL must be at least SSO_FRESH_SIGN_IN_TTL")
         if (self.billing_api_url is None) != (self.billing_api_key is None):
@@ -172,6 +176,20 @@ class Settings(BaseModel):
         if duplicate := next((name for name in names if names.count(name) > 1), None):
             raise ValueError(f"two identity providers are named {duplicate} on pages; set SSO_<PROVIDER>_DISPLAY_NAME for one of them")
         return self
+
+    def _check_tls(self) -> None:
+        if (self.tls_certificate is None) != (self.tls_key is None):
+            raise ValueError("set both SSO_TLS_CERTIFICATE and SSO_TLS_KEY, or neither")
+        if self.tls_certificate is None:
+            if self.tls_redirect_bind is not None:
+                raise ValueError("SSO_TLS_REDIRECT_BIND needs SSO_TLS_CERTIFICATE; a proxy that ends TLS redirects by itself")
+            return
+        if unix_path(self.bind) is not None:
+            raise ValueError("SSO_TLS_CERTIFICATE needs a port in SSO_BIND, such as :443; a proxy at a Unix socket ends TLS itself")
+        if self.tls_redirect_bind is not None and not has_own_address(self.tls_redirect_bind):
+            raise ValueError("SSO_TLS_REDIRECT_BIND must be an address, such as :80")
+        if self.base_url is not None and urlsplit(self.base_url).scheme != "https":
+            raise ValueError("SSO_BASE_URL must begin with https if SSO_TLS_CERTIFICATE is set")
 
     def _check_connection(self, slug: ConnectionSlug) -> None:
         """Refuse incomplete settings of a connection, because a misspelled name would switch it off silently."""
@@ -214,13 +232,18 @@ class Settings(BaseModel):
         return self.trusted_proxies
 
     @property
+    def is_behind_proxy(self) -> bool:
+        """Return whether a reverse proxy must name the client's address: at a Unix socket or one of systemd, unless we speak TLS there."""
+        return not has_own_address(self.bind) and self.tls_certificate is None
+
+    @property
     def keep_alive_seconds(self) -> int:
         """Return the seconds without a request until a connection is closed.
 
         Load balancers keep idle connections for 60 seconds by default. If Gatehouse closed one
         earlier, a request could meet the closing connection and fail.
         """
-        return self.keep_alive or (75 if self.trusted_proxies or not has_own_address(self.bind) else KEEP_ALIVE)
+        return self.keep_alive or (75 if self.trusted_proxies or self.is_behind_proxy else KEEP_ALIVE)
 
     @property
     def policy(self) -> Policy:

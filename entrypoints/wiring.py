@@ -4,8 +4,9 @@ import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from datetime import timedelta
 from functools import partial
-from typing import NoReturn
+from typing import Final, NoReturn
 
 import structlog
 import trio
@@ -43,6 +44,7 @@ from adapters.postgres.engine.pool import Pool
 from adapters.postgres.storage import Postgres
 from adapters.prometheus import ACTORS, CONTENT_TYPE, PrometheusMetrics
 from adapters.saml.documents import XmlDocuments, XmlProviders
+from adapters.tls import TlsCertificate
 from adapters.trio_threads import TrioThreads
 from adapters.user_agents import UserAgents
 from core.kernel.values import new_id
@@ -62,15 +64,17 @@ from entrypoints.adapters_of_settings import (
     platform_connections,
     vault_of,
 )
-from entrypoints.bind import has_own_address
 from entrypoints.http.app import Application, Edge, configure
 from entrypoints.http.base.request_record import RequestRecord
 from entrypoints.running_installation import RunningInstallation
 from entrypoints.settings import Settings, unknown_variables
 from ports import Ports
+from ports.observe import Clock
 from ports.outside import TxtRecords
 
 log = structlog.get_logger("wiring")
+
+CERTIFICATE_PERIOD: Final = 10.0  # seconds between two looks at the files of the certificate
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,10 +90,13 @@ class Wired:
     turns: Turns
     conninfo: str
 
-    def reload_files(self) -> None:
-        """Read the files with locations and anonymizers again. A file that is not usable any longer is logged, and the last one stays."""
-        for file in (self.ports.geoip, self.ports.anonymizers):
-            if isinstance(file, GeoIpFile | AnonymizerFile):
+    def reload_files(self, certificate: TlsCertificate | None) -> None:
+        """Read the files with locations, anonymizers and the certificate again.
+
+        A file that is not usable any longer is logged, and the last one stays.
+        """
+        for file in (self.ports.geoip, self.ports.anonymizers, certificate):
+            if isinstance(file, GeoIpFile | AnonymizerFile | TlsCertificate):
                 try:
                     file.reload()
                 except FileUnreadable as error:
@@ -199,7 +206,7 @@ def application(settings: Settings, base_url: str, wired: Wired, routes: Applica
             base_url=base_url,
             frontend_url=settings.frontend_url,
             trusted_proxies=settings.proxy_networks,
-            is_behind_proxy=not has_own_address(settings.bind),
+            is_behind_proxy=settings.is_behind_proxy,
             rate_limit_factor=settings.rate_limit_factor,
             client_rate=settings.client_rate,
             pool_size=settings.db_pool_size,
@@ -218,6 +225,19 @@ def observe(metrics: PrometheusMetrics, record: RequestRecord) -> None:
     """Log and measure a request, including refused and aborted ones."""
     metrics.http(record.method, record.route, record.status, record.duration)
     logs.access(record)
+
+
+async def watch_certificate(certificate: TlsCertificate | None, clock: Clock, measure: Callable[[float], object]) -> None:
+    """Read the certificate, if there is one, again when its files change. `measure` gets the days until its end."""
+    while certificate is not None:
+        # At once, because a worker that starts later has the certificate that its parent read at the start.
+        try:
+            if await trio.to_thread.run_sync(certificate.reload_if_changed):
+                log.info("tls_certificate_reloaded", ends_at=certificate.ends_at.isoformat())
+        except FileUnreadable as error:
+            log.error("file_not_reloaded", reason=str(error))  # noqa: TRY400 (the traceback adds nothing)
+        measure((certificate.ends_at - clock.now()) / timedelta(days=1))
+        await trio.sleep(CERTIFICATE_PERIOD)
 
 
 def start_actors(nursery: trio.Nursery, wired: Wired) -> None:

@@ -42,7 +42,7 @@ class X509Certificates:
         return await trio.to_thread.run_sync(_facts, pem, limiter=self._generation)
 
     async def valid_until(self, pem: str) -> datetime:
-        return await trio.to_thread.run_sync(_valid_until, pem, limiter=self._generation)
+        return await trio.to_thread.run_sync(valid_until, pem, limiter=self._generation)
 
 
 def public_key_of(pem: str) -> bytes:
@@ -52,10 +52,22 @@ def public_key_of(pem: str) -> bytes:
     return x509.load_pem_x509_certificate(pem.encode()).public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
 
 
-def _valid_until(pem: str) -> datetime:
+def valid_until(pem: str) -> datetime:
+    """Return the end of the first certificate in PEM. Raises: ValueError."""
     from cryptography import x509
 
     return x509.load_pem_x509_certificate(pem.encode()).not_valid_after_utc
+
+
+def names_of(pem: str) -> list[str]:
+    """Return the host names and addresses of the first certificate in PEM. Raises: ValueError."""
+    from cryptography import x509
+
+    try:
+        names = x509.load_pem_x509_certificate(pem.encode()).extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except x509.ExtensionNotFound:
+        return []
+    return [*names.get_values_for_type(x509.DNSName), *map(str, names.get_values_for_type(x509.IPAddress))]
 
 
 def _facts(pem: str) -> CertificateFacts:

@@ -10,7 +10,7 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from core.kernel.policy import SupportContact
-from core.kernel.uris import origin_of
+from core.kernel.uris import is_on_loopback, origin_of
 from entrypoints.http.api import account_logs, installation, operations, privacy
 from entrypoints.http.api.accounts import accounts, devices, mfa, passkey_origins, passkeys, pictures, platform_users
 from entrypoints.http.api.applications import (
@@ -316,7 +316,8 @@ def configure(
             is_behind_proxy=edge.is_behind_proxy,
             cors_origin=origin_of(edge.frontend_url) if edge.frontend_url else None,
             render_error=partial(_render_error, routes, edge.scim_string_status, ports.policy.support),
-            https=base.scheme == "https",
+            # Browsers apply the header to all ports of a host, so it must not name localhost.
+            https=base.scheme == "https" and not is_on_loopback(edge.base_url),
         ),
     )
 

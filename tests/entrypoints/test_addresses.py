@@ -8,6 +8,7 @@ import pytest
 from entrypoints.addresses import base_url
 from entrypoints.settings import Settings
 
+TLS = {"tls_certificate": "certificate.pem", "tls_key": "key.pem"}
 OLD = "http://127.0.0.1:8080"
 
 
@@ -32,6 +33,9 @@ OLD = "http://127.0.0.1:8080"
         ({"bind": "127.0.0.1:8080"}, "http://localhost:8080", OLD),
         ({"bind": "[::1]:8080"}, OLD, "http://[::1]:8080"),
         ({"bind": "192.0.2.1:8080"}, OLD, "http://192.0.2.1:8080"),
+        (TLS, OLD, "https://localhost:8080"),
+        (TLS, "https://127.0.0.1:8080", "https://127.0.0.1:8080"),
+        (TLS | {"bind": ":443"}, None, "https://localhost"),
         ({"base_url": "https://id.example.com"}, OLD, "https://id.example.com"),
         ({"base_url": "http://localhost:8080"}, OLD, "http://localhost:8080"),
         ({"bind": "localhost:0"}, "http://127.0.0.1:50123", "http://127.0.0.1:50123"),  # a command beside a service

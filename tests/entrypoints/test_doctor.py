@@ -10,11 +10,13 @@ import dns.resolver
 import pytest
 from packaging.requirements import Requirement
 
+from adapters.clock import SystemClock
 from entrypoints import address_checks, doctor
 from entrypoints.addresses import base_url
 from entrypoints.findings import Health
 from entrypoints.settings import Settings
 from tests import ROOT
+from tests.fakes.certificates import make_certificate
 from tests.fakes.dns_server import DnsServer
 from tests.fakes.geoip import SHIPPED
 from tests.fakes.http_server import TRAP, Answer
@@ -196,6 +198,28 @@ def test_the_doctor_checks_the_directory_of_a_unix_socket(tmp_path: Path) -> Non
 
     assert [health(bind) for bind in ("localhost:8080", "127.0.0.1:8080", "systemd", f"unix:{tmp_path}/socket")] == [Health.GOOD] * 4
     assert health(f"unix:{tmp_path}/missing/socket") is Health.BAD
+
+
+@pytest.mark.parametrize(
+    ("names", "days", "health", "text"),
+    [
+        (["id.example.com"], 90, Health.GOOD, "for id.example.com, until "),
+        (["other.example.com", "*.example.com"], 31, Health.GOOD, "for other.example.com, "),
+        (["example.com", "*.id.example.com"], 90, Health.BAD, "the base URL has id.example.com, so browsers refuse it"),
+        (["id.example.com"], 29, Health.WARNING, "it ends on "),
+        (["id.example.com"], 6.5, Health.WARNING, "in 6 days, and was not renewed"),
+        (["id.example.com"], -1, Health.BAD, "it ended on "),
+    ],
+)
+def test_the_doctor_checks_the_certificate(tmp_path: Path, names: list[str], days: float, health: Health, text: str) -> None:
+    file = make_certificate(tmp_path / "both.pem", *names, days=days)
+    settings = Settings(tls_certificate=file, tls_key=file)
+    [finding] = address_checks.check_certificate(settings, "https://id.example.com", SystemClock().now())
+    assert finding.health is health
+    assert text in finding.text
+    file.unlink()
+    [finding] = address_checks.check_certificate(settings, "https://id.example.com", SystemClock().now())
+    assert (finding.health, "cannot be read" in finding.text) == (Health.BAD, True)
 
 
 def test_the_doctor_warns_about_a_base_url_without_tls() -> None:

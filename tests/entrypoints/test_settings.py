@@ -80,6 +80,9 @@ def test_the_defaults_are_the_documented_ones(settings_from: SettingsFrom) -> No
         "bind": "localhost:8080",
         "base_url": None,
         "frontend_url": None,
+        "tls_certificate": None,
+        "tls_key": None,
+        "tls_redirect_bind": None,
         "workers": 1,
         "db_pool_size": 10,
         "encryption_keys": None,
@@ -545,6 +548,32 @@ def test_a_fresh_sign_in_is_recent_too(settings_from: SettingsFrom) -> None:
     with pytest.raises(SettingsInvalid, match="SSO_RECENT_SIGN_IN_TTL must be at least SSO_FRESH_SIGN_IN_TTL"):
         settings_from(RECENT_SIGN_IN_TTL="599")
     settings_from(RECENT_SIGN_IN_TTL="600")
+
+
+TLS = {"TLS_CERTIFICATE": "certificate.pem", "TLS_KEY": "key.pem"}
+
+
+@pytest.mark.parametrize(
+    ("settings", "problem"),
+    [
+        ({"TLS_CERTIFICATE": "certificate.pem"}, "Set both SSO_TLS_CERTIFICATE and SSO_TLS_KEY"),
+        ({"TLS_KEY": "key.pem"}, "Set both SSO_TLS_CERTIFICATE and SSO_TLS_KEY"),
+        ({"TLS_REDIRECT_BIND": ":80"}, "SSO_TLS_REDIRECT_BIND needs SSO_TLS_CERTIFICATE"),
+        ({**TLS, "TLS_REDIRECT_BIND": "systemd"}, "SSO_TLS_REDIRECT_BIND must be an address"),
+        ({**TLS, "BIND": "unix:/run/gatehouse.sock", "BASE_URL": "https://id.example.com"}, "SSO_TLS_CERTIFICATE needs a port in SSO_BIND"),
+        ({**TLS, "BASE_URL": "http://id.example.com"}, "SSO_BASE_URL must begin with https"),
+    ],
+)
+def test_settings_of_tls_that_contradict_each_other_are_refused(
+    settings_from: SettingsFrom, settings: dict[str, str], problem: str
+) -> None:
+    with pytest.raises(SettingsInvalid, match=problem):
+        settings_from(**settings)
+
+
+def test_clients_with_tls_come_without_a_proxy_also_through_systemd(settings_from: SettingsFrom) -> None:
+    for more, is_behind_proxy in (({}, True), (TLS, False)):
+        assert settings_from(BIND="systemd", BASE_URL="https://id.example.com", **more).is_behind_proxy is is_behind_proxy
 
 
 def test_an_external_database_requires_encryption_keys(settings_from: SettingsFrom) -> None:

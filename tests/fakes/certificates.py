@@ -11,8 +11,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
 
-def make_certificate(path: Path, *names: str) -> Path:
-    """Create a certificate for these host names or addresses, in a file with its key."""
+def make_certificate(path: Path, *names: str, days: float = 1 / 24) -> Path:
+    """Create a certificate for these host names or addresses, in a file with its key. It ends after `days`, or has ended before."""
     key = ec.generate_private_key(ec.SECP256R1())
     itself = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "sink")])
     now = datetime.now(UTC)
@@ -22,8 +22,8 @@ def make_certificate(path: Path, *names: str) -> Path:
         .issuer_name(itself)
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
-        .not_valid_before(now - timedelta(hours=1))
-        .not_valid_after(now + timedelta(hours=1))
+        .not_valid_before(now - timedelta(hours=1) + min(timedelta(), timedelta(days=days)))
+        .not_valid_after(now + timedelta(days=days))
         .add_extension(x509.SubjectAlternativeName([_alternative(name) for name in names]), critical=False)
         .sign(key, hashes.SHA256())
     )

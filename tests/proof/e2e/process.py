@@ -19,6 +19,7 @@ from typing import Any, Final, Self
 import httpx
 
 from tests import ROOT
+from tests.fakes.certificates import client_context
 from tests.proof.e2e.launcher import Forked, launcher
 from tests.proof.wire.loopback import IPV4, IPV6, family_of, has_ipv6
 from tests.support.waiting import PATIENCE, until
@@ -117,7 +118,9 @@ class Service:
         self.arguments = list(arguments)
         self._port = Port()
         self.port = self._port.number
-        self.address = f"http://localhost:{self.port}"
+        certificate = settings.get("SSO_TLS_CERTIFICATE")
+        self.address = f"{'https' if certificate else 'http'}://localhost:{self.port}"
+        self._trust = client_context(Path(certificate)) if certificate else NO_TLS
         self.settings = {
             "SSO_BIND": f"localhost:{self.port}",
             "SSO_LOG_FORMAT": "json",
@@ -242,7 +245,7 @@ class Service:
         """Send one request on a new connection. Can be called from any thread."""
         if token is not None:
             headers["Authorization"] = f"Bearer {token}"
-        with httpx.Client(verify=NO_TLS, trust_env=False, timeout=PATIENCE) as client:
+        with httpx.Client(verify=self._trust, trust_env=False, timeout=PATIENCE) as client:
             return client.request(method, f"{self.address}{path}", json=body, headers=headers)
 
     def get(self, path: str, *, token: str | None = None, **headers: str) -> httpx.Response:

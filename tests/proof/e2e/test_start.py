@@ -63,6 +63,8 @@ INVALID: Final = (
     ("SSO_OUTBOUND_ALLOW", "10.0.0.0/8,localhost"),
     ("SSO_MAIL_FROM", "postmaster"),
     ("SSO_COMMON_PASSWORDS_FILE", "/nonexistent/passwords.txt"),
+    ("SSO_TLS_KEY", "/nonexistent/key.pem"),
+    ("SSO_TLS_REDIRECT_BIND", "localhost:8081"),
     ("SSO_ENCRYPTION_KEYS", "first:tooshort"),
     ("SSO_DATABASE_URL", "mysql://localhost/gatehouse"),
     ("SSO_DATA_DIR", "/proc/gatehouse"),

@@ -18,12 +18,15 @@ import trio.testing
 from quart import Response, request
 from quart_trio import QuartTrio
 
+from adapters.tls import TlsCertificate
 from entrypoints.http.edge.middleware import App, Receive, Send
 from entrypoints.http.edge.protocol.client_socket import SEND_WITHIN
 from entrypoints.http.edge.protocol.listening import BACKLOG, BindError, listen
 from entrypoints.http.edge.protocol.request_checks import Scope
 from entrypoints.http.edge.protocol.server import HEADERS_WITHIN, serve_http
 from entrypoints.settings import KEEP_ALIVE
+from tests.fakes.certificates import client_context, make_certificate
+from tests.proof.wire import wire
 from tests.proof.wire.wire import Client, serving, serving_without_middleware
 from tests.support.waiting import PATIENCE, eventually
 
@@ -92,6 +95,25 @@ class SmallApplication:
 
     async def _broken(self) -> str:
         raise ZeroDivisionError
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Run the tests that use `serving` with plain HTTP and with TLS."""
+    if "serving" in metafunc.function.__code__.co_names:
+        metafunc.parametrize("tls", [False, True], ids=["plain", "tls"], indirect=True)
+
+
+@pytest.fixture(scope="session")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> TlsCertificate:
+    file = make_certificate(tmp_path_factory.mktemp("tls") / "server.pem", "localhost", days=1)
+    return TlsCertificate(file, file)
+
+
+@pytest.fixture(autouse=True)
+def tls(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    if getattr(request, "param", False):
+        certificate = request.getfixturevalue("certificate")
+        monkeypatch.setattr(wire, "tls_in_use", wire.Tls(certificate.context, client_context(certificate.path)))
 
 
 @pytest.fixture
@@ -274,7 +296,7 @@ async def test_a_client_that_closes_its_half_gets_its_response(application: Smal
     async with serving(app) as server, server.client() as client:
         await client.send(b"GET /api/slow HTTP/1.1\r\nHost: test\r\n\r\n")
         await application.entered.wait()
-        await client.stream.send_eof()
+        await client.end()
         await eventually(application.sees_the_client_gone)
         application.leave.set()
         assert (await client.reply()).body == b"slow"
@@ -288,7 +310,7 @@ async def test_a_disconnecting_client_does_not_cancel_its_handler(application: S
             await client.send(b"GET /api/slow HTTP/1.1\r\nHost: test\r\n\r\n")
             await application.entered.wait()
             if reset:
-                client.stream.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                client.reset_when_closed()
         await eventually(application.sees_the_client_gone)
         application.leave.set()
         [exchange] = await server.observed()
@@ -604,7 +626,7 @@ async def test_a_body_that_breaks_while_the_application_runs_is_recorded_without
             await entered.wait()
             await client.send(rest)
             if not rest:
-                await client.stream.send_eof()
+                await client.end()
             leave.set()
             assert (await client.reply()).status == 400
             [exchange] = await server.observed()
@@ -722,7 +744,7 @@ async def test_responses_to_disconnected_clients_are_not_faults(application: Sma
         with structlog.testing.capture_logs() as logs:
             for _ in range(20):
                 async with server.client() as client:
-                    client.stream.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                    client.reset_when_closed()
                     await client.send(b"GET %s HTTP/1.1\r\nHost: test\r\n\r\n" % path)
             server.shutdown.set()
             await server.finished.wait()

@@ -1,5 +1,8 @@
 """HTTP byte by byte, including input that client libraries would never send."""
 
+import socket
+import ssl
+import struct
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
@@ -18,6 +21,17 @@ NEVER = 10 * PATIENCE
 
 
 @dataclass(frozen=True, slots=True)
+class Tls:
+    """The TLS contexts of a server and of a client that trusts it."""
+
+    server: ssl.SSLContext
+    client: ssl.SSLContext
+
+
+tls_in_use: Tls | None = None  # set by the fixture `tls`
+
+
+@dataclass(frozen=True, slots=True)
 class Reply:
     status: int
     headers: dict[str, str]  # repeated headers are joined with commas
@@ -27,12 +41,23 @@ class Reply:
 class Client:
     """A connection of a client."""
 
-    def __init__(self, stream: trio.SocketStream) -> None:
-        self.stream = stream
+    def __init__(self, stream: trio.SocketStream, trust: ssl.SSLContext | None = None) -> None:
+        """Speak TLS if `trust` is given. The handshake begins with the first data."""
+        self.transport = stream
+        self.stream: trio.SocketStream | trio.SSLStream[trio.SocketStream] = stream
+        if trust is not None:
+            self.stream = trio.SSLStream(stream, trust, server_hostname="localhost", https_compatible=True)
         self._buffer = b""
 
     async def send(self, data: bytes) -> None:
         await self.stream.send_all(data)
+
+    async def end(self) -> None:
+        """Close this half of the connection. As many clients do, this one sends no close_notify."""
+        await self.transport.send_eof()
+
+    def reset_when_closed(self) -> None:
+        self.transport.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
 
     async def get(self, path: str, *headers: str, method: str = "GET") -> Reply:
         lines = [f"{method} {path} HTTP/1.1", "Host: test", *headers]
@@ -121,6 +146,7 @@ class Served:
 
     address: str | tuple[str, int]  # a path, or host and port
     exchanges: list[RequestRecord]
+    trust: ssl.SSLContext | None = None  # of clients that speak TLS
     shutdown: trio.Event = field(default_factory=trio.Event)
     finished: trio.Event = field(default_factory=trio.Event)
 
@@ -136,7 +162,7 @@ class Served:
         else:
             stream = await trio.open_tcp_stream(*self.address)
         async with stream:
-            yield Client(stream)
+            yield Client(stream, self.trust)
 
     async def refuses(self) -> bool:
         """Return whether the port is closed."""
@@ -190,11 +216,15 @@ async def _serving(
     app: App, malformed: Malformed | None, exchanges: list[RequestRecord], bind: str = "127.0.0.1:0", **options: float
 ) -> AsyncIterator[Served]:
     listening = listen(bind)
-    served = Served(listening[0].getsockname(), exchanges)
+    tls = tls_in_use
+    served = Served(listening[0].getsockname(), exchanges, trust=None if tls is None else tls.client)
+    contexts = None if tls is None else lambda: tls.server
     started = trio.Event()
 
     async def serve() -> None:
-        await serve_http(app, listening, shutdown=served.shutdown, on_started=started.set, malformed=malformed, **cast("Any", options))
+        await serve_http(
+            app, listening, shutdown=served.shutdown, on_started=started.set, malformed=malformed, tls=contexts, **cast("Any", options)
+        )
         served.finished.set()
 
     async with trio.open_nursery() as nursery:

@@ -96,14 +96,18 @@ class ClientSocket:
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self.is_gone = True
 
+    def end(self) -> None:
+        """End the responses. The client can still send."""
+        with suppress(OSError):
+            self._socket.shutdown(socket.SHUT_WR)
+
     async def linger(self) -> None:
         """End the responses, and discard data that the client still sends.
 
         Closing at once would reset the connection and destroy the response that the client has not
         read (RFC 9112 section 9.6).
         """
-        with suppress(OSError):
-            self._socket.shutdown(socket.SHUT_WR)
+        self.end()
         end, discarded, pause_at = trio.current_time() + LINGER_WITHIN, 0, LINGER_PIECE
         while not self.is_gone and discarded < LINGER_BYTES:
             with trio.move_on_at(min(trio.current_time() + LINGER, end)) as waiting:

@@ -28,11 +28,19 @@ class AddressMissing(BindError):
 
 
 @contextmanager
-def open_sockets(bind: str) -> Iterator[list[socket.socket]]:
-    """Listen during the block. At its end, remove the file of a Unix socket, unless another service has replaced it. Raises: BindError."""
-    path = unix_path(bind)
+def open_sockets(bind: str | None, setting: str = "SSO_BIND") -> Iterator[list[socket.socket]]:
+    """Listen during the block, at no address if `bind` is None. `setting` is the setting that names the address.
+
+    At the end of the block, remove the file of a Unix socket, unless another service has replaced it.
+
+    Raises: BindError.
+    """
+    path = unix_path(bind) if bind else None
     with ExitStack() as stack:
-        sockets = [stack.enter_context(sock) for sock in listen(bind)]
+        try:
+            sockets = [stack.enter_context(sock) for sock in listen(bind)] if bind else []
+        except BindError as error:
+            raise BindError(str(error).replace("SSO_BIND", setting)) from None
         file = None if path is None else _identity(path)
         try:
             yield sockets

@@ -9,6 +9,7 @@ body, or, after the body, for the disconnect of the client.
 
 import math
 import socket
+import ssl
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
@@ -26,6 +27,7 @@ from hypercorn.trio.lifespan import Lifespan
 from entrypoints.http.edge.middleware import BODY_IS_HERE, Headers, Message
 from entrypoints.http.edge.protocol.client_socket import LINGER, SEND_WITHIN, ClientGone, ClientSocket
 from entrypoints.http.edge.protocol.request_parser import BadRequest, RequestHead, RequestParser
+from entrypoints.http.edge.protocol.tls_socket import TlsClientSocket
 
 log = structlog.get_logger("http")
 
@@ -51,6 +53,7 @@ async def serve_http(
     keep_alive: float,
     on_started: Callable[[], object] = lambda: None,
     malformed: Malformed | None = None,
+    tls: Callable[[], ssl.SSLContext] | None = None,
     headers_within: float = HEADERS_WITHIN,
     send_within: float = SEND_WITHIN,
 ) -> None:
@@ -58,10 +61,11 @@ async def serve_http(
 
     `shutdown_grace` can be a function, which is called when the shutdown starts: the signal
     determines the seconds. Requests that run longer are canceled. `keep_alive` is the number of
-    seconds without a request until a connection is closed. The listening sockets are closed here;
-    workers that inherited them keep their copies.
+    seconds without a request until a connection is closed. `tls` returns the context of a new
+    connection; without it, clients speak plain HTTP. The listening sockets are closed here; workers
+    that inherited them keep their copies.
     """
-    server = _Server(app, malformed, headers_within, send_within, keep_alive)
+    server = _Server(app, malformed, tls, headers_within, send_within, keep_alive)
     config = Config()
     config.errorlog = None
     lifespan = Lifespan(ASGIWrapper(app), config, {})
@@ -85,10 +89,17 @@ class _Server:
     """The state that all connections share."""
 
     def __init__(
-        self, app: Callable[..., Awaitable[None]], malformed: Malformed | None, headers_within: float, send_within: float, keep_alive: float
+        self,
+        app: Callable[..., Awaitable[None]],
+        malformed: Malformed | None,
+        tls: Callable[[], ssl.SSLContext] | None,
+        headers_within: float,
+        send_within: float,
+        keep_alive: float,
     ) -> None:
         self.app = app
         self.malformed = malformed
+        self._tls = tls
         self.headers_within = headers_within
         self.send_within = send_within
         self.keep_alive = keep_alive
@@ -100,7 +111,7 @@ class _Server:
         """Serve one client until its connection ends."""
         with socket.socket(fileno=stream.socket.detach()) as sock:
             try:
-                client = ClientSocket(sock, self.send_within)
+                client = ClientSocket(sock, self.send_within) if self._tls is None else TlsClientSocket(sock, self.send_within, self._tls())
             except OSError:
                 return
             connection = _Connection(self, client)
@@ -147,6 +158,7 @@ class _Connection:
                 self.requests += 1
                 if not await _Request(self, head).run():
                     return await self.client.linger()
+            self.client.end()
         except BadRequest as error:
             await self.refuse(error.status)
             await self.client.linger()

@@ -1,0 +1,81 @@
+"""The certificate of this server and its private key, from two files that other programs renew."""
+
+import ssl
+from collections.abc import Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Final
+
+from adapters.crypto.certificates import names_of, valid_until
+from adapters.geoip import FileUnreadable
+
+ALPN: Final = ["http/1.1"]
+_MISMATCH: Final = ("KEY_VALUES_MISMATCH", "KEY_TYPE_MISMATCH", "NO_CERTIFICATE_ASSIGNED")
+_WEAK: Final = ("EE_KEY_TOO_SMALL", "CA_KEY_TOO_SMALL", "EE_MD_TOO_WEAK", "CA_MD_TOO_WEAK")
+
+
+class TlsCertificate:
+    """A certificate with its chain, its key, and the TLS context that uses them.
+
+    The context has Python's defaults, which a release of Python or OpenSSL can make stricter.
+
+    Raises: FileUnreadable.
+    """
+
+    context: ssl.SSLContext
+    ends_at: datetime
+    names: Sequence[str]  # host names, also with a wildcard, and addresses
+
+    def __init__(self, certificate: Path, key: Path) -> None:
+        self.path, self._key = certificate, key
+        self.reload()
+
+    def reload(self) -> None:
+        """Read the files again. If they are not usable, continue with the last ones. Raises: FileUnreadable."""
+        self._seen = self._state()  # before the files are read, so that a change in between is noticed
+        certificate, key = self.path, self._key
+        try:
+            ends_at, names = valid_until(_read(certificate)), names_of(_read(certificate))
+        except ValueError:
+            raise FileUnreadable(f"{certificate} has no certificate in PEM") from None
+        _read(key)
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        context.options |= ssl.OP_NO_RENEGOTIATION
+        context.set_alpn_protocols(ALPN)
+        try:
+            context.load_cert_chain(certificate, key, password="")
+        except ssl.SSLError as error:
+            if error.reason in _MISMATCH:
+                raise FileUnreadable(f"the key in {key} does not belong to the certificate in {certificate}") from None
+            if error.reason in _WEAK:
+                raise FileUnreadable(f"the certificate in {certificate} has a key or a signature that is too weak") from None
+            raise FileUnreadable(f"{key} has no private key in PEM without a passphrase") from None
+        self.context, self.ends_at, self.names = context, ends_at, names
+
+    def reload_if_changed(self) -> bool:
+        """Read the files again if they have changed since the last attempt. Return whether they had. Raises: FileUnreadable."""
+        if self._state() == self._seen:
+            return False
+        self.reload()
+        return True
+
+    def _state(self) -> Sequence[tuple[int, ...] | None]:
+        return [_state(self.path), _state(self._key)]
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text("utf-8")
+    except OSError as error:
+        raise FileUnreadable(f"{path} cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise FileUnreadable(f"{path} is not in PEM") from None
+
+
+def _state(path: Path) -> tuple[int, ...] | None:
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns  # the last one is new after a change of rights
