@@ -62,7 +62,7 @@ async def end_at_provider(
     """End the sign-ins that ended at the identity provider, and return the number of their users.
 
     The end of a session there acts like a sign-out on our pages: applications with offline access keep their sessions. A subject
-    without a session ends all sign-ins of the user at this connection. The organization is locked.
+    without a session ends all sign-ins of the user at this connection.
     """
     org_id, user_id = connection.org_id, None
     if subject is not None:
