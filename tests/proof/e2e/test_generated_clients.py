@@ -26,6 +26,7 @@ NOT_GENERATED = [
     "GET /auth/connections/{connection_id}/metadata within connection_metadata.",
     "GET /images/{image_key}/{size} within images.",
     "GET /saml/{org_slug}/{service_slug}/metadata within saml.",
+    "GET /setup/steps/connection/metadata within setup_connection_pages.",
     "PUT /api/organizations/{org_slug}/branding/logo within branding. Endpoint will not be generated.",
     "PUT /api/organizations/{org_slug}/services/{service_slug}/logo within services. Endpoint will not be generated.",
     "PUT /api/platform/connections/{provider}/logo within connections. Endpoint will not be generated.",

@@ -62,7 +62,7 @@ async def steps_values(part: SetupPart | None = None) -> dict[str, Any]:
         "design": design,
         "link": details.link,
         "proposals": details.proposals,
-        "claims": [] if domain is None else proposals.claims_of(domain),
+        "domains": [] if domain is None else list(zip(domain.document.domains, proposals.claims_of(domain), strict=True)),
         "scim_url": f"{app_context().base_url}/scim/v2",
         "path": STEPS_PATH,
         "failed_part": part,
