@@ -5,7 +5,7 @@ from typing import Any, Final
 from pydantic import Field
 from quart import Blueprint, Response
 
-from core.federation.connections import checks, connections, metadata, routing
+from core.federation.connections import connections, metadata, routing
 from core.federation.connections.connections import ConnectionDraft
 from core.federation.connections.model.connections import (
     MAX_CERTIFICATES,
@@ -39,28 +39,19 @@ from entrypoints.http.api.federation.connections.connections import (
 )
 from entrypoints.http.api.federation.connections.metadata import ProviderMetadataRequest
 from entrypoints.http.api.federation.connections.settings import ClaimMappingRequest, OidcSettingsRequest, SamlSettingsRequest
-from entrypoints.http.base.context import acting_member, app_context, ports
+from entrypoints.http.base.context import acting_member, ports
 from entrypoints.http.edge.access import member_page
 from entrypoints.http.edge.openapi import refuses
 from entrypoints.http.edge.queries import Query
 from entrypoints.http.pages.consequences import Question, ask, ask_on_refusal
-from entrypoints.http.pages.console import console_page, redirect_with_notice, shows
-from entrypoints.http.pages.console_forms import (
-    ANSWERS_TO_FORM,
-    Fields,
-    Form,
-    accepts,
-    check_typed_name,
-    on_refusal,
-    once,
-    ports_once,
-    wrong_field,
-)
-from entrypoints.http.pages.federation.connections.places import LIST, ONE, check_page, path_of
+from entrypoints.http.pages.console import console_page, organization_path, redirect_with_notice, shows
+from entrypoints.http.pages.console_forms import Fields, Form, accepts, check_typed_name, on_refusal, once, ports_once, wrong_field
 from entrypoints.http.pages.form_values import is_checked, to_model, to_optional
 
 routes = Blueprint("organization_connection_pages", __name__)
 
+LIST: Final = "/app/organizations/<org_slug>/connections"
+ONE: Final = f"{LIST}/<connection_slug>"
 FIELDS: Final[Fields] = {
     ConnectionSlugTaken: "slug",
     SlugInvalid: "slug",
@@ -71,7 +62,6 @@ FIELDS: Final[Fields] = {
     **dict.fromkeys((MetadataNotFetched, TargetInvalid), "url"),
     ProviderCertificateExists: "certificate",
 }
-CHECKED: Final = {**ANSWERS_TO_FORM, 200: "The values are saved. The page has the problems that the check found."}
 CLAIM: Final = "claim_"  # in front of the names of the fields of the mapping
 NAME_ID_FORMATS: Final = [each for each in NameIdFormat if each is not NameIdFormat.TRANSIENT]
 
@@ -85,6 +75,11 @@ class NewConnectionQuery(Query):
 def _wrong_field(refusal: Refusal, form: Form) -> str | None:
     name = refusal.setting if isinstance(refusal, ConnectionSettingInvalid) else wrong_field(refusal, FIELDS)
     return f"{CLAIM}{name}" if f"{CLAIM}{name}" in form else name
+
+
+def path_of(slug: str = "") -> str:
+    """Return the path of a connection's page, or of the list."""
+    return organization_path(f"/connections{slug and '/'}{slug}")
 
 
 @routes.get(LIST)
@@ -187,7 +182,7 @@ async def show_connection(org_slug: str, connection_slug: str) -> Response:
 
 @routes.post(ONE)
 @member_page(Capability.INTEGRATIONS_MANAGE, outlives=True)
-@accepts(f"PATCH {API_OF_ONE}", answers=CHECKED)
+@accepts(f"PATCH {API_OF_ONE}")
 @refuses(409)
 @on_refusal("federation/connection.html", _values, _wrong_field)
 async def change(org_slug: str, connection_slug: str, form: Form) -> Response:
@@ -203,14 +198,7 @@ async def change(org_slug: str, connection_slug: str, form: Form) -> Response:
     else:
         settings = to_model(OidcSettingsRequest, form, {"scopes": str.split, "targets": str.split, **trusts}).build()
     await connections.change(ports(), acting_member(), connection_slug, name=name, settings=settings)
-    return await _return_after_check(connection_slug, "connection-saved")
-
-
-async def _return_after_check(slug: str, notice: str, below: str = "") -> Response:
-    """Return to a page of the connection, or show the problems that the new values cause at the identity provider."""
-    if problems := await checks.check_saved(ports(), acting_member(), slug, app_context().base_url):
-        return await check_page(slug, problems, is_saved=True)
-    return redirect_with_notice(notice, path_of(f"{slug}{below}"))
+    return redirect_with_notice("connection-saved", path_of(connection_slug))
 
 
 async def _metadata_values(form: Form | None, connection_slug: str) -> dict[str, Any]:
@@ -290,13 +278,13 @@ async def show_keys(org_slug: str, connection_slug: str) -> Response:
 
 @routes.post(f"{ONE}/keys/client-secret")
 @member_page(Capability.INTEGRATIONS_MANAGE, outlives=True)
-@accepts(f"PUT {API_OF_ONE}/client-secret", answers=CHECKED)
+@accepts(f"PUT {API_OF_ONE}/client-secret")
 @on_refusal("federation/connection_keys.html", _key_values, _wrong_field)
 async def set_client_secret(org_slug: str, connection_slug: str, form: Form) -> Response:
     """Set the client secret of a connection."""
     secret = to_model(ClientSecretRequest, form).client_secret
     await connections.put_client_secret(ports(), acting_member(), connection_slug, secret)
-    return await _return_after_check(connection_slug, "connection-secret-set", "/keys")
+    return redirect_with_notice("connection-secret-set", path_of(f"{connection_slug}/keys"))
 
 
 @routes.post(f"{ONE}/keys")
