@@ -235,15 +235,14 @@ async def times_of_another_age(world: World) -> AsyncIterator[str]:
     now = world.ports.clock.now().timestamp()
     for time in (0, -60_000_000_000, now - 1, now + 1e11, 1e300, "never", [1]):
         yield outcome(await world.arrive("m25", email="times@a.example", auth_time=time, session_expiry=now + 60))
-    for time in (now + 1e11, 1e300, "never", [1]):
-        yield outcome(await world.arrive("m25", email="times@a.example", session_expiry=time))
+    yield outcome(await world.arrive("m25", email="times@a.example", session_expiry=now + 1e11))
 
 
 @gets(REFUSED)
 async def session_that_has_ended_at_the_provider(world: World) -> AsyncIterator[str]:
     yield ""
     now = world.ports.clock.now().timestamp()
-    for time in (0, -60_000_000_000, now - 1, now):
+    for time in (0, -60_000_000_000, now - 1, now, 1e300, "never", [1]):
         yield outcome(await world.arrive("m25b", email="ended@a.example", session_expiry=time))
     yield REFUSED if not await run_sql(world.pool, "select 1 from users where email = 'ended@a.example'") else "an account"
 
