@@ -1,11 +1,12 @@
 """`./run release`: see `./run release --help`."""
 
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import click
 
-from ops.release import archive, debian, source, wheels
+from ops.release import archive, changes, debian, source, wheels
 
 
 @click.command(epilog="Example: ./run release --output dist")
@@ -15,7 +16,7 @@ from ops.release import archive, debian, source, wheels
 @click.option("--revision", help="Build this commit instead of the checkout, which must have no changes.")
 @click.option("--machine", "machines", type=click.Choice(wheels.MACHINES), multiple=True, help="Only the files for this machine.")
 def main(output: Path, revision: str | None, machines: tuple[str, ...]) -> None:
-    """Build the wheel, and an archive and a Debian package for each kind of machine, with their checksums.
+    """Build the wheel, an archive and a Debian package for each kind of machine, the changes of the version, and the checksums.
 
     The same revision gives the same bytes each time.
     """
@@ -24,10 +25,15 @@ def main(output: Path, revision: str | None, machines: tuple[str, ...]) -> None:
         with tempfile.TemporaryDirectory(prefix="gatehouse-release-") as name:
             work = Path(name)
             exported = source.export(revision, work / "source")
-            files = [wheels.build(exported, work, output)]
-            for machine in machines or wheels.MACHINES:
-                folder = archive.assemble(exported, machine, files[0], work)
-                files += [archive.pack(exported, folder, output), debian.pack(exported, machine, folder, work, output)]
+            wheel = wheels.build(exported, work, output)
+
+            def pack(machine: str) -> list[Path]:
+                folder = archive.assemble(exported, machine, wheel, work)
+                return [archive.pack(exported, folder, output), debian.pack(exported, machine, folder, work, output)]
+
+            with ThreadPoolExecutor() as threads:  # the threads wait for pip, and for the network
+                packed = threads.map(pack, machines or wheels.MACHINES)
+            files = [wheel, changes.write(exported, output), *(path for paths in packed for path in paths)]
             files.append(archive.write_sums(files, output))
     except source.ReleaseError as error:
         raise click.ClickException(str(error)) from None

@@ -38,7 +38,7 @@ def assemble(source: Source, machine: str, wheel: Path, work: Path) -> Path:
 
 
 def pack(source: Source, folder: Path, output: Path) -> Path:
-    """Write the folder as a compressed archive, with the same bytes for the same files, and return its path."""
+    """Write the folder as an archive, with the same bytes for the same files, and return its path. The wheels are compressed already."""
     target = output / f"{folder.name}.tar.gz"
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as archive:
@@ -47,7 +47,7 @@ def pack(source: Source, folder: Path, output: Path) -> Path:
             archive.add(path, name, recursive=False, filter=lambda entry: _anonymous(entry, source))
     with (
         target.open("wb") as file,
-        gzip.GzipFile(filename="", mode="wb", compresslevel=1, fileobj=file, mtime=source.committed_at) as compressed,
+        gzip.GzipFile(filename="", mode="wb", compresslevel=0, fileobj=file, mtime=source.committed_at) as compressed,
     ):
         compressed.write(packed.getbuffer())
     return target

@@ -52,8 +52,8 @@ class BareRoot:
 
     def close(self) -> None:
         """End all its processes."""
-        self._holder.kill()
-        self._holder.wait()
+        with self._holder:  # closes its output, and waits
+            self._holder.kill()
 
     def run(self, *command: str, user: str | None = None, succeeds: bool = True, **environment: str) -> subprocess.CompletedProcess[str]:
         """Run a command to its end, as root or as another user."""

@@ -5,8 +5,9 @@ import shutil
 from pathlib import Path
 from typing import Final
 
+from entrypoints.version import VERSION
 from tests.release.bare_root import BareRoot
-from tests.release.test_files import PREVIOUS, VERSION
+from tests.release.conftest import PREVIOUS
 
 EMAIL: Final = "owner@company.example"
 PASSWORD: Final = "correct horse battery staple"
@@ -58,7 +59,7 @@ def test_a_debian_package_is_installed_upgraded_and_purged(debian: BareRoot, rel
     for folder in (previous, release):
         [package] = folder.glob("*_amd64.deb")
         shutil.copy(package, debian.folder / "root")
-    old, new = (f"/root/gatehouse_{version}_amd64.deb" for version in (PREVIOUS, VERSION))
+    old, new = (f"/root/gatehouse_{version}_amd64.deb" for version in (PREVIOUS["version"], VERSION))
     assert "gatehouse owner link" in debian.run("dpkg", "--install", old).stderr
     settings = debian.folder / "etc/gatehouse.env"
     assert settings.stat().st_mode & 0o777 == 0o600
