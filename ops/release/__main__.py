@@ -8,14 +8,15 @@ import click
 
 from ops.release import archive, changes, debian, source, wheels
 
+_FOLDER = click.Path(file_okay=False, path_type=Path)
+
 
 @click.command(epilog="Example: ./run release --output dist")
-@click.option(
-    "--output", type=click.Path(file_okay=False, path_type=Path), default=Path("dist"), show_default=True, help="The folder of the files."
-)
+@click.option("--output", type=_FOLDER, default=Path("dist"), show_default=True, help="The folder of the files.")
 @click.option("--revision", help="Build this commit instead of the checkout, which must have no changes.")
 @click.option("--machine", "machines", type=click.Choice(wheels.MACHINES), multiple=True, help="Only the files for this machine.")
-def main(output: Path, revision: str | None, machines: tuple[str, ...]) -> None:
+@click.option("--wheels", "known", type=_FOLDER, help="A folder of wheels, which are not downloaded again if their hashes are right.")
+def main(output: Path, revision: str | None, machines: tuple[str, ...], known: Path | None) -> None:
     """Build the wheel, an archive and a Debian package for each kind of machine, the changes of the version, and the checksums.
 
     The same revision gives the same bytes each time.
@@ -28,7 +29,7 @@ def main(output: Path, revision: str | None, machines: tuple[str, ...]) -> None:
             wheel = wheels.build(exported, work, output)
 
             def pack(machine: str) -> list[Path]:
-                folder = archive.assemble(exported, machine, wheel, work)
+                folder = archive.assemble(exported, machine, wheel, work, known)
                 return [archive.pack(exported, folder, output), debian.pack(exported, machine, folder, work, output)]
 
             with ThreadPoolExecutor() as threads:  # the threads wait for pip, and for the network

@@ -20,9 +20,16 @@ import fcntl, socket, struct
 fcntl.ioctl(socket.socket(socket.AF_INET, socket.SOCK_DGRAM), 0x8914, struct.pack("16sh", b"lo", 0x41))  # SIOCSIFFLAGS: up, running
 """
 _REQUEST: Final = """
-import json, sys, urllib.error, urllib.request
-method, url, body, token = json.loads(sys.argv[1])
+import json, socket, sys, time, urllib.error, urllib.parse, urllib.request
+method, url, body, token, patience = json.loads(sys.argv[1])
 headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {token}"} if token else {})
+end = time.monotonic() + patience
+while time.monotonic() < end:
+    try:
+        socket.create_connection(("localhost", urllib.parse.urlsplit(url).port)).close()
+        break
+    except OSError:
+        time.sleep(0.05)
 request = urllib.request.Request(url, None if body is None else json.dumps(body).encode(), headers, method=method)
 try:
     with urllib.request.urlopen(request, timeout=30) as answer:
@@ -76,12 +83,15 @@ class BareRoot:
 
     def _answers(self, process: "subprocess.Popen[bytes]", output: Path) -> bool:
         assert process.poll() is None, output.read_text()
-        return self.ask("GET", "/health/ready")[0] == 200
+        return self.ask("GET", "/health/ready", patience=1)[0] == 200
 
-    def ask(self, method: str, path: str, body: Any = None, token: str | None = None) -> tuple[int, Any]:
-        """Send a request to Gatehouse. Return the status, or 0 without a connection, and the JSON of the answer, or its text."""
+    def ask(self, method: str, path: str, body: Any = None, token: str | None = None, patience: float = 0) -> tuple[int, Any]:
+        """Send a request to Gatehouse. Return the status, or 0 without a connection, and the JSON of the answer, or its text.
+
+        It waits up to `patience` seconds until the port is open.
+        """
         url = path if "://" in path else f"http://localhost:8080{path}"
-        status, text = json.loads(self.run("python3", "-c", _REQUEST, json.dumps([method, url, body, token])).stdout)
+        status, text = json.loads(self.run("python3", "-c", _REQUEST, json.dumps([method, url, body, token, patience])).stdout)
         try:
             return status, json.loads(text)
         except ValueError:

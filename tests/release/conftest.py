@@ -57,9 +57,22 @@ def release(shared: Shared) -> Path:
 
 
 @pytest.fixture(scope="session")
-def previous(shared: Shared) -> Path:
+def archive(shared: Shared, release: Path) -> Path:
+    """The unpacked archive of the present commit for x86-64."""
+    return shared("archive", lambda folder: unpack(release / f"gatehouse-{VERSION}-linux-x86_64.tar.gz", folder))
+
+
+def unpack(archive: Path, folder: Path) -> None:
+    """Unpack an archive in a new folder, without its top folder."""
+    folder.mkdir()
+    subprocess.run(["tar", "-xzf", archive, "--strip-components=1", "-C", folder], check=True)
+
+
+@pytest.fixture(scope="session")
+def previous(shared: Shared, archive: Path) -> Path:
     """The files of the release before, built by the present script."""
-    return shared("previous", lambda folder: build(folder, "--revision", PREVIOUS["revision"], "--machine", "x86_64"))
+    arguments = ("--revision", PREVIOUS["revision"], "--machine", "x86_64", "--wheels", str(archive / "wheels"))
+    return shared("previous", lambda folder: build(folder, *arguments))
 
 
 @pytest.fixture(scope="session")
