@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -106,10 +107,9 @@ def _download(source: Source, folder: Path, known: Path | None, *arguments: str 
     wheels = ("--only-binary", ":all:", "--implementation", "cp", "--no-deps", "--require-hashes", *arguments)
     command = ("-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--dest", folder, *wheels)
     if known is not None:
-        try:
-            return run(source, sys.executable, *command, "--no-index", "--find-links", known)
-        except ReleaseError:  # one is missing there
-            pass
+        with suppress(ReleaseError):  # one is missing there
+            run(source, sys.executable, *command, "--no-index", "--find-links", known)
+            return
     run(source, sys.executable, *command)
 
 

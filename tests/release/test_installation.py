@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Final
 
 from entrypoints.version import VERSION
+from tests import ROOT
 from tests.release.bare_root import BareRoot
 from tests.release.conftest import PREVIOUS
 
@@ -98,3 +99,15 @@ def test_a_wheel_is_installed_beside_other_packages(debian: BareRoot, release: P
     with debian.running(f"{environment}/bin/gatehouse", user="app") as output:
         assert "/auth/recover-owner?token=" in output.read_text()
     debian.run("rm", "-r", environment, str(Path(command).parent), "/home/app/.local")
+
+
+def test_a_checkout_without_a_network_names_the_archive(debian: BareRoot) -> None:
+    folder = debian.folder / "home/app/checkout"
+    shutil.copytree(ROOT / "ops/requirements", folder / "ops/requirements")
+    shutil.copy(ROOT / "run", folder)
+    for user in ("app", None):  # root tries to install Debian's package
+        process = debian.run("/home/app/checkout/run", user=user, succeeds=False)
+        [line] = process.stderr.splitlines()
+        assert process.returncode == 1
+        assert "Without a network, use the archive of a release" in line
+    shutil.rmtree(folder)
