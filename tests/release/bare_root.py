@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import signal
 import subprocess
 import tempfile
@@ -46,9 +47,22 @@ class BareRoot:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        prepare = f"mount -t proc proc {folder}/proc && mount -t tmpfs tmpfs {folder}/dev/shm && echo ready && exec sleep infinity"  # noqa: S108
+        mounts = {"proc": "proc", "tmpfs": "dev/shm", "devpts -o newinstance,ptmxmode=0666": "dev/pts"}
+        prepare = " && ".join(f"mount -t {kind} none {folder}/{target}" for kind, target in mounts.items())
         self._holder = subprocess.Popen(
-            ["unshare", "--net", "--mount", "--pid", "--fork", "--kill-child", "sh", "-c", prepare], stdout=subprocess.PIPE, text=True
+            [
+                "unshare",
+                "--net",
+                "--mount",
+                "--pid",
+                "--fork",
+                "--kill-child",
+                "sh",
+                "-c",
+                f"{prepare} && echo ready && exec sleep infinity",
+            ],
+            stdout=subprocess.PIPE,
+            text=True,
         )
         assert self._holder.stdout is not None
         assert self._holder.stdout.readline() == "ready\n"
@@ -62,9 +76,15 @@ class BareRoot:
         with self._holder:  # closes its output, and waits
             self._holder.kill()
 
-    def run(self, *command: str, user: str | None = None, succeeds: bool = True, **environment: str) -> subprocess.CompletedProcess[str]:
-        """Run a command to its end, as root or as another user."""
-        process = subprocess.run(self._command(*command, user=user, **environment), capture_output=True, text=True, check=False)
+    def run(
+        self, *command: str, user: str | None = None, succeeds: bool = True, typed: str | None = None, **environment: str
+    ) -> subprocess.CompletedProcess[str]:
+        """Run a command to its end, as root or as another user. In a terminal, if there is something to type."""
+        if typed is not None:
+            command = ("script", "--quiet", "--return", "--command", shlex.join(command), "/dev/null")
+        process = subprocess.run(
+            self._command(*command, user=user, **environment), input=typed, capture_output=True, text=True, check=False
+        )
         assert process.returncode == 0 or not succeeds, f"{command}: {process.stdout}{process.stderr}"
         return process
 

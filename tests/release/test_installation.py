@@ -74,7 +74,8 @@ def test_a_debian_package_is_installed_upgraded_and_purged(debian: BareRoot, rel
         check_that_the_user_is_still_signed_in(debian, tokens)
         assert "FAIL" not in debian.run("gatehouse", "doctor", succeeds=False).stdout
     data = debian.folder / "var/lib/gatehouse/postgres"
-    debian.run("dpkg", "--purge", "gatehouse", DEBIAN_FRONTEND="noninteractive")
+    asked = debian.run("dpkg", "--purge", "gatehouse", typed="\n", DEBIAN_FRONTEND="readline", TERM="dumb").stdout
+    assert "Remove all accounts and settings of Gatehouse?" in asked
     assert data.exists(), "without an answer, the data is kept"
     assert settings.exists()
     assert not (debian.folder / "usr/lib/gatehouse").exists()
