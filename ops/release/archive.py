@@ -37,9 +37,9 @@ def assemble(source: Source, machine: str, wheel: Path, work: Path, known: Path 
     return folder
 
 
-def pack(source: Source, folder: Path, output: Path) -> Path:
+def pack(source: Source, folder: Path, output: Path, name: str | None = None) -> Path:
     """Write the folder as an archive, with the same bytes for the same files, and return its path. The wheels are compressed already."""
-    target = output / f"{folder.name}.tar.gz"
+    target = output / (name or f"{folder.name}.tar.gz")
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as archive:
         for path in sorted([folder, *folder.rglob("*")]):

@@ -133,13 +133,18 @@ def _children(process: "subprocess.Popen[Any]") -> list[int]:
     return [pid for pid, parent in parents.items() if parent == str(process.pid)]
 
 
-def create(folder: Path, suite: str) -> None:
-    """Install a Debian of this suite with PACKAGES. Without root or namespaces, skip the test, or fail it in CI."""
+def require_namespaces() -> None:
+    """Without root or namespaces, skip the test, or fail it in CI."""
     allowed = subprocess.run(["unshare", "--net", "--mount", "--pid", "--fork", "true"], capture_output=True, check=False)
     if os.geteuid() != 0 or allowed.returncode != 0:
         reason = "the installation is tested in a root directory of its own, for which the tests must run as root"
         if os.environ.get("CI"):
             pytest.fail(reason)
         pytest.skip(reason)
+
+
+def create(folder: Path, suite: str) -> None:
+    """Install a Debian of this suite with PACKAGES. It needs root and namespaces."""
+    require_namespaces()
     options = ["--variant=minbase", f"--include={','.join(PACKAGES)}", "--dpkgopt=force-unsafe-io", '--aptopt=Acquire::Languages "none"']
     subprocess.run(["mmdebstrap", "--quiet", *options, suite, folder], check=True)
