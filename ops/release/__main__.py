@@ -17,7 +17,9 @@ _FOLDER = click.Path(file_okay=False, path_type=Path)
 @click.option("--revision", help="Build this commit instead of the checkout, which must have no changes.")
 @click.option("--machine", "machines", type=click.Choice(wheels.MACHINES), multiple=True, help="Only the files for this machine.")
 @click.option("--wheels", "known", type=_FOLDER, help="A folder of wheels, which are not downloaded again if their hashes are right.")
-@click.option("--image", "with_image", is_flag=True, help="Also the image for containers, for this kind of machine. Needs buildah and mmdebstrap.")
+@click.option(
+    "--image", "with_image", is_flag=True, help="Also the image for containers, for this kind of machine. Needs buildah and mmdebstrap."
+)
 def main(output: Path, revision: str | None, machines: tuple[str, ...], known: Path | None, *, with_image: bool) -> None:
     """Build the wheel, the Helm chart, an archive and a Debian package for each kind of machine, the changes, and the checksums.
 
@@ -39,7 +41,12 @@ def main(output: Path, revision: str | None, machines: tuple[str, ...], known: P
 
             with ThreadPoolExecutor() as threads:  # the threads wait for pip, and for the network
                 packed = threads.map(pack, machines or wheels.MACHINES)
-            files = [wheel, changes.write(exported, output), chart.pack(exported, work, output), *(path for paths in packed for path in paths)]
+            files = [
+                wheel,
+                changes.write(exported, output),
+                chart.pack(exported, work, output),
+                *(path for paths in packed for path in paths),
+            ]
             files.append(archive.write_sums(files, output))
     except source.ReleaseError as error:
         raise click.ClickException(str(error)) from None

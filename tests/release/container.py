@@ -23,7 +23,7 @@ class Container(BareRoot):
         binds = [f"mount --bind {source} {folder}/{name}" for name, source in volumes.items()]
         mounts = [f"mount --bind /dev/{name} {folder}/dev/{name}" for name in _DEVICES]
         read_only = f"mount --rbind {folder} {folder} && mount -o remount,bind,ro {folder}"
-        script = " && ".join([*binds, *mounts, f"mount -t tmpfs none {folder}/tmp", read_only])
+        script = " && ".join([*binds, *mounts, f"mount -t tmpfs none {folder}/tmp", read_only])  # noqa: S108 - in the container
         subprocess.run([*self._enter[:-2], "sh", "-c", script], check=True)
         self._is_sealed = True
 
