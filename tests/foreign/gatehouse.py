@@ -45,6 +45,11 @@ class Gatehouse:
         answer = self._call("POST", "/api/organizations/acme/services", body, self._token())
         return Client(self.address, answer["service"]["client_id"], answer["client_secret"] or "")
 
+    def services(self, address: str) -> list[dict[str, Any]]:
+        """Return the applications of `acme` at this address, in the order of their creation."""
+        services = self.service.get("/api/organizations/acme/services?limit=100", token=self._token()).json()["services"]
+        return [service for service in services if service["redirect_uris"][0].startswith(f"{address}/")]
+
     def allow(self, client: Client, resource_id: str, *scopes: str) -> None:
         """Let an application ask for an API resource of `acme`, with these scopes for itself."""
         path = f"/api/organizations/acme/api-resources/{resource_id}/clients/{client.client_id}"
