@@ -13,7 +13,7 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from core.applications import operator_services
-from core.applications.model.services import CreatedService
+from core.applications.model.services import CreatedService, ServiceLimitExceeded
 from core.kernel import uris
 from core.kernel.errors import Invalid
 from entrypoints.addresses import require_installation
@@ -70,9 +70,15 @@ def write(settings: Settings, framework: str, directory: Path, url: str | None, 
     async def create(ports: Ports) -> tuple[str, str, CreatedService]:
         if server == ports.tokens.issuer:
             raise QuickstartRefused(f"{server} is the address of Gatehouse. Choose another port for the application with --url.")
-        organization, created = await operator_services.create(
-            ports, org_slug, quickstart.slug, quickstart.name, quickstart.service_type, client
-        )
+        try:
+            organization, created = await operator_services.create(
+                ports, org_slug, quickstart.slug, quickstart.name, quickstart.service_type, client
+            )
+        except ServiceLimitExceeded:
+            raise QuickstartRefused(
+                "The organization has reached its limit of applications. Delete one, or raise the limit: in the console, open Platform, "
+                "then Organizations."
+            ) from None
         return ports.tokens.issuer, organization.slug, created
 
     try:
@@ -125,10 +131,10 @@ def _make_empty(directory: Path) -> bool:
     except FileExistsError:
         if not directory.is_dir():
             raise QuickstartRefused(f"{directory} is a file. Choose another directory with --directory.") from None
+        if not os.access(directory, os.R_OK | os.W_OK | os.X_OK):
+            raise QuickstartRefused(f"{directory} cannot be written by this user. Choose another directory with --directory.") from None
         if any(directory.iterdir()):
             raise QuickstartRefused(f"{directory} is not empty. Choose another directory with --directory.") from None
-        if not os.access(directory, os.W_OK | os.X_OK):
-            raise QuickstartRefused(f"{directory} cannot be written by this user. Choose another directory with --directory.") from None
         return False
     except OSError as error:
         raise QuickstartRefused(f"{directory} cannot be created: {error.strerror}. Choose another directory with --directory.") from None

@@ -35,9 +35,15 @@ class Gatehouse:
         token = self._token()
         self.user_id: str = self._call("PATCH", "/api/user", {"name": NAME}, token)["id"]
         org = self._call("POST", "/api/organizations", {"slug": "acme", "name": "Acme"}, token)["organization"]
-        tiers = service.get("/api/platform/tiers", token=token).json()
-        limits = {"tier_id": tiers[0]["id"], "max_services": 100}  # one for each client
-        self._call("PATCH", f"/api/platform/organizations/{org['id']}/tier", limits, token)
+        self._org_id = org["id"]
+        self.limit(100)  # one for each client
+
+    def limit(self, services: int) -> None:
+        """Set the limit of applications of `acme`."""
+        token = self._token()
+        tiers = self.service.get("/api/platform/tiers", token=token).json()
+        limits = {"tier_id": tiers[0]["id"], "max_services": services}
+        self._call("PATCH", f"/api/platform/organizations/{self._org_id}/tier", limits, token)
 
     def register(self, slug: str, *redirect_uris: str, **settings: Any) -> Client:
         """Register an application of `acme`."""

@@ -88,6 +88,8 @@ def test_mistakes_are_reported_in_a_sentence_and_change_nothing(running: Gatehou
     assert refusal(running, "flask", "--url", running.address).endswith("Choose another port for the application with --url.")
     assert refusal(running, "flask", "--organization", "acmee") == "There is no organization acmee. Active organizations are: acme."
     assert "There is no installation in" in refusal(running, "flask", SSO_DATABASE_URL="", SSO_DATA_DIR=str(home / "nowhere"))
+    running.limit(0)
+    assert refusal(running, "flask").startswith("The organization has reached its limit of applications. Delete one, or raise the limit: ")
     assert not (home / "gatehouse-flask").exists()
     assert running.services(free) == running.services("http://localhost:5000") == []
 
