@@ -106,6 +106,7 @@ def test_a_checkout_without_a_network_names_the_archive(debian: BareRoot) -> Non
     folder = debian.folder / "home/app/checkout"
     shutil.copytree(ROOT / "ops/requirements", folder / "ops/requirements")
     shutil.copy(ROOT / "run", folder)
+    (debian.folder / "etc/apt/apt.conf.d/99retries").write_text('Acquire::Retries "0";\n')
     for user in ("app", None):  # root tries to install Debian's package
         process = debian.run("/home/app/checkout/run", user=user, succeeds=False)
         [line] = process.stderr.splitlines()
