@@ -42,6 +42,8 @@ install() {
     trap - EXIT
 }
 
+# A service that runs while its files are upgraded keeps its packages, because the hashes in the file differ.
+tag=$tag-$(cksum <"$here/requirements.txt" | tr ' ' -)
 packages=${GATEHOUSE_PACKAGES:-$here/packages}/$tag
 [ -d "$packages" ] || install "${packages%/*}"
 

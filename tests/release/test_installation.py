@@ -70,6 +70,7 @@ def test_a_debian_package_is_installed_upgraded_and_purged(debian: BareRoot, rel
         tokens = sign_in(debian)
     debian.run("dpkg", "--install", new)
     assert OWNER["SSO_PLATFORM_OWNER_PASSWORD"] in settings.read_text(), "an upgrade keeps the settings"
+    assert len(list((debian.folder / "usr/lib/gatehouse/packages").iterdir())) == 1, "the packages of the release before are removed"
     with debian.running("gatehouse", "serve"):
         check_that_the_user_is_still_signed_in(debian, tokens)
         assert "FAIL" not in debian.run("gatehouse", "doctor", succeeds=False).stdout
