@@ -31,6 +31,12 @@ class NoInstallation(Invalid):
         super().__init__(f"There is no installation in {data_dir.resolve()}. Set SSO_DATABASE_URL or SSO_DATA_DIR as for the service.")
 
 
+def require_installation(settings: Settings) -> None:
+    """Check that a command has an installation to work on. Raises: NoInstallation."""
+    if settings.database_url is None and not embedded_data(settings).exists():
+        raise NoInstallation(settings.data_dir)
+
+
 @contextmanager
 def open_database(settings: Settings) -> Iterator[str]:
     """Yield the connection string of the database: the operator's, or the embedded one, which is started for the block if needed."""

@@ -18,6 +18,9 @@ import click
 from entrypoints.settings import Settings, SettingsInvalid, load
 from entrypoints.version import REVISION, VERSION
 
+# Those of `gatehouse quickstart`. Its module is imported only when it runs.
+FRAMEWORKS: Final = ("flask", "django", "fastapi", "express", "nextjs", "spa", "apache")
+
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -334,6 +337,25 @@ def demo_mcp(port: int) -> None:
         raise OperatorError(str(failure)) from None
     except KeyboardInterrupt:
         click.echo()
+
+
+@main.command(epilog="Example: gatehouse quickstart flask --url http://localhost:9001")
+@click.argument("framework", type=click.Choice(FRAMEWORKS), metavar="FRAMEWORK")
+@click.option("--organization", metavar="SLUG", help="The organization that gets the application. The default is the only one.")
+@click.option("--directory", type=click.Path(path_type=Path), help="A new or empty directory (default: gatehouse-FRAMEWORK).")
+@click.option("--url", help="The address of the application (default: that of the quickstart).")
+def quickstart(framework: str, organization: str | None, directory: Path | None, url: str | None) -> None:
+    """Create an application, and write a directory with its code that is ready to run.
+
+    FRAMEWORK is flask, django, fastapi, express, nextjs, spa or apache. The code is that of the
+    quickstart in the documentation. Only you can read the files with the client secret. The service
+    can run or be stopped.
+    """
+    from entrypoints.quickstart import describe, write
+
+    folder = directory or Path(f"gatehouse-{framework}")
+    written = _run(write, _settings(), framework, folder, url, organization)
+    click.echo(describe(written, Path.cwd()))
 
 
 @main.command(epilog="Example: gatehouse openapi > openapi.json")

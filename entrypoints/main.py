@@ -34,8 +34,9 @@ from core.kernel.values import Email, new_secret
 from core.maintenance import housekeeping
 from core.tenancy import governance, platform_owners, platform_sign_in_policy
 from entrypoints import huge_pages, logs
-from entrypoints.adapters_of_settings import allowed_targets, encryption_keys, mail_folder
-from entrypoints.addresses import NoInstallation, embedded_data, load_base_url, open_database
+from entrypoints.adapters_of_settings import allowed_targets, encryption_keys
+from entrypoints.addresses import embedded_data, load_base_url, open_database, require_installation
+from entrypoints.greeting import greet_operator
 from entrypoints.http.app import Application, build_routes, find_upgrade
 from entrypoints.http.edge.protocol.listening import BindError
 from entrypoints.http.edge.protocol.server import serve_http
@@ -103,7 +104,7 @@ def run_service(settings: Settings, libraries: LibraryCheck, *, welcome: bool, s
         address, owner_created = trio.run(_prepare, supervisor, partial(prepare_database, settings, listening, conninfo, embedded_database))
         first_link = trio.run(_create_first_link, settings, address, conninfo) if welcome and show_password else None
         greet = (
-            partial(_greet, settings, address, owner_created=owner_created, show_password=show_password, first_link=first_link)
+            partial(greet_operator, settings, address, owner_created=owner_created, show_password=show_password, first_link=first_link)
             if welcome
             else _do_nothing
         )
@@ -128,29 +129,6 @@ def _check_settings(settings: Settings) -> None:
     except OSError as error:
         raise SettingsInvalid(f"SSO_DATA_DIR {settings.data_dir} cannot be created: {error.strerror}.") from None
     check_settings(settings)
-
-
-def _greet(settings: Settings, address: str, *, owner_created: bool, show_password: bool, first_link: str | None) -> None:
-    emails = "sent by your mail server" if settings.smtp_url is not None else f"written to {mail_folder(settings)}/"
-    lines = [f"Gatehouse serves on  {address}", f"Documentation        {address}/docs/", f"Emails are           {emails}"]
-    if settings.database_url is None:
-        lines.append(f"Data is in           {settings.data_dir.resolve()}/")
-    if settings.is_behind_proxy:
-        lines.insert(1, f"Your proxy connects to  {settings.bind}")
-    if owner_created and settings.platform_owner_password is not None:
-        # A password that the operator chose is never shown (security L-3).
-        password = settings.platform_owner_password.get_secret_value() if show_password else "the one in SSO_PLATFORM_OWNER_PASSWORD"
-        lines += [
-            f"The platform owner was created just now{'; this is shown once' if show_password else ''}:",
-            f"  email              {settings.platform_owner_email}",
-            f"  password           {password}",
-        ]
-    lines.append("Press Ctrl-C to stop everything.")
-    if first_link is not None:
-        # Printed and never logged: the link is a secret (security L-3).
-        lines += ["Open this link to sign in as the platform owner. It works once, for ten minutes:", f"  {first_link}"]
-    sys.stdout.write("\n" + "\n".join(lines) + "\n\n")
-    sys.stdout.flush()
 
 
 def _do_nothing() -> None:
@@ -318,7 +296,7 @@ def migrate_database(settings: Settings) -> list[str]:
 
 def create_first_owner(settings: Settings, email: str, password: str) -> None:
     """Create the first platform owner. Raises: EmailInvalid."""
-    _run_use_case(settings, lambda ports: platform_owners.create_first_owner(ports, Email.parse(email), password))
+    run_use_case(settings, lambda ports: platform_owners.create_first_owner(ports, Email.parse(email), password))
 
 
 def create_first_link(settings: Settings, email: str) -> str:
@@ -334,7 +312,7 @@ def create_first_link(settings: Settings, email: str) -> str:
         token = await owner_recovery.create_first_link(ports, address) or refuse(PlatformOwnerExists)
         return _recovery_url(ports.tokens.issuer, token)
 
-    return _run_use_case(settings, create)
+    return run_use_case(settings, create)
 
 
 def create_recovery_link(settings: Settings, email: str, operator: str, resets_factors: bool) -> str:
@@ -342,14 +320,13 @@ def create_recovery_link(settings: Settings, email: str, operator: str, resets_f
 
     Raises: NoInstallation, EmailInvalid.
     """
-    if settings.database_url is None and not embedded_data(settings).exists():
-        raise NoInstallation(settings.data_dir)
+    require_installation(settings)
 
     async def create(ports: Ports) -> str:
         token = await owner_recovery.create_link(ports, Email.parse(email), operator, resets_factors=resets_factors)
         return _recovery_url(ports.tokens.issuer, token)
 
-    return _run_use_case(settings, create)
+    return run_use_case(settings, create)
 
 
 def _recovery_url(address: str, token: str) -> str:
@@ -362,7 +339,7 @@ def seed_demo(settings: Settings, redirect_uris: Sequence[str]) -> tuple[Demo, s
     async def seed(ports: Ports) -> tuple[Demo, str]:
         return await creation.seed(ports, redirect_uris), ports.tokens.issuer
 
-    return _run_use_case(settings, seed)
+    return run_use_case(settings, seed)
 
 
 def seed_notes(settings: Settings, identifier: str) -> tuple[NotesDemo, str]:
@@ -371,21 +348,21 @@ def seed_notes(settings: Settings, identifier: str) -> tuple[NotesDemo, str]:
     async def seed(ports: Ports) -> tuple[NotesDemo, str]:
         return await notes.ensure(ports, identifier), ports.tokens.issuer
 
-    return _run_use_case(settings, seed)
+    return run_use_case(settings, seed)
 
 
 def rotate_signing_key(settings: Settings, operator: str, is_compromised: bool) -> tokens_model.Rotation:
     """Publish a new signing key, or replace all compromised keys with it."""
     rotate = signing_keys.replace_compromised if is_compromised else signing_keys.rotate
-    return _run_use_case(settings, lambda ports: rotate(ports, operator))
+    return run_use_case(settings, lambda ports: rotate(ports, operator))
 
 
 def reencrypt_secrets(settings: Settings) -> int:
     """Encrypt all sealed values with the current key. Return the number of changed values."""
-    return _run_use_case(settings, housekeeping.reencrypt)
+    return run_use_case(settings, housekeeping.reencrypt)
 
 
-def _run_use_case(settings: Settings, use_case: Callable[[Ports], Awaitable[T]]) -> T:
+def run_use_case(settings: Settings, use_case: Callable[[Ports], Awaitable[T]]) -> T:
     """Run one use case on the configured database. Start the embedded database for it if needed."""
 
     async def once(conninfo: str) -> T:

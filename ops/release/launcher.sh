@@ -33,9 +33,11 @@ install() {
     packages=$1/$tag
     shift
     pip() { "$python" -I "$(echo "$here"/wheels/pip-*.whl)/pip" "$@"; }
-    pip "$@" -r "$here/requirements.txt" && "$python" -I -m compileall -q -j 0 "$new" && # on all processors, unlike pip
+    pip "$@" -r "$here/requirements.txt" &&
         pip "$@" --implementation cp --python-version 3.11 --platform manylinux_2_28_@MACHINE@ -r "$here/postgresql.txt" ||
         die 'the packages could not be installed. The message above says why.'
+    # On all processors, unlike pip. As with pip, a file that is only a template may fail.
+    "$python" -I -m compileall -qq -j 0 "$new" || :
     chmod 755 "$new"
     mv -T "$new" "$packages" 2>/dev/null || [ -d "$packages" ] || die "the packages cannot be moved to $packages."
     rm -rf "$new"
@@ -57,5 +59,6 @@ fast() {
 PYTHONPATH=$packages
 if fast; then PYTHONPATH=$here/argon2-x86-64-v3:$PYTHONPATH; fi
 PYTHONSAFEPATH=1 # a module in the present directory is never imported
-export PYTHONPATH PYTHONSAFEPATH
+GATEHOUSE_COMMAND=$0
+export PYTHONPATH PYTHONSAFEPATH GATEHOUSE_COMMAND
 exec "$python" -s -m gatehouse "$@"

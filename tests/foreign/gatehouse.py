@@ -35,15 +35,26 @@ class Gatehouse:
         token = self._token()
         self.user_id: str = self._call("PATCH", "/api/user", {"name": NAME}, token)["id"]
         org = self._call("POST", "/api/organizations", {"slug": "acme", "name": "Acme"}, token)["organization"]
-        tiers = service.get("/api/platform/tiers", token=token).json()
-        limits = {"tier_id": tiers[0]["id"], "max_services": 100}  # one for each client
-        self._call("PATCH", f"/api/platform/organizations/{org['id']}/tier", limits, token)
+        self._org_id = org["id"]
+        self.limit(100)  # one for each client
+
+    def limit(self, services: int) -> None:
+        """Set the limit of applications of `acme`."""
+        token = self._token()
+        tiers = self.service.get("/api/platform/tiers", token=token).json()
+        limits = {"tier_id": tiers[0]["id"], "max_services": services}
+        self._call("PATCH", f"/api/platform/organizations/{self._org_id}/tier", limits, token)
 
     def register(self, slug: str, *redirect_uris: str, **settings: Any) -> Client:
         """Register an application of `acme`."""
         body = {"slug": slug, "name": slug.title(), "service_type": "web", "redirect_uris": redirect_uris, **settings}
         answer = self._call("POST", "/api/organizations/acme/services", body, self._token())
         return Client(self.address, answer["service"]["client_id"], answer["client_secret"] or "")
+
+    def services(self, address: str) -> list[dict[str, Any]]:
+        """Return the applications of `acme` at this address, in the order of their creation."""
+        services = self.service.get("/api/organizations/acme/services?limit=100", token=self._token()).json()["services"]
+        return [service for service in services if service["redirect_uris"][0].startswith(f"{address}/")]
 
     def allow(self, client: Client, resource_id: str, *scopes: str) -> None:
         """Let an application ask for an API resource of `acme`, with these scopes for itself."""

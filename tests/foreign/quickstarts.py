@@ -1,8 +1,8 @@
-"""A reader of a quickstart, who registers the application, saves its files and starts it, in the order of the page."""
+"""Two readers of a quickstart: of its page, and of the directory that `gatehouse quickstart` writes."""
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Final
@@ -12,26 +12,27 @@ from tests.foreign.gatehouse import EMAIL, PASSWORD, Gatehouse
 from tests.foreign.programs import NODE, PYTHON, Program
 from tests.proof.e2e.docs.documented import DOCS, Part, parts
 from tests.proof.e2e.docs.walk import Shell
-from tests.proof.e2e.process import Port, environment
+from tests.proof.e2e.process import Port, environment, gatehouse
 
 QUICKSTARTS: Final = DOCS / "guides" / "quickstarts"
 # The address of the application in a page.
 _ADDRESS: Final = re.compile(r"http://localhost:(?P<port>\d+)|https://shop\.example\.com")
+_START: Final = re.compile(r"^## Start\n\n```sh\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
-class Quickstart:
-    """The application of a page, at an address with a free port."""
+class PageReader:
+    """A reader of a page, who registers the application and saves its files, in the order of the page. Its address has this port."""
 
     def __init__(self, gatehouse: Gatehouse, page: Path, folder: Path, port: Port) -> None:
         self._page = page
         self._folder = folder
         self._port = port
         self.address = f"http://localhost:{port.number}"
-        self._programs: list[Program] = []
-        (folder / "tmp").mkdir(exist_ok=True)
-        if NODE not in folder.parents:
-            (folder / "node_modules").symlink_to(NODE / "node_modules")
-        self._shell = Shell(folder, environment(folder, api=gatehouse.address, PATH=f"{PYTHON}:{os.environ['PATH']}"))
+        self.commands: list[str] = []  # that start its programs
+        home = folder / "tmp"
+        (home / "tmp").mkdir(parents=True)
+        link_packages(folder)
+        self._shell = Shell(home, environment(home, api=gatehouse.address, PATH=f"{PYTHON}:{os.environ['PATH']}"))
         self._shell.run(f". {ROOT}/docs/walk.sh\naccount ada {EMAIL} '{PASSWORD}'\ncd {folder}\n")
 
     def follow(self) -> None:
@@ -44,16 +45,14 @@ class Quickstart:
                 case "file":
                     self._save(part, text)
                 case "start":
-                    self._start(text)
+                    self.commands.append(text)
+
+    def value(self, name: str) -> str:
+        """Return a variable of the reader's shell."""
+        return self._shell.run(f'printf %s "${name}"').strip()
 
     def close(self) -> None:
-        for program in self._programs:
-            program.stop()
         self._shell.close()
-
-    @property
-    def output(self) -> str:
-        return "\n".join(program.output for program in self._programs)
 
     def _here(self, text: str) -> str:
         """Return the text with the address of this test."""
@@ -66,18 +65,58 @@ class Quickstart:
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text)
 
-    def _start(self, command: str) -> None:
-        exported = self._shell.run("env").splitlines()
-        variables = dict(line.split("=", 1) for line in exported if "=" in line)
-        own: dict[str, str] = {name: variables[name] for name in ("ISSUER", "CLIENT_ID", "CLIENT_SECRET") if name in variables}
-        self._programs.append(Program(command, self._port.number, self._folder, own).wait_until_it_listens())
+
+def link_packages(folder: Path) -> None:
+    """Let Node.js find the packages of `./run test foreign` from a folder."""
+    if NODE not in folder.parents:
+        (folder / "node_modules").symlink_to(NODE / "node_modules")
+
+
+class WrittenQuickstart:
+    """The application that `gatehouse quickstart` wrote to a folder, at an address with this port."""
+
+    def __init__(self, gatehouse: Gatehouse, framework: str, folder: Path, port: Port) -> None:
+        self.address = f"http://localhost:{port.number}"
+        self.printed = write(gatehouse, framework, folder, self.address)
+        self.files = read_files(folder)
+        self._folder = folder
+        self._port = port
+        self._program: Program | None = None
+
+    def start(self) -> None:
+        """Start it as its README says, if it has a command for that."""
+        link_packages(self._folder)
+        for command in _START.findall(self.files["README.md"]):
+            self._program = Program(command, self._port.number, self._folder, {}).wait_until_it_listens()
+
+    def stop(self) -> None:
+        if self._program is not None:
+            self._program.stop()
+
+    @property
+    def output(self) -> str:
+        return "" if self._program is None else self._program.output
+
+
+def write(running: Gatehouse, framework: str, folder: Path, address: str) -> str:
+    """Run `gatehouse quickstart` beside the running service. Return its output."""
+    options = ("--directory", str(folder), "--url", address)
+    done = gatehouse(running.service.home, "quickstart", framework, *options, **running.service.settings)
+    assert (done.returncode, done.stderr) == (0, ""), done.stderr
+    return done.stdout
+
+
+def read_files(folder: Path) -> Mapping[str, str]:
+    """Return the files in a folder, by path. Folders of packages and of the shell are left out."""
+    files = (file for file in folder.rglob("*") if file.is_file() and not {"node_modules", "tmp"} & set(file.relative_to(folder).parts))
+    return {str(file.relative_to(folder)): file.read_text() for file in files}
 
 
 @contextmanager
-def follow(gatehouse: Gatehouse, page: str, folder: Path, port: Port | None = None) -> Iterator[Quickstart]:
-    """Follow the page, and yield the running application."""
+def start(gatehouse: Gatehouse, framework: str, folder: Path, port: Port | None = None) -> Iterator[WrittenQuickstart]:
+    """Write the application of a framework, and yield it running."""
     with ExitStack() as stack:
-        quickstart = Quickstart(gatehouse, QUICKSTARTS / page, folder, port or stack.enter_context(Port()))
-        stack.callback(quickstart.close)
-        quickstart.follow()
+        quickstart = WrittenQuickstart(gatehouse, framework, folder, port or stack.enter_context(Port()))
+        stack.callback(quickstart.stop)
+        quickstart.start()
         yield quickstart

@@ -11,7 +11,7 @@ import pytest
 
 from tests.foreign.gatehouse import Gatehouse
 from tests.foreign.programs import NODE, PYTHON, Program, require
-from tests.foreign.quickstarts import Quickstart
+from tests.foreign.quickstarts import PageReader
 from tests.proof.e2e.docs.documented import DOCS
 from tests.proof.e2e.docs.forms import FormBrowser
 from tests.proof.e2e.process import Port
@@ -22,25 +22,12 @@ GUIDE: Final = DOCS / "guides" / "api-resources.md"
 CALLBACK: Final = "https://dashboard.example.com/callback"
 
 
-class Guide(Quickstart):
+class Guide(PageReader):
     """A reader of the guide, who starts its programs one after the other."""
-
-    commands: list[str]
-
-    def follow(self) -> None:
-        self.commands = []
-        super().follow()
-
-    def _start(self, command: str) -> None:
-        self.commands.append(command)
 
     @property
     def identifier(self) -> str:
         return f"{self.address}/"
-
-    def value(self, name: str) -> str:
-        """Return a variable of the reader's shell."""
-        return self._shell.run(f'printf %s "${name}"').strip()
 
     def run(self, command: str, issuer: str) -> Program:
         variables = {"ISSUER": issuer, "AUDIENCE": self.identifier}

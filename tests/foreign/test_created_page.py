@@ -44,7 +44,7 @@ def test_the_code_of_the_page_signs_a_user_in_and_out(gatehouse: Gatehouse, form
         address = f"http://localhost:{port.number}"
         admin = forms(address)
         [(_, environment), (_, install), (name, code), (_, command)] = create(gatehouse, admin, address)
-        assert install == "pip install flask authlib requests\n"
+        assert install.endswith("\npip install flask authlib requests\n")
         (tmp_path / ".env").write_text(environment)
         (tmp_path / name).write_text(code)
         setup = f"{gatehouse.address}{APPLICATIONS}/copied/setup?brief=true"

@@ -1,5 +1,9 @@
-"""The quickstarts of the documentation: each page is followed, and a user signs in to its application."""
+"""The quickstarts: `gatehouse quickstart` writes what each page says, and a user signs in to the application.
 
+The commands and files of the pages are run and compared, so that both ways of a reader lead to the same application.
+"""
+
+import re
 from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -10,11 +14,12 @@ import pytest
 
 from tests.foreign.gatehouse import EMAIL, NAME, PASSWORD, Gatehouse
 from tests.foreign.programs import NODE, PYTHON, require
-from tests.foreign.quickstarts import QUICKSTARTS, Quickstart, follow
+from tests.foreign.quickstarts import QUICKSTARTS, PageReader, WrittenQuickstart, read_files, start, write
 from tests.proof.e2e.browser import Browser
 from tests.proof.e2e.conftest import service_home
 from tests.proof.e2e.docs.apache import MODULES, Apache
 from tests.proof.e2e.docs.forms import FormBrowser
+from tests.proof.e2e.process import Port
 from tests.support.waiting import PATIENCE
 
 pytestmark = pytest.mark.slow
@@ -22,18 +27,41 @@ pytestmark = pytest.mark.slow
 Forms = Callable[[str], FormBrowser]
 
 
-PYTHON_PAGES = ["flask.md", "fastapi.md", "django.md"]
+PYTHON_FRAMEWORKS = ["flask", "fastapi", "django"]
+# The page of each framework of the command.
+PAGES = {name: f"{name}.md" for name in (*PYTHON_FRAMEWORKS, "express", "nextjs", "apache")} | {"spa": "single-page-application.md"}
 # Their tools are not part of the test environment. tests/applications/api/test_frameworks.py checks the values and the syntax.
 NOT_RUN = ["spring-boot.md", "go.md", "php.md", "asp-net-core.md", "android.md", "ios.md"]
-NODE_PAGES = ["express.md"]
+OF_THE_COMMAND = {"README.md", ".gitignore", ".env"}
+VALUES = re.compile(r"[0-9a-f]{8}-[0-9a-f-]{27}|[\w-]{43,}")  # client ids and secrets
 
 
-def test_every_quickstart_is_followed() -> None:
+def test_every_quickstart_is_run() -> None:
     pages = sorted(page.name for page in QUICKSTARTS.glob("*.md"))
-    assert pages == sorted([*PYTHON_PAGES, *NODE_PAGES, "single-page-application.md", "nextjs.md", "apache.md", *NOT_RUN])
+    assert pages == sorted([*PAGES.values(), *NOT_RUN])
 
 
-def sign_in_and_out(gatehouse: Gatehouse, quickstart: Quickstart, browser: FormBrowser) -> None:
+@pytest.mark.parametrize("framework", PAGES)
+def test_the_page_and_the_command_make_the_same_application(framework: str, gatehouse: Gatehouse, tmp_path: Path) -> None:
+    (by_page := tmp_path / "page").mkdir()
+    with Port() as port:
+        reader = PageReader(gatehouse, QUICKSTARTS / PAGES[framework], by_page, port)
+        try:
+            reader.follow()
+        finally:
+            reader.close()
+        printed = write(gatehouse, framework, tmp_path / "command", reader.address)
+    ours, theirs = read_files(tmp_path / "command"), read_files(by_page)
+    documented = {name: VALUES.sub("...", text) for name, text in theirs.items()}
+    assert {name: VALUES.sub("...", text) for name, text in ours.items() if name not in OF_THE_COMMAND} == documented
+    assert all(command in ours["README.md"] for command in reader.commands)
+    by_hand, by_command = gatehouse.services(reader.address)
+    same = ("service_type", "redirect_uris", "post_logout_redirect_uris", "name")
+    assert [by_hand.get(name) for name in same] == [by_command.get(name) for name in same]
+    assert f"/applications/{by_command['slug']}/setup" in printed
+
+
+def sign_in_and_out(gatehouse: Gatehouse, quickstart: WrittenQuickstart, browser: FormBrowser) -> None:
     """Sign a user in to the application, which shows the claims, and out of the application and of Gatehouse."""
     browser.open(quickstart.address)
     gatehouse.sign_in(browser)
@@ -49,19 +77,18 @@ def sign_in_and_out(gatehouse: Gatehouse, quickstart: Quickstart, browser: FormB
     assert gatehouse.asks(browser, "sign-in"), browser.text
 
 
-@pytest.mark.parametrize("page", PYTHON_PAGES)
-def test_a_python_application(page: str, gatehouse: Gatehouse, forms: Forms, tmp_path: Path) -> None:
+@pytest.mark.parametrize("framework", PYTHON_FRAMEWORKS)
+def test_a_python_application(framework: str, gatehouse: Gatehouse, forms: Forms, tmp_path: Path) -> None:
     """Authlib for Flask and for Starlette, and mozilla-django-oidc."""
     require(PYTHON / "flask")
-    with follow(gatehouse, page, tmp_path) as quickstart:
+    with start(gatehouse, framework, tmp_path / "application") as quickstart:
         sign_in_and_out(gatehouse, quickstart, forms(quickstart.address))
 
 
-@pytest.mark.parametrize("page", NODE_PAGES)
-def test_a_node_application(page: str, gatehouse: Gatehouse, forms: Forms, tmp_path: Path) -> None:
+def test_a_node_application(gatehouse: Gatehouse, forms: Forms, tmp_path: Path) -> None:
     """express-openid-connect."""
     require("node", NODE / "node_modules" / "express")
-    with follow(gatehouse, page, tmp_path) as quickstart:
+    with start(gatehouse, "express", tmp_path / "application") as quickstart:
         sign_in_and_out(gatehouse, quickstart, forms(quickstart.address))
 
 
@@ -82,7 +109,7 @@ TOKEN = "return JSON.parse(Object.values(sessionStorage)[0]).access_token"
 def test_a_single_page_application(gatehouse: Gatehouse, browser: Browser, tmp_path: Path) -> None:
     """oidc-client-ts in Chromium. Its requests come from another origin than Gatehouse's."""
     require("node", NODE / "node_modules" / "oidc-client-ts")
-    with follow(gatehouse, "single-page-application.md", tmp_path) as application:
+    with start(gatehouse, "spa", tmp_path / "application") as application:
         browser.open(application.address)
         sign_in_with_scripts(browser)
         assert gatehouse.user_id in browser.text
@@ -103,7 +130,7 @@ def test_a_single_page_application(gatehouse: Gatehouse, browser: Browser, tmp_p
 def test_next_js(gatehouse: Gatehouse, browser: Browser) -> None:
     """Auth.js. The folder is beside the packages: the bundler of Next.js follows no symbolic link to them."""
     require("node", NODE / "node_modules" / "next")
-    with TemporaryDirectory(prefix=".quickstart-", dir=NODE) as folder, follow(gatehouse, "nextjs.md", Path(folder)) as application:
+    with TemporaryDirectory(prefix=".quickstart-", dir=NODE) as folder, start(gatehouse, "nextjs", Path(folder)) as application:
         for path in ("/", "/api/auth/session"):  # the first request of each compiles it, which takes longer than a browser waits
             httpx.get(f"{application.address}{path}", trust_env=False, timeout=4 * PATIENCE).raise_for_status()
         browser.open(application.address)
@@ -127,8 +154,8 @@ def test_apache(gatehouse: Gatehouse, forms: Forms) -> None:
     with service_home() as home:
         apache = Apache(home / "apache", "/etc/apache2")
         try:
-            with follow(gatehouse, "apache.md", home, apache.port) as quickstart:
-                apache.start(MODULE.format(modules=MODULES, documented=(home / "gatehouse.conf").read_text()))
+            with start(gatehouse, "apache", home / "application", apache.port) as quickstart:
+                apache.start(MODULE.format(modules=MODULES, documented=quickstart.files["gatehouse.conf"]))
                 page = apache.home / "pages" / "private" / "index.html"
                 page.write_text(" ".join(f'<!--#echo var="{name}" -->' for name in ("REMOTE_USER", "OIDC_CLAIM_sub", "OIDC_CLAIM_name")))
                 browser = forms(quickstart.address)

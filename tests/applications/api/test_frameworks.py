@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 
 from entrypoints.http.base.rendering import quickstarts
-from entrypoints.http.pages.applications.frameworks import FRAMEWORKS, NO_SECRET
+from entrypoints.http.base.rendering.quickstarts import NO_SECRET
+from entrypoints.http.pages.applications.frameworks import FRAMEWORKS
 from tests.federation.api.relying import RelyingParty, add_relying_party, sign_in_browser
 from tests.support.browser import FakeBrowser, form_token
 from tests.support.builders import BASE_URL, run_sql
@@ -116,7 +117,7 @@ async def test_each_quickstart_works_as_it_is_with_its_own_redirect_uri(relying_
         panel = panels(page)[framework.page]
         assert "does not have yet" not in panel, framework.page
         assert quickstart.files, framework.page
-        for name, text in quickstart.files:
+        for name, text in quickstart.files.items():
             if "$" not in text or name.endswith((".php", ".yml")):
                 assert snippets(panel)[name] == text, name
 

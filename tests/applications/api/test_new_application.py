@@ -82,3 +82,13 @@ async def test_the_limit_of_applications_is_told_before_the_wizard(owner_browser
         assert ("has 1 of 1 applications" in page.text, 'method="post" action="' + NEW in page.text) == (True, False)
     applications = main_of(await owner_browser.open(f"{ROOT}/applications"))
     assert ("reached its limit of 1" in applications, f'href="{NEW}"' in applications) == (True, False)
+
+
+async def test_a_platform_owner_at_the_limit_gets_a_link_to_raise_it(owner_browser: FakeBrowser, pool: Pool) -> None:
+    await run_sql(pool, "update organizations set max_services = 0 where slug = 'acme'")
+    for path in (NEW, f"{ROOT}/applications"):
+        assert "ask the operator of Gatehouse for a higher limit." in main_of(await owner_browser.open(path))
+    await run_sql(pool, "update users set is_platform_owner = true where id = (select user_id from memberships where role = 'owner')")
+    [(org_id,)] = await run_sql(pool, "select id from organizations where slug = 'acme'")
+    for path in (NEW, f"{ROOT}/applications"):
+        assert f'<a href="/app/platform/organizations/{org_id}#tier">raise the limit</a>' in main_of(await owner_browser.open(path))
