@@ -33,15 +33,19 @@ install() {
     packages=$1/$tag
     shift
     pip() { "$python" -I "$(echo "$here"/wheels/pip-*.whl)/pip" "$@"; }
-    pip "$@" -r "$here/requirements.txt" && "$python" -I -m compileall -q -j 0 "$new" && # on all processors, unlike pip
+    pip "$@" -r "$here/requirements.txt" &&
         pip "$@" --implementation cp --python-version 3.11 --platform manylinux_2_28_@MACHINE@ -r "$here/postgresql.txt" ||
         die 'the packages could not be installed. The message above says why.'
+    # On all processors, unlike pip. As with pip, a file that is only a template may fail.
+    "$python" -I -m compileall -qq -j 0 "$new" || :
     chmod 755 "$new"
     mv -T "$new" "$packages" 2>/dev/null || [ -d "$packages" ] || die "the packages cannot be moved to $packages."
     rm -rf "$new"
     trap - EXIT
 }
 
+# A service that runs while its files are upgraded keeps its packages, because the hashes in the file differ.
+tag=$tag-$(cksum <"$here/requirements.txt" | tr ' ' -)
 packages=${GATEHOUSE_PACKAGES:-$here/packages}/$tag
 [ -d "$packages" ] || install "${packages%/*}"
 

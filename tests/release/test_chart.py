@@ -30,7 +30,7 @@ LEAST: Final = {
 WRONG: Final[dict[str, Any]] = {
     "no secret": {"existingSecret": ""},
     "a secret as a setting": {"settings": {"SSO_ENCRYPTION_KEYS": "k1:x"}},
-    "a setting that is none": {"settings": {"LOG_LEVEL": "info"}},
+    "a setting without its prefix": {"settings": {"LOG_LEVEL": "info"}},
     "a base URL without TLS": {"baseUrl": "http://id.example.com"},
     "a base URL with a path": {"baseUrl": "https://id.example.com/sso"},
     "an unknown database": {"database": {"kind": "mysql"}},
@@ -138,7 +138,7 @@ def test_the_schema_keeps_all_secret_settings_out_of_the_values() -> None:
 
 
 def test_the_notes_end_with_the_link_of_the_first_owner(rendered: Any) -> None:
-    notes = rendered["external.yaml"]["install"]["notes"] or (CHART / "templates/NOTES.txt").read_text()
+    notes = rendered["external.yaml"]["install"]["notes"]
     assert "-- gatehouse owner link" in notes
 
 

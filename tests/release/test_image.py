@@ -94,7 +94,7 @@ def test_the_image_serves_from_a_read_only_root(image: Image, database: str, tmp
     data.mkdir()
     os.chown(data, 10001, 10001)
     user = str(conninfo_to_dict(os.environ[SERVER_VARIABLE])["user"])
-    settings = OWNER | {
+    settings: dict[str, Any] = OWNER | {
         "SSO_DATABASE_URL": f"postgresql://{user}@/{database}?host={quote('/run/postgresql')}",
         "SSO_ENCRYPTION_KEYS": KEY,
     }

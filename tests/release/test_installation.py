@@ -70,6 +70,7 @@ def test_a_debian_package_is_installed_upgraded_and_purged(debian: BareRoot, rel
         tokens = sign_in(debian)
     debian.run("dpkg", "--install", new)
     assert OWNER["SSO_PLATFORM_OWNER_PASSWORD"] in settings.read_text(), "an upgrade keeps the settings"
+    assert len(list((debian.folder / "usr/lib/gatehouse/packages").iterdir())) == 1, "the packages of the release before are removed"
     with debian.running("gatehouse", "serve"):
         check_that_the_user_is_still_signed_in(debian, tokens)
         assert "FAIL" not in debian.run("gatehouse", "doctor", succeeds=False).stdout
@@ -106,6 +107,7 @@ def test_a_checkout_without_a_network_names_the_archive(debian: BareRoot) -> Non
     folder = debian.folder / "home/app/checkout"
     shutil.copytree(ROOT / "ops/requirements", folder / "ops/requirements")
     shutil.copy(ROOT / "run", folder)
+    (debian.folder / "etc/apt/apt.conf.d/99retries").write_text('Acquire::Retries "0";\n')
     for user in ("app", None):  # root tries to install Debian's package
         process = debian.run("/home/app/checkout/run", user=user, succeeds=False)
         [line] = process.stderr.splitlines()
