@@ -310,7 +310,6 @@ class PasswordReset:
 # The longest time to prove the new address. It is shorter than UNDO_TTL: the old address then has
 # two days or more to undo a change that took effect.
 PROOF_TTL: Final = timedelta(hours=24)
-LIMIT_WINDOW: Final = timedelta(hours=1)
 
 
 @dataclass(frozen=True, slots=True)

@@ -101,6 +101,8 @@ class EmailKind(StrEnum):
     MAIL_SERVER_TEST = "mail_server_test"  # sent at once, without the queue
 
 
+LIMIT_WINDOW: Final = timedelta(hours=1)  # of the limits per recipient (security E-5)
+
 # The kinds that share a limit per recipient (security E-5). Invitations, welcome emails, resets by
 # admins, notices of a changed address and sign-in emails have limits apart from account emails:
 # organizations, directories and frequent sign-ins cause them, and must not use up the emails that a

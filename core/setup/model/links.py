@@ -207,7 +207,7 @@ class TooManyCodes(Invalid):
 
 
 class TooManySetupMails(Limited):
-    """Too many set-up links were sent to this address in the last hour. Retry-After says when you can send the next one."""
+    """Your organization sent too many set-up links to this address in the last hour. Retry-After says when you can send the next one."""
 
     def __init__(self, retry_after: float) -> None:
         super().__init__(retry_after, type(self).__doc__)
