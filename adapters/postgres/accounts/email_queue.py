@@ -19,10 +19,9 @@ from core.accounts.model.email_queue import (
     EmailKind,
     EmailOutcome,
     LinkContinuation,
-    NoticedSecret,
     QueuedEmail,
-    SecretNotice,
 )
+from core.accounts.model.secret_notices import NoticedSecret, SecretNotice
 from core.kernel.values import Email
 from ports.crypto import SealBroken, SecretContext
 from ports.signals import Signal

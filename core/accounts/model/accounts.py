@@ -7,8 +7,8 @@ from enum import StrEnum
 from typing import Final
 from uuid import UUID
 
-from core.accounts.model.email_queue import UNDO_TTL, AddedSignInMethod
 from core.accounts.model.profiles import NO_PROFILE, Profile
+from core.accounts.model.security_notices import UNDO_TTL, AddedSignInMethod
 from core.kernel.display import PRODUCT
 from core.kernel.errors import Conflict, Forbidden, Invalid, Limited, Unauthenticated
 from core.kernel.proofs import Factor, FactorKind, Method, Strength
