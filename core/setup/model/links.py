@@ -253,7 +253,7 @@ class SetupPartUnknown(NotFound):
 
 
 class SetupPartFixed(Invalid):
-    """This part is not one of the link, or an admin has turned it on already. Reload the page."""
+    """This part is not one of the link, or an admin has applied it already. Reload the page."""
 
 
 class SetupProposalReplaced(Invalid):
