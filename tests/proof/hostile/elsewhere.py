@@ -1,4 +1,4 @@
-"""What A tries beside the claims about a person: hints, groups, invitations and messages that concern B, and impersonations."""
+"""Attacks of organization A on B without claims about a person: by hints, groups, invitations, messages and impersonations."""
 
 from collections.abc import AsyncIterator
 from typing import Any, Final

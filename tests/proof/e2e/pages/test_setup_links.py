@@ -1,4 +1,4 @@
-"""The set-up link of a customer's IT department, in a real browser: from its email to the first sign-in through what it prepared.
+"""The set-up link of a customer's IT department, in a real browser: from its email to the first sign-in at the prepared connection.
 
 One walk for each way to give the values: metadata pasted, metadata at an address, and OpenID Connect.
 """
