@@ -288,7 +288,7 @@ def backup_restore(directory: Path, keys_dir: Path | None) -> None:
 @main.command(epilog="Example: gatehouse doctor")
 def doctor() -> None:
     """Check settings, database, mail, DNS, billing, clock, libraries and password hashing, and report problems."""
-    from entrypoints.doctor import examine
+    from entrypoints.doctor.checks import examine
 
     sys.exit(_run(examine, _settings(), click.echo))
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from uuid import UUID
 
-from core.accounts.model.accounts import LIMIT_WINDOW
+from core.accounts.email_queue import require_within_limit
 from core.accounts.model.email_queue import EmailKind, new_email
 from core.federation.connections import connections
 from core.kernel import uris
@@ -98,12 +98,11 @@ def usual_days(ports: Ports) -> int:
 
 
 async def _queue_email(ports: Ports, tx: Transaction, recipient: Email, secret: str, link: SetupLink) -> None:
-    """Queue the email with a link. The limit of these emails refuses the whole link (security E-5). Raises: TooManySetupMails."""
+    """Queue the email with a link. Their limit in this organization refuses the whole link (security E-5). Raises: TooManySetupMails."""
     now = link.created_at
     await tx.email_queue.lock_recipient(recipient)
-    earlier = await tx.email_queue.nth_newest_at(recipient, EmailKind.SETUP_LINK, ports.policy.mails_per_recipient)
-    if earlier is not None and now < earlier + LIMIT_WINDOW:
-        raise TooManySetupMails((earlier + LIMIT_WINDOW - now).total_seconds())
+    earlier = await tx.email_queue.nth_newest_at(recipient, EmailKind.SETUP_LINK, ports.policy.mails_per_recipient, link.org_id)
+    require_within_limit(earlier, now, TooManySetupMails)
     await tx.email_queue.add(new_email(EmailKind.SETUP_LINK, recipient, now, token=secret, org_id=link.org_id))
 
 

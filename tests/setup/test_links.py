@@ -203,7 +203,7 @@ async def test_five_codes_can_be_tried_also_by_twenty_requests_at_once(
 
 
 async def test_five_codes_of_a_link_and_five_links_to_an_address_are_sent_and_further_ones_are_refused(
-    app: QuartTrio, acme: Tenant, ports: Ports, pool: Pool, sent: FakeMailTransport
+    app: QuartTrio, acme: Tenant, other_tenant: Tenant, ports: Ports, pool: Pool, sent: FakeMailTransport
 ) -> None:
     link, browser = await create(acme), FakeBrowser(app)
     for status in (*[200] * 5, 400):
@@ -218,6 +218,7 @@ async def test_five_codes_of_a_link_and_five_links_to_an_address_are_sent_and_fu
     refused = await acme.api.post(f"{acme.path}/setup-links", body, token=acme.token("admin"))
     assert (refused.status, refused.headers["Retry-After"]) == (429, "3600")
     assert await run_sql(pool, "select count(*) from setup_links") == stored
+    assert (await create(other_tenant))["recipient"] == RECIPIENT, "the limit of another organization"
 
 
 Ending = Callable[[Tenant, dict[str, Any], FakeClock], Any]

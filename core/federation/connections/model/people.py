@@ -143,7 +143,7 @@ class PendingLink:
         """
         if stored is None or (at := datetime.fromisoformat(stored["at"])) + LINK_TTL <= now:
             return None
-        groups, ends_at, session = stored["groups"], stored["ends_at"], stored.get("provider_session")
+        groups, ends_at, session = stored["groups"], stored["ends_at"], stored["provider_session"]
         person = AssertedPerson(
             connection_id=UUID(stored["connection_id"]),
             org_id=UUID(stored["org_id"]),

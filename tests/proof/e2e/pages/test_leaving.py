@@ -25,7 +25,7 @@ from tests.fakes.client_documents import ClientServer
 from tests.fakes.openid_issuers import CLIENT_ID, SECRET, OpenIdIssuers
 from tests.federation.api.relying import PKCE
 from tests.proof.e2e.browser import Browser
-from tests.proof.e2e.conftest import SharedService
+from tests.proof.e2e.conftest import SharedService, settings_of_owner
 from tests.proof.e2e.process import Service
 from tests.proof.e2e.test_account import STEP, code_of
 from tests.support.saml import PROVIDER_CERTIFICATE
@@ -36,9 +36,7 @@ FOLDER: Final = TemporaryDirectory(prefix="clients-")  # until the process ends
 CLIENTS: Final = ClientServer(Path(FOLDER.name))
 OWNER, PASSWORD = "grace@example.com", "nine lions at the river"
 SETTINGS: Final = {
-    "SSO_PLATFORM_OWNER_EMAIL": OWNER,
-    "SSO_PLATFORM_OWNER_PASSWORD": PASSWORD,
-    "SSO_AUTO_APPROVE_ORGANIZATIONS": "true",
+    **settings_of_owner(OWNER, PASSWORD),
     "SSO_EMAIL_SIGN_IN": "true",
     "SSO_OUTBOUND_ALLOW": "127.0.0.1",
     "SSO_OUTBOUND_CA_FILE": str(CLIENTS.certificate),

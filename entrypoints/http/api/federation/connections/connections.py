@@ -65,6 +65,12 @@ class ConnectionRequest(RequestModel):
     saml: SamlSettingsRequest | None = Field(None, description="The settings with SAML.")
     mapping: ClaimMappingRequest | None = Field(None, description="The claims to read. The default is the mapping of the preset.")
 
+    def to_draft(self, settings: OidcSettings | SamlSettings) -> ConnectionDraft:
+        """Return the new connection with these settings."""
+        mapping = None if self.mapping is None else self.mapping.build()
+        slug = Slug.parse(self.slug, RESERVED_SLUGS)
+        return ConnectionDraft(slug=slug, name=self.name, preset=self.preset, settings=settings, mapping=mapping)
+
 
 class ConnectionUpdateRequest(RequestModel):
     """The changes to a connection. Fields that are left out stay as they are."""
@@ -226,11 +232,7 @@ async def create(org_slug: str, data: ConnectionRequest) -> ConnectionDetailsRes
     if (data.oidc is None) == (data.saml is None):
         raise ConnectionProtocolMissing
     settings = data.oidc.build() if data.oidc is not None else data.saml.build()  # type: ignore[union-attr]
-    mapping = None if data.mapping is None else data.mapping.build()
-    draft = ConnectionDraft(
-        slug=Slug.parse(data.slug, RESERVED_SLUGS), name=data.name, preset=data.preset, settings=settings, mapping=mapping
-    )
-    return to_details(ConnectionDetails(await connections.create(ports(), acting(), draft), {}, ()))
+    return to_details(ConnectionDetails(await connections.create(ports(), acting(), data.to_draft(settings)), {}, ()))
 
 
 @routes.get(CONNECTION)

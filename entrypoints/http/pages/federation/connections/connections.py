@@ -6,11 +6,9 @@ from pydantic import Field
 from quart import Blueprint, Response
 
 from core.federation.connections import connections, metadata, routing
-from core.federation.connections.connections import ConnectionDraft
 from core.federation.connections.model.connections import (
     MAX_CERTIFICATES,
     MAX_CONNECTIONS,
-    RESERVED_SLUGS,
     CertificateSource,
     ConnectionFieldFixed,
     ConnectionSlugTaken,
@@ -27,7 +25,7 @@ from core.kernel.connections import TEST_PROVIDER, ConnectionProtocol
 from core.kernel.errors import Refusal, refuse
 from core.kernel.outbound import TargetInvalid
 from core.kernel.roles import Capability
-from core.kernel.values import Slug, SlugInvalid, SlugReserved
+from core.kernel.values import SlugInvalid, SlugReserved
 from entrypoints.http.api.federation.connections.connections import CONNECTION as API_OF_ONE
 from entrypoints.http.api.federation.connections.connections import PATH as API
 from entrypoints.http.api.federation.connections.connections import (
@@ -127,10 +125,7 @@ async def create(org_slug: str, form: Form) -> Response:
     """Create a connection."""
     data = to_model(ConnectionRequest, form)
     protocol = ConnectionProtocol.SAML if form.get("protocol") == ConnectionProtocol.SAML else ConnectionProtocol.OIDC
-    draft = ConnectionDraft(
-        slug=Slug.parse(data.slug, RESERVED_SLUGS), name=data.name, preset=data.preset, settings=_first_settings(data.preset, protocol)
-    )
-    added = await connections.create(ports_once(), acting_member(), draft)
+    added = await connections.create(ports_once(), acting_member(), data.to_draft(_first_settings(data.preset, protocol)))
     if added.uses_test_provider:
         return redirect_with_notice("connection-for-tests-created", path_of(f"{added.slug}/test"))
     return redirect_with_notice("connection-created", path_of(added.slug))
