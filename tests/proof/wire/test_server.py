@@ -151,6 +151,18 @@ async def say(send: Send, body: bytes = b"ok", status: int = 200) -> None:
     await send({"type": "http.response.body", "body": body})
 
 
+class HeldAnswer:
+    """The answer of a bare application that waits until the test sets `leave`."""
+
+    def __init__(self) -> None:
+        self.entered, self.leave = trio.Event(), trio.Event()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self.entered.set()
+        await self.leave.wait()
+        await say(send)
+
+
 # Connections
 
 
@@ -616,21 +628,15 @@ async def test_a_request_with_a_malformed_body_does_not_reach_the_application(ap
 
 @pytest.mark.parametrize("rest", [b"ZZ\r\n", b""], ids=["malformed", "truncated"])
 async def test_a_body_that_breaks_while_the_application_runs_is_recorded_without_a_response(rest: bytes) -> None:
-    entered, leave = trio.Event(), trio.Event()
-
-    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
-        entered.set()
-        await leave.wait()
-        await say(send)
-
+    answer = HeldAnswer()
     with structlog.testing.capture_logs() as lines:
         async with serving(bare(answer)) as server, server.client() as client:
             await client.send(POST + b"Transfer-Encoding: chunked\r\n\r\n1\r\nx\r\n")
-            await entered.wait()
+            await answer.entered.wait()
             await client.send(rest)
             if not rest:
                 await client.end()
-            leave.set()
+            answer.leave.set()
             assert (await client.reply()).status == 400
             [exchange] = await server.observed()
             assert (exchange.status, exchange.aborted, exchange.error) == (499, True, None)
