@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import structlog
 
 from entrypoints.adapters_of_settings import tls_certificate
+from entrypoints.http.edge.protocol.hypercorn_server import serve_with_hypercorn
 from entrypoints.http.edge.protocol.listening import BindError, open_sockets
 from entrypoints.http.edge.protocol.redirect import redirect_to
 from entrypoints.http.edge.protocol.server import serve_http
@@ -51,9 +52,6 @@ class Listening:
     async def serve(self, app: Callable[..., Awaitable[None]], **options: Any) -> None:
         """Serve the application, with the options of `serve_http`, until the shutdown."""
         if self.by_hypercorn:
-            # Imported only here, because HTTP/2 takes time and memory at the start.
-            from entrypoints.http.edge.protocol.hypercorn_server import serve_with_hypercorn
-
             await serve_with_hypercorn(app, self.sockets, tls=self.tls, **options)
         else:
             await serve_http(app, self.sockets, tls=self.tls, **options)
