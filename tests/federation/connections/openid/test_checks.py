@@ -1,5 +1,6 @@
 """The check of a connection over the API and its page, a test sign-in in a browser, and our published keys."""
 
+import re
 from collections.abc import Callable
 from urllib.parse import urlencode
 from uuid import UUID
@@ -17,7 +18,7 @@ from core.kernel.values import new_id
 from ports import Ports
 from tests.fakes.http_server import TRAP, Answer
 from tests.fakes.openid_issuers import CLIENT_ID, DISCOVERY, SECRET, FakeIssuer, OpenIdIssuers
-from tests.support.browser import FakeBrowser
+from tests.support.browser import FakeBrowser, leads_to
 from tests.support.builders import Api, run_sql, with_loopback_sender
 from tests.support.connections import add_connection
 from tests.support.direct import change_ports
@@ -131,6 +132,41 @@ async def test_an_admin_tests_a_connection_in_the_browser(
     assert (await owner_browser.open(await back())).status == 200
     assert await run_sql(pool, "select count(*) from sessions union all select count(*) from users") == before
     assert await run_sql(pool, "select 1 from sign_in_flows f where strpos(f::text, 'ada@example.com') > 0") == []
+
+
+@pytest.mark.slow
+async def test_saved_values_are_checked_at_once(
+    app: QuartTrio, owner_browser: FakeBrowser, ports: Ports, pool: Pool, server: OpenIdIssuers
+) -> None:
+    """A save is never refused because of the identity provider, also if the organization has had too many checks."""
+    reach_loopback(app, ports)
+    [(org_id,)] = await run_sql(pool, "select id from organizations where slug = 'acme'")
+    issuer, _ = await connect(ports, org_id, server)
+    settings, secret = f"{PAGE}/okta", f"{PAGE}/okta/keys/client-secret"
+    fields = {"issuer": issuer.url, "client_id": CLIENT_ID, "client_authentication": "client_secret_basic", "scopes": "email"}
+
+    async def save(name: str) -> str:
+        """Return the problems on the answer, or its status if the browser is led back."""
+        saved = await owner_browser.submit(settings, settings, name=name, **fields)
+        assert await run_sql(pool, "select name from connections where slug = 'okta'") == [(name,)]
+        return " ".join(re.findall(r"\(([a-z_]+)\)", saved.text)) if "Your values are saved." in saved.text else str(saved.status)
+
+    assert await save("Right") == "303"
+    assert issuer.counted == {DISCOVERY: 1, "/keys": 1, "/token": 1}, "one check asks once"
+    issuer.answers[DISCOVERY] = Answer(500)
+    assert await save("Down") == "status"
+    issuer.answers.clear()
+    keys = f"{PAGE}/okta/keys"
+    assert "(client)" in (await owner_browser.submit(secret, keys, client_secret="of another client")).text
+    assert leads_to(await owner_browser.submit(secret, keys, client_secret=SECRET)) == keys
+    for number in range(METADATA_FETCH.burst - 4):
+        assert await save(f"Right {number}") == "303"
+    before = len(issuer.received)
+    assert await save("Too many") == "not_checked"
+    assert len(issuer.received) == before
+    fields["client_id"] = ""
+    await owner_browser.submit(f"{settings}/deactivate", settings)
+    assert await save("Incomplete") == "303", "there is nothing to ask yet"
 
 
 @pytest.mark.slow

@@ -20,7 +20,7 @@ from entrypoints.http.edge.openapi import describes_page, refuses
 from entrypoints.http.edge.queries import Query
 from entrypoints.http.pages.console import console_page
 from entrypoints.http.pages.console_forms import Form, accepts, answers_with, on_refusal
-from entrypoints.http.pages.federation.connections.connections import path_of
+from entrypoints.http.pages.federation.connections.places import path_of
 from entrypoints.http.pages.federation.connections.tests import TEST, result_page
 from entrypoints.http.pages.form_values import FieldInvalid, to_lines
 
