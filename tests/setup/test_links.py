@@ -256,6 +256,7 @@ async def test_a_link_that_ended_is_refused_from_the_next_request_on(
     if end is not _suspend:
         refused = await api.post(f"{acme.path}/setup-links/{link['id']}/parts/directory/apply", token=acme.token("admin"))
         assert refused.status == 409
+    assert f'href="{STEPS}"' not in (await reader.open(path_of(link))).text, "no button leads to a page that is refused"
 
 
 async def test_an_embedded_link_opens_within_five_minutes(app: QuartTrio, acme: Tenant, clock: FakeClock) -> None:
@@ -291,6 +292,15 @@ async def test_a_record_that_is_gone_is_not_applied(app: QuartTrio, acme: Tenant
     assert (finished.status, f'href="{RETURN_URL}"' in finished.text) == (200, True)
     assert (await reader.open(STEPS)).status == 401
     assert (await look(acme, link))["state"] == "finished"
+
+
+async def test_the_return_url_is_shown_only_while_an_application_is_at_its_origin(app: QuartTrio, acme: Tenant, pool: Pool) -> None:
+    await add_service(pool, acme.org, "app")
+    link, reader = await embedded(acme, return_url=RETURN_URL), FakeBrowser(app)
+    await reader.fill(await reader.open(path_of(link)), token=token_of(link))
+    await run_sql(pool, "update services set redirect_uris = '{}', launch_url = null")
+    finished = await reader.submit(f"{STEPS}/finish", STEPS)
+    assert (finished.status, RETURN_URL in finished.text, "You can close this page" in finished.text) == (200, False, True)
 
 
 @pytest.mark.parametrize(

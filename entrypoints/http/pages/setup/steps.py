@@ -13,7 +13,7 @@ from core.kernel.callers import SetupPart
 from core.kernel.connections import ConnectionProtocol
 from core.kernel.errors import Refusal
 from core.kernel.values import Domain
-from core.setup import forwarding, opening, proposals, renewal
+from core.setup import forwarding, links, opening, proposals, renewal
 from entrypoints.http.api.eventing.siem import SiemRequest
 from entrypoints.http.api.federation.connections.connections import own_endpoints
 from entrypoints.http.api.tenancy.domains import DomainRequest
@@ -189,7 +189,8 @@ async def finish() -> Response:
     await read_setup_form()
     values = await steps_values()
     await proposals.finish(ports(), setup_reader())
-    return_url = values["link"].return_url
-    response = page_response(render("setup/finished.html", return_host=urlsplit(return_url).netloc if return_url else None, **values))
+    return_url = await links.find_return_url(ports(), values["link"])
+    host = None if return_url is None else urlsplit(return_url).netloc
+    response = page_response(render("setup/finished.html", return_url=return_url, return_host=host, **values))
     cookies.clear_setup_cookie(response)
     return response
