@@ -249,7 +249,7 @@ PAGES: dict[str, dict[str, object]] = {
     "setup/start_again.html": {
         **{"form_token": "c4ca4238", "path": "/setup/steps", "preset": "okta", "protocol": ConnectionProtocol.SAML, "product_name": "Okta"},
     },
-    "setup/finished.html": {"link": SETUP_LINK, "return_host": None},
+    "setup/finished.html": {"return_url": None, "return_host": None},
     "authentication/recover_factor.html": {
         **{"form_token": "c4ca4238", "path": "/auth/recover/8f14e45f", "email": "ada@example.org", "options": CEREMONY, "allows_app": True},
         **{"qr": "data:image/svg+xml;base64,AAAA", "secret": "ABCD EFGH", "uri": "otpauth://totp/Gatehouse", "problem": "It is wrong."},
@@ -407,6 +407,7 @@ PAGES: dict[str, dict[str, object]] = {
         "form_token": "c4ca4238",
         "action": "/app/flow/1/switch",
         "start": "/auth/codehost?flow=1",
+        "stay": "/app/flow/1",
         "email": "ada@example.org",
         "address": "grace@example.org",
     },
