@@ -109,6 +109,6 @@ def _read_claims(text: str) -> Iterator[tuple[str, str]]:
     """Return the name and the value in each line of a text. Raises: FieldInvalid."""
     for line in to_lines(text):
         name, separator, value = line.partition(": ")
-        if not separator:
+        if not separator or not name.strip():
             raise FieldInvalid("Write each one as a line with its name and value, such as department: Research.", FURTHER)
         yield name.strip(), value.strip()
