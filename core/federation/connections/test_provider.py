@@ -183,6 +183,7 @@ async def _assert_saml(
         entity_id=own.entity_id,
         acs_url=own.acs_url,
         slo_url=None,
+        slo_response_url=None,
         slo_certificate=None,
         name_id_format=settings.name_id_format,
         attribute_mapping={},
