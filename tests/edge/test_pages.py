@@ -240,6 +240,7 @@ PAGES: dict[str, dict[str, object]] = {
             "proposals": {SetupPart.DIRECTORY: SETUP_PROPOSAL},
             "domains": [],
             "failed_part": SetupPart.DOMAIN,
+            "failed_domain": None,
             "problem": "It is too long.",
         },
         **{"products": [("okta", "Okta")], "chosen": None, "steps": None, "endpoints": None, "typed": {}, "checked": None, "wrong": None},

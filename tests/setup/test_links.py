@@ -88,7 +88,10 @@ async def prepare_all(browser: FakeBrowser, dns: FakeTxtRecords) -> str:
     await browser.submit(f"{STEPS}/domain", STEPS, domain=f"https://{DOMAIN}/")
     for domain in (SUBSIDIARY, "mistyped.example"):
         await browser.submit(f"{STEPS}/domain", STEPS, domain=domain)
-    assert (await browser.submit(f"{STEPS}/domain/check", STEPS, proposed_domain=DOMAIN)).status == 400
+    unproved = await browser.submit(f"{STEPS}/domain/check", STEPS, proposed_domain=DOMAIN)
+    assert (unproved.status, "There is no TXT record" in unproved.text, "domain-error" in unproved.text) == (400, True, False)
+    refused = await browser.submit(f"{STEPS}/domain", STEPS, domain="no domain")
+    assert (refused.status, "domain-error" in refused.text, 'value="no domain"' in refused.text) == (400, True, True)
     await publish(dns, (await browser.open(STEPS)).text)
     for domain in (DOMAIN, SUBSIDIARY):
         assert (await browser.submit(f"{STEPS}/domain/check", STEPS, proposed_domain=domain)).status == 303

@@ -66,6 +66,7 @@ async def steps_values(part: SetupPart | None = None) -> dict[str, Any]:
         "scim_url": f"{app_context().base_url}/scim/v2",
         "path": STEPS_PATH,
         "failed_part": part,
+        "failed_domain": None,
         "renewed": await renewal.load(ports(), details.link),
         "siem_providers": PROVIDERS,
         "products": [(slug, each.name) for slug, each in PRESETS.items()],
@@ -109,7 +110,7 @@ async def propose_domain() -> Response:
     try:
         await proposals.propose_domain(ports(), setup_reader(), Domain(to_model(DomainRequest, form).domain))
     except Refusal as refusal:
-        return await refused_steps(refusal, SetupPart.DOMAIN)
+        return await refused_steps(refusal, SetupPart.DOMAIN, typed={"domain": form.get("domain", "")})
     return redirect(STEPS_PATH)
 
 
@@ -125,7 +126,7 @@ async def check_domain() -> Response:
     try:
         await proposals.check_domain(ports(), setup_reader(), form.get("proposed_domain", ""))
     except Refusal as refusal:
-        return await refused_steps(refusal, SetupPart.DOMAIN)
+        return await refused_steps(refusal, SetupPart.DOMAIN, failed_domain=form.get("proposed_domain"))
     return redirect(STEPS_PATH)
 
 
@@ -141,7 +142,7 @@ async def remove_domain() -> Response:
     try:
         await proposals.remove_domain(ports(), setup_reader(), form.get("proposed_domain", ""))
     except Refusal as refusal:
-        return await refused_steps(refusal, SetupPart.DOMAIN)
+        return await refused_steps(refusal, SetupPart.DOMAIN, failed_domain=form.get("proposed_domain"))
     return redirect(STEPS_PATH)
 
 
