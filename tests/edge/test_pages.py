@@ -426,7 +426,7 @@ PAGES: dict[str, dict[str, object]] = {
             "subject": "4711",
             "email": None,
             "is_email_verified": False,
-            "profile": {"name": None, "given_name": "Ada", "family_name": None},
+            "profile": {"name": None, "given_name": "Ada", "family_name": None, "picture": None, "locale": "en"},
             "groups": {"staff"},
             "groups_left_out": True,
             "has_second_factor": False,

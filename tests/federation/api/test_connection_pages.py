@@ -110,11 +110,21 @@ async def test_certificates_are_added_and_removed_on_their_page(admin: FakeBrows
 
 async def test_a_connection_is_mapped_activated_and_removed(admin: FakeBrowser, ports: Ports, acme: UUID) -> None:
     await add_connection(ports.storage, acme)
-    assert (await admin.submit(f"{ONE}/mapping", f"{ONE}/mapping", claim_email="mail", claim_groups="roles")).status == 303
+    assert (
+        await admin.submit(f"{ONE}/mapping", f"{ONE}/mapping", claim_email="mail", claim_groups="roles", claim_locale="lang")
+    ).status == 303
     async with ports.storage.reading() as read:
         connection = await read.connections.by_slug(acme, "okta")
     assert connection is not None
-    document = {"email": "mail", "name": None, "given_name": None, "family_name": None, "groups": "roles"}
+    document = {
+        "email": "mail",
+        "name": None,
+        "given_name": None,
+        "family_name": None,
+        "groups": "roles",
+        "picture": None,
+        "locale": "lang",
+    }
     assert connection.mapping.document == document
     async with ports.storage.transaction(by=SYSTEM) as tx:
         await tx.connections.save_client_secret(acme, connection.id, "a very secret text", NOW)

@@ -262,6 +262,18 @@ async def test_a_flow_of_another_organization_never_begins_there(house: House, p
     assert (await browser.open(f"/auth/connections/{house.connection.id}/start?org=globex&service=missing")).status == 404
 
 
+async def test_a_new_account_takes_the_picture_and_the_language(house: House, pool: Pool) -> None:
+    """Values that an account cannot have are left out. Later sign-ins keep the choice of the user."""
+    await house.set("""update connections set mapping = mapping || '{"picture": "photo", "locale": "locale"}' where slug = 'okta'""")
+    stored = "select picture, locale from users where email like %s"
+    await house.arrive(photo="https://images.example.com/ada.png", locale="en-GB")
+    assert await run_sql(pool, stored, "ada@%") == [("https://images.example.com/ada.png", "en-GB")]
+    await house.arrive(photo="https://images.example.com/other.png", locale="fr")
+    assert await run_sql(pool, stored, "ada@%") == [("https://images.example.com/ada.png", "en-GB")]
+    await house.arrive(subject="2", email="eve@example.com", photo="javascript:alert(1)", locale="no language tag")
+    assert await run_sql(pool, stored, "eve@%") == [(None, None)]
+
+
 async def test_a_user_who_stays_signed_in_goes_on_to_the_application(house: House, pool: Pool, ports: Ports) -> None:
     """The browser has got the session of another user while it was at the identity provider."""
     await add_account(ports, "eve@example.org", PASSWORD)

@@ -220,7 +220,7 @@ async def show_mapping(org_slug: str, connection_slug: str) -> Response:
 async def change_mapping(org_slug: str, connection_slug: str, form: Form) -> Response:
     """Change the claims that a connection reads."""
     claims = {name.removeprefix(CLAIM): text for name, text in form.items() if name.startswith(CLAIM)}
-    optional = dict.fromkeys(("name", "given_name", "family_name", "groups"), to_optional)
+    optional = dict.fromkeys(("name", "given_name", "family_name", "groups", "picture", "locale"), to_optional)
     mapping = to_model(ClaimMappingRequest, claims, optional).build()
     await connections.change(ports(), acting_member(), connection_slug, mapping=mapping)
     return redirect_with_notice("connection-saved", path_of(f"{connection_slug}/mapping"))

@@ -34,6 +34,8 @@ PROPOSED: Final[Mapping[str, str]] = {
     "given_name": "Ada",
     "family_name": "Lovelace",
     "groups": "staff",
+    "picture": "https://images.example.com/ada.png",
+    "locale": "en-GB",
 }
 PROPOSED_CLAIMS: Final = {ConnectionProtocol.OIDC: "email_verified: true", ConnectionProtocol.SAML: "department: Research"}
 FURTHER: Final = "further_claims"
