@@ -322,7 +322,7 @@ def by_link_to_a_connection(world: World) -> None:
     """The identity provider asserts the address of an account, so its user signs in to the account once."""
     world.email = world.email.replace("example.com", "linked.example")
     world.add_user()
-    with connect(world, "okta", world.email):
+    with connect(world, "okta"):
         world.open(world.request(connection="okta"))
         assert world.browser.heading == "Link your account"
         world.browser.press("Continue to sign in")
@@ -335,7 +335,7 @@ def by_switching_accounts(world: World) -> None:
     world.open("/app/sign-in")
     world.sign_in()
     world.email = world.email.replace("example.com", "switched.example")
-    with connect(world, "keycloak", world.email):
+    with connect(world, "keycloak"):
         world.open(world.request(connection="keycloak", prompt="login"))
         assert world.browser.heading == "Switch accounts?"
         world.browser.press("Sign out and switch")
@@ -343,21 +343,16 @@ def by_switching_accounts(world: World) -> None:
 
 
 @contextmanager
-def connect(world: World, slug: str, email: str) -> Iterator[None]:
-    """Add an active connection to an identity provider that asserts this address, at a domain that the organization has proved."""
-    token = world.service.login(OWNER, PASSWORD)["access_token"]
+def connect(world: World, slug: str) -> Iterator[None]:
+    """Add an active connection to an identity provider that asserts the address of the world, at a proved domain."""
+    call = partial(world.service.call, token=world.service.login(OWNER, PASSWORD)["access_token"])
+    connections = "/api/organizations/acme/connections"
     with OpenIdIssuers() as server:
-        issuer = server.add(slug, email=email)
-        issuer.claims = {"email_verified": True}
+        issuer = server.add(slug, email=world.email, claims={"email_verified": True})
         oidc = {"issuer": issuer.url, "client_id": CLIENT_ID, "client_authentication": "client_secret_basic"}
-        calls = [
-            ("POST", "", {"slug": slug, "name": "Our provider", "oidc": oidc}),
-            ("PUT", f"/{slug}/client-secret", {"client_secret": SECRET}),
-            ("POST", f"/{slug}/activate", None),
-        ]
-        for method, path, body in calls:
-            answer = world.service.call(method, f"/api/organizations/acme/connections{path}", body, token=token)
-            assert answer.is_success, answer.text
+        assert call("POST", connections, {"slug": slug, "name": "Our provider", "oidc": oidc}).is_success
+        assert call("PUT", f"{connections}/{slug}/client-secret", {"client_secret": SECRET}).is_success
+        assert call("POST", f"{connections}/{slug}/activate", None).is_success
         world.execute(
             "insert into domains (org_id, domain, challenge, verified_at, created_at)"
             " select id, split_part(%s, '@', 2), 'x', now(), now() from organizations where slug = 'acme'"
