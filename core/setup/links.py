@@ -124,6 +124,14 @@ async def load(ports: Ports, org_id: UUID, link_id: UUID) -> SetupLinkDetails | 
         return None if link is None else SetupLinkDetails(link, await read.setup_links.proposals(org_id, link_id))
 
 
+async def find_return_url(ports: Ports, link: SetupLink) -> str | None:
+    """Return the return URL of a link, or None without one, or if no application of the organization is at its origin now."""
+    if link.return_url is None:
+        return None
+    async with ports.storage.reading() as read:
+        return link.return_url if await read.services.has_origin(link.org_id, uris.origin_of(link.return_url)) else None
+
+
 async def end(ports: Ports, caller: OrganizationCaller, link_id: UUID) -> None:
     """End a link, and delete its proposals, also those of a link that ended. Applied parts stay. Raises: SetupLinkNotFound."""
     async with ports.storage.transaction(by=caller) as tx:

@@ -4,9 +4,11 @@ One request signs the answer with a new key, reads it with the verifiers of real
 exist nowhere else, and no other sign-in can get them. The test sign-in ends with it, and nothing is stored (docs/adr/0049).
 """
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime, timedelta
+from math import isfinite
 from typing import Any, Final
 
 from core.authentication.flow.model import ConnectionTrip, FlowTarget
@@ -35,7 +37,6 @@ from ports import Ports
 
 TOKEN_TTL: Final = timedelta(minutes=1)
 KEY_YEARS: Final = 1  # in the certificate of a key, which is forgotten at once
-_BOOLEANS: Final = {"true": True, "false": False}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,7 +136,21 @@ async def _assert_openid(ports: Ports, settings: OidcSettings, trip: ConnectionT
 
 
 def _to_json(values: Sequence[str]) -> Any:
-    return _BOOLEANS.get(values[0], values[0]) if len(values) == 1 else list(values)
+    read = [_read_json(each) for each in values]
+    return read[0] if len(read) == 1 else read
+
+
+def _read_json(text: str) -> Any:
+    """Return the number, the boolean, the quoted text or the list of them that a text has as JSON, or otherwise the text itself."""
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        return text
+    return value if all(_is_simple(each) for each in (value if isinstance(value, list) else [value])) else text
+
+
+def _is_simple(value: object) -> bool:
+    return isinstance(value, bool | int | str) or (isinstance(value, float) and isfinite(value))
 
 
 async def _assert_saml(ports: Ports, caller: Member, settings: SamlSettings, signed: _SignedAnswer) -> ReceivedClaims:
@@ -165,6 +180,7 @@ async def _assert_saml(ports: Ports, caller: Member, settings: SamlSettings, sig
         entity_id=own.entity_id,
         acs_url=own.acs_url,
         slo_url=None,
+        slo_response_url=None,
         slo_certificate=None,
         name_id_format=settings.name_id_format,
         attribute_mapping={},

@@ -15,7 +15,7 @@ from core.kernel.callers import SetupPart
 from core.kernel.connections import ConnectionProtocol
 from core.kernel.errors import Refusal
 from core.kernel.values import Domain
-from core.setup import forwarding, opening, proposals, renewal
+from core.setup import forwarding, links, opening, proposals, renewal
 from entrypoints.http.api.eventing.siem import SiemRequest
 from entrypoints.http.api.federation.connections.connections import own_endpoints
 from entrypoints.http.api.tenancy.domains import DomainRequest
@@ -69,6 +69,7 @@ async def steps_values(part: SetupPart | None = None) -> dict[str, Any]:
         "scim_url": f"{app_context().base_url}/scim/v2",
         "path": STEPS_PATH,
         "failed_part": part,
+        "failed_domain": None,
         "renewed": await renewal.load(ports(), details.link),
         "siem_providers": PROVIDERS,
         "products": [(slug, each.name) for slug, each in PRESETS.items()],
@@ -108,7 +109,8 @@ def in_part(
                 return await view(form)
             except Refusal as refusal:
                 typed = {name: trim(form[name]) for name in shown if name in form}
-                return await refused_steps(refusal, part, typed=typed, wrong=wrong(refusal) if callable(wrong) else wrong)
+                values = {"typed": typed, "wrong": wrong(refusal) if callable(wrong) else wrong}
+                return await refused_steps(refusal, part, failed_domain=form.get("proposed_domain"), **values)
 
         return run
 
@@ -129,7 +131,7 @@ async def show_steps() -> Response:
 @routes.post(f"{STEPS_PATH}/domain")
 @setup_link
 @describes_page(ANSWERS, form=["form_token", "domain"])
-@in_part(SetupPart.DOMAIN)
+@in_part(SetupPart.DOMAIN, shown=["domain"])
 async def propose_domain(form: Mapping[str, str]) -> Response:
     """Propose a domain, beside those before.
 
@@ -203,7 +205,8 @@ async def finish() -> Response:
     await read_setup_form()
     values = await steps_values()
     await proposals.finish(ports(), setup_reader())
-    return_url = values["link"].return_url
-    response = page_response(render("setup/finished.html", return_host=urlsplit(return_url).netloc if return_url else None, **values))
+    return_url = await links.find_return_url(ports(), values["link"])
+    host = None if return_url is None else urlsplit(return_url).netloc
+    response = page_response(render("setup/finished.html", return_url=return_url, return_host=host, **values))
     cookies.clear_setup_cookie(response)
     return response

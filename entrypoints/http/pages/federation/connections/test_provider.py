@@ -20,7 +20,7 @@ from entrypoints.http.edge.openapi import describes_page, refuses
 from entrypoints.http.edge.queries import Query
 from entrypoints.http.pages.console import console_page
 from entrypoints.http.pages.console_forms import Form, accepts, answers_with, on_refusal
-from entrypoints.http.pages.federation.connections.connections import path_of
+from entrypoints.http.pages.federation.connections.places import path_of
 from entrypoints.http.pages.federation.connections.tests import TEST, result_page
 from entrypoints.http.pages.form_values import FieldInvalid, to_lines
 
@@ -34,6 +34,8 @@ PROPOSED: Final[Mapping[str, str]] = {
     "given_name": "Ada",
     "family_name": "Lovelace",
     "groups": "staff",
+    "picture": "https://images.example.com/ada.png",
+    "locale": "en-GB",
 }
 PROPOSED_CLAIMS: Final = {ConnectionProtocol.OIDC: "email_verified: true", ConnectionProtocol.SAML: "department: Research"}
 FURTHER: Final = "further_claims"
@@ -109,6 +111,6 @@ def _read_claims(text: str) -> Iterator[tuple[str, str]]:
     """Return the name and the value in each line of a text. Raises: FieldInvalid."""
     for line in to_lines(text):
         name, separator, value = line.partition(": ")
-        if not separator:
+        if not separator or not name.strip():
             raise FieldInvalid("Write each one as a line with its name and value, such as department: Research.", FURTHER)
         yield name.strip(), value.strip()
