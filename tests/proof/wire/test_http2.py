@@ -1,4 +1,7 @@
-"""HTTP/2 by Hypercorn, over TLS, with h2 and hyperframe as a client that can break the rules."""
+"""HTTP/2 by Hypercorn, over TLS, with h2 and hyperframe as a client that can break the rules.
+
+The module is longer than 400 lines, because its tests share the client and its helpers.
+"""
 
 import ssl
 from collections.abc import AsyncIterator, Callable, Iterable

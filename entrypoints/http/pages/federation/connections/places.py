@@ -35,7 +35,7 @@ async def check_page(connection_slug: str, problems: Sequence[ConnectionProblem]
 
 
 async def check_saved(connection_slug: str, notice: str, below: str = "") -> Response:
-    """Check a connection whose values were saved. Return to a page of it, or show the problems."""
+    """Check a connection after a save. Return to a page of it, or show the problems."""
     if problems := await checks.check_saved(ports(), acting_member(), connection_slug, app_context().base_url):
         return await check_page(connection_slug, problems, is_saved=True)
     return redirect_with_notice(notice, path_of(f"{connection_slug}{below}"))
