@@ -24,7 +24,7 @@ class Method(StrEnum):
 
 # A proof by one of these counts only beside a first factor.
 SECOND_METHODS: Final = frozenset({Method.TOTP, Method.BACKUP_CODE})
-# For this time, a second factor of the session counts beside newer first factors, and is not asked again.
+# A second factor counts beside a first factor that is at most this much newer, and is not asked again for this time.
 SECOND_FACTOR_TTL: Final = timedelta(minutes=10)
 OWN_FIRST_METHODS: Final = frozenset(Method) - SECOND_METHODS - {Method.PROVIDER, Method.CONNECTION}
 _PASSKEY, _TOTP, _BACKUP_CODE, _CONNECTION = Method.PASSKEY, Method.TOTP, Method.BACKUP_CODE, Method.CONNECTION
@@ -80,6 +80,11 @@ class Proof:
         """Whether it counts only beside a first factor."""
         method = self.method  # compared by identity: the hash of a member takes longer than all the rest
         return (method is _PASSKEY and not self.user_verified) or method is _TOTP or method is _BACKUP_CODE
+
+    @property
+    def can_be_second(self) -> bool:
+        """Whether it can count beside a first factor. A passkey that verified its user can also be that one."""
+        return self.method is _PASSKEY or self.is_second
 
     @property
     def is_own(self) -> bool:
@@ -256,13 +261,19 @@ def recent(proofs: Proofs, since: datetime) -> Proofs:
     return tuple(proof for proof in proofs if proof.at >= since)
 
 
-def recent_with_second(proofs: Proofs, since: datetime) -> Proofs:
-    """Return the proofs since this time (UTC), and the second factors of up to SECOND_FACTOR_TTL before it."""
-    return tuple(proof for proof in proofs if proof.at >= (since - SECOND_FACTOR_TTL if proof.is_second else since))
+def sign_in_with(first: Proof, proofs: Proofs) -> Proofs:
+    """Return a first factor with the second factors of the session that count beside it. Questions about strength and age ask this.
+
+    A second factor counts beside a first factor that is at most SECOND_FACTOR_TTL newer. An earlier passkey is only a second factor
+    there: a first factor makes no passkey newer.
+    """
+    since = first.at - SECOND_FACTOR_TTL
+    seconds = (proof for proof in proofs if proof is not first and proof.can_be_second and proof.at >= since)
+    return (first, *(replace(proof, user_verified=False) if proof.at < first.at else proof for proof in seconds))
 
 
 def strength_of(proofs: Proofs) -> Strength:
-    """Return the strength of the proofs together. A second factor alone has none."""
+    """Return the strength of the proofs of one sign-in together. A second factor alone has none."""
     has_first = has_second = False
     for proof in proofs:
         if proof.is_second:
@@ -282,10 +293,7 @@ def newest_sign_in(proofs: Proofs) -> Proofs:
     Protocols know only these, so that `acr`, `amr` and `auth_time` are about the same moment. Earlier first factors, which
     `renewed` keeps, count for the methods of sign-in policies alone.
     """
-    if len(proofs) <= 1:
-        return proofs
-    first = _newest_first_factor(proofs)
-    return (first, *(proof for proof in proofs if proof is not first and (proof.is_second or (proof.is_fresh and proof.at >= first.at))))
+    return proofs if len(proofs) <= 1 else sign_in_with(_newest_first_factor(proofs), proofs)
 
 
 def session_strength(proofs: Proofs) -> Strength:

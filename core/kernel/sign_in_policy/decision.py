@@ -7,7 +7,7 @@ from enum import Enum
 from typing import Final
 
 from core.kernel.connections import UNKNOWN_AT_CONNECTIONS, ConnectionFacts, RequiredConnection
-from core.kernel.proofs import Factor, FactorKind, Method, Proof, Proofs, Strength, proved_at, recent_with_second, strength_of
+from core.kernel.proofs import Factor, FactorKind, Method, Proof, Proofs, Strength, proved_at, sign_in_with, strength_of
 from core.kernel.sign_in_policy.rules import PROVIDER_PREFIX, Concerned, EffectivePolicy, Moment, Rule, Rules
 
 
@@ -223,9 +223,19 @@ def _required(rules: Rules, *, is_admin: bool, risk_is_high: bool) -> Strength:
 
 
 def _proved(rules: Rules, facts: PolicyFacts) -> Strength:
-    """Return the strength of the proofs by allowed methods. A trusted device stands for the second factor, but not at a high risk."""
-    strength = strength_of(tuple(proof for proof in facts.proofs if _counts(rules, facts, proof)))
-    return Strength.TWO if strength is Strength.ONE and _is_trusted(rules, facts) else strength
+    """Return the strength of the strongest sign-in by allowed methods."""
+    return max((strength for _, strength in _sign_ins(rules, facts)), default=Strength.NONE)
+
+
+def _sign_ins(rules: Rules, facts: PolicyFacts) -> list[tuple[datetime, Strength]]:
+    """Return the time (UTC) of each first factor by an allowed method, and its strength with the second factors beside it, newest first.
+
+    A trusted device stands for the second factor, but not at a high risk.
+    """
+    allowed = tuple(proof for proof in facts.proofs if _counts(rules, facts, proof))
+    least = Strength.TWO if _is_trusted(rules, facts) else Strength.ONE
+    sign_ins = ((first.at, max(least, strength_of(sign_in_with(first, allowed)))) for first in allowed if not first.is_second)
+    return sorted(sign_ins, reverse=True)
 
 
 def _counts(rules: Rules, facts: PolicyFacts, proof: Proof) -> bool:
@@ -275,15 +285,13 @@ def _lacks_first(rules: Rules, facts: PolicyFacts) -> bool:
 
 
 def _accepted_at(rules: Rules, facts: PolicyFacts) -> datetime:
-    """Return the time (UTC) of the newest first factor since when the proofs by allowed methods meet the rules about factors.
+    """Return the time (UTC) of the newest sign-in by allowed methods that meets the rules about factors.
 
-    A weaker proof makes a session no newer. Without such a time, it is that of the newest first factor by an allowed method, or
-    of the newest one.
+    A weaker one makes a session no newer. If none is enough, it is the time of the newest one, or of the newest by another method.
     """
-    accepted = sorted((proof.at for proof in facts.proofs if not proof.is_second and _counts(rules, facts, proof)), reverse=True)
-    need = _needed(rules, facts)
-    enough = (at for at in accepted if _proved(rules, replace(facts, proofs=recent_with_second(facts.proofs, at))) >= need)
-    return next(enough, accepted[0] if accepted else proved_at(facts.proofs))
+    sign_ins, need = _sign_ins(rules, facts), _needed(rules, facts)
+    times = [at for at, strength in sign_ins if strength >= need] or [at for at, _ in sign_ins]
+    return times[0] if times else proved_at(facts.proofs)
 
 
 def _rule_about_age(rules: Rules, facts: PolicyFacts) -> Rule | None:

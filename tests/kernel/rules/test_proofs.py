@@ -191,16 +191,45 @@ def test_a_passkey_beside_a_password_is_its_second_factor(user_verified: bool, s
 
 
 def test_protocols_know_the_newest_sign_in_alone() -> None:
-    """A passkey and a newer password are not one sign-in with a passkey now."""
+    """A passkey and a newer password are not one sign-in with a passkey now. For a few minutes, the passkey is its second factor."""
     passkey = Proof(Method.PASSKEY, NOW - MINUTE, user_verified=True, phishing_resistant=True)
     password, email = first_proof("password", NOW), first_proof("email", NOW - MINUTE)
     kept = renewed((passkey,), (password,), NOW - 5 * MINUTE)
-    assert (newest_sign_in(kept), acr_of(kept), amr_of(kept), proved_at(kept)) == ((password,), "pwd", ["pwd"], NOW)
-    assert (session_strength(kept), strength_of(kept)) == (Strength.ONE, Strength.PHISHING_RESISTANT), "policies count both"
-    assert not covers(kept, [APP])
+    assert newest_sign_in(kept) == (password, replace(passkey, user_verified=False))
+    assert (acr_of(kept), amr_of(kept), proved_at(kept)) == ("mfa", ["pwd", "swk", "user", "mfa"], NOW)
+    assert (session_strength(kept), strength_of(kept)) == (Strength.TWO, Strength.PHISHING_RESISTANT), "policies count both"
     assert newest_sign_in((email, *complete(password, TOTP))) == complete(password, TOTP)
     assert newest_sign_in((password, replace(passkey, at=NOW + MINUTE))) == (replace(passkey, at=NOW + MINUTE),)
     assert newest_sign_in(()) == ()
+
+
+# The minutes from the second factor to the first one, and whether it counts
+AGES = [(-600, True), (0, True), (9, True), (10, True), (11, False), (600, False)]
+
+
+@pytest.mark.parametrize(("minutes", "counts"), AGES)
+@pytest.mark.parametrize("name", ["password", "email", "websuite", "connection"])
+@pytest.mark.parametrize("method", [Method.TOTP, Method.BACKUP_CODE, Method.PASSKEY, "verified passkey"])
+def test_a_second_factor_counts_beside_a_first_one_that_is_a_few_minutes_newer(
+    method: str, name: str, minutes: int, *, counts: bool
+) -> None:
+    """No claim counts an older one, whatever the first factor is."""
+    is_verified = method == "verified passkey"
+    second = Proof(
+        Method.PASSKEY if is_verified else Method(method), NOW - minutes * MINUTE, user_verified=is_verified, phishing_resistant=is_verified
+    )
+    first = first_proof(name, NOW)
+    if is_verified and minutes < 0:  # then the passkey is the newest first factor
+        first, second, counts = second, first, False
+    proofs = (second, first) if minutes > 0 else (first, second)
+    seen = replace(second, user_verified=is_verified and minutes == 0)
+    assert newest_sign_in(proofs) == ((first, seen) if counts else (first,))
+    two = Strength.PHISHING_RESISTANT if is_verified and minutes <= 0 else Strength.TWO if counts else Strength.ONE
+    assert session_strength(proofs) is two
+    assert acr_of(proofs) == ("pwd", "mfa", "phr")[two - 1]
+    assert ("mfa" in amr_of(proofs)) is (two >= Strength.TWO)
+    assert (second_of(proofs), proved_at(proofs)) == (seen if counts else None, first.at)
+    assert covers(proofs, [APP]) is (two >= Strength.TWO)
 
 
 def test_a_reauthentication_keeps_recent_first_factors_by_other_methods() -> None:

@@ -1,6 +1,6 @@
 """A second, small statement of the sign-in policy, written from its documents and not from the code. All times are minutes."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from ipaddress import ip_address, ip_network
 from typing import Any, Literal
 
@@ -82,18 +82,26 @@ def needed(policies: list[Policy], user: User) -> int:
 
 
 def proved(policies: list[Policy], user: User, now: int) -> int:
+    return max((strength for _, strength in sign_ins(policies, user, now)), default=0)
+
+
+def sign_ins(policies: list[Policy], user: User, now: int) -> list[tuple[int, int]]:
+    """Return the minute of each first factor that counts, and its strength with the second factors of up to 10 minutes before it."""
     seconds = [method for method, is_there in (("totp", user.has_totp), ("key", user.has_key)) if is_there]
     allowed = [is_allowed(policies, method) for method in seconds]
     of_code = any(allowed) or not any("methods" in policy for policy in policies)  # it stands for one of them, and a device for all
-    methods = [method for method, _ in user.proofs if (of_code if method == "backup_code" else counts(policies, user, method))]
-    if "passkey" in methods:
-        return 3
-    if not set(methods) - SECONDS:
-        return 0
     is_trusted = user.trusted_at is not None and not user.risk and all(allowed)
     for policy in policies:
         is_trusted = is_trusted and now - (user.trusted_at or 0) < policy.get("device_trust_days", 90) * DAY
-    return 2 if SECONDS & {*methods} or is_trusted else 1
+    counting = [(way, minute) for way, minute in user.proofs if (of_code if way == "backup_code" else counts(policies, user, way))]
+    found = []
+    for way, minute in counting:
+        others = [(other, since) for other, since in counting if other in SECONDS | {"passkey"} and since >= minute - 10]
+        if way == "passkey" or ("passkey", minute) in others or any(other == "passkey" and since > minute for other, since in others):
+            found.append((minute, 3))
+        elif way not in SECONDS:
+            found.append((minute, 2 if others or is_trusted else 1))
+    return found
 
 
 def reachable(policies: list[Policy], user: User) -> int:
@@ -126,14 +134,10 @@ def factor_rule(strength: int, need: int) -> str:
 
 
 def signed_in_at(policies: list[Policy], user: User, now: int) -> int:
-    """Return the newest minute since when the proofs are enough, or without one, that of the newest first factor."""
-    firsts = [(method, minute) for method, minute in user.proofs if method not in SECONDS]
-    accepted = [minute for method, minute in firsts if counts(policies, user, method)] or [minute for _, minute in firsts]
-    for start in sorted(accepted, reverse=True):
-        since = replace(user, proofs=[(method, minute) for method, minute in user.proofs if minute >= start])
-        if proved(policies, since, now) >= needed(policies, user):
-            return start
-    return max(accepted)
+    """Return the minute of the newest sign-in that is enough, or without one, of the newest that counts, or of the newest first factor."""
+    found, need = sign_ins(policies, user, now), needed(policies, user)
+    enough = [minute for minute, strength in found if strength >= need] or [minute for minute, _ in found]
+    return max(enough or [minute for method, minute in user.proofs if method not in SECONDS])
 
 
 def save(new: Policy, old: Policy, now: int) -> Policy:

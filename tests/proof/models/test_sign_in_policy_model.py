@@ -59,14 +59,16 @@ USERS = st.builds(
     risk=st.booleans(),
     address=st.sampled_from([INSIDE, OUTSIDE, f"::ffff:{INSIDE}"]),
     proofs=st.builds(
-        lambda earlier, first, second: [
-            *([] if earlier in (None, first) else [(earlier, -5)]),
+        lambda earlier, pause, first, second, before: [
+            *([] if earlier in (None, first) else [(earlier, -pause)]),
             (first, 0),
-            *([] if second is None else [(second, 0)]),
+            *([] if second is None else [(second, -before)]),
         ],
         st.sampled_from([None, None, *FIRSTS]),
+        st.sampled_from([5, 12, 600]),
         st.sampled_from(FIRSTS),
         st.sampled_from([None, None, "totp", "backup_code", "key"]),
+        st.sampled_from([0, 0, 9, 11, 600, -3]),
     ),
     used_at=st.sampled_from([None, -DAY, 0, 20]),
     trusted_at=st.sampled_from([None, -DAY, 0]),
@@ -260,7 +262,7 @@ def test_sign_in_policies_decide_as_the_reference() -> None:
 
 @pytest.mark.slow
 def test_single_decisions_are_those_of_the_reference() -> None:
-    @settings(derandomize=True, database=None, deadline=None, max_examples=800)
+    @settings(derandomize=True, database=None, deadline=None, max_examples=1500)
     @given(ALL_SAVED, USERS, MOMENTS)
     @example(
         [{"methods": ["password", "passkey"], "second_factor": ["everyone"]}],
@@ -271,6 +273,11 @@ def test_single_decisions_are_those_of_the_reference() -> None:
         [{"phishing_resistant": ["everyone"], "session_lifetime_minutes": 15}],
         User({"password"}, has_passkey=True, proofs=[("passkey", -5), ("password", 0)]),
         15,
+    )
+    @example(
+        [{"second_factor": ["everyone"], "session_lifetime_minutes": 15}],
+        User({"password", "email"}, has_totp=True, proofs=[("password", -600), ("email", 0), ("totp", -600)]),
+        0,
     )
     def check(documents: list[Policy], user: User, now: int) -> None:
         require_agreement(documents, user, now)
