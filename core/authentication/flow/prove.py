@@ -9,7 +9,7 @@ from dataclasses import replace
 from datetime import datetime
 from uuid import UUID
 
-from core.accounts import devices, factor_changes
+from core.accounts import devices, factor_changes, session_proofs
 from core.accounts import events as account_events
 from core.accounts.model.accounts import Account
 from core.accounts.model.devices import DeviceFingerprint, DeviceMatch, KnownDevice, PresentedDevice
@@ -40,17 +40,24 @@ from core.kernel.callers import Person, ServiceContext
 from core.kernel.causes import Caller
 from core.kernel.deferred import Deferred
 from core.kernel.errors import Refusal
-from core.kernel.proofs import Proofs, complete, first_method_of, is_by_provider
+from core.kernel.proofs import Proofs, complete, covers, first_method_of, is_by_provider, reachable_strength, session_strength
 from core.kernel.values import new_id
 from ports import Ports
 from ports.storage import Transaction
 
 
 async def prove(
-    ports: Ports, caller: Caller, flow: Flow, method: SignInMethod, client: PresentedDevice, present_id: UUID | None = None
+    ports: Ports,
+    caller: Caller,
+    flow: Flow,
+    method: SignInMethod,
+    client: PresentedDevice,
+    present_id: UUID | None = None,
+    cookie: str | None = None,
 ) -> SignedIn | Flow:
     """Verify an answer. Return the session that it starts, or the stored flow that still needs the second factor.
 
+    `cookie` is that of the session in this browser, if any: if it is of the same user, a second factor of its last minutes counts.
     `present_id` is the user who is signed in in this browser, if any. A sign-in at an identity provider never replaces them with
     another user: any page can send a browser there, and the provider may not ask its user.
 
@@ -61,7 +68,7 @@ async def prove(
     flow = proved.flow or flow
     fingerprint = devices.fingerprint(ports, caller, client)
     try:
-        outcome = await _complete(ports, caller, flow, proved, fingerprint, ports.clock.now(), present_id)
+        outcome = await _complete(ports, caller, flow, proved, fingerprint, ports.clock.now(), present_id, cookie)
     except AccountClosed as refusal:
         used, attempt = _first_method(flow, proved), _attempt(proved)
         await record_failure(ports, caller, LoginFailure.CLOSED, used, refusal.user_id, flow.application, connection=attempt)
@@ -110,6 +117,7 @@ async def _complete(
     fingerprint: DeviceFingerprint,
     now: datetime,
     present_id: UUID | None,
+    cookie: str | None,
 ) -> SignedIn | Flow:
     person = None if proved.account is None else _person(proved.account, caller, flow.service)
     async with ports.storage.transaction(by=person or caller, in_session=False) as tx:
@@ -138,7 +146,10 @@ async def _complete(
             )
         )
         if step is Step.SECOND_FACTOR:
-            return await _save(ports, tx, flow, account, proofs, identity, now)
+            seconds = () if cookie is None else await session_proofs.find_recent_seconds_of_browser(ports, tx, cookie, account, now)
+            if not seconds or not _is_enough(ports, flow, policy, account, (*proofs, *seconds), device, now):
+                return await _save(ports, tx, flow, account, proofs, identity, now)
+            proofs = (*proofs, *seconds)
         if flow.service is not None and not admission.has_access:
             raise await find_refusal(tx, flow.service.org_id, account.id)
         if flow.service is not None:
@@ -165,6 +176,14 @@ async def _complete(
             await admission.save_pass(tx, person.session_id, now)
             signed_in = replace(signed_in, enrollment=admission.enrollment(ports))
         return signed_in
+
+
+def _is_enough(
+    ports: Ports, flow: Flow, policy: PolicySubject | None, account: Account, proofs: Proofs, device: DeviceMatch, now: datetime
+) -> bool:
+    """Return whether the second factors of the browser's session complete this sign-in, so that another one would add nothing."""
+    is_strongest = flow.keeps_trust or session_strength(proofs) >= reachable_strength(account.factors)
+    return is_strongest and covers(proofs, account.factors) and judge_sign_in(ports, policy, proofs, device, now).is_allowed
 
 
 class _FactsOfAccount:
