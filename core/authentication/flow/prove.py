@@ -40,7 +40,7 @@ from core.kernel.callers import Person, ServiceContext
 from core.kernel.causes import Caller
 from core.kernel.deferred import Deferred
 from core.kernel.errors import Refusal
-from core.kernel.proofs import Proofs, complete, covers, first_method_of, is_by_provider, reachable_strength, session_strength
+from core.kernel.proofs import Proofs, complete, first_method_of, is_by_provider
 from core.kernel.values import new_id
 from ports import Ports
 from ports.storage import Transaction
@@ -146,10 +146,10 @@ async def _complete(
             )
         )
         if step is Step.SECOND_FACTOR:
-            seconds = () if cookie is None else await session_proofs.find_recent_seconds_of_browser(ports, tx, cookie, account, now)
-            if not seconds or not _is_enough(ports, flow, policy, account, (*proofs, *seconds), device, now):
+            earlier = await _find_recent_seconds(ports, tx, flow, account, cookie, now)
+            if not earlier or not judge_sign_in(ports, policy, (*proofs, *earlier), device, now).is_allowed:
                 return await _save(ports, tx, flow, account, proofs, identity, now)
-            proofs = (*proofs, *seconds)
+            proofs = (*proofs, *earlier)
         if flow.service is not None and not admission.has_access:
             raise await find_refusal(tx, flow.service.org_id, account.id)
         if flow.service is not None:
@@ -178,12 +178,11 @@ async def _complete(
         return signed_in
 
 
-def _is_enough(
-    ports: Ports, flow: Flow, policy: PolicySubject | None, account: Account, proofs: Proofs, device: DeviceMatch, now: datetime
-) -> bool:
-    """Return whether the second factors of the browser's session complete this sign-in, so that another one would add nothing."""
-    is_strongest = flow.keeps_trust or session_strength(proofs) >= reachable_strength(account.factors)
-    return is_strongest and covers(proofs, account.factors) and judge_sign_in(ports, policy, proofs, device, now).is_allowed
+async def _find_recent_seconds(ports: Ports, tx: Transaction, flow: Flow, account: Account, cookie: str | None, now: datetime) -> Proofs:
+    """Return the second factors of the last minutes in the browser's session, unless the flow asks for more than a session."""
+    if cookie is None or not flow.keeps_trust:
+        return ()
+    return await session_proofs.find_recent_seconds_of_browser(ports, tx, cookie, account, now)
 
 
 class _FactsOfAccount:

@@ -19,6 +19,7 @@ from tests.support.connections.proofs import connection_proof, write_proofs
 from tests.support.mfa import add_mfa
 
 SECOND_FACTOR: Final[dict[str, Any]] = {"second_factor": ["everyone"]}
+IDLE: Final = {**SECOND_FACTOR, "session_idle_minutes": 5}
 REAUTHENTICATE: Final = "/api/auth/reauthenticate"
 MEMBERS: Final = "/api/organizations/acme/members"
 FRESH: Final = "/api/user/personal-tokens"
@@ -34,8 +35,8 @@ async def world(api: Api, app: QuartTrio, ports: Ports, pool: Pool, clock: FakeC
 
 
 async def sign_in(world: World, user: Account | None = None, **request: str) -> str:
-    """Sign in with the password for the application, also in a session. Return the address of the next page."""
-    page = await world.browser.open(leads_to(await world.authorize(prompt="login", **request)))
+    """Sign in with the password for the application, for which the session is too old. Return the address of the next page."""
+    page = await world.browser.open(leads_to(await world.authorize(**request)))
     return leads_to(await world.browser.fill(page, email=(user or world.ada).email, password=PASSWORD))
 
 
@@ -49,14 +50,14 @@ async def methods(world: World) -> list[str]:
 
 @pytest.mark.parametrize(("minutes", "asks"), [(9, False), (11, True)])
 async def test_a_new_sign_in_in_the_browser_keeps_a_recent_second_factor(world: World, minutes: int, *, asks: bool) -> None:
-    await world.put(SECOND_FACTOR)
+    await world.put(IDLE)
     world.clock.advance(timedelta(minutes=minutes))
     target = await sign_in(world)
     assert is_step(target, "code") is asks
     if not asks:
         assert (await world.exchange(code_of(await world.browser.open(target, follows=False)))).status == 200
         assert await methods(world) == ["password", "totp"]
-        world.clock.advance(timedelta(minutes=2))
+        world.clock.advance(timedelta(minutes=6))
         assert is_step(await sign_in(world), "code"), "the kept one is no newer"
 
 
@@ -77,6 +78,8 @@ async def test_two_applications_with_different_methods_ask_for_each_of_them_once
 async def test_only_the_live_session_of_the_same_user_counts(world: World, ports: Ports) -> None:
     eve = await add_account(ports, "eve@example.com")
     await add_mfa(ports, eve)
+    await world.put(IDLE)
+    world.clock.advance(timedelta(minutes=6))
     assert is_step(await sign_in(world, eve), "code"), "another user"
     await world.open_browser()
     await run_sql(world.pool, "update sessions set mfa_missing = true")
@@ -92,18 +95,24 @@ async def test_only_the_live_session_of_the_same_user_counts(world: World, ports
 
 
 @pytest.mark.parametrize(
-    ("document", "settings"),
-    [({"methods": ["password", "passkey"], **SECOND_FACTOR}, None), ({}, "phr")],
-    ids=["a policy accepts other ones", "the application requires a passkey"],
+    ("document", "settings", "request_"),
+    [
+        ({**IDLE, "methods": ["password", "passkey"]}, None, {}),
+        (IDLE, "mfa", {}),
+        (IDLE, None, {"prompt": "login"}),
+        (IDLE, None, {"max_age": "60"}),
+    ],
+    ids=["a policy accepts other ones", "the application requires it", "a sign-in", "a newer sign-in"],
 )
-async def test_another_second_factor_is_asked_for_where_the_recent_one_is_not_enough(
-    world: World, document: dict[str, Any], settings: str | None
+async def test_the_second_factor_is_asked_for_where_the_recent_one_is_not_enough(
+    world: World, document: dict[str, Any], settings: str | None, request_: dict[str, str]
 ) -> None:
+    """Requests that ask for more than a session, and applications that require a second factor, get a new one."""
     await run_sql(world.pool, "update users set passkey_count = 1, passkey_second_at = now() where id = %s", world.ada.id)
     await run_sql(world.pool, "update services set required_acr = %s", settings)
     await world.put(document)
-    world.clock.advance(timedelta(minutes=1))
-    assert is_step(await sign_in(world), "code")
+    world.clock.advance(timedelta(minutes=6))
+    assert is_step(await sign_in(world, world.ada, **request_), "code")
 
 
 @pytest.mark.parametrize("first", ["connection", "password"])
@@ -123,7 +132,7 @@ async def test_a_silent_sign_in_keeps_the_recent_second_factor(world: World, fir
 async def test_a_passkey_of_the_last_minutes_is_the_second_factor_beside_a_new_password(world: World, minutes: int, *, asks: bool) -> None:
     passkey = Proof(Method.PASSKEY, world.clock.now(), user_verified=True, phishing_resistant=True)
     await write_proofs(world.pool, world.ada.id, (passkey,))
-    await world.put({**SECOND_FACTOR, "session_idle_minutes": 5})
+    await world.put(IDLE)
     world.clock.advance(timedelta(minutes=minutes))
     assert outcome_of(await world.api.get(MEMBERS, token=world.token)) == STEP_UP
     assert (await world.api.get(REAUTHENTICATE, token=world.token)).json["needs_second_factor"] is asks
