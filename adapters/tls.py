@@ -9,7 +9,8 @@ from typing import Final
 from adapters.crypto.certificates import names_of, valid_until
 from adapters.geoip import FileUnreadable
 
-ALPN: Final = ["http/1.1"]
+HTTP_1: Final = ("http/1.1",)
+HTTP_2: Final = ("h2", "http/1.1")
 _MISMATCH: Final = ("KEY_VALUES_MISMATCH", "KEY_TYPE_MISMATCH", "NO_CERTIFICATE_ASSIGNED")
 _WEAK: Final = ("EE_KEY_TOO_SMALL", "CA_KEY_TOO_SMALL", "EE_MD_TOO_WEAK", "CA_MD_TOO_WEAK")
 
@@ -26,8 +27,9 @@ class TlsCertificate:
     ends_at: datetime
     names: Sequence[str]  # host names, also with a wildcard, and addresses
 
-    def __init__(self, certificate: Path, key: Path) -> None:
-        self.path, self._key = certificate, key
+    def __init__(self, certificate: Path, key: Path, protocols: Sequence[str] = HTTP_1) -> None:
+        """`protocols` are those that clients can choose (ALPN)."""
+        self.path, self._key, self._protocols = certificate, key, list(protocols)
         self.reload()
 
     def reload(self) -> None:
@@ -42,7 +44,7 @@ class TlsCertificate:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         context.options |= ssl.OP_NO_RENEGOTIATION
-        context.set_alpn_protocols(ALPN)
+        context.set_alpn_protocols(self._protocols)
         try:
             context.load_cert_chain(certificate, key, password="")
         except ssl.SSLError as error:

@@ -79,7 +79,14 @@ def offer_owner(environment: Mapping[str, str]) -> dict[str, str]:
     is_flag=True,
     help="Print the owner's password too, and a sign-in link until they have signed in.",
 )
-def serve(workers: int | None = None, welcome: bool = False, show_password: bool = False) -> None:
+@click.option(
+    "--server",
+    type=click.Choice(["gatehouse", "hypercorn"]),
+    default="gatehouse",
+    show_default=True,
+    help="What serves HTTP: Gatehouse itself, or Hypercorn, which is slower, and with TLS also speaks HTTP/2.",
+)
+def serve(workers: int | None = None, welcome: bool = False, show_password: bool = False, server: str = "gatehouse") -> None:
     """Run the service until SIGTERM or Ctrl-C."""
     from adapters.saml.libraries import LibraryCheck
 
@@ -90,7 +97,7 @@ def serve(workers: int | None = None, welcome: bool = False, show_password: bool
     gc.disable()  # until everything is imported: collections took a quarter of the start
     from entrypoints.main import run_service
 
-    sys.exit(_run(run_service, settings, libraries, welcome=welcome, show_password=show_password))
+    sys.exit(_run(run_service, settings, libraries, welcome=welcome, show_password=show_password, by_hypercorn=server == "hypercorn"))
 
 
 @main.command(epilog="Example: gatehouse migrate")
@@ -288,7 +295,7 @@ def backup_restore(directory: Path, keys_dir: Path | None) -> None:
 @main.command(epilog="Example: gatehouse doctor")
 def doctor() -> None:
     """Check settings, database, mail, DNS, billing, clock, libraries and password hashing, and report problems."""
-    from entrypoints.doctor import examine
+    from entrypoints.doctor.checks import examine
 
     sys.exit(_run(examine, _settings(), click.echo))
 

@@ -39,7 +39,6 @@ from entrypoints.addresses import embedded_data, load_base_url, open_database, r
 from entrypoints.greeting import greet_operator
 from entrypoints.http.app import Application, build_routes, find_upgrade
 from entrypoints.http.edge.protocol.listening import BindError
-from entrypoints.http.edge.protocol.server import serve_http
 from entrypoints.serving import Listening, open_listening
 from entrypoints.settings import Settings, SettingsInvalid
 from entrypoints.stopping import Stop, has_ended
@@ -73,7 +72,7 @@ FIXABLE: Final = (
 )
 
 
-def run_service(settings: Settings, libraries: LibraryCheck, *, welcome: bool, show_password: bool) -> int:
+def run_service(settings: Settings, libraries: LibraryCheck, *, welcome: bool, show_password: bool, by_hypercorn: bool) -> int:
     """Run the service until a signal stops it, or its embedded database ends. Return the exit code. Raises: the errors in `FIXABLE`."""
     logs.configure(settings.log_format, settings.log_level)
     supervisor = Supervisor.from_environment()
@@ -86,7 +85,7 @@ def run_service(settings: Settings, libraries: LibraryCheck, *, welcome: bool, s
         log.warning("outbound_calls_to_private_addresses_allowed", networks=settings.outbound_allow)
     with ExitStack() as stack:
         stack.enter_context(metrics_directory())
-        listening = stack.enter_context(open_listening(settings))
+        listening = stack.enter_context(open_listening(settings, by_hypercorn=by_hypercorn))
         # Workers that start later use the same keys, even if the file has changed.
         settings = settings.model_copy(update={"encryption_keys": SecretStr(encryption_keys(settings))})
         embedded_database: embedded.Running | None = None
@@ -241,15 +240,13 @@ async def run_process(
                 _collect_rarely()
                 sys.setswitchinterval(SWITCH_INTERVAL)
                 http.start_soon(listening.redirect, address, stop.requested)
-                await serve_http(
+                await listening.serve(
                     app,
-                    listening.sockets,
                     shutdown=stop.requested,
                     shutdown_grace=lambda: stop.shutdown_grace,
                     keep_alive=settings.keep_alive_seconds,
                     on_started=report_start,
                     malformed=app.middleware.malformed,
-                    tls=listening.tls,
                 )
                 http.cancel_scope.cancel()
             actors.cancel_scope.cancel()

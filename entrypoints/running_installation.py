@@ -15,7 +15,7 @@ from actors.actor_states import ActorStates
 from actors.metrics_refresher import Pool
 from core.maintenance.model.health import ActorState, CheckFinding, CheckResult, ConnectionCounts, SettingInForce, SettingSource
 from entrypoints.bind import format_server
-from entrypoints.findings import Health
+from entrypoints.doctor.findings import Health
 from entrypoints.setting_types import TierSetting
 from entrypoints.settings import Settings, SettingsInvalid, load
 from entrypoints.version import VERSION
@@ -64,7 +64,7 @@ class RunningInstallation:
 
 def _run_checks(settings: Settings) -> list[CheckFinding]:
     # Load it on first use: it loads the DNS library, which needs megabytes.
-    from entrypoints.doctor import run_checks
+    from entrypoints.doctor.checks import run_checks
 
     results = {Health.GOOD: CheckResult.OK, Health.WARNING: CheckResult.WARNING, Health.BAD: CheckResult.FAILED}
     return [CheckFinding(finding.subject, results[finding.health], finding.text) for finding in run_checks(settings)]

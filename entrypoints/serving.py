@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import ssl
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from socket import AF_UNIX, socket
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import structlog
 
 from entrypoints.adapters_of_settings import tls_certificate
+from entrypoints.http.edge.protocol.hypercorn_server import serve_with_hypercorn
 from entrypoints.http.edge.protocol.listening import BindError, open_sockets
 from entrypoints.http.edge.protocol.redirect import redirect_to
 from entrypoints.http.edge.protocol.server import serve_http
@@ -28,11 +29,15 @@ log = structlog.get_logger("main")
 
 @dataclass(frozen=True, slots=True)
 class Listening:
-    """The sockets of the service, those that only redirect to https, and the certificate, if the service speaks TLS."""
+    """The sockets of the service, those that only redirect to https, and the certificate, if the service speaks TLS.
+
+    `by_hypercorn` says that Hypercorn serves the requests of the service (docs/adr/0051).
+    """
 
     sockets: Sequence[socket]
     redirecting: Sequence[socket]
     certificate: TlsCertificate | None
+    by_hypercorn: bool
 
     @property
     def all(self) -> Sequence[socket]:
@@ -44,6 +49,13 @@ class Listening:
         certificate = self.certificate
         return None if certificate is None else lambda: certificate.context
 
+    async def serve(self, app: Callable[..., Awaitable[None]], **options: Any) -> None:
+        """Serve the application, with the options of `serve_http`, until the shutdown."""
+        if self.by_hypercorn:
+            await serve_with_hypercorn(app, self.sockets, tls=self.tls, **options)
+        else:
+            await serve_http(app, self.sockets, tls=self.tls, **options)
+
     async def redirect(self, base_url: str, shutdown: trio.Event) -> None:
         """Redirect from plain HTTP until `shutdown` is set, if there are sockets for it."""
         if self.redirecting:
@@ -51,12 +63,12 @@ class Listening:
 
 
 @contextmanager
-def open_listening(settings: Settings) -> Iterator[Listening]:
+def open_listening(settings: Settings, *, by_hypercorn: bool) -> Iterator[Listening]:
     """Read the certificate, and listen during the block. Raises: SettingsInvalid, BindError."""
-    certificate = tls_certificate(settings)
+    certificate = tls_certificate(settings, http2=by_hypercorn)
     if certificate is not None and certificate.ends_at <= datetime.now(UTC):
         log.warning("tls_certificate_expired", ended_at=certificate.ends_at.isoformat())
     with open_sockets(settings.bind) as sockets, open_sockets(settings.tls_redirect_bind, "SSO_TLS_REDIRECT_BIND") as redirecting:
         if certificate is not None and any(sock.family == AF_UNIX for sock in sockets):
             raise BindError("systemd passed a Unix socket, and SSO_TLS_CERTIFICATE needs a port. Use ListenStream with a port.")
-        yield Listening(sockets, redirecting, certificate)
+        yield Listening(sockets, redirecting, certificate, by_hypercorn)

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Final
 
-VERSION: Final = "0.10.0"
+VERSION: Final = "1.0.0"
 
 
 def find_revision(exported: str, repository: Path) -> str | None:

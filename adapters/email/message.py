@@ -9,18 +9,10 @@ from urllib.parse import urlencode, urlsplit
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoescape
 
-from core.accounts.model.email_queue import (
-    ASKS_FOR_FACTORS,
-    CONNECTION_EMAILS,
-    ORGANIZATION_EMAILS,
-    OWNER_CHANGE_EMAILS,
-    PASSWORD_REMOVED,
-    EmailKind,
-    NoticedSecret,
-    OwnerChange,
-    SecretNotice,
-)
+from core.accounts.model.email_queue import CONNECTION_EMAILS, ORGANIZATION_EMAILS, OWNER_CHANGE_EMAILS, EmailKind, OwnerChange
 from core.accounts.model.passkeys import SECURITY_KEY_MARK
+from core.accounts.model.secret_notices import NoticedSecret, SecretNotice
+from core.accounts.model.security_notices import ASKS_FOR_FACTORS, PASSWORD_REMOVED
 from core.authentication.model.login import IssuedEmailSignIn
 from core.authentication.model.sessions import CODE_TTL
 from core.federation.connections.model.health import ConnectionNotice

@@ -12,7 +12,7 @@ from adapters.postgres.programs.api_resources import is_active
 from adapters.postgres.programs.created_secrets import API_KEY_RIGHTS, REGISTRATION_TOKEN_RIGHTS, SCIM_TOKEN_RIGHTS
 from adapters.postgres.programs.registration_tokens import creator_may_create
 from adapters.postgres.programs.service_accounts import OWNER_MAY_OWN
-from core.accounts.model.email_queue import NoticedSecret
+from core.accounts.model.secret_notices import NoticedSecret
 from core.kernel.roles import Capability
 from core.kernel.values import Email
 from core.maintenance.model.expiring_secrets import ExpiringSecret

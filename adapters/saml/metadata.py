@@ -42,6 +42,7 @@ def read(document: bytes) -> ServiceProviderMetadata:
         entity_id=role.getparent().get("entityID") or None,
         acs_url=_acs_url(role),
         slo_url=_slo_url(role),
+        slo_response_url=_slo_url(role, "ResponseLocation"),
         has_other_slo=any(service.get("Binding") != xml.HTTP_REDIRECT for service in role.findall(_SLO)),
         certificates=_certificates(role),
         name_id_formats=_name_id_formats(role),

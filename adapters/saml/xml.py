@@ -280,18 +280,19 @@ def logout_request(
     root.set("NotOnOrAfter", format_instant(now + ASSERTION_TTL))
     _add_name_id(root, issuer, provider, name_id)
     add(root, PROTOCOL, "SessionIndex").text = session_index
-    return _signed_url(provider, "SAMLRequest", root, None)
+    return _signed_url(provider, provider.slo_url, "SAMLRequest", root, None)
 
 
 def logout_response(
     base_url: str, provider: SamlIdentityProvider, in_response_to: str, status: SamlStatus | None, relay_state: str | None, now: datetime
 ) -> str:
-    """Return the SLO URL of the service with a LogoutResponse."""
+    """Return the URL of the service for logout responses with a LogoutResponse."""
+    address = provider.slo_response_url or provider.slo_url
     root = etree.Element(f"{{{PROTOCOL}}}LogoutResponse", nsmap={"samlp": PROTOCOL, "saml": ASSERTION})
-    add_header(root, new_message_id(), now, endpoint_url(base_url, provider.service), provider.slo_url)
+    add_header(root, new_message_id(), now, endpoint_url(base_url, provider.service), address)
     root.set("InResponseTo", in_response_to)
     add_status(root, status)
-    return _signed_url(provider, "SAMLResponse", root, relay_state)
+    return _signed_url(provider, address, "SAMLResponse", root, relay_state)
 
 
 def add_keys(role: Any, use: str, certificates: Sequence[SamlCertificate]) -> None:
@@ -345,9 +346,9 @@ def serialize(root: Any, *, declaration: bool = False) -> bytes:
     return document
 
 
-def _signed_url(provider: SamlIdentityProvider, parameter: str, root: Any, relay_state: str | None) -> str:
-    """Return the SLO URL of the service with this message."""
+def _signed_url(provider: SamlIdentityProvider, address: str | None, parameter: str, root: Any, relay_state: str | None) -> str:
+    """Return this address of the service with this message."""
     fields = {parameter: encode_redirect(serialize(root))} | ({} if relay_state is None else {"RelayState": relay_state})
-    assert provider.slo_url is not None, "services without an SLO URL get no messages"
-    separator = "&" if urlsplit(provider.slo_url).query else "?"
-    return f"{provider.slo_url}{separator}{signatures.sign_query(fields, provider.certificate)}"
+    assert address is not None, "services without an SLO URL get no messages"
+    separator = "&" if urlsplit(address).query else "?"
+    return f"{address}{separator}{signatures.sign_query(fields, provider.certificate)}"

@@ -31,16 +31,9 @@ from core.accounts.model.accounts import (
     new_account,
 )
 from core.accounts.model.attempt_limits import SecretKind, session_subject
-from core.accounts.model.email_queue import (
-    ASKS_FOR_FACTORS,
-    PASSWORD_REMOVED,
-    TO_ACCOUNT_PAGE,
-    EmailKind,
-    LinkContinuation,
-    TokenPurpose,
-    new_email,
-)
+from core.accounts.model.email_queue import TO_ACCOUNT_PAGE, EmailKind, LinkContinuation, TokenPurpose, new_email
 from core.accounts.model.profiles import NO_PROFILE, Profile, parse_name
+from core.accounts.model.security_notices import ASKS_FOR_FACTORS, PASSWORD_REMOVED
 from core.accounts.notices import security_notices
 from core.kernel.access import AccountGone
 from core.kernel.callers import Person

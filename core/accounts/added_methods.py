@@ -8,8 +8,8 @@ from uuid import UUID
 from core.accounts import events, factor_changes, mfa, passkeys, relying_party
 from core.accounts.factor_changes import Demands
 from core.accounts.model.accounts import Account
-from core.accounts.model.email_queue import UNDO_TTL, AddedSignInMethod
 from core.accounts.model.passkeys import Passkey, PasskeyKind
+from core.accounts.model.security_notices import UNDO_TTL, AddedSignInMethod
 from core.kernel.causes import Caller
 from core.kernel.proofs import FactorKind
 from ports import Ports

@@ -9,8 +9,8 @@ from datetime import datetime
 from uuid import UUID
 
 from core.accounts import events, factor_changes
+from core.accounts.email_queue import require_within_limit
 from core.accounts.model.accounts import (
-    LIMIT_WINDOW,
     Account,
     EmailChange,
     EmailNotFree,
@@ -66,10 +66,8 @@ async def request(ports: Ports, caller: Person, email: Email) -> EmailChange | N
 async def _add(ports: Ports, tx: Transaction, account: Account, session_id: UUID, email: Email, now: datetime) -> EmailChange:
     # This limit replaces the limit per recipient for the notices: a thief of the session must not
     # be able to use that one up and then change the address without a notice.
-    limit = ports.policy.mails_per_recipient
-    earlier = await tx.email_changes.nth_newest_at(account.id, limit)
-    if earlier is not None and now < earlier + LIMIT_WINDOW:
-        raise TooManyEmailChanges((earlier + LIMIT_WINDOW - now).total_seconds())
+    earlier = await tx.email_changes.nth_newest_at(account.id, ports.policy.mails_per_recipient)
+    require_within_limit(earlier, now, TooManyEmailChanges)
     if await tx.email_changes.is_taken(email, account.id, now):
         raise EmailNotFree
     undo_address = await security_notices.find_undo_address(tx, account, now)

@@ -7,10 +7,12 @@ lease that expires. After a crash between sending and recording, the same messag
 with the same Message-ID.
 """
 
+from collections.abc import Callable
 from datetime import datetime
 
 from core.accounts.model.email_queue import (
     LEASE,
+    LIMIT_WINDOW,
     MAX_ATTEMPTS,
     NO_BUSY_SERVERS,
     BusyServers,
@@ -19,7 +21,20 @@ from core.accounts.model.email_queue import (
     QueuedEmail,
     compute_backoff,
 )
+from core.kernel.errors import Limited
 from ports import Ports
+
+
+def require_within_limit(nth_newest_at: datetime | None, now: datetime, refusal: Callable[[float], Limited]) -> None:
+    """Check that another email, or another change that sends one, is within a limit of n per hour (security E-5).
+
+    `nth_newest_at` is the time of the n-th newest one, or None if there are fewer. Of concurrent calls, at most n in an hour pass
+    if the caller keeps a lock of the recipient or the account from the reading of this time until the next one is stored.
+
+    Raises: `refusal`, with the seconds until the next one is within the limit.
+    """
+    if nth_newest_at is not None and now < nth_newest_at + LIMIT_WINDOW:
+        raise refusal((nth_newest_at + LIMIT_WINDOW - now).total_seconds())
 
 
 async def claim_due(ports: Ports, limit: int, busy: BusyServers = NO_BUSY_SERVERS) -> list[QueuedEmail]:

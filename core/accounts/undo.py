@@ -7,8 +7,9 @@ from uuid import UUID
 
 from core.accounts import email_changes, events, factor_changes, mfa, passkeys, relying_party
 from core.accounts.model.accounts import Account
-from core.accounts.model.email_queue import EmailKind, SecurityNotice, UndoableChanges, UndoLinkInvalid, UndoneChanges, possible_starts
+from core.accounts.model.email_queue import EmailKind
 from core.accounts.model.mfa import ENABLED
+from core.accounts.model.security_notices import SecurityNotice, UndoableChanges, UndoLinkInvalid, UndoneChanges, possible_starts
 from core.kernel.causes import Caller
 from core.kernel.errors import refuse
 from core.kernel.proofs import FactorKind

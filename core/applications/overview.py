@@ -2,7 +2,7 @@
 
 from collections import Counter
 
-from core.accounts.model.email_queue import NoticedSecret
+from core.accounts.model.secret_notices import NoticedSecret
 from core.applications.model.analytics import (
     MOST_COUNTED,
     REVIEWS,

@@ -13,6 +13,7 @@ from uuid import UUID
 
 from core.accounts import email_changes, mfa, passkeys, relying_party
 from core.accounts import events as account_events
+from core.accounts.email_queue import require_within_limit
 from core.accounts.factors import backup_codes, totp
 from core.accounts.factors.backup_codes import BackupCodes
 from core.accounts.model.accounts import Account
@@ -24,7 +25,6 @@ from core.applications.model.users import EndUserNotFound
 from core.authentication import events
 from core.authentication.model.recovery import (
     CODE_LETTERS,
-    LIMIT_WINDOW,
     MAX_ATTEMPTS,
     RECOVERY_TTL,
     AccountRecovery,
@@ -214,8 +214,7 @@ async def _start(
     if not account.is_usable or account.email_verified_at is None:
         raise RecoveryNotReachable
     earlier = await tx.email_queue.nth_newest_at(account.email, EmailKind.RECOVERY_LINK, ports.policy.mails_per_recipient)
-    if earlier is not None and now < earlier + LIMIT_WINDOW:
-        raise TooManyRecoveries((earlier + LIMIT_WINDOW - now).total_seconds())
+    require_within_limit(earlier, now, TooManyRecoveries)
     await tx.recoveries.put(recovery, code_hash)
     await tx.one_time_tokens.void(account.id, TokenPurpose.RECOVER_ACCOUNT)
     await _end_everything(tx, account.id, now)

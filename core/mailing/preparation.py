@@ -17,6 +17,7 @@ from core.accounts.model.email_queue import (
     ADDRESS_CHANGE_EMAILS,
     ADDRESS_PROOF_EMAILS,
     INVITATION_EMAILS,
+    LIMIT_WINDOW,
     LINK_EXPIRED,
     MAX_LOST_CLAIMS,
     MEMBER_RESET_EMAILS,
@@ -375,4 +376,4 @@ async def _is_within_limit(ports: Ports, tx: Transaction, email: PreparedEmail, 
 
 async def _limit_is_reached(ports: Ports, tx: Transaction, email: QueuedEmail, kinds: Collection[EmailKind], now: datetime) -> bool:
     """Return whether the recipient has received enough emails of these kinds in the last hour (security E-5)."""
-    return await tx.email_queue.count_since(email.address, kinds, now - timedelta(hours=1)) >= ports.policy.mails_per_recipient
+    return await tx.email_queue.count_since(email.address, kinds, now - LIMIT_WINDOW) >= ports.policy.mails_per_recipient

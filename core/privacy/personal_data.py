@@ -9,9 +9,10 @@ from uuid import UUID
 from core.accounts import events as accounts_events
 from core.accounts import platform
 from core.accounts.model.accounts import Account, EmailTaken
-from core.accounts.model.email_queue import EmailKind, SecurityNotice, TokenPurpose, new_email
+from core.accounts.model.email_queue import EmailKind, TokenPurpose, new_email
 from core.accounts.model.platform import AccountNotFound
 from core.accounts.model.profiles import NO_PROFILE
+from core.accounts.model.security_notices import SecurityNotice
 from core.accounts.notices import ended_secrets, security_notices
 from core.authentication import policy_checks
 from core.kernel.access import NotForApplications

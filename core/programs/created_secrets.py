@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from uuid import UUID
 
-from core.accounts.model.email_queue import CreatedSecret
+from core.accounts.model.secret_notices import CreatedSecret
 from core.kernel.callers import Member
 from core.kernel.roles import Capability
 from core.programs import events

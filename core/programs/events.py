@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 from uuid import UUID
 
-from core.accounts.model.email_queue import CreatedSecret, NoticedSecret
+from core.accounts.model.secret_notices import CreatedSecret, NoticedSecret
 from core.applications.model.client_names import client_label
 from core.kernel.event_catalog import EVENT_KINDS, Event, field_changes
 from core.kernel.values import rfc3339

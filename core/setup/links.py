@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from uuid import UUID
 
-from core.accounts.model.accounts import LIMIT_WINDOW
+from core.accounts.email_queue import require_within_limit
 from core.accounts.model.email_queue import EmailKind, new_email
 from core.federation.connections import connections
 from core.kernel import uris
@@ -98,12 +98,11 @@ def usual_days(ports: Ports) -> int:
 
 
 async def _queue_email(ports: Ports, tx: Transaction, recipient: Email, secret: str, link: SetupLink) -> None:
-    """Queue the email with a link. The limit of these emails refuses the whole link (security E-5). Raises: TooManySetupMails."""
+    """Queue the email with a link. Their limit in this organization refuses the whole link (security E-5). Raises: TooManySetupMails."""
     now = link.created_at
     await tx.email_queue.lock_recipient(recipient)
-    earlier = await tx.email_queue.nth_newest_at(recipient, EmailKind.SETUP_LINK, ports.policy.mails_per_recipient)
-    if earlier is not None and now < earlier + LIMIT_WINDOW:
-        raise TooManySetupMails((earlier + LIMIT_WINDOW - now).total_seconds())
+    earlier = await tx.email_queue.nth_newest_at(recipient, EmailKind.SETUP_LINK, ports.policy.mails_per_recipient, link.org_id)
+    require_within_limit(earlier, now, TooManySetupMails)
     await tx.email_queue.add(new_email(EmailKind.SETUP_LINK, recipient, now, token=secret, org_id=link.org_id))
 
 
@@ -123,6 +122,14 @@ async def load(ports: Ports, org_id: UUID, link_id: UUID) -> SetupLinkDetails | 
     async with ports.storage.reading() as read:
         link = await read.setup_links.by_id(org_id, link_id)
         return None if link is None else SetupLinkDetails(link, await read.setup_links.proposals(org_id, link_id))
+
+
+async def find_return_url(ports: Ports, link: SetupLink) -> str | None:
+    """Return the return URL of a link, or None without one, or if no application of the organization is at its origin now."""
+    if link.return_url is None:
+        return None
+    async with ports.storage.reading() as read:
+        return link.return_url if await read.services.has_origin(link.org_id, uris.origin_of(link.return_url)) else None
 
 
 async def end(ports: Ports, caller: OrganizationCaller, link_id: UUID) -> None:

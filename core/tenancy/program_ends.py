@@ -3,7 +3,8 @@
 from datetime import datetime
 from uuid import UUID
 
-from core.accounts.model.email_queue import EmailKind, NoticedSecret, SecretNotice, new_email
+from core.accounts.model.email_queue import EmailKind, new_email
+from core.accounts.model.secret_notices import NoticedSecret, SecretNotice
 from core.kernel.page_paths import CREATED_SECRETS_PATH
 from ports.storage import Transaction
 

@@ -1,33 +1,52 @@
 """`./run release`: see `./run release --help`."""
 
+import platform
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import click
 
-from ops.release import archive, debian, source, wheels
+from ops.release import archive, changes, chart, debian, image, source, wheels
+
+_FOLDER = click.Path(file_okay=False, path_type=Path)
 
 
 @click.command(epilog="Example: ./run release --output dist")
-@click.option(
-    "--output", type=click.Path(file_okay=False, path_type=Path), default=Path("dist"), show_default=True, help="The folder of the files."
-)
+@click.option("--output", type=_FOLDER, default=Path("dist"), show_default=True, help="The folder of the files.")
 @click.option("--revision", help="Build this commit instead of the checkout, which must have no changes.")
 @click.option("--machine", "machines", type=click.Choice(wheels.MACHINES), multiple=True, help="Only the files for this machine.")
-def main(output: Path, revision: str | None, machines: tuple[str, ...]) -> None:
-    """Build the wheel, and an archive and a Debian package for each kind of machine, with their checksums.
+@click.option("--wheels", "known", type=_FOLDER, help="A folder of wheels, which are not downloaded again if their hashes are right.")
+@click.option(
+    "--image", "with_image", is_flag=True, help="Also the image for containers, for this kind of machine. Needs buildah and mmdebstrap."
+)
+def main(output: Path, revision: str | None, machines: tuple[str, ...], known: Path | None, *, with_image: bool) -> None:
+    """Build the wheel, the Helm chart, an archive and a Debian package for each kind of machine, the changes, and the checksums.
 
-    The same revision gives the same bytes each time.
+    The same revision gives the same bytes each time. The image has Debian's packages of the day.
     """
     output.mkdir(parents=True, exist_ok=True)
     try:
         with tempfile.TemporaryDirectory(prefix="gatehouse-release-") as name:
             work = Path(name)
             exported = source.export(revision, work / "source")
-            files = [wheels.build(exported, work, output)]
-            for machine in machines or wheels.MACHINES:
-                folder = archive.assemble(exported, machine, files[0], work)
-                files += [archive.pack(exported, folder, output), debian.pack(exported, machine, folder, work, output)]
+            wheel = wheels.build(exported, work, output)
+
+            def pack(machine: str) -> list[Path]:
+                folder = archive.assemble(exported, machine, wheel, work, known)
+                packed = [archive.pack(exported, folder, output), debian.pack(exported, machine, folder, work, output)]
+                if with_image and machine == platform.machine():
+                    packed.append(image.build(exported, machine, folder, work, output))
+                return packed
+
+            with ThreadPoolExecutor() as threads:  # the threads wait for pip, and for the network
+                packed = threads.map(pack, machines or wheels.MACHINES)
+            files = [
+                wheel,
+                changes.write(exported, output),
+                chart.pack(exported, work, output),
+                *(path for paths in packed for path in paths),
+            ]
             files.append(archive.write_sums(files, output))
     except source.ReleaseError as error:
         raise click.ClickException(str(error)) from None

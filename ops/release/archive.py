@@ -14,17 +14,17 @@ from ops.release.source import Source, sha256
 _LAUNCHER: Final = Path(__file__).with_name("launcher.sh")
 
 
-def assemble(source: Source, machine: str, wheel: Path, work: Path) -> Path:
-    """Return the folder with all files of the archive, named as the archive is."""
+def assemble(source: Source, machine: str, wheel: Path, work: Path, known: Path | None) -> Path:
+    """Return the folder with all files of the archive, named as the archive is. Wheels in the folder `known` are not downloaded."""
     folder = work / f"gatehouse-{source.version}-linux-{machine}"
     (folder / "wheels").mkdir(parents=True)
-    libraries = wheels.download(source, machine, folder / "wheels", work)
+    libraries = wheels.download(source, machine, folder / "wheels", work, known)
     locked = (source.locks / "runtime.lock").read_text()
     own = f"gatehouse=={source.version} --hash=sha256:{sha256(wheel)}\n"
     (folder / "requirements.txt").write_text(wheels.without(locked, wheels.POSTGRESQL) + own)
     (folder / "postgresql.txt").write_text(wheels.only(locked, wheels.POSTGRESQL))
     shutil.copy(wheel, folder / "wheels")
-    wheels.download_pip(source, folder / "wheels", work)
+    wheels.download_pip(source, folder / "wheels", work, known)
     if machine == "x86_64":
         wheels.compile_argon2(source, "x86-64-v3", folder / "argon2-x86-64-v3", work)
     launcher = folder / "gatehouse"
@@ -37,9 +37,9 @@ def assemble(source: Source, machine: str, wheel: Path, work: Path) -> Path:
     return folder
 
 
-def pack(source: Source, folder: Path, output: Path) -> Path:
-    """Write the folder as a compressed archive, with the same bytes for the same files, and return its path."""
-    target = output / f"{folder.name}.tar.gz"
+def pack(source: Source, folder: Path, output: Path, name: str | None = None) -> Path:
+    """Write the folder as an archive, with the same bytes for the same files, and return its path. The wheels are compressed already."""
+    target = output / (name or f"{folder.name}.tar.gz")
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as archive:
         for path in sorted([folder, *folder.rglob("*")]):
@@ -47,7 +47,7 @@ def pack(source: Source, folder: Path, output: Path) -> Path:
             archive.add(path, name, recursive=False, filter=lambda entry: _anonymous(entry, source))
     with (
         target.open("wb") as file,
-        gzip.GzipFile(filename="", mode="wb", compresslevel=1, fileobj=file, mtime=source.committed_at) as compressed,
+        gzip.GzipFile(filename="", mode="wb", compresslevel=0, fileobj=file, mtime=source.committed_at) as compressed,
     ):
         compressed.write(packed.getbuffer())
     return target

@@ -1,5 +1,6 @@
 """The Debian package: the files of the archive, a unit for systemd, a system user and settings."""
 
+import os
 import shutil
 from pathlib import Path
 from typing import Final
@@ -16,7 +17,7 @@ def pack(source: Source, machine: str, archive: Path, work: Path, output: Path) 
     """Write the package with the files in the folder `archive`, and return its path."""
     root, architecture = work / f"debian-{machine}", ARCHITECTURES[machine]
     library, documentation = root / "usr/lib/gatehouse", root / "usr/share/doc/gatehouse"
-    shutil.copytree(archive, library)
+    shutil.copytree(archive, library, copy_function=os.link)
     _put(_FILES / "gatehouse", root / "usr/bin/gatehouse", 0o755)
     _put(_FILES / "gatehouse.env", root / "usr/share/gatehouse/gatehouse.env")
     _put(source.folder / "docs/reference/settings.md", documentation / "settings.md")
@@ -38,7 +39,7 @@ def pack(source: Source, machine: str, archive: Path, work: Path, output: Path) 
         path.chmod(0o755 if path.is_dir() or path.stat().st_mode & 0o100 else 0o644)
     package = output / f"gatehouse_{source.version}_{architecture}.deb"
     # The wheels are compressed already.
-    run(source, "dpkg-deb", "--build", "--root-owner-group", "-Zgzip", "-z1", root, package)
+    run(source, "dpkg-deb", "--build", "--root-owner-group", "-Znone", root, package)
     return package
 
 

@@ -29,19 +29,23 @@ install() {
         die "the packages cannot be installed in $1. Run this command once as root, or set GATEHOUSE_PACKAGES to a directory of yours."
     trap 'rm -rf "$new"' EXIT
     set -- "$1" install --quiet --no-index --find-links "$here/wheels" --no-cache-dir --disable-pip-version-check --no-deps \
-        --only-binary :all: --require-hashes --root-user-action ignore --target "$new"
+        --only-binary :all: --require-hashes --root-user-action ignore --no-compile --target "$new"
     packages=$1/$tag
     shift
     pip() { "$python" -I "$(echo "$here"/wheels/pip-*.whl)/pip" "$@"; }
     pip "$@" -r "$here/requirements.txt" &&
-        pip "$@" --no-compile --implementation cp --python-version 3.11 --platform manylinux_2_28_@MACHINE@ -r "$here/postgresql.txt" ||
+        pip "$@" --implementation cp --python-version 3.11 --platform manylinux_2_28_@MACHINE@ -r "$here/postgresql.txt" ||
         die 'the packages could not be installed. The message above says why.'
+    # On all processors, unlike pip. As with pip, a file that is only a template may fail.
+    "$python" -I -m compileall -qq -j 0 "$new" || :
     chmod 755 "$new"
     mv -T "$new" "$packages" 2>/dev/null || [ -d "$packages" ] || die "the packages cannot be moved to $packages."
     rm -rf "$new"
     trap - EXIT
 }
 
+# A service that runs while its files are upgraded keeps its packages, because the hashes in the file differ.
+tag=$tag-$(cksum <"$here/requirements.txt" | tr ' ' -)
 packages=${GATEHOUSE_PACKAGES:-$here/packages}/$tag
 [ -d "$packages" ] || install "${packages%/*}"
 

@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -47,8 +48,11 @@ def build(source: Source, work: Path, output: Path) -> Path:
     return output / f"gatehouse-{source.version}-py3-none-any.whl"
 
 
-def download(source: Source, machine: str, folder: Path, work: Path) -> list[Path]:
-    """Download the wheels of all libraries for this machine, and for all versions of Python, and return them by name."""
+def download(source: Source, machine: str, folder: Path, work: Path, known: Path | None) -> list[Path]:
+    """Download the wheels of all libraries for this machine, and for all versions of Python, and return them by name.
+
+    `known` is a folder with wheels that are not downloaded again.
+    """
     tags = [f"manylinux_2_{minor}_{machine}" for minor in range(28, 4, -1)] + [
         f"manylinux{name}_{machine}" for name in ("2014", "2010", "1")
     ]
@@ -58,18 +62,18 @@ def download(source: Source, machine: str, folder: Path, work: Path) -> list[Pat
     for python in (first, *others):
         requirements = work / f"{machine}-{python}.txt"
         requirements.write_text(locked)
-        _pip(source, "download", "--dest", folder, "--no-deps", "--python-version", python, *platforms, "-r", requirements)
+        _download(source, folder, known, "--python-version", python, *platforms, "-r", requirements)
         if python == first:  # of most libraries, one wheel is for all versions
             names = {path.name.split("-")[0].replace("_", "-").lower() for path in folder.glob(f"*-cp{first.replace('.', '')}-cp*.whl")}
             locked = "".join(only(locked, name) for name in sorted(names - {POSTGRESQL}))
     return sorted(folder.glob("*.whl"))
 
 
-def download_pip(source: Source, folder: Path, work: Path) -> None:
+def download_pip(source: Source, folder: Path, work: Path, known: Path | None) -> None:
     """Download the wheel of pip, which the archive needs where the Python of the system has none."""
     lock = work / "pip.txt"
     lock.write_text(only((ROOT / "ops/requirements/release.lock").read_text(), "pip"))
-    _pip(source, "download", "--dest", folder, "--no-deps", "-r", lock)
+    _download(source, folder, known, "-r", lock)
 
 
 def compile_argon2(source: Source, march: str, folder: Path, work: Path) -> None:
@@ -99,9 +103,14 @@ def _entries(lock: str, name: str) -> Sequence[str]:
     return re.findall(rf"^{re.escape(name)}==(?:.*\\\n)+.*\n", lock, re.MULTILINE)
 
 
-def _pip(source: Source, command: str, *arguments: str | Path) -> None:
-    quiet = ("--quiet", "--disable-pip-version-check", "--only-binary", ":all:", "--implementation", "cp", "--require-hashes")
-    run(source, sys.executable, "-m", "pip", command, *quiet, *arguments)
+def _download(source: Source, folder: Path, known: Path | None, *arguments: str | Path) -> None:
+    wheels = ("--only-binary", ":all:", "--implementation", "cp", "--no-deps", "--require-hashes", *arguments)
+    command = ("-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--dest", folder, *wheels)
+    if known is not None:
+        with suppress(ReleaseError):  # one is missing there
+            run(source, sys.executable, *command, "--no-index", "--find-links", known)
+            return
+    run(source, sys.executable, *command)
 
 
 def run(source: Source, program: str | Path, *arguments: str | Path, **environment: str) -> None:

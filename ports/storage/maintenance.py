@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import Protocol
 from uuid import UUID
 
-from core.accounts.model.email_queue import NoticedSecret
+from core.accounts.model.secret_notices import NoticedSecret
 from core.maintenance.model.expiring_secrets import ExpiringSecret
 from core.maintenance.model.housekeeping import SealedColumn, Sweep
 

@@ -17,7 +17,8 @@ from actors.sweep_jobs import SECRET_ANNOUNCEMENT
 from actors.sweeper import sweeper
 from adapters.postgres.accounts.email_queue import EmailQueue
 from adapters.postgres.engine.pool import Pool
-from core.accounts.model.email_queue import NoticedSecret, QueuedEmail
+from core.accounts.model.email_queue import QueuedEmail
+from core.accounts.model.secret_notices import NoticedSecret
 from core.applications.model.api_keys import ApiKey
 from core.kernel.causes import SYSTEM
 from core.kernel.display import format_utc

@@ -240,6 +240,7 @@ PAGES: dict[str, dict[str, object]] = {
             "proposals": {SetupPart.DIRECTORY: SETUP_PROPOSAL},
             "domains": [],
             "failed_part": SetupPart.DOMAIN,
+            "failed_domain": None,
             "problem": "It is too long.",
         },
         **{"products": [("okta", "Okta")], "chosen": None, "steps": None, "endpoints": None, "typed": {}, "checked": None, "wrong": None},
@@ -249,7 +250,7 @@ PAGES: dict[str, dict[str, object]] = {
     "setup/start_again.html": {
         **{"form_token": "c4ca4238", "path": "/setup/steps", "preset": "okta", "protocol": ConnectionProtocol.SAML, "product_name": "Okta"},
     },
-    "setup/finished.html": {"link": SETUP_LINK, "return_host": None},
+    "setup/finished.html": {"return_url": None, "return_host": None},
     "authentication/recover_factor.html": {
         **{"form_token": "c4ca4238", "path": "/auth/recover/8f14e45f", "email": "ada@example.org", "options": CEREMONY, "allows_app": True},
         **{"qr": "data:image/svg+xml;base64,AAAA", "secret": "ABCD EFGH", "uri": "otpauth://totp/Gatehouse", "problem": "It is wrong."},
@@ -407,6 +408,7 @@ PAGES: dict[str, dict[str, object]] = {
         "form_token": "c4ca4238",
         "action": "/app/flow/1/switch",
         "start": "/auth/codehost?flow=1",
+        "stay": "/app/flow/1",
         "email": "ada@example.org",
         "address": "grace@example.org",
     },
@@ -424,7 +426,7 @@ PAGES: dict[str, dict[str, object]] = {
             "subject": "4711",
             "email": None,
             "is_email_verified": False,
-            "profile": {"name": None, "given_name": "Ada", "family_name": None},
+            "profile": {"name": None, "given_name": "Ada", "family_name": None, "picture": None, "locale": "en"},
             "groups": {"staff"},
             "groups_left_out": True,
             "has_second_factor": False,

@@ -39,6 +39,7 @@ FIELDS: Final[dict[str, Callable[[], str | None]]] = {
     "sso_url": lambda: SamlSettings(sso_url=TYPED).check().sso_url,
     "metadata_url": lambda: SamlSettings(metadata_url=TYPED).check().metadata_url,
     "slo_url": lambda: saml.validate(replace(saml.NOT_CONFIGURED, slo_url=TYPED)).slo_url,
+    "slo_response_url": lambda: saml.validate(replace(saml.NOT_CONFIGURED, slo_response_url=TYPED)).slo_response_url,
     "identifier": lambda: parse_identifier(TYPED, new_id(), ISSUER).canonical,
     **{name: lambda name=name: profiles._PARSERS[name](TYPED) for name in ("picture", "profile", "website")},  # type: ignore[misc]
 }

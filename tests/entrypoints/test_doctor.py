@@ -11,9 +11,9 @@ import pytest
 from packaging.requirements import Requirement
 
 from adapters.clock import SystemClock
-from entrypoints import address_checks, doctor
 from entrypoints.addresses import base_url
-from entrypoints.findings import Health
+from entrypoints.doctor import address_checks, checks
+from entrypoints.doctor.findings import Health
 from entrypoints.settings import Settings
 from tests import ROOT
 from tests.fakes.certificates import make_certificate
@@ -24,26 +24,26 @@ from tests.fakes.payments import API_KEY, FakePayments, error
 
 
 def test_the_installed_libraries_are_recent_enough() -> None:
-    assert [finding.health for finding in doctor.check_package_versions()] == [Health.GOOD]
+    assert [finding.health for finding in checks.check_package_versions()] == [Health.GOOD]
 
 
 def test_the_minimum_versions_are_those_of_the_project_and_of_its_specification() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     requirements = {requirement.name: requirement.specifier for requirement in map(Requirement, project["dependencies"])}
-    assert {name: str(requirements[name]) for name in doctor.FLOORS} == {name: f">={floor}" for name, floor in doctor.FLOORS.items()}
+    assert {name: str(requirements[name]) for name in checks.FLOORS} == {name: f">={floor}" for name, floor in checks.FLOORS.items()}
     section = (ROOT / "docs/specification/security.md").read_text().partition('<a id="p-1">')[2].partition("<a id=")[0]
     rows = re.findall(r"^\| (\w+) \| ([\d., ]+) \|", section, re.MULTILINE)
-    pythons = ", ".join(f"{major}.{minor}.{patch}" for (major, minor), patch in doctor.PYTHON_FLOORS.items())
-    assert {name.lower(): version for name, version in rows} == {**doctor.FLOORS, "cpython": pythons}
+    pythons = ", ".join(f"{major}.{minor}.{patch}" for (major, minor), patch in checks.PYTHON_FLOORS.items())
+    assert {name.lower(): version for name, version in rows} == {**checks.FLOORS, "cpython": pythons}
 
 
-@pytest.mark.parametrize("library", doctor.FLOORS)
+@pytest.mark.parametrize("library", checks.FLOORS)
 def test_a_library_below_its_minimum_version_is_bad(library: str, monkeypatch: pytest.MonkeyPatch) -> None:
     real = importlib.metadata.version
     monkeypatch.setattr(importlib.metadata, "version", lambda name: "0.9.99" if name == library else real(name))
-    [bad] = doctor.check_package_versions()
+    [bad] = checks.check_package_versions()
     assert bad.health is Health.BAD
-    assert f"install {doctor.FLOORS[library]} or later" in bad.text
+    assert f"install {checks.FLOORS[library]} or later" in bad.text
 
 
 @pytest.mark.parametrize(
@@ -51,12 +51,12 @@ def test_a_library_below_its_minimum_version_is_bad(library: str, monkeypatch: p
     [((3, 11, 14), Health.WARNING), ((3, 11, 15), Health.GOOD), ((3, 13, 11), Health.WARNING), ((3, 14, 3), Health.GOOD)],
 )
 def test_the_doctor_warns_about_an_interpreter_without_security_fixes(version: tuple[int, int, int], health: Health) -> None:
-    assert doctor.check_interpreter(version).health is health
+    assert checks.check_interpreter(version).health is health
 
 
 def test_the_doctor_names_a_misspelled_setting(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SSO_SMPT_URL", "smtp://mail.example.com")
-    warnings = list(doctor.check_environment())
+    warnings = list(checks.check_environment())
     assert {finding.health for finding in warnings} == {Health.WARNING}, "and does not also say that all values are valid"
     assert any("SSO_SMPT_URL is not a setting of this release. Do you mean SSO_SMTP_URL?" in finding.text for finding in warnings)
     assert all("mail.example.com" not in finding.text for finding in warnings)
@@ -68,24 +68,24 @@ def test_the_doctor_names_the_usual_spelling_of_the_base_url() -> None:
 
 
 def test_the_doctor_warns_about_private_networks_that_tenants_can_reach() -> None:
-    assert doctor.check_outbound_calls(Settings()).health is Health.GOOD
-    warned = doctor.check_outbound_calls(Settings(outbound_allow="10.0.0.0/8,127.0.0.1:2525"))
+    assert checks.check_outbound_calls(Settings()).health is Health.GOOD
+    warned = checks.check_outbound_calls(Settings(outbound_allow="10.0.0.0/8,127.0.0.1:2525"))
     assert warned.health is Health.WARNING
     assert "10.0.0.0/8,127.0.0.1:2525" in warned.text
-    assert doctor.check_outbound_calls(Settings(outbound_allow="localhost")).health is Health.BAD
+    assert checks.check_outbound_calls(Settings(outbound_allow="localhost")).health is Health.BAD
 
 
 def test_each_configured_name_server_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     with DnsServer() as good, DnsServer() as failing:
         failing.codes[""] = "SERVFAIL"
-        [fine, bad] = doctor.check_name_servers(Settings(dns_servers=(good.address, failing.address)))
+        [fine, bad] = checks.check_name_servers(Settings(dns_servers=(good.address, failing.address)))
         assert (fine.health, bad.health) == (Health.GOOD, Health.BAD)
         for finding, server in ((fine, good), (bad, failing)):
             assert "127.0.0.1:{1}".format(*server.address) in finding.text
             assert set(server.queries) == {("udp", "")}, "only the root is queried, which reveals no domain"
         assert "SERVFAIL" in bad.text
-    monkeypatch.setattr(doctor, "DNS_DEADLINE", 0.05)  # the server has ended
-    [silent] = doctor.check_name_servers(Settings(dns_servers=(good.address,)))
+    monkeypatch.setattr(checks, "DNS_DEADLINE", 0.05)  # the server has ended
+    [silent] = checks.check_name_servers(Settings(dns_servers=(good.address,)))
     assert silent.health is Health.BAD
     assert "Error" not in silent.text
 
@@ -97,35 +97,35 @@ def test_without_configured_name_servers_the_system_resolvers_are_asked(monkeypa
             resolver.nameservers, resolver.port = [server.address[0]], server.address[1]
 
         monkeypatch.setattr(dns.resolver.BaseResolver, "read_resolv_conf", read)
-        assert [finding.health for finding in doctor.check_name_servers(Settings())] == [Health.GOOD]
+        assert [finding.health for finding in checks.check_name_servers(Settings())] == [Health.GOOD]
         server.codes[""] = "REFUSED"
-        [warned] = doctor.check_name_servers(Settings())
+        [warned] = checks.check_name_servers(Settings())
         assert warned.health is Health.WARNING, "only the verification of domains needs it"
         assert "REFUSED" in warned.text
 
 
 def test_the_doctor_warns_that_it_cannot_check_an_embedded_database_that_is_not_running(tmp_path: Path) -> None:
-    [warned] = doctor.check_database(Settings(data_dir=tmp_path), "http://localhost:8080")
+    [warned] = checks.check_database(Settings(data_dir=tmp_path), "http://localhost:8080")
     assert warned.health is Health.WARNING
     assert "is not running" in warned.text
 
 
 def test_lxml_and_xmlsec_share_their_library() -> None:
-    assert doctor.check_xml_libraries().health is Health.GOOD
+    assert checks.check_xml_libraries().health is Health.GOOD
 
 
 def test_the_file_of_anonymizers_is_opened(tmp_path: Path) -> None:
     (tmp_path / "vpns.txt").write_text("192.0.2.0/24\n")
-    assert doctor.check_anonymizers(Settings()).health is Health.GOOD
-    assert doctor.check_anonymizers(Settings(anonymizer_networks_file=tmp_path / "vpns.txt")).health is Health.GOOD
-    bad = doctor.check_anonymizers(Settings(anonymizer_networks_file=SHIPPED))
+    assert checks.check_anonymizers(Settings()).health is Health.GOOD
+    assert checks.check_anonymizers(Settings(anonymizer_networks_file=tmp_path / "vpns.txt")).health is Health.GOOD
+    bad = checks.check_anonymizers(Settings(anonymizer_networks_file=SHIPPED))
     assert (bad.health, "has no flags such as is_anonymous" in bad.text) == (Health.BAD, True)
 
 
 def test_the_geoip_file_is_opened(tmp_path: Path) -> None:
-    assert doctor.check_locations(Settings()).health is Health.GOOD
-    assert doctor.check_locations(Settings(geoip_database=SHIPPED)).health is Health.GOOD
-    bad = doctor.check_locations(Settings(geoip_database=tmp_path / "missing.mmdb"))
+    assert checks.check_locations(Settings()).health is Health.GOOD
+    assert checks.check_locations(Settings(geoip_database=SHIPPED)).health is Health.GOOD
+    bad = checks.check_locations(Settings(geoip_database=tmp_path / "missing.mmdb"))
     assert bad.health is Health.BAD
     assert "missing.mmdb cannot be read" in bad.text
 
@@ -141,7 +141,7 @@ def check_billing(provider: FakePayments) -> None:
     secret = {"billing_webhook_secret": "whsec_one,whsec_two"}
 
     def check(**settings: Any) -> tuple[Health, str]:
-        finding = doctor.check_billing(Settings(**settings), base_url(Settings()))
+        finding = checks.check_billing(Settings(**settings), base_url(Settings()))
         for secret in (API_KEY, "sk_wrong", "whsec", TRAP):
             assert secret not in finding.text
         return finding.health, finding.text
@@ -249,11 +249,11 @@ def test_the_doctor_warns_about_a_base_url_without_passkeys(url: str, advice: st
 
 
 def test_the_doctor_names_identity_providers_and_warns_about_those_without_tls() -> None:
-    assert [finding.health for finding in doctor.check_providers(Settings())] == [Health.GOOD]
+    assert [finding.health for finding in checks.check_providers(Settings())] == [Health.GOOD]
     names = ("authorize_url", "token_url", "userinfo_url", "emails_url")
     urls: dict[str, Any] = {f"codehost_{name}": "https://codehost.example/x" for name in names}
-    [good] = doctor.check_providers(Settings(**urls))
+    [good] = checks.check_providers(Settings(**urls))
     assert (good.health, good.text) == (Health.GOOD, "codehost, for services with separate credentials")
-    [warned] = doctor.check_providers(Settings(**{**urls, "codehost_token_url": "http://codehost.example/x"}))
+    [warned] = checks.check_providers(Settings(**{**urls, "codehost_token_url": "http://codehost.example/x"}))
     assert warned.health is Health.WARNING
     assert "http://codehost.example/x" in warned.text

@@ -15,9 +15,9 @@ from actors.actor_states import ActorStates
 from actors.supervisor import RestartPolicy, supervise
 from core.kernel.errors import StorageDown
 from core.maintenance.model.health import ActorState, ActorStatus, CheckResult
-from entrypoints import doctor
 from entrypoints.addresses import NoInstallation
-from entrypoints.findings import Finding, Health
+from entrypoints.doctor import checks
+from entrypoints.doctor.findings import Finding, Health
 from entrypoints.main import create_recovery_link
 from entrypoints.running_installation import CHECKS_LIFETIME, RunningInstallation, settings_in_force
 from entrypoints.setting_types import TierSetting
@@ -92,7 +92,7 @@ async def test_the_checks_run_at_most_once_a_minute(
         runs.append(settings)
         yield Finding("mail", Health.BAD, "the mail server is not usable")
 
-    monkeypatch.setattr(doctor, "run_checks", run_checks)
+    monkeypatch.setattr(checks, "run_checks", run_checks)
     no_pool: Any = None
     installation = RunningInstallation(Settings(), BASE_URL, no_pool, ActorStates(clock))
     async with trio.open_nursery() as nursery:

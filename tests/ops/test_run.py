@@ -92,7 +92,7 @@ def test_clean_keeps_the_data_by_default(run: Run, project: Path) -> None:
     [
         (
             "NewConnectionError: Failed to establish a new connection: Name or service not known",
-            "Connect to the internet",
+            "Without a network, use the archive of a release",
         ),
         ("THESE PACKAGES DO NOT MATCH THE HASHES", "THESE PACKAGES DO NOT MATCH THE HASHES"),
     ],

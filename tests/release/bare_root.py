@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import signal
 import subprocess
 import tempfile
@@ -20,9 +21,16 @@ import fcntl, socket, struct
 fcntl.ioctl(socket.socket(socket.AF_INET, socket.SOCK_DGRAM), 0x8914, struct.pack("16sh", b"lo", 0x41))  # SIOCSIFFLAGS: up, running
 """
 _REQUEST: Final = """
-import json, sys, urllib.error, urllib.request
-method, url, body, token = json.loads(sys.argv[1])
+import json, socket, sys, time, urllib.error, urllib.parse, urllib.request
+method, url, body, token, patience = json.loads(sys.argv[1])
 headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {token}"} if token else {})
+end = time.monotonic() + patience
+while time.monotonic() < end:
+    try:
+        socket.create_connection(("localhost", urllib.parse.urlsplit(url).port)).close()
+        break
+    except OSError:
+        time.sleep(0.05)
 request = urllib.request.Request(url, None if body is None else json.dumps(body).encode(), headers, method=method)
 try:
     with urllib.request.urlopen(request, timeout=30) as answer:
@@ -39,9 +47,22 @@ class BareRoot:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        prepare = f"mount -t proc proc {folder}/proc && mount -t tmpfs tmpfs {folder}/dev/shm && echo ready && exec sleep infinity"  # noqa: S108
+        mounts = {"proc": "proc", "tmpfs": "dev/shm", "devpts -o newinstance,ptmxmode=0666": "dev/pts"}
+        prepare = " && ".join(f"mount -t {kind} none {folder}/{target}" for kind, target in mounts.items())
         self._holder = subprocess.Popen(
-            ["unshare", "--net", "--mount", "--pid", "--fork", "--kill-child", "sh", "-c", prepare], stdout=subprocess.PIPE, text=True
+            [
+                "unshare",
+                "--net",
+                "--mount",
+                "--pid",
+                "--fork",
+                "--kill-child",
+                "sh",
+                "-c",
+                f"{prepare} && echo ready && exec sleep infinity",
+            ],
+            stdout=subprocess.PIPE,
+            text=True,
         )
         assert self._holder.stdout is not None
         assert self._holder.stdout.readline() == "ready\n"
@@ -52,12 +73,18 @@ class BareRoot:
 
     def close(self) -> None:
         """End all its processes."""
-        self._holder.kill()
-        self._holder.wait()
+        with self._holder:  # closes its output, and waits
+            self._holder.kill()
 
-    def run(self, *command: str, user: str | None = None, succeeds: bool = True, **environment: str) -> subprocess.CompletedProcess[str]:
-        """Run a command to its end, as root or as another user."""
-        process = subprocess.run(self._command(*command, user=user, **environment), capture_output=True, text=True, check=False)
+    def run(
+        self, *command: str, user: str | None = None, succeeds: bool = True, typed: str | None = None, **environment: str
+    ) -> subprocess.CompletedProcess[str]:
+        """Run a command to its end, as root or as another user. In a terminal, if there is something to type."""
+        if typed is not None:
+            command = ("script", "--quiet", "--return", "--command", shlex.join(command), "/dev/null")
+        process = subprocess.run(
+            self._command(*command, user=user, **environment), input=typed, capture_output=True, text=True, check=False
+        )
         assert process.returncode == 0 or not succeeds, f"{command}: {process.stdout}{process.stderr}"
         return process
 
@@ -76,12 +103,15 @@ class BareRoot:
 
     def _answers(self, process: "subprocess.Popen[bytes]", output: Path) -> bool:
         assert process.poll() is None, output.read_text()
-        return self.ask("GET", "/health/ready")[0] == 200
+        return self.ask("GET", "/health/ready", patience=1)[0] == 200
 
-    def ask(self, method: str, path: str, body: Any = None, token: str | None = None) -> tuple[int, Any]:
-        """Send a request to Gatehouse. Return the status, or 0 without a connection, and the JSON of the answer, or its text."""
+    def ask(self, method: str, path: str, body: Any = None, token: str | None = None, patience: float = 0) -> tuple[int, Any]:
+        """Send a request to Gatehouse. Return the status, or 0 without a connection, and the JSON of the answer, or its text.
+
+        It waits up to `patience` seconds until the port is open.
+        """
         url = path if "://" in path else f"http://localhost:8080{path}"
-        status, text = json.loads(self.run("python3", "-c", _REQUEST, json.dumps([method, url, body, token])).stdout)
+        status, text = json.loads(self.run("python3", "-c", _REQUEST, json.dumps([method, url, body, token, patience])).stdout)
         try:
             return status, json.loads(text)
         except ValueError:
@@ -103,13 +133,18 @@ def _children(process: "subprocess.Popen[Any]") -> list[int]:
     return [pid for pid, parent in parents.items() if parent == str(process.pid)]
 
 
-def create(folder: Path, suite: str) -> None:
-    """Install a Debian of this suite with PACKAGES. Without root or namespaces, skip the test, or fail it in CI."""
+def require_namespaces() -> None:
+    """Without root or namespaces, skip the test, or fail it in CI."""
     allowed = subprocess.run(["unshare", "--net", "--mount", "--pid", "--fork", "true"], capture_output=True, check=False)
     if os.geteuid() != 0 or allowed.returncode != 0:
         reason = "the installation is tested in a root directory of its own, for which the tests must run as root"
         if os.environ.get("CI"):
             pytest.fail(reason)
         pytest.skip(reason)
+
+
+def create(folder: Path, suite: str) -> None:
+    """Install a Debian of this suite with PACKAGES. It needs root and namespaces."""
+    require_namespaces()
     options = ["--variant=minbase", f"--include={','.join(PACKAGES)}", "--dpkgopt=force-unsafe-io", '--aptopt=Acquire::Languages "none"']
     subprocess.run(["mmdebstrap", "--quiet", *options, suite, folder], check=True)

@@ -2,7 +2,6 @@
 
 import json
 import re
-import tarfile
 from pathlib import Path
 
 import pytest
@@ -11,27 +10,24 @@ from cyclonedx.validation.json import JsonStrictValidator
 from packaging.tags import compatible_tags, cpython_tags
 from packaging.utils import parse_wheel_filename
 
+from entrypoints.version import VERSION
 from ops.release.source import sha256
 from ops.release.wheels import MACHINES, POSTGRESQL, PYTHONS
 from tests import ROOT
-from tests.release.conftest import build
-
-PREVIOUS, VERSION = "0.9.0", "0.10.0"
+from tests.release.conftest import build, unpack
 
 
 @pytest.fixture(scope="session", params=MACHINES)
 def unpacked(request: pytest.FixtureRequest, release: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of an archive."""
-    name = f"gatehouse-{VERSION}-linux-{request.param}"
-    folder = tmp_path_factory.mktemp("unpacked")
-    with tarfile.open(release / f"{name}.tar.gz") as archive:
-        archive.extractall(folder)  # noqa: S202 - our own archive
-    return folder / name
+    """The folder of an archive, which is named as its machine."""
+    folder = tmp_path_factory.mktemp("unpacked") / str(request.param)
+    unpack(release / f"gatehouse-{VERSION}-linux-{request.param}.tar.gz", folder)
+    return folder
 
 
-def test_the_same_revision_gives_the_same_bytes(release: Path, tmp_path: Path) -> None:
-    again = build(tmp_path, "--machine", "x86_64")
-    assert len(list(again.iterdir())) == 4
+def test_the_same_revision_gives_the_same_bytes(release: Path, archive: Path, tmp_path: Path) -> None:
+    again = build(tmp_path, "--machine", "x86_64", "--wheels", str(archive / "wheels"))
+    assert len(list(again.iterdir())) == 6
     for path in again.iterdir():
         assert path.name == "SHA256SUMS" or sha256(path) == sha256(release / path.name), path.name
 
@@ -42,8 +38,16 @@ def test_the_checksums_are_those_of_the_files(release: Path) -> None:
     assert sums == {path.name: sha256(path) for path in release.iterdir() if path.name != "SHA256SUMS"}
 
 
+def test_the_changes_are_those_of_this_version_without_links_into_the_repository(release: Path) -> None:
+    changes = (release / f"CHANGES-{VERSION}.md").read_text()
+    assert changes.startswith(f"# Gatehouse {VERSION}")
+    assert "Archive (docs/operating/archive.md)" in changes
+    assert "](docs/" not in changes
+    assert "What you can rely on" not in changes, "a heading of version 0.9.0"
+
+
 def test_an_archive_has_a_wheel_with_a_pinned_hash_for_each_library_and_python(unpacked: Path) -> None:
-    machine = unpacked.name.rpartition("-")[2]
+    machine = unpacked.name
     pinned = dict(entries(unpacked / "requirements.txt"))
     wheels = [(*parse_wheel_filename(path.name), sha256(path)) for path in (unpacked / "wheels").iterdir()]
     platforms = [f"manylinux_2_{minor}_{machine}" for minor in range(5, 29)] + [
@@ -61,7 +65,7 @@ def test_an_archive_has_a_wheel_with_a_pinned_hash_for_each_library_and_python(u
 
 def entries(requirements: Path) -> list[tuple[str, str]]:
     """Return the names of a lock file with their hashes."""
-    return re.findall(r"^([a-z0-9-]+)==([^\n]*(?:\\\n[^\n]*)*)", requirements.read_text(), re.MULTILINE)
+    return re.findall(r"^([a-z0-9-]+)==((?:.*\\\n)*.*)", requirements.read_text(), re.MULTILINE)
 
 
 def test_the_bill_of_materials_names_every_wheel_with_its_hash_and_license(unpacked: Path) -> None:

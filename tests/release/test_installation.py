@@ -5,8 +5,10 @@ import shutil
 from pathlib import Path
 from typing import Final
 
+from entrypoints.version import VERSION
+from tests import ROOT
 from tests.release.bare_root import BareRoot
-from tests.release.test_files import PREVIOUS, VERSION
+from tests.release.conftest import PREVIOUS
 
 EMAIL: Final = "owner@company.example"
 PASSWORD: Final = "correct horse battery staple"
@@ -58,7 +60,7 @@ def test_a_debian_package_is_installed_upgraded_and_purged(debian: BareRoot, rel
     for folder in (previous, release):
         [package] = folder.glob("*_amd64.deb")
         shutil.copy(package, debian.folder / "root")
-    old, new = (f"/root/gatehouse_{version}_amd64.deb" for version in (PREVIOUS, VERSION))
+    old, new = (f"/root/gatehouse_{version}_amd64.deb" for version in (PREVIOUS["version"], VERSION))
     assert "gatehouse owner link" in debian.run("dpkg", "--install", old).stderr
     settings = debian.folder / "etc/gatehouse.env"
     assert settings.stat().st_mode & 0o777 == 0o600
@@ -68,11 +70,13 @@ def test_a_debian_package_is_installed_upgraded_and_purged(debian: BareRoot, rel
         tokens = sign_in(debian)
     debian.run("dpkg", "--install", new)
     assert OWNER["SSO_PLATFORM_OWNER_PASSWORD"] in settings.read_text(), "an upgrade keeps the settings"
+    assert len(list((debian.folder / "usr/lib/gatehouse/packages").iterdir())) == 1, "the packages of the release before are removed"
     with debian.running("gatehouse", "serve"):
         check_that_the_user_is_still_signed_in(debian, tokens)
         assert "FAIL" not in debian.run("gatehouse", "doctor", succeeds=False).stdout
     data = debian.folder / "var/lib/gatehouse/postgres"
-    debian.run("dpkg", "--purge", "gatehouse", DEBIAN_FRONTEND="noninteractive")
+    asked = debian.run("dpkg", "--purge", "gatehouse", typed="\n", DEBIAN_FRONTEND="readline", TERM="dumb").stdout
+    assert "Remove all accounts and settings of Gatehouse?" in asked
     assert data.exists(), "without an answer, the data is kept"
     assert settings.exists()
     assert not (debian.folder / "usr/lib/gatehouse").exists()
@@ -97,3 +101,16 @@ def test_a_wheel_is_installed_beside_other_packages(debian: BareRoot, release: P
     with debian.running(f"{environment}/bin/gatehouse", user="app") as output:
         assert "/auth/recover-owner?token=" in output.read_text()
     debian.run("rm", "-r", environment, str(Path(command).parent), "/home/app/.local")
+
+
+def test_a_checkout_without_a_network_names_the_archive(debian: BareRoot) -> None:
+    folder = debian.folder / "home/app/checkout"
+    shutil.copytree(ROOT / "ops/requirements", folder / "ops/requirements")
+    shutil.copy(ROOT / "run", folder)
+    (debian.folder / "etc/apt/apt.conf.d/99retries").write_text('Acquire::Retries "0";\n')
+    for user in ("app", None):  # root tries to install Debian's package
+        process = debian.run("/home/app/checkout/run", user=user, succeeds=False)
+        [line] = process.stderr.splitlines()
+        assert process.returncode == 1
+        assert "Without a network, use the archive of a release" in line
+    shutil.rmtree(folder)

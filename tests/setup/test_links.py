@@ -88,7 +88,10 @@ async def prepare_all(browser: FakeBrowser, dns: FakeTxtRecords) -> str:
     await browser.submit(f"{STEPS}/domain", STEPS, domain=f"https://{DOMAIN}/")
     for domain in (SUBSIDIARY, "mistyped.example"):
         await browser.submit(f"{STEPS}/domain", STEPS, domain=domain)
-    assert (await browser.submit(f"{STEPS}/domain/check", STEPS, proposed_domain=DOMAIN)).status == 400
+    unproved = await browser.submit(f"{STEPS}/domain/check", STEPS, proposed_domain=DOMAIN)
+    assert (unproved.status, "There is no TXT record" in unproved.text, "domain-error" in unproved.text) == (400, True, False)
+    refused = await browser.submit(f"{STEPS}/domain", STEPS, domain="no domain")
+    assert (refused.status, "domain-error" in refused.text, 'value="no domain"' in refused.text) == (400, True, True)
     await publish(dns, (await browser.open(STEPS)).text)
     for domain in (DOMAIN, SUBSIDIARY):
         assert (await browser.submit(f"{STEPS}/domain/check", STEPS, proposed_domain=domain)).status == 303
@@ -203,7 +206,7 @@ async def test_five_codes_can_be_tried_also_by_twenty_requests_at_once(
 
 
 async def test_five_codes_of_a_link_and_five_links_to_an_address_are_sent_and_further_ones_are_refused(
-    app: QuartTrio, acme: Tenant, ports: Ports, pool: Pool, sent: FakeMailTransport
+    app: QuartTrio, acme: Tenant, other_tenant: Tenant, ports: Ports, pool: Pool, sent: FakeMailTransport
 ) -> None:
     link, browser = await create(acme), FakeBrowser(app)
     for status in (*[200] * 5, 400):
@@ -218,6 +221,7 @@ async def test_five_codes_of_a_link_and_five_links_to_an_address_are_sent_and_fu
     refused = await acme.api.post(f"{acme.path}/setup-links", body, token=acme.token("admin"))
     assert (refused.status, refused.headers["Retry-After"]) == (429, "3600")
     assert await run_sql(pool, "select count(*) from setup_links") == stored
+    assert (await create(other_tenant))["recipient"] == RECIPIENT, "the limit of another organization"
 
 
 Ending = Callable[[Tenant, dict[str, Any], FakeClock], Any]
@@ -256,6 +260,7 @@ async def test_a_link_that_ended_is_refused_from_the_next_request_on(
     if end is not _suspend:
         refused = await api.post(f"{acme.path}/setup-links/{link['id']}/parts/directory/apply", token=acme.token("admin"))
         assert refused.status == 409
+    assert f'href="{STEPS}"' not in (await reader.open(path_of(link))).text, "no button leads to a page that is refused"
 
 
 async def test_an_embedded_link_opens_within_five_minutes(app: QuartTrio, acme: Tenant, clock: FakeClock) -> None:
@@ -291,6 +296,15 @@ async def test_a_record_that_is_gone_is_not_applied(app: QuartTrio, acme: Tenant
     assert (finished.status, f'href="{RETURN_URL}"' in finished.text) == (200, True)
     assert (await reader.open(STEPS)).status == 401
     assert (await look(acme, link))["state"] == "finished"
+
+
+async def test_the_return_url_is_shown_only_while_an_application_is_at_its_origin(app: QuartTrio, acme: Tenant, pool: Pool) -> None:
+    await add_service(pool, acme.org, "app")
+    link, reader = await embedded(acme, return_url=RETURN_URL), FakeBrowser(app)
+    await reader.fill(await reader.open(path_of(link)), token=token_of(link))
+    await run_sql(pool, "update services set redirect_uris = '{}', launch_url = null")
+    finished = await reader.submit(f"{STEPS}/finish", STEPS)
+    assert (finished.status, RETURN_URL in finished.text, "You can close this page" in finished.text) == (200, False, True)
 
 
 @pytest.mark.parametrize(

@@ -19,10 +19,9 @@ from core.accounts.model.email_queue import (
     EmailKind,
     EmailOutcome,
     LinkContinuation,
-    NoticedSecret,
     QueuedEmail,
-    SecretNotice,
 )
+from core.accounts.model.secret_notices import NoticedSecret, SecretNotice
 from core.kernel.values import Email
 from ports.crypto import SealBroken, SecretContext
 from ports.signals import Signal
@@ -158,11 +157,12 @@ class EmailQueue(SealingRepository):
         sql = "select count(*) from mails where address = %(address)s and kind = any(%(kinds)s) and token_at > %(since)s"
         return await self._count(sql, address=address, kinds=[kind.value for kind in kinds], since=since)
 
-    async def nth_newest_at(self, address: Email, kind: EmailKind, n: int) -> datetime | None:
+    async def nth_newest_at(self, address: Email, kind: EmailKind, n: int, org_id: UUID | None = None) -> datetime | None:
         sql = """
-            select created_at from mails where address = %(address)s and kind = %(kind)s
+            select created_at from mails
+            where address = %(address)s and kind = %(kind)s and (%(org_id)s::uuid is null or org_id = %(org_id)s)
             order by created_at desc offset %(skipped)s limit 1"""
-        return await self._one(lambda row: row[0], sql, address=address, kind=kind, skipped=n - 1)
+        return await self._one(lambda row: row[0], sql, address=address, kind=kind, org_id=org_id, skipped=n - 1)
 
     async def lock_recipient(self, address: Email) -> None:
         # Two addresses with the same hash only wait for each other.

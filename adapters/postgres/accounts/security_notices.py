@@ -6,7 +6,7 @@ from uuid import UUID
 
 from adapters.postgres.engine.records import Record
 from adapters.postgres.engine.statements import Repository
-from core.accounts.model.email_queue import SecurityNotice
+from core.accounts.model.security_notices import SecurityNotice
 from core.kernel.values import Email
 
 NOTICE: Final = Record(SecurityNotice, "n", address=Email)

@@ -7,7 +7,7 @@ from uuid import UUID
 from adapters.postgres.applications.end_users import to_identity
 from adapters.postgres.engine.locks import SUBJECTS
 from adapters.postgres.engine.statements import Row, SealingRepository
-from core.accounts.model.email_queue import AddedSignInMethod
+from core.accounts.model.security_notices import AddedSignInMethod
 from core.applications.model.users import LinkedIdentity
 from core.authentication.model.identities import Identity, IdentityMatch, LinkedPlace, ProviderToken, TokenRenewal
 from core.kernel.connections import ConnectionSlug

@@ -1,4 +1,4 @@
-"""SQL for what an admin should mend at a connection of an organization."""
+"""SQL for the problems of an organization's connections that an admin should solve."""
 
 from typing import Final
 

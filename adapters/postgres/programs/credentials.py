@@ -9,7 +9,7 @@ from psycopg.types.json import Jsonb
 from adapters.postgres.engine.records import Column, Record
 from adapters.postgres.engine.statements import Repository
 from adapters.postgres.kernel.roles import member_rights_array
-from core.accounts.model.email_queue import EndedCredential
+from core.accounts.model.secret_notices import EndedCredential
 from core.kernel.roles import Rights, RoleName
 from core.kernel.values import Email
 from core.programs.model.credentials import Credential, CredentialKind, PipelineTrust

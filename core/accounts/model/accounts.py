@@ -7,8 +7,8 @@ from enum import StrEnum
 from typing import Final
 from uuid import UUID
 
-from core.accounts.model.email_queue import UNDO_TTL, AddedSignInMethod
 from core.accounts.model.profiles import NO_PROFILE, Profile
+from core.accounts.model.security_notices import UNDO_TTL, AddedSignInMethod
 from core.kernel.display import PRODUCT
 from core.kernel.errors import Conflict, Forbidden, Invalid, Limited, Unauthenticated
 from core.kernel.proofs import Factor, FactorKind, Method, Strength
@@ -310,7 +310,6 @@ class PasswordReset:
 # The longest time to prove the new address. It is shorter than UNDO_TTL: the old address then has
 # two days or more to undo a change that took effect.
 PROOF_TTL: Final = timedelta(hours=24)
-LIMIT_WINDOW: Final = timedelta(hours=1)
 
 
 @dataclass(frozen=True, slots=True)

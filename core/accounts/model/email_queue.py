@@ -1,19 +1,12 @@
-"""Emails in the queue, the one-time tokens of their links, and security notices.
+"""Emails in the queue, and the one-time tokens of their links."""
 
-A notice is about a new way into an account, with a link that undoes it (security A-13), or about secrets of
-programs that ended (security J-12).
-"""
-
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Final, Self
 from uuid import UUID
 
-from core.kernel.connections import ConnectionSlug
-from core.kernel.errors import Invalid
-from core.kernel.proofs import FactorKind
+from core.accounts.model.secret_notices import SecretNotice
 from core.kernel.values import Email, new_id
 
 
@@ -101,6 +94,8 @@ class EmailKind(StrEnum):
     MAIL_SERVER_TEST = "mail_server_test"  # sent at once, without the queue
 
 
+LIMIT_WINDOW: Final = timedelta(hours=1)  # of the limits per recipient (security E-5)
+
 # The kinds that share a limit per recipient (security E-5). Invitations, welcome emails, resets by
 # admins, notices of a changed address and sign-in emails have limits apart from account emails:
 # organizations, directories and frequent sign-ins cause them, and must not use up the emails that a
@@ -128,12 +123,10 @@ ORGANIZATION_EMAILS = WAITING_ORGANIZATION_EMAILS | {
     EmailKind.CONNECTION_LINKED,
 }
 CONNECTION_EMAILS = frozenset({EmailKind.CONNECTION_CERTIFICATE_EXPIRES, EmailKind.CONNECTION_FAILING})
+OWNER_CHANGE_EMAILS = frozenset({EmailKind.PLATFORM_OWNER_ADDED, EmailKind.PLATFORM_OWNER_REMOVED})
 # The kinds that may go through the organization's mail server. An invitation does if its token proves
 # nothing. Emails about accounts never do (security E-1).
 SENT_BY_ORGANIZATIONS = frozenset({EmailKind.INVITATION})
-
-
-OWNER_CHANGE_EMAILS = frozenset({EmailKind.PLATFORM_OWNER_ADDED, EmailKind.PLATFORM_OWNER_REMOVED})
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,30 +145,6 @@ class OwnerChange:
     def parse(cls, token: str | None) -> Self:
         """Return the change in a `token`. The queue may have forgotten it."""
         return cls(*(token or "").split("\n", 2))
-
-
-class NoticedSecret(StrEnum):
-    """The kind of secret that an email is about."""
-
-    PERSONAL_TOKEN = "personal_token"  # noqa: S105  (a kind, not a secret)
-    API_KEY = "api_key"
-    SCIM_TOKEN = "scim_token"  # noqa: S105
-    REGISTRATION_TOKEN = "registration_token"  # noqa: S105
-    SERVICE_ACCOUNT_CREDENTIAL = "service_account_credential"
-    API_RESOURCE_CREDENTIAL = "api_resource_credential"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SecretNotice:
-    """What an email says about a secret. The secret may be gone when the email is sent. Times are UTC."""
-
-    kind: NoticedSecret
-    name: str
-    label: str | None  # the first characters of the secret, as lists show them
-    holder: str | None  # the name of the application, service account or API resource that has it
-    organization: str | None  # the name; None if the secret belongs to no organization
-    expires_at: datetime
-    path: str  # of the page on which the reader can replace it
 
 
 @dataclass(frozen=True, slots=True)
@@ -287,107 +256,3 @@ def compute_backoff(attempts: int, spread: float) -> timedelta:
     link expires earlier, and `core.mailing.preparation` then gives the email up.
     """
     return timedelta(seconds=min(5 * 2 ** (attempts - 1), 3600) * (0.75 + spread / 2))
-
-
-UNDO_TTL: Final = timedelta(hours=72)
-ASKS_FOR_FACTORS: Final = "+"  # at the end of the detail of a notice of PASSWORD_CHANGED
-PASSWORD_REMOVED: Final = "removed"  # the detail of a notice of PASSWORD_CHANGED  # noqa: S105
-
-
-class UndoLinkInvalid(Invalid):
-    """This link is incomplete, has expired, or has already been used. If you cannot sign in, ask the operator of Gatehouse."""
-
-
-@dataclass(frozen=True, slots=True)
-class SecurityNotice:
-    """An email to the verified address of an account about a change to its security. Times are UTC."""
-
-    id: UUID
-    user_id: UUID
-    session_id: UUID | None  # the session that made the change, or None
-    kind: str  # an `EmailKind`, or one of a newer release
-    address: Email
-    created_at: datetime  # the time of the change
-    undo_until: datetime
-    # The name of the identity provider, for IDENTITY_LINKED and IDENTITY_UNLINKED. The product that keeps the passkey, for
-    # PASSKEY_ADDED and PASSKEY_REMOVED. The second factor, for MFA_ENABLED and MFA_DISABLED: `totp` or `passkey`, with `:on` if the
-    # other one stays; None in notices of version 0.9.0. The number of passkeys that stay after a reset, or
-    # PASSWORD_REMOVED, for PASSWORD_CHANGED.
-    detail: str | None = None
-    undone_at: datetime | None = None
-
-    def is_about(self, factor: FactorKind) -> bool:
-        """Return whether the change was of this second factor."""
-        return (self.detail or FactorKind.TOTP).partition(":")[0] == factor
-
-    def can_be_undone(self, now: datetime) -> bool:
-        """Return whether the link in the email still works."""
-        return self.undone_at is None and now < self.undo_until
-
-
-@dataclass(frozen=True, slots=True)
-class UndoableChanges:
-    """The changes that an undo link can undo: its own, and the recent ones of the same session or emailed to the same address."""
-
-    notice: SecurityNotice  # of the link
-    starts: tuple[SecurityNotice, ...]  # the changes to start from, the oldest first
-
-
-@dataclass(frozen=True, slots=True)
-class UndoneChanges:
-    """The result of an undo: the address of the account, and the changes that were undone, oldest first."""
-
-    email: Email
-    is_reopened: bool  # the account was to be deleted
-    undone: tuple[SecurityNotice, ...]
-    needs_recovery: bool  # for the factor that a sign-in policy asks for
-
-
-def possible_starts(live: Sequence[SecurityNotice], notice: SecurityNotice) -> tuple[SecurityNotice, ...]:
-    """Return the changes that an undo with the link of `notice` can start from. `live` are all that can be undone, the oldest first.
-
-    They were mailed to the same address, or the same session made them: a thief may have changed
-    several things, in several sessions. Nothing is returned if `notice` itself cannot be undone.
-    """
-    if notice not in live:
-        return ()
-    return tuple(other for other in live if other.address == notice.address or (other.session_id and other.session_id == notice.session_id))
-
-
-@dataclass(frozen=True, slots=True)
-class AddedSignInMethod:
-    """A linked account, a passkey or an authenticator app, for its user to recognize. `added_at` is UTC."""
-
-    id: UUID  # of the identity or the passkey, or of the user for the app
-    provider: ConnectionSlug | None  # None for a passkey and an app
-    added_at: datetime
-    is_recent: bool  # it ends with a reset unless the user recognizes it
-    passkey: str | None = None  # the name of the passkey
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EndedCredential:
-    """A credential of a service account or an API resource that just ended."""
-
-    id: UUID
-    client_id: UUID
-    org_id: UUID | None  # None for a service account of the platform
-    is_account: bool  # otherwise it is of an API resource
-    name: str
-    kind: str
-    hint: str | None  # its first characters, or the thumbprint of its key
-    holder: str  # the name of the service account or API resource
-    organization: str | None
-    org_slug: str | None
-    recipient: Email | None  # who replaces it, if anyone with a verified address can
-
-
-@dataclass(frozen=True, slots=True)
-class CreatedSecret:
-    """An API key or a SCIM token that a service account created, and that works on its own."""
-
-    kind: NoticedSecret
-    id: UUID
-    name: str
-    prefix: str
-    holder: str | None  # the name of the application of an API key

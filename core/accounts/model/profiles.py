@@ -226,6 +226,11 @@ _PARSERS: Final[Mapping[str, Callable[[str], str]]] = MappingProxyType(
 )
 
 
+def parse_fact(name: str, text: str) -> str:
+    """Return the valid form of a fact of a profile. Raises: the error of the fact, such as LocaleInvalid."""
+    return _PARSERS[name](text)
+
+
 @cache
 def time_zones() -> frozenset[str]:
     """Return the names of all time zones, from the system or, where it has none, from the package tzdata."""

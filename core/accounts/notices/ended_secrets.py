@@ -9,7 +9,8 @@ from datetime import datetime
 from uuid import UUID
 
 from core.accounts import events
-from core.accounts.model.email_queue import EmailKind, EndedCredential, NoticedSecret, SecretNotice, new_email
+from core.accounts.model.email_queue import EmailKind, new_email
+from core.accounts.model.secret_notices import EndedCredential, NoticedSecret, SecretNotice
 from core.kernel.page_paths import PLATFORM_CREDENTIALS_PATH, RESOURCE_CREDENTIALS_PATH, SERVICE_ACCOUNT_CREDENTIALS_PATH
 from core.kernel.roles import Role, RoleName
 from ports.storage import Transaction

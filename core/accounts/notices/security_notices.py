@@ -10,7 +10,9 @@ from datetime import datetime
 from uuid import UUID
 
 from core.accounts.model.accounts import Account
-from core.accounts.model.email_queue import UNDO_TTL, EmailKind, SecretNotice, SecurityNotice, new_email
+from core.accounts.model.email_queue import EmailKind, new_email
+from core.accounts.model.secret_notices import SecretNotice
+from core.accounts.model.security_notices import UNDO_TTL, SecurityNotice
 from core.kernel.values import Email, new_id
 from ports.storage import Transaction
 

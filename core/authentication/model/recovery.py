@@ -12,7 +12,6 @@ from core.kernel.proofs import Method
 from core.kernel.values import Email
 
 RECOVERY_TTL: Final = timedelta(hours=24)
-LIMIT_WINDOW: Final = timedelta(hours=1)  # of the links to one address
 MAX_ATTEMPTS: Final = 5  # at the code
 CODE_LETTERS: Final = 10  # 50 bits
 _SEPARATORS: Final = re.compile(r"[\s-]")

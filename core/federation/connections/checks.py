@@ -44,16 +44,37 @@ async def check(ports: Ports, caller: OrganizationCaller, slug: str, base_url: s
     if details.missing:
         return [ConnectionProblem(f"missing_{part}", True, f"Set this value first: {part.label}.") for part in details.missing]
     reach = await routing.find_reach(ports, details.connection)
+    return [*await _check_settings(ports, caller, details, base_url), *reach.problems]
+
+
+async def check_saved(ports: Ports, caller: OrganizationCaller, slug: str, base_url: str) -> list[ConnectionProblem]:
+    """Return the problems that values which were just saved cause at the identity provider.
+
+    There are none while values are missing. If the organization has had too many checks, the only problem is that this one was not made.
+
+    Raises: OrganizationConnectionNotFound, SealBroken.
+    """
+    details = await connections.find(ports, caller, slug)
+    if details.connection.uses_test_provider or details.missing:
+        return []
+    try:
+        return await _check_settings(ports, caller, details, base_url)
+    except Limited:
+        message = "The check was not made, because your organization had ten checks within a minute. Wait a minute, and check then."
+        return [ConnectionProblem("not_checked", False, message)]
+
+
+async def _check_settings(ports: Ports, caller: OrganizationCaller, details: ConnectionDetails, base_url: str) -> list[ConnectionProblem]:
+    """Ask the identity provider, which has at most 30 seconds, and look at the settings. Raises: Limited, SealBroken."""
     match details.connection.settings:
         case OidcSettings() as settings:
             await charge_fetch_of(ports, caller.acts_in.id)
-            return [*await _check_openid(ports, details, settings, base_url), *reach.problems]
+            return await _check_openid(ports, details, settings, base_url)
         case SamlSettings() as settings:
             return [
                 *_check_certificates(details, ports.clock.now()),
                 *_check_name_id(settings),
                 *await _check_metadata(ports, caller, details, settings),
-                *reach.problems,
             ]
 
 

@@ -44,36 +44,34 @@ async def record_refused_sign_out(ports: Ports, caller: Caller, connection: Orga
     await record_failure(ports, caller, LoginFailure.LOGOUT, Method.CONNECTION, None, connection=attempt)
 
 
-async def find_named(
-    tx: Transaction, connection: OrganizationConnection, subject: str | None, provider_session: str | None
+async def find_user(tx: Transaction, connection: OrganizationConnection, subject: str) -> UUID | None:
+    """Return the user of a subject at the identity provider, or None if no account has it."""
+    known = await tx.connection_identities.subject(connection.org_id, connection.id, subject)
+    return None if known is None else known.user_id
+
+
+async def find_newest(
+    tx: Transaction, connection: OrganizationConnection, user_id: UUID | None, provider_session: str | None
 ) -> ConnectionLogin | None:
-    """Return the newest sign-in that this session at the identity provider names, or without one this subject, or None."""
+    """Return the newest sign-in in this session at the identity provider, or without a session that of the user, or None."""
     if provider_session is not None:
         return await tx.connection_logins.newest_of_session(connection.org_id, connection.id, provider_session)
-    known = await tx.connection_identities.subject(connection.org_id, connection.id, subject or "")
-    if known is None or known.user_id is None:
-        return None
-    return await tx.connection_logins.newest_of_user(connection.org_id, connection.id, known.user_id)
+    return None if user_id is None else await tx.connection_logins.newest_of_user(connection.org_id, connection.id, user_id)
 
 
 async def end_at_provider(
-    tx: Transaction, connection: OrganizationConnection, subject: str | None, provider_session: str | None, now: datetime
+    tx: Transaction, connection: OrganizationConnection, user_id: UUID | None, provider_session: str | None, now: datetime
 ) -> int:
     """End the sign-ins that ended at the identity provider, and return the number of their users.
 
-    The end of a session there acts like a sign-out on our pages: applications with offline access keep their sessions. A subject
-    without a session ends all sign-ins of the user at this connection.
+    The end of a session there acts like a sign-out on our pages: applications with offline access keep their sessions. `user_id`
+    None: the sign-ins of all users in the session. `provider_session` None: all sign-ins of the user at this connection.
     """
-    org_id, user_id = connection.org_id, None
-    if subject is not None:
-        known = await tx.connection_identities.subject(org_id, connection.id, subject)
-        if known is None or known.user_id is None:
-            return 0
-        user_id = known.user_id
+    org_id = connection.org_id
     if provider_session is not None:
         counts = await tx.session_sign_ins.end_provider_session(org_id, connection.id, provider_session, user_id, now)
     else:
-        assert user_id is not None, "a sign-out names a subject or a session"
+        assert user_id is not None, "a user or a session"
         counts = await tx.session_sign_ins.end_of_connection(org_id, connection.id, user_id, now)
     for each, count in sorted(counts.items()):
         tx.record(events.sessions_revoked(org_id, each, count))

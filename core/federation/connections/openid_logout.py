@@ -59,11 +59,13 @@ async def _receive(ports: Ports, caller: Caller, connection: OrganizationConnect
     metadata = await ports.openid_providers.discover(client)
     logout = await ports.openid_providers.read_logout(client, metadata, token)
     async with ports.storage.transaction(by=caller) as tx:
-        login = await logins.find_named(tx, connection, logout.subject, logout.session)
+        user_id = None if logout.subject is None else await logins.find_user(tx, connection, logout.subject)
+        login = await logins.find_newest(tx, connection, user_id, logout.session)
         id_token = None if login is None else login.logout.get("id_token")
         # The provider signs both with the algorithm that is registered for our client (Back-Channel Logout section 2.6).
         if id_token is not None and algorithm_of(id_token) != algorithm_of(token):
             raise OpenIdAnswerRefused(OpenIdFault.ALGORITHM)
         if not await tx.connections.use_message(connection.org_id, connection.id, digest(logout.token_id), logout.valid_until):
             raise LogoutTokenUsed
-        await logins.end_at_provider(tx, connection, logout.subject, logout.session, ports.clock.now())
+        if logout.subject is None or user_id is not None:  # an unknown user has no sign-ins
+            await logins.end_at_provider(tx, connection, user_id, logout.session, ports.clock.now())

@@ -4,6 +4,8 @@ The subject alone finds the account of a known person. The address finds or crea
 only at a domain that the organization has proved.
 """
 
+import json
+from base64 import b64decode, b64encode
 from dataclasses import dataclass, replace
 from datetime import datetime
 from uuid import UUID
@@ -46,6 +48,7 @@ from core.kernel.values import Email, new_id
 from core.tenancy import events as tenancy_events
 from core.tenancy.model.organizations import Membership, Organization
 from ports import Ports
+from ports.crypto import SecretContext
 from ports.storage import Transaction
 
 _ADDRESS_REFUSALS = (AddressOutside, AddressReserved, OtherPersonLinked, PlatformOwnerRefused)
@@ -239,7 +242,7 @@ async def _join(tx: Transaction, organization: Organization, account: Account, n
 async def ask_to_link(ports: Ports, caller: Caller, flow: Flow, person: AssertedPerson) -> Flow:
     """Let the flow wait for a sign-in to the account that exists already, with all its factors. Raises: FlowEnded."""
     now = ports.clock.now()
-    link = PendingLink(new_id(), person, now, flow.wants_fresh)
+    link = _seal_logout(ports, PendingLink(new_id(), person, now, flow.wants_fresh))
     waiting = replace(flow, connection_link=link.document, keeps_trust=False, user_id=None, proofs=(), expires_at=now + FLOW_TTL)
     async with ports.storage.transaction(by=caller) as tx:
         used = _use_assertion(tx, person)
@@ -343,10 +346,31 @@ class _LinkingSignIn:
                 return proofs
             await _link(tx, organization, account, person, now)
             login = new_id()
-            await logins.add(ports, tx, login, person, account.id, now)
+            await logins.add(ports, tx, login, _with_logout(ports, self.link), account.id, now)
             return (proof_of(person, self.link.at, is_fresh=self.link.is_fresh, login=login), *proofs)
 
         return replace(proved, lock=lock, complete=complete)
+
+
+def _seal_logout(ports: Ports, link: PendingLink) -> PendingLink:
+    """Return the link with the encrypted values for a sign-out at the identity provider: an ID token is a secret."""
+    if link.person.session is None:
+        return link
+    sealed = ports.vault.seal(json.dumps(dict(link.person.session.logout)).encode(), _logout_context(link))
+    return replace(link, logout=b64encode(sealed).decode())
+
+
+def _with_logout(ports: Ports, link: PendingLink) -> AssertedPerson:
+    """Return the person of a stored link with the values for a sign-out. Raises: SealBroken."""
+    session = link.person.session
+    if session is None or link.logout is None:
+        return link.person
+    logout = json.loads(ports.vault.open(b64decode(link.logout), _logout_context(link)))
+    return replace(link.person, session=replace(session, logout=logout))
+
+
+def _logout_context(link: PendingLink) -> SecretContext:
+    return SecretContext("sign_in_flows", str(link.id), "connection_link")
 
 
 async def _may_link(tx: Transaction, organization: Organization, account: Account, person: AssertedPerson) -> bool:

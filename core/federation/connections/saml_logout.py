@@ -88,7 +88,9 @@ async def _end(
     if not request.session_indexes:
         if settings.subject is not None:  # users are not known by their NameID
             return SamlStatus.UNKNOWN_PRINCIPAL
-        await logins.end_at_provider(tx, connection, name_id, None, now)
+        user_id = await logins.find_user(tx, connection, name_id)
+        if user_id is not None:
+            await logins.end_at_provider(tx, connection, user_id, None, now)
     return None
 
 

@@ -4,9 +4,11 @@ One request signs the answer with a new key, reads it with the verifiers of real
 exist nowhere else, and no other sign-in can get them. The test sign-in ends with it, and nothing is stored (docs/adr/0049).
 """
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime, timedelta
+from math import isfinite
 from typing import Any, Final
 
 from core.authentication.flow.model import ConnectionTrip, FlowTarget
@@ -35,11 +37,10 @@ from ports import Ports
 
 TOKEN_TTL: Final = timedelta(minutes=1)
 KEY_YEARS: Final = 1  # in the certificate of a key, which is forgotten at once
-_BOOLEANS: Final = {"true": True, "false": False}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TriedSignIn:
+class OpenConnectionTest:
     """A test sign-in in the browser of an admin. `secret` is in the address of its page."""
 
     slug: str
@@ -55,37 +56,50 @@ class PlayedPerson:
     claims: Mapping[str, Sequence[str]]
 
 
-async def find(ports: Ports, caller: Member, tried: TriedSignIn) -> OrganizationConnection:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _SignedAnswer:
+    """The values of an answer, and the key that signs it. Without a person, the identity provider refuses to sign in."""
+
+    connection: OrganizationConnection
+    test: OpenConnectionTest
+    person: PlayedPerson | None
+    key: SamlCertificate
+    base_url: str
+
+
+async def find(ports: Ports, caller: Member, test: OpenConnectionTest) -> OrganizationConnection:
     """Return the connection of an open test sign-in of the caller. Raises: OrganizationConnectionNotFound, ConnectionTestOver."""
     async with ports.storage.reading() as read:
-        connection = await read.connections.by_slug(caller.acts_in.id, tried.slug) or refuse(OrganizationConnectionNotFound)
-        trip = await read.flows.connection_trip(*_named(tried), connection.id, ports.clock.now())
+        connection = await read.connections.by_slug(caller.acts_in.id, test.slug) or refuse(OrganizationConnectionNotFound)
+        trip = await read.flows.connection_trip(*_digests(test), connection.id, ports.clock.now())
     if not connection.uses_test_provider:
         raise ConnectionTestOver
     _require_own(caller, trip)
     return connection
 
 
-async def answer(ports: Ports, caller: Member, tried: TriedSignIn, person: PlayedPerson | None, base_url: str) -> ConnectionTestResult:
-    """End an open test sign-in of the caller, and return its result. Without a person, the identity provider refuses to sign in.
+async def answer(
+    ports: Ports, caller: Member, connection: OrganizationConnection, test: OpenConnectionTest, person: PlayedPerson | None, base_url: str
+) -> ConnectionTestResult:
+    """End a test sign-in of the caller at the connection that `find` returned, and return its result.
 
-    Raises: OrganizationConnectionNotFound, ConnectionTestOver.
+    Without a person, the identity provider refuses to sign in. Raises: ConnectionTestOver.
     """
-    connection = await find(ports, caller, tried)
     async with ports.storage.transaction(by=caller) as tx:
-        taken = tx.flows.take_connection_trip_deferred(*_named(tried), connection.id, ports.clock.now())
+        taken = tx.flows.take_connection_trip_deferred(*_digests(test), connection.id, ports.clock.now())
     trip = _require_own(caller, taken.value)
     key = await ports.certificates.create(caller.acts_in.slug, connection.slug, ports.clock.now(), KEY_YEARS)
+    signed = _SignedAnswer(connection=connection, test=test, person=person, key=key, base_url=base_url)
     match connection.settings:
         case OidcSettings() as settings:
-            received = _assert_openid(ports, connection, settings, trip, tried, person, key, base_url)
+            received = _assert_openid(ports, settings, trip, signed)
         case SamlSettings() as settings:
-            received = _assert_saml(ports, caller, connection, settings, tried, person, key, base_url)
+            received = _assert_saml(ports, caller, settings, signed)
     return await trips.to_result(connection, trip.flow.request, received)
 
 
-def _named(tried: TriedSignIn) -> tuple[bytes, bytes]:
-    return digest(tried.secret), digest(tried.browser or refuse(ConnectionTestOver))
+def _digests(test: OpenConnectionTest) -> tuple[bytes, bytes]:
+    return digest(test.secret), digest(test.browser or refuse(ConnectionTestOver))
 
 
 def _require_own(caller: Member, trip: ConnectionTrip | None) -> ConnectionTrip:
@@ -94,17 +108,9 @@ def _require_own(caller: Member, trip: ConnectionTrip | None) -> ConnectionTrip:
     return trip
 
 
-async def _assert_openid(
-    ports: Ports,
-    connection: OrganizationConnection,
-    settings: OidcSettings,
-    trip: ConnectionTrip,
-    tried: TriedSignIn,
-    person: PlayedPerson | None,
-    key: SamlCertificate,
-    base_url: str,
-) -> ReceivedClaims:
+async def _assert_openid(ports: Ports, settings: OidcSettings, trip: ConnectionTrip, signed: _SignedAnswer) -> ReceivedClaims:
     """Return the claims of an ID token that is signed with this key. Raises: ProviderConsentDenied, OpenIdAnswerRefused, SubjectMissing."""
+    connection, person, base_url = signed.connection, signed.person, signed.base_url
     if person is None:
         raise ProviderConsentDenied
     client = OpenIdClient(
@@ -113,8 +119,8 @@ async def _assert_openid(
         client_id=str(connection.id),
         authentication=settings.client_authentication,
     )
-    cookie = tried.browser or refuse(ConnectionTestOver)
-    request = openid.make_request(connection, settings, trip, state=tried.secret, device_cookie=cookie, base_url=base_url)
+    cookie = signed.test.browser or refuse(ConnectionTestOver)
+    request = openid.make_request(connection, settings, trip, state=signed.test.secret, device_cookie=cookie, base_url=base_url)
     now = ports.clock.now()
     of_token = {
         "iss": client.issuer,
@@ -124,30 +130,36 @@ async def _assert_openid(
         "iat": int(now.timestamp()),
         "exp": int((now + TOKEN_TTL).timestamp()),
     }
-    token = ports.certificates.sign_token(key, {**{name: _to_json(values) for name, values in person.claims.items()}, **of_token})
-    keys = [await ports.certificates.public_jwk(key.certificate)]
+    token = ports.certificates.sign_token(signed.key, {**{name: _to_json(values) for name, values in person.claims.items()}, **of_token})
+    keys = [await ports.certificates.public_jwk(signed.key.certificate)]
     return openid.to_received(ports.openid_providers.read_token(client, request, token, keys), connection.mapping)
 
 
 def _to_json(values: Sequence[str]) -> Any:
-    return _BOOLEANS.get(values[0], values[0]) if len(values) == 1 else list(values)
+    read = [_read_json(each) for each in values]
+    return read[0] if len(read) == 1 else read
 
 
-async def _assert_saml(
-    ports: Ports,
-    caller: Member,
-    connection: OrganizationConnection,
-    settings: SamlSettings,
-    tried: TriedSignIn,
-    person: PlayedPerson | None,
-    key: SamlCertificate,
-    base_url: str,
-) -> ReceivedClaims:
+def _read_json(text: str) -> Any:
+    """Return the number, the boolean, the quoted text or the list of them that a text has as JSON, or otherwise the text itself."""
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        return text
+    return value if all(_is_simple(each) for each in (value if isinstance(value, list) else [value])) else text
+
+
+def _is_simple(value: object) -> bool:
+    return isinstance(value, bool | int | str) or (isinstance(value, float) and isfinite(value))
+
+
+async def _assert_saml(ports: Ports, caller: Member, settings: SamlSettings, signed: _SignedAnswer) -> ReceivedClaims:
     """Return the attributes of a response that is signed with this key.
 
     Raises: SamlResponseRefused, SamlStatusReturned, Limited, SubjectMissing.
     """
     org, now = caller.acts_in, ports.clock.now()
+    connection, person, base_url = signed.connection, signed.person, signed.base_url
     # Our own identity provider writes the response, to a service that does not exist.
     service = ServiceContext(
         id=connection.id,
@@ -159,7 +171,7 @@ async def _assert_saml(
         status=org.status,
     )
     trusted = replace(settings, entity_id=configuration.endpoint_url(base_url, service))
-    facts = await ports.certificates.facts(key.certificate)
+    facts = await ports.certificates.facts(signed.key.certificate)
     certificate = ProviderCertificate(**asdict(facts), source=CertificateSource.ADMIN, is_active=True, added_at=now)
     details = ConnectionDetails(connection, {}, [certificate])
     own = saml.own_service_provider(details, trusted, base_url)
@@ -168,23 +180,24 @@ async def _assert_saml(
         entity_id=own.entity_id,
         acs_url=own.acs_url,
         slo_url=None,
+        slo_response_url=None,
         slo_certificate=None,
         name_id_format=settings.name_id_format,
         attribute_mapping={},
         attribute_formats={},
         sign_assertions=True,
         sign_response=True,
-        certificate=key,
+        certificate=signed.key,
     )
     response = SamlResponse(
         id=new_message_id(),
-        in_response_to=tried.secret,
+        in_response_to=signed.test.secret,
         issued_at=now,
         assertion=None if person is None else _to_assertion(person, settings, now),
         status=SamlStatus.UNKNOWN_PRINCIPAL if person is None else None,
     )
     document = await ports.saml.response(provider, response)
-    return saml.to_received(await saml.verify(ports, details, trusted, document, base_url, expected=tried.secret), trusted)
+    return saml.to_received(await saml.verify(ports, details, trusted, document, base_url, expected=signed.test.secret), trusted)
 
 
 def _to_assertion(person: PlayedPerson, settings: SamlSettings, now: datetime) -> SamlAssertion:

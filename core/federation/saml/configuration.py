@@ -278,6 +278,7 @@ def active_provider(setup: SamlSetup, now: datetime) -> SamlIdentityProvider | N
         entity_id=configuration.entity_id,
         acs_url=configuration.acs_url,
         slo_url=configuration.slo_url,
+        slo_response_url=configuration.slo_response_url,
         slo_certificate=configuration.slo_certificate,
         name_id_format=configuration.name_id_format or NameIdFormat.EMAIL,
         attribute_mapping=DEFAULT_ATTRIBUTES if mapping is None else mapping,

@@ -15,8 +15,8 @@ def saml_configured(service: Service, old: SamlConfiguration, new: SamlConfigura
     The details have the old and the new value of each changed field.
     """
     names = (
-        *("enabled", "entity_id", "acs_url", "slo_url", "slo_certificate_sha256", "name_id_format", "attribute_mapping"),
-        *("sign_assertions", "sign_response"),
+        *("enabled", "entity_id", "acs_url", "slo_url", "slo_response_url", "slo_certificate_sha256"),
+        *("name_id_format", "attribute_mapping", "sign_assertions", "sign_response"),
     )
     formats = {"attribute_formats": {"old": _formats(old), "new": _formats(new)}} if old.attribute_formats != new.attribute_formats else {}
     details = {**service_details(service), "changes": field_changes(old, new, *names) | formats}

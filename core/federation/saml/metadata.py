@@ -112,6 +112,7 @@ async def parse(ports: Ports, text: str) -> tuple[SamlConfiguration, Sequence[Sa
         entity_id=metadata.entity_id,
         acs_url=metadata.acs_url,
         slo_url=metadata.slo_url,
+        slo_response_url=metadata.slo_response_url,
         slo_certificate=await _choose_certificate(ports, metadata, problems),
         name_id_format=choose_name_id_format(metadata),
     )

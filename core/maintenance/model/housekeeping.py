@@ -4,8 +4,8 @@ from datetime import timedelta
 from enum import StrEnum
 from typing import Final, Self
 
-from core.accounts.model.email_queue import UNDO_TTL
 from core.accounts.model.mfa import SETUP_TTL
+from core.accounts.model.security_notices import UNDO_TTL
 
 BATCH = 1000  # rows
 # Ended sessions are kept for a while, so that reuse of their refresh tokens is still detected.

@@ -207,7 +207,7 @@ class TooManyCodes(Invalid):
 
 
 class TooManySetupMails(Limited):
-    """Too many set-up links were sent to this address in the last hour. Retry-After says when you can send the next one."""
+    """Your organization sent too many set-up links to this address in the last hour. Retry-After says when you can send the next one."""
 
     def __init__(self, retry_after: float) -> None:
         super().__init__(retry_after, type(self).__doc__)
@@ -253,7 +253,7 @@ class SetupPartUnknown(NotFound):
 
 
 class SetupPartFixed(Invalid):
-    """This part is not one of the link, or an admin has turned it on already. Reload the page."""
+    """This part is not one of the link, or an admin has applied it already. Reload the page."""
 
 
 class SetupProposalReplaced(Invalid):

@@ -257,7 +257,7 @@ def is_stopped(decision: Decision) -> bool:
 def name_connection(rule: Rule, slug: str, active: Mapping[str, RequiredConnection]) -> dict[str, str]:
     """Return the stored form of the active connection with this slug. Raises: PolicyInvalid."""
     if slug not in active:
-        raise PolicyInvalid(rule, f"{slug[:50]!r} is no active connection of the organization. Activate it first.")
+        raise PolicyInvalid(rule, f"{slug[:50]!r} is no active connection of the organization. Choose an active one.")
     return active[slug].document
 
 

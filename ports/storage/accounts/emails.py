@@ -61,8 +61,11 @@ class EmailQueue(EmailLeases, Protocol):
     async def count_since(self, address: Email, kinds: Collection[EmailKind], since: datetime) -> int:
         """Return how many emails of these kinds were counted against the recipient's limit since then."""
 
-    async def nth_newest_at(self, address: Email, kind: EmailKind, n: int) -> datetime | None:
-        """Return when the n-th newest email of this kind to this address was queued, sent or not, or None if there are fewer."""
+    async def nth_newest_at(self, address: Email, kind: EmailKind, n: int, org_id: UUID | None = None) -> datetime | None:
+        """Return when the n-th newest email of this kind to this address was queued, sent or not, or None if there are fewer.
+
+        With `org_id`, only the emails of this organization count.
+        """
 
     async def lock_recipient(self, address: Email) -> None:
         """Make other transactions that count the emails of this address wait. The address may have no account to lock."""

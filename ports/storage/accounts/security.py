@@ -7,8 +7,8 @@ from uuid import UUID
 
 from core.accounts.model.attempt_limits import AttemptLimit, SecretKind
 from core.accounts.model.devices import Device, DeviceFingerprint, KnownBy, KnownDevice, ListedDevice
-from core.accounts.model.email_queue import SecurityNotice
 from core.accounts.model.mfa import FirstFactor, MfaEnrollment, MfaEvent, MfaStatus, RedeemedCode
+from core.accounts.model.security_notices import SecurityNotice
 from core.authentication.model.login import LoginAttempt
 from core.kernel.causes import Caller
 from core.kernel.deferred import Deferred

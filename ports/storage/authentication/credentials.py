@@ -4,7 +4,7 @@ from datetime import datetime
 from typing import Protocol
 from uuid import UUID
 
-from core.accounts.model.email_queue import AddedSignInMethod
+from core.accounts.model.security_notices import AddedSignInMethod
 from core.applications.model.users import LinkedIdentity
 from core.authentication.model.dpop import NonceKey
 from core.authentication.model.identities import (

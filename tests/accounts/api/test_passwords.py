@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 
 from adapters.postgres.engine.pool import Pool
-from core.accounts.model.email_queue import UNDO_TTL
+from core.accounts.model.security_notices import UNDO_TTL
 from ports import Ports
 from tests.accounts.api.email_links import query_value, register, request_reset
 from tests.fakes.outside import FakeClock, FakeMailTransport

@@ -7,7 +7,7 @@ import pytest
 
 from core.federation.connections import health
 from core.federation.connections.model.connections import ConnectionState
-from entrypoints import doctor
+from entrypoints.doctor import checks
 from tests.support.builders import run_sql
 from tests.support.connections import add_connection
 from tests.support.mfa import add_mfa
@@ -52,7 +52,7 @@ async def test_admins_and_operators_see_connections_that_need_work(acme: Tenant,
     await add_connection(storage, other.org, "draft", state=ConnectionState.DRAFT)
 
     async def concerns() -> tuple[dict[str, int], list[str]]:
-        return await tasks(acme, "admin"), [each.text for each in await doctor.check_connections(storage, acme.ports.clock)]
+        return await tasks(acme, "admin"), [each.text for each in await checks.check_connections(storage, acme.ports.clock)]
 
     lacks_domain = ({"connections_without_domain": 1}, ["acme/okta: no verified domain leads to it"])
     await run_sql(pool, "delete from invitations")

@@ -39,13 +39,17 @@ async def test_an_admin_tries_a_connection_without_an_identity_provider(owner_br
     assert "/test/start" in (await owner_browser.open(f"{ONE}/test")).text
     page = await begin(owner_browser)
     assert "You play the identity provider" in page.text
-    claims = "department: R&D\nteam: core\nteam: docs"
+    claims = 'department: R&D\nteam: core\nteam: docs\nlevel: 1e2\ncities: ["Oslo", 7]\nquoted: "1e2"'
     typed = {"subject": "4711", "email": "ada@example.com", "name": "Ada", "groups": "staff\r\nboard", "further_claims": claims}
     result = (await answer(owner_browser, page, **typed)).text
     for shown in ("4711", "ada@example.com</bdi> (verified)", "board, staff", "R&amp;D", "core, docs", "family_name</code></li>"):
         assert shown in result, shown
+    is_typed = protocol is ConnectionProtocol.OIDC
+    assert ("<bdi>100.0</bdi>" in result, "<bdi>Oslo, 7</bdi>" in result, "<bdi>1e2</bdi>" in result) == (is_typed, is_typed, True)
     assert f'href="{ONE}/test"' in result
     page = await begin(owner_browser)
+    nameless = await answer(owner_browser, page, further_claims=": Research")
+    assert (nameless.status, 'id="further_claims-error"' in nameless.text) == (400, True)
     refused = await answer(owner_browser, page, answer="refuse")
     code = "UnknownPrincipal" if protocol is ConnectionProtocol.SAML else "access_denied"
     assert f"<code>{code}</code>" in refused.text

@@ -72,7 +72,9 @@ async def test_every_field_of_a_connection_is_stored_and_read_back(
         preset="adfs",
         state=ConnectionState.DRAFT,
         first_activated_at=None,
-        mapping=ClaimMapping(email="mail", name=None, given_name="first", family_name="last", groups="groups"),
+        mapping=ClaimMapping(
+            email="mail", name=None, given_name="first", family_name="last", groups="groups", picture="photo", locale="lang"
+        ),
         settings=SAML,
     )
     assert await all_of(storage, acme, other_tenant, uuid4()) == [connection, draft]

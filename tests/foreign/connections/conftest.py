@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import httpx
 import psycopg
@@ -14,6 +14,7 @@ import pytest
 
 from tests.foreign.conftest import SETTINGS
 from tests.foreign.gatehouse import EMAIL, PASSWORD
+from tests.foreign.programs import Program
 from tests.proof.e2e.conftest import service_home, settings_of_own_database
 from tests.proof.e2e.docs.forms import FormBrowser
 from tests.proof.e2e.process import Service
@@ -24,6 +25,16 @@ SECRET: Final = "a secret + with: signs at the provider"
 DOMAIN: Final = """
     insert into domains (org_id, domain, challenge, verified_at, created_at)
     select id, 'acme.example', 'x', now(), now() from organizations"""
+
+
+class SamlProgram(Protocol):
+    """A SAML identity provider of another project, and its user."""
+
+    address: str
+    program: Program
+
+    def sign_in(self, browser: FormBrowser, slug: str) -> None: ...
+    def sign_out(self, browser: FormBrowser) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +107,18 @@ class House:
         browser.submit(form)
         self.submit_messages(browser)
         assert browser.address.startswith(f"{self.service.address}/auth/connections/"), (browser.address, browser.text)
+
+    def walk_by_saml(self, slug: str, provider: SamlProgram, metadata_url: str) -> None:
+        """Sign in at a SAML provider three times, and sign out in between: there, which ends the session here, and here."""
+        with provider.program.wait_until_it_listens():
+            self.read_metadata(slug, metadata_url)
+            with self.active(slug), FormBrowser(self.service.address, provider.address) as browser:
+                provider.sign_in(browser, slug)
+                provider.sign_out(browser)
+                assert not self.is_signed_in(browser)
+                provider.sign_in(browser, slug)
+                self.sign_out(browser)
+                provider.sign_in(browser, slug)
 
     def is_signed_in(self, browser: FormBrowser) -> bool:
         browser.open(f"{self.service.address}/app")

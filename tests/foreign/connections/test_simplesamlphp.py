@@ -102,14 +102,6 @@ def test_people_sign_in_and_out(house: House, tmp_path: Path, *, encrypts: bool)
     metadata = house.add_saml(slug, groups="groups")
     with Port() as port:
         provider = SimpleSamlPhp(house, tmp_path, port.number, metadata, encrypts=encrypts)
-        with provider.program.wait_until_it_listens():
-            house.read_metadata(slug, f"{provider.address}/saml2/idp/metadata.php")
-            with house.active(slug), FormBrowser(house.service.address, provider.address) as browser:
-                provider.sign_in(browser, slug)
-                provider.sign_out(browser)
-                assert not house.is_signed_in(browser)
-                provider.sign_in(browser, slug)
-                house.sign_out(browser)
-                provider.sign_in(browser, slug)
+        house.walk_by_saml(slug, provider, f"{provider.address}/saml2/idp/metadata.php")
     [(email, fault, received), *_] = house.sign_ins(slug)
     assert (email, fault, received >= {"email", "groups"}) == ("lee@acme.example", None, True)

@@ -62,6 +62,8 @@ LOOKS_ONLY = frozenset(route for route in TABLE if route.startswith("GET") and r
 COUNTED = frozenset(
     {
         "POST /api/organizations/<org_slug>/connections/<connection_slug>/check",
+        "POST /app/organizations/<org_slug>/connections/<connection_slug>",
+        "POST /app/organizations/<org_slug>/connections/<connection_slug>/keys/client-secret",
         "POST /app/organizations/<org_slug>/connections/<connection_slug>/test",
         "GET /app/organizations/<org_slug>/connections/<connection_slug>/test/start",
     }

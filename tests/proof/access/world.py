@@ -17,7 +17,8 @@ from psycopg.types.json import Jsonb
 
 from adapters.postgres.engine.pool import Pool
 from core.accounts.model.accounts import Account, AccountOrigin, new_email_change
-from core.accounts.model.email_queue import UNDO_TTL, EmailKind, SecurityNotice, TokenPurpose, new_email
+from core.accounts.model.email_queue import EmailKind, TokenPurpose, new_email
+from core.accounts.model.security_notices import UNDO_TTL, SecurityNotice
 from core.applications.model.api_keys import ApiKey
 from core.applications.model.plans import Plan
 from core.applications.model.services import Service, ServiceType

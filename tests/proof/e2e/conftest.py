@@ -19,6 +19,11 @@ from tests.support.waiting import until
 Start = Callable[..., Service]
 
 
+def settings_of_owner(email: str, password: str) -> dict[str, str]:
+    """Return the settings of a service with this platform owner. Its new organizations are active at once."""
+    return {"SSO_PLATFORM_OWNER_EMAIL": email, "SSO_PLATFORM_OWNER_PASSWORD": password, "SSO_AUTO_APPROVE_ORGANIZATIONS": "true"}
+
+
 @contextmanager
 def service_home() -> Iterator[Path]:
     """A directory for the files of a service."""

@@ -11,7 +11,7 @@ import pytest
 
 from core.tenancy.model.settings import OUTLINE, TEXT, Color, contrast
 from tests.proof.e2e.browser import Browser
-from tests.proof.e2e.conftest import Start
+from tests.proof.e2e.conftest import Start, settings_of_owner
 from tests.proof.e2e.process import Service
 from tests.proof.e2e.sink import MailSink
 
@@ -62,7 +62,7 @@ def logo() -> Iterator[LogoServer]:
 
 @pytest.fixture
 def running(service: Start, sink: MailSink, own_database: dict[str, str]) -> Service:
-    settings = {"SSO_PLATFORM_OWNER_EMAIL": OWNER, "SSO_PLATFORM_OWNER_PASSWORD": PASSWORD, "SSO_AUTO_APPROVE_ORGANIZATIONS": "true"}
+    settings = settings_of_owner(OWNER, PASSWORD)
     return service(SSO_SMTP_URL=sink.url, **settings, **own_database).start()
 
 

@@ -16,14 +16,14 @@ from oauthlib.oauth2.rfc6749.errors import AccessDeniedError, CustomOAuth2Error,
 from requests_oauthlib import OAuth2Session
 
 from tests.proof.e2e.browser import Browser
-from tests.proof.e2e.conftest import SharedService
+from tests.proof.e2e.conftest import SharedService, settings_of_owner
 from tests.proof.e2e.process import Service
 from tests.proof.wire.loopback import address_of_localhost
 
 pytestmark = pytest.mark.slow
 
 ADA, PASSWORD = "ada@example.com", "nine lions at the river"
-SETTINGS: Final = {"SSO_PLATFORM_OWNER_EMAIL": ADA, "SSO_PLATFORM_OWNER_PASSWORD": PASSWORD, "SSO_AUTO_APPROVE_ORGANIZATIONS": "true"}
+SETTINGS: Final = settings_of_owner(ADA, PASSWORD)
 GRANT = "urn:ietf:params:oauth:grant-type:device_code"
 
 

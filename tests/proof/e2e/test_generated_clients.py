@@ -14,12 +14,13 @@ from openapi_spec_validator import OpenAPIV31SpecValidator
 
 from entrypoints.http.app import describe
 from tests.proof.clients.service_providers import CLIENTS
+from tests.proof.e2e.conftest import settings_of_owner
 from tests.proof.e2e.process import Service
 
 pytestmark = pytest.mark.slow
 
 EMAIL, PASSWORD = "ada@example.com", "nine lions at the river"
-SETTINGS: Final = {"SSO_PLATFORM_OWNER_EMAIL": EMAIL, "SSO_PLATFORM_OWNER_PASSWORD": PASSWORD, "SSO_AUTO_APPROVE_ORGANIZATIONS": "true"}
+SETTINGS: Final = settings_of_owner(EMAIL, PASSWORD)
 # The generator for Python does not know the content types of these operations. All other operations must be generated completely.
 NOT_GENERATED = [
     "GET /assets/{name} within operations.",

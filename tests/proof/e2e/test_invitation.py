@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from tests.proof.e2e.browser import Browser
-from tests.proof.e2e.conftest import SharedService, Start
+from tests.proof.e2e.conftest import SharedService, Start, settings_of_owner
 from tests.proof.e2e.process import Service
 from tests.proof.e2e.sink import MailSink
 from tests.support.waiting import until
@@ -18,9 +18,7 @@ pytestmark = pytest.mark.slow
 OWNER, OWNERS_PASSWORD = "grace@example.com", "nine lions at the river"
 INVITED, NEW_PASSWORD = "newcomer@example.com", "seven lions at the gate"
 SETTINGS = {
-    "SSO_PLATFORM_OWNER_EMAIL": OWNER,
-    "SSO_PLATFORM_OWNER_PASSWORD": OWNERS_PASSWORD,
-    "SSO_AUTO_APPROVE_ORGANIZATIONS": "true",
+    **settings_of_owner(OWNER, OWNERS_PASSWORD),
 }
 
 

@@ -19,12 +19,13 @@ from oauthlib.oauth2 import AccessDeniedError
 from requests_oauthlib import OAuth2Session
 
 from tests.proof.e2e.browser import Browser
+from tests.proof.e2e.conftest import settings_of_owner
 from tests.proof.e2e.process import Service
 
 pytestmark = pytest.mark.slow
 
 ADA, PASSWORD = "ada@example.com", "nine lions at the river"
-SETTINGS: Final = {"SSO_PLATFORM_OWNER_EMAIL": ADA, "SSO_PLATFORM_OWNER_PASSWORD": PASSWORD, "SSO_AUTO_APPROVE_ORGANIZATIONS": "true"}
+SETTINGS: Final = settings_of_owner(ADA, PASSWORD)
 
 
 class Callback:

@@ -16,6 +16,7 @@ import pytest
 from core.federation.saml.model.configuration import SamlConfiguration
 from tests.proof.clients.service_providers import AcceptedUser, Python3Saml
 from tests.proof.e2e.browser import Browser
+from tests.proof.e2e.conftest import settings_of_owner
 from tests.proof.e2e.process import Service
 from tests.proof.e2e.test_account import ADA, PASSWORD, code_of, enrol
 from tests.support.browser import is_step
@@ -24,7 +25,7 @@ from tests.support.saml import SamlApplication
 pytestmark = pytest.mark.slow
 
 NOBODY = UUID(int=0)
-SETTINGS: Final = {"SSO_PLATFORM_OWNER_EMAIL": ADA, "SSO_PLATFORM_OWNER_PASSWORD": PASSWORD, "SSO_AUTO_APPROVE_ORGANIZATIONS": "true"}
+SETTINGS: Final = settings_of_owner(ADA, PASSWORD)
 
 
 class Shop(ThreadingHTTPServer):

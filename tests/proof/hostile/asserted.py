@@ -27,14 +27,20 @@ def outcome(answer: Answer) -> str:
     return QUESTION if FLOW.fullmatch(target) and target.endswith("/link") else SESSION if target.startswith("/app") else target
 
 
-def gets(expected: str) -> Callable[[Attack], Attack]:
-    """Put an attack with this outcome into the table."""
+def adds_to(table: dict[str, tuple[Attack, str]]) -> Callable[[str], Callable[[Attack], Attack]]:
+    """Return a decorator that puts an attack with the expected outcome into this table."""
 
-    def decorate(attack: Attack) -> Attack:
-        PEOPLE[attack.__name__] = (attack, expected)
-        return attack
+    def expecting(expected: str) -> Callable[[Attack], Attack]:
+        def decorate(attack: Attack) -> Attack:
+            table[attack.__name__] = (attack, expected)
+            return attack
 
-    return decorate
+        return decorate
+
+    return expecting
+
+
+gets = adds_to(PEOPLE)
 
 
 @gets(QUESTION)

@@ -1,13 +1,13 @@
-"""What A tries beside the claims about a person: hints, groups, invitations and messages that concern B, and impersonations."""
+"""Attacks of organization A on B without claims about a person: by hints, groups, invitations, messages and impersonations."""
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from typing import Any, Final
 from urllib.parse import urlencode
 
 from core.kernel.values import digest
 from tests.federation.connections.saml.test_logout import LogoutVisits
 from tests.federation.connections.saml.visits import arrive
-from tests.proof.hostile.asserted import PAGE, REFUSED, SESSION, Attack, outcome
+from tests.proof.hostile.asserted import PAGE, REFUSED, SESSION, Attack, adds_to, outcome
 from tests.proof.hostile.responses import begin, connect
 from tests.proof.hostile.sessions import LIVE, enter
 from tests.proof.hostile.world import World, count_sessions
@@ -18,14 +18,7 @@ from tests.tenancy.groups import add_group
 ELSEWHERE: Final[dict[str, tuple[Attack, str]]] = {}
 
 
-def leads_nowhere(expected: str) -> Callable[[Attack], Attack]:
-    """Put an attack with this outcome into the table."""
-
-    def decorate(attack: Attack) -> Attack:
-        ELSEWHERE[attack.__name__] = (attack, expected)
-        return attack
-
-    return decorate
+leads_nowhere = adds_to(ELSEWHERE)
 
 
 # Impersonations

@@ -1,6 +1,6 @@
 """What the hostile provider of A tries with the session that it gets for a linked member of A and B."""
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from datetime import timedelta
 from functools import cache
 from typing import Final
@@ -12,7 +12,7 @@ from entrypoints.http.edge.access.declaration import Bounded, Credentials, acces
 from entrypoints.http.edge.reauthentication import OWN_PROOF
 from tests.federation.api.relying import RelyingParty, add_relying_party
 from tests.proof.access.calls import routes
-from tests.proof.hostile.asserted import REFUSED, Attack, outcome
+from tests.proof.hostile.asserted import REFUSED, Attack, adds_to, outcome
 from tests.proof.hostile.world import World, count_sessions
 from tests.support.browser import FakeBrowser
 from tests.support.builders import PASSWORD, Answer, add_member, run_sql
@@ -23,14 +23,7 @@ PASSWORD_PATH: Final = "/app/account/password"
 SESSIONS: Final[dict[str, tuple[Attack, str]]] = {}
 
 
-def ends(expected: str) -> Callable[[Attack], Attack]:
-    """Put an attack with this outcome into the table."""
-
-    def decorate(attack: Attack) -> Attack:
-        SESSIONS[attack.__name__] = (attack, expected)
-        return attack
-
-    return decorate
+ends = adds_to(SESSIONS)
 
 
 def of_account(answer: Answer) -> str:

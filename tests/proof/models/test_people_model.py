@@ -34,8 +34,8 @@ from core.accounts.model.devices import (
     Location,
     PresentedDevice,
 )
-from core.accounts.model.email_queue import UNDO_TTL
 from core.accounts.model.mfa import AlreadyEnabled, CodeMalformed, CodeWrong, NotEnabled, NotSetUp, SetupCodeMalformed, SetupCodeWrong
+from core.accounts.model.security_notices import UNDO_TTL
 from core.authentication import callers, session_start, sessions
 from core.authentication.flow.model import Flow, FlowTarget, new_flow
 from core.authentication.flow.prove import prove

@@ -159,7 +159,7 @@ async def test_the_end_of_a_connection_leaves_no_session_with_its_proof(
         kind, index = number % 3, number // 3
         if number == 9:
             async with storage.transaction(by=SYSTEM) as tx:
-                assert await logins.end_at_provider(tx, connection, "4711", "s1" if of_session else None, now) == 1
+                assert await logins.end_at_provider(tx, connection, world.ada.id, "s1" if of_session else None, now) == 1
             return None
         if kind == 0:
             return await world.exchange(codes[index - (number > 9)])

@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import h11
 import pytest
 import structlog.testing
 import trio
@@ -20,10 +21,11 @@ from quart_trio import QuartTrio
 
 from adapters.tls import TlsCertificate
 from entrypoints.http.edge.middleware import App, Receive, Send
+from entrypoints.http.edge.protocol.accepting import HEADERS_WITHIN
 from entrypoints.http.edge.protocol.client_socket import SEND_WITHIN
 from entrypoints.http.edge.protocol.listening import BACKLOG, BindError, listen
 from entrypoints.http.edge.protocol.request_checks import Scope
-from entrypoints.http.edge.protocol.server import HEADERS_WITHIN, serve_http
+from entrypoints.http.edge.protocol.server import serve_http
 from entrypoints.settings import KEEP_ALIVE
 from tests.fakes.certificates import client_context, make_certificate
 from tests.proof.wire import wire
@@ -98,9 +100,9 @@ class SmallApplication:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Run the tests that use `serving` with plain HTTP and with TLS."""
+    """Run the tests that use `serving` with plain HTTP, with TLS and with Hypercorn."""
     if "serving" in metafunc.function.__code__.co_names:
-        metafunc.parametrize("tls", [False, True], ids=["plain", "tls"], indirect=True)
+        metafunc.parametrize("tls", ["plain", "tls", "hypercorn"], indirect=True)
 
 
 @pytest.fixture(scope="session")
@@ -111,7 +113,8 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> TlsCertificate:
 
 @pytest.fixture(autouse=True)
 def tls(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    if getattr(request, "param", False):
+    monkeypatch.setattr(wire, "uses_hypercorn", getattr(request, "param", "") == "hypercorn")
+    if getattr(request, "param", "") == "tls":
         certificate = request.getfixturevalue("certificate")
         monkeypatch.setattr(wire, "tls_in_use", wire.Tls(certificate.context, client_context(certificate.path)))
 
@@ -146,6 +149,18 @@ async def say(send: Send, body: bytes = b"ok", status: int = 200) -> None:
     length = (b"content-length", b"%d" % len(body))
     await send({"type": "http.response.start", "status": status, "headers": [(b"content-type", b"text/plain"), length]})
     await send({"type": "http.response.body", "body": body})
+
+
+class HeldAnswer:
+    """The answer of a bare application that waits until the test sets `leave`."""
+
+    def __init__(self) -> None:
+        self.entered, self.leave = trio.Event(), trio.Event()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self.entered.set()
+        await self.leave.wait()
+        await say(send)
 
 
 # Connections
@@ -613,21 +628,15 @@ async def test_a_request_with_a_malformed_body_does_not_reach_the_application(ap
 
 @pytest.mark.parametrize("rest", [b"ZZ\r\n", b""], ids=["malformed", "truncated"])
 async def test_a_body_that_breaks_while_the_application_runs_is_recorded_without_a_response(rest: bytes) -> None:
-    entered, leave = trio.Event(), trio.Event()
-
-    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
-        entered.set()
-        await leave.wait()
-        await say(send)
-
+    answer = HeldAnswer()
     with structlog.testing.capture_logs() as lines:
         async with serving(bare(answer)) as server, server.client() as client:
             await client.send(POST + b"Transfer-Encoding: chunked\r\n\r\n1\r\nx\r\n")
-            await entered.wait()
+            await answer.entered.wait()
             await client.send(rest)
             if not rest:
                 await client.end()
-            leave.set()
+            answer.leave.set()
             assert (await client.reply()).status == 400
             [exchange] = await server.observed()
             assert (exchange.status, exchange.aborted, exchange.error) == (499, True, None)
@@ -790,8 +799,9 @@ async def test_a_body_that_differs_from_its_content_length_ends_the_connection(l
 
     async with serving(bare(answer)) as server, server.client() as client:
         await client.send(HIDDEN)
-        assert await client.rest() == b""
-        assert isinstance((await server.observed())[0].error, RuntimeError)
+        received = await client.rest()  # Hypercorn sends the part that it has
+        assert received == b"" or (b"content-length: 3" in received and received.endswith(b"\r\n\r\nok"))
+        assert isinstance((await server.observed())[0].error, RuntimeError | h11.LocalProtocolError)
 
 
 async def test_the_rest_of_a_body_is_not_the_next_request() -> None:

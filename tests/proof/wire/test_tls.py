@@ -13,7 +13,7 @@ from entrypoints.http.edge.protocol.redirect import redirect_to
 from entrypoints.http.edge.protocol.request_checks import Scope
 from tests.fakes.certificates import client_context, make_certificate
 from tests.proof.wire import wire
-from tests.proof.wire.test_server import HIDDEN, POST, bare, say
+from tests.proof.wire.test_server import HIDDEN, POST, HeldAnswer, bare, say
 from tests.proof.wire.wire import Client, serving, serving_without_middleware
 from tests.support.waiting import PATIENCE
 
@@ -143,17 +143,11 @@ async def test_the_redirect_keeps_the_path_and_refuses_all_else(monkeypatch: pyt
 
 @pytest.mark.parametrize("says_goodbye", [True, False])
 async def test_a_client_that_closes_logs_nothing_and_gets_the_response_before(says_goodbye: bool) -> None:
-    entered, leave = trio.Event(), trio.Event()
-
-    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
-        entered.set()
-        await leave.wait()
-        await say(send)
-
+    answer = HeldAnswer()
     with structlog.testing.capture_logs() as logs:
         async with serving(bare(answer)) as server, server.client() as client:
             await client.send(HIDDEN)
-            await entered.wait()
+            await answer.entered.wait()
             assert isinstance(client.stream, trio.SSLStream)
             if says_goodbye:
                 with pytest.raises(ssl.SSLWantReadError):
@@ -161,7 +155,7 @@ async def test_a_client_that_closes_logs_nothing_and_gets_the_response_before(sa
                 await client.transport.send_all(client.stream._outgoing.read())
             else:
                 await client.end()
-            leave.set()
+            answer.leave.set()
             [exchange] = await server.observed()
             assert (exchange.status, exchange.error) == (200, None)
     assert logs == []

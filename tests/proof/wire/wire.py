@@ -13,8 +13,10 @@ import trio
 from entrypoints.http.app import Application
 from entrypoints.http.base.request_record import RequestRecord
 from entrypoints.http.edge.middleware import App, EdgeMiddleware, EdgeOptions
+from entrypoints.http.edge.protocol.accepting import Malformed
+from entrypoints.http.edge.protocol.hypercorn_server import serve_with_hypercorn
 from entrypoints.http.edge.protocol.listening import listen
-from entrypoints.http.edge.protocol.server import Malformed, serve_http
+from entrypoints.http.edge.protocol.server import serve_http
 from tests.support.waiting import PATIENCE, eventually
 
 NEVER = 10 * PATIENCE
@@ -29,6 +31,7 @@ class Tls:
 
 
 tls_in_use: Tls | None = None  # set by the fixture `tls`
+uses_hypercorn = False  # set by the fixture `tls`, too
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,15 +223,16 @@ async def _serving(
     served = Served(listening[0].getsockname(), exchanges, trust=None if tls is None else tls.client)
     contexts = None if tls is None else lambda: tls.server
     started = trio.Event()
+    serve = serve_with_hypercorn if uses_hypercorn else serve_http
 
-    async def serve() -> None:
-        await serve_http(
+    async def run() -> None:
+        await serve(
             app, listening, shutdown=served.shutdown, on_started=started.set, malformed=malformed, tls=contexts, **cast("Any", options)
         )
         served.finished.set()
 
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(serve)
+        nursery.start_soon(run)
         await started.wait()
         yield served
         served.shutdown.set()

@@ -59,6 +59,10 @@ USE_MESSAGE: Final = """
     values (%(org_id)s, %(connection_id)s, %(message_hash)s, %(expires_at)s) on conflict do nothing returning 1"""
 
 
+def _message(org_id: UUID, connection_id: UUID, message_hash: bytes, expires_at: datetime) -> dict[str, object]:
+    return {"org_id": org_id, "connection_id": connection_id, "message_hash": message_hash, "expires_at": expires_at}
+
+
 class OrganizationConnections(SealingRepository):
     """Implements `ports.storage.federation.connections.OrganizationConnections`."""
 
@@ -128,12 +132,10 @@ class OrganizationConnections(SealingRepository):
         )
 
     async def use_message(self, org_id: UUID, connection_id: UUID, message_hash: bytes, expires_at: datetime) -> bool:
-        values = {"org_id": org_id, "connection_id": connection_id, "message_hash": message_hash, "expires_at": expires_at}
-        return await self._one(lambda _: True, USE_MESSAGE, **values) is not None
+        return await self._exists(USE_MESSAGE, **_message(org_id, connection_id, message_hash, expires_at))
 
     def use_message_deferred(self, org_id: UUID, connection_id: UUID, message_hash: bytes, expires_at: datetime) -> DeferredRow[bool]:
-        values = {"org_id": org_id, "connection_id": connection_id, "message_hash": message_hash, "expires_at": expires_at}
-        return self._one_deferred(lambda _: True, USE_MESSAGE, **values)
+        return self._one_deferred(lambda _: True, USE_MESSAGE, **_message(org_id, connection_id, message_hash, expires_at))
 
     async def add_group(self, group: ConnectionGroup) -> None:
         await self._run(GROUP.insert("connection_groups"), **GROUP.values(group))

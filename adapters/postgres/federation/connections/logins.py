@@ -1,7 +1,7 @@
 """Sign-ins at the connections of organizations. The values for a sign-out there are encrypted."""
 
 import json
-from typing import Any, Final
+from typing import Any, Final, LiteralString
 from uuid import UUID
 
 from adapters.postgres.engine.statements import Row, SealingRepository
@@ -36,18 +36,17 @@ class ConnectionLogins(SealingRepository):
         return await self._one(self._to_login, sql, org_id=org_id, id=id_, user_id=user_id)
 
     async def newest_of_session(self, org_id: UUID, connection_id: UUID, provider_session: str) -> ConnectionLogin | None:
-        sql = f"""
-            select {COLUMNS} from connection_logins l
-            where l.org_id = %(org_id)s and l.connection_id = %(connection_id)s and l.provider_session = %(provider_session)s
-            order by l.created_at desc limit 1"""
-        return await self._one(self._to_login, sql, org_id=org_id, connection_id=connection_id, provider_session=provider_session)
+        return await self._newest("l.provider_session = %(value)s", org_id, connection_id, provider_session)
 
     async def newest_of_user(self, org_id: UUID, connection_id: UUID, user_id: UUID) -> ConnectionLogin | None:
+        return await self._newest("l.user_id = %(value)s", org_id, connection_id, user_id)
+
+    async def _newest(self, condition: LiteralString, org_id: UUID, connection_id: UUID, value: str | UUID) -> ConnectionLogin | None:
         sql = f"""
             select {COLUMNS} from connection_logins l
-            where l.org_id = %(org_id)s and l.connection_id = %(connection_id)s and l.user_id = %(user_id)s
+            where l.org_id = %(org_id)s and l.connection_id = %(connection_id)s and {condition}
             order by l.created_at desc limit 1"""
-        return await self._one(self._to_login, sql, org_id=org_id, connection_id=connection_id, user_id=user_id)
+        return await self._one(self._to_login, sql, org_id=org_id, connection_id=connection_id, value=value)
 
     async def add(self, login: ConnectionLogin) -> None:
         await self._write(

@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Final
 from uuid import UUID
 
-from core.accounts.model.profiles import NameInvalid, Profile, parse_name
+from core.accounts.model.profiles import NameInvalid, Profile, parse_fact, parse_name
 from core.authentication.model.sign_in_log import GROUPS_LEFT_OUT
 from core.federation.connections.model.connections import OrganizationConnection
 from core.federation.connections.model.logins import ProviderSession
@@ -59,7 +59,7 @@ class AssertedPerson:
     subject: str
     email: Email | None  # None: the claim is missing, or no address
     is_email_verified: bool
-    profile: Profile  # names only
+    profile: Profile  # names, and for a new account the picture and the locale
     groups: frozenset[str] | None  # the values of the claim with the groups; None: it is missing
     has_second_factor: bool
     authenticated_at: datetime | None
@@ -71,7 +71,7 @@ class AssertedPerson:
 
 
 def map_claims(connection: OrganizationConnection, received: ReceivedClaims) -> AssertedPerson:
-    """Return the person, by the mapping of the connection. Names that an account cannot have are left out."""
+    """Return the person, by the mapping of the connection. Facts that an account cannot have are left out."""
     mapping, settings, values = connection.mapping, connection.settings, received.values
     groups = None if mapping.groups is None else values.get(mapping.groups)
     return AssertedPerson(
@@ -84,6 +84,8 @@ def map_claims(connection: OrganizationConnection, received: ReceivedClaims) -> 
             name=_name(received.first(mapping.name)),
             given_name=_name(received.first(mapping.given_name)),
             family_name=_name(received.first(mapping.family_name)),
+            picture=_fact("picture", received.first(mapping.picture)),
+            locale=_fact("locale", received.first(mapping.locale)),
         ),
         groups=None if groups is None else frozenset(groups),
         has_second_factor=received.has_second_factor and settings.trusts_second_factor,
@@ -123,6 +125,13 @@ def _email(text: str | None) -> Email | None:
     try:
         return None if text is None else Email.parse(text)
     except EmailInvalid:
+        return None
+
+
+def _fact(name: str, text: str | None) -> str | None:
+    try:
+        return None if text is None else parse_fact(name, text)
+    except Invalid:
         return None
 
 

@@ -16,6 +16,8 @@ class ClaimMapping:
     given_name: str | None = "given_name"
     family_name: str | None = "family_name"
     groups: str | None = None
+    picture: str | None = None  # of new accounts only, like the locale
+    locale: str | None = None
 
     @classmethod
     def read(cls, stored: Mapping[str, Any]) -> Self:

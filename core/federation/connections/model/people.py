@@ -115,6 +115,7 @@ class PendingLink:
     at: datetime
     is_fresh: bool
     is_agreed: bool = False  # by the user; until then, a sign-in makes no link
+    logout: str | None = field(default=None, repr=False)  # the encrypted values for a sign-out at the identity provider
 
     @property
     def document(self) -> dict[str, Any]:
@@ -133,17 +134,18 @@ class PendingLink:
             "id": str(self.id),
             "is_agreed": self.is_agreed,
             "provider_session": None if person.session is None else person.session.id,
+            "logout": self.logout,
         }
 
     @classmethod
     def read(cls, stored: Mapping[str, Any] | None, now: datetime) -> Self | None:
         """Return the stored link, or None without one, or if it is too old.
 
-        The names of the person are not stored, nor the secrets for a sign-out at the identity provider.
+        The names of the person are not stored. `logout` has the values for a sign-out at the identity provider.
         """
         if stored is None or (at := datetime.fromisoformat(stored["at"])) + LINK_TTL <= now:
             return None
-        groups, ends_at, session = stored["groups"], stored["ends_at"], stored.get("provider_session")
+        groups, ends_at, session, logout = stored["groups"], stored["ends_at"], stored["provider_session"], stored["logout"]
         person = AssertedPerson(
             connection_id=UUID(stored["connection_id"]),
             org_id=UUID(stored["org_id"]),
@@ -156,9 +158,9 @@ class PendingLink:
             authenticated_at=None,
             ends_at=None if ends_at is None else datetime.fromisoformat(ends_at),
             claim_names=(),
-            session=None if session is None else ProviderSession(session, {}),
+            session=None if session is None and logout is None else ProviderSession(session, {}),
         )
-        return cls(UUID(stored["id"]), person, at, stored["is_fresh"], stored["is_agreed"])
+        return cls(UUID(stored["id"]), person, at, stored["is_fresh"], stored["is_agreed"], logout)
 
 
 def proof_of(person: AssertedPerson, at: datetime, *, is_fresh: bool, login: UUID | None = None) -> Proof:

@@ -48,6 +48,10 @@ class SloUrlInvalid(Invalid):
     """The URL for logouts (SLO) must start with https://, or with http:// on localhost, and have no user name and no fragment."""
 
 
+class SloResponseUrlInvalid(Invalid):
+    """The URL for logout responses must start with https://, or with http:// on localhost, and have no user name and no fragment."""
+
+
 class SloCertificateInvalid(Invalid):
     """The certificate for logouts must be one X.509 certificate in PEM, with an RSA key of at least 2048 bits, without a private key."""
 
@@ -185,6 +189,7 @@ class SamlConfiguration:
     entity_id: str | None = None
     acs_url: str | None = None
     slo_url: str | None = None
+    slo_response_url: str | None = None  # takes our LogoutResponses; None: `slo_url` does
     slo_certificate: str | None = None  # PEM; verifies the signatures of the service's LogoutRequests
     name_id_format: NameIdFormat | None = None  # None only before the first configuration
     attribute_mapping: Mapping[str, str] | None = None  # source to attribute name; None for DEFAULT_ATTRIBUTES
@@ -244,6 +249,7 @@ class SamlIdentityProvider:
     entity_id: str  # of the service, not of this identity provider
     acs_url: str
     slo_url: str | None
+    slo_response_url: str | None
     slo_certificate: str | None
     name_id_format: NameIdFormat
     attribute_mapping: Mapping[str, str]
@@ -293,6 +299,8 @@ def validate(configuration: SamlConfiguration) -> SamlConfiguration:
         raise AcsUrlInvalid(f"The response URL (ACS) is not allowed: {flaw}")
     if configuration.slo_url is not None and (flaw := endpoint_flaw(configuration.slo_url)):
         raise SloUrlInvalid(f"The URL for logouts (SLO) is not allowed: {flaw}")
+    if configuration.slo_response_url is not None and (flaw := endpoint_flaw(configuration.slo_response_url)):
+        raise SloResponseUrlInvalid(f"The URL for logout responses is not allowed: {flaw}")
     if configuration.attribute_mapping is not None:
         for source in configuration.attribute_mapping:
             if source not in LIST_CLAIMS and not is_source(source):
@@ -316,8 +324,9 @@ def is_name(text: str, max_length: int) -> bool:
 
 def with_canonical_urls(configuration: SamlConfiguration) -> SamlConfiguration:
     """Return the configuration with its URLs in canonical form."""
-    acs_url, slo_url = [None if url is None else uris.canonicalize(url) for url in (configuration.acs_url, configuration.slo_url)]
-    return replace(configuration, acs_url=acs_url, slo_url=slo_url)
+    urls = (configuration.acs_url, configuration.slo_url, configuration.slo_response_url)
+    acs_url, slo_url, slo_response_url = [None if url is None else uris.canonicalize(url) for url in urls]
+    return replace(configuration, acs_url=acs_url, slo_url=slo_url, slo_response_url=slo_response_url)
 
 
 def endpoint_flaw(url: str) -> str | None:

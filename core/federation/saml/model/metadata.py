@@ -48,6 +48,7 @@ class ServiceProviderMetadata:
     entity_id: str | None
     acs_url: str | None  # with HTTP-POST
     slo_url: str | None  # with HTTP-Redirect
+    slo_response_url: str | None  # its ResponseLocation
     has_other_slo: bool  # whether it has single logout with a binding that we do not send
     certificates: tuple[str, ...]  # PEM, not checked; for signatures
     name_id_formats: tuple[str, ...]
@@ -96,7 +97,10 @@ def choose_name_id_format(metadata: ServiceProviderMetadata) -> NameIdFormat | N
 def replace_described(configuration: SamlConfiguration, described: SamlConfiguration) -> SamlConfiguration:
     """Return the configuration with the values that metadata describes. The others stay."""
     names = ("entity_id", "acs_url", "slo_url", "slo_certificate", "name_id_format")
-    return replace(configuration, **{name: value for name in names if (value := getattr(described, name)) is not None})
+    values = {name: value for name in names if (value := getattr(described, name)) is not None}
+    # The addresses of one endpoint belong together: an earlier one for responses would be that of another endpoint.
+    response_url = configuration.slo_response_url if described.slo_url is None else described.slo_response_url
+    return replace(configuration, **values, slo_response_url=response_url)
 
 
 def check_validity(metadata: ServiceProviderMetadata, now: datetime) -> Iterator[SamlProblem]:
@@ -123,6 +127,8 @@ def check_addresses(configuration: SamlConfiguration) -> Iterator[SamlProblem]:
         yield SamlProblem(code.SLO_URL_MISSING, False, "Without an SLO URL, signing out here does not sign users out of the application.")
     elif flaw := endpoint_flaw(configuration.slo_url):
         yield SamlProblem(code.SLO_URL_INVALID, True, f"The SLO URL is not allowed: {flaw}")
+    elif (url := configuration.slo_response_url) is not None and (flaw := endpoint_flaw(url)):
+        yield SamlProblem(code.SLO_URL_INVALID, True, f"The URL for logout responses is not allowed: {flaw}")
     elif not _is_https(configuration.slo_url):
         yield SamlProblem(code.SLO_URL_NOT_HTTPS, False, "The SLO URL has no https. It works only on the user's own computer.")
 

@@ -7,7 +7,7 @@ from uuid import UUID
 from pydantic import Field
 from quart import Blueprint
 
-from core.accounts.model.email_queue import CreatedSecret, NoticedSecret
+from core.accounts.model.secret_notices import CreatedSecret, NoticedSecret
 from core.kernel.roles import Capability
 from core.kernel.sign_in_age import SignInAge
 from core.programs import created_secrets, service_accounts

@@ -37,6 +37,11 @@ class ClientSocket:
         self._fileno = sock.fileno()
         self._send_within = send_within
 
+    @property
+    def application_protocol(self) -> str | None:
+        """Return the protocol that the client has chosen in the TLS handshake, if any."""
+        return None
+
     async def wait_readable(self) -> None:
         await trio.lowlevel.wait_readable(self._fileno)
 
@@ -63,7 +68,7 @@ class ClientSocket:
         except OSError:
             is_sent = False
         if not is_sent:
-            self._abort()
+            self.abort()
 
     async def send(self, data: bytes) -> None:
         """Send all data, usually in one system call. Raises: ClientGone."""
@@ -79,7 +84,7 @@ class ClientSocket:
                     await trio.lowlevel.wait_writable(self._fileno)
                     piece = piece[self._send_part(piece) :]
             if scope.cancelled_caught:
-                self._abort()
+                self.abort()
                 raise ClientGone
 
     def _send_part(self, data: bytes | memoryview) -> int:
@@ -91,7 +96,7 @@ class ClientSocket:
             self.is_gone = True
             raise ClientGone from None
 
-    def _abort(self) -> None:
+    def abort(self) -> None:
         """Let the socket be reset when it is closed, so that the kernel discards the data that the client does not read."""
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self.is_gone = True

@@ -1,7 +1,6 @@
 """The HTTP/1.1 server on Trio: one task per connection, which runs the application itself (docs/adr/0027).
 
-Slow clients are dropped, and an error on one connection does not affect the others (security P-3, P-4).
-Hypercorn runs the lifespan.
+Slow clients are dropped (security P-3, P-4).
 
 While an application runs, nothing reads the socket until the application calls `receive`: for the
 body, or, after the body, for the disconnect of the client.
@@ -14,34 +13,21 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from email.utils import formatdate
-from functools import partial
-from typing import Any, Protocol
+from typing import Any
 from urllib.parse import unquote
 
 import structlog
 import trio
-from hypercorn.app_wrappers import ASGIWrapper
-from hypercorn.config import Config
-from hypercorn.trio.lifespan import Lifespan
 
 from entrypoints.http.edge.middleware import BODY_IS_HERE, Headers, Message
+from entrypoints.http.edge.protocol.accepting import HEADERS_WITHIN, MAX_REQUESTS, Malformed, accept_clients, open_client
 from entrypoints.http.edge.protocol.client_socket import LINGER, SEND_WITHIN, ClientGone, ClientSocket
 from entrypoints.http.edge.protocol.request_parser import BadRequest, RequestHead, RequestParser
-from entrypoints.http.edge.protocol.tls_socket import TlsClientSocket
 
 log = structlog.get_logger("http")
 
-HEADERS_WITHIN = 5.0  # seconds for the headers, from the start of the connection or the first byte of a later request
-MAX_REQUESTS = 1000  # on one connection; clients that connect again spread over the workers
-
 _ASGI = {"version": "3.0", "spec_version": "2.1"}
 _DISCONNECT: Message = {"type": "http.disconnect"}
-
-
-class Malformed(Protocol):
-    """The function that returns the response to unparsable input. It also records the request if `observed` is true."""
-
-    def __call__(self, status: int, peer: str | None, *, observed: bool) -> tuple[Headers, bytes]: ...
 
 
 async def serve_http(
@@ -66,23 +52,7 @@ async def serve_http(
     that inherited them keep their copies.
     """
     server = _Server(app, malformed, tls, headers_within, send_within, keep_alive)
-    config = Config()
-    config.errorlog = None
-    lifespan = Lifespan(ASGIWrapper(app), config, {})
-    async with trio.open_nursery() as outer:
-        await outer.start(lifespan.handle_lifespan)
-        await lifespan.wait_for_startup()
-        async with trio.open_nursery() as connections:
-            async with trio.open_nursery() as accepting:
-                listeners = [trio.SocketListener(trio.socket.from_stdlib_socket(sock)) for sock in listening]
-                accepting.start_soon(partial(trio.serve_listeners, server.serve, listeners, handler_nursery=connections))
-                on_started()
-                await shutdown.wait()
-                accepting.cancel_scope.cancel()
-            connections.cancel_scope.deadline = trio.current_time() + (shutdown_grace() if callable(shutdown_grace) else shutdown_grace)
-            server.drain()
-        await lifespan.wait_for_shutdown()
-        outer.cancel_scope.cancel()
+    await accept_clients(server, app, listening, shutdown=shutdown, shutdown_grace=shutdown_grace, on_started=on_started)
 
 
 class _Server:
@@ -107,24 +77,15 @@ class _Server:
         self._connections: set[_Connection] = set()
         self._date = (0, b"")
 
-    async def serve(self, stream: trio.SocketStream) -> None:
-        """Serve one client until its connection ends."""
-        with socket.socket(fileno=stream.socket.detach()) as sock:
-            try:
-                client = ClientSocket(sock, self.send_within) if self._tls is None else TlsClientSocket(sock, self.send_within, self._tls())
-            except OSError:
-                return
-            connection = _Connection(self, client)
-            self._connections.add(connection)
-            try:
-                await connection.run()
-            except* Exception:  # also in a group with a cancellation
-                # An error on one connection must not end the others.
-                log.exception("connection_failed")
-            finally:
-                self._connections.discard(connection)
+    async def serve(self, sock: socket.socket) -> None:
+        connection = _Connection(self, open_client(sock, self.send_within, self._tls))
+        self._connections.add(connection)
+        try:
+            await connection.run()
+        finally:
+            self._connections.discard(connection)
 
-    def drain(self) -> None:
+    async def drain(self) -> None:
         """Close idle connections, and the others after their next response."""
         self.is_draining = True
         for connection in self._connections:

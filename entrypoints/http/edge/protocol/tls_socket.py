@@ -33,6 +33,10 @@ class TlsClientSocket(ClientSocket):
         self._is_sending = False
         self._is_ended = False  # our half of the connection
 
+    @property
+    def application_protocol(self) -> str | None:
+        return self._tls.selected_alpn_protocol()
+
     async def wait_readable(self) -> None:
         if not self._is_ended and (self._unread or self._incoming.pending or self._tls.pending()):
             await trio.lowlevel.checkpoint()
@@ -72,7 +76,7 @@ class TlsClientSocket(ClientSocket):
         if not self._is_sending and not self.is_gone and self._outgoing.pending:
             super().send_now(self._outgoing.read())
         elif self._outgoing.pending > MAX_CONTROL:
-            self._abort()
+            self.abort()
 
     async def wait_for_disconnect(self) -> None:
         # Bytes that arrive can be the alert close_notify, and not the next request.
@@ -105,7 +109,7 @@ class TlsClientSocket(ClientSocket):
                 self._tls.write(data)
                 return
         except ssl.SSLError:
-            self._abort()
+            self.abort()
         raise ClientGone
 
     def end(self) -> None:

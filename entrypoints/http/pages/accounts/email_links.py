@@ -9,8 +9,9 @@ from quart import Blueprint, Response
 
 from core.accounts import accounts, undo
 from core.accounts.model.accounts import LinkInvalid, PasswordReset, VerifiedEmail
-from core.accounts.model.email_queue import EmailKind, SecurityNotice, TokenPurpose
+from core.accounts.model.email_queue import EmailKind, TokenPurpose
 from core.accounts.model.passkeys import SECURITY_KEY_MARK
+from core.accounts.model.security_notices import SecurityNotice
 from core.authentication import joining
 from core.authentication.flow.model import Flow, FlowEnded
 from core.authentication.methods.sign_up import is_of_browser

@@ -7,7 +7,7 @@ from typing import Final
 
 from quart import Blueprint, Response
 
-from core.accounts.model.email_queue import NoticedSecret
+from core.accounts.model.secret_notices import NoticedSecret
 from core.applications import figures, overview
 from core.applications.model.analytics import REVIEWS, CredentialToReview, Overview, PendingTask
 from core.applications.model.figures import FigureRange

@@ -5,9 +5,9 @@ from typing import Any, Final
 
 from quart import Blueprint, Response, request
 
-from core.authentication import policy_checks
+from core.authentication import policy_checks, policy_enrollment
 from core.authentication.model.policy import PolicyPlace
-from core.authentication.policy_checks import Enrollment
+from core.authentication.policy_enrollment import Enrollment
 from core.kernel.page_paths import ENROLL_PATH
 from core.kernel.proofs import Method, Strength
 from core.kernel.sign_in_policy.decision import Outcome
@@ -72,7 +72,7 @@ async def show() -> Response:
     `next` is the path on this server to continue at. If the rule starts later, the user can leave it for now.
     """
     place, next_path = _place(request.args), next_of(request.args)
-    enrollment = await policy_checks.find_enrollment(ports(), signed_in(), place)
+    enrollment = await policy_enrollment.find_enrollment(ports(), signed_in(), place)
     if enrollment.decision.outcome is Outcome.STEP_UP:
         return to_reauthentication_for(place, next_path)
     if enrollment.decision.outcome is not Outcome.ENROLL and enrollment.decision.due_at is None:
@@ -95,7 +95,7 @@ async def postpone() -> Response:
     form = await read_form()
     check_session_form(form)
     place, next_path = _place(form), next_of(form)
-    enrollment = await policy_checks.find_enrollment(ports(), signed_in(), place)
+    enrollment = await policy_enrollment.find_enrollment(ports(), signed_in(), place)
     if enrollment.decision.outcome is not Outcome.ALLOWED:
         return redirect(policy_checks.enrollment_path(place, next=next_path))
     if enrollment.decision.due_at is not None:

@@ -37,6 +37,7 @@ async def sign_in_at_provider(method: SignInMethod, flow: Flow, present: Visitor
                 form_token=session_form_token(),
                 action=path_of(flow, "/switch"),
                 start=start,
+                stay=path_of(flow),
                 email=present.email,
                 address=address,
             )

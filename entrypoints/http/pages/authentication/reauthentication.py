@@ -13,7 +13,7 @@ from core.accounts import factor_changes
 from core.accounts.model.accounts import PasswordTooLong
 from core.accounts.model.mfa import CodeMalformed, CodeWrong
 from core.accounts.model.passkeys import PasskeyRefused
-from core.authentication import policy_checks
+from core.authentication import policy_enrollment
 from core.authentication.model.identities import LinkedPlace
 from core.authentication.model.login import EmailCodeMalformed
 from core.authentication.model.sessions import (
@@ -96,7 +96,7 @@ async def _step_up(target: dict[str, str]) -> Decision | None:
         return None
     if target["policy"] == EVERYWHERE:
         return await factor_changes.find_missing_sign_in(ports(), signed_in())
-    enrollment = await policy_checks.find_enrollment(ports(), signed_in(), place_of(target["policy"]))
+    enrollment = await policy_enrollment.find_enrollment(ports(), signed_in(), place_of(target["policy"]))
     return enrollment.decision if enrollment.decision.outcome is Outcome.STEP_UP else None
 
 

@@ -1,11 +1,11 @@
 """The pages of an opened set-up link on which its reader renews the certificates of a connection."""
 
+from collections.abc import Mapping
 from typing import Final
 
 from quart import Blueprint, Response
 
 from core.kernel.callers import SetupPart
-from core.kernel.errors import Refusal
 from core.setup import renewal
 from entrypoints.http.base.context import ports, setup_reader
 from entrypoints.http.base.redirects import redirect
@@ -13,8 +13,8 @@ from entrypoints.http.edge.access import setup_link
 from entrypoints.http.edge.openapi import describes_page
 from entrypoints.http.edge.typed_fields import trim
 from entrypoints.http.pages.setup.connection import TEST_ANSWERS, begin_test
-from entrypoints.http.pages.setup.opening import FOREIGN, STEPS_PATH
-from entrypoints.http.pages.setup.steps import NOT_OPEN, REFUSED, SAVED, read_setup_form, refused_steps
+from entrypoints.http.pages.setup.opening import STEPS_PATH
+from entrypoints.http.pages.setup.steps import ANSWERS, in_part
 
 routes = Blueprint("setup_certificate_pages", __name__)
 
@@ -30,37 +30,30 @@ METADATA_FIELDS: Final = {
 
 @routes.post(PATH)
 @setup_link
-@describes_page({303: SAVED, 400: REFUSED, 401: NOT_OPEN, 403: FOREIGN, 409: PRESENT}, form=FIELDS)
-async def propose_certificate() -> Response:
+@describes_page({**ANSWERS, 409: PRESENT}, form=FIELDS)
+@in_part(SetupPart.CERTIFICATE, shown=["new_certificate"], wrong="new_certificate")
+async def propose_certificate(form: Mapping[str, str]) -> Response:
     """Propose certificates for an existing connection, in place of those before.
 
     No user signs in with them before an admin applies them.
     """
-    form = await read_setup_form()
-    try:
-        await renewal.propose(ports(), setup_reader(), form.get("new_certificate", ""))
-    except Refusal as refusal:
-        return await refused_steps(refusal, SetupPart.CERTIFICATE, typed=form, wrong="new_certificate")
+    await renewal.propose(ports(), setup_reader(), form.get("new_certificate", ""))
     return redirect(STEPS_PATH)
 
 
 @routes.post(f"{PATH}/metadata")
 @setup_link
 @describes_page(
-    {303: SAVED, 400: REFUSED, 401: NOT_OPEN, 403: FOREIGN, 409: PRESENT, 429: "Too many fetches."},
+    {**ANSWERS, 409: PRESENT, 429: "Too many fetches."},
     form=METADATA_FIELDS,
 )
-async def import_certificates() -> Response:
+@in_part(SetupPart.CERTIFICATE, shown=["new_metadata_url"], wrong="new_metadata_url")
+async def import_certificates(form: Mapping[str, str]) -> Response:
     """Propose the certificates of SAML metadata that an existing connection does not have yet.
 
     The metadata are pasted or read from a file, or fetched from their address. Only their certificates are taken.
     """
-    form = await read_setup_form()
-    url = trim(form.get("new_metadata_url", ""))
-    try:
-        await renewal.import_metadata(ports(), setup_reader(), form.get("new_metadata", ""), url)
-    except Refusal as refusal:
-        return await refused_steps(refusal, SetupPart.CERTIFICATE, typed={"new_metadata_url": url}, wrong="new_metadata_url")
+    await renewal.import_metadata(ports(), setup_reader(), form.get("new_metadata", ""), trim(form.get("new_metadata_url", "")))
     return redirect(STEPS_PATH)
 
 

@@ -1,5 +1,6 @@
 """The pages of an opened set-up link on which its reader prepares a connection, step by step for their product."""
 
+from collections.abc import Mapping
 from typing import Final
 
 from quart import Blueprint, Response
@@ -23,7 +24,7 @@ from entrypoints.http.edge.openapi import describes, describes_page, refuses
 from entrypoints.http.edge.typed_fields import trim
 from entrypoints.http.pages.federation.connections.visits import visit_response
 from entrypoints.http.pages.setup.opening import FOREIGN, STEPS_PATH
-from entrypoints.http.pages.setup.steps import NOT_OPEN, REFUSED, SAVED, read_setup_form, refused_steps, steps_values
+from entrypoints.http.pages.setup.steps import ANSWERS, NOT_OPEN, REFUSED, in_part, refused_steps, steps_values
 
 routes = Blueprint("setup_connection_pages", __name__)
 
@@ -43,7 +44,7 @@ VALUES: Final = ("issuer", "client_id", "client_secret", "entity_id", "sso_url",
 @routes.post(PATH)
 @setup_link
 @describes_page(
-    {200: "The page that asks before the values of an earlier choice are deleted.", 303: SAVED, 400: REFUSED, 401: NOT_OPEN, 403: FOREIGN},
+    {**ANSWERS, 200: "The page that asks before the values of an earlier choice are deleted."},
     form={
         "form_token": "The form token of the page.",
         "preset": "The product, empty for another one.",
@@ -51,12 +52,12 @@ VALUES: Final = ("issuer", "client_id", "client_secret", "entity_id", "sso_url",
         "confirmed": "`yes` deletes the values of an earlier choice.",
     },
 )
-async def choose_product() -> Response:
+@in_part(SetupPart.CONNECTION)
+async def choose_product(form: Mapping[str, str]) -> Response:
     """Choose the product of the proposed connection.
 
     The values of an earlier choice are deleted, after a question.
     """
-    form = await read_setup_form()
     preset, protocol = form.get("preset", ""), ConnectionProtocol.OIDC
     if form.get("protocol") == ConnectionProtocol.SAML:
         protocol = ConnectionProtocol.SAML
@@ -64,48 +65,41 @@ async def choose_product() -> Response:
         product = PRESETS[preset].name if preset in PRESETS else "another product"
         shown = {**await steps_values(), "preset": preset, "protocol": protocol, "product_name": product}
         return page_response(render("setup/start_again.html", **shown))
-    try:
-        await connection.choose(ports(), setup_reader(), preset, protocol)
-    except Refusal as refusal:
-        return await refused_steps(refusal, SetupPart.CONNECTION)
+    await connection.choose(ports(), setup_reader(), preset, protocol)
     return redirect(STEPS_PATH)
+
+
+def _wrong_value(refusal: Refusal) -> str:
+    return refusal.setting if isinstance(refusal, ConnectionSettingInvalid) else "certificate"
 
 
 @routes.post(f"{PATH}/values")
 @setup_link
-@describes_page({303: SAVED, 400: REFUSED, 401: NOT_OPEN, 403: FOREIGN}, form=["form_token", *VALUES])
-async def save_values() -> Response:
+@describes_page(ANSWERS, form=["form_token", *VALUES])
+@in_part(SetupPart.CONNECTION, shown=[name for name in VALUES if name != "client_secret"], wrong=_wrong_value)
+async def save_values(form: Mapping[str, str]) -> Response:
     """Save the values of the proposed connection.
 
     They are those that the console of the product shows. An empty client secret keeps the earlier one.
     """
-    form = await read_setup_form()
     typed = {name: form[name] if name == "certificate" else trim(form.get(name, "")) for name in VALUES if name in form}
-    try:
-        await connection.save(ports(), setup_reader(), ProviderValues(**typed))
-    except Refusal as refusal:
-        wrong = refusal.setting if isinstance(refusal, ConnectionSettingInvalid) else "certificate"
-        return await refused_steps(refusal, SetupPart.CONNECTION, typed={**typed, "client_secret": ""}, wrong=wrong)
+    await connection.save(ports(), setup_reader(), ProviderValues(**typed))
     return redirect(STEPS_PATH)
 
 
 @routes.post(f"{PATH}/metadata")
 @setup_link
 @describes_page(
-    {303: SAVED, 400: REFUSED, 401: NOT_OPEN, 403: FOREIGN, 409: "It is no connection with SAML.", 429: "Too many fetches."},
+    {**ANSWERS, 409: "It is no connection with SAML.", 429: "Too many fetches."},
     form=["form_token", "metadata", "metadata_url"],
 )
-async def import_metadata() -> Response:
+@in_part(SetupPart.CONNECTION, shown=["metadata_url"], wrong="metadata_url")
+async def import_metadata(form: Mapping[str, str]) -> Response:
     """Take the values of the proposed connection from SAML metadata.
 
     They are pasted or read from a file, or fetched from their address.
     """
-    form = await read_setup_form()
-    typed = {"metadata_url": trim(form.get("metadata_url", ""))}
-    try:
-        await connection.import_metadata(ports(), setup_reader(), form.get("metadata", ""), typed["metadata_url"])
-    except Refusal as refusal:
-        return await refused_steps(refusal, SetupPart.CONNECTION, typed=typed, wrong="metadata_url")
+    await connection.import_metadata(ports(), setup_reader(), form.get("metadata", ""), trim(form.get("metadata_url", "")))
     return redirect(STEPS_PATH)
 
 
@@ -124,17 +118,14 @@ async def own_metadata() -> Response:
 
 @routes.post(f"{PATH}/key")
 @setup_link
-@describes_page({303: SAVED, 400: REFUSED, 401: NOT_OPEN, 403: FOREIGN, 409: "It is no connection with SAML."}, form=["form_token"])
-async def create_key() -> Response:
+@describes_page({**ANSWERS, 409: "It is no connection with SAML."}, form=["form_token"])
+@in_part(SetupPart.CONNECTION)
+async def create_key(_: Mapping[str, str]) -> Response:
     """Create our key for the proposed connection with SAML.
 
     It signs our requests, and decrypts assertions. The connection keeps it when an admin applies it.
     """
-    await read_setup_form()
-    try:
-        await connection.create_key(ports(), setup_reader())
-    except Refusal as refusal:
-        return await refused_steps(refusal, SetupPart.CONNECTION)
+    await connection.create_key(ports(), setup_reader())
     return redirect(STEPS_PATH)
 
 
@@ -151,16 +142,13 @@ async def create_key() -> Response:
     },
     form=["form_token"],
 )
-async def check_connection() -> Response:
+@in_part(SetupPart.CONNECTION)
+async def check_connection(_: Mapping[str, str]) -> Response:
     """Check the proposed connection with OpenID Connect.
 
     The metadata and the keys of the provider are fetched, and our credentials are tried there.
     """
-    await read_setup_form()
-    try:
-        problems = await connection.check(ports(), setup_reader(), app_context().base_url)
-    except Refusal as refusal:
-        return await refused_steps(refusal, SetupPart.CONNECTION)
+    problems = await connection.check(ports(), setup_reader(), app_context().base_url)
     return page_response(render("setup/steps.html", problem=None, **{**await steps_values(), "checked": problems}))
 
 

@@ -4,11 +4,11 @@ from typing import Final
 
 from quart import Blueprint, Response
 
-from core.kernel.errors import Refusal
+from core.kernel.errors import Refusal, Unauthenticated, refuse
 from core.kernel.page_paths import SETUP_PATH, SETUP_STEPS_PATH
 from core.kernel.rate_limits import EMAIL_SIGN_IN, EMAIL_SIGN_IN_VERIFICATION
 from core.setup import opening
-from core.setup.model.links import SetupLinkCodeWrong, SetupLinkEnded, TooManyCodes
+from core.setup.model.links import SetupLinkCodeWrong, SetupLinkEnded, SetupSessionMissing, TooManyCodes
 from entrypoints.http.base import cookies
 from entrypoints.http.base.context import caller, ports
 from entrypoints.http.base.redirects import redirect
@@ -37,7 +37,7 @@ async def show_setup_link() -> Response:
     try:
         found = await opening.look_up(ports(), token)
     except SetupLinkEnded as refusal:
-        return _ended_page(refusal)
+        return await _ended_page(refusal)
     return form_page("setup/open.html", token=token, link=found.link, design=found.design, asks_code=False, problem=None)
 
 
@@ -57,7 +57,7 @@ async def open_setup_link() -> Response:
             return _opened(await opening.open_embedded(ports(), caller(), token))
         await opening.send_code(ports(), caller(), token)
     except SetupLinkEnded as refusal:
-        return _ended_page(refusal)
+        return await _ended_page(refusal)
     except TooManyCodes as refusal:
         return await _code_page(token, refusal)
     return await _code_page(token, None)
@@ -78,7 +78,7 @@ async def open_with_code() -> Response:
     except SetupLinkCodeWrong as refusal:
         return await _code_page(token, refusal)
     except SetupLinkEnded as refusal:
-        return _ended_page(refusal)
+        return await _ended_page(refusal)
 
 
 def _opened(secret: str) -> Response:
@@ -91,12 +91,21 @@ async def _code_page(token: str, refusal: Refusal | None) -> Response:
     try:
         found = await opening.look_up(ports(), token)
     except SetupLinkEnded as ended:
-        return _ended_page(ended)
+        return await _ended_page(ended)
     values = {"token": token, "link": found.link, "design": found.design, "asks_code": True}
     if refusal is not None:
         return refused_form_page(refusal, "setup/open.html", **values)
     return form_page("setup/open.html", **values, problem=None)
 
 
-def _ended_page(refusal: SetupLinkEnded) -> Response:
-    return refused_page(refusal, "setup/ended.html", is_open=cookies.setup_cookie() is not None, path=STEPS_PATH)
+async def _ended_page(refusal: SetupLinkEnded) -> Response:
+    return refused_page(refusal, "setup/ended.html", is_open=await _has_open_link(), path=STEPS_PATH)
+
+
+async def _has_open_link() -> bool:
+    """Return whether this browser has opened a link that it can continue."""
+    try:
+        await opening.authenticate(ports(), caller(), cookies.setup_cookie() or refuse(SetupSessionMissing))
+    except Unauthenticated:
+        return False
+    return True

@@ -1,6 +1,8 @@
 """The pages of an opened set-up link. Its reader prepares each part, and an admin applies it."""
 
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import asdict
+from functools import wraps
 from typing import Any, Final
 from urllib.parse import urlsplit
 from uuid import UUID
@@ -13,7 +15,7 @@ from core.kernel.callers import SetupPart
 from core.kernel.connections import ConnectionProtocol
 from core.kernel.errors import Refusal
 from core.kernel.values import Domain
-from core.setup import forwarding, opening, proposals, renewal
+from core.setup import forwarding, links, opening, proposals, renewal
 from entrypoints.http.api.eventing.siem import SiemRequest
 from entrypoints.http.api.federation.connections.connections import own_endpoints
 from entrypoints.http.api.tenancy.domains import DomainRequest
@@ -24,6 +26,7 @@ from entrypoints.http.base.rendering.templates import page_response, render
 from entrypoints.http.edge.access import setup_link
 from entrypoints.http.edge.forms import read_form
 from entrypoints.http.edge.openapi import describes_page
+from entrypoints.http.edge.typed_fields import trim
 from entrypoints.http.pages.eventing.siem import PROVIDERS
 from entrypoints.http.pages.form_pages import refused_page
 from entrypoints.http.pages.form_values import to_model
@@ -31,7 +34,6 @@ from entrypoints.http.pages.setup.opening import FOREIGN, STEPS_PATH
 
 routes = Blueprint("setup_step_pages", __name__)
 
-SAVED: Final = "Saved. The browser is redirected to the steps."
 REFUSED: Final = "A value is not valid, and the page gives the reason."
 DOMAIN_FIELDS: Final = {"form_token": "The form token of the page.", "proposed_domain": "The proposed domain."}
 SIEM_FIELDS: Final = {
@@ -41,6 +43,7 @@ SIEM_FIELDS: Final = {
     "token": "The token of the SIEM.",
 }
 NOT_OPEN: Final = "No set-up link is open in this browser."
+ANSWERS: Final = {303: "Saved. The browser is redirected to the steps.", 400: REFUSED, 401: NOT_OPEN, 403: FOREIGN}
 
 
 async def read_setup_form() -> dict[str, str]:
@@ -66,6 +69,7 @@ async def steps_values(part: SetupPart | None = None) -> dict[str, Any]:
         "scim_url": f"{app_context().base_url}/scim/v2",
         "path": STEPS_PATH,
         "failed_part": part,
+        "failed_domain": None,
         "renewed": await renewal.load(ports(), details.link),
         "siem_providers": PROVIDERS,
         "products": [(slug, each.name) for slug, each in PRESETS.items()],
@@ -86,6 +90,33 @@ async def refused_steps(refusal: Refusal, part: SetupPart, **values: Any) -> Res
     return refused_page(refusal, "setup/steps.html", **{**shown, **values, "typed": {**shown["typed"], **values.get("typed", {})}})
 
 
+PartForm = Callable[[Mapping[str, str]], Awaitable[Response]]
+
+
+def in_part(
+    part: SetupPart, shown: Sequence[str] = (), wrong: str | Callable[[Refusal], str] | None = None
+) -> Callable[[PartForm], Callable[[], Awaitable[Response]]]:
+    """Decorate a form of a part, below `describes_page`: the view gets the fields.
+
+    After a refusal, the steps show the reason at the part, the typed values of the fields `shown`, and the field `wrong`.
+    """
+
+    def decorate(view: PartForm) -> Callable[[], Awaitable[Response]]:
+        @wraps(view)
+        async def run() -> Response:
+            form = await read_setup_form()
+            try:
+                return await view(form)
+            except Refusal as refusal:
+                typed = {name: trim(form[name]) for name in shown if name in form}
+                values = {"typed": typed, "wrong": wrong(refusal) if callable(wrong) else wrong}
+                return await refused_steps(refusal, part, failed_domain=form.get("proposed_domain"), **values)
+
+        return run
+
+    return decorate
+
+
 @routes.get(STEPS_PATH)
 @setup_link
 @describes_page({200: "The parts of the link and their progress.", 401: NOT_OPEN, 403: FOREIGN})
@@ -99,82 +130,67 @@ async def show_steps() -> Response:
 
 @routes.post(f"{STEPS_PATH}/domain")
 @setup_link
-@describes_page({303: SAVED, 400: REFUSED, 401: NOT_OPEN, 403: FOREIGN}, form=["form_token", "domain"])
-async def propose_domain() -> Response:
+@describes_page(ANSWERS, form=["form_token", "domain"])
+@in_part(SetupPart.DOMAIN, shown=["domain"])
+async def propose_domain(form: Mapping[str, str]) -> Response:
     """Propose a domain, beside those before.
 
     It counts when its DNS record was found, and an admin has applied it.
     """
-    form = await read_setup_form()
-    try:
-        await proposals.propose_domain(ports(), setup_reader(), Domain(to_model(DomainRequest, form).domain))
-    except Refusal as refusal:
-        return await refused_steps(refusal, SetupPart.DOMAIN)
+    await proposals.propose_domain(ports(), setup_reader(), Domain(to_model(DomainRequest, form).domain))
     return redirect(STEPS_PATH)
 
 
 @routes.post(f"{STEPS_PATH}/domain/check")
 @setup_link
-@describes_page({303: SAVED, 400: REFUSED, 401: NOT_OPEN, 403: FOREIGN}, form=DOMAIN_FIELDS)
-async def check_domain() -> Response:
+@describes_page(ANSWERS, form=DOMAIN_FIELDS)
+@in_part(SetupPart.DOMAIN)
+async def check_domain(form: Mapping[str, str]) -> Response:
     """Look the DNS record of a proposed domain up.
 
     An admin can apply the domains when the record of each was found.
     """
-    form = await read_setup_form()
-    try:
-        await proposals.check_domain(ports(), setup_reader(), form.get("proposed_domain", ""))
-    except Refusal as refusal:
-        return await refused_steps(refusal, SetupPart.DOMAIN)
+    await proposals.check_domain(ports(), setup_reader(), form.get("proposed_domain", ""))
     return redirect(STEPS_PATH)
 
 
 @routes.post(f"{STEPS_PATH}/domain/remove")
 @setup_link
-@describes_page({303: SAVED, 400: REFUSED, 401: NOT_OPEN, 403: FOREIGN}, form=DOMAIN_FIELDS)
-async def remove_domain() -> Response:
+@describes_page(ANSWERS, form=DOMAIN_FIELDS)
+@in_part(SetupPart.DOMAIN)
+async def remove_domain(form: Mapping[str, str]) -> Response:
     """Propose a domain no longer.
 
     The other proposed domains stay. Domains of the organization do not change.
     """
-    form = await read_setup_form()
-    try:
-        await proposals.remove_domain(ports(), setup_reader(), form.get("proposed_domain", ""))
-    except Refusal as refusal:
-        return await refused_steps(refusal, SetupPart.DOMAIN)
+    await proposals.remove_domain(ports(), setup_reader(), form.get("proposed_domain", ""))
     return redirect(STEPS_PATH)
 
 
 @routes.post(f"{STEPS_PATH}/directory")
 @setup_link
 @describes_page({200: "The SCIM token, which is shown once.", 400: REFUSED, 401: NOT_OPEN, 403: FOREIGN}, form=["form_token"])
-async def propose_directory() -> Response:
+@in_part(SetupPart.DIRECTORY)
+async def propose_directory(_: Mapping[str, str]) -> Response:
     """Propose a SCIM token, in place of the one before.
 
     It is shown only once. It answers only `GET /scim/v2/ServiceProviderConfig` until an admin applies it.
     """
-    await read_setup_form()
-    try:
-        secret = await proposals.propose_directory(ports(), setup_reader())
-    except Refusal as refusal:
-        return await refused_steps(refusal, SetupPart.DIRECTORY)
+    secret = await proposals.propose_directory(ports(), setup_reader())
     return page_response(render("setup/token.html", secret=secret, **await steps_values()))
 
 
 @routes.post(f"{STEPS_PATH}/siem")
 @setup_link
-@describes_page({303: SAVED, 400: REFUSED, 401: NOT_OPEN, 403: FOREIGN}, form=SIEM_FIELDS)
-async def propose_siem() -> Response:
+@describes_page(ANSWERS, form=SIEM_FIELDS)
+@in_part(SetupPart.SIEM, shown=["provider", "endpoint_url"])
+async def propose_siem(form: Mapping[str, str]) -> Response:
     """Propose a SIEM, in place of the one before.
 
     No entry of the audit log goes there before an admin applies it.
     """
-    form = await read_setup_form()
-    try:
-        data = to_model(SiemRequest, form)
-        await forwarding.propose(ports(), setup_reader(), data.provider, data.endpoint_url, data.token)
-    except Refusal as refusal:
-        return await refused_steps(refusal, SetupPart.SIEM, typed={**form, "token": ""})
+    data = to_model(SiemRequest, form)
+    await forwarding.propose(ports(), setup_reader(), data.provider, data.endpoint_url, data.token)
     return redirect(STEPS_PATH)
 
 
@@ -189,7 +205,8 @@ async def finish() -> Response:
     await read_setup_form()
     values = await steps_values()
     await proposals.finish(ports(), setup_reader())
-    return_url = values["link"].return_url
-    response = page_response(render("setup/finished.html", return_host=urlsplit(return_url).netloc if return_url else None, **values))
+    return_url = await links.find_return_url(ports(), values["link"])
+    host = None if return_url is None else urlsplit(return_url).netloc
+    response = page_response(render("setup/finished.html", return_url=return_url, return_host=host, **values))
     cookies.clear_setup_cookie(response)
     return response

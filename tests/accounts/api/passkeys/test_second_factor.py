@@ -6,7 +6,7 @@ import pytest
 
 from adapters.postgres.engine.pool import Pool
 from core.accounts.model.accounts import Account
-from core.accounts.model.email_queue import UNDO_TTL
+from core.accounts.model.security_notices import UNDO_TTL
 from ports import Ports
 from tests.accounts.email_changes import undo
 from tests.fakes.outside import FakeClock, FakeMailTransport

@@ -9,7 +9,7 @@ from quart_trio import QuartTrio
 from adapters.postgres.engine.pool import Pool
 from core.accounts.model.accounts import Account
 from core.applications.model.users import AssigneeNotFound, NotAssigned
-from entrypoints import doctor
+from entrypoints.doctor import checks
 from ports import Ports
 from tests.applications.api.service_users import check_counts
 from tests.fakes.outside import FakeClock
@@ -343,17 +343,17 @@ async def test_the_doctor_lists_applications_that_refuse_their_users(
     await run_sql(pool, "update services set saml_self_enrolled = true where id = %s", shop.id)
     await run_sql(pool, "update services set access_policy = 'members' where id = %s", members.id)
     await run_sql(pool, "update service_users set enrolled_by = 'self'")
-    [finding] = await doctor.check_saml_access(ports.storage, clock)
+    [finding] = await checks.check_saml_access(ports.storage, clock)
     assert finding.text.startswith("acme/refusing: ")
     await applications.add("second")
     await run_sql(pool, "update service_users set enrolled_by = 'self'")
-    monkeypatch.setattr(doctor, "MAX_LISTED_SERVICES", 1)
-    assert [each.text.partition(":")[0] for each in await doctor.check_saml_access(ports.storage, clock)] == [
+    monkeypatch.setattr(checks, "MAX_LISTED_SERVICES", 1)
+    assert [each.text.partition(":")[0] for each in await checks.check_saml_access(ports.storage, clock)] == [
         "acme/refusing",
         "there are more such services; the first 1 are listed",
     ]
     await run_sql(pool, "update users set deactivated_at = now()")
-    assert await doctor.check_saml_access(ports.storage, clock) == []
+    assert await checks.check_saml_access(ports.storage, clock) == []
     await run_sql(pool, "update users set deactivated_at = null")
     await add_member(pool, acme.org, user.id, confirmed=True)
-    assert await doctor.check_saml_access(ports.storage, clock) == []
+    assert await checks.check_saml_access(ports.storage, clock) == []

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from adapters.postgres.engine.pool import Pool
-from core.accounts.model.email_queue import UNDO_TTL
+from core.accounts.model.security_notices import UNDO_TTL
 from ports import Ports
 from tests.authentication.api.second_factor.sign_ins import start_login, verify
 from tests.fakes.outside import FakeClock, FakeMailTransport

@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 
 PATH: Final = "/api/organizations/acme/services/shop/saml"
 REDIRECT: Final = "urn:oasis:names:tc:SAML:2.0:bindings:HTTP-Redirect"
-SLO: Final = f'<md:SingleLogoutService Binding="{REDIRECT}" Location="https://shop.example.com/slo"/>'
+RESPONSES: Final = "https://shop.example.com/done"
+SLO: Final = f'<md:SingleLogoutService Binding="{REDIRECT}" Location="https://shop.example.com/slo" ResponseLocation="{RESPONSES}"/>'
 POST_SLO: Final = '<md:SingleLogoutService Binding="{post}" Location="https://shop.example.com/slo-post"/>'
 TWO_ACS: Final = (
     '<md:AssertionConsumerService Binding="urn:oasis:names:tc:SAML:2.0:bindings:HTTP-Artifact" Location="https://a.example" index="0"/>'
@@ -66,6 +67,7 @@ async def test_the_metadata_of_an_application_gives_its_settings(shop: None, api
         "entity_id": "https://shop.example.com/metadata",
         "acs_url": "https://c.example/acs",
         "slo_url": "https://shop.example.com/slo",
+        "slo_response_url": RESPONSES,
         "slo_certificate": newer.certificate,
         "name_id_format": NameIdFormat.PERSISTENT.value,
     }

@@ -1,7 +1,6 @@
 """Single logout that an application starts (security X-9)."""
 
 from datetime import timedelta
-from urllib.parse import urlsplit
 
 import pytest
 from quart_trio import QuartTrio
@@ -12,7 +11,7 @@ from core.federation.saml.model.configuration import NameIdFormat
 from core.federation.saml.model.sign_on import LOGOUT_TTL
 from ports import Ports
 from tests.fakes.outside import FakeClock
-from tests.support.builders import BASE_URL, EMAIL, run_sql
+from tests.support.builders import EMAIL, run_sql
 from tests.support.saml import SamlApplication, add_application, encode_base64, logout_request, logout_response, redirect_url
 from tests.support.saml.browser import RedirectedMessage, SamlApplications, SamlBrowser, redirect_target, request_logout, sign_out
 from tests.support.services import add_service_user
@@ -379,13 +378,3 @@ async def test_a_logout_belongs_to_one_browser_and_expires(
     assert (await SamlBrowser(app, clock).open(f"{shop.path}/slo")).status == 400
     clock.advance(LOGOUT_TTL)
     assert (await browser.open(f"{shop.path}/slo")).status == 400
-
-
-async def test_slo_urls_keep_their_query(browser: SamlBrowser, applications: SamlApplications, user: Account) -> None:
-    shop = await applications.add("shop", slo_url="https://shop.example.com/slo?tenant=acme")
-    await browser.sign_in()
-    session = await browser.sign_on(shop)
-    address = redirect_target(await request_logout(browser, shop, session.name_id, session.session_index))
-    assert address.startswith("https://shop.example.com/slo?tenant=acme&SAMLResponse=")
-    assert urlsplit(address).netloc == "shop.example.com"
-    assert not address.startswith(BASE_URL)

@@ -1,5 +1,7 @@
 """Errors in a sign-in in progress: the page leads back to it. Statuses stay."""
 
+import re
+from html import unescape
 from uuid import UUID
 
 import pytest
@@ -84,12 +86,20 @@ async def test_too_many_requests_lead_back(browser: FakeBrowser, ports: Ports, a
     assert (limited.status, leads_back(limited, sign_in)) == (429, True)
 
 
+def _stay(question: Answer) -> str:
+    [path] = re.findall(r'href="([^"]+)">Stay signed in', question.text)
+    return unescape(str(path))
+
+
 async def test_the_session_of_another_user_ends_only_if_they_agree(provider_sign_in: ProviderSignIn, ports: Ports) -> None:
     grace = await add_account(ports, "grace@example.com")
     assert leads_to(await provider_sign_in.browser.sign_in("grace@example.com", PASSWORD)) == HOME
     before = await provider_sign_in.snapshot()
     question = await provider_sign_in.complete(next="/app/account/devices")
     assert (question.status, "grace@example.com" in question.text, EMAIL in question.text) == (200, True, True)
+    stay = await provider_sign_in.browser.open(_stay(question), follows=False)
+    assert leads_to(stay) == "/app/account/devices"
+    question = await provider_sign_in.complete(next="/app/account/devices")
     assert await provider_sign_in.snapshot() == before, "any page can send a browser to a provider that asks nothing"
     start = await provider_sign_in.browser.fill(question, start=hidden_fields(question)["start"])
     assert await provider_sign_in.user_id() is None

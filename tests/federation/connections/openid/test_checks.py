@@ -17,7 +17,7 @@ from core.kernel.values import new_id
 from ports import Ports
 from tests.fakes.http_server import TRAP, Answer
 from tests.fakes.openid_issuers import CLIENT_ID, DISCOVERY, SECRET, FakeIssuer, OpenIdIssuers
-from tests.support.browser import FakeBrowser
+from tests.support.browser import FakeBrowser, leads_to
 from tests.support.builders import Api, run_sql, with_loopback_sender
 from tests.support.connections import add_connection
 from tests.support.direct import change_ports
@@ -94,10 +94,11 @@ async def test_an_admin_tests_a_connection_in_the_browser(
     issuer.userinfo = {"department": "<b>R&D</b>"}
     page = f"{PAGE}/okta/test"
     unknown_domain = (await owner_browser.submit(page, page)).text
-    assert ("(no_domain)" in unknown_domain, 'href="/app/organizations/acme/domains"' in unknown_domain) == (True, True)
+    assert ("No domain is verified" in unknown_domain, 'href="/app/organizations/acme/domains"' in unknown_domain) == (True, True)
     await verify_domain(pool, org_id)
     unrouted = (await owner_browser.open(f"{PAGE}/okta")).text
-    assert ("(no_route)" in unrouted, f"/auth/connections/{connection.id}/start</code>" in unrouted) == (True, True)
+    for shown in ("No verified domain leads to this connection", f"/auth/connections/{connection.id}/start</code>"):
+        assert shown in unrouted
     await owner_browser.submit("/app/organizations/acme/domains/routes", domain="example.com", provider="okta")
     assert "addresses at <bdi>example.com</bdi> to this connection" in (await owner_browser.open(f"{PAGE}/okta")).text
     assert "Everything is fine" in (await owner_browser.submit(page, page)).text
@@ -131,6 +132,41 @@ async def test_an_admin_tests_a_connection_in_the_browser(
     assert (await owner_browser.open(await back())).status == 200
     assert await run_sql(pool, "select count(*) from sessions union all select count(*) from users") == before
     assert await run_sql(pool, "select 1 from sign_in_flows f where strpos(f::text, 'ada@example.com') > 0") == []
+
+
+@pytest.mark.slow
+async def test_saved_values_are_checked_at_once(
+    app: QuartTrio, owner_browser: FakeBrowser, ports: Ports, pool: Pool, server: OpenIdIssuers
+) -> None:
+    """A save is never refused because of the identity provider, also if the organization has had too many checks."""
+    reach_loopback(app, ports)
+    [(org_id,)] = await run_sql(pool, "select id from organizations where slug = 'acme'")
+    issuer, _ = await connect(ports, org_id, server)
+    settings, secret = f"{PAGE}/okta", f"{PAGE}/okta/keys/client-secret"
+    fields = {"issuer": issuer.url, "client_id": CLIENT_ID, "client_authentication": "client_secret_basic", "scopes": "email"}
+
+    async def save(name: str) -> str:
+        """Return the page with the problems, or the status if the browser is led back."""
+        saved = await owner_browser.submit(settings, settings, name=name, **fields)
+        assert await run_sql(pool, "select name from connections where slug = 'okta'") == [(name,)]
+        return saved.text if "Your values are saved." in saved.text else str(saved.status)
+
+    assert await save("Right") == "303"
+    assert issuer.counted == {DISCOVERY: 1, "/keys": 1, "/token": 1}, "one check asks once"
+    issuer.answers[DISCOVERY] = Answer(500)
+    assert "answered with an error or a redirect" in await save("Down")
+    issuer.answers.clear()
+    keys = f"{PAGE}/okta/keys"
+    assert "does not accept" in (await owner_browser.submit(secret, keys, client_secret="of another client")).text
+    assert leads_to(await owner_browser.submit(secret, keys, client_secret=SECRET)) == keys
+    for number in range(METADATA_FETCH.burst - 4):
+        assert await save(f"Right {number}") == "303"
+    before = len(issuer.received)
+    assert "The check was not made" in await save("Too many")
+    assert len(issuer.received) == before
+    fields["client_id"] = ""
+    await owner_browser.submit(f"{settings}/deactivate", settings)
+    assert await save("Incomplete") == "303", "there is nothing to ask yet"
 
 
 @pytest.mark.slow

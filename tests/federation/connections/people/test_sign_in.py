@@ -1,7 +1,9 @@
 """Sign-ins through a connection of an organization: which account a person gets."""
 
+import re
 from datetime import timedelta
 from typing import Any, Final
+from urllib.parse import urlencode
 from uuid import UUID
 
 import pytest
@@ -24,8 +26,10 @@ from tests.federation.connections.people.conftest import DOMAIN, House
 from tests.support.browser import FakeBrowser, is_step, leads_to
 from tests.support.builders import PASSWORD, add_account, add_member, add_organization, run_concurrently, run_sql
 from tests.support.mfa import add_mfa
+from tests.support.services import add_service
 
 ADA = "ada@example.com"
+CALLBACK = "https://shop.example.com/callback"
 
 
 async def test_a_new_person_gets_an_account_that_the_organization_created(house: House, pool: Pool) -> None:
@@ -190,6 +194,11 @@ async def test_an_own_sign_in_with_all_factors_makes_the_link(house: House, pool
     assert ("connection_linked", ADA) in await run_sql(pool, "select kind, address from mails")
     [(login, provider_session)] = await run_sql(pool, "select id::text, provider_session from connection_logins")
     assert (login, provider_session) == (proofs[0]["login"], "s1"), "a sign-out there reaches the session"
+    assert await run_sql(pool, "select 1 from sign_in_flows f where strpos(f::text, 'eyJ') > 0") == [], "the ID token is encrypted"
+    sign_out = f"/auth/connections/{house.connection.id}/sign-out"
+    assert f"url={sign_out}" in (await browser.submit("/app/sign-out", "/app/account")).text
+    url = leads_to(await browser.open(sign_out))
+    assert (url.startswith(f"{house.issuer.url}/logout?"), "id_token_hint=" in url) == (True, True)
     assert leads_to(await house.arrive()) == "/app", "from now on, the subject is enough"
 
 
@@ -251,6 +260,39 @@ async def test_a_flow_of_another_organization_never_begins_there(house: House, p
     await run_sql(pool, "select 1 from organizations where id = %s", other)
     browser = FakeBrowser(house.app)
     assert (await browser.open(f"/auth/connections/{house.connection.id}/start?org=globex&service=missing")).status == 404
+
+
+async def test_a_new_account_takes_the_picture_and_the_language(house: House, pool: Pool) -> None:
+    """Values that an account cannot have are left out. Later sign-ins keep the choice of the user."""
+    await house.set("""update connections set mapping = mapping || '{"picture": "photo", "locale": "locale"}' where slug = 'okta'""")
+    stored = "select picture, locale from users where email like %s"
+    await house.arrive(photo="https://images.example.com/ada.png", locale="en-GB")
+    assert await run_sql(pool, stored, "ada@%") == [("https://images.example.com/ada.png", "en-GB")]
+    await house.arrive(photo="https://images.example.com/other.png", locale="fr")
+    assert await run_sql(pool, stored, "ada@%") == [("https://images.example.com/ada.png", "en-GB")]
+    await house.arrive(subject="2", email="eve@example.com", photo="javascript:alert(1)", locale="no language tag")
+    assert await run_sql(pool, stored, "eve@%") == [(None, None)]
+
+
+async def test_a_user_who_stays_signed_in_goes_on_to_the_application(house: House, pool: Pool, ports: Ports) -> None:
+    """The browser has got the session of another user while it was at the identity provider."""
+    await add_account(ports, "eve@example.org", PASSWORD)
+    await add_service(pool, house.org, "shop")
+    request = {"org": "acme", "service": "shop", "redirect_uri": CALLBACK, "response_type": "code", "state": "s", "connection": "okta"}
+    browser = FakeBrowser(house.app)
+    start = leads_to(await browser.open(f"/auth/authorize?{urlencode(request)}", follows=False))
+    away = await browser.open(start, follows=False)
+    await browser.sign_in("eve@example.org", PASSWORD)
+    house.issuer.claims = {"email_verified": True}
+    returned = house.issuer.visit(away.headers["Location"])
+    question = await browser.open(f"/auth/connections/{house.connection.id}/callback?{urlencode(returned)}")
+    assert (question.status, "Switch accounts?" in question.text) == (200, True)
+    [stay] = re.findall(r'href="([^"]+)">Stay signed in', question.text)
+    page = await browser.open(stay)
+    assert "eve@example.org" in page.text, "the present user is asked about the application"
+    answer = leads_to(await browser.answer(page, "continue"))
+    assert (answer.startswith(f"{CALLBACK}?"), "code=" in answer, "state=s" in answer) == (True, True, True)
+    assert await house.known() == []
 
 
 # The end of a link

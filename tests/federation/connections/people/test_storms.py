@@ -20,7 +20,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture
 async def token(house: House, ports: Ports, pool: Pool) -> str:
-    """The access token of the owner, whose address is at no domain of the organization."""
+    """Return the access token of an owner with an address outside the domains of the organization."""
     owner = await add_account(ports, "owner@elsewhere.example")
     await add_member(pool, house.org, owner.id, OWNER, confirmed=True)
     return (await sign_in(ports, owner, house.org)).access_token

@@ -28,6 +28,7 @@ CONFIGURATION: Final = SamlConfiguration(
     entity_id="https://shop.example.com/metadata",
     acs_url="https://shop.example.com/acs",
     slo_url="https://shop.example.com/slo",
+    slo_response_url="https://shop.example.com/slo-responses",
     slo_certificate="a certificate",
     name_id_format=NameIdFormat.PERSISTENT,
     attribute_mapping={"email": "mail"},

@@ -29,6 +29,7 @@ TABLE = read_matrix()
 ONCE = {route for route, view in VIEWS.items() if getattr(view, ONCE_ATTRIBUTE, None) is not None}
 # Forms that answer 200, or stand for an operation of the API that creates something, and why a second copy does no harm.
 HARMLESS = {
+    "POST /app/organizations/<org_slug>/connections/<connection_slug>": "the same settings are saved",
     "POST /app/organizations/<org_slug>/connections/<connection_slug>/groups": "the same mapping is refused",
     "POST /app/account/delete": "the account is gone",
     "POST /app/account/export": "a download",
@@ -41,6 +42,7 @@ HARMLESS = {
     "POST /app/organizations/<org_slug>/applications/<service_slug>/claims/preview": "a preview",
     "POST /app/organizations/<org_slug>/branding": "a preview",
     "POST /app/organizations/<org_slug>/connections/<connection_slug>/keys/certificates": "the connection has the certificate then",
+    "POST /app/organizations/<org_slug>/connections/<connection_slug>/keys/client-secret": "the same secret is saved",
     "POST /app/organizations/<org_slug>/connections/<connection_slug>/test": "nothing is saved",
     "POST /app/organizations/<org_slug>/connections/<connection_slug>/test/provider": "the test sign-in is over",
     "POST /app/organizations/<org_slug>/sign-in-policy/preview": "a preview",

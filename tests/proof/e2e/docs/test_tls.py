@@ -71,3 +71,17 @@ def test_curl_reaches_a_service_without_a_proxy(service: Start, own_database: di
         assert "certificate" in gatehouse(home, "doctor", **running.settings).stdout
         running.stop()
         assert [line for line in running.log if line["level"] == "error" and line["event"] != "file_not_reloaded"] == []
+
+
+def test_hypercorn_serves_http_2_with_several_workers(service: Start, own_database: dict[str, str], home: Path) -> None:
+    certificate = make_certificate(home / "server.pem", "localhost")
+    certificate.chmod(0o644)
+    tls = {"SSO_TLS_CERTIFICATE": str(certificate), "SSO_TLS_KEY": str(certificate)}
+    running = service("--server", "hypercorn", SSO_WORKERS="2", **tls, **own_database).start()
+    for version, status_line in (("--http2", "HTTP/2 200 "), ("--http1.1", "HTTP/1.1 200 ")):
+        assert curl(version, f"{running.address}/app/sign-in", trust=certificate).startswith(status_line)
+    wrong = curl("--http2", "--json", "{}", f"{running.address}/api/auth/login", trust=certificate)
+    assert wrong.startswith("HTTP/2 400 ")
+    assert {"127.0.0.1", "::1"} >= {line["address"] for line in running.logged("request")}
+    running.stop()
+    assert [line for line in running.log if line["level"] == "error"] == []

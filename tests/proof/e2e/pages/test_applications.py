@@ -10,12 +10,13 @@ from joserfc import jwt
 from joserfc.jwk import KeySet
 
 from tests.proof.e2e.browser import Browser
+from tests.proof.e2e.conftest import settings_of_owner
 from tests.proof.e2e.process import Service
 from tests.proof.e2e.test_oauth_clients import ADA, PASSWORD, Callback
 
 pytestmark = pytest.mark.slow
 
-SETTINGS: Final = {"SSO_PLATFORM_OWNER_EMAIL": ADA, "SSO_PLATFORM_OWNER_PASSWORD": PASSWORD, "SSO_AUTO_APPROVE_ORGANIZATIONS": "true"}
+SETTINGS: Final = settings_of_owner(ADA, PASSWORD)
 
 CREATED: Final = {"slug": "shop", "name": "Shop", "service_type": "web", "redirect_uris": ["https://old.example.com/callback"]}
 

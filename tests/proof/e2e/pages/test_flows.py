@@ -21,7 +21,7 @@ from core.authentication.flow.model import MAX_OPEN
 from core.kernel.connections import WEBSUITE
 from tests.fakes.provider import FakeProvider
 from tests.proof.e2e.browser import Browser, name_of
-from tests.proof.e2e.conftest import SharedService, Start
+from tests.proof.e2e.conftest import SharedService, Start, settings_of_owner
 from tests.proof.e2e.docs.forms import FormBrowser
 from tests.proof.e2e.process import Service
 from tests.proof.e2e.sink import MailSink
@@ -30,9 +30,7 @@ pytestmark = pytest.mark.slow
 
 ADA, EVE, PASSWORD = "ada@example.com", "eve@example.com", "nine lions at the river"
 SETTINGS: Final = {
-    "SSO_PLATFORM_OWNER_EMAIL": ADA,
-    "SSO_PLATFORM_OWNER_PASSWORD": PASSWORD,
-    "SSO_AUTO_APPROVE_ORGANIZATIONS": "true",
+    **settings_of_owner(ADA, PASSWORD),
     "SSO_EMAIL_SIGN_IN": "on",
 }
 NO_LONGER_OPEN, SIGNED_IN = "This sign-in is no longer open", "You're signed in"

@@ -17,7 +17,7 @@ from urllib.parse import urlencode
 import pytest
 
 from tests.proof.e2e.browser import ARTEFACTS, SCREENSHOTS_VARIABLE, Browser, name_of
-from tests.proof.e2e.conftest import SharedService
+from tests.proof.e2e.conftest import SharedService, settings_of_owner
 from tests.proof.e2e.process import Service
 from tests.proof.e2e.sink import MailSink
 from tests.proof.e2e.test_oauth_clients import Callback
@@ -27,9 +27,7 @@ pytestmark = pytest.mark.slow
 OWNER, OWNERS_PASSWORD = "grace@example.com", "nine lions at the river"
 NEW, PASSWORD = "newcomer@example.com", "seven lions at the gate"
 SETTINGS: Final = {
-    "SSO_PLATFORM_OWNER_EMAIL": OWNER,
-    "SSO_PLATFORM_OWNER_PASSWORD": OWNERS_PASSWORD,
-    "SSO_AUTO_APPROVE_ORGANIZATIONS": "true",
+    **settings_of_owner(OWNER, OWNERS_PASSWORD),
     "SSO_EMAIL_SIGN_IN": "true",
 }
 # Only an application without https asks each time. One with https does not ask after a sign-up for it (RFC 8252 section 8.6).

@@ -10,7 +10,7 @@ import pytest
 from core.kernel.connections import WEBSUITE
 from tests.fakes.provider import FakeProvider
 from tests.proof.e2e.browser import Browser
-from tests.proof.e2e.conftest import Start
+from tests.proof.e2e.conftest import Start, settings_of_owner
 from tests.proof.e2e.docs.documented import DOCS, files
 from tests.proof.e2e.pages.frontend import serving_files
 from tests.proof.e2e.process import Service
@@ -19,7 +19,7 @@ from tests.proof.e2e.test_oauth_clients import ADA, PASSWORD
 
 pytestmark = pytest.mark.slow
 
-OWNER: Final = {"SSO_PLATFORM_OWNER_EMAIL": ADA, "SSO_PLATFORM_OWNER_PASSWORD": PASSWORD, "SSO_AUTO_APPROVE_ORGANIZATIONS": "true"}
+OWNER: Final = settings_of_owner(ADA, PASSWORD)
 
 
 @pytest.fixture

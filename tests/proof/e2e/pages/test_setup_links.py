@@ -1,4 +1,4 @@
-"""The set-up link of a customer's IT department, in a real browser: from its email to the first sign-in through what it prepared.
+"""The set-up link of a customer's IT department, in a real browser: from its email to the first sign-in at the prepared connection.
 
 One walk for each way to give the values: metadata pasted, metadata at an address, and OpenID Connect.
 """
@@ -16,16 +16,14 @@ from tests.fakes.dns_server import DnsServer
 from tests.fakes.openid_issuers import CLIENT_ID, SECRET, FakeIssuer, OpenIdIssuers
 from tests.fakes.saml_provider import FakeSamlProvider
 from tests.proof.e2e.browser import Browser
-from tests.proof.e2e.conftest import SharedService
+from tests.proof.e2e.conftest import SharedService, settings_of_owner
 from tests.proof.e2e.process import Service
 
 pytestmark = pytest.mark.slow
 
 ADA, PASSWORD, READER = "ada@example.com", "nine lions at the river", "it@globex.example"
 SETTINGS: Final = {
-    "SSO_PLATFORM_OWNER_EMAIL": ADA,
-    "SSO_PLATFORM_OWNER_PASSWORD": PASSWORD,
-    "SSO_AUTO_APPROVE_ORGANIZATIONS": "true",
+    **settings_of_owner(ADA, PASSWORD),
     "SSO_OUTBOUND_ALLOW": "127.0.0.1",
 }
 DOMAIN: Final = "globex.example"

@@ -65,8 +65,8 @@ async def test_a_connection_is_required_by_its_slug_for_verified_domains(acme: T
     for rules, problem in (
         ({"acme.org": "okta"}, "acme.org is no verified domain of the organization. Verify it first."),
         ({"-": "okta"}, "'-': The domain is not valid"),
-        ({DOMAIN: "draft"}, "'draft' is no active connection of the organization. Activate it first."),
-        ({DOMAIN: "codehost"}, "'codehost' is no active connection of the organization. Activate it first."),
+        ({DOMAIN: "draft"}, "'draft' is no active connection of the organization. Choose an active one."),
+        ({DOMAIN: "codehost"}, "'codehost' is no active connection of the organization. Choose an active one."),
     ):
         for refused in (await save(acme, {"required_connections": rules}), await try_preview(acme, {"required_connections": rules})):
             assert (refused.status, problem in refused.json["error"]) == (400, True), refused.text

@@ -65,6 +65,12 @@ class ConnectionRequest(RequestModel):
     saml: SamlSettingsRequest | None = Field(None, description="The settings with SAML.")
     mapping: ClaimMappingRequest | None = Field(None, description="The claims to read. The default is the mapping of the preset.")
 
+    def to_draft(self, settings: OidcSettings | SamlSettings) -> ConnectionDraft:
+        """Return the new connection with these settings."""
+        mapping = None if self.mapping is None else self.mapping.build()
+        slug = Slug.parse(self.slug, RESERVED_SLUGS)
+        return ConnectionDraft(slug=slug, name=self.name, preset=self.preset, settings=settings, mapping=mapping)
+
 
 class ConnectionUpdateRequest(RequestModel):
     """The changes to a connection. Fields that are left out stay as they are."""
@@ -221,16 +227,12 @@ async def list_connections(org_slug: str) -> ConnectionListResponse:
 async def create(org_slug: str, data: ConnectionRequest) -> ConnectionDetailsResponse:
     """Create a connection.
 
-    It is a draft. Copy the values of `endpoints` into the identity provider, set the missing values, and activate it.
+    It is a draft. Copy the values of `endpoints` into the identity provider, set the missing values, call `POST …/check`, and activate it.
     """
     if (data.oidc is None) == (data.saml is None):
         raise ConnectionProtocolMissing
     settings = data.oidc.build() if data.oidc is not None else data.saml.build()  # type: ignore[union-attr]
-    mapping = None if data.mapping is None else data.mapping.build()
-    draft = ConnectionDraft(
-        slug=Slug.parse(data.slug, RESERVED_SLUGS), name=data.name, preset=data.preset, settings=settings, mapping=mapping
-    )
-    return to_details(ConnectionDetails(await connections.create(ports(), acting(), draft), {}, ()))
+    return to_details(ConnectionDetails(await connections.create(ports(), acting(), data.to_draft(settings)), {}, ()))
 
 
 @routes.get(CONNECTION)
@@ -251,7 +253,8 @@ async def update(org_slug: str, connection_slug: str, data: ConnectionUpdateRequ
     """Change a connection.
 
     Settings and mapping are replaced as a whole. 409 for settings of the other protocol, and for a new issuer, entity id or
-    subject after the first activation: create another connection instead.
+    subject after the first activation: create another connection instead. The identity provider is not asked: `POST …/check` says whether
+    it accepts the new settings.
     """
     changes: dict[str, Any] = provided(name=data.name, mapping=data.mapping)
     sent = [*provided(oidc=data.oidc, saml=data.saml).values()]
@@ -313,7 +316,7 @@ async def deactivate(org_slug: str, connection_slug: str) -> ConnectionDetailsRe
 async def set_client_secret(org_slug: str, connection_slug: str, data: ClientSecretRequest) -> None:
     """Set the client secret of a connection.
 
-    It replaces the earlier one. It is stored encrypted, and never returned.
+    It replaces the earlier one. It is stored encrypted, and never returned. `POST …/check` says whether the identity provider accepts it.
     """
     await connections.put_client_secret(ports(), acting(), connection_slug, data.client_secret)
 

@@ -81,6 +81,8 @@ class ClaimMappingRequest(RequestModel):
     given_name: Text | None = Field("given_name", description="The claim with the given name.")
     family_name: Text | None = Field("family_name", description="The claim with the family name.")
     groups: Text | None = Field(None, description="The claim with the groups.")
+    picture: Text | None = Field(None, description="The claim with the https URL of a picture, for new accounts.")
+    locale: Text | None = Field(None, description="The claim with the language, such as `en-US`, for new accounts.")
 
     def build(self) -> ClaimMapping:
         return ClaimMapping(**dict(self))
@@ -124,3 +126,5 @@ class ClaimMappingResponse(ResponseModel):
     given_name: str | None = Field(description="The claim with the given name.")
     family_name: str | None = Field(description="The claim with the family name.")
     groups: str | None = Field(description="The claim with the groups.")
+    picture: str | None = Field(description="The claim with the URL of a picture, for new accounts.")
+    locale: str | None = Field(description="The claim with the language, for new accounts.")

@@ -55,6 +55,9 @@ class SamlConfigurationRequest(RequestModel):
     slo_url: Text | None = Field(
         None, description="The URL of the application for single logout. Without it, logouts do not reach the application."
     )
+    slo_response_url: Text | None = Field(
+        None, description="The URL of the application for logout responses. Without it, `slo_url` takes them, too."
+    )
     slo_certificate: str | None = Field(
         None,
         description=(
@@ -113,6 +116,7 @@ class SamlConfigurationResponse(ResponseModel):
     entity_id: str | None = Field(description="The entity id of the application.")
     acs_url: str | None = Field(description="The URL of the application that receives SAML responses.")
     slo_url: str | None = Field(description="The URL of the application for single logout.")
+    slo_response_url: str | None = Field(description="The URL of the application for logout responses, or null: `slo_url` takes them.")
     slo_certificate: str | None = Field(description="The certificate (PEM) that verifies LogoutRequests of the application.")
     name_id_format: str | None = Field(description="The URN of the format of user names, or null before the first configuration.")
     attribute_mapping: dict[str, str] | None = Field(description="The attribute names by source, or null for the default names.")

@@ -46,6 +46,7 @@ class SamlMetadataResponse(ResponseModel):
     entity_id: str | None = Field(description="The entity id of the application.")
     acs_url: str | None = Field(description="The default URL for SAML responses with HTTP-POST.")
     slo_url: str | None = Field(description="The URL for single logout with HTTP-Redirect.")
+    slo_response_url: str | None = Field(description="The URL for logout responses, if it is another one.")
     slo_certificate: str | None = Field(
         description="The certificate (PEM) with which the application signs. If there are several: the one that is valid longest."
     )

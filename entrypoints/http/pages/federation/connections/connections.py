@@ -1,41 +1,23 @@
 """The pages of an organization's connections: its own identity providers."""
 
-from typing import Any, Final
+from typing import Any
 
 from pydantic import Field
 from quart import Blueprint, Response
 
-from core.federation.connections import connections, metadata, routing
-from core.federation.connections.connections import ConnectionDraft
+from core.federation.connections import connections, metadata
 from core.federation.connections.model.connections import (
-    MAX_CERTIFICATES,
     MAX_CONNECTIONS,
-    RESERVED_SLUGS,
-    CertificateSource,
-    ConnectionFieldFixed,
-    ConnectionSlugTaken,
-    ProviderCertificateExists,
-    ProviderCertificateInvalid,
-    ProviderCertificateNotFound,
 )
 from core.federation.connections.model.presets import PRESETS
-from core.federation.connections.model.saml import NoIdentityProvider, SeveralIdentityProviders
-from core.federation.connections.model.settings import ConnectionSettingInvalid, OidcSettings, SamlSettings, to_document
-from core.federation.saml.model.configuration import NameIdFormat
-from core.federation.saml.model.metadata import MetadataInvalid, MetadataNotFetched
+from core.federation.connections.model.settings import OidcSettings, SamlSettings
 from core.kernel.connections import TEST_PROVIDER, ConnectionProtocol
-from core.kernel.errors import Refusal, refuse
-from core.kernel.outbound import TargetInvalid
 from core.kernel.roles import Capability
-from core.kernel.values import Slug, SlugInvalid, SlugReserved
 from entrypoints.http.api.federation.connections.connections import CONNECTION as API_OF_ONE
 from entrypoints.http.api.federation.connections.connections import PATH as API
 from entrypoints.http.api.federation.connections.connections import (
-    ClientSecretRequest,
     ConnectionRequest,
     ConnectionUpdateRequest,
-    ProviderCertificateRequest,
-    own_endpoints,
 )
 from entrypoints.http.api.federation.connections.metadata import ProviderMetadataRequest
 from entrypoints.http.api.federation.connections.settings import ClaimMappingRequest, OidcSettingsRequest, SamlSettingsRequest
@@ -43,43 +25,19 @@ from entrypoints.http.base.context import acting_member, ports
 from entrypoints.http.edge.access import member_page
 from entrypoints.http.edge.openapi import refuses
 from entrypoints.http.edge.queries import Query
-from entrypoints.http.pages.consequences import Question, ask, ask_on_refusal
-from entrypoints.http.pages.console import console_page, organization_path, redirect_with_notice, shows
-from entrypoints.http.pages.console_forms import Fields, Form, accepts, check_typed_name, on_refusal, once, ports_once, wrong_field
+from entrypoints.http.pages.console import console_page, redirect_with_notice, shows
+from entrypoints.http.pages.console_forms import Form, accepts, check_typed_name, on_refusal, once, ports_once
+from entrypoints.http.pages.federation.connections.places import ANSWERS_TO_SAVED, LIST, ONE, check_saved, path_of
+from entrypoints.http.pages.federation.connections.values import CLAIM, choose_field, connection_values
 from entrypoints.http.pages.form_values import is_checked, to_model, to_optional
 
 routes = Blueprint("organization_connection_pages", __name__)
-
-LIST: Final = "/app/organizations/<org_slug>/connections"
-ONE: Final = f"{LIST}/<connection_slug>"
-FIELDS: Final[Fields] = {
-    ConnectionSlugTaken: "slug",
-    SlugInvalid: "slug",
-    SlugReserved: "slug",
-    ConnectionFieldFixed: "issuer",
-    ProviderCertificateInvalid: "certificate",
-    **dict.fromkeys((MetadataInvalid, NoIdentityProvider, SeveralIdentityProviders), "metadata"),
-    **dict.fromkeys((MetadataNotFetched, TargetInvalid), "url"),
-    ProviderCertificateExists: "certificate",
-}
-CLAIM: Final = "claim_"  # in front of the names of the fields of the mapping
-NAME_ID_FORMATS: Final = [each for each in NameIdFormat if each is not NameIdFormat.TRANSIENT]
 
 
 class NewConnectionQuery(Query):
     """The product of a new connection."""
 
     preset: str = Field(default="", description="A product of the list, such as `okta`. The form is filled in for it.")
-
-
-def _wrong_field(refusal: Refusal, form: Form) -> str | None:
-    name = refusal.setting if isinstance(refusal, ConnectionSettingInvalid) else wrong_field(refusal, FIELDS)
-    return f"{CLAIM}{name}" if f"{CLAIM}{name}" in form else name
-
-
-def path_of(slug: str = "") -> str:
-    """Return the path of a connection's page, or of the list."""
-    return organization_path(f"/connections{slug and '/'}{slug}")
 
 
 @routes.get(LIST)
@@ -122,15 +80,12 @@ async def show_new_connection(org_slug: str, query_args: NewConnectionQuery) -> 
 @accepts(f"POST {API}")
 @refuses(409)
 @once(LIST, "Open single sign-on", "The connection is in the list.")
-@on_refusal("federation/new_connection.html", _new_values, _wrong_field)
+@on_refusal("federation/new_connection.html", _new_values, choose_field)
 async def create(org_slug: str, form: Form) -> Response:
     """Create a connection."""
     data = to_model(ConnectionRequest, form)
     protocol = ConnectionProtocol.SAML if form.get("protocol") == ConnectionProtocol.SAML else ConnectionProtocol.OIDC
-    draft = ConnectionDraft(
-        slug=Slug.parse(data.slug, RESERVED_SLUGS), name=data.name, preset=data.preset, settings=_first_settings(data.preset, protocol)
-    )
-    added = await connections.create(ports_once(), acting_member(), draft)
+    added = await connections.create(ports_once(), acting_member(), data.to_draft(_first_settings(data.preset, protocol)))
     if added.uses_test_provider:
         return redirect_with_notice("connection-for-tests-created", path_of(f"{added.slug}/test"))
     return redirect_with_notice("connection-created", path_of(added.slug))
@@ -145,28 +100,8 @@ def _first_settings(preset: str | None, protocol: ConnectionProtocol) -> OidcSet
     return SamlSettings() if values is None else SamlSettings(name_id_format=values.name_id_format, subject=values.subject)
 
 
-async def _values(form: Form | None, connection_slug: str) -> dict[str, Any]:
-    details = await connections.find(ports(), acting_member(), connection_slug)
-    connection = details.connection
-    preset = PRESETS.get(connection.preset or "")
-    document = to_document(connection.settings)
-    stored = {**document, "name": connection.name, **{each: " ".join(document.get(each, ())) for each in ("scopes", "targets")}}
-    return {
-        "path": path_of(connection.slug),
-        "list_path": path_of(),
-        "details": details,
-        "connection": connection,
-        "chosen": preset,
-        "preset": None if preset is None else preset.protocols[connection.protocol],
-        "endpoints": own_endpoints(connection.id, connection.protocol),
-        "reach": await routing.find_reach(ports(), connection),
-        "name_id_formats": [(each.value, each.short_name) for each in NAME_ID_FORMATS],
-        "typed": stored if form is None else form,
-    }
-
-
 async def _stored_values(_: Form | None, connection_slug: str) -> dict[str, Any]:
-    return await _values(None, connection_slug)  # the form that was sent has none of the settings
+    return await connection_values(None, connection_slug)  # the form that was sent has none of the settings
 
 
 @routes.get(ONE)
@@ -177,14 +112,14 @@ async def _stored_values(_: Form | None, connection_slug: str) -> dict[str, Any]
 )
 async def show_connection(org_slug: str, connection_slug: str) -> Response:
     """Show the settings of a connection."""
-    return await console_page("federation/connection.html", **await _values(None, connection_slug))
+    return await console_page("federation/connection.html", **await connection_values(None, connection_slug))
 
 
 @routes.post(ONE)
 @member_page(Capability.INTEGRATIONS_MANAGE, outlives=True)
-@accepts(f"PATCH {API_OF_ONE}")
+@accepts(f"PATCH {API_OF_ONE}", answers=ANSWERS_TO_SAVED)
 @refuses(409)
-@on_refusal("federation/connection.html", _values, _wrong_field)
+@on_refusal("federation/connection.html", connection_values, choose_field)
 async def change(org_slug: str, connection_slug: str, form: Form) -> Response:
     """Change the settings of a connection."""
     details = await connections.find(ports(), acting_member(), connection_slug)
@@ -198,11 +133,11 @@ async def change(org_slug: str, connection_slug: str, form: Form) -> Response:
     else:
         settings = to_model(OidcSettingsRequest, form, {"scopes": str.split, "targets": str.split, **trusts}).build()
     await connections.change(ports(), acting_member(), connection_slug, name=name, settings=settings)
-    return redirect_with_notice("connection-saved", path_of(connection_slug))
+    return await check_saved(connection_slug, "connection-saved")
 
 
 async def _metadata_values(form: Form | None, connection_slug: str) -> dict[str, Any]:
-    values = await _values(None, connection_slug)
+    values = await connection_values(None, connection_slug)
     return {**values, "typed": {**values["typed"], **{name: (form or {}).get(name, "") for name in ("url", "metadata")}}}
 
 
@@ -210,7 +145,7 @@ async def _metadata_values(form: Form | None, connection_slug: str) -> dict[str,
 @member_page(Capability.INTEGRATIONS_MANAGE, outlives=True)
 @accepts(f"POST {API_OF_ONE}/metadata")
 @refuses(409, 429)
-@on_refusal("federation/connection.html", _metadata_values, _wrong_field)
+@on_refusal("federation/connection.html", _metadata_values, choose_field)
 async def import_metadata(org_slug: str, connection_slug: str, form: Form) -> Response:
     """Import the metadata of the identity provider."""
     data = to_model(ProviderMetadataRequest, form)
@@ -223,7 +158,7 @@ async def import_metadata(org_slug: str, connection_slug: str, form: Form) -> Re
 @member_page(Capability.INTEGRATIONS_MANAGE, outlives=True)
 @accepts(f"POST {API_OF_ONE}/activate")
 @refuses(409)
-@on_refusal("federation/connection.html", _stored_values, _wrong_field)
+@on_refusal("federation/connection.html", _stored_values, choose_field)
 async def activate(org_slug: str, connection_slug: str, form: Form) -> Response:
     """Let users sign in through a connection."""
     await connections.activate(ports(), acting_member(), connection_slug)
@@ -234,7 +169,7 @@ async def activate(org_slug: str, connection_slug: str, form: Form) -> Response:
 @member_page(Capability.INTEGRATIONS_MANAGE, outlives=True)
 @accepts(f"POST {API_OF_ONE}/deactivate")
 @refuses(409)
-@on_refusal("federation/connection.html", _stored_values, _wrong_field)
+@on_refusal("federation/connection.html", _stored_values, choose_field)
 async def deactivate(org_slug: str, connection_slug: str, form: Form) -> Response:
     """Let no user sign in through a connection."""
     await connections.deactivate(ports(), acting_member(), connection_slug)
@@ -245,7 +180,7 @@ async def deactivate(org_slug: str, connection_slug: str, form: Form) -> Respons
 @member_page(Capability.INTEGRATIONS_MANAGE, outlives=True)
 @accepts(f"DELETE {API_OF_ONE}")
 @refuses(409)
-@on_refusal("federation/connection.html", _stored_values, _wrong_field)
+@on_refusal("federation/connection.html", _stored_values, choose_field)
 async def remove(org_slug: str, connection_slug: str, form: Form) -> Response:
     """Remove a connection."""
     details = await connections.find(ports(), acting_member(), connection_slug)
@@ -254,114 +189,11 @@ async def remove(org_slug: str, connection_slug: str, form: Form) -> Response:
     return redirect_with_notice("connection-removed", path_of())
 
 
-# Keys
-
-
-async def _key_values(form: Form | None, connection_slug: str, **_: object) -> dict[str, Any]:
-    return {**await _values({} if form is None else form, connection_slug), "most": MAX_CERTIFICATES}
-
-
-@routes.get(f"{ONE}/keys")
-@member_page(Capability.INTEGRATIONS_MANAGE)
-@shows(
-    f"GET {API_OF_ONE}",
-    f"PUT {API_OF_ONE}/client-secret",
-    f"POST {API_OF_ONE}/keys",
-    f"POST {API_OF_ONE}/keys/activate",
-    f"POST {API_OF_ONE}/certificates",
-    f"DELETE {API_OF_ONE}/certificates/<fingerprint>",
-)
-async def show_keys(org_slug: str, connection_slug: str) -> Response:
-    """Show the client secret, the keys and the certificates of a connection."""
-    return await console_page("federation/connection_keys.html", **await _key_values(None, connection_slug))
-
-
-@routes.post(f"{ONE}/keys/client-secret")
-@member_page(Capability.INTEGRATIONS_MANAGE, outlives=True)
-@accepts(f"PUT {API_OF_ONE}/client-secret")
-@on_refusal("federation/connection_keys.html", _key_values, _wrong_field)
-async def set_client_secret(org_slug: str, connection_slug: str, form: Form) -> Response:
-    """Set the client secret of a connection."""
-    secret = to_model(ClientSecretRequest, form).client_secret
-    await connections.put_client_secret(ports(), acting_member(), connection_slug, secret)
-    return redirect_with_notice("connection-secret-set", path_of(f"{connection_slug}/keys"))
-
-
-@routes.post(f"{ONE}/keys")
-@member_page(Capability.INTEGRATIONS_MANAGE, outlives=True)
-@accepts(f"POST {API_OF_ONE}/keys")
-@refuses(409)
-@once(f"{ONE}/keys", "Open keys", "The key is in the list.")
-@on_refusal("federation/connection_keys.html", _key_values, _wrong_field)
-async def create_key(org_slug: str, connection_slug: str, form: Form) -> Response:
-    """Create a key for a connection."""
-    await connections.create_key(ports_once(), acting_member(), connection_slug)
-    return redirect_with_notice("connection-key-created", path_of(f"{connection_slug}/keys"))
-
-
-@routes.post(f"{ONE}/keys/activate")
-@member_page(Capability.INTEGRATIONS_MANAGE, outlives=True)
-@accepts(f"POST {API_OF_ONE}/keys/activate")
-@on_refusal("federation/connection_keys.html", _key_values, _wrong_field)
-async def activate_key(org_slug: str, connection_slug: str, form: Form) -> Response:
-    """Use the next key of a connection."""
-    await connections.activate_key(ports(), acting_member(), connection_slug)
-    return redirect_with_notice("connection-key-activated", path_of(f"{connection_slug}/keys"))
-
-
-@routes.post(f"{ONE}/keys/certificates")
-@member_page(Capability.INTEGRATIONS_MANAGE, outlives=True)
-@accepts(f"POST {API_OF_ONE}/certificates")
-@refuses(409)
-@on_refusal("federation/connection_keys.html", _key_values, _wrong_field)
-async def add_certificate(org_slug: str, connection_slug: str, form: Form) -> Response:
-    """Add a certificate of the identity provider."""
-    pem = to_model(ProviderCertificateRequest, form).certificate
-    await connections.add_certificate(ports(), acting_member(), connection_slug, pem)
-    return redirect_with_notice("connection-certificate-added", path_of(f"{connection_slug}/keys"))
-
-
-async def _certificate_removal(connection_slug: str, fingerprint: str) -> Question:
-    details = await connections.find(ports(), acting_member(), connection_slug)
-    certificate = next((each for each in details.certificates if each.fingerprint == fingerprint), None) or refuse(
-        ProviderCertificateNotFound
-    )
-    consequences = ["Responses that the identity provider signs with it are refused."]
-    if certificate.source is CertificateSource.METADATA:
-        consequences.append("The next import of the metadata can add it again.")
-    return Question(
-        verb="Remove the certificate",
-        target=f"{fingerprint[:16]}…",
-        consequences=consequences,
-        button="Remove certificate",
-        keep="Keep certificate",
-        back=("Keys", path_of(f"{connection_slug}/keys")),
-    )
-
-
-@routes.get(f"{ONE}/keys/certificates/<fingerprint>/remove")
-@member_page(Capability.INTEGRATIONS_MANAGE)
-@shows(f"DELETE {API_OF_ONE}/certificates/<fingerprint>")
-async def show_certificate_removal(org_slug: str, connection_slug: str, fingerprint: str) -> Response:
-    """Ask before a certificate of the identity provider is removed."""
-    return await ask(await _certificate_removal(connection_slug, fingerprint))
-
-
-@routes.post(f"{ONE}/keys/certificates/<fingerprint>/remove")
-@member_page(Capability.INTEGRATIONS_MANAGE, outlives=True)
-@accepts(f"DELETE {API_OF_ONE}/certificates/<fingerprint>")
-@ask_on_refusal(_certificate_removal)
-async def remove_certificate(org_slug: str, connection_slug: str, fingerprint: str, form: Form) -> Response:
-    """Remove a certificate of the identity provider."""
-    await connections.remove_certificate(ports(), acting_member(), connection_slug, fingerprint)
-    return redirect_with_notice("connection-certificate-removed", path_of(f"{connection_slug}/keys"))
-
-
 # Mapping
 
 
 async def _mapping_values(form: Form | None, connection_slug: str) -> dict[str, Any]:
-    values = await _values({} if form is None else form, connection_slug)
+    values = await connection_values({} if form is None else form, connection_slug)
     stored = {CLAIM + name: claim for name, claim in values["connection"].mapping.document.items()}
     return {**values, "typed": stored if form is None else form}
 
@@ -378,11 +210,11 @@ async def show_mapping(org_slug: str, connection_slug: str) -> Response:
 @member_page(Capability.INTEGRATIONS_MANAGE, outlives=True)
 @accepts(f"PATCH {API_OF_ONE}")
 @refuses(409)
-@on_refusal("federation/connection_mapping.html", _mapping_values, _wrong_field)
+@on_refusal("federation/connection_mapping.html", _mapping_values, choose_field)
 async def change_mapping(org_slug: str, connection_slug: str, form: Form) -> Response:
     """Change the claims that a connection reads."""
     claims = {name.removeprefix(CLAIM): text for name, text in form.items() if name.startswith(CLAIM)}
-    optional = dict.fromkeys(("name", "given_name", "family_name", "groups"), to_optional)
+    optional = dict.fromkeys(("name", "given_name", "family_name", "groups", "picture", "locale"), to_optional)
     mapping = to_model(ClaimMappingRequest, claims, optional).build()
     await connections.change(ports(), acting_member(), connection_slug, mapping=mapping)
     return redirect_with_notice("connection-saved", path_of(f"{connection_slug}/mapping"))
@@ -396,4 +228,4 @@ async def change_mapping(org_slug: str, connection_slug: str, form: Form) -> Res
 @shows(f"GET {API_OF_ONE}")
 async def show_health(org_slug: str, connection_slug: str) -> Response:
     """Show whether users can sign in through a connection."""
-    return await console_page("federation/connection_health.html", **await _values(None, connection_slug))
+    return await console_page("federation/connection_health.html", **await connection_values(None, connection_slug))

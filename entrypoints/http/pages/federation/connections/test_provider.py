@@ -8,7 +8,7 @@ from quart import Blueprint, Response
 
 from core.federation.connections import test_provider
 from core.federation.connections.model.mapping import ClaimMapping
-from core.federation.connections.test_provider import PlayedPerson, TriedSignIn
+from core.federation.connections.test_provider import OpenConnectionTest, PlayedPerson
 from core.kernel.connections import ConnectionProtocol
 from core.kernel.roles import Capability
 from core.kernel.values import is_printable
@@ -20,7 +20,7 @@ from entrypoints.http.edge.openapi import describes_page, refuses
 from entrypoints.http.edge.queries import Query
 from entrypoints.http.pages.console import console_page
 from entrypoints.http.pages.console_forms import Form, accepts, answers_with, on_refusal
-from entrypoints.http.pages.federation.connections.connections import path_of
+from entrypoints.http.pages.federation.connections.places import path_of
 from entrypoints.http.pages.federation.connections.tests import TEST, result_page
 from entrypoints.http.pages.form_values import FieldInvalid, to_lines
 
@@ -34,6 +34,8 @@ PROPOSED: Final[Mapping[str, str]] = {
     "given_name": "Ada",
     "family_name": "Lovelace",
     "groups": "staff",
+    "picture": "https://images.example.com/ada.png",
+    "locale": "en-GB",
 }
 PROPOSED_CLAIMS: Final = {ConnectionProtocol.OIDC: "email_verified: true", ConnectionProtocol.SAML: "department: Research"}
 FURTHER: Final = "further_claims"
@@ -46,13 +48,13 @@ class TestProviderQuery(Query):
     test: str = Field(default="", description="The secret of the test sign-in.", max_length=100)
 
 
-def _tried(connection_slug: str, secret: str) -> TriedSignIn:
-    return TriedSignIn(slug=connection_slug, secret=secret, browser=cookies.device_cookie())
+def _open_test(connection_slug: str, secret: str) -> OpenConnectionTest:
+    return OpenConnectionTest(slug=connection_slug, secret=secret, browser=cookies.device_cookie())
 
 
 async def _values(form: Form | None, connection_slug: str, secret: str | None = None) -> dict[str, Any]:
     secret = (form or {}).get("test", "") if secret is None else secret
-    connection = await test_provider.find(ports(), acting_member(), _tried(connection_slug, secret))
+    connection = await test_provider.find(ports(), acting_member(), _open_test(connection_slug, secret))
     return {
         "connection": connection,
         "path": f"{path_of(connection_slug)}/test",
@@ -82,10 +84,10 @@ async def answer(org_slug: str, connection_slug: str, form: Form) -> Response:
 
     The test sign-in ends with it. The answer is shown, and no user is signed in.
     """
-    tried, base_url = _tried(connection_slug, form.get("test", "")), app_context().base_url
-    connection = await test_provider.find(ports(), acting_member(), tried)
+    test, base_url = _open_test(connection_slug, form.get("test", "")), app_context().base_url
+    connection = await test_provider.find(ports(), acting_member(), test)
     person = None if form.get("answer") == "refuse" else _read_person(form, connection.mapping)
-    return result_page(await test_provider.answer(ports(), acting_member(), tried, person, base_url))
+    return result_page(await test_provider.answer(ports(), acting_member(), connection, test, person, base_url))
 
 
 def _read_person(form: Form, mapping: ClaimMapping) -> PlayedPerson:
@@ -109,6 +111,6 @@ def _read_claims(text: str) -> Iterator[tuple[str, str]]:
     """Return the name and the value in each line of a text. Raises: FieldInvalid."""
     for line in to_lines(text):
         name, separator, value = line.partition(": ")
-        if not separator:
+        if not separator or not name.strip():
             raise FieldInvalid("Write each one as a line with its name and value, such as department: Research.", FURTHER)
         yield name.strip(), value.strip()

@@ -1,12 +1,11 @@
 """Test sign-ins at the identity provider of an organization."""
 
-from collections.abc import Sequence
 from typing import Final
 
 from quart import Blueprint, Response
 
-from core.federation.connections import checks, connections
-from core.federation.connections.model.connections import ConnectionIncomplete, ConnectionProblem
+from core.federation.connections import checks
+from core.federation.connections.model.connections import ConnectionIncomplete
 from core.federation.connections.model.openid import OpenIdAnswerRefused, OpenIdProviderUnreachable
 from core.federation.connections.trips import ConnectionTestResult
 from core.kernel.roles import Capability
@@ -16,25 +15,14 @@ from entrypoints.http.base.context import acting_member, app_context, ports
 from entrypoints.http.base.rendering.templates import page_response, render
 from entrypoints.http.edge.access import member_page
 from entrypoints.http.edge.openapi import describes_page, refuses
-from entrypoints.http.pages.console import console_page, shows
+from entrypoints.http.pages.console import shows
 from entrypoints.http.pages.console_forms import Form, accepts, answers_with
-from entrypoints.http.pages.federation.connections.connections import ONE, path_of
+from entrypoints.http.pages.federation.connections.places import ONE, check_page, path_of
 from entrypoints.http.pages.federation.connections.visits import visit_response
 
-routes = Blueprint("connection_test_pages", __name__)
+routes = Blueprint("connectioncheck_pages", __name__)
 
 TEST: Final = f"{ONE}/test"
-
-
-async def _test_page(connection_slug: str, problems: Sequence[ConnectionProblem] | None) -> Response:
-    details = await connections.find(ports(), acting_member(), connection_slug)
-    return await console_page(
-        "federation/connection_test.html",
-        connection=details.connection,
-        path=path_of(connection_slug),
-        list_path=path_of(),
-        problems=problems,
-    )
 
 
 @routes.get(TEST)
@@ -42,7 +30,7 @@ async def _test_page(connection_slug: str, problems: Sequence[ConnectionProblem]
 @shows(f"POST {API}/check")
 async def show_test(org_slug: str, connection_slug: str) -> Response:
     """Check a connection of an organization, or begin a test sign-in."""
-    return await _test_page(connection_slug, None)
+    return await check_page(connection_slug, None)
 
 
 @routes.post(TEST)
@@ -51,7 +39,7 @@ async def show_test(org_slug: str, connection_slug: str) -> Response:
 @accepts(f"POST {API}/check", answers=answers_with("The problems of the connection."))
 async def check(org_slug: str, connection_slug: str, form: Form) -> Response:
     """Check a connection of an organization."""
-    return await _test_page(connection_slug, await checks.check(ports(), acting_member(), connection_slug, app_context().base_url))
+    return await check_page(connection_slug, await checks.check(ports(), acting_member(), connection_slug, app_context().base_url))
 
 
 @routes.get(f"{TEST}/start")
@@ -74,7 +62,7 @@ async def start(org_slug: str, connection_slug: str) -> Response:
     try:
         visit = await checks.begin_test(ports(), acting_member(), connection_slug, path, cookies.browser_id(), base_url)
     except (ConnectionIncomplete, OpenIdAnswerRefused, OpenIdProviderUnreachable) as problem:
-        return await _test_page(connection_slug, [checks.describe(problem)])
+        return await check_page(connection_slug, [checks.describe(problem)])
     return visit_response(visit)
 
 

@@ -14,7 +14,7 @@ from core.kernel.policy import CERTIFICATE_EXPIRES_SOON
 from core.kernel.uris import is_on_loopback, is_web_url
 from entrypoints.adapters_of_settings import tls_certificate
 from entrypoints.bind import LOCALHOST, SYSTEMD, unix_path
-from entrypoints.findings import Finding, Health
+from entrypoints.doctor.findings import Finding, Health
 from entrypoints.settings import Settings, SettingsInvalid
 
 CERTIFICATE_ENDS_SOON: Final = timedelta(days=7)  # the alert GatehouseCertificateEnds fires from then on, too

@@ -1,0 +1,87 @@
+"""Security notices: emails about a new way into an account, with a link that undoes it (security A-13)."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Final
+from uuid import UUID
+
+from core.kernel.connections import ConnectionSlug
+from core.kernel.errors import Invalid
+from core.kernel.proofs import FactorKind
+from core.kernel.values import Email
+
+UNDO_TTL: Final = timedelta(hours=72)
+ASKS_FOR_FACTORS: Final = "+"  # at the end of the detail of a notice of PASSWORD_CHANGED
+PASSWORD_REMOVED: Final = "removed"  # the detail of a notice of PASSWORD_CHANGED  # noqa: S105
+
+
+class UndoLinkInvalid(Invalid):
+    """This link is incomplete, has expired, or has already been used. If you cannot sign in, ask the operator of Gatehouse."""
+
+
+@dataclass(frozen=True, slots=True)
+class SecurityNotice:
+    """An email to the verified address of an account about a change to its security. Times are UTC."""
+
+    id: UUID
+    user_id: UUID
+    session_id: UUID | None  # the session that made the change, or None
+    kind: str  # an `EmailKind`, or one of a newer release
+    address: Email
+    created_at: datetime  # the time of the change
+    undo_until: datetime
+    # The name of the identity provider, for IDENTITY_LINKED and IDENTITY_UNLINKED. The product that keeps the passkey, for
+    # PASSKEY_ADDED and PASSKEY_REMOVED. The second factor, for MFA_ENABLED and MFA_DISABLED: `totp` or `passkey`, with `:on` if the
+    # other one stays; None in notices of version 0.9.0. The number of passkeys that stay after a reset, or
+    # PASSWORD_REMOVED, for PASSWORD_CHANGED.
+    detail: str | None = None
+    undone_at: datetime | None = None
+
+    def is_about(self, factor: FactorKind) -> bool:
+        """Return whether the change was of this second factor."""
+        return (self.detail or FactorKind.TOTP).partition(":")[0] == factor
+
+    def can_be_undone(self, now: datetime) -> bool:
+        """Return whether the link in the email still works."""
+        return self.undone_at is None and now < self.undo_until
+
+
+@dataclass(frozen=True, slots=True)
+class UndoableChanges:
+    """The changes that an undo link can undo: its own, and the recent ones of the same session or emailed to the same address."""
+
+    notice: SecurityNotice  # of the link
+    starts: tuple[SecurityNotice, ...]  # the changes to start from, the oldest first
+
+
+@dataclass(frozen=True, slots=True)
+class UndoneChanges:
+    """The result of an undo: the address of the account, and the changes that were undone, oldest first."""
+
+    email: Email
+    is_reopened: bool  # the account was to be deleted
+    undone: tuple[SecurityNotice, ...]
+    needs_recovery: bool  # for the factor that a sign-in policy asks for
+
+
+def possible_starts(live: Sequence[SecurityNotice], notice: SecurityNotice) -> tuple[SecurityNotice, ...]:
+    """Return the changes that an undo with the link of `notice` can start from. `live` are all that can be undone, the oldest first.
+
+    They were mailed to the same address, or the same session made them: a thief may have changed
+    several things, in several sessions. Nothing is returned if `notice` itself cannot be undone.
+    """
+    if notice not in live:
+        return ()
+    return tuple(other for other in live if other.address == notice.address or (other.session_id and other.session_id == notice.session_id))
+
+
+@dataclass(frozen=True, slots=True)
+class AddedSignInMethod:
+    """A linked account, a passkey or an authenticator app, for its user to recognize. `added_at` is UTC."""
+
+    id: UUID  # of the identity or the passkey, or of the user for the app
+    provider: ConnectionSlug | None  # None for a passkey and an app
+    added_at: datetime
+    is_recent: bool  # it ends with a reset unless the user recognizes it
+    passkey: str | None = None  # the name of the passkey

@@ -1,0 +1,66 @@
+"""The page on which users set up a factor that a sign-in policy requires."""
+
+from dataclasses import dataclass
+from typing import Final
+from uuid import UUID
+
+from core.accounts import factor_changes
+from core.authentication.model.policy import PolicyPath, PolicyPlace
+from core.authentication.policy_checks import Admission, judge_session
+from core.kernel.callers import Person
+from core.kernel.sign_in_policy.decision import NO_POLICY, Decision, Outcome
+from ports import Ports
+from ports.storage import Reading
+
+
+@dataclass(frozen=True, slots=True)
+class Enrollment:
+    """The answer of a sign-in policy to a user, who may have to set up a factor."""
+
+    decision: Decision
+    has_unused_key: bool = False  # the account has a passkey or security key that is not its second factor
+    has_app: bool = False
+    needs_recovery: bool = False  # only a recovery gives the account the factor
+
+
+NO_ENROLLMENT: Final = Enrollment(NO_POLICY)
+
+
+async def find_enrollment(ports: Ports, user: Person, place: PolicyPlace) -> Enrollment:
+    """Return the answer of the policy of an organization, of its application, or of the platform to its owners.
+
+    An organization that does not know the user, and one that does not exist, ask for nothing. So the answer does not tell which
+    organizations exist. With an application that the user may use, the user can be new. Other applications count as missing.
+    In a session that is good in one organization only, all others ask for nothing.
+    """
+    if place.org_slug is None and not user.is_platform_owner:
+        return NO_ENROLLMENT
+    if place.org_slug is None:
+        admission = await judge_session(ports, PolicyPath.ENROLL, None, None, user)
+        return await _to_enrollment(ports, admission)
+    async with ports.storage.reading() as read:
+        org_id = await read.organizations.id_by_slug(place.org_slug)
+        if org_id is None or user.bounded_to not in (None, org_id):
+            return NO_ENROLLMENT
+        found = None if place.service_slug is None else await read.services.client_by_slug(place.org_slug, place.service_slug)
+        if found is not None and not await read.end_users.may_use(org_id, found[0].id, user.user_id, ports.clock.now()):
+            found = None
+        if found is None and not await _is_known(read, org_id, user.user_id):
+            return NO_ENROLLMENT
+    admission = await judge_session(ports, PolicyPath.ENROLL, org_id, None if found is None else found[0].id, user)
+    return await _to_enrollment(ports, admission)
+
+
+async def _to_enrollment(ports: Ports, admission: Admission) -> Enrollment:
+    needs_recovery, decision = False, admission.decision
+    if admission.subject is not None and (decision.outcome is Outcome.ENROLL or decision.due_at is not None):
+        async with ports.storage.reading() as read:
+            needs_recovery = await factor_changes.needs_recovery(ports, read, admission.subject.account, ports.clock.now())
+    return Enrollment(decision, admission.has_unused_key, admission.has_app, needs_recovery)
+
+
+async def _is_known(read: Reading, org_id: UUID, user_id: UUID) -> bool:
+    """Return whether the user has a membership of the organization, or uses one of its applications."""
+    if await read.members.exists(org_id, user_id):
+        return True
+    return await read.end_users.by_id(org_id, user_id) is not None

@@ -1,0 +1,1 @@
+"""The checks of `gatehouse doctor`. A page of platform owners shows them, too."""

@@ -1,0 +1,315 @@
+"""Hypercorn's HTTP/2 with bounds for hostile clients, and without server push, priorities and WebSockets (security P-3 to security P-6)."""
+
+import math
+from collections.abc import Awaitable, Callable, Iterable
+from contextlib import suppress
+from functools import partial
+from typing import Any, cast
+
+import h2.events
+import h2.exceptions
+import trio
+from h2.errors import ErrorCodes
+from h2.settings import SettingCodes, Settings
+from hypercorn.events import Closed, RawData, Updated
+from hypercorn.events import Event as ConnectionEvent
+from hypercorn.protocol.events import Body, EndBody, Request, Response, StreamClosed
+from hypercorn.protocol.events import Event as StreamEvent
+from hypercorn.protocol.h2 import H2Protocol, StreamBuffer
+from hypercorn.protocol.http_stream import HTTPStream
+from hypercorn.typing import ConnectionState, TaskGroup
+
+from entrypoints.http.edge.middleware import Headers
+from entrypoints.http.edge.protocol.accepting import MAX_REQUESTS
+from entrypoints.http.edge.protocol.client_socket import SEND_AT_ONCE, ClientGone
+from entrypoints.http.edge.protocol.frame_limits import BYTES_PER_FRAME, FRAMES_PER_RESPONSE, FrameLimits
+from entrypoints.http.edge.protocol.hypercorn_requests import ApplicationTask, Inbox
+from entrypoints.http.edge.protocol.hypercorn_state import MAX_STREAMS, ProtocolConnection
+from entrypoints.http.edge.size_limits import MAX_HEADER_BLOCK
+
+
+class _Buffer(StreamBuffer):
+    """The unsent data of one stream. Hypercorn's takes more data while the client's window is closed, without a bound."""
+
+    async def pop(self, max_length: int) -> bytes:
+        return b"" if self.buffer and not max_length else await super().pop(max_length)
+
+
+class Http2(H2Protocol):
+    """The requests of one connection with HTTP/2."""
+
+    has_partial_request = False  # other frames come between requests, so that the time without a request limits headers
+
+    def __init__(self, connection: ProtocolConnection, applications: trio.Nursery, sending: trio.Nursery) -> None:
+        """Start applications in one nursery, and the task that sends in another one, which ends later."""
+        server, client = connection.server, connection.client
+        group = cast("TaskGroup", _Spawner(sending))
+        local = cast("tuple[str, int]", client.local)
+        super().__init__(
+            server.asgi, server.config, server.context, group, ConnectionState({}), True, client.peer, local, connection.handle
+        )
+        # Without Hypercorn's ENABLE_CONNECT_PROTOCOL, which is for WebSockets.
+        self.connection.local_settings = Settings(
+            client=False,
+            initial_values={SettingCodes.MAX_CONCURRENT_STREAMS: MAX_STREAMS, SettingCodes.MAX_HEADER_LIST_SIZE: MAX_HEADER_BLOCK},
+        )
+        self._applications = applications
+        self._connection = connection
+        self._limits = FrameLimits()
+        self._running = 0  # applications
+        self._receiving: set[int] = set()  # streams with a body that is incomplete
+        self._sent: set[int] = set()  # streams with a complete response
+        self._idle = trio.Event()  # set after a response if there is no other request
+
+    # The client's frames
+
+    async def handle(self, event: ConnectionEvent) -> None:
+        if not isinstance(event, RawData):
+            await super().handle(event)
+            return
+        if not self._limits.admit(event.data):
+            await self._end(ErrorCodes.ENHANCE_YOUR_CALM)
+            return
+        try:
+            events = self.connection.receive_data(event.data)
+        except h2.exceptions.ProtocolError:
+            await self._end(None)  # h2 has prepared the GOAWAY
+            return
+        await self._handle_events(events)
+
+    async def give_up(self) -> None:
+        """End a connection after its idle time, or in a shutdown."""
+        self.connection.close_connection()
+        await self._flush()
+
+    async def end_of_input(self) -> None:
+        """The client has closed its half of the connection. Complete requests still get their responses."""
+        for stream_id in list(self._receiving):
+            await self._close_stream(stream_id)
+        while self.streams and not self._connection.client.is_gone:
+            self._idle = trio.Event()
+            await self._idle.wait()
+
+    async def _end(self, error: ErrorCodes | None) -> None:
+        """End a connection that breaks the rules. It is recorded as a malformed request."""
+        if self._connection.server.malformed is not None:
+            self._connection.server.malformed(400, self.client and self.client[0], observed=True)
+        if error is not None:
+            self.connection.close_connection(error)
+        await self._flush()
+        await self.send(Closed())
+
+    async def _handle_events(self, events: list[h2.events.Event]) -> None:
+        for event in events:
+            if isinstance(event, h2.events.RequestReceived):
+                await self._receive_request(event)
+            elif isinstance(event, h2.events.DataReceived):
+                await self._receive_data(event)
+            else:
+                if isinstance(event, h2.events.StreamEnded | h2.events.StreamReset):
+                    self._receiving.discard(event.stream_id)
+                await super()._handle_events([event])
+        await trio.lowlevel.checkpoint()  # many frames must not delay other connections
+        await self._flush()
+
+    async def _priority_updated(self, event: h2.events.PriorityUpdated) -> None:
+        """Do nothing: priorities are deprecated (RFC 9113 section 5.3.2), and each would take memory."""
+
+    async def _receive_request(self, request: h2.events.RequestReceived) -> None:
+        stream_id = request.stream_id
+        if self._is_ending or self._running >= MAX_STREAMS:
+            self.connection.reset_stream(stream_id, ErrorCodes.REFUSED_STREAM)  # the client can send the request again
+            return
+        if request.stream_ended is None:
+            self._receiving.add(stream_id)
+        self.keep_alive_requests += 1
+        head = _read_head(request.headers, has_body=stream_id in self._receiving)
+        if head is None:
+            await self._refuse(stream_id)
+            return
+        await self._start(stream_id, *head)
+        await self.send(Updated(idle=False))
+
+    @property
+    def _is_ending(self) -> bool:
+        return self._connection.server.is_draining or self.keep_alive_requests >= MAX_REQUESTS
+
+    async def _refuse(self, stream_id: int) -> None:
+        """Respond with 400 to a request that the server cannot pass on."""
+        headers: Headers = []
+        if self._connection.server.malformed is not None:
+            headers, _ = self._connection.server.malformed(400, self.client and self.client[0], observed=True)
+        headers = [(name, value) for name, value in _without_connection(headers) if name not in (b"content-length", b"content-type")]
+        headers = [(b":status", b"400"), *headers, *self.config.response_headers("h2")]
+        self.connection.send_headers(stream_id, headers, end_stream=True)
+        self._stop_receiving(stream_id)
+
+    async def _start(self, stream_id: int, method: str, target: bytes, headers: Headers) -> None:
+        inbox = Inbox(max_waiting=math.inf, on_taken=partial(self._acknowledge, stream_id))
+        task = cast("TaskGroup", ApplicationTask(self._applications, inbox, on_ended=self._count_end))
+        self._running += 1
+        stream = HTTPStream(self.app, self.config, self.context, task, self.ssl, self.client, self.server, self.stream_send, stream_id)
+        self.streams[stream_id] = stream
+        self.stream_buffers[stream_id] = _Buffer(self.context.event_class)
+        self.priority.insert_stream(stream_id)
+        self.priority.block(stream_id)
+        await stream.handle(
+            Request(stream_id=stream_id, headers=headers, http_version="2", method=method, raw_path=target, state=self.connection_state)
+        )
+
+    def _count_end(self) -> None:
+        self._running -= 1
+
+    async def _receive_data(self, event: h2.events.DataReceived) -> None:
+        stream, size = self.streams.get(event.stream_id), event.flow_controlled_length or 0
+        if stream is None:
+            await self._acknowledge(event.stream_id, size)
+        else:
+            await self._acknowledge(event.stream_id, size - len(event.data or b""))  # the padding
+            await stream.handle(Body(stream_id=event.stream_id, data=event.data or b""))
+
+    async def _acknowledge(self, stream_id: int, size: int) -> None:
+        """Open the client's window again, after the application has taken the data. So the window limits the memory."""
+        if size and not self.closed:
+            try:
+                self.connection.acknowledge_received_data(size, stream_id)
+            except h2.exceptions.ProtocolError:
+                return  # the connection has ended
+            await self._flush()
+
+    # Our frames
+
+    async def stream_send(self, event: StreamEvent) -> None:
+        stream_id = event.stream_id
+        if isinstance(event, StreamClosed):
+            await self._end_stream(stream_id)
+            return
+        if stream_id not in self.streams or self.closed or self._connection.client.is_gone:
+            raise ClientGone
+        if isinstance(event, Response):
+            headers = list(_without_connection(event.headers))
+            if any(byte in part for header in headers for part in header for byte in b"\r\n\0"):
+                raise ValueError("a header of the response contains CR, LF or NUL")
+            await super().stream_send(Response(stream_id=stream_id, status_code=event.status_code, headers=headers))
+        elif isinstance(event, Body):
+            for start in range(0, len(event.data), SEND_AT_ONCE):
+                await self._send_in_time(Body(stream_id=stream_id, data=event.data[start : start + SEND_AT_ONCE]))
+        else:
+            await self._send_in_time(event)
+            if isinstance(event, EndBody):
+                self._sent.add(stream_id)
+                self._limits.earn(FRAMES_PER_RESPONSE)
+
+    async def _send_in_time(self, event: StreamEvent) -> None:
+        """Send a part of a response. A client that does not open its window in time is reset (security P-4)."""
+        with trio.CancelScope(deadline=trio.current_time() + self._connection.server.send_within, shield=True) as scope:
+            await super().stream_send(event)
+        if scope.cancelled_caught:
+            self._connection.abort()
+        if self._connection.client.is_gone or event.stream_id not in self.streams:
+            raise ClientGone
+
+    async def _send_data(self, stream_id: int) -> None:
+        # As in Hypercorn, but the end is queued before the application goes on, so that it comes before a reset.
+        buffer = self.stream_buffers[stream_id]
+        try:
+            window = min(self.connection.local_flow_control_window(stream_id), self.connection.max_outbound_frame_size)
+            data = await buffer.pop(max(0, window))
+            if data or buffer.complete:
+                self.connection.send_data(stream_id, data, end_stream=buffer.complete)
+            else:
+                self.priority.block(stream_id)
+            if buffer.complete:
+                await self._discard_buffer(stream_id)
+        except h2.exceptions.ProtocolError:  # the stream, or the connection, has ended
+            await self._discard_buffer(stream_id)
+        await self._flush()
+
+    async def _discard_buffer(self, stream_id: int) -> None:
+        if buffer := self.stream_buffers.pop(stream_id, None):
+            await buffer.close()
+            self.priority.remove_stream(stream_id)
+
+    async def _end_stream(self, stream_id: int) -> None:
+        await self._close_stream(stream_id)
+        if stream_id in self._sent:
+            self._sent.discard(stream_id)
+            self._stop_receiving(stream_id)
+        else:
+            await self._break_off(stream_id)
+        await self._flush()
+        if not self.streams:
+            self._idle.set()
+            if self._is_ending and not self.closed:
+                self.connection.close_connection()
+                await self._flush()
+                await self.send(Closed())
+        await self.send(Updated(idle=not self.streams))
+
+    async def _break_off(self, stream_id: int) -> None:
+        """Reset a stream without a complete response, and discard its unsent data."""
+        self._receiving.discard(stream_id)
+        self._reset(stream_id, ErrorCodes.INTERNAL_ERROR)
+        await self._discard_buffer(stream_id)
+
+    def _stop_receiving(self, stream_id: int) -> None:
+        """After the response, the client need not send the rest of its body (RFC 9113 section 8.1)."""
+        if stream_id in self._receiving:
+            self._receiving.discard(stream_id)
+            self._reset(stream_id, ErrorCodes.NO_ERROR)
+
+    def _reset(self, stream_id: int, error: ErrorCodes) -> None:
+        with suppress(h2.exceptions.ProtocolError):  # the stream, or the connection, has ended
+            self.connection.reset_stream(stream_id, error)
+
+    async def _flush(self) -> None:
+        data = self.connection.data_to_send()
+        if data:
+            self._limits.earn(len(data) / BYTES_PER_FRAME)
+            await self.send(RawData(data=data))
+
+
+class _Spawner:
+    """The part of Hypercorn's TaskGroup that the connection uses: it starts the task that sends."""
+
+    def __init__(self, nursery: trio.Nursery) -> None:
+        self._nursery = nursery
+
+    def spawn(self, func: Callable[..., Awaitable[None]], *args: Any) -> None:
+        self._nursery.start_soon(self._run, func, *args)
+
+    async def _run(self, func: Callable[..., Awaitable[None]], *args: Any) -> None:
+        # Shielded, so that applications that a shutdown cancels can still respond. The end of the connection ends it.
+        with trio.CancelScope(shield=True):
+            await func(*args)
+
+
+def _read_head(fields: Iterable[tuple[bytes, bytes]], *, has_body: bool) -> tuple[str, bytes, Headers] | None:
+    """Return method, target and headers of a request as HTTP/1.1 has them, or None if it has no or several hosts (security P-6)."""
+    pseudo: dict[bytes, bytes] = {}
+    headers: Headers = []
+    cookies: list[bytes] = []
+    hosts: list[bytes] = []
+    for name, value in fields:
+        if name.startswith(b":"):
+            pseudo[name] = value
+        elif name == b"host":
+            hosts.append(value)
+        elif name == b"cookie":
+            cookies.append(value)  # browsers send each cookie in a field of its own (RFC 9113 section 8.2.3)
+        else:
+            headers.append((name, value))
+    host = pseudo.get(b":authority") or b"".join(hosts)
+    target = pseudo.get(b":path", host)  # CONNECT has none
+    if len(hosts) > 1 or not host or not target.isascii() or not pseudo[b":method"].isascii():
+        return None
+    if has_body and not any(name == b"content-length" for name, _ in headers):
+        headers.append((b"transfer-encoding", b"chunked"))  # so that the middleware knows of the body
+    if cookies:
+        headers.append((b"cookie", b"; ".join(cookies)))
+    return pseudo[b":method"].decode().upper(), target, [(b"host", host), *headers]
+
+
+def _without_connection(headers: Iterable[tuple[bytes, bytes]]) -> Iterable[tuple[bytes, bytes]]:
+    """Leave out the header that HTTP/2 forbids (RFC 9113 section 8.2.2)."""
+    return ((name, value) for name, value in headers if name != b"connection")

@@ -1,0 +1,63 @@
+"""The values of the pages of a connection, and the fields that refusals are about."""
+
+from typing import Any, Final
+
+from core.federation.connections import connections, routing
+from core.federation.connections.model.connections import (
+    ConnectionFieldFixed,
+    ConnectionSlugTaken,
+    ProviderCertificateExists,
+    ProviderCertificateInvalid,
+)
+from core.federation.connections.model.presets import PRESETS
+from core.federation.connections.model.saml import NoIdentityProvider, SeveralIdentityProviders
+from core.federation.connections.model.settings import ConnectionSettingInvalid, to_document
+from core.federation.saml.model.configuration import NameIdFormat
+from core.federation.saml.model.metadata import MetadataInvalid, MetadataNotFetched
+from core.kernel.errors import Refusal
+from core.kernel.outbound import TargetInvalid
+from core.kernel.values import SlugInvalid, SlugReserved
+from entrypoints.http.api.federation.connections.connections import own_endpoints
+from entrypoints.http.base.context import acting_member, ports
+from entrypoints.http.pages.console_forms import Fields, Form, wrong_field
+from entrypoints.http.pages.federation.connections.places import path_of
+
+FIELDS: Final[Fields] = {
+    ConnectionSlugTaken: "slug",
+    SlugInvalid: "slug",
+    SlugReserved: "slug",
+    ConnectionFieldFixed: "issuer",
+    ProviderCertificateInvalid: "certificate",
+    **dict.fromkeys((MetadataInvalid, NoIdentityProvider, SeveralIdentityProviders), "metadata"),
+    **dict.fromkeys((MetadataNotFetched, TargetInvalid), "url"),
+    ProviderCertificateExists: "certificate",
+}
+CLAIM: Final = "claim_"  # in front of the names of the fields of the mapping
+NAME_ID_FORMATS: Final = [each for each in NameIdFormat if each is not NameIdFormat.TRANSIENT]
+
+
+def choose_field(refusal: Refusal, form: Form) -> str | None:
+    """Return the field of a connection's form that a refusal is about, or None."""
+    name = refusal.setting if isinstance(refusal, ConnectionSettingInvalid) else wrong_field(refusal, FIELDS)
+    return f"{CLAIM}{name}" if f"{CLAIM}{name}" in form else name
+
+
+async def connection_values(form: Form | None, connection_slug: str) -> dict[str, Any]:
+    """Return the values of the page with the settings of a connection."""
+    details = await connections.find(ports(), acting_member(), connection_slug)
+    connection = details.connection
+    preset = PRESETS.get(connection.preset or "")
+    document = to_document(connection.settings)
+    stored = {**document, "name": connection.name, **{each: " ".join(document.get(each, ())) for each in ("scopes", "targets")}}
+    return {
+        "path": path_of(connection.slug),
+        "list_path": path_of(),
+        "details": details,
+        "connection": connection,
+        "chosen": preset,
+        "preset": None if preset is None else preset.protocols[connection.protocol],
+        "endpoints": own_endpoints(connection.id, connection.protocol),
+        "reach": await routing.find_reach(ports(), connection),
+        "name_id_formats": [(each.value, each.short_name) for each in NAME_ID_FORMATS],
+        "typed": stored if form is None else form,
+    }

@@ -1,0 +1,24 @@
+"""The changes of a version, as a file of its release."""
+
+import re
+from pathlib import Path
+
+from ops.release.source import ReleaseError, Source
+
+
+def write(source: Source, output: Path) -> Path:
+    """Write the version's part of `CHANGELOG.md`, and return the path.
+
+    Raises: ReleaseError if the changelog does not have the version.
+    """
+    parts = re.split(r"^## ", (source.folder / "CHANGELOG.md").read_text(), flags=re.MULTILINE)
+    for part in parts:
+        if part.split(maxsplit=1)[0] == source.version:
+            break
+    else:
+        raise ReleaseError(f"CHANGELOG.md has no part for version {source.version}. Add the heading '## {source.version}' and the changes.")
+    # Links into the repository would lead nowhere, so their targets become text.
+    text = re.sub(r"\[([^\]]+)\]\((?!https:)([^)]+)\)", r"\1 (\2)", part)
+    target = output / f"CHANGES-{source.version}.md"
+    target.write_text(f"# Gatehouse {text.strip()}\n")
+    return target

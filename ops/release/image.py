@@ -1,0 +1,46 @@
+"""The image of a container, from Debian's packages and the files of the archive. No registry of images and no daemon is needed."""
+
+import gzip
+import shutil
+from pathlib import Path
+from typing import Final
+
+from ops.release.debian import ARCHITECTURES
+from ops.release.source import ROOT, Source
+from ops.release.wheels import run
+
+_FILES: Final = ROOT / "ops/image"
+_SUITE: Final = "trixie"
+# What the command of the archive needs. Their dependencies follow.
+_PACKAGES: Final = ("base-files", "ca-certificates", "coreutils", "dash", "grep", "python3")
+_WITHOUT: Final = ("/usr/share/doc/*", "/usr/share/info/*", "/usr/share/locale/*", "/usr/share/man/*")
+
+
+def build(source: Source, machine: str, archive: Path, work: Path, output: Path) -> Path:
+    """Build the image with the files in the folder `archive` for the kind of machine that this is, and return its path.
+
+    It is in the format of `docker save`, because OCI's own format has no health check.
+    """
+    context, packed = work / "image", work / "image.tar"
+    context.mkdir()
+    shutil.copy(_FILES / "Dockerfile", context)
+    filters = [f"--dpkgopt=path-exclude={pattern}" for pattern in _WITHOUT]
+    options = ("--quiet", "--variant=extract", f"--include={','.join(_PACKAGES)}", '--aptopt=Acquire::Languages "none"', *filters)
+    keep, hook = "--dpkgopt=path-include=/usr/share/doc/*/copyright", f"--extract-hook={_FILES / 'fill'}"
+    run(source, "mmdebstrap", *options, keep, hook, "--skip=output/dev", _SUITE, context / "root.tar", GATEHOUSE_ARCHIVE=str(archive))
+    # The storage is below `work`, so that nothing of the build stays on the machine.
+    storage = ("--root", work / "storage", "--runroot", work / "run", "--storage-driver", "vfs")
+    name = f"gatehouse:{source.version}"
+    labels = {"title": "Gatehouse", "version": source.version, "revision": source.revision, "licenses": "Apache-2.0"}
+    labelled = [argument for key, value in labels.items() for argument in ("--label", f"org.opencontainers.image.{key}={value}")]
+    form = ("--format", "docker", "--timestamp", str(source.committed_at), "--isolation", "chroot")
+    run(source, "buildah", *storage, "build", *form, *labelled, "--tag", name, context)
+    run(source, "buildah", *storage, "push", name, f"docker-archive:{packed}:{name}")
+    target = output / f"gatehouse-{source.version}-image-{ARCHITECTURES[machine]}.tar.gz"
+    with (
+        packed.open("rb") as image,
+        target.open("wb") as file,
+        gzip.GzipFile(filename="", mode="wb", compresslevel=1, fileobj=file, mtime=source.committed_at) as compressed,
+    ):
+        shutil.copyfileobj(image, compressed, 1024 * 1024)
+    return target

@@ -1,0 +1,35 @@
+"""A container of the image: a read-only root directory, no capabilities, and no network but its own loopback."""
+
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from tests.release.bare_root import BareRoot
+
+_DEVICES: Final = ("null", "urandom")
+
+
+class Container(BareRoot):
+    """The root directory of the image with the user and the environment of its configuration. Only /tmp and its volumes can be written."""
+
+    def __init__(self, folder: Path, user: str, environment: Mapping[str, str], volumes: Mapping[str, Path]) -> None:
+        self._user, self._environment, self._is_sealed = user, environment, False
+        for name in ("dev/shm", "dev/pts", *volumes):
+            (folder / name).mkdir(parents=True, exist_ok=True)
+        for name in _DEVICES:
+            (folder / "dev" / name).touch()
+        super().__init__(folder)
+        binds = [f"mount --bind {source} {folder}/{name}" for name, source in volumes.items()]
+        mounts = [f"mount --bind /dev/{name} {folder}/dev/{name}" for name in _DEVICES]
+        read_only = f"mount --rbind {folder} {folder} && mount -o remount,bind,ro {folder}"
+        script = " && ".join([*binds, *mounts, f"mount -t tmpfs none {folder}/tmp", read_only])  # noqa: S108 - in the container
+        subprocess.run([*self._enter[:-2], "sh", "-c", script], check=True)
+        self._is_sealed = True
+
+    def _command(self, *command: str, user: str | None, **environment: str) -> list[str]:
+        if not self._is_sealed:
+            return super()._command(*command, user=user, **environment)
+        settings = {**self._environment, **environment}
+        switch = ["setpriv", "--no-new-privs", "chroot", f"--userspec={self._user}", "--groups=", str(self.folder)]
+        return [*self._enter[:-2], *switch, "env", "-i", *(f"{name}={value}" for name, value in settings.items()), *command]

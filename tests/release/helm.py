@@ -1,0 +1,54 @@
+"""Render the Helm chart with Helm 4, and check the manifests. The environment of `charts.lock` runs it, and not that of the tests.
+
+Standard input has the chart's folder, the versions of Kubernetes, and values by name. Standard output has, by the same names, the
+manifests and the problems.
+"""
+
+import json
+import sys
+from typing import Any
+
+import helm_python  # type: ignore[import-not-found]
+import kubernetes_validate  # type: ignore[import-not-found]
+import yaml
+
+BUILT_IN = ("v1", "apps/v1", "batch/v1", "networking.k8s.io/v1", "policy/v1")
+
+
+def render(folder: str, values: dict[str, Any], versions: list[str], *, upgrade: bool) -> dict[str, Any]:
+    report = helm_python.lint(folder, values, strict=True)
+    problems = [message["error"] for message in report["messages"] if message["severity"] >= 2] + report["errors"]
+    manifests: list[Any] = []
+    notes = ""
+    try:
+        with helm_python.Chart.load(folder) as chart:
+            chart.validate_schema(values)
+            rendered = chart.render(values, name="sso", namespace="identity", is_install=not upgrade, is_upgrade=upgrade)
+    except helm_python.HelmError as error:
+        return {"problems": [*problems, str(error)], "manifests": [], "notes": ""}
+    for name, text in rendered.items():
+        if name.endswith("NOTES.txt"):
+            notes = text
+        elif not name.endswith(".tpl"):
+            manifests += [document for document in yaml.safe_load_all(text) if document]
+    for manifest in manifests:
+        for version in versions if manifest["apiVersion"] in BUILT_IN else ():
+            try:
+                kubernetes_validate.validate(manifest, version, strict=True)
+            except (kubernetes_validate.ValidationError, kubernetes_validate.SchemaNotFoundError) as error:
+                problems.append(f"{manifest['kind']} in {version}: {error.message}")
+    return {"problems": problems, "manifests": manifests, "notes": notes}
+
+
+def main() -> None:
+    task = json.load(sys.stdin)
+    answers = {
+        name: {
+            upgrade: render(task["folder"], values, task["versions"], upgrade=upgrade == "upgrade") for upgrade in ("install", "upgrade")
+        }
+        for name, values in task["values"].items()
+    }
+    json.dump(answers, sys.stdout)
+
+
+main()

@@ -1,0 +1,166 @@
+"""The Helm chart, rendered by Helm 4 with the values of each documented example, and the Compose file."""
+
+import json
+import re
+import subprocess
+import tarfile
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from entrypoints.version import VERSION
+from tests import ROOT
+
+CHART: Final = ROOT / "ops/helm/gatehouse"
+PAGE: Final = ROOT / "docs/operating/kubernetes.md"
+PYTHON: Final = ROOT / ".venv/charts/bin/python"
+KUBERNETES: Final = ["1.30", "1.34", "1.37"]  # the oldest that the chart allows, and two that are supported
+
+# The fields of other projects' resources that the chart may use.
+CLUSTER: Final = {"instances", "imageName", "bootstrap", "storage", "resources"}
+STORAGE: Final = {"size", "storageClass"}
+ENDPOINT: Final = {"port", "path", "interval", "scheme", "tlsConfig", "authorization"}
+
+LEAST: Final = {
+    "image": {"repository": "registry.example.com/gatehouse"},
+    "baseUrl": "https://id.example.com",
+    "existingSecret": "gatehouse",
+}
+WRONG: Final[dict[str, Any]] = {
+    "no secret": {"existingSecret": ""},
+    "a secret as a setting": {"settings": {"SSO_ENCRYPTION_KEYS": "k1:x"}},
+    "a setting without its prefix": {"settings": {"LOG_LEVEL": "info"}},
+    "a base URL without TLS": {"baseUrl": "http://id.example.com"},
+    "a base URL with a path": {"baseUrl": "https://id.example.com/sso"},
+    "an unknown database": {"database": {"kind": "mysql"}},
+    "no replica": {"replicas": 0},
+    "an unknown value": {"replicaCount": 2},
+    "an ingress without a certificate": {"ingress": {"enabled": True}},
+    "a proxy without a network": {"trustedProxies": ["10.0.0.1"]},
+    "no image": {"image": {"repository": ""}},
+}
+
+
+def in_charts(script: str, task: object) -> Any:
+    """Run a script in the environment of `charts.lock`."""
+    process = subprocess.run([PYTHON, "-I", *script.split("\n", 1)], input=json.dumps(task), capture_output=True, text=True, check=False)
+    assert process.returncode == 0, process.stderr
+    return json.loads(process.stdout)
+
+
+def examples() -> dict[str, Any]:
+    """Return the values of the page's examples by the names of their files."""
+    found = re.findall(r"<!-- file: (\S+\.yaml) -->\n```yaml\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    read = "-c\nimport json, sys, yaml; print(json.dumps({name: yaml.safe_load(text) for name, text in json.load(sys.stdin)}))"
+    values: dict[str, Any] = in_charts(read, found)
+    return values
+
+
+@pytest.fixture(scope="module")
+def rendered() -> Any:
+    values = {**examples(), "least": LEAST, **{name: {**LEAST, **change} for name, change in WRONG.items()}}
+    task = {"folder": str(CHART), "versions": KUBERNETES, "values": values}
+    return in_charts(str(ROOT / "tests/release/helm.py"), task)
+
+
+def of_kind(manifests: list[Any], kind: str) -> list[Any]:
+    return [manifest for manifest in manifests if manifest["kind"] == kind]
+
+
+def test_each_documented_example_gives_valid_manifests(rendered: Any) -> None:
+    names = set(examples())
+    assert {"external.yaml", "cloudnative-pg.yaml", "ingress.yaml"} <= names
+    for name in (*names, "least"):
+        for step in ("install", "upgrade"):
+            assert rendered[name][step]["problems"] == [], (name, step)
+            assert {"Deployment", "Service", "NetworkPolicy", "PodDisruptionBudget"} <= {
+                manifest["kind"] for manifest in rendered[name][step]["manifests"]
+            }
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_the_schema_refuses_wrong_values(rendered: Any, name: str) -> None:
+    assert rendered[name]["install"]["problems"], name
+
+
+def test_resources_of_other_projects_have_only_known_fields(rendered: Any) -> None:
+    clusters, monitors = 0, 0
+    for name in examples():
+        for cluster in of_kind(rendered[name]["install"]["manifests"], "Cluster"):
+            clusters += 1
+            assert cluster["apiVersion"] == "postgresql.cnpg.io/v1"
+            assert set(cluster["spec"]) <= CLUSTER
+            assert set(cluster["spec"]["storage"]) <= STORAGE
+            assert set(cluster["spec"]["bootstrap"]["initdb"]) == {"database", "owner"}
+        for monitor in of_kind(rendered[name]["install"]["manifests"], "ServiceMonitor"):
+            monitors += 1
+            assert monitor["apiVersion"] == "monitoring.coreos.com/v1"
+            assert set(monitor["spec"]) == {"selector", "endpoints"}
+            [endpoint] = monitor["spec"]["endpoints"]
+            assert set(endpoint) <= ENDPOINT
+            assert set(endpoint["authorization"]["credentials"]) == {"name", "key"}
+    assert (clusters, monitors) == (1, 1)
+
+
+def test_pods_meet_the_restricted_standard_and_end_after_their_requests(rendered: Any) -> None:
+    for name in examples():
+        manifests = rendered[name]["upgrade"]["manifests"]
+        for workload in of_kind(manifests, "Deployment") + of_kind(manifests, "Job"):
+            pod = workload["spec"]["template"]["spec"]
+            assert pod["securityContext"]["runAsNonRoot"]
+            assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+            [container] = pod["containers"]
+            assert container["securityContext"] == {
+                "allowPrivilegeEscalation": False,
+                "readOnlyRootFilesystem": True,
+                "capabilities": {"drop": ["ALL"]},
+            }
+            assert container["envFrom"] == [{"secretRef": {"name": "gatehouse"}}]
+            assert container["image"].endswith(":0.0.0")
+        [deployment] = of_kind(manifests, "Deployment")
+        assert deployment["spec"]["template"]["spec"]["terminationGracePeriodSeconds"] == 35
+
+
+def test_a_migration_runs_before_an_installation_unless_the_chart_makes_the_database(rendered: Any) -> None:
+    for name, jobs in {"external.yaml": 1, "cloudnative-pg.yaml": 0}.items():
+        assert len(of_kind(rendered[name]["install"]["manifests"], "Job")) == jobs
+        [job] = of_kind(rendered[name]["upgrade"]["manifests"], "Job")
+        assert job["metadata"]["annotations"]["helm.sh/hook"] == "pre-install,pre-upgrade"
+        assert job["spec"]["template"]["spec"]["containers"][0]["args"] == ["migrate"]
+
+
+def test_the_schema_keeps_all_secret_settings_out_of_the_values() -> None:
+    schema = json.loads((CHART / "values.schema.json").read_text())
+    refused = set(schema["properties"]["settings"]["propertyNames"]["not"]["enum"])
+    kinds = dict(re.findall(r"^\| `(SSO_\w+)` \| [^|]* \| ([^|]*) \|", (ROOT / "docs/reference/settings.md").read_text(), re.MULTILINE))
+    assert {name for name, kind in kinds.items() if kind == "secret text"} <= refused <= set(kinds)
+
+
+def test_the_notes_end_with_the_link_of_the_first_owner(rendered: Any) -> None:
+    notes = rendered["external.yaml"]["install"]["notes"]
+    assert "-- gatehouse owner link" in notes
+
+
+def test_a_release_has_the_chart_with_its_version(release: Path) -> None:
+    with tarfile.open(release / f"gatehouse-{VERSION}.tgz") as chart:
+        about = chart.extractfile("gatehouse/Chart.yaml")
+        assert about is not None
+        assert f"version: {VERSION}\nappVersion: {VERSION}" in about.read().decode()
+
+
+def test_the_compose_file_is_valid_and_passes_every_setting() -> None:
+    parse = """-c
+import json, re, sys
+from compose_spec import PyCompose
+text = re.sub(r"\\$\\{[A-Z_]+(?::[-?][^}]*)?\\}", "value", json.load(sys.stdin))
+compose = PyCompose.from_yaml(text)
+compose.validate()
+print(json.dumps(compose.to_dict()))
+"""
+    services = in_charts(parse, (ROOT / "ops/compose.yaml").read_text())["services"]
+    gatehouse = services["gatehouse"]
+    assert gatehouse["env_file"]
+    assert gatehouse["read_only"]
+    # Settings of this place win over those in the file, so it has only those that belong to the arrangement.
+    assert set(gatehouse["environment"]) == {"SSO_DATABASE_URL"}

@@ -1,0 +1,115 @@
+"""The image: its configuration, its size, and its root directory, run as a container platform runs it."""
+
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import quote
+
+import psycopg
+import pytest
+from psycopg.conninfo import conninfo_to_dict
+
+from entrypoints.version import VERSION
+from tests import ROOT
+from tests.release import bare_root
+from tests.release.conftest import Shared, build
+from tests.release.container import Container
+from tests.release.test_installation import OWNER, sign_in
+from tests.support.database import SERVER_VARIABLE
+
+LARGEST: Final = 200_000_000  # bytes of all files
+KEY: Final = "k1:" + "A" * 43 + "="
+
+
+@dataclass(frozen=True, kw_only=True)
+class Image:
+    """The unpacked image: its configuration and its root directory."""
+
+    config: Mapping[str, Any]
+    root: Path
+
+    @property
+    def environment(self) -> dict[str, str]:
+        return dict(entry.split("=", 1) for entry in self.config["Env"])
+
+
+@pytest.fixture(scope="module")
+def image(shared: Shared, archive: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Image]:
+    bare_root.require_namespaces()
+    arguments = ("--machine", "x86_64", "--image", "--wheels", str(archive / "wheels"))
+    [packed] = shared("image", lambda output: build(output, *arguments)).glob("*image*")
+    assert packed.name == f"gatehouse-{VERSION}-image-amd64.tar.gz"
+    folder = tmp_path_factory.mktemp("image")
+    subprocess.run(["tar", "-xzf", packed, "-C", folder], check=True)
+    [manifest] = json.loads((folder / "manifest.json").read_text())
+    [layer] = manifest["Layers"]
+    root = folder / "root"
+    root.mkdir()
+    subprocess.run(["tar", "-xf", folder / layer, "-C", root], check=True)
+    yield Image(config=json.loads((folder / manifest["Config"]).read_text())["config"], root=root)
+    shutil.rmtree(folder)
+
+
+@pytest.fixture
+def database() -> Iterator[str]:
+    """The name of a new database without tables."""
+    with psycopg.connect(os.environ[SERVER_VARIABLE], autocommit=True) as connection:
+        connection.execute("create database gatehouse_image")
+        yield "gatehouse_image"
+        connection.execute("drop database gatehouse_image with (force)")
+
+
+def test_the_image_has_a_user_without_rights_a_health_check_and_little_else(image: Image) -> None:
+    config = image.config
+    assert (config["User"], config["Entrypoint"], config["Cmd"], config["StopSignal"]) == (
+        "10001:10001",
+        ["gatehouse"],
+        ["serve"],
+        "SIGTERM",
+    )
+    assert (config["ExposedPorts"], config["Volumes"]) == ({"8080/tcp": {}}, {"/var/lib/gatehouse": {}})
+    assert config["Healthcheck"]["Test"] == ["CMD", "healthcheck"]
+    assert config["Labels"]["org.opencontainers.image.version"] == VERSION
+    files = [path for path in image.root.rglob("*") if path.is_file() and not path.is_symlink()]
+    assert sum(path.stat().st_size for path in files) < LARGEST
+    assert not [path for path in files if path.stat().st_mode & 0o6000], "no program changes its user"
+    programs = {path.name for path in (image.root / "usr/bin").iterdir()}
+    assert not programs & {"postgres", "apt-get", "dpkg", "perl", "pip", "openssl", "tar"}
+    assert not [path for path in files if str(ROOT).encode() in path.read_bytes()]
+    packages = {path.name for path in (image.root / "var/lib/dpkg/status.d").iterdir()}
+    assert {"libc6", "python3-minimal", "libssl3t64"} <= packages, "scanners find Debian's packages"
+
+
+def test_the_image_serves_from_a_read_only_root(image: Image, database: str, tmp_path: Path) -> None:
+    sockets = Path(str(conninfo_to_dict(os.environ[SERVER_VARIABLE])["host"]))
+    sockets.chmod(0o711)  # the user of the container is another one than that of the server
+    for socket in sockets.glob(".s.PGSQL.*[0-9]"):
+        socket.chmod(0o777)
+    data = tmp_path / "data"
+    data.mkdir()
+    os.chown(data, 10001, 10001)
+    user = str(conninfo_to_dict(os.environ[SERVER_VARIABLE])["user"])
+    settings: dict[str, Any] = OWNER | {
+        "SSO_DATABASE_URL": f"postgresql://{user}@/{database}?host={quote('/run/postgresql')}",
+        "SSO_ENCRYPTION_KEYS": KEY,
+    }
+    volumes = {"var/lib/gatehouse": data, "run/postgresql": sockets}
+    container = Container(image.root, image.config["User"], image.environment, volumes)
+    try:
+        assert container.run("healthcheck", succeeds=False).returncode == 1
+        assert "0078" in container.run("gatehouse", "migrate", **settings).stdout
+        with container.running("gatehouse", "serve", **settings):
+            assert container.run("healthcheck").returncode == 0
+            sign_in(container)
+            assert "FAIL" not in container.run("gatehouse", "doctor", succeeds=False, **settings).stdout
+            status = container.run("python3", "-c", "print(open('/proc/self/status').read())").stdout
+            assert "CapEff:\t0000000000000000" in status
+            assert "Uid:\t10001" in status
+            assert container.run("touch", "/opt/gatehouse/file", succeeds=False).returncode == 1
+    finally:
+        container.close()
