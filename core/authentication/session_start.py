@@ -15,7 +15,7 @@ from core.authentication.model.sessions import NO_ENTITLEMENT, OpenIdSubject, Se
 from core.authentication.service_access import enroll_end_user
 from core.authentication.tokens import issuing
 from core.kernel.callers import proofs_at
-from core.kernel.proofs import Method, Proofs, Strength, boundary_of, methods_of, seen_in, strength_of
+from core.kernel.proofs import Method, Proofs, Strength, boundary_of, methods_of, recent, seen_in, strength_of
 from core.kernel.values import digest, new_secret
 from core.tenancy import platform_sign_in_policy
 from ports import Ports
@@ -32,7 +32,7 @@ async def start_session(ports: Ports, tx: Transaction, sign_in: VerifiedSignIn, 
             raise NeedsCodeFlow
     methods = methods_of(sign_in.proofs)
     own = seen_in(sign_in.proofs, None, now)  # an organization's provider says nothing about the account's own factors
-    second_factor = strength_of(own) >= Strength.TWO
+    second_factor = strength_of(recent(own, now)) >= Strength.TWO  # an earlier one of the browser's session was no proof of the device
     device_token = await devices.remember_device(tx, sign_in.device, methods, now, second_factor=second_factor, trust=sign_in.trusts_device)
     start = SessionStart(
         id=person.session_id,

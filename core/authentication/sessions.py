@@ -343,21 +343,24 @@ async def end_replaced(ports: Ports, caller: Caller, cookie: str, successor: Ses
     is of another user, they end, except those with offline access.
 
     A sign-in at an organization's connection does not replace the account's own proofs of the same user,
-    and these do not replace the proof of the connection: the new session keeps them. With own proofs of the
-    old session, it also keeps the times of the old one, which never move (security S-3).
+    and these do not replace the proof of the connection: the new session keeps them. With own first factors of the
+    old session, such a sign-in also keeps the times of the old one, which never move (security S-3). Other sign-ins keep the own proofs
+    of the last few minutes by other methods (security A-12).
 
     If the account has a password, a provider that may not have asked the user makes no session newer (security A-12).
     """
     async with ports.storage.transaction(by=caller) as tx:
-        old = await tx.sessions.replace_in_browser(digest(cookie), successor.id, ports.clock.now())
+        now = ports.clock.now()
+        old = await tx.sessions.replace_in_browser(digest(cookie), successor.id, now)
         if old is None:
             return successor.expires_at
         account = None if is_fresh(in_session(successor.proofs)) else await tx.accounts.by_id(successor.user_id)
         is_silent = account is not None and account.signs_in_by_password
         new = without_renewal(old.proofs, successor.proofs) if is_silent else successor.proofs
-        proofs = joined(old.proofs, old.ends_at, new, successor.ends_at)
+        proofs = joined(old.proofs, old.ends_at, new, successor.ends_at, now - ports.policy.fresh_sign_in_ttl)
         if proofs is None and not is_silent:
             return successor.expires_at
-        kept = old if proofs is not None and boundary_of(new) is not None else successor
+        is_opened = proofs is not None and boundary_of(new) is not None and boundary_of(proofs) is None
+        kept = old if is_opened else successor
         await tx.session_sign_ins.join(successor.id, successor.user_id, proofs or new, kept.expires_at, kept.ends_at)
         return kept.expires_at

@@ -192,14 +192,14 @@ async def sign_in_browser(
     """Verify one factor. Return a browser session, or the flow that still needs the second factor. `present_id`: see `prove`.
 
     `can_passkey`: the browser can create passkeys. After a sign-in with a password, one is offered once in a while.
-    `cookie` is that of the session to replace, if any. The user's membership is confirmed if they sign in to an
+    `cookie` is that of the session to replace, if any, as in `prove`. The user's membership is confirmed if they sign in to an
     application of that organization, with any method but an identity provider. Where the user has a session
     there, opening a link can be enough to sign in, so that does not show that they want the membership.
 
     Raises: the errors of `prove`.
     """
     linking = people.with_link(ports, flow, method)
-    outcome = await prove(ports, caller, flow, linking, client, present_id)
+    outcome = await prove(ports, caller, flow, linking, client, present_id, cookie)
     if isinstance(outcome, Flow):
         return outcome
     is_meant = flow.target is not FlowTarget.PAGE and not is_by_provider(in_session(outcome.session.proofs))

@@ -186,16 +186,19 @@ def named_login(proofs: SessionProofs) -> tuple[UUID, UUID] | None:
 def renewed(proofs: SessionProofs, new: Proofs, since: datetime) -> Proofs:
     """Return the proofs of a session after a reauthentication with `new` ones.
 
-    First factors since then by other methods stay beside them: policies with different methods count each of them. Proofs of the
-    account's own and of an organization's connection do not replace each other.
+    The account's own proofs since then by other methods stay beside them: policies with different methods count each of them, and a
+    second factor is not asked again. Proofs of the account's own and of an organization's connection do not replace each other.
     """
-    every = every_proof(proofs)
-    if not all(proof.is_own for proof in new):
-        return (*(proof for proof in every if proof.is_own), *new)
+    every, connections = every_proof(proofs), {proof.connection for proof in new}
+    is_own = all(proof.is_own for proof in new)
+    own = _beside(every, new, since) if is_own else [proof for proof in every if proof.is_own]
+    return (*own, *(proof for proof in every if not proof.is_own and (is_own or proof.connection not in connections)), *new)
+
+
+def _beside(old: Proofs, new: Proofs, since: datetime) -> list[Proof]:
+    """Return the account's own proofs since then by other methods than the new ones."""
     methods = {(proof.method, proof.provider) for proof in new}
-    firsts = (proof for proof in recent(every, since) if proof.is_own and not proof.is_second)
-    kept = (proof for proof in firsts if (proof.method, proof.provider) not in methods)
-    return (*kept, *(proof for proof in every if not proof.is_own), *new)
+    return [proof for proof in recent(old, since) if proof.is_own and (proof.method, proof.provider) not in methods]
 
 
 def with_silent(proofs: SessionProofs, silent: Proof) -> Proofs:
@@ -211,10 +214,10 @@ def with_silent(proofs: SessionProofs, silent: Proof) -> Proofs:
 
 
 def without_renewal(old: SessionProofs, silent: SessionProofs) -> Proofs:
-    """Return the proofs of a new session, no newer than the `old` ones: an identity provider may not have asked the user."""
+    """Return the proofs of a new session, first factors no newer than the `old` ones: an identity provider may not have asked the user."""
     new = every_proof(silent)
     newest = _newest_first_time(every_proof(old), next((proof.org for proof in new if proof.org is not None), None))
-    return new if newest is None else tuple(replace(proof, at=min(proof.at, newest)) for proof in new)
+    return new if newest is None else tuple(proof if proof.is_second else replace(proof, at=min(proof.at, newest)) for proof in new)
 
 
 def _newest_first_time(proofs: Proofs, org_id: UUID | None) -> datetime | None:
@@ -227,17 +230,18 @@ def _newest_first_time(proofs: Proofs, org_id: UUID | None) -> datetime | None:
     return max(times or [proof.at for proof in firsts if org_id is None], default=None)
 
 
-def joined(proofs: SessionProofs, ends_at: datetime, new: SessionProofs, new_ends_at: datetime) -> Proofs | None:
+def joined(proofs: SessionProofs, ends_at: datetime, new: SessionProofs, new_ends_at: datetime, since: datetime) -> Proofs | None:
     """Return the proofs of a new session that replaces one of the same user, or None if nothing of the old one stays.
 
-    A sign-in at an organization's connection keeps the account's own proofs, and the other way round. Each session ends at its time
-    (UTC), and the proof of the connection with it.
+    A sign-in at a connection keeps the account's own proofs. Other sign-ins keep those of other connections, and as a reauthentication
+    does, own proofs since then by other methods. Each session ends at its time (UTC), and the proof of the connection with it.
     """
     is_own = boundary_of(new) is None
     old, new = ([_ending(proof, end) for proof in every_proof(some)] for some, end in ((proofs, ends_at), (new, new_ends_at)))
-    connections = {proof.connection for proof in new}
-    kept = [proof for proof in old if proof.is_own is not is_own and proof.connection not in connections - {None}]
-    return (*kept, *new) if any(not proof.is_second for proof in kept) else None
+    connections = {proof.connection for proof in new} - {None}
+    own = _beside(tuple(old), tuple(new), since) if is_own else [proof for proof in old if proof.is_own]
+    others = [proof for proof in old if is_own and not proof.is_own and proof.connection not in connections]
+    return (*own, *others, *new) if own or others else None
 
 
 def _ending(proof: Proof, end: datetime) -> Proof:
@@ -254,6 +258,11 @@ def end_of(proofs: SessionProofs) -> datetime | None:
 def with_second(proofs: SessionProofs, second: Proof) -> Proofs:
     """Return the proofs of a session with a second factor, in place of an earlier one."""
     return (*(proof for proof in every_proof(proofs) if not proof.is_second and replace(proof, at=second.at) != second), second)
+
+
+def has_recent_connection(proofs: SessionProofs, since: datetime) -> bool:
+    """Return whether the user signed in at an organization's connection since this time (UTC)."""
+    return any(not proof.is_own and proof.at >= since for proof in every_proof(proofs))
 
 
 def recent(proofs: Proofs, since: datetime) -> Proofs:
@@ -388,4 +397,4 @@ def _is_live(proof: Proof, now: datetime | None) -> bool:
 
 def _newest_first_factor(proofs: Proofs) -> Proof:
     firsts = [proof for proof in proofs if not proof.is_second]
-    return firsts[0] if len(firsts) == 1 else max(firsts, key=lambda proof: proof.at)
+    return firsts[0] if len(firsts) == 1 else max(firsts, key=lambda proof: (proof.at, proof.is_fresh))

@@ -11,7 +11,7 @@ from core.kernel.proofs import Acr, Strength
 
 
 class SignInAge(StrEnum):
-    """The sign-in that an action needs. It must have used all factors that the account has."""
+    """The sign-in that an action needs. It must have used all factors that the account has, and each of them counts with its age."""
 
     ANY = "any"  # also an old one, and one without all factors
     RECENT = "recent"  # at most `Policy.recent_sign_in_ttl` old
@@ -48,14 +48,20 @@ class SignInFacts:
     is_proof: bool  # the user took part in it (security A-12)
     strength: Strength
     required: Strength  # of a sign-in with all factors that the account has now
+    second_at: datetime | None = None  # UTC, of the newest second factor; None: none is required, or it was proved with the first one
 
     @property
     def is_complete(self) -> bool:
         """Whether the sign-in used all factors that the account has now."""
         return self.is_proof and self.strength >= self.required
 
+    @property
+    def oldest_at(self) -> datetime:
+        """When the oldest of these factors was proved. Each of them counts with its age."""
+        return min(self.at, self.second_at or self.at)
+
     def is_younger_than(self, limit: timedelta, now: datetime) -> bool:
-        """Return whether the user proved at least one factor, at most `limit` ago."""
+        """Return whether the user proved a first factor at most `limit` ago."""
         return self.is_proof and now - self.at <= limit
 
 
@@ -67,4 +73,4 @@ def check_sign_in(facts: SignInFacts | None, age: SignInAge, policy: Policy, now
 
 def is_enough(facts: SignInFacts | None, age: SignInAge, policy: Policy, now: datetime) -> bool:
     """Return whether the last sign-in of a session is young enough and used all factors. `facts` as in `check_sign_in`."""
-    return age is SignInAge.ANY or (facts is not None and facts.is_complete and facts.is_younger_than(age.limit(policy), now))
+    return age is SignInAge.ANY or (facts is not None and facts.is_complete and now - facts.oldest_at <= age.limit(policy))

@@ -10,7 +10,7 @@ from adapters.postgres.applications.services import CONTEXT
 from adapters.postgres.authentication.live_sessions import IMPERSONATOR_JOIN, SESSION_IS_LIVE, SESSION_NOT_ENDED
 from adapters.postgres.authentication.openid import GRANT_WIDTH, USER_FACTS, grant_columns, to_grant, user_facts_sql
 from adapters.postgres.authentication.policy_passes import STATE
-from adapters.postgres.authentication.sign_in_proofs import STRENGTH, proof_columns
+from adapters.postgres.authentication.sign_in_proofs import SECOND_AT, STRENGTH, proof_columns
 from adapters.postgres.engine.records import Column, Description, Record
 from adapters.postgres.engine.statements import Repository, Row
 from adapters.postgres.kernel.roles import rights_columns
@@ -23,6 +23,8 @@ from core.kernel.values import Email
 
 # Every request reads two of them, and a call of the enumeration takes longer.
 STRENGTHS: Final = tuple(Strength).__getitem__
+# A session with a bound gives only what its organization gives anyway, so the account's second factor is not asked for.
+ASKS_SECOND: Final = f"{HAS_SECOND_FACTOR} and s.bounded_to is null"
 # A sign-in at an identity provider counts as one of the user only if the provider asked them, or if the account has no password.
 # The sign-in that approved a device code may have been another person's idea.
 SIGN_IN: Final = Record(
@@ -33,8 +35,8 @@ SIGN_IN: Final = Record(
         (coalesce(s.fresh, true) or u.password_hash is null)
         and (s.grant_type is distinct from 'device_code' or coalesce(s.authenticated_at > s.created_at, false))""",
     strength=Column(sql=f"case when s.mfa_missing then 1 else {STRENGTH} end", read=STRENGTHS),
-    # A session with a bound gives only what its organization gives anyway, so the account's second factor is not asked for.
-    required=Column(sql=f"case when {HAS_SECOND_FACTOR} and s.bounded_to is null then 2 else 1 end", read=STRENGTHS),
+    required=Column(sql=f"case when {ASKS_SECOND} then 2 else 1 end", read=STRENGTHS),
+    second_at=f"case when {ASKS_SECOND} then {SECOND_AT} end",
 )
 # An owner who needs a recovery has no power over the platform: the mailbox alone may have signed in (security A-13).
 IS_OWNER: Final = "u.is_platform_owner and u.recovery_required_at is null"

@@ -33,6 +33,10 @@ from core.kernel.proofs import (
 NAMES: Final = ("proofs", "strength", "bounded_to", "provider", "authenticated_at", "second_factor", "fresh")
 # Of a session `s`, which may be missing
 STRENGTH: Final = "coalesce(s.strength, case when s.second_factor then 2 else 1 end)"
+# When the newest second factor was proved. Only accounts with one ask.
+SECOND_AT: Final = """
+    (select max((p ->> 'at')::timestamptz) from jsonb_array_elements(s.proofs) p
+     where p ->> 'method' in ('totp', 'backup_code', 'passkey'))"""
 _METHODS: Final[Mapping[str | None, Method]] = MappingProxyType({method.value: method for method in Method})
 _FLAGS: Final = ("user_verified", "phishing_resistant", "hardware")
 

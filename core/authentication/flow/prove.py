@@ -9,7 +9,7 @@ from dataclasses import replace
 from datetime import datetime
 from uuid import UUID
 
-from core.accounts import devices, factor_changes
+from core.accounts import devices, factor_changes, session_proofs
 from core.accounts import events as account_events
 from core.accounts.model.accounts import Account
 from core.accounts.model.devices import DeviceFingerprint, DeviceMatch, KnownDevice, PresentedDevice
@@ -47,10 +47,17 @@ from ports.storage import Transaction
 
 
 async def prove(
-    ports: Ports, caller: Caller, flow: Flow, method: SignInMethod, client: PresentedDevice, present_id: UUID | None = None
+    ports: Ports,
+    caller: Caller,
+    flow: Flow,
+    method: SignInMethod,
+    client: PresentedDevice,
+    present_id: UUID | None = None,
+    cookie: str | None = None,
 ) -> SignedIn | Flow:
     """Verify an answer. Return the session that it starts, or the stored flow that still needs the second factor.
 
+    `cookie` is that of the session in this browser, if any: if it is of the same user, a second factor of its last minutes counts.
     `present_id` is the user who is signed in in this browser, if any. A sign-in at an identity provider never replaces them with
     another user: any page can send a browser there, and the provider may not ask its user.
 
@@ -61,7 +68,7 @@ async def prove(
     flow = proved.flow or flow
     fingerprint = devices.fingerprint(ports, caller, client)
     try:
-        outcome = await _complete(ports, caller, flow, proved, fingerprint, ports.clock.now(), present_id)
+        outcome = await _complete(ports, caller, flow, proved, fingerprint, ports.clock.now(), present_id, cookie)
     except AccountClosed as refusal:
         used, attempt = _first_method(flow, proved), _attempt(proved)
         await record_failure(ports, caller, LoginFailure.CLOSED, used, refusal.user_id, flow.application, connection=attempt)
@@ -110,6 +117,7 @@ async def _complete(
     fingerprint: DeviceFingerprint,
     now: datetime,
     present_id: UUID | None,
+    cookie: str | None,
 ) -> SignedIn | Flow:
     person = None if proved.account is None else _person(proved.account, caller, flow.service)
     async with ports.storage.transaction(by=person or caller, in_session=False) as tx:
@@ -138,7 +146,10 @@ async def _complete(
             )
         )
         if step is Step.SECOND_FACTOR:
-            return await _save(ports, tx, flow, account, proofs, identity, now)
+            earlier = await _find_recent_seconds(ports, tx, flow, account, cookie, now)
+            if not earlier or not judge_sign_in(ports, policy, (*proofs, *earlier), device, now).is_allowed:
+                return await _save(ports, tx, flow, account, proofs, identity, now)
+            proofs = (*proofs, *earlier)
         if flow.service is not None and not admission.has_access:
             raise await find_refusal(tx, flow.service.org_id, account.id)
         if flow.service is not None:
@@ -165,6 +176,13 @@ async def _complete(
             await admission.save_pass(tx, person.session_id, now)
             signed_in = replace(signed_in, enrollment=admission.enrollment(ports))
         return signed_in
+
+
+async def _find_recent_seconds(ports: Ports, tx: Transaction, flow: Flow, account: Account, cookie: str | None, now: datetime) -> Proofs:
+    """Return the second factors of the last minutes in the browser's session, unless the flow asks for more than a session."""
+    if cookie is None or not flow.keeps_trust:
+        return ()
+    return await session_proofs.find_recent_seconds_of_browser(ports, tx, cookie, account, now)
 
 
 class _FactsOfAccount:

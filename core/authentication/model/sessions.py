@@ -296,6 +296,7 @@ class ReauthenticationOptions:
     providers: tuple[LinkedPlace, ...]  # one place for each provider
     needs_second_factor: bool
     second_methods: tuple[Method, ...]  # for the second factor
+    connection: bool = True  # another sign-in at the connection of the session
     is_for_policy: bool = True  # False: they only make the sign-in newer, and a way that the policy accepts follows
 
 

@@ -76,16 +76,16 @@ async def load_options(ports: Ports, caller: Person, decision: Decision | None =
         places = await _find_places(ports, read, caller, account)
         pending = await read.reauthentications.load(caller.session_id)
         status = await read.mfa.status(account.id) or refuse(AccountGone)
-        second = await session_proofs.find_recent_second(ports, read, caller.session_id, account, now)
+        seconds = await session_proofs.find_recent_seconds(ports, read, caller.session_id, account, now)
         keys = (await relying_party.load_usable(ports, read, account.id))[1] if status.has_keys else []
-    is_recent = _has_recent_first_factor(ports, caller, now)
+    is_recent = _has_recent_first_factor(ports, caller, now) if decision is None else _is_recent(ports, decision.first_at, now)
     needs_second = bool(account.second_factors)
     # A sign-in at a provider waits for the second factor, and counts for nothing if this was turned off since.
     is_waiting = needs_second and pending is not None and now - pending.at <= ports.policy.fresh_sign_in_ttl
     waiting = pending.provider if pending is not None and is_waiting else None
     # A provider that cannot ask its user again proves little where the password could, and no second factor follows.
     accepts_password = decision is None or decision.methods is None or Method.PASSWORD in decision.methods
-    shows_user = account.password_hash is None or (decision is not None and needs_second and second is None)
+    shows_user = account.password_hash is None or (decision is not None and needs_second and not seconds)
     takes_all = shows_user or not (accepts_password or _is_too_old(caller, decision, now))
     options = ReauthenticationOptions(
         needs_first_factor=not is_recent,
@@ -93,12 +93,12 @@ async def load_options(ports: Ports, caller: Person, decision: Decision | None =
         email_code=account.email_verified_at is not None,
         passkey=any(key.kind is PasskeyKind.PASSKEY for key in keys),
         providers=tuple(place for place in places if takes_all or ports.providers.connections[place.provider].can_reauthenticate),
-        needs_second_factor=needs_second and not (second and _is_accepted(second, decision)),
+        needs_second_factor=needs_second and not any(_is_accepted(second, decision) for second in seconds),
         second_methods=tuple(method for method in status.methods if method is not Method.PASSKEY or keys),
     )
     if decision is not None:
         meeting = _that_meet(options, decision, waiting)
-        if takes_all or meeting.password or meeting.email_code or meeting.passkey or meeting.providers:
+        if takes_all or decision.leads_to is not None or any((meeting.password, meeting.email_code, meeting.passkey, meeting.providers)):
             return meeting
         return replace(options, needs_first_factor=True, is_for_policy=False)  # the provider that cannot ask follows
     return replace(options, needs_first_factor=options.needs_first_factor and waiting is None)
@@ -109,6 +109,10 @@ def _has_recent_first_factor(ports: Ports, caller: Person, now: datetime) -> boo
     if caller.bounded_to is not None or caller.sign_in is None:
         return False
     return caller.sign_in.is_younger_than(ports.policy.fresh_sign_in_ttl, now)
+
+
+def _is_recent(ports: Ports, first_at: datetime | None, now: datetime) -> bool:
+    return first_at is not None and now - first_at <= ports.policy.fresh_sign_in_ttl
 
 
 def _is_too_old(caller: Person, decision: Decision | None, now: datetime) -> bool:
@@ -134,6 +138,8 @@ def _that_meet(options: ReauthenticationOptions, decision: Decision, waiting: Co
     second_methods = tuple(method for method in options.second_methods if rules.may_use(method))
     if decision.methods is not None and second_methods == (Method.BACKUP_CODE,):  # it stands for one of the others
         second_methods = ()
+    if decision.leads_to is not None:  # a sign-in there alone makes the session newer
+        return replace(options, needs_first_factor=True, password=False, email_code=False, passkey=False, providers=())
     # Without an allowed second factor, only a passkey gives two factors.
     by_passkey_only = decision.required >= (Strength.PHISHING_RESISTANT if second_methods else Strength.TWO)
     allowed, first_ways = decision.methods, () if by_passkey_only else decision.methods
@@ -151,6 +157,7 @@ def _that_meet(options: ReauthenticationOptions, decision: Decision, waiting: Co
         password=options.password and (first_ways is None or Method.PASSWORD in first_ways),
         email_code=options.email_code and (first_ways is None or Method.EMAIL in first_ways),
         passkey=options.passkey and (allowed is None or Method.PASSKEY in allowed),
+        connection=first_ways is None or Method.CONNECTION in first_ways,
         providers=tuple(place for place in options.providers if of_providers is None or PROVIDER_PREFIX + place.provider in of_providers),
     )
 
@@ -207,9 +214,8 @@ async def complete_at_provider(
 
     If the account has a second factor, it must follow, or the user proved it in this session a few minutes ago.
     """
-    second = await session_proofs.find_recent_second(ports, tx, session_id, account, proof.at)
-    if second is not None or not account.second_factors:
-        await session_proofs.renew(ports, tx, session_id, account, (proof,) if second is None else (proof, second), proof.at)
+    if not account.second_factors or await session_proofs.find_recent_seconds(ports, tx, session_id, account, proof.at):
+        await session_proofs.renew(ports, tx, session_id, account, (proof,), proof.at)
         tx.record(events.reauthenticated(account.id, provider))
     else:
         await tx.reauthentications.save_provider(session_id, provider, proof.at)
@@ -245,15 +251,15 @@ async def reauthenticate(ports: Ports, caller: Person, proof: ReauthenticationPr
     now = ports.clock.now()
     if proof.code is not None:
         codes.check_format(proof.code)
-    recent_second = None
+    has_second = False
     async with ports.storage.reading() as read:
         account = await read.accounts.by_id(caller.user_id) or refuse(AccountGone)
         if proof.code is None:
-            recent_second = await session_proofs.find_recent_second(ports, read, caller.session_id, account, now)
+            has_second = bool(await session_proofs.find_recent_seconds(ports, read, caller.session_id, account, now))
     key = None if proof.passkey is None else await _verify_key(ports, caller, account, proof.passkey)
     is_complete = key is not None and not key.proof.is_second
     first = await _verify_first_factor(ports, caller, account, proof, now, is_needed=not is_complete)
-    code = None if (key or recent_second) is not None else await _verify_second_factor(ports, caller, account, proof.code)
+    code = None if key is not None or has_second else await _verify_second_factor(ports, caller, account, proof.code)
     async with ports.storage.transaction(by=caller) as tx:
         locked = await lock_own_account(tx, caller, now)
         # A reset, a change of the address or a new second factor can have committed since.
@@ -266,7 +272,7 @@ async def reauthenticate(ports: Ports, caller: Person, proof: ReauthenticationPr
         if code is not None:
             await codes.use(tx, caller, account, code, now)
         await tx.reauthentications.remove(caller.session_id)
-        second = key.proof if key is not None else recent_second if code is None else Proof(code.method, now)
+        second = key.proof if key is not None else None if code is None else Proof(code.method, now)
         if is_complete and first.proof is None:
             first, second = _FirstFactor(second), None
         await _store(ports, tx, caller, account, first.proof, second, now)
@@ -319,9 +325,10 @@ async def _verify_first_factor(
     if has_second and account.second_factors:
         async with ports.storage.reading() as read:
             pending = await read.reauthentications.load(caller.session_id)
+            is_at_connection = await session_proofs.has_recent_connection(ports, read, caller.session_id, account, now)
         if pending is not None and now - pending.at <= ports.policy.fresh_sign_in_ttl:
             return _FirstFactor(first_proof(pending.provider, pending.at))
-        if _has_recent_first_factor(ports, caller, now):
+        if is_at_connection or _has_recent_first_factor(ports, caller, now):
             return _FirstFactor(None)
     if not is_needed:
         return _FirstFactor(None)

@@ -24,23 +24,21 @@ from ports import Ports
 
 
 async def find_connection(ports: Ports, visitor: Visitor, decision: Decision | None) -> OrganizationConnection | None:
-    """Return the connection at which the visitor's session began, if a sign-in there again is enough, or None.
+    """Return the connection at which another sign-in makes the visitor's session newer, or None.
 
-    A session with a way of the account's own uses that one. `decision` is that of a sign-in policy that asks, if any.
+    It is that of the sign-in policy that asks with this `decision`, if any, or the one at which the session began. A session with a
+    way of the account's own uses that one.
     """
-    if visitor.bounded_to is None or not (decision is None or _is_enough(decision)):
-        return None
-    connection_id = next((proof.connection for proof in in_session(visitor.browser.proofs) if proof.connection is not None), None)
+    if decision is not None and decision.connection is not None:
+        connection_id = None if decision.leads_to is None else decision.leads_to.id
+    else:
+        used = () if visitor.bounded_to is None else in_session(visitor.browser.proofs)
+        connection_id = next((proof.connection for proof in used if proof.connection is not None), None)
     if connection_id is None:
         return None
     async with ports.storage.reading() as read:
         connection = await read.connections.of_active_org(connection_id)
     return connection if connection is not None and connection.is_active else None
-
-
-def _is_enough(decision: Decision) -> bool:
-    """Return whether a sign-in at the connection can meet the decision. A connection that the policy names has a way of its own."""
-    return decision.connection is None and (decision.methods is None or Method.CONNECTION in decision.methods)
 
 
 async def complete(ports: Ports, visitor: Person | None, trip: ConnectionTrip, person: AssertedPerson, now: datetime) -> None:

@@ -165,7 +165,7 @@ async def redeem(
     returned. With a `proof`, which was used up, all tokens are bound to its key.
 
     Raises: DeviceCodeInvalid, DeviceCodeExpired, DeviceCodeDenied, SlowDown, DeviceCodePending,
-    OrganizationNotActive, ClientDocumentGone, ProofMissing.
+    OrganizationNotActive, GrantBelowPolicy, ClientDocumentGone, ProofMissing.
     """
     now, device_code_hash = ports.clock.now(), digest(device_code)
     challenge = None if code_verifier is None else oauth_model.s256_challenge(code_verifier)
@@ -201,6 +201,11 @@ async def redeem(
         signed_in = await _start_session(ports, person, poll, approving_session_id, device_code_hash, key)
     except NotFound:  # the service or its organization was deleted
         raise DeviceCodeInvalid from None
+    except GrantBelowPolicy:  # the refusal has rolled the redemption back, and a right code is used up all the same (security SP-6)
+        async with ports.storage.transaction(by=person, in_session=False) as tx:
+            await tx.accounts.lock(person.user_id)
+            await tx.device_codes.redeem(device_code_hash, poll.service, ports.clock.now())
+        raise
     except DeviceCodeDenied:
         await record_failure(ports, person, LoginFailure.DEVICE_CODE, "", person.user_id, application)
         raise

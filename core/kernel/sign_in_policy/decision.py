@@ -56,7 +56,9 @@ class Decision:
     lacks_first: bool = False  # the user has to set up a factor, and the account has no first one by these methods
     method_names: tuple[str, ...] = ()  # of these methods, if they are the reason
     max_age: timedelta | None = None  # of the sign-in, if its age is the reason
-    connection: RequiredConnection | None = None  # through which the user has to come, and did not
+    is_present: bool = False  # since then, the user proved a first factor that is not enough
+    first_at: datetime | None = None  # of another sign-in: when the user proved the newest first factor that counts, or None
+    connection: RequiredConnection | None = None  # through which the user has to come, and did not, or too long ago
     breaks_glass: bool = False  # the user may come without it
     valid_until: datetime | None = None
     ends_at: datetime | None = None  # of an allowed session, by its greatest lifetime
@@ -66,15 +68,16 @@ class Decision:
     @property
     def leads_to(self) -> RequiredConnection | None:
         """The connection at which the user has to sign in now, or None. Users of break glass choose themselves."""
-        return self.connection if self.rule is Rule.CONNECTION and not self.breaks_glass else None
+        return None if self.breaks_glass or (self.rule is not Rule.CONNECTION and self.max_age is None) else self.connection
 
     @property
     def wants_fresh(self) -> bool:
         """Whether the sign-in is too old, and an identity provider must authenticate the user again.
 
         That is so where another way is left: the account has a password, or the user came through a connection, which can ask again.
+        If the user is present, a sign-in at a provider that does not ask them is as new as the other first factor.
         """
-        is_too_old = self.outcome is Outcome.STEP_UP and self.max_age is not None
+        is_too_old = self.outcome is Outcome.STEP_UP and self.max_age is not None and not self.is_present
         return is_too_old and not self.first_ways.isdisjoint((Method.PASSWORD, Method.CONNECTION))
 
 
@@ -89,12 +92,14 @@ def decide(policy: EffectivePolicy | None, facts: PolicyFacts) -> Decision:
     if facts.proofs and facts.is_admin and facts.acts and not _is_recovered_owner(facts) and not now.rules.admits(facts.address):
         return Decision(outcome=Outcome.REFUSED, rule=Rule.ADMIN_NETWORKS, source=policy.name)
     required = now.rules.required_for(facts.connections)
-    if not required or any(_is_through(required, proof) for proof in facts.proofs):
-        return _judge(policy, now, later, facts)
+    is_through = any(_is_through(required, proof) for proof in facts.proofs)
+    decision = _judge(policy, now, later, facts) if is_through or not required else None
+    if decision is not None and (not required or decision.outcome is Outcome.ALLOWED or not facts.may_break_glass):
+        return decision
     own = tuple(proof for proof in facts.proofs if proof.is_own and proof.method is not Method.PROVIDER)
     if facts.may_break_glass and strength_of(own) > Strength.NONE:
         return replace(_judge(policy, now, later, replace(facts, proofs=own)), connection=required[0], breaks_glass=True)
-    return Decision(
+    return decision or Decision(
         outcome=Outcome.STEP_UP,
         rule=Rule.CONNECTION,
         source=policy.source_of(Rule.CONNECTION, now.at),
@@ -175,6 +180,8 @@ def _next_step(policy: EffectivePolicy, moment: Moment, facts: PolicyFacts, too_
     outcome = Outcome.STEP_UP if can >= need else Outcome.ENROLL
     is_only_old = have >= need and outcome is Outcome.STEP_UP
     rule = too_old if is_only_old and too_old is not None else _rule_about_factors(rules, min(have, can), need)
+    max_age = {Rule.SESSION_LIFETIME: rules.session_lifetime, Rule.SESSION_IDLE: rules.session_idle}[too_old] if too_old else None
+    used = _connections_used(rules, facts)
     return Decision(
         outcome=outcome,
         rule=rule,
@@ -183,7 +190,10 @@ def _next_step(policy: EffectivePolicy, moment: Moment, facts: PolicyFacts, too_
         methods=rules.methods,
         first_ways=facts.first_ways,
         lacks_first=outcome is Outcome.ENROLL and _lacks_first(rules, facts),
-        max_age={Rule.SESSION_LIFETIME: rules.session_lifetime, Rule.SESSION_IDLE: rules.session_idle}.get(too_old) if too_old else None,
+        max_age=max_age,
+        is_present=max_age is not None and not used and facts.now - proved_at(facts.proofs) <= max_age,
+        first_at=max((at for at, _ in _sign_ins(rules, facts)), default=None),
+        connection=used[0] if used and too_old else None,
     )
 
 
@@ -230,11 +240,14 @@ def _proved(rules: Rules, facts: PolicyFacts) -> Strength:
 def _sign_ins(rules: Rules, facts: PolicyFacts) -> list[tuple[datetime, Strength]]:
     """Return the time (UTC) of each first factor by an allowed method, and its strength with the second factors beside it, newest first.
 
-    A trusted device stands for the second factor, but not at a high risk.
+    A trusted device stands for the second factor, but not at a high risk. After a sign-in through the required connection, it alone
+    is the first factor.
     """
     allowed = tuple(proof for proof in facts.proofs if _counts(rules, facts, proof))
+    used = _connections_used(rules, facts)
+    firsts = (proof for proof in allowed if (_is_through(used, proof) if used else not proof.is_second))
     least = Strength.TWO if _is_trusted(rules, facts) else Strength.ONE
-    sign_ins = ((first.at, max(least, strength_of(sign_in_with(first, allowed)))) for first in allowed if not first.is_second)
+    sign_ins = ((first.at, max(least, strength_of(sign_in_with(first, allowed)))) for first in firsts)
     return sorted(sign_ins, reverse=True)
 
 
@@ -251,6 +264,11 @@ def _counts(rules: Rules, facts: PolicyFacts, proof: Proof) -> bool:
     name = _name_of(proof)
     is_known = proof.method is not Method.PROVIDER or rules.methods is None or name in facts.first_ways
     return is_known and rules.may_use(name)
+
+
+def _connections_used(rules: Rules, facts: PolicyFacts) -> list[RequiredConnection]:
+    """Return the required connections through which the user came."""
+    return [each for each in rules.required_for(facts.connections) if any(_is_through([each], proof) for proof in facts.proofs)]
 
 
 def _is_through(required: Collection[RequiredConnection], proof: Proof) -> bool:

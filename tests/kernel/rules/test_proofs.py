@@ -293,11 +293,16 @@ def test_a_proof_of_a_connection_and_those_of_the_account_do_not_replace_each_ot
     assert with_second((password, old), TOTP) == (password, old, TOTP)
 
 
-def test_a_link_by_an_own_sign_in_keeps_no_own_proof_of_the_session_that_it_replaces() -> None:
-    """The new session may last longer than the one in which the user gave the old proofs."""
-    end, later, a, b = NOW + MINUTE, NOW + 2 * MINUTE, UUID(int=1), UUID(int=2)
+def test_a_new_sign_in_keeps_the_recent_own_proofs_by_other_methods() -> None:
+    """The new session may last longer than the old one, so an older proof ends with it."""
+    end, later, since, a, b = NOW + MINUTE, NOW + 2 * MINUTE, NOW - 10 * MINUTE, UUID(int=1), UUID(int=2)
     passkey = Proof(Method.PASSKEY, NOW, user_verified=True, phishing_resistant=True)
     of_a, of_b = (Proof(Method.CONNECTION, NOW, connection=each, org=each) for each in (a, b))
-    kept = joined((passkey, of_a, of_b), end, (of_a, first_proof("password", NOW)), later)
-    assert kept == (replace(of_b, until=end), replace(of_a, until=later), first_proof("password", NOW))
-    assert joined((passkey, of_a), end, (of_b,), later) == (passkey, replace(of_b, until=later))
+    new = (of_a, first_proof("password", NOW))
+    expected = (replace(of_b, until=end), replace(of_a, until=later), new[1])
+    assert joined((passkey, TOTP, of_a, of_b), end, new, later, since) == (passkey, TOTP, *expected)
+    old = tuple(replace(proof, at=NOW - 11 * MINUTE) for proof in (passkey, TOTP))
+    assert joined((*old, of_a, of_b), end, new, later, since) == expected
+    assert joined((first_proof("password", NOW - MINUTE), *old), end, new[1:], later, since) is None, "the same method is replaced"
+    assert joined((*old, of_a), end, (of_b,), later, since) == (*old, replace(of_b, until=later)), "a connection replaces none of them"
+    assert joined((of_b, TOTP), end, (of_b,), later, since) == (TOTP, replace(of_b, until=later))

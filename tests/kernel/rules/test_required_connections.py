@@ -117,3 +117,37 @@ def test_a_connection_is_asked_for_a_fresh_sign_in_when_the_present_one_is_too_o
     }
     assert wanted == {"connection": True, "password": True, "provider:codehost": False}
     assert not decide(policy, _facts(_through(OKTA), first_ways=frozenset({"connection"}))).wants_fresh
+
+
+def _ago(hours: int, *proofs: Proof) -> Proofs:
+    return tuple(replace(proof, at=NOW - timedelta(hours=hours)) for proof in proofs)
+
+
+def test_the_required_connection_alone_renews_a_session() -> None:
+    """It is the only first factor, so older second factors do not count beside it either."""
+    rules = replace(RULES, session_lifetime=timedelta(hours=1))
+    okta = _through(OKTA)
+    too_old = (Outcome.STEP_UP, Rule.SESSION_LIFETIME, "okta", False)
+    for own in (PASSWORD, TWO_FACTORS, PASSKEY, SOCIAL):
+        assert _decide((*_ago(2, *okta), *own), rules) == too_old, own
+        assert _decide((*_ago(2, *own), *okta), rules) == ALLOWED, own
+        idle = replace(RULES, session_idle=timedelta(hours=1))
+        assert _decide((*_ago(2, *okta), *own), idle) == (Outcome.STEP_UP, Rule.SESSION_IDLE, "okta", False), own
+        assert _decide((*_ago(2, *okta), *own), idle, used_at=NOW) == ALLOWED, own
+    strict = replace(rules, second_factor=frozenset({Concerned.EVERYONE}))
+    factors = [Factor(FactorKind.PASSWORD), Factor(FactorKind.TOTP), Factor(FactorKind.PASSKEY)]
+    lacks_code = (Outcome.STEP_UP, Rule.SECOND_FACTOR, None, False)
+    assert _decide((*_ago(2, *TWO_FACTORS), *okta), strict, factors=factors) == lacks_code
+    assert _decide((*_ago(2, PASSKEY[0]), *okta), strict, factors=factors) == lacks_code
+    assert _decide((*okta, TWO_FACTORS[1]), strict, factors=factors) == ALLOWED
+    assert _decide((*okta, *PASSKEY), strict, factors=factors) == ALLOWED
+
+
+def test_listed_users_renew_a_session_by_proofs_of_their_own() -> None:
+    """The connection may be down, which is what break glass is for."""
+    rules = replace(RULES, session_lifetime=timedelta(hours=1))
+    for own in (PASSWORD, PASSKEY):
+        assert _decide((*_ago(2, *_through(OKTA)), *own), rules, may_break_glass=True) == BROKEN, own
+    old = (*_ago(2, *_through(OKTA)), *_ago(2, *PASSWORD))
+    assert _decide(old, rules, may_break_glass=True) == (Outcome.STEP_UP, Rule.SESSION_LIFETIME, "okta", True)
+    assert _decide(_ago(2, *_through(OKTA)), rules, may_break_glass=True) == (Outcome.STEP_UP, Rule.SESSION_LIFETIME, "okta", False)

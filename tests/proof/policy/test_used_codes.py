@@ -9,7 +9,8 @@ from quart_trio import QuartTrio
 from adapters.postgres.engine.pool import Pool
 from ports import Ports
 from tests.fakes.outside import FakeClock
-from tests.proof.policy.world import STATES, World, new_world
+from tests.proof.policy.test_paths import PATHS
+from tests.proof.policy.world import ALLOWED, STATES, World, new_world
 from tests.support.builders import PASSWORD, Api, run_sql
 from tests.support.passkeys.users import PasskeyUser, sign_in_options
 
@@ -36,6 +37,20 @@ async def test_an_authorization_code(world: World) -> None:
     await lift(world)
     assert (await world.exchange(code)).json["error"] == "invalid_grant"
     assert (await world.exchange(await world.code())).status == 200
+
+
+async def test_a_device_code(world: World) -> None:
+    await world.enter(STATES["bare"])
+    used, approved = [await PATHS["device"].prepare(world) for _ in range(2)]
+    await world.put({"second_factor": ["everyone"]})
+    assert await PATHS["device"].walk(world, used) == "invalid grant"
+    assert await run_sql(world.pool, "select count(*) from sessions where service_id is not null") == [(0,)]
+    await lift(world)
+    grant = "urn:ietf:params:oauth:grant-type:device_code"
+    again: Any = used
+    answer = await world.send("/auth/token", with_secret=False, grant_type=grant, device_code=again["device_code"])
+    assert (answer.status, answer.json["error"]) == (400, "invalid_grant")
+    assert await PATHS["device"].walk(world, approved) == ALLOWED
 
 
 async def test_a_code_of_an_app(world: World) -> None:

@@ -90,9 +90,9 @@ class ReauthenticationResponse(ResponseModel):
 
 
 def _to_response(sign_in: SignInFacts) -> ReauthenticationResponse:
-    policy = ports().policy
+    policy, since = ports().policy, sign_in.oldest_at
     return ReauthenticationResponse(
-        authenticated_at=sign_in.at, fresh_until=sign_in.at + policy.fresh_sign_in_ttl, recent_until=sign_in.at + policy.recent_sign_in_ttl
+        authenticated_at=sign_in.at, fresh_until=since + policy.fresh_sign_in_ttl, recent_until=since + policy.recent_sign_in_ttl
     )
 
 

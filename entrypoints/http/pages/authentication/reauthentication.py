@@ -22,6 +22,7 @@ from core.authentication.model.sessions import (
     KeptForm,
     KeptFormEnded,
     PasswordWrong,
+    ReauthenticationOptions,
     ReauthenticationProof,
     SecondFactorMissing,
 )
@@ -114,10 +115,10 @@ def _name(place: LinkedPlace) -> str:
     return f"{name} for {place.service_name}" if place.has_credentials else name
 
 
-async def _connection(target: dict[str, str], decision: Decision | None) -> OrganizationConnection | None:
-    """Return the connection at which the session began, if a sign-in there again is enough."""
+async def _connection(target: dict[str, str], decision: Decision | None, options: ReauthenticationOptions) -> OrganizationConnection | None:
+    """Return the connection at which the user signs in again, if that is the next step."""
     user = signed_in()
-    if not isinstance(user, Visitor) or target.get("policy") == OWN_PROOF:
+    if not isinstance(user, Visitor) or target.get("policy") == OWN_PROOF or not (options.connection and options.needs_first_factor):
         return None
     return await session_proofs.find_connection(ports(), user, decision)
 
@@ -127,7 +128,8 @@ async def _values(target: dict[str, str], kept: KeptForm | None, *, is_emailed: 
     options = await reauthentication.load_options(ports(), user, decision)
     has_keys = options.passkey or Method.PASSKEY in options.second_methods
     passkey = await reauthentication.start_passkey(ports(), user) if has_keys else None
-    again_at = await _connection(target, decision)
+    again_at = await _connection(target, decision, options)
+    glass = decision.connection if decision is not None and decision.breaks_glass else None
     return {
         "passkey": passkey,
         "scripted": has_keys,
@@ -136,7 +138,7 @@ async def _values(target: dict[str, str], kept: KeptForm | None, *, is_emailed: 
         "target": target,
         "options": options,
         "asked": _reason(target, decision if options.is_for_policy else None),
-        "connection": decision and decision.connection and connection_start_path(decision.connection.id, next=_path(target)),
+        "connection": None if glass is None else connection_start_path(glass.id, next=_path(target)),
         "providers": {place.provider: _name(place) for place in options.providers},
         "again_at": None if again_at is None else again_at.name,
         "is_emailed": is_emailed,
@@ -174,7 +176,7 @@ async def show() -> Response:
     except KeptFormEnded as refusal:
         return refused_page(refusal, "authentication/kept_form_ended.html", form_page=next_path)
     decision = await _step_up(target)
-    if decision is not None and (connection := decision.leads_to) is not None:
+    if decision is not None and decision.rule is Rule.CONNECTION and (connection := decision.leads_to) is not None:
         return redirect(connection_start_path(connection.id, next=_path(target)))
     is_of_place = target.get("policy", EVERYWHERE) not in (EVERYWHERE, OWN_PROOF)
     is_fresh = is_of_place or is_enough(user.sign_in, SignInAge.FRESH, ports().policy, ports().clock.now())
@@ -288,7 +290,8 @@ async def start_at_connection() -> Response:
     """
     form, user = await _read_own_form(), signed_in()
     target = _target(form)
-    connection = await _connection(target, await _step_up(target))
+    decision = await _step_up(target)
+    connection = await _connection(target, decision, await reauthentication.load_options(ports(), user, decision))
     if connection is None or not isinstance(user, Visitor):
         return await _refused(FieldInvalid("Choose one of these ways.", ""), target, is_emailed=False)
     try:

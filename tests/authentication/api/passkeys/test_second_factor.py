@@ -220,7 +220,8 @@ async def test_the_confirmation_for_a_policy_offers_only_second_factors_that_it_
     await add_mfa(ports, user)
     caller = Person(user_id=user.id, email=user.email, session_id=uuid4(), sign_in=fresh_sign_in(ports))
     allowed = None if methods is None else frozenset(methods)
-    decision = Decision(outcome=Outcome.STEP_UP, rule=Rule.SECOND_FACTOR, required=Strength.TWO, methods=allowed)
+    now = ports.clock.now()
+    decision = Decision(outcome=Outcome.STEP_UP, rule=Rule.SECOND_FACTOR, required=Strength.TWO, methods=allowed, first_at=now)
     options = await load_options(ports, caller, decision)
     assert ({*options.second_methods}, options.needs_first_factor) == ({*expected}, needs_first)
     assert {*(await load_options(ports, caller)).second_methods} == {"passkey", "totp", "backup_code"}, "without a policy"

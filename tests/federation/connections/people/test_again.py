@@ -10,11 +10,19 @@ import pytest
 from adapters.postgres.engine.pool import Pool
 from core.authentication.model.sessions import OtherIdentity
 from core.federation.connections.model.openid import OpenIdAnswerRefused, OpenIdFault
+from core.kernel.access import AccountGone
+from core.kernel.causes import SYSTEM
+from core.kernel.errors import refuse
+from core.kernel.sign_in_policy.rules import Concerned, Rules
+from core.tenancy.model.sign_in_policies import SignInPolicy
+from ports import Ports
 from tests.fakes.outside import FakeClock
 from tests.federation.connections.people.conftest import House
 from tests.support.browser import FakeBrowser, hidden_fields, leads_to
 from tests.support.builders import Answer, run_sql
+from tests.support.mfa import add_mfa
 
+ROLES = "/app/organizations/acme/roles"
 NEW_ROLE = "/app/organizations/acme/roles/new"
 FILLED = {"slug": "reader", "name": "Reader", "right:members.view": "yes"}
 AGAIN = "Sign in again through Okta"
@@ -91,3 +99,32 @@ async def test_the_account_itself_needs_a_way_of_its_own(house: House, browser: 
     page = await browser.open(leads_to(await browser.open("/app/account/security")))
     assert AGAIN not in page.text
     assert (await browser.send("/app/reauthenticate/connection", **hidden_fields(page))).status == 400
+
+
+@pytest.mark.parametrize("minutes", [9, 11])
+async def test_the_second_factor_is_asked_for_alone_after_the_connection(
+    house: House, browser: FakeBrowser, ports: Ports, pool: Pool, clock: FakeClock, minutes: int
+) -> None:
+    """A recent one is not asked again. Without a factor of its own, the connection would lead back to the same page for ever."""
+    [(user_id,)] = await run_sql(pool, "select user_id from memberships")
+    async with ports.storage.reading() as read:
+        user = await read.accounts.by_id(user_id) or refuse(AccountGone)
+    app = await add_mfa(ports, user)
+    rules = Rules(second_factor=frozenset({Concerned.EVERYONE}), session_idle=timedelta(minutes=5))
+    async with ports.storage.transaction(by=SYSTEM) as tx:
+        await tx.sign_in_policies.put(SignInPolicy(org_id=house.org, rules=rules, changed_at=clock.now()))
+
+    async def confirm_at_connection() -> Answer:
+        page = await browser.open(leads_to(await browser.open(ROLES)))
+        assert AGAIN in page.text
+        return await browser.open(leads_to(await sign_in_again(house, browser, page)))
+
+    page = await confirm_at_connection()
+    assert ('id="code"' in page.text, 'type="password"' in page.text, AGAIN in page.text) == (True, False, False)
+    back = leads_to(await browser.send("/app/reauthenticate", **hidden_fields(page), code=app.code()))
+    assert leads_to(await browser.open(back)) == ROLES
+    assert (await browser.open(ROLES)).status == 200
+    clock.advance(timedelta(minutes=minutes))
+    page = await confirm_at_connection()
+    assert ('id="code"' in page.text) is (minutes > 10)
+    assert await run_sql(pool, "select bounded_to from sessions") == [(house.org,)]
