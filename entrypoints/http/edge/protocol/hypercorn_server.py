@@ -13,74 +13,33 @@ no settings for these problems:
 """
 
 import math
-import socket
-from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 
 import trio
 from hypercorn.events import Closed, RawData, Updated
 from hypercorn.events import Event as ConnectionEvent
 
-from entrypoints.http.edge.protocol.accepting import (
-    HEADERS_WITHIN,
-    Malformed,
-    TlsContext,
-    accept_clients,
-    open_client,
-)
-from entrypoints.http.edge.protocol.client_socket import LINGER, SEND_WITHIN, ClientGone, ClientSocket
+from entrypoints.http.edge.protocol.accepting import ServedConnection, serve
+from entrypoints.http.edge.protocol.client_socket import LINGER, ClientGone, ClientSocket
 from entrypoints.http.edge.protocol.hypercorn_http1 import Http1
 from entrypoints.http.edge.protocol.hypercorn_http2 import Http2
 from entrypoints.http.edge.protocol.hypercorn_state import ServerState
 
 
-async def serve_with_hypercorn(
-    app: Callable[..., Awaitable[None]],
-    listening: Sequence[socket.socket],
-    *,
-    shutdown: trio.Event,
-    shutdown_grace: float | Callable[[], float],
-    keep_alive: float,
-    on_started: Callable[[], object] = lambda: None,
-    malformed: Malformed | None = None,
-    tls: TlsContext | None = None,
-    headers_within: float = HEADERS_WITHIN,
-    send_within: float = SEND_WITHIN,
-) -> None:
-    """Serve as `serve_http` does. Clients choose HTTP/2 by ALPN, if the context of `tls` offers it."""
-    server = Server(app, malformed, tls, headers_within, send_within, keep_alive)
-    await accept_clients(server, app, listening, shutdown=shutdown, shutdown_grace=shutdown_grace, on_started=on_started)
+class HypercornServer(ServerState):
+    """The server with Hypercorn's protocols."""
 
-
-class Server(ServerState):
-    """The connections, and the state that they share."""
-
-    def __init__(
-        self,
-        app: Callable[..., Awaitable[None]],
-        malformed: Malformed | None,
-        tls: TlsContext | None,
-        headers_within: float,
-        send_within: float,
-        keep_alive: float,
-    ) -> None:
-        super().__init__(app, malformed, headers_within, send_within, keep_alive)
-        self._tls = tls
-        self._connections: set[Connection] = set()
-
-    async def serve(self, sock: socket.socket) -> None:
-        connection = Connection(self, open_client(sock, self.send_within, self._tls))
-        self._connections.add(connection)
-        try:
-            await connection.run()
-        finally:
-            self._connections.discard(connection)
+    def connect(self, client: ClientSocket) -> ServedConnection:
+        return Connection(self, client)
 
     async def drain(self) -> None:
-        self.is_draining = True
         await self.context.terminated.set()  # the next response is the last one of its connection ...
         self.config.keep_alive_max_requests = 0  # ... and has the header Connection: close
-        for connection in list(self._connections):
-            connection.close_if_idle()
+        await super().drain()
+
+
+# Clients choose HTTP/2 by ALPN, if the context of `tls` offers it.
+serve_with_hypercorn = partial(serve, HypercornServer)
 
 
 class Connection:

@@ -1,32 +1,25 @@
 """The parts of a server that Hypercorn's protocols need: the state of all connections, and one connection."""
 
-from collections.abc import Awaitable, Callable
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 from hypercorn.app_wrappers import ASGIWrapper
 from hypercorn.config import Config
 from hypercorn.events import Event
 from hypercorn.trio.worker_context import WorkerContext
 
-from entrypoints.http.edge.protocol.accepting import MAX_REQUESTS, Malformed
+from entrypoints.http.edge.protocol.accepting import MAX_REQUESTS, Server
 from entrypoints.http.edge.protocol.client_socket import ClientSocket
 from entrypoints.http.edge.size_limits import MAX_HEADER_BLOCK
 
 MAX_STREAMS: Final = 100  # requests of one connection with HTTP/2 that run at the same time, also those that the client has reset
 
 
-class ServerState:
-    """The state that all connections share."""
+class ServerState(Server):
+    """The state that all connections share, with the values that Hypercorn's protocols read."""
 
-    def __init__(
-        self,
-        app: Callable[..., Awaitable[None]],
-        malformed: Malformed | None,
-        headers_within: float,
-        send_within: float,
-        keep_alive: float,
-    ) -> None:
-        self.asgi = ASGIWrapper(app)
+    def __init__(self, *options: Any) -> None:
+        super().__init__(*options)
+        self.asgi = ASGIWrapper(self.app)
         self.config = Config()
         self.config.accesslog = None
         self.config.errorlog = None
@@ -36,11 +29,6 @@ class ServerState:
         self.config.h2_max_header_list_size = MAX_HEADER_BLOCK
         self.config.keep_alive_max_requests = MAX_REQUESTS
         self.context = WorkerContext(None)
-        self.malformed = malformed
-        self.headers_within = headers_within
-        self.send_within = send_within
-        self.keep_alive = keep_alive
-        self.is_draining = False
 
 
 class ProtocolConnection(Protocol):

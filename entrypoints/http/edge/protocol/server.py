@@ -7,12 +7,10 @@ body, or, after the body, for the disconnect of the client.
 """
 
 import math
-import socket
-import ssl
 import time
-from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from email.utils import formatdate
+from functools import partial
 from typing import Any
 from urllib.parse import unquote
 
@@ -20,8 +18,8 @@ import structlog
 import trio
 
 from entrypoints.http.edge.middleware import BODY_IS_HERE, Headers, Message
-from entrypoints.http.edge.protocol.accepting import HEADERS_WITHIN, MAX_REQUESTS, Malformed, accept_clients, open_client
-from entrypoints.http.edge.protocol.client_socket import LINGER, SEND_WITHIN, ClientGone, ClientSocket
+from entrypoints.http.edge.protocol.accepting import MAX_REQUESTS, ServedConnection, Server, serve
+from entrypoints.http.edge.protocol.client_socket import LINGER, ClientGone, ClientSocket
 from entrypoints.http.edge.protocol.request_parser import BadRequest, RequestHead, RequestParser
 
 log = structlog.get_logger("http")
@@ -30,66 +28,15 @@ _ASGI = {"version": "3.0", "spec_version": "2.1"}
 _DISCONNECT: Message = {"type": "http.disconnect"}
 
 
-async def serve_http(
-    app: Callable[..., Awaitable[None]],
-    listening: Sequence[socket.socket],
-    *,
-    shutdown: trio.Event,
-    shutdown_grace: float | Callable[[], float],
-    keep_alive: float,
-    on_started: Callable[[], object] = lambda: None,
-    malformed: Malformed | None = None,
-    tls: Callable[[], ssl.SSLContext] | None = None,
-    headers_within: float = HEADERS_WITHIN,
-    send_within: float = SEND_WITHIN,
-) -> None:
-    """Serve until `shutdown` is set, then stop accepting, let running requests finish within `shutdown_grace` seconds, and return.
+class Http1Server(Server):
+    """The HTTP/1.1 server."""
 
-    `shutdown_grace` can be a function, which is called when the shutdown starts: the signal
-    determines the seconds. Requests that run longer are canceled. `keep_alive` is the number of
-    seconds without a request until a connection is closed. `tls` returns the context of a new
-    connection; without it, clients speak plain HTTP. The listening sockets are closed here; workers
-    that inherited them keep their copies.
-    """
-    server = _Server(app, malformed, tls, headers_within, send_within, keep_alive)
-    await accept_clients(server, app, listening, shutdown=shutdown, shutdown_grace=shutdown_grace, on_started=on_started)
-
-
-class _Server:
-    """The state that all connections share."""
-
-    def __init__(
-        self,
-        app: Callable[..., Awaitable[None]],
-        malformed: Malformed | None,
-        tls: Callable[[], ssl.SSLContext] | None,
-        headers_within: float,
-        send_within: float,
-        keep_alive: float,
-    ) -> None:
-        self.app = app
-        self.malformed = malformed
-        self._tls = tls
-        self.headers_within = headers_within
-        self.send_within = send_within
-        self.keep_alive = keep_alive
-        self.is_draining = False  # the next response of each connection is its last one
-        self._connections: set[_Connection] = set()
+    def __init__(self, *options: Any) -> None:
+        super().__init__(*options)
         self._date = (0, b"")
 
-    async def serve(self, sock: socket.socket) -> None:
-        connection = _Connection(self, open_client(sock, self.send_within, self._tls))
-        self._connections.add(connection)
-        try:
-            await connection.run()
-        finally:
-            self._connections.discard(connection)
-
-    async def drain(self) -> None:
-        """Close idle connections, and the others after their next response."""
-        self.is_draining = True
-        for connection in self._connections:
-            connection.close_if_idle()
+    def connect(self, client: ClientSocket) -> ServedConnection:
+        return _Connection(self, client)
 
     def response_head(self, status: int, headers: Headers) -> bytes:
         """Return the head of a response. Raises: ValueError if a header could add another one, or end the headers."""
@@ -102,10 +49,13 @@ class _Server:
         return b"HTTP/1.1 %d \r\n%bdate: %b\r\n\r\n" % (status, lines, self._date[1])
 
 
+serve_http = partial(serve, Http1Server)
+
+
 class _Connection:
     """The requests of one client."""
 
-    def __init__(self, server: _Server, client: ClientSocket) -> None:
+    def __init__(self, server: Http1Server, client: ClientSocket) -> None:
         self.server = server
         self.client = client
         self.parser = RequestParser()
