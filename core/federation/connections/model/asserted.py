@@ -1,22 +1,25 @@
 """The person that an identity provider asserts, mapped from its claims or attributes."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Final
+from functools import partial
+from typing import Final, TypeVar
 from uuid import UUID
 
-from core.accounts.model.profiles import NameInvalid, Profile, parse_fact, parse_name
+from core.accounts.model.profiles import Profile, parse_fact, parse_name
 from core.authentication.model.sign_in_log import GROUPS_LEFT_OUT
 from core.federation.connections.model.connections import OrganizationConnection
 from core.federation.connections.model.logins import ProviderSession
 from core.federation.connections.model.settings import SamlSettings
 from core.federation.saml.model.configuration import NameIdFormat
 from core.kernel.errors import Invalid
-from core.kernel.values import Email, EmailInvalid, is_printable
+from core.kernel.values import Email, is_printable
 
 # Of a persistent NameID (SAML core section 8.3.7); OpenID Connect allows 255
 MAX_SUBJECT: Final = 256
+
+T = TypeVar("T")
 
 
 class SubjectMissing(Invalid):
@@ -78,14 +81,14 @@ def map_claims(connection: OrganizationConnection, received: ReceivedClaims) -> 
         connection_id=connection.id,
         org_id=connection.org_id,
         subject=received.subject,
-        email=_email(received.first(mapping.email)),
+        email=_valid(Email.parse, received.first(mapping.email)),
         is_email_verified=settings.trusts_email if received.is_email_verified is None else received.is_email_verified,
         profile=Profile(
-            name=_name(received.first(mapping.name)),
-            given_name=_name(received.first(mapping.given_name)),
-            family_name=_name(received.first(mapping.family_name)),
-            picture=_fact("picture", received.first(mapping.picture)),
-            locale=_fact("locale", received.first(mapping.locale)),
+            name=_valid(parse_name, received.first(mapping.name)),
+            given_name=_valid(parse_name, received.first(mapping.given_name)),
+            family_name=_valid(parse_name, received.first(mapping.family_name)),
+            picture=_valid(partial(parse_fact, "picture"), received.first(mapping.picture)),
+            locale=_valid(partial(parse_fact, "locale"), received.first(mapping.locale)),
         ),
         groups=None if groups is None else frozenset(groups),
         has_second_factor=received.has_second_factor and settings.trusts_second_factor,
@@ -121,22 +124,9 @@ def require_subject(subject: str) -> str:
     return subject
 
 
-def _email(text: str | None) -> Email | None:
+def _valid(parse: Callable[[str], T], text: str | None) -> T | None:
+    """Return the parsed value, or None without a valid one."""
     try:
-        return None if text is None else Email.parse(text)
-    except EmailInvalid:
-        return None
-
-
-def _fact(name: str, text: str | None) -> str | None:
-    try:
-        return None if text is None else parse_fact(name, text)
+        return None if text is None else parse(text)
     except Invalid:
-        return None
-
-
-def _name(text: str | None) -> str | None:
-    try:
-        return None if text is None else parse_name(text)
-    except NameInvalid:
         return None
