@@ -30,6 +30,7 @@ from core.federation.saml.model.configuration import CertificateState, NameIdFor
 from core.kernel.callers import Member, OrganizationCaller
 from core.kernel.errors import Limited, Refusal
 from core.kernel.outbound import SendFailure
+from core.kernel.rate_limits import METADATA_FETCH
 from ports import Ports
 
 
@@ -60,8 +61,8 @@ async def check_saved(ports: Ports, caller: OrganizationCaller, slug: str, base_
     try:
         return await _check_settings(ports, caller, details, base_url)
     except Limited:
-        message = "The check was not made, because your organization had ten checks within a minute. Wait a minute, and check then."
-        return [ConnectionProblem("not_checked", False, message)]
+        reason = f"your organization had {METADATA_FETCH.burst} checks within a minute"
+        return [ConnectionProblem("not_checked", False, f"The check was not made, because {reason}. Wait a minute, and check then.")]
 
 
 async def _check_settings(ports: Ports, caller: OrganizationCaller, details: ConnectionDetails, base_url: str) -> list[ConnectionProblem]:
