@@ -27,7 +27,7 @@ from entrypoints.http.edge.protocol.request_checks import Scope
 from entrypoints.http.edge.size_limits import MAX_HEADER_BLOCK
 from tests.fakes.certificates import client_context, make_certificate
 from tests.proof.wire import wire
-from tests.proof.wire.test_server import bare, say
+from tests.proof.wire.test_server import bare, say, say_size
 from tests.proof.wire.wire import Served, serving
 from tests.support.waiting import PATIENCE, eventually
 
@@ -259,14 +259,7 @@ async def test_websockets_are_not_offered() -> None:
 
 
 async def test_a_body_is_received_and_its_window_is_opened() -> None:
-    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
-        size, more = 0, True
-        while more:
-            message = await receive()
-            size, more = size + len(message["body"]), message["more_body"]
-        await say(send, b"%d" % size)
-
-    async with serving(application(answer), body_limit=lambda _: 1_000_000) as server, connected(server) as client:
+    async with serving(application(say_size), body_limit=lambda _: 1_000_000) as server, connected(server) as client:
         stream_id, left = await client.request(POST, end=False), 500_000
         with trio.fail_after(PATIENCE):
             while left:

@@ -151,6 +151,15 @@ async def say(send: Send, body: bytes = b"ok", status: int = 200) -> None:
     await send({"type": "http.response.body", "body": body})
 
 
+async def say_size(scope: Scope, receive: Receive, send: Send) -> None:
+    """Read the body, and answer with its size."""
+    size, more = 0, True
+    while more:
+        message = await receive()
+        size, more = size + len(message["body"]), message["more_body"]
+    await say(send, b"%d" % size)
+
+
 class HeldAnswer:
     """The answer of a bare application that waits until the test sets `leave`."""
 

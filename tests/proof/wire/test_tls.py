@@ -13,7 +13,7 @@ from entrypoints.http.edge.protocol.redirect import redirect_to
 from entrypoints.http.edge.protocol.request_checks import Scope
 from tests.fakes.certificates import client_context, make_certificate
 from tests.proof.wire import wire
-from tests.proof.wire.test_server import HIDDEN, POST, HeldAnswer, bare, say
+from tests.proof.wire.test_server import HIDDEN, POST, HeldAnswer, bare, say, say_size
 from tests.proof.wire.wire import Client, serving, serving_without_middleware
 from tests.support.waiting import PATIENCE
 
@@ -188,14 +188,7 @@ async def test_a_request_that_arrives_while_the_application_waits_for_the_discon
 
 
 async def test_a_body_of_many_small_records_is_received() -> None:
-    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
-        size, more = 0, True
-        while more:
-            message = await receive()
-            size, more = size + len(message["body"]), message["more_body"]
-        await say(send, b"%d" % size)
-
-    async with serving(bare(answer)) as server, server.client() as client:
+    async with serving(bare(say_size)) as server, server.client() as client:
         await client.send(POST + b"Content-Length: 3000\r\n\r\n")
         for _ in range(3000):
             await client.send(b"x")
