@@ -84,7 +84,7 @@ def offer_owner(environment: Mapping[str, str]) -> dict[str, str]:
     type=click.Choice(["gatehouse", "hypercorn"]),
     default="gatehouse",
     show_default=True,
-    help="What serves HTTP: Gatehouse itself, or Hypercorn, which is slower, and with TLS also speaks HTTP/2.",
+    help="The server: Gatehouse's own, or Hypercorn, which is slower and, with TLS, also speaks HTTP/2.",
 )
 def serve(workers: int | None = None, welcome: bool = False, show_password: bool = False, server: str = "gatehouse") -> None:
     """Run the service until SIGTERM or Ctrl-C."""

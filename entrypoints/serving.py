@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 import structlog
 
 from entrypoints.adapters_of_settings import tls_certificate
-from entrypoints.http.edge.protocol.hypercorn_server import serve_with_hypercorn
 from entrypoints.http.edge.protocol.listening import BindError, open_sockets
 from entrypoints.http.edge.protocol.redirect import redirect_to
 from entrypoints.http.edge.protocol.server import serve_http
@@ -26,18 +25,17 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger("main")
 
+Serve = Callable[..., Awaitable[None]]  # with the parameters of `serve_http`
+
 
 @dataclass(frozen=True, slots=True)
 class Listening:
-    """The sockets of the service, those that only redirect to https, and the certificate, if the service speaks TLS.
-
-    `by_hypercorn` says that Hypercorn serves the requests of the service (docs/adr/0051).
-    """
+    """The sockets of the service, those that only redirect to https, and the certificate, if the service speaks TLS."""
 
     sockets: Sequence[socket]
     redirecting: Sequence[socket]
     certificate: TlsCertificate | None
-    by_hypercorn: bool
+    serve_requests: Serve
 
     @property
     def all(self) -> Sequence[socket]:
@@ -51,10 +49,7 @@ class Listening:
 
     async def serve(self, app: Callable[..., Awaitable[None]], **options: Any) -> None:
         """Serve the application, with the options of `serve_http`, until the shutdown."""
-        if self.by_hypercorn:
-            await serve_with_hypercorn(app, self.sockets, tls=self.tls, **options)
-        else:
-            await serve_http(app, self.sockets, tls=self.tls, **options)
+        await self.serve_requests(app, self.sockets, tls=self.tls, **options)
 
     async def redirect(self, base_url: str, shutdown: trio.Event) -> None:
         """Redirect from plain HTTP until `shutdown` is set, if there are sockets for it."""
@@ -71,4 +66,13 @@ def open_listening(settings: Settings, *, by_hypercorn: bool) -> Iterator[Listen
     with open_sockets(settings.bind) as sockets, open_sockets(settings.tls_redirect_bind, "SSO_TLS_REDIRECT_BIND") as redirecting:
         if certificate is not None and any(sock.family == AF_UNIX for sock in sockets):
             raise BindError("systemd passed a Unix socket, and SSO_TLS_CERTIFICATE needs a port. Use ListenStream with a port.")
-        yield Listening(sockets, redirecting, certificate, by_hypercorn)
+        yield Listening(sockets, redirecting, certificate, _find_server(by_hypercorn=by_hypercorn))
+
+
+def _find_server(*, by_hypercorn: bool) -> Serve:
+    """Return the function of Gatehouse's own server, or that of Hypercorn (docs/adr/0051), which is imported only here."""
+    if by_hypercorn:
+        from entrypoints.http.edge.protocol.hypercorn_server import serve_with_hypercorn
+
+        return serve_with_hypercorn
+    return serve_http

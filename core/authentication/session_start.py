@@ -32,7 +32,7 @@ async def start_session(ports: Ports, tx: Transaction, sign_in: VerifiedSignIn, 
             raise NeedsCodeFlow
     methods = methods_of(sign_in.proofs)
     own = seen_in(sign_in.proofs, None, now)  # an organization's provider says nothing about the account's own factors
-    second_factor = strength_of(recent(own, now)) >= Strength.TWO  # an earlier one of the browser's session was no proof of the device
+    second_factor = strength_of(recent(own, now)) >= Strength.TWO  # an earlier second factor did not prove this device
     device_token = await devices.remember_device(tx, sign_in.device, methods, now, second_factor=second_factor, trust=sign_in.trusts_device)
     start = SessionStart(
         id=person.session_id,

@@ -271,7 +271,7 @@ def recent(proofs: Proofs, since: datetime) -> Proofs:
 
 
 def sign_in_with(first: Proof, proofs: Proofs) -> Proofs:
-    """Return a first factor with the second factors of the session that count beside it. Questions about strength and age ask this.
+    """Return the proofs of one sign-in: its first factor, and the second factors of the session that count beside it.
 
     A second factor counts beside a first factor that is at most SECOND_FACTOR_TTL newer. An earlier passkey is only a second factor
     there: a first factor makes no passkey newer.

@@ -1,4 +1,4 @@
-"""The quickstarts: `gatehouse quickstart` writes what each page says, and a user signs in to the application.
+"""The quickstarts: `gatehouse quickstart` writes the code of each page, and a user signs in to the application.
 
 The commands and files of the pages are run and compared, so that both ways of a reader lead to the same application.
 """

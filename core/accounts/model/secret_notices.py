@@ -21,7 +21,7 @@ class NoticedSecret(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SecretNotice:
-    """What an email says about a secret. The secret may be gone when the email is sent. Times are UTC."""
+    """The facts in an email about a secret. The secret may be gone when the email is sent. Times are UTC."""
 
     kind: NoticedSecret
     name: str

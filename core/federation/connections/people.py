@@ -48,7 +48,7 @@ from core.kernel.values import Email, new_id
 from core.tenancy import events as tenancy_events
 from core.tenancy.model.organizations import Membership, Organization
 from ports import Ports
-from ports.crypto import SecretContext
+from ports.crypto import SealBroken, SecretContext
 from ports.storage import Transaction
 
 _ADDRESS_REFUSALS = (AddressOutside, AddressReserved, OtherPersonLinked, PlatformOwnerRefused)
@@ -361,11 +361,14 @@ def _seal_logout(ports: Ports, link: PendingLink) -> PendingLink:
 
 
 def _with_logout(ports: Ports, link: PendingLink) -> AssertedPerson:
-    """Return the person of a stored link with the values for a sign-out. Raises: SealBroken."""
+    """Return the person of a stored link with the values for a sign-out, or without them if they cannot be decrypted."""
     session = link.person.session
     if session is None or link.logout is None:
         return link.person
-    logout = json.loads(ports.vault.open(b64decode(link.logout), _logout_context(link)))
+    try:
+        logout = json.loads(ports.vault.open(b64decode(link.logout), _logout_context(link)))
+    except SealBroken:  # the key may have been removed since: then a sign-out here does not go on at the identity provider
+        return link.person
     return replace(link.person, session=replace(session, logout=logout))
 
 

@@ -56,8 +56,8 @@ class Decision:
     lacks_first: bool = False  # the user has to set up a factor, and the account has no first one by these methods
     method_names: tuple[str, ...] = ()  # of these methods, if they are the reason
     max_age: timedelta | None = None  # of the sign-in, if its age is the reason
-    is_present: bool = False  # since then, the user proved a first factor that is not enough
-    first_at: datetime | None = None  # of another sign-in: when the user proved the newest first factor that counts, or None
+    is_present: bool = False  # within `max_age`, the user proved a first factor, which is not enough
+    first_at: datetime | None = None  # when the user proved the newest first factor by an allowed method (UTC); None: they must prove one
     connection: RequiredConnection | None = None  # through which the user has to come, and did not, or too long ago
     breaks_glass: bool = False  # the user may come without it
     valid_until: datetime | None = None

@@ -144,7 +144,7 @@ def test_the_required_connection_alone_renews_a_session() -> None:
 
 
 def test_listed_users_renew_a_session_by_proofs_of_their_own() -> None:
-    """The connection may be down, which is what break glass is for."""
+    """Break glass is for times when the connection is down."""
     rules = replace(RULES, session_lifetime=timedelta(hours=1))
     for own in (PASSWORD, PASSKEY):
         assert _decide((*_ago(2, *_through(OKTA)), *own), rules, may_break_glass=True) == BROKEN, own

@@ -22,7 +22,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{ if .Values.tls.existingSecret }}HTTPS{{ else }}HTTP{{ end }}
 {{- end }}
 
-{{/* What the pods and the job of the migration have in common. */}}
+{{/* The security of the pods and of the job of the migration. */}}
 {{- define "gatehouse.podSecurity" -}}
 runAsNonRoot: true
 runAsUser: 10001

@@ -1,6 +1,7 @@
 """Sign-ins through a connection of an organization: which account a person gets."""
 
 import re
+from base64 import b64encode
 from datetime import timedelta
 from typing import Any, Final
 from urllib.parse import urlencode
@@ -8,6 +9,7 @@ from uuid import UUID
 
 import pytest
 
+from adapters.crypto import AesVault
 from adapters.postgres.engine.pool import Pool
 from core.accounts.model.accounts import Account, AccountOrigin
 from core.federation.connections.model.people import (
@@ -21,6 +23,7 @@ from core.kernel.causes import SYSTEM
 from core.kernel.roles import OWNER
 from core.tenancy import members
 from ports import Ports
+from ports.crypto import SecretContext
 from tests.fakes.outside import FakeClock
 from tests.federation.connections.people.conftest import DOMAIN, House
 from tests.support.browser import FakeBrowser, is_step, leads_to
@@ -200,6 +203,22 @@ async def test_an_own_sign_in_with_all_factors_makes_the_link(house: House, pool
     url = leads_to(await browser.open(sign_out))
     assert (url.startswith(f"{house.issuer.url}/logout?"), "id_token_hint=" in url) == (True, True)
     assert leads_to(await house.arrive()) == "/app", "from now on, the subject is enough"
+
+
+async def test_the_link_is_made_also_if_the_key_of_its_values_for_a_sign_out_was_removed(house: House, pool: Pool, ports: Ports) -> None:
+    await add_account(ports, ADA, PASSWORD)
+    browser = FakeBrowser(house.app)
+    question = await house.arrive(browser, sid="s1")
+    page = await browser.open((await browser.answer(question, "continue")).headers["Location"])
+    [(link,)] = await run_sql(pool, "select connection_link ->> 'id' from sign_in_flows where connection_link is not null")
+    sealed = AesVault([("removed", bytes(32))]).seal(b"{}", SecretContext("sign_in_flows", link, "connection_link"))
+    set_logout = "update sign_in_flows set connection_link = connection_link || jsonb_build_object('logout', %s::text)"
+    await run_sql(pool, f"{set_logout} where connection_link ->> 'id' = %s", b64encode(sealed).decode(), link)
+    assert leads_to(await browser.fill(page, email=ADA, password=PASSWORD)) == "/app"
+    assert await house.known() == [("4711", ADA)]
+    assert await run_sql(pool, "select provider_session from connection_logins") == [("s1",)]
+    answer = await browser.submit("/app/sign-out", "/app/account")
+    assert "/auth/connections/" not in answer.text, "the sign-out does not go on at the identity provider"
 
 
 @pytest.mark.parametrize("case", ["another account", "platform owner", "canceled", "deactivated", "too late"])

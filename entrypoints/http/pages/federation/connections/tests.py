@@ -20,7 +20,7 @@ from entrypoints.http.pages.console_forms import Form, accepts, answers_with
 from entrypoints.http.pages.federation.connections.places import ONE, check_page, path_of
 from entrypoints.http.pages.federation.connections.visits import visit_response
 
-routes = Blueprint("connectioncheck_pages", __name__)
+routes = Blueprint("connection_test_pages", __name__)
 
 TEST: Final = f"{ONE}/test"
 
