@@ -8,6 +8,7 @@ from core.federation.connections.model.saml import (
     IdentityProviderMetadata,
     OwnServiceProvider,
     ProviderVisit,
+    SamlAnswer,
     SamlLogoutRequest,
     SamlSignInRequest,
 )
@@ -113,15 +114,13 @@ class SamlProviders(Protocol):
         Raises: SamlResponseRefused.
         """
 
-    async def in_response_to(self, document: bytes) -> str | None:
-        """Return the id of the request that a response names, or None.
-
-        It is not verified. Use it only to find the request, which `read` then gets.
+    async def parse(self, document: bytes) -> SamlAnswer:
+        """Parse a response. It is not verified: use the id of the request only to find the request, which `read` then gets.
 
         Raises: SamlResponseRefused.
         """
 
-    async def read(self, document: bytes, partner: SamlPartner, now: datetime, *, expected: str | None) -> AssertedIdentity:
+    async def read(self, answer: SamlAnswer, partner: SamlPartner, now: datetime, *, expected: str | None) -> AssertedIdentity:
         """Verify a response and return its statement, which has signed content only.
 
         `expected` is the id of our request, or None for a response that we did not request. Call

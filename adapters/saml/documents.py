@@ -9,6 +9,7 @@ from core.federation.connections.model.saml import (
     IdentityProviderMetadata,
     OwnServiceProvider,
     ProviderVisit,
+    SamlAnswer,
     SamlLogoutRequest,
     SamlSignInRequest,
 )
@@ -117,13 +118,13 @@ class XmlProviders:
     async def read_logout_request(self, document: bytes, signature: QuerySignature | None, certificates: Sequence[str]) -> LogoutRequest:
         return await self._threads.run(lambda: _load_provider_logout().read_request(document, signature, certificates))
 
-    async def in_response_to(self, document: bytes) -> str | None:
-        return await self._run(lambda _, responses: responses.in_response_to(document), in_thread=len(document) > LONG_RESPONSE)
+    async def parse(self, document: bytes) -> SamlAnswer:
+        is_long = len(document) > LONG_RESPONSE
+        tree = await self._run(lambda _, responses: responses.parse_response(document), in_thread=is_long)
+        return SamlAnswer(in_response_to=tree.get("InResponseTo"), tree=tree, is_long=is_long)
 
-    async def read(self, document: bytes, partner: SamlPartner, now: datetime, *, expected: str | None) -> AssertedIdentity:
-        return await self._run(
-            lambda _, responses: responses.read(document, partner, now, expected), in_thread=len(document) > LONG_RESPONSE
-        )
+    async def read(self, answer: SamlAnswer, partner: SamlPartner, now: datetime, *, expected: str | None) -> AssertedIdentity:
+        return await self._run(lambda _, responses: responses.read(answer.tree, partner, now, expected), in_thread=answer.is_long)
 
     async def _run(self, work: Callable[[Any, Any], T], *, in_thread: bool = False) -> T:
         if in_thread or self._modules is None:

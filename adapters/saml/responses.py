@@ -73,15 +73,11 @@ _STATUSES: Final = frozenset(
 )
 
 
-def in_response_to(document: bytes) -> str | None:
-    """Return the InResponseTo of a response, which is not verified. Raises: SamlResponseRefused."""
-    value = _parse(document).get("InResponseTo")
-    return None if value is None else str(value)
+def read(root: Any, partner: SamlPartner, now: datetime, expected: str | None) -> AssertedIdentity:
+    """Verify the response with this root, which does not change, and return its identity.
 
-
-def read(document: bytes, partner: SamlPartner, now: datetime, expected: str | None) -> AssertedIdentity:
-    """Verify a response and return its identity. Raises: SamlResponseRefused, SamlStatusReturned."""
-    root = _parse(document)
+    Raises: SamlResponseRefused, SamlStatusReturned.
+    """
     _check_status(root)
     received = _find_assertion(root)
     _check_structure(root, *(() if received.tag == _ENCRYPTED else (received,)))
@@ -99,8 +95,8 @@ def read(document: bytes, partner: SamlPartner, now: datetime, expected: str | N
     return read_identity(covered if assertion is None else assertion.root, partner, now, expected, signed.certificate)
 
 
-def _parse(document: bytes) -> Any:
-    """Return the root of a Response of bounded size."""
+def parse_response(document: bytes) -> Any:
+    """Return the root of a Response of bounded size, which is not verified. Raises: SamlResponseRefused."""
     refuse_unless(document[:1] == b"<", SamlFault.MALFORMED)
     try:
         root = parse(document)

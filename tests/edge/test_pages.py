@@ -719,7 +719,7 @@ WITHOUT_FORMS = {
     "tenancy/sign_in_preview.html",
 }
 DOCUMENTATION = {f"documentation/{name}.html" for name in ("frame", "page", "search")}
-PARTS = {"base.html", "ui.html", "docs.html", *DOCUMENTATION}
+PARTS = {"base.html", "posting.html", "ui.html", "docs.html", *DOCUMENTATION}
 TEMPLATES = assets.HTTP / "templates"
 
 

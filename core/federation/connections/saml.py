@@ -15,7 +15,7 @@ from core.federation.connections.model.asserted import OneTimeAssertion, Receive
 from core.federation.connections.model.connections import OrganizationConnection, OrganizationConnectionNotFound
 from core.federation.connections.model.details import ConnectionDetails
 from core.federation.connections.model.logins import ProviderSession
-from core.federation.connections.model.saml import OwnServiceProvider, ProviderVisit, SamlSignInRequest
+from core.federation.connections.model.saml import OwnServiceProvider, ProviderVisit, SamlAnswer, SamlSignInRequest
 from core.federation.connections.model.saml_responses import (
     CLOCK_SKEW,
     AssertedIdentity,
@@ -76,28 +76,28 @@ async def start(
 
 
 async def verify(
-    ports: Ports, details: ConnectionDetails, settings: SamlSettings, document: bytes, base_url: str, *, expected: str
+    ports: Ports, details: ConnectionDetails, settings: SamlSettings, answer: SamlAnswer, base_url: str, *, expected: str
 ) -> AssertedIdentity:
     """Return the identity that the identity provider asserts. `expected` is the id of our request.
 
     Raises: SamlResponseRefused, SamlStatusReturned, Limited, SealBroken.
     """
-    return await ports.saml_providers.read(document, _partner(details, settings, base_url), ports.clock.now(), expected=expected)
+    return await ports.saml_providers.read(answer, _partner(details, settings, base_url), ports.clock.now(), expected=expected)
 
 
 async def verify_or_refetch(
-    ports: Ports, details: ConnectionDetails, settings: SamlSettings, document: bytes, base_url: str, *, expected: str
+    ports: Ports, details: ConnectionDetails, settings: SamlSettings, answer: SamlAnswer, base_url: str, *, expected: str
 ) -> AssertedIdentity:
     """Return the identity as `verify` does. The identity provider of a stored connection may have a new certificate in its metadata."""
     connection = details.connection
     try:
-        return await verify(ports, details, settings, document, base_url, expected=expected)
+        return await verify(ports, details, settings, answer, base_url, expected=expected)
     except SamlResponseRefused as refusal:
         if refusal.fault is not SamlFault.SIGNATURE_WRONG or not await metadata.refetch(ports, connection, settings):
             raise
     async with ports.storage.reading() as read:
         details = await load_details(read, connection, ports.clock.now())
-    return await verify(ports, details, settings, document, base_url, expected=expected)
+    return await verify(ports, details, settings, answer, base_url, expected=expected)
 
 
 async def use_up(ports: Ports, caller: Caller, connection: OrganizationConnection, assertion: OneTimeAssertion | None) -> None:

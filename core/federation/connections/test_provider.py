@@ -196,8 +196,8 @@ async def _assert_saml(ports: Ports, caller: Member, settings: SamlSettings, sig
         assertion=None if person is None else _to_assertion(person, settings, now),
         status=SamlStatus.UNKNOWN_PRINCIPAL if person is None else None,
     )
-    document = await ports.saml.response(provider, response)
-    return saml.to_received(await saml.verify(ports, details, trusted, document, base_url, expected=signed.test.secret), trusted)
+    answer = await ports.saml_providers.parse(await ports.saml.response(provider, response))
+    return saml.to_received(await saml.verify(ports, details, trusted, answer, base_url, expected=signed.test.secret), trusted)
 
 
 def _to_assertion(person: PlayedPerson, settings: SamlSettings, now: datetime) -> SamlAssertion:

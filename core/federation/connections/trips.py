@@ -224,11 +224,10 @@ async def read_response(ports: Ports, connection_id: UUID, browser: str | None, 
 
     Raises: CookiesNeeded, SamlResponseRefused, Limited.
     """
-    document = decode_response(text)
-    state = await ports.saml_providers.in_response_to(document)
-    if browser is None and state is not None:
+    answer = await ports.saml_providers.parse(decode_response(text))
+    if browser is None and answer.in_response_to is not None:
         raise CookiesNeeded
-    return ConnectionReturn(connection_id=connection_id, browser=browser, state=state, answer=SamlAnswer(document))
+    return ConnectionReturn(connection_id=connection_id, browser=browser, state=answer.in_response_to, answer=answer)
 
 
 async def finish(ports: Ports, caller: Caller, visitor: Person | None, returned: ConnectionReturn, base_url: str) -> ConnectionTripResult:
@@ -304,10 +303,10 @@ async def _complete(
         case OidcSettings() as settings, OpenIdClient() as client, ProviderAnswer() as answer:
             request = openid.make_request(to.connection, settings, trip, state=state, device_cookie=browser, base_url=base_url)
             return await openid.complete(ports, to.connection, client, request, answer)
-        case SamlSettings() as settings, ConnectionDetails() as details, SamlAnswer(document):
+        case SamlSettings() as settings, ConnectionDetails() as details, SamlAnswer() as answer:
             # The test of a proposed connection stores nothing, and its trip was taken once.
             verify = saml.verify if trip.flow.target is FlowTarget.SETUP_TEST else saml.verify_or_refetch
-            identity = await verify(ports, details, settings, document, base_url, expected=state)
+            identity = await verify(ports, details, settings, answer, base_url, expected=state)
             received = saml.to_received(identity, settings)
             if trip.flow.target in (FlowTarget.TEST, FlowTarget.REAUTHENTICATION):  # `people` does it for all others
                 await saml.use_up(ports, caller, to.connection, received.assertion)

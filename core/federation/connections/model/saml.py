@@ -6,6 +6,7 @@ Sources: SAML bindings sections 3.4 and 3.5; SAML metadata section 2.4; SAML pro
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import Any
 
 from core.federation.connections.model.saml_responses import AssertedNameId
 from core.federation.connections.model.settings import SsoBinding
@@ -84,8 +85,10 @@ class ProviderVisit:
     form: Mapping[str, str] | None = field(default=None, repr=False)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SamlAnswer:
-    """The Response that a browser brings from an identity provider. It is not verified yet."""
+    """The Response that a browser brings from an identity provider, parsed. It is not verified yet."""
 
-    document: bytes = field(repr=False)
+    in_response_to: str | None  # the id of the request that it names
+    tree: Any = field(repr=False)  # of the parser, which alone reads it
+    is_long: bool = False

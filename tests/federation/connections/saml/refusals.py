@@ -17,7 +17,7 @@ async def refusals(verifier: SamlProviders, provider: IdentityProvider, cases: C
     for name, (fault, case) in cases.items():
         outcome: object
         try:
-            outcome = await verifier.read(case(provider), provider.partner(**partner), NOW, expected=REQUEST)
+            outcome = await verifier.read(await verifier.parse(case(provider)), provider.partner(**partner), NOW, expected=REQUEST)
         except SamlResponseRefused as refusal:
             outcome = refusal.fault
         findings += [(name, outcome)] if outcome != fault else []

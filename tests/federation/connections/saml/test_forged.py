@@ -220,7 +220,7 @@ async def test_the_key_and_the_comments_of_the_sender_change_nothing(verifier: S
         "comment in the digest": _edited(("(<ds:DigestValue>)", r"\1<!--Zm9yZ2Vk-->")),
     }
     for case in harmless.values():
-        assert await verifier.read(case(provider), provider.partner(), NOW, expected=REQUEST) == stated
+        assert await verifier.read(await verifier.parse(case(provider)), provider.partner(), NOW, expected=REQUEST) == stated
 
 
 # Documents

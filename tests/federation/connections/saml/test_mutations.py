@@ -145,7 +145,7 @@ def _is_accepted_by_judge(document: bytes, certificate: str) -> bool:
 async def _outcome(verifier: SamlProviders, document: bytes, partner: SamlPartner) -> object:
     """Return the identity, or None for a refusal."""
     try:
-        return await verifier.read(document, partner, NOW, expected=REQUEST)
+        return await verifier.read(await verifier.parse(document), partner, NOW, expected=REQUEST)
     except (SamlResponseRefused, SamlStatusReturned):
         return None
 

@@ -199,7 +199,7 @@ async def test_signed_content_for_another_party_or_time_is_refused(verifier: Sam
     assert await refusals(verifier, provider, CONTENTS) == []
     unsolicited = {"answer": (SamlFault.IN_RESPONSE_TO, _response(f'Destination="{ACS}"'))}
     with pytest.raises(SamlResponseRefused) as refused:
-        await verifier.read(unsolicited["answer"][1](provider), provider.partner(), NOW, expected=None)
+        await verifier.read(await verifier.parse(unsolicited["answer"][1](provider)), provider.partner(), NOW, expected=None)
     assert refused.value.fault is SamlFault.IN_RESPONSE_TO, "the bearer names a request"
 
 
@@ -212,7 +212,7 @@ async def test_a_failure_of_the_provider_is_reported_by_known_codes(verifier: Sa
     }
     for status, expected in cases.items():
         with pytest.raises(SamlStatusReturned) as returned:
-            await verifier.read(serialize(build(Content(status=status))), provider.partner(), NOW, expected=REQUEST)
+            await verifier.read(await verifier.parse(serialize(build(Content(status=status)))), provider.partner(), NOW, expected=REQUEST)
         assert (returned.value.status, returned.value.detail) == expected
 
 
