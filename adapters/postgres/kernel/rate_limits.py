@@ -51,16 +51,18 @@ class Rates(Repository):
 
     async def keep(self, sign_in_hash: bytes, client: str, buckets: tuple[Bucket, ...]) -> None:
         await self._run(
-            """
-            insert into sign_in_charges (sign_in_hash, client, bucket, period, expires_at)
-            select %(sign_in_hash)s, r.client, b.name, b.period, to_timestamp((r.tats ->> b.name)::float8)
-            from rates r, unnest(%(names)s::text[], %(periods)s::float8[]) b (name, period)
-            where r.client = %(client)s and r.tats ? b.name""",
-            sign_in_hash=sign_in_hash,
+            f"{_keep_sql('rates')} where r.client = %(client)s and r.tats ? b.name",
             client=client,
-            names=[bucket.name for bucket in buckets],
-            periods=[bucket.period for bucket in buckets],
+            **_keep_parameters(sign_in_hash, buckets),
         )
+
+    async def charge_and_keep(self, sign_in_hash: bytes, client: str, buckets: tuple[Bucket, ...], now: datetime) -> float:
+        sql = f"""
+            with charged as ({charge_sql(len(buckets), returning="wait, client, tats")}),
+            kept as ({_keep_sql("charged")} where r.wait = 0)
+            select wait from charged"""
+        values = {**charge_parameters(client, buckets, now), **_keep_parameters(sign_in_hash, buckets)}
+        return await self._one(lambda row: float(row[0]), sql, **values) or 0.0
 
     async def give_back(self, sign_in_hash: bytes, client: str, buckets: tuple[Bucket, ...], now: datetime) -> None:
         rows = await self._rows(
@@ -99,8 +101,21 @@ def check_charge(charge: Charge, row: Row | None) -> None:
         raise Limited(row[0])
 
 
+def _keep_sql(source: LiteralString) -> LiteralString:
+    """Return the statement that keeps the charges in rows `r` of `source`, which are those of `rates`."""
+    return f"""
+        insert into sign_in_charges (sign_in_hash, client, bucket, period, expires_at)
+        select %(sign_in_hash)s, r.client, b.name, b.period, to_timestamp((r.tats ->> b.name)::float8)
+        from {source} r, unnest(%(names)s::text[], %(periods)s::float8[]) b (name, period)"""
+
+
+def _keep_parameters(sign_in_hash: bytes, buckets: tuple[Bucket, ...]) -> dict[str, object]:
+    names, periods = [bucket.name for bucket in buckets], [bucket.period for bucket in buckets]
+    return {"sign_in_hash": sign_in_hash, "names": names, "periods": periods}
+
+
 @cache
-def charge_sql(count: int, source: LiteralString = "") -> LiteralString:
+def charge_sql(count: int, source: LiteralString = "", returning: LiteralString = "wait") -> LiteralString:
     """Return the statement that charges `count` buckets if `source`, a FROM clause, has a row. It returns the wait in seconds.
 
     It has separate parameters for each bucket, because with arrays and aggregates it takes twice as long.
@@ -118,7 +133,7 @@ def charge_sql(count: int, source: LiteralString = "") -> LiteralString:
             tats = case when {wait} = 0 then r.tats || {_tats(next_)} else r.tats end,
             wait = {wait},
             expires_at = greatest(r.expires_at, {_expiry(next_)})
-        returning wait"""
+        returning {returning}"""
 
 
 def _tats(values: list[str]) -> str:
