@@ -51,18 +51,16 @@ class Rates(Repository):
 
     async def keep(self, sign_in_hash: bytes, client: str, buckets: tuple[Bucket, ...]) -> None:
         await self._run(
-            f"{_keep_sql('rates')} where r.client = %(client)s and r.tats ? b.name",
+            f"{_keep_sql('rates', 'unnest(%(names)s::text[], %(periods)s::float8[])')} where r.client = %(client)s and r.tats ? b.name",
+            sign_in_hash=sign_in_hash,
             client=client,
-            **_keep_parameters(sign_in_hash, buckets),
+            names=[bucket.name for bucket in buckets],
+            periods=[bucket.period for bucket in buckets],
         )
 
     async def charge_and_keep(self, sign_in_hash: bytes, client: str, buckets: tuple[Bucket, ...], now: datetime) -> float:
-        sql = f"""
-            with charged as ({charge_sql(len(buckets), returning="wait, client, tats")}),
-            kept as ({_keep_sql("charged")} where r.wait = 0)
-            select wait from charged"""
-        values = {**charge_parameters(client, buckets, now), **_keep_parameters(sign_in_hash, buckets)}
-        return await self._one(lambda row: float(row[0]), sql, **values) or 0.0
+        values = {**charge_parameters(client, buckets, now), "sign_in_hash": sign_in_hash}
+        return await self._one(lambda row: float(row[0]), _charge_and_keep_sql(len(buckets)), **values) or 0.0
 
     async def give_back(self, sign_in_hash: bytes, client: str, buckets: tuple[Bucket, ...], now: datetime) -> None:
         rows = await self._rows(
@@ -101,17 +99,21 @@ def check_charge(charge: Charge, row: Row | None) -> None:
         raise Limited(row[0])
 
 
-def _keep_sql(source: LiteralString) -> LiteralString:
-    """Return the statement that keeps the charges in rows `r` of `source`, which are those of `rates`."""
+def _keep_sql(source: LiteralString, buckets: LiteralString) -> LiteralString:
+    """Return the statement that keeps charges of `buckets`, which are names with periods, in rows `r` of `source`, which are of `rates`."""
     return f"""
         insert into sign_in_charges (sign_in_hash, client, bucket, period, expires_at)
         select %(sign_in_hash)s, r.client, b.name, b.period, to_timestamp((r.tats ->> b.name)::float8)
-        from {source} r, unnest(%(names)s::text[], %(periods)s::float8[]) b (name, period)"""
+        from {source} r, {buckets} b (name, period)"""
 
 
-def _keep_parameters(sign_in_hash: bytes, buckets: tuple[Bucket, ...]) -> dict[str, object]:
-    names, periods = [bucket.name for bucket in buckets], [bucket.period for bucket in buckets]
-    return {"sign_in_hash": sign_in_hash, "names": names, "periods": periods}
+@cache
+def _charge_and_keep_sql(count: int) -> LiteralString:
+    buckets = ", ".join(f"(%(name_{n})s::text, %(period_{n})s::float8)" for n in range(count))
+    return f"""
+        with charged as ({charge_sql(count, returning="wait, client, tats")}),
+        kept as ({_keep_sql("charged", f"(values {buckets})")} where r.wait = 0)
+        select wait from charged"""
 
 
 @cache
