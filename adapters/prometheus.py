@@ -191,8 +191,7 @@ class PrometheusMetrics:
         self._ceremonies[ceremony, refused].inc()
 
     def sign_in_policy_decided(self, path: PolicyPath, outcome: Outcome) -> None:
-        with self._using_own_files():
-            self._policy_decisions.labels(path, outcome.value).inc()
+        self._decisions[path, outcome].inc()
 
     def token_issued(self) -> None:
         self._tokens.inc()
@@ -239,8 +238,7 @@ class PrometheusMetrics:
         self._max_connections.set(maximum)
 
     def connection_answered(self, protocol: ConnectionProtocol, *, is_accepted: bool) -> None:
-        with self._using_own_files():
-            self._connection_answers.labels(protocol, "accepted" if is_accepted else "refused").inc()
+        self._answers[protocol, is_accepted].inc()
 
     def connection_health(self, count: Mapping[HealthState, int], days: float) -> None:
         with self._using_own_files():
@@ -283,12 +281,12 @@ class PrometheusMetrics:
             self._login_failures.labels(reason)
         outcomes: tuple[PasskeyReason | None, ...] = (None, *PasskeyReason)
         self._ceremonies = {(each, refused): self._passkeys.labels(each, refused or "ok") for each in Ceremony for refused in outcomes}
-        for path in PolicyPath:
-            for decided in Outcome:
-                self._policy_decisions.labels(path, decided.value)
-        for protocol in (ConnectionProtocol.OIDC, ConnectionProtocol.SAML):
-            for answer in ("accepted", "refused"):
-                self._connection_answers.labels(protocol, answer)
+        self._decisions = {(path, each): self._policy_decisions.labels(path, each.value) for path in PolicyPath for each in Outcome}
+        self._answers = {
+            (protocol, is_accepted): self._connection_answers.labels(protocol, outcome)
+            for protocol in (ConnectionProtocol.OIDC, ConnectionProtocol.SAML)
+            for is_accepted, outcome in ((True, "accepted"), (False, "refused"))
+        }
         for result in FAILURES:
             self._siem_failures.labels(result.name.lower())
         for job_type in JOB_TYPES:

@@ -31,12 +31,17 @@ class Window:
 
 @dataclass(slots=True)
 class Charge:
-    """A token from each of these buckets of a client, which the first query of a request takes (`Storage.reading`)."""
+    """A token from each of these buckets of a client, which the first query of a request takes (`Storage.reading`).
+
+    An earlier request may have been charged for the same sign-in. Its charge can count for this request instead, once.
+    """
 
     client: str
     buckets: tuple[Bucket, ...]
     at: datetime  # UTC
-    is_taken: bool = False  # or refused
+    kept_for: bytes | None = None  # the hash of the sign-in that the earlier request was charged for
+    is_taken: bool = False  # or refused, or paid
+    is_paid: bool = False  # by the earlier charge, so that this request took no token
 
 
 def per_minute(name: str, count: int) -> Bucket:

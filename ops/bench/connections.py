@@ -6,7 +6,7 @@ import json
 import queue
 import re
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from http.client import HTTPMessage
 from itertools import count
@@ -25,6 +25,7 @@ from ops.bench.filling import add_organization
 from ops.bench.people import access_tokens, add_accounts, add_devices
 from ops.bench.processes import MeasurementFailed
 from ops.bench.requests import Following
+from ops.bench.row import REQUESTS
 from ops.bench.service import Service
 from ops.bench.wrk import Request
 from tests.support.saml import format_instant, identity_provider_metadata
@@ -54,7 +55,9 @@ def openid_callbacks(on: Service, number: int) -> Following:
 def saml_responses(on: Service, number: int) -> Following:
     """Return the two requests of each response of a SAML identity provider, for a user that the connection knows.
 
-    The first one comes from the site of the identity provider, and our page sends the second one.
+    The first one comes from the site of the identity provider, and our page sends the second one: after it has the answer to the first
+    one. So as many first requests as there are connections are sent before the measurement, and each second one is followed by a first
+    one of another response.
     """
     provider = trio.run(new_identity_provider)
     metadata = identity_provider_metadata(ENTITY_ID, sso={"HTTP-Redirect": _SSO_URL}, certificates=[provider.certificate.certificate])
@@ -62,7 +65,7 @@ def saml_responses(on: Service, number: int) -> Following:
     subjects, audience = connection.add_people(number), on.address + connection.path
     acs_url = f"{audience}/acs"
 
-    def respond(subject: str) -> Iterator[Request]:
+    def respond(subject: str) -> tuple[Request, Request]:
         sent, cookie = connection.begin()
         request_id, now = etree.fromstring(decode_redirect(sent["SAMLRequest"])).get("ID"), datetime.now(UTC)
         content = Content(
@@ -81,11 +84,18 @@ def saml_responses(on: Service, number: int) -> Following:
             attributes=(("email", [f"{subject}@bench.example"]),),
         )
         form = {"SAMLResponse": base64.b64encode(provider.respond(content, signed=("assertion",))).decode()}
-        yield Request("POST", f"{connection.path}/acs", form=form, more={"Origin": "https://idp.bench.example"})
+        first = Request("POST", f"{connection.path}/acs", form=form, more={"Origin": "https://idp.bench.example"})
         own = {"Origin": on.address, "Cookie": cookie}
-        yield Request("POST", f"{connection.path}/acs", form={**form, "again": "1"}, more=own)
+        return first, Request("POST", f"{connection.path}/acs", form={**form, "again": "1"}, more=own)
 
-    return lambda count_: [request for _ in range(count_ // 2) for request in respond(subjects.pop())]
+    def following(count_: int) -> list[Request]:
+        responses = [respond(subjects.pop()) for _ in range(count_ // 2)]
+        for first, _ in responses[: REQUESTS.connections]:
+            on.check(first)
+        ahead = responses[REQUESTS.connections :]
+        return [request for (_, second), (first, _) in zip(responses, ahead, strict=False) for request in (second, first)]
+
+    return following
 
 
 class _Connection:

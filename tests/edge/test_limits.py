@@ -11,8 +11,7 @@ from quart_trio import QuartTrio
 
 from adapters.postgres.engine.pool import Pool
 from entrypoints.http.app import Application, Edge
-from entrypoints.http.edge.access.declaration import access_of
-from entrypoints.http.edge.access.guards import SMALL_BODY
+from entrypoints.http.edge.access.declaration import SMALL_BODY, access_of
 from ports import Ports
 from tests.fakes.outside import FakeClock
 from tests.proof.access.calls import routes

@@ -215,3 +215,10 @@ class ConnectionTrip:
     begun_at: datetime
     expires_at: datetime
     hints: ProviderHints | None = field(default=None, repr=False)  # not stored: no answer is checked against them
+
+
+@dataclass(frozen=True, slots=True)
+class PaidTrip:
+    """The trip that a browser brought an answer of, or None, in a request whose charge was paid."""
+
+    trip: ConnectionTrip | None

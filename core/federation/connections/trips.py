@@ -41,6 +41,7 @@ from core.kernel.callers import Person, Visitor
 from core.kernel.causes import Caller
 from core.kernel.errors import Refusal, refuse
 from core.kernel.proofs import Method
+from core.kernel.rate_limits import Charge
 from core.kernel.values import digest, new_secret
 from ports import Ports
 
@@ -53,6 +54,7 @@ class ConnectionReturn:
     browser: str | None = field(repr=False)  # the secret in the device cookie
     state: str | None = field(repr=False)
     answer: ProviderAnswer | SamlAnswer
+    charge: Charge | None = None  # of the rate limits, if it is not made yet
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -219,7 +221,7 @@ async def _store(ports: Ports, caller: Caller, trip: ConnectionTrip, state: str)
 # Back from the identity provider
 
 
-async def read_response(ports: Ports, connection_id: UUID, browser: str | None, text: str) -> ConnectionReturn:
+async def read_response(ports: Ports, connection_id: UUID, browser: str | None, text: str, charge: Charge | None) -> ConnectionReturn:
     """Return the response in a form of a SAML identity provider. It is not verified, and decrypted only for a live trip.
 
     Raises: CookiesNeeded, SamlResponseRefused, Limited.
@@ -227,7 +229,7 @@ async def read_response(ports: Ports, connection_id: UUID, browser: str | None, 
     answer = await ports.saml_providers.parse(decode_response(text))
     if browser is None and answer.in_response_to is not None:
         raise CookiesNeeded
-    return ConnectionReturn(connection_id=connection_id, browser=browser, state=answer.in_response_to, answer=answer)
+    return ConnectionReturn(connection_id=connection_id, browser=browser, state=answer.in_response_to, answer=answer, charge=charge)
 
 
 async def finish(ports: Ports, caller: Caller, visitor: Person | None, returned: ConnectionReturn, base_url: str) -> ConnectionTripResult:
@@ -235,23 +237,17 @@ async def finish(ports: Ports, caller: Caller, visitor: Person | None, returned:
 
     A sign-in again is stored in the session of the visitor. The answer to a test of a proposed connection is read by `read_test`.
 
-    Raises: ProviderStateUnknown, OrganizationConnectionNotFound; SignedInAsAnotherUser if another user began the test.
+    Raises: Limited, ProviderStateUnknown, OrganizationConnectionNotFound; SignedInAsAnotherUser if another user began the test.
     """
-    browser, state, now = returned.browser, returned.state, ports.clock.now()
-    trip = None
-    if browser is not None and state is not None and len(state) <= MAX_STATE_LENGTH:
-        async with ports.storage.transaction(by=caller) as tx:
-            taken = tx.flows.take_connection_trip_deferred(digest(state), digest(browser), returned.connection_id, now)
-            found = tx.connections.credentials_deferred(returned.connection_id, now)
-        trip = taken.value
-    if trip is None or browser is None or state is None:
+    trip, found = await _take_trip(ports, caller, returned)
+    if trip is None:
         await record_failure(ports, caller, LoginFailure.STATE, Method.CONNECTION, None)
         raise ProviderStateUnknown
     if trip.flow.target is FlowTarget.TEST:
         # The values of the answer are for the admin alone.
         if visitor is None or visitor.user_id != trip.user_id:
             raise SignedInAsAnotherUser
-        tested = found.value or refuse(OrganizationConnectionNotFound)
+        tested = found or refuse(OrganizationConnectionNotFound)
         if tested.connection.uses_test_provider:  # `test_provider.answer` alone reads its answers
             raise ProviderStateUnknown
         return await read_test(ports, caller, TripConnection.of(tested), trip, returned, base_url, way_back=trip.flow.request)
@@ -259,7 +255,7 @@ async def finish(ports: Ports, caller: Caller, visitor: Person | None, returned:
         return SetupTestReturned(trip)
     connection = None
     try:
-        credentials = _require_active(found.value)
+        credentials = _require_active(found)
         connection = credentials.connection
         received = await _complete(ports, caller, TripConnection.of(credentials), trip, returned, base_url)
         arrived = PersonArrived(trip.flow, map_claims(connection, received))
@@ -276,6 +272,34 @@ async def finish(ports: Ports, caller: Caller, visitor: Person | None, returned:
         application = trip.flow.application
         await record_failure(ports, caller, LoginFailure.PROVIDER, Method.CONNECTION, None, application, connection=attempt)
         return ConnectionTripFailed(problem, trip.flow)
+
+
+async def _take_trip(
+    ports: Ports, caller: Caller, returned: ConnectionReturn
+) -> tuple[ConnectionTrip | None, ConnectionCredentials | None]:
+    """Return the trip that ends with this answer, if any, with the credentials of its connection. It ends once. Raises: Limited.
+
+    A charge that an earlier request of the sign-in pays costs no further statement. Otherwise it is made before any change.
+    """
+    browser, state, charge, now = returned.browser, returned.state, returned.charge, ports.clock.now()
+    id_, is_possible = returned.connection_id, browser is not None and state is not None and len(state) <= MAX_STATE_LENGTH
+    hashes = digest(state or ""), digest(browser or "")
+    if charge is not None and not charge.is_taken and is_possible:
+        async with ports.storage.transaction(by=caller) as tx:
+            paid = tx.flows.take_paid_trip_deferred(*hashes, id_, charge, now)
+            found = tx.connections.credentials_deferred(id_, now)
+        if paid.value is not None:
+            charge.is_taken = charge.is_paid = True
+            return paid.value.trip, found.value
+    if charge is not None and not charge.is_taken:
+        async with ports.storage.reading(using=charge):
+            pass
+    if not is_possible:
+        return None, None
+    async with ports.storage.transaction(by=caller) as tx:
+        taken = tx.flows.take_connection_trip_deferred(*hashes, id_, now)
+        found = tx.connections.credentials_deferred(id_, now)
+    return taken.value, found.value
 
 
 async def read_test(

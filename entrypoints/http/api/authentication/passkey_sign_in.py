@@ -12,6 +12,7 @@ from entrypoints.http.api.accounts.webauthn import AuthenticationCredentialReque
 from entrypoints.http.api.authentication.sessions import LoginResponse, to_login_response
 from entrypoints.http.base.context import app_context, caller, client, ports
 from entrypoints.http.edge.access import anyone
+from entrypoints.http.edge.access.declaration import SMALL_BODY
 from entrypoints.http.edge.bodies import RequestModel, Text
 from entrypoints.http.edge.limits import make_charge, open_charge
 from entrypoints.http.edge.openapi import refuses
@@ -44,7 +45,7 @@ class PasskeyLoginRequest(RequestModel):
 
 
 @routes.post(PATH)
-@anyone(limit=PASSKEY_SIGN_IN, limit_joins=True)
+@anyone(limit=PASSKEY_SIGN_IN, limit_joins=SMALL_BODY)
 @refuses(401, 403, 404)
 async def login(data: PasskeyLoginRequest) -> LoginResponse:
     """Sign in with a passkey.

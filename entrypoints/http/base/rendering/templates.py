@@ -13,7 +13,7 @@ from hashlib import sha256
 from secrets import token_urlsafe
 from types import MappingProxyType
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 from markupsafe import Markup, escape
 from quart import Response, g, has_app_context
 
@@ -89,6 +89,13 @@ def _environment() -> Environment:
     return environment
 
 
+@cache
+def _template(name: str) -> Template:
+    template = _environment().get_template(name)
+    template.globals = dict(template.globals)  # each page copies them, which takes several times as long from Jinja's ChainMap
+    return template
+
+
 def _json(value: object) -> Markup:
     """Return a value as JSON in an attribute with double quotes."""
     return escape(json.dumps(value, separators=(",", ":")))
@@ -149,7 +156,7 @@ def render(
         image_origin = design.logo_origin
     if image_origin is not None:
         images += f" {image_origin}"
-    body = _environment().get_template(name).render(values, status=status, nonce=nonce)
+    body = _template(name).render(values, status=status, nonce=nonce)
     script = f" script-src 'nonce-{nonce}';" if scripted else ""
     script += " connect-src 'self';" if polls else ""
     policy = f"default-src 'none'; style-src 'nonce-{nonce}';{script} img-src {images}; {form_action(name)}{_FIXED}"

@@ -57,6 +57,9 @@ class Programs(Enum):
     NONE = auto()  # the route acts on the calling user
 
 
+SMALL_BODY: Final = 4096  # bytes. To receive and decode it costs no more than to take a token
+
+
 class ApplicationTokens(Enum):
     """The access tokens of applications that a route accepts (security J-9)."""
 
@@ -82,7 +85,7 @@ class Access:
     # The route's own limits, in addition to those of its path, before anything else. None: the view
     # decides which limit counts.
     limit: Bucket | tuple[Bucket, ...] | None = ()
-    limit_joins: bool = False  # the view takes the tokens with its first query (`limits.open_charge`), if the body is small
+    limit_joins: int = 0  # up to this size of the body (bytes), the view takes the tokens with its first query (`limits.open_charge`)
     # The effect or the response gives or takes access, secrets or connections, also after an
     # impersonation, which is refused (security I-4).
     outlives: bool | None = None

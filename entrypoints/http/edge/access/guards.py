@@ -48,14 +48,13 @@ Authenticate = Callable[[Access], Awaitable[Response | None]]
 
 METHODS_WITH_BODY: Final = frozenset({"POST", "PUT", "PATCH"})
 FAILURE_RECORDED_WITHIN: Final = 5  # seconds
-SMALL_BODY: Final = 4096  # bytes. To receive and decode it costs no more than to take a token
 
 
 class Changes(TypedDict, total=False):
     """The parts of an access rule that a single route can change."""
 
     limit: Bucket | tuple[Bucket, ...] | None
-    limit_joins: bool
+    limit_joins: int
     outlives: bool | None
     inactive: bool
     applications: ApplicationTokens
@@ -125,7 +124,7 @@ class _Steps:
             raise
 
     async def limit(self, *args: Any, **kwargs: Any) -> Any:
-        if self.access.limit_joins and 0 < (request.content_length or 0) <= SMALL_BODY:
+        if 0 < (request.content_length or 0) <= self.access.limit_joins:
             return await self.limit_with_query(*args, **kwargs)
         if self.access.limit is not None:
             await take_token(self.access.limits)
