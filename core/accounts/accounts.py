@@ -108,7 +108,7 @@ async def verify_email(ports: Ports, caller: Caller, token: str) -> VerifiedEmai
     If the account has another address, this must be the new address of the pending change, which
     then takes effect.
 
-    Raises: LinkInvalid; NewEmailTaken.
+    Raises: LinkInvalid; NewEmailTaken; ConnectionStaysRequired.
     """
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:

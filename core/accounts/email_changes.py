@@ -8,7 +8,7 @@ Organizations change the addresses of accounts that they control at once.
 from datetime import datetime
 from uuid import UUID
 
-from core.accounts import events, factor_changes
+from core.accounts import events, factor_changes, required_connections
 from core.accounts.email_queue import require_within_limit
 from core.accounts.model.accounts import (
     Account,
@@ -46,7 +46,7 @@ async def request(ports: Ports, caller: Person, email: Email) -> EmailChange | N
     pending change, and returns None.
 
     Raises: SignInNotRecent for another address, if the sign-in is not fresh; EmailNotFree;
-    TooManyEmailChanges.
+    TooManyEmailChanges; ConnectionStaysRequired.
     """
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
@@ -56,6 +56,7 @@ async def request(ports: Ports, caller: Person, email: Email) -> EmailChange | N
             return None
         require_sign_in(caller, SignInAge.FRESH, ports.policy, now)
         await factor_changes.require_accepted_sign_in(ports, tx, caller, account, now)
+        await required_connections.require_kept_at(tx, account, email)
         pending = await tx.email_changes.pending(account.id, now)
         if pending is None or pending.new_email != email:
             pending = await _add(ports, tx, account, caller.session_id, email, now)
@@ -112,11 +113,12 @@ async def complete(tx: Transaction, account: Account, email: Email, now: datetim
     Links to the old address and pending sign-ins end. All sessions end, except the session that requested
     the change.
 
-    Raises: LinkInvalid if no change to this address is pending; NewEmailTaken.
+    Raises: LinkInvalid if no change to this address is pending; NewEmailTaken; ConnectionStaysRequired.
     """
     change = await tx.email_changes.pending(account.id, now)
     if change is None or change.new_email != email:
         raise LinkInvalid
+    await required_connections.require_kept_at(tx, account, email)  # a policy may be newer than the request
     try:
         await _set_email(tx, account, email, now)
     except EmailNotFree:

@@ -10,23 +10,30 @@ from core.kernel.roles import Capability
 from core.provisioning import tokens
 from core.provisioning.tokens import TokenDraft
 from core.setup import connection, events, forwarding, links, renewal
-from core.setup.model.links import SetupLink, SetupLinkDetails, SetupNotReady, SetupProposal
+from core.setup.model.links import SetupLink, SetupLinkDetails, SetupNotReady, SetupProposal, SetupProposalChanged
 from core.setup.proposals import claims_of
 from core.tenancy import domains, organizations
 from ports import Ports
 from ports.storage import Transaction
 
 
-async def apply(ports: Ports, caller: OrganizationCaller, link_id: UUID, part: SetupPart) -> SetupLinkDetails:
+async def apply(
+    ports: Ports, caller: OrganizationCaller, link_id: UUID, part: SetupPart, changed_at: datetime | None = None
+) -> SetupLinkDetails:
     """Apply the proposal for a part, and return the link. A proposal that changes at the same time is not applied.
 
-    Raises: SetupLinkNotFound, SetupNotReady; RecordNotFound, DnsFailed, DomainTaken, TooManyDomains;
+    `changed_at` (UTC) is the last change of the proposal that the caller looked at. The reader of the link could otherwise replace it,
+    such as a SIEM or a certificate, before the caller applies it. None: the newest one.
+
+    Raises: SetupLinkNotFound, SetupNotReady, SetupProposalChanged; RecordNotFound, DnsFailed, DomainTaken, TooManyDomains;
     the errors of `tokens.store`, `connection.store`, `renewal.store` and `forwarding.store`.
     """
     details, now = await links.find(ports, caller, link_id), ports.clock.now()
     proposal = details.proposals.get(part)
     if proposal is None or not proposal.is_ready or proposal.applied_at is not None:
         raise SetupNotReady
+    if changed_at not in (None, proposal.changed_at):
+        raise SetupProposalChanged
     store = await _prepare(ports, caller, details.link, proposal, now)
     async with ports.storage.transaction(by=caller) as tx:
         organization, _ = await organizations.lock_organization_for(tx, caller, Capability.INTEGRATIONS_MANAGE)

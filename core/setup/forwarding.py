@@ -6,14 +6,19 @@ from core.eventing import siem
 from core.eventing.model.siem import SiemProvider, new_sink
 from core.kernel.callers import OrganizationCaller, SetupLinkCaller, SetupPart
 from core.setup import proposals
-from core.setup.model.links import SetupDocument, SetupProposal
+from core.setup.model.links import SetupDocument, SetupProposal, SetupReceiverNotEncrypted
 from ports import Ports
 from ports.storage import Transaction
 
 
 async def propose(ports: Ports, caller: SetupLinkCaller, provider: SiemProvider, endpoint_url: str, token: str) -> None:
-    """Propose a SIEM, in place of the one before. Nothing is sent there. Raises: TargetInvalid, SiemTokenInvalid, SetupPartFixed."""
+    """Propose a SIEM, in place of the one before. Nothing is sent there.
+
+    Raises: TargetInvalid, SetupReceiverNotEncrypted, SiemTokenInvalid, SetupPartFixed.
+    """
     sink = new_sink(caller.org_id, provider=provider, endpoint_url=endpoint_url, token=token, enabled=True)
+    if not sink.endpoint_url.startswith("https:"):
+        raise SetupReceiverNotEncrypted
     document = SetupDocument(siem_provider=provider.value, endpoint_url=sink.endpoint_url, siem_token=token)
     await proposals.propose(ports, caller, SetupPart.SIEM, document, is_ready=True)
 

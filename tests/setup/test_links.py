@@ -16,11 +16,12 @@ from ports import Ports
 from tests.fakes.outside import FakeClock, FakeMailTransport, FakeTxtRecords
 from tests.federation.connections.saml.visits import SSO_URL, connect
 from tests.proof.access.calls import routes
-from tests.support.browser import FakeBrowser
+from tests.support.browser import FakeBrowser, form_token
 from tests.support.builders import Api, deliver, run_concurrently, run_sql
 from tests.support.saml import identity_provider_metadata, new_certificate
 from tests.support.services import add_service
 from tests.support.tenants import Tenant
+from tests.tenancy.api.groups.test_group_role_pages import browser_of
 
 RECIPIENT: Final = "it@globex.example"
 DOMAIN: Final = "globex.example"
@@ -97,8 +98,9 @@ async def prepare_all(browser: FakeBrowser, dns: FakeTxtRecords) -> str:
         assert (await browser.submit(f"{STEPS}/domain/check", STEPS, proposed_domain=domain)).status == 303
     assert (await browser.submit(f"{STEPS}/domain/remove", STEPS, proposed_domain="mistyped.example")).status == 303
     assert (await browser.submit(f"{STEPS}/domain/remove", STEPS, proposed_domain="mistyped.example")).status == 400
-    wrong = await browser.submit(f"{STEPS}/siem", STEPS, **{**SIEM, "endpoint_url": "siem.globex.example"})
-    assert (wrong.status, SECRET in wrong.text) == (400, False)
+    for url, problem in (("siem.globex.example", "not allowed"), ("http://siem.globex.example/logs", "without encryption")):
+        wrong = await browser.submit(f"{STEPS}/siem", STEPS, **{**SIEM, "endpoint_url": url})
+        assert (wrong.status, problem in wrong.text, SECRET in wrong.text) == (400, True, False)
     assert (await browser.submit(f"{STEPS}/siem", STEPS, **SIEM)).status == 303
     shown = await browser.submit(f"{STEPS}/directory", STEPS)
     return str(re.findall(r"scim_live_[a-z2-7]{6}_[A-Za-z0-9_-]{43}", shown.text)[0])
@@ -352,3 +354,24 @@ async def test_a_connection_with_saml_takes_its_values_from_metadata(
     details = (await api.get(f"{acme.path}/connections/{connection['slug']}", token=acme.token("admin"))).json
     assert (details["saml"]["entity_id"], len(details["certificates"]), details["missing"]) == ("http://www.okta.com/exk1", 2, [])
     assert details["saml"]["slo_response_url"] == "https://idp.example.com/done"
+
+
+async def test_a_proposal_that_changed_after_an_admin_looked_at_it_is_not_applied(
+    app: QuartTrio, acme: Tenant, api: Api, clock: FakeClock, dns: FakeTxtRecords
+) -> None:
+    """The reader replaces the SIEM while the admin looks at it."""
+    link, reader, admin = await embedded(acme), FakeBrowser(app), await browser_of(app, acme, "admin")
+    await reader.fill(await reader.open(path_of(link)), token=token_of(link))
+    await prepare_all(reader, dns)
+    page = f"/app/organizations/acme/setup-links/{link['id']}"
+    shown, [siem] = await admin.open(page), [each for each in (await look(acme, link))["proposals"] if each["part"] == "siem"]
+    of_siem = shown.text.partition("/parts/siem/apply")[2]
+    form = {"form_token": form_token(shown), "changed_at": re.findall(r'name="changed_at" value="([^"]+)"', of_siem)[0]}
+    clock.advance(timedelta(seconds=1))
+    await reader.submit(f"{STEPS}/siem", STEPS, **{**SIEM, "endpoint_url": "https://attacker.example/"})
+    path = f"{acme.path}/setup-links/{link['id']}/parts/siem/apply"
+    refused = await api.post(path, {"changed_at": siem["changed_at"]}, token=acme.token("admin"))
+    assert (refused.status, "has changed this part after you looked at it" in refused.json["error"]) == (409, True)
+    refused = await admin.send(f"{page}/parts/siem/apply", **form)
+    assert (refused.status, "https://attacker.example/" in refused.text) == (409, True)
+    assert (await api.get(f"{acme.path}/siem", token=acme.token("admin"))).status == 404

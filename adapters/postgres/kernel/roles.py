@@ -120,11 +120,11 @@ def holds(capability: Capability, member: LiteralString, org_id: LiteralString) 
 def admin_conditions(member: LiteralString, org_id: LiteralString) -> tuple[LiteralString, LiteralString, LiteralString]:
     """Return three conditions. The member counts as an admin by a built-in role, by a role of the organization, or by a group.
 
-    An index serves each of them: a query with limits has to union them, because with `or` it reads all members.
+    None of them is null. An index serves each of them: a query with limits has to union them, because with `or` it reads all members.
     """
     return (
         f"{member}.role in ({_ADMINS})",
-        f"""{member}.role_id = any(array(
+        f"""{member}.role_id is not null and {member}.role_id = any(array(
             select gr.id from organization_roles gr where gr.org_id = {org_id} and not gr.capabilities <@ {_OF_MEMBERS}))""",
         _by_groups(member, org_id, f"not {rights_array('gg')} <@ {_OF_MEMBERS}"),
     )

@@ -16,11 +16,12 @@ from adapters.postgres.kernel.clients import REGISTERED
 from adapters.postgres.kernel.connection_facts import connection_facts, to_connection_facts
 from adapters.postgres.kernel.linked_providers import linked_providers
 from adapters.postgres.kernel.roles import is_admin
+from core.accounts.model.required_connections import ConnectionRequirement
 from core.kernel.display import PRODUCT
 from core.kernel.proofs import Acr, Strength
 from core.kernel.roles import OWNER
 from core.kernel.sign_in_policy.rules import EffectivePolicy, PolicyOfUser, PolicyPart, Rules
-from core.kernel.values import Domain, new_id
+from core.kernel.values import Domain, Email, new_id
 from core.tenancy.model.sign_in_policies import ApplicationWays, BreakGlassUser, PolicyApplication, PolicyPerson, SignInPolicy
 
 POLICY: Final = Record(SignInPolicy, "p", rules=Column(read=Rules.read, write=lambda rules: Jsonb(rules.document)))
@@ -91,6 +92,16 @@ OF_OWN_APPLICATIONS: Final = f"""
     left join sign_in_policies q on q.org_id = v.org_id and q.service_id = v.id
     left join memberships m on m.org_id = v.org_id and m.user_id = %(user_id)s and m.confirmed_at is not null
     where (p.id is not null or q.id is not null or v.required_acr is not null)"""
+FACTS: Final = connection_facts("o.id", "u")
+REQUIREMENTS: Final = f"""
+    select o.id, o.name, p.rules, {FACTS.sql}
+    from (select %(user_id)s::uuid as id, %(email)s::text as email) u
+    cross join lateral (
+        select m.org_id from memberships m where m.user_id = u.id and m.confirmed_at is not null
+        union select e.org_id from end_users e where e.user_id = u.id and not e.deactivated) x
+    join organizations o on o.id = x.org_id
+    join sign_in_policies p on p.org_id = o.id and p.service_id is null and p.rules -> 'required_connections' is not null
+    order by o.id"""
 APPLICATIONS: Final = f"""
     select v.id, v.name, v.email_sign_in, v.required_acr, coalesce(p.rules, '{{}}')
     from services v left join sign_in_policies p on p.org_id = v.org_id and p.service_id = v.id
@@ -211,6 +222,9 @@ class SignInPolicies(Repository):
         of_applications = await self._all(_to_policies_of_application, OF_OWN_APPLICATIONS + of_org, user_id=user_id, org_id=org_id)
         return [*await self.of_user(user_id), *chain.from_iterable(of_applications)]
 
+    async def requirements(self, user_id: UUID, email: Email) -> Sequence[ConnectionRequirement]:
+        return await self._all(_to_requirement, REQUIREMENTS, user_id=user_id, email=email)
+
     async def requires_connection(self, org_id: UUID, connection_id: UUID) -> bool:
         sql = """
             select 1 from sign_in_policies p
@@ -281,6 +295,11 @@ def _to_person(row: Row) -> PolicyPerson:
     connections, rest = to_connection_facts(row[4 : 4 + CONNECTIONS.width]), row[4 + CONNECTIONS.width :]
     keys, account = to_key_hosts(rest[: KEY_HOSTS.width]), ACCOUNT.read(rest[KEY_HOSTS.width :])
     return PolicyPerson(account, keys, role, counts_as_admin, frozenset(providers), address, connections)
+
+
+def _to_requirement(row: Row) -> ConnectionRequirement:
+    org_id, name, rules = row[:3]
+    return ConnectionRequirement(org_id, name, Rules.read(rules), to_connection_facts(row[3:]))
 
 
 def _to_break_glass_user(row: Row) -> BreakGlassUser:

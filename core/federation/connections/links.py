@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from uuid import UUID
 
+from core.accounts import required_connections
 from core.accounts.own_account import lock_own_account
 from core.federation.connections import events
 from core.federation.connections.access import lock
@@ -46,13 +47,14 @@ async def list_own(ports: Ports, caller: Person) -> Sequence[OwnConnectionLink]:
 async def remove_own(ports: Ports, caller: Person, connection_id: UUID) -> None:
     """Unlink the caller's account from a connection, and end the sign-ins there. A link is never the only way into an account.
 
-    Raises: ConnectionNotLinked, AccountGone.
+    Raises: ConnectionNotLinked, AccountGone, ConnectionStaysRequired.
     """
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
         own = {link.connection_id: link.org_id for link in await tx.connection_identities.of_user(caller.user_id)}
         org_id = own.get(connection_id) or refuse(ConnectionNotLinked)
-        await lock_own_account(tx, caller, now)
+        account = await lock_own_account(tx, caller, now)
+        await required_connections.require_kept_without(tx, account, connection_id)
         if not await _remove(tx, org_id, connection_id, caller.user_id, now):
             raise ConnectionNotLinked
 

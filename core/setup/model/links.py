@@ -264,6 +264,14 @@ class SetupNotReady(Conflict):
     """This part is not ready, or it was applied already. Look at the set-up link again."""
 
 
+class SetupReceiverNotEncrypted(Invalid):
+    """The audit log must not travel without encryption. Enter a URL that begins with https://."""
+
+
+class SetupProposalChanged(Conflict):
+    """The reader has changed this part after you looked at it. Look at it again, then apply it."""
+
+
 class ScimTokenNotApplied(Unauthenticated):
     """The SCIM token answers only GET /scim/v2/ServiceProviderConfig yet. An admin of the organization applies it in the set-up link."""
 

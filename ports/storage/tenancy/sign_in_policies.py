@@ -4,8 +4,9 @@ from collections.abc import Collection, Sequence
 from typing import Protocol
 from uuid import UUID
 
+from core.accounts.model.required_connections import ConnectionRequirement
 from core.kernel.sign_in_policy.rules import EffectivePolicy, PolicyOfUser, Rules
-from core.kernel.values import Domain
+from core.kernel.values import Domain, Email
 from core.tenancy.model.sign_in_policies import ApplicationWays, BreakGlassUser, PolicyApplication, PolicyPerson, SignInPolicy
 
 
@@ -49,6 +50,12 @@ class SignInPoliciesRead(Protocol):
 
     async def of_user(self, user_id: UUID) -> Sequence[PolicyOfUser]:
         """Return the policies of the organizations in which the user is a confirmed member, and of the platform for its owners."""
+
+    async def requirements(self, user_id: UUID, email: Email) -> Sequence[ConnectionRequirement]:
+        """Return the organizations of the user that require connections, with the facts for this address, ordered by id.
+
+        The user is a confirmed member, or uses an application of the organization.
+        """
 
     async def requires_connection(self, org_id: UUID, connection_id: UUID) -> bool:
         """Return whether a policy of the organization or of one of its applications requires this connection."""

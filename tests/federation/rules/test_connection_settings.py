@@ -43,7 +43,7 @@ TIME = datetime(2026, 11, 27, tzinfo=UTC)
         (SAML, "name_id_format", {"name_id_format": NameIdFormat.TRANSIENT}),
         *(
             (SAML, "subject", {"subject": subject})
-            for subject in ("", "mail", "Email", "urn:oid:0.9.2342.19200300.100.1.3", "urn:oid:2.5.4.42", "a" * 257)
+            for subject in ("", "mail", "Email", "given_name", "preferred_username", "urn:oid:0.9.2342.19200300.100.1.3", "a" * 257)
         ),
         (SAML, "subject", {"subject": "http://schemas.xmlsoap.org/ws/2005/05/identity/claims/emailaddress"}),
     ],

@@ -14,6 +14,7 @@ from core.kernel.display import PRODUCT
 from core.kernel.proofs import Strength
 from core.kernel.sign_in_policy import decision
 from core.kernel.sign_in_policy.rules import LIMITS, METHODS, Concerned, PolicyInvalid, Rules
+from core.kernel.values import Email
 from core.tenancy.model.sign_in_policies import SignInPolicy
 from tests.support.builders import add_member, add_organization, run_sql
 from tests.support.rows import ADA, DAY, HOUR, NOW, account, add
@@ -137,6 +138,34 @@ async def test_the_policies_of_used_applications_count_for_removals_by_others(st
     async with storage.transaction(by=SYSTEM) as tx:
         assert await enroll_user(tx, other, user.id, NOW)
     assert [await strictest(org_id) for org_id in (acme, globex, None)] == [Strength.TWO, *[Strength.PHISHING_RESISTANT] * 2]
+
+
+async def test_the_required_connections_of_a_user_come_with_the_facts_for_an_address(storage: Postgres, pool: Pool) -> None:
+    """Of a confirmed member, of an unconfirmed one, of a user of an application, and of an organization without the rule."""
+    acme, globex, initech, hooli = [await add_organization(pool, slug) for slug in ("acme", "globex", "initech", "hooli")]
+    user, stranger = await add(storage, account(email=ADA)), await add(storage, account("stranger@example.com"))
+    await run_sql(
+        pool,
+        "insert into domains (org_id, domain, challenge, verified_at, created_at) values (%s, 'acme.example', 'x', now(), now())",
+        acme,
+    )
+    for org, is_confirmed in ((acme, True), (globex, False), (hooli, True)):
+        await add_member(pool, org, user.id, confirmed=is_confirmed)
+    required = {"id": str(uuid4()), "slug": "okta"}
+    for org in (acme, globex, initech):
+        await put(storage, policy(org, required_connections={"acme.example": required}))
+    await put(storage, policy(hooli, second_factor=["everyone"]))
+    service = await add_service(pool, initech, "shop")
+    async with storage.transaction(by=SYSTEM) as tx:
+        assert await enroll_user(tx, service, user.id, NOW)
+        assert await tx.sign_in_policies.requirements(stranger.id, stranger.email) == []
+        bound = await tx.sign_in_policies.requirements(user.id, Email("ada@it.acme.example"))
+        free = await tx.sign_in_policies.requirements(user.id, user.email)
+    assert {(each.org_id, each.organization): (each.user.domain, each.is_bound) for each in bound} == {
+        (acme, "Acme"): ("acme.example", True),
+        (initech, "Initech"): (None, False),
+    }
+    assert [each.is_bound for each in free] == [False, False]
 
 
 @pytest.mark.parametrize(

@@ -16,10 +16,14 @@ MAX_CLAIM_NAME: Final = 256
 MAX_SCOPES: Final = 20
 MAX_SCOPE: Final = 100
 MAX_TARGETS: Final = 20
-# Attributes that users can change at many identity providers, by their last part and by their OID. A user could take another
-# user's value, and with it the account.
+# Attributes that users can change at many identity providers, by their last part without _ and -, and by their OID. A user could
+# take another user's value, and with it the account.
 CHANGEABLE_NAMES: Final = frozenset(
-    {"mail", "email", "emailaddress", "name", "cn", "displayname", "givenname", "sn", "surname", "phone", "telephonenumber", "mobile"}
+    {
+        *("mail", "email", "emailaddress", "phone", "phonenumber", "telephonenumber", "mobile"),
+        *("name", "cn", "displayname", "givenname", "firstname", "sn", "surname", "familyname", "lastname"),
+        *("nickname", "preferredusername"),
+    }
 )
 CHANGEABLE_OIDS: Final = frozenset(
     {
@@ -175,7 +179,8 @@ def read_settings(protocol: str, stored: Mapping[str, Any]) -> OidcSettings | Sa
 def is_changeable(attribute: str) -> bool:
     """Return whether users can change this attribute at many identity providers."""
     name = attribute.lower()
-    return name.removeprefix("urn:oid:") in CHANGEABLE_OIDS or name.rsplit("/", 1)[-1].rsplit(":", 1)[-1] in CHANGEABLE_NAMES
+    last = name.rsplit("/", 1)[-1].rsplit(":", 1)[-1].replace("_", "").replace("-", "")
+    return name.removeprefix("urn:oid:") in CHANGEABLE_OIDS or last in CHANGEABLE_NAMES
 
 
 def require_claim_name(name: str, setting: str) -> None:

@@ -24,7 +24,7 @@ from core.setup.model.links import (
 )
 from entrypoints.http.base.context import acting, app_context, ports
 from entrypoints.http.edge.access import member
-from entrypoints.http.edge.bodies import EmailAddress, Name, RequestModel, ResponseModel, Text, Timestamp
+from entrypoints.http.edge.bodies import DateTime, EmailAddress, Name, RequestModel, ResponseModel, Text, Timestamp
 from entrypoints.http.edge.openapi import describes, refuses
 from entrypoints.http.edge.signatures import returns
 
@@ -62,6 +62,14 @@ class SetupLinkRequest(RequestModel):
     def build(self) -> SetupLinkDraft:
         """Return the values of the link."""
         return SetupLinkDraft(**{**dict(self), "recipient": None if self.recipient is None else Email.parse(self.recipient)})
+
+
+class SetupPartRequest(RequestModel):
+    """A proposal to apply."""
+
+    changed_at: DateTime | None = Field(
+        default=None, description="The time of the last change of the proposal that you looked at. Without it, the newest one is applied."
+    )
 
 
 class SetupLinkResponse(ResponseModel):
@@ -174,13 +182,13 @@ async def end(org_slug: str, setup_link_id: UUID) -> None:
 @routes.post(APPLY)
 @member(Capability.INTEGRATIONS_MANAGE, outlives=True)
 @refuses(400, 409)
-async def apply(org_slug: str, setup_link_id: UUID, setup_part: str) -> SetupLinkDetailsResponse:
+async def apply(org_slug: str, setup_link_id: UUID, setup_part: str, data: SetupPartRequest) -> SetupLinkDetailsResponse:
     """Apply the proposal of a set-up link for a part.
 
     The caller needs the rights that making it themselves would need. A domain is looked up again. A SCIM token, a certificate or a SIEM
-    works from now on.
+    works from now on. Send the `changed_at` of the proposal that you looked at: 409 if its reader has changed it since.
     """
-    return _to_details(await applying.apply(ports(), acting(), setup_link_id, part_of_path(setup_part)))
+    return _to_details(await applying.apply(ports(), acting(), setup_link_id, part_of_path(setup_part), data.changed_at))
 
 
 def part_of_path(text: str) -> SetupPart:

@@ -22,7 +22,7 @@ from core.setup.model.links import (
 from entrypoints.http.api.setup.links import APPLY as API_OF_PART
 from entrypoints.http.api.setup.links import ONE as API_OF_ONE
 from entrypoints.http.api.setup.links import PATH as API
-from entrypoints.http.api.setup.links import SetupLinkRequest, part_of_path, url_of
+from entrypoints.http.api.setup.links import SetupLinkRequest, SetupPartRequest, part_of_path, url_of
 from entrypoints.http.base.context import acting_member, ports
 from entrypoints.http.edge.access import member_page
 from entrypoints.http.edge.openapi import refuses
@@ -136,7 +136,8 @@ async def show_link(org_slug: str, setup_link_id: UUID) -> Response:
 @on_refusal("setup/link.html", _values)
 async def apply(org_slug: str, setup_link_id: UUID, setup_part: str, form: Form) -> Response:
     """Apply the proposal of a set-up link for a part."""
-    await applying.apply(ports(), acting_member(), setup_link_id, part_of_path(setup_part))
+    data = to_model(SetupPartRequest, form)
+    await applying.apply(ports(), acting_member(), setup_link_id, part_of_path(setup_part), data.changed_at)
     return redirect_with_notice("setup-part-applied", _path(setup_link_id))
 
 

@@ -20,9 +20,9 @@ from tests.fakes.outside import FakeClock
 from tests.federation.connections.people.conftest import DOMAIN
 from tests.federation.connections.saml.visits import SamlVisits, arrive, connect, read_request
 from tests.support.browser import FakeBrowser, leads_to
-from tests.support.builders import BASE_URL, Answer, add_organization, run_sql
+from tests.support.builders import BASE_URL, PASSWORD, Answer, add_account, add_organization, run_sql
 from tests.support.saml import NS, encode_base64, format_instant, redirect_url
-from tests.support.saml.identity_provider import ENTITY_ID
+from tests.support.saml.identity_provider import ENTITY_ID, PERSISTENT
 from tests.support.saml.signatures import signed_document, signed_url
 
 pytestmark = pytest.mark.slow
@@ -193,6 +193,21 @@ async def test_users_known_by_an_attribute_sign_out_by_their_session(logout: Log
     assert (codes, await logout.live()) == (["Requester", "UnknownPrincipal"], 1)
     await logout.redirect(logout.request("_s"))
     assert await logout.live() == 0
+
+
+async def test_the_first_session_of_a_link_signs_out_at_the_provider(logout: LogoutVisits, ports: Ports) -> None:
+    """The user signed in with a password to make the link."""
+    await add_account(ports, "ada@example.com", PASSWORD)
+    browser, start = FakeBrowser(logout.app), logout.path.removesuffix("slo")
+    request_id = read_request(await browser.open(f"{start}start?next=/app")).get("ID")
+    response = logout.visits.respond(request_id, name_id=f'<saml:NameID Format="{PERSISTENT}">ada</saml:NameID>')
+    question = await browser.open(leads_to(await arrive(browser, logout.visits.acs, response)))
+    page = await browser.open(leads_to(await browser.answer(question, "continue")))
+    assert leads_to(await browser.fill(page, email="ada@example.com", password=PASSWORD)) == "/app"
+    assert f"url={start}sign-out" in (await browser.submit("/app/sign-out", "/app/account")).text
+    request = read_message(leads_to(await browser.open(f"{start}sign-out", follows=False)), "SAMLRequest")
+    named = request.findtext("saml:NameID", namespaces=NS), request.findtext("samlp:SessionIndex", namespaces=NS)
+    assert named == ("ada", "_s")
 
 
 async def test_a_sign_out_here_goes_on_at_the_provider_and_comes_back(logout: LogoutVisits, clock: FakeClock) -> None:

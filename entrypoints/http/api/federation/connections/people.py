@@ -154,11 +154,12 @@ async def list_own_links() -> list[OwnConnectionLinkResponse]:
 
 @routes.delete(f"{OWN}/<connection_id>")
 @person(outlives=True, sign_in=SignInAge.FRESH)
-@refuses(404)
+@refuses(400, 404)
 @describes({204: "Your account is unlinked."})
 async def unlink_own(connection_id: UUID) -> None:
     """Unlink your account from a connection of an organization.
 
-    Your sign-ins through it end. You stay a member of the organization.
+    Your sign-ins through it end. You stay a member of the organization. The link stays if it is the reason why you have to sign in through
+    the connection: only an admin removes it then, or you leave the organization.
     """
     await links.remove_own(ports(), signed_in(), connection_id)
