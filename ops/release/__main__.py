@@ -18,12 +18,13 @@ _FOLDER = click.Path(file_okay=False, path_type=Path)
 @click.option("--machine", "machines", type=click.Choice(wheels.MACHINES), multiple=True, help="Only the files for this machine.")
 @click.option("--wheels", "known", type=_FOLDER, help="A folder of wheels, which are not downloaded again if their hashes are right.")
 @click.option(
-    "--image", "with_image", is_flag=True, help="Also the image for containers, for this kind of machine. Needs buildah and mmdebstrap."
+    "--image", "with_image", is_flag=True, help="Also the image for containers, for the machines of --machine, or else for this kind."
 )
 def main(output: Path, revision: str | None, machines: tuple[str, ...], known: Path | None, *, with_image: bool) -> None:
     """Build the wheel, the Helm chart, an archive and a Debian package for each kind of machine, the changes, and the checksums.
 
-    The same revision gives the same bytes each time. The image has Debian's packages of the day.
+    The same revision gives the same bytes each time. The image has Debian's packages of the day, and needs buildah, mmdebstrap
+    and binutils.
     """
     output.mkdir(parents=True, exist_ok=True)
     try:
@@ -35,7 +36,7 @@ def main(output: Path, revision: str | None, machines: tuple[str, ...], known: P
             def pack(machine: str) -> list[Path]:
                 folder = archive.assemble(exported, machine, wheel, work, known)
                 packed = [archive.pack(exported, folder, output), debian.pack(exported, machine, folder, work, output)]
-                if with_image and machine == platform.machine():
+                if with_image and machine in (machines or (platform.machine(),)):
                     packed.append(image.build(exported, machine, folder, work, output))
                 return packed
 

@@ -17,26 +17,35 @@ _WITHOUT: Final = ("/usr/share/doc/*", "/usr/share/info/*", "/usr/share/locale/*
 
 
 def build(source: Source, machine: str, archive: Path, work: Path, output: Path) -> Path:
-    """Build the image with the files in the folder `archive` for the kind of machine that this is, and return its path.
+    """Build the image with the files in the folder `archive`, and return its path. The kernel must run programs of this kind of machine.
 
     It is in the format of `docker save`, because OCI's own format has no health check.
     """
-    context, packed = work / "image", work / "image.tar"
+    architecture = ARCHITECTURES[machine]
+    context, packed = work / f"image-{machine}", work / f"image-{machine}.tar"
     context.mkdir()
     shutil.copy(_FILES / "Dockerfile", context)
     filters = [f"--dpkgopt=path-exclude={pattern}" for pattern in _WITHOUT]
-    options = ("--quiet", "--variant=extract", f"--include={','.join(_PACKAGES)}", '--aptopt=Acquire::Languages "none"', *filters)
+    options = (
+        "--quiet",
+        f"--arch={architecture}",
+        "--variant=extract",
+        f"--include={','.join(_PACKAGES)}",
+        '--aptopt=Acquire::Languages "none"',
+        *filters,
+    )
     keep, hook = "--dpkgopt=path-include=/usr/share/doc/*/copyright", f"--extract-hook={_FILES / 'fill'}"
-    run(source, "mmdebstrap", *options, keep, hook, "--skip=output/dev", _SUITE, context / "root.tar", GATEHOUSE_ARCHIVE=str(archive))
+    environment = {"GATEHOUSE_ARCHIVE": str(archive), "GATEHOUSE_MACHINE": machine}
+    run(source, "mmdebstrap", *options, keep, hook, "--skip=output/dev", _SUITE, context / "root.tar", **environment)
     # The storage is below `work`, so that nothing of the build stays on the machine.
-    storage = ("--root", work / "storage", "--runroot", work / "run", "--storage-driver", "vfs")
+    storage = ("--root", work / f"storage-{machine}", "--runroot", work / f"run-{machine}", "--storage-driver", "vfs")
     name = f"gatehouse:{source.version}"
     labels = {"title": "Gatehouse", "version": source.version, "revision": source.revision, "licenses": "Apache-2.0"}
     labelled = [argument for key, value in labels.items() for argument in ("--label", f"org.opencontainers.image.{key}={value}")]
-    form = ("--format", "docker", "--timestamp", str(source.committed_at), "--isolation", "chroot")
+    form = ("--arch", architecture, "--format", "docker", "--timestamp", str(source.committed_at), "--isolation", "chroot")
     run(source, "buildah", *storage, "build", *form, *labelled, "--tag", name, context)
     run(source, "buildah", *storage, "push", name, f"docker-archive:{packed}:{name}")
-    target = output / f"gatehouse-{source.version}-image-{ARCHITECTURES[machine]}.tar.gz"
+    target = output / f"gatehouse-{source.version}-image-{architecture}.tar.gz"
     with (
         packed.open("rb") as image,
         target.open("wb") as file,

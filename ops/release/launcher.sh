@@ -36,8 +36,8 @@ install() {
     pip "$@" -r "$here/requirements.txt" &&
         pip "$@" --implementation cp --python-version 3.11 --platform manylinux_2_28_@MACHINE@ -r "$here/postgresql.txt" ||
         die 'the packages could not be installed. The message above says why.'
-    # On all processors, unlike pip. As with pip, a file that is only a template may fail.
-    "$python" -I -m compileall -qq -j 0 "$new" || :
+    # On all processors, unlike pip, and with the names that the files get below. As with pip, a file that is only a template may fail.
+    "$python" -I -m compileall -qq -j 0 -s "$new" -p "$packages" "$new" || :
     chmod 755 "$new"
     mv -T "$new" "$packages" 2>/dev/null || [ -d "$packages" ] || die "the packages cannot be moved to $packages."
     rm -rf "$new"

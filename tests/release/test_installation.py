@@ -61,21 +61,21 @@ def test_a_debian_package_is_installed_upgraded_and_purged(debian: BareRoot, rel
         [package] = folder.glob("*_amd64.deb")
         shutil.copy(package, debian.folder / "root")
     old, new = (f"/root/gatehouse_{version}_amd64.deb" for version in (PREVIOUS["version"], VERSION))
-    assert "gatehouse owner link" in debian.run("dpkg", "--install", old).stderr
+    assert "gatehouse owner link you@example.com" in debian.run("apt-get", "install", "--yes", old).stdout
     settings = debian.folder / "etc/gatehouse.env"
     assert settings.stat().st_mode & 0o777 == 0o600
     with settings.open("a") as file:
         file.write("".join(f"{name}='{value}'\n" for name, value in (OWNER | OLD).items()))
     with debian.running("gatehouse", "serve"):
         tokens = sign_in(debian)
-    debian.run("dpkg", "--install", new)
+    debian.run("apt-get", "install", "--yes", new)
     assert OWNER["SSO_PLATFORM_OWNER_PASSWORD"] in settings.read_text(), "an upgrade keeps the settings"
     assert len(list((debian.folder / "usr/lib/gatehouse/packages").iterdir())) == 1, "the packages of the release before are removed"
     with debian.running("gatehouse", "serve"):
         check_that_the_user_is_still_signed_in(debian, tokens)
         assert "FAIL" not in debian.run("gatehouse", "doctor", succeeds=False).stdout
     data = debian.folder / "var/lib/gatehouse/postgres"
-    asked = debian.run("dpkg", "--purge", "gatehouse", typed="\n", DEBIAN_FRONTEND="readline", TERM="dumb").stdout
+    asked = debian.run("apt-get", "purge", "--yes", "gatehouse", typed="\n", DEBIAN_FRONTEND="readline", TERM="dumb").stdout
     assert "Remove all accounts and settings of Gatehouse?" in asked
     assert data.exists(), "without an answer, the data is kept"
     assert settings.exists()
