@@ -73,11 +73,11 @@ def offer_owner(environment: Mapping[str, str]) -> dict[str, str]:
 
 @main.command(epilog="Example: SSO_BIND=0.0.0.0:8080 gatehouse serve --workers 2")
 @click.option("--workers", type=click.IntRange(1, 64), help="The number of processes on one socket (default: SSO_WORKERS).")
-@click.option("--welcome", is_flag=True, help="Print the URLs, and the first platform owner if it was just created.")
+@click.option("--welcome", is_flag=True, help="Print the URLs, the first platform owner and the next step, as in a terminal.")
 @click.option(
     "--show-password",
     is_flag=True,
-    help="Print the owner's password too, and a sign-in link until they have signed in.",
+    help="Print the owner's password too, and a sign-in link until they have signed in. Without a password, the link is always printed.",
 )
 @click.option(
     "--server",
@@ -87,7 +87,11 @@ def offer_owner(environment: Mapping[str, str]) -> dict[str, str]:
     help="The server: Gatehouse's own, or Hypercorn, which is slower and, with TLS, also speaks HTTP/2.",
 )
 def serve(workers: int | None = None, welcome: bool = False, show_password: bool = False, server: str = "gatehouse") -> None:
-    """Run the service until SIGTERM or Ctrl-C."""
+    """Run the service until SIGTERM or Ctrl-C.
+
+    Until the first platform owner has signed in, a start in a terminal prints the next step: a link for
+    SSO_PLATFORM_OWNER_EMAIL, or the command that prints one. Other starts log the command.
+    """
     from adapters.saml.libraries import LibraryCheck
 
     settings = _settings()
@@ -97,6 +101,7 @@ def serve(workers: int | None = None, welcome: bool = False, show_password: bool
     gc.disable()  # until everything is imported: collections took a quarter of the start
     from entrypoints.main import run_service
 
+    welcome = welcome or sys.stdout.isatty()
     sys.exit(_run(run_service, settings, libraries, welcome=welcome, show_password=show_password, by_hypercorn=server == "hypercorn"))
 
 

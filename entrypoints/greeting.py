@@ -2,20 +2,40 @@
 
 import os
 import sys
+from dataclasses import dataclass
 
 from entrypoints.adapters_of_settings import mail_folder
 from entrypoints.settings import Settings
 
 
-def greet_operator(settings: Settings, address: str, *, owner_created: bool, show_password: bool, first_link: str | None) -> None:
-    """Print the text. `first_link` signs the first platform owner in."""
+def name_command(command: str) -> str:
+    """Return a command of Gatehouse as the operator types it in this kind of installation."""
+    return f"{os.environ.get('GATEHOUSE_COMMAND', 'gatehouse')} {command}"
+
+
+def name_link_command() -> str:
+    """Return the command that prints a link for the first platform owner."""
+    return name_command("owner link you@example.com")
+
+
+@dataclass(frozen=True, slots=True)
+class FirstOwner:
+    """The first platform owner, as a start leaves them."""
+
+    was_created: bool
+    link: str | None  # signs them in, once
+    is_missing: bool  # no platform owner has signed in yet, and the settings have no password for one
+
+
+def greet_operator(settings: Settings, address: str, owner: FirstOwner, *, show_password: bool) -> None:
+    """Print the text."""
     emails = "sent by your mail server" if settings.smtp_url is not None else f"written to {mail_folder(settings)}/"
     lines = [f"Gatehouse serves on  {address}", f"Documentation        {address}/docs/", f"Emails are           {emails}"]
     if settings.database_url is None:
         lines.append(f"Data is in           {settings.data_dir.resolve()}/")
     if settings.is_behind_proxy:
         lines.insert(1, f"Your proxy connects to  {settings.bind}")
-    if owner_created and settings.platform_owner_password is not None:
+    if owner.was_created and settings.platform_owner_password is not None:
         # A password that the operator chose is never shown (security L-3).
         password = settings.platform_owner_password.get_secret_value() if show_password else "the one in SSO_PLATFORM_OWNER_PASSWORD"
         lines += [
@@ -24,13 +44,17 @@ def greet_operator(settings: Settings, address: str, *, owner_created: bool, sho
             f"  password           {password}",
         ]
     lines.append("Press Ctrl-C to stop everything.")
-    if first_link is not None:
+    if owner.link is not None:
         # Printed and never logged: the link is a secret (security L-3).
-        lines += [
-            "\nOpen this link to sign in as the platform owner. It works once, for ten minutes:",
-            f"  {first_link}",
-            "Create an organization there. Then add an application to it, in another terminal:",
-            f"  {os.environ.get('GATEHOUSE_COMMAND', 'gatehouse')} quickstart flask",
-        ]
+        lines += ["\nOpen this link to sign in as the platform owner. It works once, for ten minutes:", f"  {owner.link}"]
+        if settings.database_url is None:
+            lines += [
+                "Create an organization there. Then add an application to it, in another terminal:",
+                f"  {name_command('quickstart flask')}",
+            ]
+        else:
+            lines.append(f"Create an organization there. Then add an application to it, as {address}/docs/ shows.")
+    elif owner.is_missing:
+        lines += ["\nNo platform owner has signed in yet. Print a link that signs the first one in:", f"  {name_link_command()}"]
     sys.stdout.write("\n" + "\n".join(lines) + "\n\n")
     sys.stdout.flush()

@@ -21,7 +21,7 @@ from adapters.postgres.engine.migrate import MigrationRefused, migrate
 from adapters.prometheus import forget_process, metrics_directory
 from adapters.saml.libraries import LibraryCheck, XmlLibrariesDisagree
 from core.accounts import relying_party
-from core.accounts.model.platform import PlatformOwnerExists
+from core.accounts.model.platform import AccountNotUsable, PlatformOwnerExists
 from core.authentication import owner_recovery
 from core.authentication.model import tokens as tokens_model
 from core.authentication.tokens import issuer, signing_keys
@@ -36,7 +36,7 @@ from core.tenancy import governance, platform_owners, platform_sign_in_policy
 from entrypoints import huge_pages, logs
 from entrypoints.adapters_of_settings import allowed_targets, encryption_keys
 from entrypoints.addresses import embedded_data, load_base_url, open_database, require_installation
-from entrypoints.greeting import greet_operator
+from entrypoints.greeting import FirstOwner, greet_operator, name_link_command
 from entrypoints.http.app import Application, build_routes, find_upgrade
 from entrypoints.http.edge.protocol.listening import BindError
 from entrypoints.serving import Listening, open_listening
@@ -100,13 +100,13 @@ def run_service(settings: Settings, libraries: LibraryCheck, *, welcome: bool, s
         _freeze_objects()
         if embedded_database is not None:
             embedded_database.wait_until_ready()
-        address, owner_created = trio.run(_prepare, supervisor, partial(prepare_database, settings, listening, conninfo, embedded_database))
-        first_link = trio.run(_create_first_link, settings, address, conninfo) if welcome and show_password else None
-        greet = (
-            partial(greet_operator, settings, address, owner_created=owner_created, show_password=show_password, first_link=first_link)
-            if welcome
-            else _do_nothing
-        )
+        prints_link = welcome and (show_password or settings.platform_owner_password is None)
+        prepare = partial(prepare_database, settings, listening, conninfo, embedded_database, prints_link=prints_link)
+        address, owner = trio.run(_prepare, supervisor, prepare)
+        greet = partial(greet_operator, settings, address, owner, show_password=show_password) if welcome else _do_nothing
+        if owner.is_missing and not welcome:
+            # Logs are kept and passed on, so they have no link (security I-6).
+            log.warning("platform_owner_missing", next_step=f"print a link that signs the first one in: {name_link_command()}")
         process = partial(run_process, settings, address, conninfo, listening, routes)
         if settings.workers == 1:
             return trio.run(partial(process, supervisor, reloads=reloads, embedded_database=embedded_database, on_started=greet))
@@ -144,11 +144,11 @@ async def _prepare(supervisor: Supervisor, prepare: Callable[[], Awaitable[T]]) 
 
 
 async def prepare_database(
-    settings: Settings, listening: Listening, conninfo: str, embedded_database: embedded.Running | None
-) -> tuple[str, bool]:
+    settings: Settings, listening: Listening, conninfo: str, embedded_database: embedded.Running | None, *, prints_link: bool
+) -> tuple[str, FirstOwner]:
     """Prepare the database: migrations, issuer, signing keys, tiers, and the first platform owner.
 
-    Return the base URL, and whether the owner was created.
+    Return the base URL and the owner, with a link only if `prints_link` is true.
 
     Wait for the database as long as necessary, because it may start after the service.
 
@@ -166,8 +166,8 @@ async def prepare_database(
                     log.warning("passkeys_of_another_host", problem=warning)
                 await signing_keys.load(wired.ports)
                 await governance.save_tiers(wired.ports, [tier.tier() for tier in settings.tiers])
-                await platform_sign_in_policy.ensure_after_upgrade(wired.ports)
-                return address, await _create_first_owner(settings, wired)
+                has_owner = await platform_sign_in_policy.ensure_after_upgrade(wired.ports)
+                return address, await _prepare_first_owner(settings, address, wired, has_owner=has_owner, prints_link=prints_link)
         except StorageDown as outage:
             if has_ended(embedded_database):
                 raise
@@ -175,31 +175,31 @@ async def prepare_database(
             await trio.sleep(DATABASE_RETRY)
 
 
-async def _create_first_owner(settings: Settings, wired: Wired) -> bool:
-    if settings.platform_owner_email is None or settings.platform_owner_password is None:
-        return False
+async def _prepare_first_owner(settings: Settings, address: str, wired: Wired, *, has_owner: bool, prints_link: bool) -> FirstOwner:
+    """Create the platform owner of the settings if there is none, and with `prints_link` a link for them until they have signed in.
+
+    `has_owner` says that a platform owner has signed in at some time.
+    """
+    was_created, link = False, None
+    if settings.platform_owner_email is not None:
+        email = Email(settings.platform_owner_email)
+        was_created = await _create_first_owner(settings, email, wired)
+        if prints_link and (token := await owner_recovery.create_first_link(wired.ports, email)):
+            link = _recovery_url(address, token)
+    return FirstOwner(was_created, link, is_missing=not has_owner and settings.platform_owner_password is None)
+
+
+async def _create_first_owner(settings: Settings, email: Email, wired: Wired) -> bool:
+    password = settings.platform_owner_password
     try:
-        await platform_owners.create_first_owner(
-            wired.ports, Email(settings.platform_owner_email), settings.platform_owner_password.get_secret_value()
-        )
+        await platform_owners.create_first_owner(wired.ports, email, new_secret() if password is None else password.get_secret_value())
     except PlatformOwnerExists:
         return False
     except Invalid as refusal:
-        raise SettingsInvalid(f"SSO_PLATFORM_OWNER_PASSWORD is not usable: {refusal.message}") from None
-    log.info("platform_owner_created", email=settings.platform_owner_email)
+        name = "SSO_PLATFORM_OWNER_EMAIL" if isinstance(refusal, AccountNotUsable) else "SSO_PLATFORM_OWNER_PASSWORD"
+        raise SettingsInvalid(f"{name} is not usable: {refusal.message}") from None
+    log.info("platform_owner_created", email=email)
     return True
-
-
-async def _create_first_link(settings: Settings, address: str, conninfo: str) -> str | None:
-    """Return the URL that signs the first platform owner in once, or None if they have signed in before, or the database is down."""
-    if settings.platform_owner_email is None:
-        return None
-    try:
-        async with wire(settings, address, conninfo) as wired:
-            token = await owner_recovery.create_first_link(wired.ports, Email(settings.platform_owner_email))
-    except StorageDown:  # the service waits for the database itself, and starts without a link
-        return None
-    return None if token is None else _recovery_url(address, token)
 
 
 async def run_process(

@@ -156,8 +156,8 @@ class Settings(BaseModel):
 
     @model_validator(mode="after")
     def _check_combinations(self) -> Self:
-        if (self.platform_owner_email is None) != (self.platform_owner_password is None):
-            raise ValueError("set both SSO_PLATFORM_OWNER_EMAIL and SSO_PLATFORM_OWNER_PASSWORD, or neither")
+        if self.platform_owner_email is None and self.platform_owner_password is not None:
+            raise ValueError("SSO_PLATFORM_OWNER_EMAIL is required with SSO_PLATFORM_OWNER_PASSWORD; set the address of the first owner")
         if self.database_url is not None and self.encryption_keys is None:
             raise ValueError("SSO_ENCRYPTION_KEYS is required with SSO_DATABASE_URL; create a key with: gatehouse keys generate")
         if self.base_url is None and not has_own_address(self.bind):

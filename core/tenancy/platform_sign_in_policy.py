@@ -157,12 +157,16 @@ async def ensure(tx: Transaction, now: datetime) -> None:
     await tx.sign_in_policies.add_of_platform(_first(now))
 
 
-async def ensure_after_upgrade(ports: Ports) -> None:
-    """Store the policy, if there is none and a platform owner has signed in before. Called at the start of the service."""
+async def ensure_after_upgrade(ports: Ports) -> bool:
+    """Store the policy, if there is none and a platform owner has signed in before. Called at the start of the service.
+
+    Return whether the policy is stored now: then a platform owner has signed in at some time.
+    """
     now = ports.clock.now()
     async with ports.storage.transaction(by=SYSTEM) as tx:
         if await tx.sign_in_policies.platform_owner_has_signed_in():
             await ensure(tx, now)
+        return await tx.sign_in_policies.find(None) is not None
 
 
 async def remind(ports: Ports, holder: UUID) -> dict[str, int] | None:

@@ -47,6 +47,7 @@ _UNIT: Final = {
     "WorkingDirectory=/opt/gatehouse\n": "WorkingDirectory=/var/lib/gatehouse\n",
     "ExecStartPre=+/opt/gatehouse/run setup\n": "ExecStartPre=+/usr/lib/gatehouse/gatehouse --version\n",
     "ExecStart=/opt/gatehouse/run gatehouse serve\n": "ExecStart=/usr/lib/gatehouse/gatehouse serve\n",
+    "[Service]\n": "[Service]\nEnvironment=GATEHOUSE_COMMAND=gatehouse\n",
 }
 
 

@@ -59,6 +59,6 @@ fast() {
 PYTHONPATH=$packages
 if fast; then PYTHONPATH=$here/argon2-x86-64-v3:$PYTHONPATH; fi
 PYTHONSAFEPATH=1 # a module in the present directory is never imported
-GATEHOUSE_COMMAND=$0
+GATEHOUSE_COMMAND=${GATEHOUSE_COMMAND:-$0}
 export PYTHONPATH PYTHONSAFEPATH GATEHOUSE_COMMAND
 exec "$python" -s -m gatehouse "$@"

@@ -102,6 +102,19 @@ async def test_the_first_steps_are_shown_until_a_user_signs_in_to_an_application
     assert "Get started" not in (await owner_browser.open("/app/organizations/acme")).text
 
 
+async def test_the_overview_says_that_active_users_are_counted_later(owner_browser: FakeBrowser, ports: Ports, pool: Pool) -> None:
+    note = "Counted every few minutes"
+    [(org, owner)] = await run_sql(pool, "select org_id, user_id from memberships")
+    assert note in (await owner_browser.open("/app/organizations/acme")).text, "the owner's sign-in is among those of 30 days"
+    await add_login(ports, pool, await add_service(pool, org), owner)
+    await figures.count(ports, new_id())
+    assert note not in (await owner_browser.open("/app/organizations/acme")).text
+    await run_sql(pool, "delete from user_figures")
+    await run_sql(pool, "delete from login_totals")
+    await run_sql(pool, "delete from member_login_totals")
+    assert note not in (await owner_browser.open("/app/organizations/acme")).text, "without sign-ins, 0 is right"
+
+
 async def test_the_empty_pages_say_what_to_do(owner_browser: FakeBrowser, pool: Pool) -> None:
     await run_sql(pool, "delete from member_login_totals")
     for page, step in zip(PAGES, ("/applications", "/applications", "/webhooks", "/directory"), strict=True):

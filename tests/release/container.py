@@ -27,6 +27,10 @@ class Container(BareRoot):
         subprocess.run([*self._enter[:-2], "sh", "-c", script], check=True)
         self._is_sealed = True
 
+    def _answers(self, process: "subprocess.Popen[bytes]", output: Path) -> bool:
+        assert process.poll() is None, output.read_text()
+        return self.run("healthcheck", succeeds=False).returncode == 0
+
     def _command(self, *command: str, user: str | None, **environment: str) -> list[str]:
         if not self._is_sealed:
             return super()._command(*command, user=user, **environment)

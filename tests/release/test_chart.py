@@ -1,4 +1,4 @@
-"""The Helm chart, rendered by Helm 4 with the values of each documented example, and the Compose file."""
+"""The Helm chart, rendered by Helm 4 with the values of each documented example, and the Compose files."""
 
 import json
 import re
@@ -9,11 +9,13 @@ from typing import Any, Final
 
 import pytest
 
+from entrypoints.settings import Settings
 from entrypoints.version import VERSION
 from tests import ROOT
 
 CHART: Final = ROOT / "ops/helm/gatehouse"
 PAGE: Final = ROOT / "docs/operating/kubernetes.md"
+COMPOSE: Final = ROOT / "docs/operating/compose.md"
 PYTHON: Final = ROOT / ".venv/charts/bin/python"
 KUBERNETES: Final = ["1.30", "1.34", "1.37"]  # the oldest that the chart allows, and two that are supported
 
@@ -49,9 +51,14 @@ def in_charts(script: str, task: object) -> Any:
     return json.loads(process.stdout)
 
 
+def files_of(page: Path) -> list[tuple[str, str]]:
+    """Return the names of the YAML files of a page, and their texts."""
+    return re.findall(r"<!-- file: (\S+\.yaml) -->\n```yaml\n(.*?)```", page.read_text(), re.DOTALL)
+
+
 def examples() -> dict[str, Any]:
     """Return the values of the page's examples by the names of their files."""
-    found = re.findall(r"<!-- file: (\S+\.yaml) -->\n```yaml\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    found = files_of(PAGE)
     read = "-c\nimport json, sys, yaml; print(json.dumps({name: yaml.safe_load(text) for name, text in json.load(sys.stdin)}))"
     values: dict[str, Any] = in_charts(read, found)
     return values
@@ -137,9 +144,14 @@ def test_the_schema_keeps_all_secret_settings_out_of_the_values() -> None:
     assert {name for name, kind in kinds.items() if kind == "secret text"} <= refused <= set(kinds)
 
 
-def test_the_notes_end_with_the_link_of_the_first_owner(rendered: Any) -> None:
-    notes = rendered["external.yaml"]["install"]["notes"]
-    assert "-- gatehouse owner link" in notes
+def test_the_notes_and_the_log_name_the_command_that_prints_the_link_of_the_first_owner(rendered: Any) -> None:
+    install = rendered["external.yaml"]["install"]
+    [deployment] = of_kind(install["manifests"], "Deployment")
+    [container] = deployment["spec"]["template"]["spec"]["containers"]
+    [command] = [variable["value"] for variable in container["env"] if variable["name"] == "GATEHOUSE_COMMAND"]
+    assert command == "kubectl --namespace identity exec deployment/sso-gatehouse -- gatehouse"
+    assert f"  {command} owner link you@example.com\n" in install["notes"]
+    assert f"\n{command} owner link you@example.com\n" in PAGE.read_text()
 
 
 def test_a_release_has_the_chart_with_its_version(release: Path) -> None:
@@ -149,7 +161,8 @@ def test_a_release_has_the_chart_with_its_version(release: Path) -> None:
         assert f"version: {VERSION}\nappVersion: {VERSION}" in about.read().decode()
 
 
-def test_the_compose_file_is_valid_and_passes_every_setting() -> None:
+def parse_compose(text: str) -> Any:
+    """Return the content of a Compose file that a parser of the specification accepts."""
     parse = """-c
 import json, re, sys
 from compose_spec import PyCompose
@@ -158,9 +171,28 @@ compose = PyCompose.from_yaml(text)
 compose.validate()
 print(json.dumps(compose.to_dict()))
 """
-    services = in_charts(parse, (ROOT / "ops/compose.yaml").read_text())["services"]
-    gatehouse = services["gatehouse"]
+    return in_charts(parse, text)
+
+
+def test_the_compose_file_is_valid_and_passes_every_setting() -> None:
+    gatehouse = parse_compose((ROOT / "ops/compose.yaml").read_text())["services"]["gatehouse"]
     assert gatehouse["env_file"]
     assert gatehouse["read_only"]
     # Settings of this place win over those in the file, so it has only those that belong to the arrangement.
-    assert set(gatehouse["environment"]) == {"SSO_DATABASE_URL"}
+    assert set(gatehouse["environment"]) == {"GATEHOUSE_COMMAND", "SSO_DATABASE_URL"}
+    assert f"\n    {gatehouse['environment']['GATEHOUSE_COMMAND']} owner link you@example.com\n" in COMPOSE.read_text()
+
+
+def test_the_documented_override_of_the_compose_file_is_valid_and_changes_the_service_alone() -> None:
+    [(name, text)] = files_of(COMPOSE)
+    assert name == "compose.override.yaml", "Compose reads a file of this name by itself"
+    services = parse_compose(text)["services"]
+    assert set(services) == {"gatehouse"}
+    gatehouse = services["gatehouse"]
+    assert set(gatehouse) == {"environment", "volumes", "ports"}
+    names = {field.alias or f"SSO_{name.upper()}" for name, field in Settings.model_fields.items()}
+    assert set(gatehouse["environment"]) <= names
+    [volume], [port] = gatehouse["volumes"], gatehouse["ports"]
+    for file in gatehouse["environment"].values():
+        assert file.startswith(f"{volume.split(':')[1]}/")
+    assert port.split(":")[1] in parse_compose((ROOT / "ops/compose.yaml").read_text())["services"]["gatehouse"]["ports"][0]

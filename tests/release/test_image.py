@@ -16,6 +16,7 @@ from psycopg.conninfo import conninfo_to_dict
 
 from entrypoints.version import VERSION
 from tests import ROOT
+from tests.fakes.certificates import make_certificate
 from tests.release import bare_root
 from tests.release.conftest import Shared, build
 from tests.release.container import Container
@@ -24,6 +25,7 @@ from tests.support.database import SERVER_VARIABLE
 
 LARGEST: Final = 200_000_000  # bytes of all files
 KEY: Final = "k1:" + "A" * 43 + "="
+TLS: Final = dict.fromkeys(("SSO_TLS_CERTIFICATE", "SSO_TLS_KEY"), "/var/lib/gatehouse/certificate.pem")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,18 +95,23 @@ def test_the_image_serves_from_a_read_only_root(image: Image, database: str, tmp
     data = tmp_path / "data"
     data.mkdir()
     os.chown(data, 10001, 10001)
+    os.chown(make_certificate(data / "certificate.pem", "localhost"), 10001, 10001)
     user = str(conninfo_to_dict(os.environ[SERVER_VARIABLE])["user"])
-    settings: dict[str, Any] = OWNER | {
+    settings: dict[str, Any] = {
         "SSO_DATABASE_URL": f"postgresql://{user}@/{database}?host={quote('/run/postgresql')}",
         "SSO_ENCRYPTION_KEYS": KEY,
+        "SSO_BASE_URL": OWNER["SSO_BASE_URL"],
     }
     volumes = {"var/lib/gatehouse": data, "run/postgresql": sockets}
     container = Container(image.root, image.config["User"], image.environment, volumes)
     try:
         assert container.run("healthcheck", succeeds=False).returncode == 1
         assert "0078" in container.run("gatehouse", "migrate", **settings).stdout
+        with container.running("gatehouse", "serve", **settings, **TLS) as output:  # `running` waits for the health check
+            assert container.ask("GET", "/health/ready")[0] == 0, "the port speaks TLS alone"
+            assert "docker exec CONTAINER gatehouse owner link you@example.com" in output.read_text()
+        settings |= OWNER
         with container.running("gatehouse", "serve", **settings):
-            assert container.run("healthcheck").returncode == 0
             sign_in(container)
             assert "FAIL" not in container.run("gatehouse", "doctor", succeeds=False, **settings).stdout
             status = container.run("python3", "-c", "print(open('/proc/self/status').read())").stdout

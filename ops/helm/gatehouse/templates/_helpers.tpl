@@ -44,6 +44,9 @@ envFrom:
   - secretRef:
       name: {{ .Values.existingSecret }}
 env:
+  # How the logs name the commands of Gatehouse.
+  - name: GATEHOUSE_COMMAND
+    value: kubectl --namespace {{ .Release.Namespace }} exec deployment/{{ include "gatehouse.name" . }} -- gatehouse
   - name: SSO_BASE_URL
     value: {{ .Values.baseUrl | quote }}
   {{- with .Values.trustedProxies }}

@@ -92,7 +92,9 @@ async def test_responses_of_other_programs_are_accepted(verifier: SamlProviders)
     )
     mails = {}
     for path in RECORDED.glob("*.xml"):
-        read = await verifier.read(await verifier.parse(path.read_bytes()), partner, datetime(2026, 11, 27, 18, 31, tzinfo=UTC), expected=REQUEST)
+        read = await verifier.read(
+            await verifier.parse(path.read_bytes()), partner, datetime(2026, 11, 27, 18, 31, tzinfo=UTC), expected=REQUEST
+        )
         assert read.name_id is not None
         mails[path.stem] = read.name_id.value, read.attributes[0].values
     assert mails == dict.fromkeys(["pysaml2", "samlify", "samlify-encrypted"], ("7f3a", ("ada@example.com",)))
