@@ -16,6 +16,7 @@ import trio
 
 from entrypoints import workers
 from entrypoints.http.edge.middleware import Receive, Send
+from entrypoints.http.edge.protocol.hypercorn_server import serve_with_hypercorn
 from entrypoints.http.edge.protocol.listening import listen
 from entrypoints.http.edge.protocol.request_checks import Scope
 from entrypoints.http.edge.protocol.server import serve_http
@@ -24,7 +25,7 @@ from entrypoints.supervision import ParentLink, Supervisor, beat_forever
 fork = os.fork
 
 
-async def work(listening: socket.socket, parent: ParentLink, *, stubborn: bool) -> None:
+async def work(listening: socket.socket, parent: ParentLink, *, stubborn: bool, by_hypercorn: bool) -> None:
     interrupts = 0
     shutdown = trio.Event()
 
@@ -63,7 +64,8 @@ async def work(listening: socket.socket, parent: ParentLink, *, stubborn: bool) 
         nursery.start_soon(beat_forever, parent)
         nursery.start_soon(await_orphanhood)
         nursery.start_soon(await_signal)
-        await serve_http(app, [listening], shutdown=shutdown, shutdown_grace=1, keep_alive=60, on_started=report_start)
+        serve = serve_with_hypercorn if by_hypercorn else serve_http
+        await serve(app, [listening], shutdown=shutdown, shutdown_grace=1, keep_alive=60, on_started=report_start)
         nursery.cancel_scope.cancel()
 
 
@@ -84,6 +86,7 @@ def print_line(line: str) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--count", type=int, default=2)
+    parser.add_argument("--hypercorn", action="store_true")
     parser.add_argument("--stubborn", action="store_true")
     parser.add_argument("--broken", action="store_true")
     parser.add_argument("--full", action="store_true")
@@ -105,7 +108,7 @@ def main() -> None:
                 sys.stdout.write("this cannot be flushed")
             if options.broken:
                 return 3
-            trio.run(lambda: work(listening, parent, stubborn=options.stubborn))
+            trio.run(lambda: work(listening, parent, stubborn=options.stubborn, by_hypercorn=options.hypercorn))
             return 0
 
         code = workers.run_workers(

@@ -20,12 +20,11 @@ from h2.settings import SettingCodes
 from hpack import Encoder
 from hyperframe.frame import ContinuationFrame, DataFrame, Frame, HeadersFrame, PingFrame, PriorityFrame, RstStreamFrame, SettingsFrame
 
-from adapters.tls import HTTP_2, TlsCertificate
 from entrypoints.http.edge.middleware import App, Receive, Send
 from entrypoints.http.edge.protocol.hypercorn_state import MAX_STREAMS
 from entrypoints.http.edge.protocol.request_checks import Scope
 from entrypoints.http.edge.size_limits import MAX_HEADER_BLOCK
-from tests.fakes.certificates import client_context, make_certificate
+from tests.fakes.certificates import make_certificate
 from tests.proof.wire import wire
 from tests.proof.wire.test_server import bare, say, say_size
 from tests.proof.wire.wire import Served, serving
@@ -38,10 +37,10 @@ POST = [(":method", "POST"), *GET[1:]]
 @pytest.fixture(autouse=True)
 def tls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> wire.Tls:
     file = make_certificate(tmp_path / "server.pem", "localhost")
-    contexts = wire.Tls(TlsCertificate(file, file, HTTP_2).context, client_context(file))
+    contexts = wire.make_tls(file, "hypercorn")
     contexts.client.set_alpn_protocols(["h2"])
     monkeypatch.setattr(wire, "tls_in_use", contexts)
-    monkeypatch.setattr(wire, "uses_hypercorn", True)
+    monkeypatch.setattr(wire, "serve_in_use", wire.SERVERS["hypercorn"])
     return contexts
 
 

@@ -9,7 +9,7 @@ import socket
 import struct
 from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import h11
 import pytest
@@ -19,7 +19,6 @@ import trio.testing
 from quart import Response, request
 from quart_trio import QuartTrio
 
-from adapters.tls import TlsCertificate
 from entrypoints.http.edge.middleware import App, Receive, Send
 from entrypoints.http.edge.protocol.accepting import HEADERS_WITHIN
 from entrypoints.http.edge.protocol.client_socket import SEND_WITHIN
@@ -27,7 +26,7 @@ from entrypoints.http.edge.protocol.listening import BACKLOG, BindError, listen
 from entrypoints.http.edge.protocol.request_checks import Scope
 from entrypoints.http.edge.protocol.server import serve_http
 from entrypoints.settings import KEEP_ALIVE
-from tests.fakes.certificates import client_context, make_certificate
+from tests.fakes.certificates import make_certificate
 from tests.proof.wire import wire
 from tests.proof.wire.wire import Client, serving, serving_without_middleware
 from tests.support.waiting import PATIENCE, eventually
@@ -35,6 +34,7 @@ from tests.support.waiting import PATIENCE, eventually
 if TYPE_CHECKING:
     from entrypoints.http.base.request_record import RequestRecord
 
+SOON: Final = 0.2  # seconds until a deadline; a busy machine needs some of them for a handshake
 LARGE = 320 * 65536  # more than the kernel buffers for a connection
 
 POST = b"POST /api/echo HTTP/1.1\r\nHost: test\r\nContent-Type: application/json\r\n"
@@ -99,24 +99,37 @@ class SmallApplication:
         raise ZeroDivisionError
 
 
+MODES: Final = [f"{server}{tls}" for server in wire.SERVERS for tls in ("", " with TLS")]
+
+
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Run the tests that use `serving` with plain HTTP, with TLS and with Hypercorn."""
+    """Run the tests that use `serving` with both servers, each with plain HTTP and with TLS."""
     if "serving" in metafunc.function.__code__.co_names:
-        metafunc.parametrize("tls", ["plain", "tls", "hypercorn"], indirect=True)
+        metafunc.parametrize("tls", MODES, indirect=True)
 
 
 @pytest.fixture(scope="session")
-def certificate(tmp_path_factory: pytest.TempPathFactory) -> TlsCertificate:
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> dict[str, wire.Tls]:
+    """The TLS contexts of each server."""
     file = make_certificate(tmp_path_factory.mktemp("tls") / "server.pem", "localhost", days=1)
-    return TlsCertificate(file, file)
+    return {server: wire.make_tls(file, server) for server in wire.SERVERS}
+
+
+@pytest.fixture
+def use_mode(certificates: dict[str, wire.Tls], monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """A function that chooses the server of the next `serving`, by one of MODES."""
+
+    def use(mode: str) -> None:
+        server, _, with_tls = mode.partition(" ")
+        monkeypatch.setattr(wire, "serve_in_use", wire.SERVERS[server])
+        monkeypatch.setattr(wire, "tls_in_use", certificates[server] if with_tls else None)
+
+    return use
 
 
 @pytest.fixture(autouse=True)
-def tls(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(wire, "uses_hypercorn", getattr(request, "param", "") == "hypercorn")
-    if getattr(request, "param", "") == "tls":
-        certificate = request.getfixturevalue("certificate")
-        monkeypatch.setattr(wire, "tls_in_use", wire.Tls(certificate.context, client_context(certificate.path)))
+def tls(request: pytest.FixtureRequest, use_mode: Callable[[str], None]) -> None:
+    use_mode(getattr(request, "param", MODES[0]))
 
 
 @pytest.fixture
@@ -279,27 +292,38 @@ async def test_http_1_0_is_answered_and_closed(app: App) -> None:
 
 
 @pytest.mark.slow
-async def test_an_idle_connection_is_closed(app: App) -> None:
+async def test_an_idle_connection_is_closed(use_mode: Callable[[str], None]) -> None:
+    """All servers run at once, because this test waits for the real times."""
     assert max(HEADERS_WITHIN, KEEP_ALIVE) <= 5  # Required are 6 s. Here it only has to happen, with the real settings.
+    async with trio.open_nursery() as nursery:
+        for mode in MODES:
+            nursery.start_soon(_check_idle_connections, mode, use_mode)
 
+
+async def _check_idle_connections(mode: str, use_mode: Callable[[str], None]) -> None:
     async def trickle(client: Client) -> None:
         with pytest.raises(trio.BrokenResourceError):  # noqa: PT012
             for byte in b"GET /api/quick HTTP/1.1\r\nHost: test\r\nX-Slow: xxxxxxxx":
                 await client.send(bytes([byte]))
                 await trio.sleep(0.5)
 
-    served = serving(app, headers_within=HEADERS_WITHIN, keep_alive=KEEP_ALIVE)
+    use_mode(mode)  # `serving` reads it before this task waits
+    served = serving(bare(_answer_ok), headers_within=HEADERS_WITHIN, keep_alive=KEEP_ALIVE)
     async with served as server, server.client() as silent, server.client() as used, server.client() as slow:
         await used.get("/api/quick")
         with trio.fail_after(2 * PATIENCE):
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(trickle, slow)
-                assert await silent.is_closed()
-                assert await used.is_closed()
+                assert await silent.is_closed(), mode
+                assert await used.is_closed(), mode
+
+
+async def _answer_ok(scope: Scope, receive: Receive, send: Send) -> None:
+    await say(send)
 
 
 async def test_closing_idle_connections_logs_nothing(app: App) -> None:
-    async with serving(app, headers_within=0.05, keep_alive=0.05) as server:
+    async with serving(app, headers_within=SOON, keep_alive=SOON) as server:
         async with server.client() as silent, server.client() as used:
             await used.get("/api/quick")
             assert await used.is_closed()
@@ -308,9 +332,9 @@ async def test_closing_idle_connections_logs_nothing(app: App) -> None:
 
 
 async def test_an_idle_connection_is_kept_longer_than_slow_headers(app: App) -> None:
-    async with serving(app, headers_within=0.05) as server, server.client() as client:
+    async with serving(app, headers_within=SOON) as server, server.client() as client:
         await client.get("/api/quick")
-        await trio.sleep(0.2)
+        await trio.sleep(1.5 * SOON)
         assert (await client.get("/api/quick")).status == 200
         await client.send(b"GET /api/quick")
         assert (await client.reply()).status == 408
@@ -395,7 +419,7 @@ async def test_headers_that_arrive_too_slowly_end_the_connection(app: App) -> No
 
 
 async def test_incomplete_headers_get_a_408(app: App) -> None:
-    async with serving(app, headers_within=0.05) as server, server.client() as client:
+    async with serving(app, headers_within=SOON) as server, server.client() as client:
         await client.send(b"GET /api/quick HTTP/1.1\r\nHost:")
         reply = await client.reply()
         assert (reply.status, json.loads(reply.body)["error_code"]) == (408, "REQUEST_TIMEOUT")
@@ -404,7 +428,7 @@ async def test_incomplete_headers_get_a_408(app: App) -> None:
 
 async def test_incomplete_headers_after_a_head_request_get_a_408(app: App) -> None:
     """The response to HEAD has no body, but the 408 has one."""
-    async with serving(app, headers_within=0.05) as server, server.client() as client:
+    async with serving(app, headers_within=SOON) as server, server.client() as client:
         await client.get("/api/quick", method="HEAD")
         await client.send(b"GET /api/quick")
         assert (await client.reply()).body

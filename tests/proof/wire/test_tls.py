@@ -7,11 +7,10 @@ import pytest
 import structlog.testing
 import trio
 
-from adapters.tls import TlsCertificate
 from entrypoints.http.edge.middleware import Receive, Send
 from entrypoints.http.edge.protocol.redirect import redirect_to
 from entrypoints.http.edge.protocol.request_checks import Scope
-from tests.fakes.certificates import client_context, make_certificate
+from tests.fakes.certificates import make_certificate
 from tests.proof.wire import wire
 from tests.proof.wire.test_server import HIDDEN, POST, HeldAnswer, bare, say, say_size
 from tests.proof.wire.wire import Client, serving, serving_without_middleware
@@ -23,10 +22,18 @@ def file(tmp_path: Path) -> Path:
     return make_certificate(tmp_path / "server.pem", "localhost")
 
 
+@pytest.fixture(params=wire.SERVERS)
+def by(request: pytest.FixtureRequest) -> str:
+    """The server under test."""
+    name: str = request.param
+    return name
+
+
 @pytest.fixture(autouse=True)
-def tls(file: Path, monkeypatch: pytest.MonkeyPatch) -> wire.Tls:
-    contexts = wire.Tls(TlsCertificate(file, file).context, client_context(file))
+def tls(file: Path, by: str, monkeypatch: pytest.MonkeyPatch) -> wire.Tls:
+    contexts = wire.make_tls(file, by)
     monkeypatch.setattr(wire, "tls_in_use", contexts)
+    monkeypatch.setattr(wire, "serve_in_use", wire.SERVERS[by])
     return contexts
 
 
@@ -46,8 +53,8 @@ def hello(trust: ssl.SSLContext) -> bytes:
     return outgoing.read()
 
 
-async def test_the_protocol_is_http_1_1_and_the_address_is_that_of_the_client(tls: wire.Tls) -> None:
-    tls.client.set_alpn_protocols(["h2", "http/1.1"])
+async def test_the_protocol_is_http_1_1_and_the_address_is_that_of_the_client(tls: wire.Tls, by: str) -> None:
+    tls.client.set_alpn_protocols(["h2", "http/1.1"] if by == "gatehouse" else ["http/1.1"])
     async with serving(APP) as server, server.client() as client:
         assert (await client.get("/")).body == b"127.0.0.1"
         assert isinstance(client.stream, trio.SSLStream)

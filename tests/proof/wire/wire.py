@@ -6,10 +6,12 @@ import struct
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Any, cast
+from pathlib import Path
+from typing import Any, Final, cast
 
 import trio
 
+from adapters.tls import HTTP_1, HTTP_2, TlsCertificate
 from entrypoints.http.app import Application
 from entrypoints.http.base.request_record import RequestRecord
 from entrypoints.http.edge.middleware import App, EdgeMiddleware, EdgeOptions
@@ -17,6 +19,8 @@ from entrypoints.http.edge.protocol.accepting import Malformed
 from entrypoints.http.edge.protocol.hypercorn_server import serve_with_hypercorn
 from entrypoints.http.edge.protocol.listening import listen
 from entrypoints.http.edge.protocol.server import serve_http
+from entrypoints.serving import Serve
+from tests.fakes.certificates import client_context
 from tests.support.waiting import PATIENCE, eventually
 
 NEVER = 10 * PATIENCE
@@ -30,8 +34,17 @@ class Tls:
     client: ssl.SSLContext
 
 
-tls_in_use: Tls | None = None  # set by the fixture `tls`
-uses_hypercorn = False  # set by the fixture `tls`, too
+SERVERS: Final[dict[str, Serve]] = {"gatehouse": serve_http, "hypercorn": serve_with_hypercorn}
+
+# Set by the fixture `tls` of a module:
+tls_in_use: Tls | None = None
+serve_in_use: Serve = serve_http
+
+
+def make_tls(file: Path, server: str) -> Tls:
+    """Return the contexts of a server with this certificate, as the service makes them."""
+    protocols = HTTP_2 if server == "hypercorn" else HTTP_1
+    return Tls(TlsCertificate(file, file, protocols).context, client_context(file))
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,7 +236,7 @@ async def _serving(
     served = Served(listening[0].getsockname(), exchanges, trust=None if tls is None else tls.client)
     contexts = None if tls is None else lambda: tls.server
     started = trio.Event()
-    serve = serve_with_hypercorn if uses_hypercorn else serve_http
+    serve = serve_in_use
 
     async def run() -> None:
         await serve(
