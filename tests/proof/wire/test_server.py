@@ -323,11 +323,12 @@ async def _answer_ok(scope: Scope, receive: Receive, send: Send) -> None:
 
 
 async def test_closing_idle_connections_logs_nothing(app: App) -> None:
-    async with serving(app, headers_within=SOON, keep_alive=SOON) as server:
-        async with server.client() as silent, server.client() as used:
-            await used.get("/api/quick")
-            assert await used.is_closed()
-            assert await silent.is_closed()
+    async with serving(app, headers_within=SOON) as server, server.client() as silent:
+        assert await silent.is_closed()
+        assert server.exchanges == []
+    async with serving(app, keep_alive=SOON) as server, server.client() as used:
+        await used.get("/api/quick")
+        assert await used.is_closed()
         assert len(server.exchanges) == 1
 
 
