@@ -5,7 +5,7 @@ import json
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any
 from urllib.parse import quote, quote_plus
 
@@ -36,23 +36,35 @@ _HEX = re.compile(r"[0-9a-f]{8,}")
 
 
 class Index:
-    """The private texts by a part of each. Few parts occur in a response, and searching all texts would be slow."""
+    """The private texts by a part of each. Few parts occur in a response, and searching all texts would be slow.
+
+    Pages have most of their lines in common, so each line is searched once.
+    """
 
     def __init__(self, private: Iterable[tuple[str, str]]) -> None:
+        self._in_line = lru_cache(10_000)(self._search)
         self._by_digits: dict[str, list[tuple[str, str]]] = {}  # the first eight hexadecimal digits of ids and hashes
         self._by_name: dict[str, list[tuple[str, str]]] = {}
+        self._by_lines: dict[str, list[tuple[str, str]]] = {}  # texts of several lines
         for text, column in private:
             digits = _HEX.search(text)
             if digits:
                 self._by_digits.setdefault(digits[0][:8], []).append((text, column))
             else:
                 part = next((name for name in (HOME, DECOYS["text"]) if name in text), text)
-                self._by_name.setdefault(part, []).append((text, column))
+                by_part = self._by_lines if "\n" in part else self._by_name
+                by_part.setdefault(part, []).append((text, column))
 
     def candidates(self, text: str) -> list[tuple[str, str]]:
         """Return all private texts that can be in a response, in lower case, and others."""
-        candidates = [entry for part, entries in self._by_name.items() if part in text for entry in entries]
-        for run in _HEX.findall(text):
+        candidates = [entry for part, entries in self._by_lines.items() if part in text for entry in entries]
+        for line in text.split("\n"):
+            candidates += self._in_line(line)
+        return candidates
+
+    def _search(self, line: str) -> list[tuple[str, str]]:
+        candidates = [entry for part, entries in self._by_name.items() if part in line for entry in entries]
+        for run in _HEX.findall(line):
             for start in range(len(run) - 7):
                 candidates += self._by_digits.get(run[start : start + 8], ())
         return candidates

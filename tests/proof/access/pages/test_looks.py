@@ -4,6 +4,7 @@ With `./run screenshots`, it saves each page in three widths and both color sche
 """
 
 import re
+from functools import cache
 from typing import Final
 
 import pytest
@@ -32,6 +33,7 @@ def standalone(body: str) -> str:
     return SCRIPT.sub("", STYLES.sub(lambda _: inside, body))
 
 
+@cache  # all pieces need the shapes of all pages
 def shapes(body: str) -> set[int]:
     """Return a number for each shape: the names and attributes of the elements from the root to an element."""
     found: set[int] = set()

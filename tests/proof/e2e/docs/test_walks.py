@@ -21,7 +21,7 @@ from tests.fakes.payments import API_KEY, SECRET, FakePayments
 from tests.proof.e2e.conftest import Start
 from tests.proof.e2e.docs.documented import DOCS, Part, parts
 from tests.proof.e2e.docs.forms import FormBrowser
-from tests.proof.e2e.docs.walk import Shell, Step, WalkFailed, is_open, walk
+from tests.proof.e2e.docs.walk import PROGRAMS, Shell, Step, WalkFailed, is_open, walk
 from tests.proof.e2e.launcher import launcher
 from tests.proof.e2e.process import CHEAP_HASHES, Port, Service, environment, gatehouse
 from tests.support.passkeys.authenticator import SoftAuthenticator
@@ -288,7 +288,7 @@ def test_get_prints_a_field_or_the_error_of_the_answer(home: Path) -> None:
         done = subprocess.run(
             ["sh", "-c", f'. docs/walk.sh; printf %s "$ANSWER" | get {arguments}'],
             cwd=ROOT,
-            env={**environment(home), "ANSWER": answer},
+            env={**environment(home), "PATH": PROGRAMS, "ANSWER": answer},
             capture_output=True,
             text=True,
             check=False,
