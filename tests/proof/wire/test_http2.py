@@ -18,7 +18,17 @@ import trio
 from h2.errors import ErrorCodes
 from h2.settings import SettingCodes
 from hpack import Encoder
-from hyperframe.frame import ContinuationFrame, DataFrame, Frame, HeadersFrame, PingFrame, PriorityFrame, RstStreamFrame, SettingsFrame
+from hyperframe.frame import (
+    ContinuationFrame,
+    DataFrame,
+    Frame,
+    HeadersFrame,
+    PingFrame,
+    PriorityFrame,
+    RstStreamFrame,
+    SettingsFrame,
+    WindowUpdateFrame,
+)
 
 from entrypoints.http.edge.middleware import App, Receive, Send
 from entrypoints.http.edge.protocol.hypercorn_state import MAX_STREAMS
@@ -410,6 +420,22 @@ async def test_a_connection_without_a_request_is_closed(begins: bool) -> None:
         if begins:
             await client.response(await client.request())
         assert await client.until_end() == ErrorCodes.NO_ERROR
+
+
+@pytest.mark.parametrize("reason", ["reset", "window"])
+async def test_a_connection_is_idle_after_its_request_was_reset(reason: str) -> None:
+    held = Held()
+    async with serving(held.app, keep_alive=0.1) as server, connected(server) as client:
+        stream_id = await client.request(SLOW)
+        await eventually(lambda: held.running)
+        if reason == "reset":
+            await client.send([RstStreamFrame(stream_id)])
+        else:
+            await client.send([WindowUpdateFrame(stream_id, window_increment=2**31 - 1)])  # more than h2 permits
+        with trio.fail_after(PATIENCE):
+            while not client.has(0, h2.events.ConnectionTerminated):
+                await client.receive()
+        held.leave.set()
 
 
 async def test_pings_do_not_keep_a_connection_open() -> None:

@@ -113,8 +113,10 @@ class Http2(H2Protocol):
                 await self._receive_request(event)
             elif isinstance(event, h2.events.DataReceived):
                 await self._receive_data(event)
+            elif isinstance(event, h2.events.StreamReset):
+                await self._receive_reset(event.stream_id)
             else:
-                if isinstance(event, h2.events.StreamEnded | h2.events.StreamReset):
+                if isinstance(event, h2.events.StreamEnded):
                     self._receiving.discard(event.stream_id)
                 elif isinstance(event, h2.events.RemoteSettingsChanged):
                     self._limit_encoder()
@@ -186,6 +188,14 @@ class Http2(H2Protocol):
                 self._limits.earn(1)  # the cost of a padded frame
             await stream.handle(Body(stream_id=event.stream_id, data=event.data or b""))
 
+    async def _receive_reset(self, stream_id: int) -> None:
+        """End a stream. Its application runs to its end, but the connection can be idle before."""
+        self._receiving.discard(stream_id)
+        if stream_id in self.streams:
+            await self._close_stream(stream_id)
+            await self._discard_buffer(stream_id)
+            await self._update()
+
     async def _acknowledge(self, stream_id: int, size: int) -> None:
         """Open the client's window again, after the application has taken the data. So the window limits the memory."""
         if size and not self.closed:
@@ -256,6 +266,10 @@ class Http2(H2Protocol):
         else:
             await self._break_off(stream_id)
         await self._flush()
+        await self._update()
+
+    async def _update(self) -> None:
+        """After the end of a stream, end the connection if it was the last one, or tell the connection whether it is idle."""
         if not self.streams:
             self._idle.set()
             if self._is_ending and not self.closed:
