@@ -5,7 +5,7 @@ The module is longer than 400 lines, because its tests share the client and its 
 
 import ssl
 from collections.abc import AsyncIterator, Callable, Iterable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,17 @@ import trio
 from h2.errors import ErrorCodes
 from h2.settings import SettingCodes
 from hpack import Encoder
-from hyperframe.frame import ContinuationFrame, DataFrame, Frame, HeadersFrame, PingFrame, PriorityFrame, RstStreamFrame, SettingsFrame
+from hyperframe.frame import (
+    ContinuationFrame,
+    DataFrame,
+    Frame,
+    HeadersFrame,
+    PingFrame,
+    PriorityFrame,
+    RstStreamFrame,
+    SettingsFrame,
+    WindowUpdateFrame,
+)
 
 from entrypoints.http.edge.middleware import App, Receive, Send
 from entrypoints.http.edge.protocol.hypercorn_state import MAX_STREAMS
@@ -326,7 +336,8 @@ async def test_a_client_that_leaves_does_not_cancel_its_request(ends: str) -> No
         assert "/slow" in [record.path for record in await server.observed()]
 
 
-async def test_a_client_that_closes_its_windows_is_dropped_and_takes_little_memory() -> None:
+@pytest.mark.parametrize("window", [0, 1])
+async def test_a_client_with_small_windows_is_dropped_and_takes_little_memory(window: int) -> None:
     sent = 0
 
     async def answer(scope: Scope, receive: Receive, send: Send) -> None:
@@ -337,13 +348,25 @@ async def test_a_client_that_closes_its_windows_is_dropped_and_takes_little_memo
             sent += 65536
 
     async with serving(application(answer), send_within=0.2) as server, connected(server) as client:
-        client.h2.update_settings({SettingCodes.INITIAL_WINDOW_SIZE: 0})
+        client.h2.update_settings({SettingCodes.INITIAL_WINDOW_SIZE: window})
         await client.flush()
         await client.request()
+        with suppress(EOFError, trio.BrokenResourceError):
+            for _ in range(100 * window):
+                await client.receive()  # this opens the window for the next byte
         await client.until_end()
         [record] = await server.observed()
         assert record.aborted
         assert sent <= 2 * 65536
+
+
+async def test_the_table_of_sent_headers_stays_small() -> None:
+    async with serving(application()) as server, connected(server) as client:
+        client.h2.update_settings({SettingCodes.HEADER_TABLE_SIZE: 2**31 - 1})
+        await client.flush()
+        await client.response(await client.request())
+        await client.response(await client.request())
+        assert client.h2.decoder.header_table_size == 4096
 
 
 async def test_a_long_response_arrives_whole() -> None:
@@ -390,6 +413,22 @@ async def test_a_connection_without_a_request_is_closed(begins: bool) -> None:
         if begins:
             await client.response(await client.request())
         assert await client.until_end() == ErrorCodes.NO_ERROR
+
+
+@pytest.mark.parametrize("reason", ["reset", "window"])
+async def test_a_connection_is_idle_after_its_request_was_reset(reason: str) -> None:
+    held = Held()
+    async with serving(held.app, keep_alive=0.1) as server, connected(server) as client:
+        stream_id = await client.request(SLOW)
+        await eventually(lambda: held.running)
+        if reason == "reset":
+            await client.send([RstStreamFrame(stream_id)])
+        else:
+            await client.send([WindowUpdateFrame(stream_id, window_increment=2**31 - 1)])  # more than h2 permits
+        with trio.fail_after(PATIENCE):
+            while not client.has(0, h2.events.ConnectionTerminated):
+                await client.receive()
+        held.leave.set()
 
 
 async def test_pings_do_not_keep_a_connection_open() -> None:
@@ -475,6 +514,17 @@ def empty_data(number: int) -> list[Frame]:
     return [*frames, DataFrame(1)]
 
 
+def padding(number: int) -> list[Frame]:
+    [*frames, _] = empty_data(number)
+    padded = DataFrame(1, b"x", flags=("PADDED",), pad_length=255)
+    return [*frames, padded]
+
+
+def closed_stream(number: int) -> list[Frame]:
+    frames = [headers(3, Encoder().encode(SLOW)), RstStreamFrame(3, error_code=8)] if number == 0 else []
+    return [*frames, headers(3)]
+
+
 FLOODS: dict[str, Callable[[int], list[Frame]]] = {
     "rapid reset": rapid_reset,
     "continuation": continuation,
@@ -484,6 +534,8 @@ FLOODS: dict[str, Callable[[int], list[Frame]]] = {
     "priority": lambda number: [PriorityFrame(2 * number + 101, depends_on=0, stream_weight=7)],
     "header bomb": header_bomb,
     "empty data": empty_data,
+    "padding": padding,
+    "headers of a closed stream": closed_stream,
     "requests without end": lambda number: [headers(2 * number + 1, Encoder().encode(SLOW))],
 }
 

@@ -1,4 +1,4 @@
-"""Limits for the frames of HTTP/2 that cost the server work, and carry neither a request nor a body.
+"""Limits for the frames of HTTP/2 that cost the server work, and carry neither a request with a response nor a body.
 
 Floods of such frames are known attacks: rapid reset (CVE-2023-44487), CONTINUATION (CVE-2024-24549 and others),
 and SETTINGS, PING, PRIORITY, tiny windows and empty frames (CVE-2019-9511 to CVE-2019-9518).
@@ -18,6 +18,7 @@ MAX_BLOCK: Final = 2 * MAX_HEADER_BLOCK  # encoded bytes of HEADERS and CONTINUA
 _PREFACE: Final = 24  # bytes before the first frame
 _HEAD: Final = 9  # bytes of a frame before its payload
 _DATA, _HEADERS, _RST_STREAM, _CONTINUATION = 0, 1, 3, 9
+_PADDED: Final = 0x8  # a flag of DATA
 
 
 class FrameLimits:
@@ -47,16 +48,15 @@ class FrameLimits:
             if len(self._head) == _HEAD:
                 head, self._head = self._head, b""
                 self._skip = int.from_bytes(head[:3], "big")
-                self._count(head[3], self._skip)
+                self._count(head[3], head[4], self._skip)
                 if self._credit < 0 or self._block > MAX_BLOCK:
                     return False
         return True
 
-    def _count(self, kind: int, size: int) -> None:
+    def _count(self, kind: int, flags: int, size: int) -> None:
         if kind == _HEADERS:
             self._block = size
-            return
-        if kind == _CONTINUATION:
+        elif kind == _CONTINUATION:
             self._block += size
-        if kind != _DATA or size < SMALL:
+        if kind != _DATA or size < SMALL or flags & _PADDED:  # a padded frame can have little data
             self._credit -= RESET_COST if kind == _RST_STREAM else 1

@@ -4,7 +4,7 @@ import math
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 from functools import partial
-from typing import Any, cast
+from typing import Any, Final, cast
 
 import h2.events
 import h2.exceptions
@@ -15,24 +15,32 @@ from hypercorn.events import Closed, RawData, Updated
 from hypercorn.events import Event as ConnectionEvent
 from hypercorn.protocol.events import Body, EndBody, Request, Response, StreamClosed
 from hypercorn.protocol.events import Event as StreamEvent
-from hypercorn.protocol.h2 import H2Protocol, StreamBuffer
+from hypercorn.protocol.h2 import BUFFER_LOW_WATER, H2Protocol, StreamBuffer
 from hypercorn.protocol.http_stream import HTTPStream
 from hypercorn.typing import ConnectionState, TaskGroup
 
 from entrypoints.http.edge.middleware import Headers
 from entrypoints.http.edge.protocol.accepting import MAX_REQUESTS
 from entrypoints.http.edge.protocol.client_socket import SEND_AT_ONCE, ClientGone
-from entrypoints.http.edge.protocol.frame_limits import BYTES_PER_FRAME, FRAMES_PER_RESPONSE, FrameLimits
+from entrypoints.http.edge.protocol.frame_limits import BYTES_PER_FRAME, FRAMES_PER_RESPONSE, SMALL, FrameLimits
 from entrypoints.http.edge.protocol.hypercorn_requests import ApplicationTask, Inbox
 from entrypoints.http.edge.protocol.hypercorn_state import MAX_STREAMS, ProtocolConnection
 from entrypoints.http.edge.size_limits import MAX_HEADER_BLOCK
 
+MAX_HEADER_TABLE: Final = 4096  # bytes; the default of HTTP/2
+
 
 class _Buffer(StreamBuffer):
-    """The unsent data of one stream. Hypercorn's takes more data while the client's window is closed, without a bound."""
+    """The unsent data of one stream. Hypercorn's takes more data after each small part that was sent, without a bound."""
 
     async def pop(self, max_length: int) -> bytes:
-        return b"" if self.buffer and not max_length else await super().pop(max_length)
+        data = bytes(self.buffer[:max_length])
+        del self.buffer[:max_length]
+        if len(self.buffer) < BUFFER_LOW_WATER:
+            await self._paused.set()
+        if not self.buffer:
+            await self._is_empty.set()
+        return data
 
 
 class Http2(H2Protocol):
@@ -105,12 +113,21 @@ class Http2(H2Protocol):
                 await self._receive_request(event)
             elif isinstance(event, h2.events.DataReceived):
                 await self._receive_data(event)
+            elif isinstance(event, h2.events.StreamReset):
+                await self._receive_reset(event.stream_id)
             else:
-                if isinstance(event, h2.events.StreamEnded | h2.events.StreamReset):
+                if isinstance(event, h2.events.StreamEnded):
                     self._receiving.discard(event.stream_id)
+                elif isinstance(event, h2.events.RemoteSettingsChanged):
+                    self._limit_encoder()
                 await super()._handle_events([event])
         await trio.lowlevel.checkpoint()  # many frames must not delay other connections
         await self._flush()
+
+    def _limit_encoder(self) -> None:
+        """Limit the table of sent headers, which the client may make larger: the encoder searches all of it for each header."""
+        encoder = self.connection.encoder
+        encoder.header_table_size = min(encoder.header_table_size, MAX_HEADER_TABLE)
 
     async def _priority_updated(self, event: h2.events.PriorityUpdated) -> None:
         """Do nothing: priorities are deprecated (RFC 9113 section 5.3.2), and each would take memory."""
@@ -165,8 +182,19 @@ class Http2(H2Protocol):
         if stream is None:
             await self._acknowledge(event.stream_id, size)
         else:
-            await self._acknowledge(event.stream_id, size - len(event.data or b""))  # the padding
+            padding = size - len(event.data or b"")
+            await self._acknowledge(event.stream_id, padding)
+            if padding and len(event.data or b"") >= SMALL:
+                self._limits.earn(1)  # the cost of a padded frame
             await stream.handle(Body(stream_id=event.stream_id, data=event.data or b""))
+
+    async def _receive_reset(self, stream_id: int) -> None:
+        """End a stream. Its application runs to its end, but the connection can be idle before."""
+        self._receiving.discard(stream_id)
+        if stream_id in self.streams:
+            await self._close_stream(stream_id)
+            await self._discard_buffer(stream_id)
+            await self._update()
 
     async def _acknowledge(self, stream_id: int, size: int) -> None:
         """Open the client's window again, after the application has taken the data. So the window limits the memory."""
@@ -238,6 +266,10 @@ class Http2(H2Protocol):
         else:
             await self._break_off(stream_id)
         await self._flush()
+        await self._update()
+
+    async def _update(self) -> None:
+        """After the end of a stream, end the connection if it was the last one, or tell the connection whether it is idle."""
         if not self.streams:
             self._idle.set()
             if self._is_ending and not self.closed:
