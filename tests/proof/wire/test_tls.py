@@ -54,11 +54,16 @@ def hello(trust: ssl.SSLContext) -> bytes:
 
 
 async def test_the_protocol_is_http_1_1_and_the_address_is_that_of_the_client(tls: wire.Tls, by: str) -> None:
-    tls.client.set_alpn_protocols(["h2", "http/1.1"] if by == "gatehouse" else ["http/1.1"])
-    async with serving(APP) as server, server.client() as client:
-        assert (await client.get("/")).body == b"127.0.0.1"
-        assert isinstance(client.stream, trio.SSLStream)
-        assert (client.stream.selected_alpn_protocol(), client.stream.version()) == ("http/1.1", "TLSv1.3")
+    """Hypercorn speaks HTTP/2 with a client that offers it (test_http2.py)."""
+    offers: dict[str, list[list[str]]] = {"gatehouse": [["h2", "http/1.1"], ["h2"]], "hypercorn": []}
+    async with serving(APP) as server:
+        for offered in (*offers[by], ["http/1.1"], []):
+            tls.client.set_alpn_protocols(offered)
+            async with server.client() as client:
+                assert (await client.get("/")).body == b"127.0.0.1"
+                assert isinstance(client.stream, trio.SSLStream)
+                chosen = "http/1.1" if "http/1.1" in offered else None
+                assert (client.stream.selected_alpn_protocol(), client.stream.version()) == (chosen, "TLSv1.3")
 
 
 @pytest.mark.parametrize("silence", ["nothing", "half a handshake", "one byte at a time", "no answer"])
