@@ -1,6 +1,10 @@
 """TLS on real sockets, beside the tests of the server that run with TLS, too (test_server.py)."""
 
+import fcntl
+import socket
 import ssl
+import termios
+from array import array
 from pathlib import Path
 
 import pytest
@@ -10,10 +14,11 @@ import trio
 from entrypoints.http.edge.middleware import Receive, Send
 from entrypoints.http.edge.protocol.redirect import redirect_to
 from entrypoints.http.edge.protocol.request_checks import Scope
+from entrypoints.http.edge.protocol.tls_socket import RECEIVE_AT_ONCE, TlsClientSocket
 from tests.fakes.certificates import make_certificate
 from tests.proof.wire import wire
 from tests.proof.wire.test_server import HIDDEN, POST, HeldAnswer, bare, say
-from tests.proof.wire.wire import Client, serving, serving_without_middleware
+from tests.proof.wire.wire import NEVER, Client, serving, serving_without_middleware
 from tests.support.waiting import PATIENCE
 
 
@@ -212,3 +217,27 @@ async def test_a_body_of_many_small_records_is_received() -> None:
         for _ in range(3000):
             await client.send(b"x")
         assert (await client.reply()).body == b"3000"
+
+
+async def test_a_turn_receives_no_more_than_a_record(tls: wire.Tls) -> None:
+    """Records without data, such as key updates, would otherwise hold up other connections."""
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        ours.setblocking(False)
+        server = TlsClientSocket(ours, NEVER, tls.server)
+        incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        client = tls.client.wrap_bio(incoming, outgoing, server_hostname="localhost")
+        with pytest.raises(ssl.SSLWantReadError):
+            client.do_handshake()
+        theirs.sendall(outgoing.read())
+        assert server.receive_now() is None
+        incoming.write(theirs.recv(65536))
+        client.do_handshake()
+        theirs.sendall(outgoing.read())
+        assert server.receive_now() is None
+        client.write(b"x" * 60_000)
+        theirs.sendall(outgoing.read())
+        assert server.receive_now() == b"x" * 16384
+        unread = array("i", [0])
+        fcntl.ioctl(ours, termios.FIONREAD, unread)
+        assert unread[0] > 60_000 - RECEIVE_AT_ONCE
