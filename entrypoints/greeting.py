@@ -9,7 +9,7 @@ from entrypoints.settings import Settings
 
 
 def name_command(command: str) -> str:
-    """Return a command of Gatehouse as the operator types it in this kind of installation."""
+    """Return the text of a command of Gatehouse for this kind of installation, such as a container."""
     return f"{os.environ.get('GATEHOUSE_COMMAND', 'gatehouse')} {command}"
 
 
@@ -20,7 +20,7 @@ def name_link_command() -> str:
 
 @dataclass(frozen=True, slots=True)
 class FirstOwner:
-    """The first platform owner, as a start leaves them."""
+    """The first platform owner after the start."""
 
     was_created: bool
     link: str | None  # signs them in, once
@@ -28,7 +28,7 @@ class FirstOwner:
 
 
 def greet_operator(settings: Settings, address: str, owner: FirstOwner, *, show_password: bool) -> None:
-    """Print the text."""
+    """Print the addresses, the first platform owner and the next steps."""
     emails = "sent by your mail server" if settings.smtp_url is not None else f"written to {mail_folder(settings)}/"
     lines = [f"Gatehouse serves on  {address}", f"Documentation        {address}/docs/", f"Emails are           {emails}"]
     if settings.database_url is None:

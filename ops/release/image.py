@@ -11,7 +11,7 @@ from ops.release.wheels import run
 
 _FILES: Final = ROOT / "ops/image"
 _SUITE: Final = "trixie"
-# Needed by the command of the archive. Their dependencies follow.
+# The packages that the command of the archive needs. mmdebstrap adds their dependencies.
 _PACKAGES: Final = ("base-files", "ca-certificates", "coreutils", "dash", "grep", "python3")
 _WITHOUT: Final = ("/usr/share/doc/*", "/usr/share/info/*", "/usr/share/locale/*", "/usr/share/man/*")
 

@@ -100,7 +100,7 @@ def check_charge(charge: Charge, row: Row | None) -> None:
 
 
 def _keep_sql(source: LiteralString, buckets: LiteralString) -> LiteralString:
-    """Return the statement that keeps charges of `buckets`, which are names with periods, in rows `r` of `source`, which are of `rates`."""
+    """Return the statement that keeps charges. `source` gives rows of `rates`, and `buckets` gives names and periods."""
     return f"""
         insert into sign_in_charges (sign_in_hash, client, bucket, period, expires_at)
         select %(sign_in_hash)s, r.client, b.name, b.period, to_timestamp((r.tats ->> b.name)::float8)

@@ -219,6 +219,6 @@ class ConnectionTrip:
 
 @dataclass(frozen=True, slots=True)
 class PaidTrip:
-    """The trip that a browser brought an answer of, or None, in a request whose charge was paid."""
+    """A request with a paid charge, and the trip that ends with it, or None without a live one."""
 
     trip: ConnectionTrip | None

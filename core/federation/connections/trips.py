@@ -284,14 +284,14 @@ async def _take_trip(
     browser, state, charge, now = returned.browser, returned.state, returned.charge, ports.clock.now()
     id_, is_possible = returned.connection_id, browser is not None and state is not None and len(state) <= MAX_STATE_LENGTH
     hashes = digest(state or ""), digest(browser or "")
-    if charge is not None and not charge.is_taken and is_possible:
-        async with ports.storage.transaction(by=caller) as tx:
-            paid = tx.flows.take_paid_trip_deferred(*hashes, id_, charge, now)
-            found = tx.connections.credentials_deferred(id_, now)
-        if paid.value is not None:
-            charge.is_taken = charge.is_paid = True
-            return paid.value.trip, found.value
     if charge is not None and not charge.is_taken:
+        if is_possible:
+            async with ports.storage.transaction(by=caller) as tx:
+                paid = tx.flows.take_paid_trip_deferred(*hashes, id_, charge, now)
+                found = tx.connections.credentials_deferred(id_, now)
+            if paid.value is not None:
+                charge.is_taken = charge.is_paid = True
+                return paid.value.trip, found.value
         async with ports.storage.reading(using=charge):
             pass
     if not is_possible:

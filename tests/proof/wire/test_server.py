@@ -34,7 +34,7 @@ from tests.support.waiting import PATIENCE, eventually
 if TYPE_CHECKING:
     from entrypoints.http.base.request_record import RequestRecord
 
-SOON: Final = 0.2  # seconds until a deadline; a busy machine needs some of them for a handshake
+SOON: Final = 0.2  # seconds until a deadline, which a TLS handshake on a busy machine must meet
 LARGE = 320 * 65536  # more than the kernel buffers for a connection
 
 POST = b"POST /api/echo HTTP/1.1\r\nHost: test\r\nContent-Type: application/json\r\n"

@@ -1,4 +1,4 @@
-"""A change of their own frees no user of a required connection: the identity provider may have removed them (security SP-9)."""
+"""Users of a required connection cannot free themselves by another address, or by the removal of their link (security SP-9)."""
 
 import pytest
 

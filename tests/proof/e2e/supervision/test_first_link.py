@@ -24,7 +24,7 @@ NEXT_STEP: Final = f"{COMMAND} owner link you@example.com"
 
 @contextmanager
 def in_terminal(service: Service) -> Iterator[None]:
-    """Start the service in a terminal, with what it prints in its file for output, and stop it at the end of the block."""
+    """Start the service in a terminal, copy its output to its file, and stop it at the end of the block."""
     ours, theirs = os.openpty()
     service.output_file.unlink(missing_ok=True)
 

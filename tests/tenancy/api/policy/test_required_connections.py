@@ -125,7 +125,7 @@ async def test_what_a_policy_requires_cannot_be_removed(acme: Tenant, okta: Orga
 
 
 async def test_only_confirmed_owners_and_admins_are_listed_for_break_glass(acme: Tenant, pool: Pool) -> None:
-    assert (await add_role(acme, "auditor", ["audit.view"])).status == 201, "a member without it is no admin by it"
+    assert (await add_role(acme, "auditor", ["audit.view"])).status == 201, "a member without this role is still no admin"
     assert (await put_list(acme, "owner", "admin")).status == 200
     assert (await put_list(acme, "member")).status == 400
     await run_sql(pool, "update memberships set confirmed_at = null where user_id = %s", acme.people["admin"].id)

@@ -61,7 +61,7 @@ async def acs(connection_id: str) -> Response:
     returned = await trips.read_response(ports(), id_, browser, text, charge_kept_for(text))
     if returned.state is None:
         await make_charge()
-    if returned.state is None and (initiator := await routing.find_initiator(ports(), id_)):
         # Any page can post a response that the identity provider made for another user. So it signs no user in: we request a new one.
-        return redirect(f"{connection_endpoint_path(id_, 'initiate')}?{urlencode({'iss': initiator, 'target_link_uri': target})}")
+        if initiator := await routing.find_initiator(ports(), id_):
+            return redirect(f"{connection_endpoint_path(id_, 'initiate')}?{urlencode({'iss': initiator, 'target_link_uri': target})}")
     return await finish(returned)
