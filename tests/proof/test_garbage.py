@@ -254,12 +254,15 @@ async def test_a_body_over_the_limit_is_refused(app: QuartTrio, send: Send) -> N
     findings.check_none()
 
 
+READ: Final = {200, 400, 401, 404}  # after the body was read: 404 of a route that needs no field of it
+
+
 async def test_a_body_just_within_the_limit_is_read(app: QuartTrio, send: Send) -> None:
     findings = Findings()
     body = b'{"unknown": "'
     body += b"x" * (256 * 1024 - len(body) - 2) + b'"}'
     for method, path in json_readers():
-        findings.check(f"{method} {path}", await send(method, path, headers=[JSON], body=body), {200, 400, 401})
+        findings.check(f"{method} {path}", await send(method, path, headers=[JSON], body=body), READ)
     findings.check_none()
 
 
@@ -555,7 +558,7 @@ async def test_a_strange_charset_is_ignored(app: QuartTrio, send: Send) -> None:
         headers = [(b"content-type", b"application/json; charset=" + charset)]
         for method, path in json_readers():
             good = await send(method, path, headers=headers, body='{"unknown": "ü"}'.encode())
-            findings.check(f"{method} {path} {charset[:20]!r}", good, {200, 400, 401})
+            findings.check(f"{method} {path} {charset[:20]!r}", good, READ)
             bad = await send(method, path, headers=headers, body='{"email": "ü"}'.encode("utf-16"))
             findings.check(f"{method} {path} {charset[:20]!r}", bad, {400})
     findings.check_none()
