@@ -5,6 +5,7 @@ import os
 import shutil
 import subprocess
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -98,26 +99,32 @@ def test_the_image_serves_from_a_read_only_root(image: Image, database: str, tmp
     os.chown(data, 10001, 10001)
     os.chown(make_certificate(data / "certificate.pem", "localhost"), 10001, 10001)
     user = str(conninfo_to_dict(os.environ[SERVER_VARIABLE])["user"])
-    settings: dict[str, Any] = {
+    settings = {
         "SSO_DATABASE_URL": f"postgresql://{user}@/{database}?host={quote('/run/postgresql')}",
         "SSO_ENCRYPTION_KEYS": KEY,
-        "SSO_BASE_URL": OWNER["SSO_BASE_URL"],
+        "SSO_BASE_URL": "https://localhost:8080",
     }
     volumes = {"var/lib/gatehouse": data, "run/postgresql": sockets}
-    container = Container(image.root, image.config["User"], image.environment, volumes)
-    try:
+    with container_of(image, settings | TLS, volumes) as container:
         assert container.run("healthcheck", succeeds=False).returncode == 1
-        assert "0078" in container.run("gatehouse", "migrate", **settings).stdout
-        with container.running("gatehouse", "serve", **settings, **TLS) as output:  # `running` waits for the health check
-            assert container.ask("GET", "/health/ready")[0] == 0, "the port speaks TLS alone"
+        assert "0078" in container.run("gatehouse", "migrate").stdout
+        with container.running("gatehouse", "serve") as output:  # until the health check succeeds
+            assert container.ask("GET", "/health/ready")[0] == 400, "the port speaks TLS alone"
             assert "docker exec CONTAINER gatehouse owner link you@example.com" in output.read_text()
-        settings |= OWNER
-        with container.running("gatehouse", "serve", **settings):
-            sign_in(container)
-            assert "FAIL" not in container.run("gatehouse", "doctor", succeeds=False, **settings).stdout
-            status = container.run("python3", "-c", "print(open('/proc/self/status').read())").stdout
-            assert "CapEff:\t0000000000000000" in status
-            assert "Uid:\t10001" in status
-            assert container.run("touch", "/opt/gatehouse/file", succeeds=False).returncode == 1
+    with container_of(image, OWNER | settings, volumes) as container, container.running("gatehouse", "serve"):
+        sign_in(container)
+        assert "FAIL" not in container.run("gatehouse", "doctor", succeeds=False).stdout
+        status = container.run("python3", "-c", "print(open('/proc/self/status').read())").stdout
+        assert "CapEff:\t0000000000000000" in status
+        assert "Uid:\t10001" in status
+        assert container.run("touch", "/opt/gatehouse/file", succeeds=False).returncode == 1
+
+
+@contextmanager
+def container_of(image: Image, settings: Mapping[str, str], volumes: Mapping[str, Path]) -> Iterator[Container]:
+    """A container of the image. A platform passes the settings to each program in it, also to the health check."""
+    container = Container(image.root, image.config["User"], {**image.environment, **settings}, volumes)
+    try:
+        yield container
     finally:
         container.close()

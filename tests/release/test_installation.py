@@ -49,11 +49,32 @@ def test_an_archive_starts_without_a_network_and_takes_over_the_data_of_the_rele
         assert (health["version"], len(health["revision"])) == (VERSION, 40)
         doctor = debian.run(new, "doctor", user="app", succeeds=False, **OWNER).stdout
         assert "FAIL" not in doctor
+    check_that_only_processors_that_have_avx2_get_the_build_for_it(debian, new)
     debian.run("rm", "-r", "/home/app/.local")
     with debian.running(new, user="app") as output:
         [link] = re.findall(r"http://localhost:8080/auth/recover-owner\S+", output.read_text())
         assert debian.ask("GET", link)[0] == 200
     debian.run("rm", "-r", str(Path(new).parent), str(Path(old).parent))
+
+
+def check_that_only_processors_that_have_avx2_get_the_build_for_it(debian: BareRoot, command: str) -> None:
+    path = debian.folder / "home/app/python"
+    path.write_text('#!/bin/sh\n[ "$2" != -m ] || echo "$PYTHONPATH"\nexec /usr/bin/python3 "$@"\n')
+    path.chmod(0o755)
+    described = debian.folder / "root/cpuinfo"
+    described.write_text("flags : avx avx2 bmi1 bmi2 f16c fma abm movbe\n")
+    debian.run("mount", "--bind", "/root/cpuinfo", "/proc/cpuinfo")
+
+    def modules(argon2: str = "") -> str:
+        settings = ("GATEHOUSE_PYTHON=/home/app/python", f"GATEHOUSE_ARGON2={argon2}")
+        return debian.run("env", *settings, command, "--version", user="app").stdout
+
+    fast = str(Path(command).parent / "argon2-x86-64-v3")
+    assert modules().startswith(f"{fast}:")
+    assert fast not in modules("wheel")
+    described.write_text("flags : avx bmi1 bmi2 f16c fma abm movbe\n")
+    assert fast not in modules()
+    debian.run("umount", "/proc/cpuinfo")
 
 
 def test_a_debian_package_is_installed_upgraded_and_purged(debian: BareRoot, release: Path, previous: Path) -> None:
@@ -75,7 +96,7 @@ def test_a_debian_package_is_installed_upgraded_and_purged(debian: BareRoot, rel
         check_that_the_user_is_still_signed_in(debian, tokens)
         assert "FAIL" not in debian.run("gatehouse", "doctor", succeeds=False).stdout
     data = debian.folder / "var/lib/gatehouse/postgres"
-    asked = debian.run("apt-get", "purge", "--yes", "gatehouse", typed="\n", DEBIAN_FRONTEND="readline", TERM="dumb").stdout
+    asked = debian.run("dpkg", "--purge", "gatehouse", typed="\n", DEBIAN_FRONTEND="readline", TERM="dumb").stdout
     assert "Remove all accounts and settings of Gatehouse?" in asked
     assert data.exists(), "without an answer, the data is kept"
     assert settings.exists()

@@ -36,7 +36,7 @@ from entrypoints.http.edge.protocol.request_checks import Scope
 from entrypoints.http.edge.size_limits import MAX_HEADER_BLOCK
 from tests.fakes.certificates import make_certificate
 from tests.proof.wire import wire
-from tests.proof.wire.test_server import bare, say, say_size
+from tests.proof.wire.test_server import HIDDEN, LARGE, bare, say, say_size
 from tests.proof.wire.wire import Served, serving
 from tests.support.waiting import PATIENCE, eventually
 
@@ -229,6 +229,21 @@ async def test_ambiguous_requests_are_refused_and_the_connection_goes_on(fields:
     assert calls == ["/"]
 
 
+async def test_a_request_without_a_host_is_refused() -> None:
+    async with serving(application()) as server, connected(server) as client:
+        await client.request([*GET[:2], GET[3]])
+        assert await client.until_end() == ErrorCodes.PROTOCOL_ERROR
+        assert [record.status for record in await server.observed()] == [400]
+
+
+async def test_http_1_after_the_choice_of_http_2_ends_the_connection() -> None:
+    async with serving(application()) as server, server.client() as client:
+        await client.send(HIDDEN)
+        assert b"HTTP/1.1" not in await client.rest()
+        assert [record.status for record in await server.observed()] == [400]
+        assert await is_served(server)
+
+
 @pytest.mark.parametrize(
     "field",
     [
@@ -360,6 +375,23 @@ async def test_a_client_with_small_windows_is_dropped_and_takes_little_memory(wi
         assert sent <= 2 * 65536
 
 
+async def test_a_client_that_stops_reading_is_dropped() -> None:
+    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
+        await say(send, b"x" * LARGE)
+
+    async with serving(application(answer), send_within=0.1) as server, connected(server) as client:
+        client.h2.update_settings({SettingCodes.INITIAL_WINDOW_SIZE: 2**31 - 1})
+        client.h2.increment_flow_control_window(2**30)
+        await client.request()
+        [record] = await server.observed()
+        assert record.aborted
+        received = 0
+        with trio.fail_after(PATIENCE), suppress(trio.BrokenResourceError):
+            while data := await client.stream.transport_stream.receive_some():
+                received += len(data)
+        assert received < LARGE
+
+
 async def test_the_table_of_sent_headers_stays_small() -> None:
     async with serving(application()) as server, connected(server) as client:
         client.h2.update_settings({SettingCodes.HEADER_TABLE_SIZE: 2**31 - 1})
@@ -407,11 +439,14 @@ async def test_a_body_that_is_too_late_is_refused() -> None:
         assert (await client.response(await client.request(POST, b"part", end=False)))[0] == 408
 
 
-@pytest.mark.parametrize("begins", [True, False])
-async def test_a_connection_without_a_request_is_closed(begins: bool) -> None:
+@pytest.mark.parametrize("begins", ["nothing", "request", "half a request"])
+async def test_a_connection_without_a_request_is_closed(begins: str) -> None:
     async with serving(application(), headers_within=0.1, keep_alive=0.1) as server, connected(server) as client:
-        if begins:
+        if begins == "request":
             await client.response(await client.request())
+        elif begins == "half a request":
+            await client.send([headers(1, flags=("END_STREAM",))])
+            client.is_ended = True  # no other frame may follow
         assert await client.until_end() == ErrorCodes.NO_ERROR
 
 

@@ -543,6 +543,7 @@ SMUGGLING = {
     "an unknown coding": (b"Transfer-Encoding: xchunked\r\n\r\n0\r\n\r\n", 501),
     "two codings": (b"Transfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n", 501),
     "two coding headers": (b"Transfer-Encoding: chunked\r\nTransfer-Encoding: identity\r\n\r\n0\r\n\r\n", 501),
+    "two hosts": (b"Host: test\r\n\r\n", 400),
     "a space before the colon": (b"Transfer-Encoding : chunked\r\n\r\n0\r\n\r\n", 400),
     "a tab in the name": (b"Content-Length\t: 0\r\n\r\n", 400),
     "a bare CR": (b"X: a\rContent-Length: 44\r\n\r\n", 400),
@@ -560,6 +561,13 @@ async def test_request_smuggling_is_refused(application: SmallApplication, app: 
         answers = await client.rest()
         assert re.findall(rb"^HTTP/1.1 (\d+) ", answers, re.MULTILINE) == [str(status).encode()]
         assert "/api/quick" not in application.calls
+
+
+async def test_a_request_without_a_host_is_refused(application: SmallApplication, app: App) -> None:
+    async with serving(app) as server, server.client() as client:
+        await client.send(b"GET /api/quick HTTP/1.1\r\n\r\n")
+        assert (await client.reply()).status == 400
+        assert application.calls == []
 
 
 async def test_chunks_in_http_1_0_are_refused(application: SmallApplication, app: App) -> None:

@@ -1,6 +1,10 @@
 """TLS on real sockets, beside the tests of the server that run with TLS, too (test_server.py)."""
 
+import fcntl
+import socket
 import ssl
+import termios
+from array import array
 from pathlib import Path
 
 import pytest
@@ -10,10 +14,11 @@ import trio
 from entrypoints.http.edge.middleware import Receive, Send
 from entrypoints.http.edge.protocol.redirect import redirect_to
 from entrypoints.http.edge.protocol.request_checks import Scope
+from entrypoints.http.edge.protocol.tls_socket import RECEIVE_AT_ONCE, TlsClientSocket
 from tests.fakes.certificates import make_certificate
 from tests.proof.wire import wire
 from tests.proof.wire.test_server import HIDDEN, POST, HeldAnswer, bare, say, say_size
-from tests.proof.wire.wire import Client, serving, serving_without_middleware
+from tests.proof.wire.wire import NEVER, Client, serving, serving_without_middleware
 from tests.support.waiting import PATIENCE
 
 
@@ -54,11 +59,16 @@ def hello(trust: ssl.SSLContext) -> bytes:
 
 
 async def test_the_protocol_is_http_1_1_and_the_address_is_that_of_the_client(tls: wire.Tls, by: str) -> None:
-    tls.client.set_alpn_protocols(["h2", "http/1.1"] if by == "gatehouse" else ["http/1.1"])
-    async with serving(APP) as server, server.client() as client:
-        assert (await client.get("/")).body == b"127.0.0.1"
-        assert isinstance(client.stream, trio.SSLStream)
-        assert (client.stream.selected_alpn_protocol(), client.stream.version()) == ("http/1.1", "TLSv1.3")
+    """Hypercorn speaks HTTP/2 with a client that offers it (test_http2.py)."""
+    offers: dict[str, list[list[str]]] = {"gatehouse": [["h2", "http/1.1"], ["h2"]], "hypercorn": []}
+    async with serving(APP) as server:
+        for offered in (*offers[by], ["http/1.1"], []):
+            tls.client.set_alpn_protocols(offered)
+            async with server.client() as client:
+                assert (await client.get("/")).body == b"127.0.0.1"
+                assert isinstance(client.stream, trio.SSLStream)
+                chosen = "http/1.1" if "http/1.1" in offered else None
+                assert (client.stream.selected_alpn_protocol(), client.stream.version()) == (chosen, "TLSv1.3")
 
 
 @pytest.mark.parametrize("silence", ["nothing", "half a handshake", "one byte at a time", "no answer"])
@@ -200,3 +210,27 @@ async def test_a_body_of_many_small_records_is_received() -> None:
         for _ in range(3000):
             await client.send(b"x")
         assert (await client.reply()).body == b"3000"
+
+
+async def test_a_turn_receives_no_more_than_a_record(tls: wire.Tls) -> None:
+    """Records without data, such as key updates, would otherwise hold up other connections."""
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        ours.setblocking(False)
+        server = TlsClientSocket(ours, NEVER, tls.server)
+        incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        client = tls.client.wrap_bio(incoming, outgoing, server_hostname="localhost")
+        with pytest.raises(ssl.SSLWantReadError):
+            client.do_handshake()
+        theirs.sendall(outgoing.read())
+        assert server.receive_now() is None
+        incoming.write(theirs.recv(65536))
+        client.do_handshake()
+        theirs.sendall(outgoing.read())
+        assert server.receive_now() is None
+        client.write(b"x" * 60_000)
+        theirs.sendall(outgoing.read())
+        assert server.receive_now() == b"x" * 16384
+        unread = array("i", [0])
+        fcntl.ioctl(ours, termios.FIONREAD, unread)
+        assert unread[0] > 60_000 - RECEIVE_AT_ONCE

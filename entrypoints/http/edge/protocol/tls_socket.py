@@ -9,6 +9,8 @@ import trio
 
 from entrypoints.http.edge.protocol.client_socket import MAX_RECEIVE, SEND_AT_ONCE, ClientGone, ClientSocket
 
+# The largest record. A client can fill more with key updates, which have no data and take 60 µs each.
+RECEIVE_AT_ONCE: Final = 16 * 1024 + 256  # bytes
 ENCRYPT_AT_ONCE: Final = SEND_AT_ONCE - 16 * 1024  # bytes; with their records they are no more than SEND_AT_ONCE
 MAX_CONTROL: Final = 16 * 1024  # bytes of OpenSSL's own messages, such as answers to key updates, that wait for a part of a response
 # For a client that speaks HTTP without TLS, such as a browser at a URL that begins with http.
@@ -51,8 +53,8 @@ class TlsClientSocket(ClientSocket):
             data, self._unread = self._unread, b""
             return data
         decrypted = self._decrypt(count)
-        # Receive once, so that many small records without data cannot delay other connections.
-        if decrypted is None and (received := super().receive_now()) is not None:
+        # Receive once and little, so that many small records without data cannot delay other connections.
+        if decrypted is None and (received := super().receive_now(RECEIVE_AT_ONCE)) is not None:
             if not received:
                 return b""  # many clients close without close_notify; the framing of HTTP shows a truncated request
             self._incoming.write(received)
