@@ -29,21 +29,24 @@ async def apply(
     the errors of `tokens.store`, `connection.store`, `renewal.store` and `forwarding.store`.
     """
     details, now = await links.find(ports, caller, link_id), ports.clock.now()
-    proposal = details.proposals.get(part)
-    if proposal is None or not proposal.is_ready or proposal.applied_at is not None:
-        raise SetupNotReady
-    if changed_at not in (None, proposal.changed_at):
-        raise SetupProposalChanged
+    proposal = _require_ready(details.proposals.get(part), changed_at)
     store = await _prepare(ports, caller, details.link, proposal, now)
     async with ports.storage.transaction(by=caller) as tx:
         organization, _ = await organizations.lock_organization_for(tx, caller, Capability.INTEGRATIONS_MANAGE)
-        current = (await tx.setup_links.proposals(organization.id, link_id)).get(part)
-        if current is None or current.changed_at != proposal.changed_at or current.applied_at is not None:
-            raise SetupNotReady
+        _require_ready((await tx.setup_links.proposals(organization.id, link_id)).get(part), proposal.changed_at)
         await tx.setup_links.mark_applied(organization.id, link_id, part, caller.actor_id, now)
         tx.record(events.part_applied(details.link, part))
         await store(tx)
     return await links.find(ports, caller, link_id)
+
+
+def _require_ready(proposal: SetupProposal | None, changed_at: datetime | None) -> SetupProposal:
+    """Return a proposal that can be applied, and has not changed since. Raises: SetupNotReady, SetupProposalChanged."""
+    if proposal is None or not proposal.is_ready or proposal.applied_at is not None:
+        raise SetupNotReady
+    if changed_at not in (None, proposal.changed_at):
+        raise SetupProposalChanged
+    return proposal
 
 
 async def _prepare(

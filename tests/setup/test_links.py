@@ -7,6 +7,7 @@ from typing import Any, Final
 from uuid import UUID
 
 import pytest
+import trio
 from quart_trio import QuartTrio
 
 from adapters.postgres.engine.pool import Pool
@@ -375,3 +376,25 @@ async def test_a_proposal_that_changed_after_an_admin_looked_at_it_is_not_applie
     refused = await admin.send(f"{page}/parts/siem/apply", **form)
     assert (refused.status, "https://attacker.example/" in refused.text) == (409, True)
     assert (await api.get(f"{acme.path}/siem", token=acme.token("admin"))).status == 404
+
+
+async def test_a_proposal_that_changes_while_it_is_applied_is_not_applied(
+    app: QuartTrio, acme: Tenant, api: Api, pool: Pool, clock: FakeClock, dns: FakeTxtRecords
+) -> None:
+    """The reader removes a domain while its record is looked up again."""
+    link, reader = await embedded(acme), FakeBrowser(app)
+    await reader.fill(await reader.open(path_of(link)), token=token_of(link))
+    await prepare_all(reader, dns)
+    dns.lookup_started, dns.gate, answers = trio.Event(), trio.Event(), []
+
+    async def apply() -> None:
+        answers.append(await api.post(f"{acme.path}/setup-links/{link['id']}/parts/domain/apply", token=acme.token("admin")))
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(apply)
+        await dns.lookup_started.wait()
+        clock.advance(timedelta(seconds=1))
+        assert (await reader.submit(f"{STEPS}/domain/remove", STEPS, proposed_domain=SUBSIDIARY)).status == 303
+        dns.gate.set()
+    assert [(each.status, "has changed this part" in each.json["error"]) for each in answers] == [(409, True)]
+    assert await run_sql(pool, "select 1 from domains") == []

@@ -45,7 +45,7 @@ class PasskeyLoginRequest(RequestModel):
 
 
 @routes.post(PATH)
-@anyone(limit=PASSKEY_SIGN_IN, limit_joins=SMALL_BODY)
+@anyone(limit=PASSKEY_SIGN_IN, limit_joins_up_to=SMALL_BODY)
 @refuses(401, 403, 404)
 async def login(data: PasskeyLoginRequest) -> LoginResponse:
     """Sign in with a passkey.

@@ -54,7 +54,7 @@ class Changes(TypedDict, total=False):
     """The parts of an access rule that a single route can change."""
 
     limit: Bucket | tuple[Bucket, ...] | None
-    limit_joins: int
+    limit_joins_up_to: int
     outlives: bool | None
     inactive: bool
     applications: ApplicationTokens
@@ -124,7 +124,7 @@ class _Steps:
             raise
 
     async def limit(self, *args: Any, **kwargs: Any) -> Any:
-        if 0 < (request.content_length or 0) <= self.access.limit_joins:
+        if 0 < (request.content_length or 0) <= self.access.limit_joins_up_to:
             return await self.limit_with_query(*args, **kwargs)
         if self.access.limit is not None:
             await take_token(self.access.limits)

@@ -30,7 +30,7 @@ AGAIN: Final = "again"  # the field of a response that our own page has sent
 
 
 @routes.post("/auth/connections/<connection_id>/acs")
-@anyone(limit_joins=USUAL_FORM)
+@anyone(limit_joins_up_to=USUAL_FORM)
 @refuses(400, 401, 403, 404, 409)
 @describes_page(
     {
