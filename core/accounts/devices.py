@@ -60,20 +60,26 @@ def to_match(user_id: UUID, fingerprint: DeviceFingerprint, found: Deferred[Know
     """Match a sign-in to one of the user's devices, or to a new one, and assess the risk. Nothing is stored.
 
     A device is matched by its trust token, else by the client's device id, else, for clients
-    without an id, by browser, operating system and type. The account has been locked since before it was `found`.
+    without an id, by browser, operating system and type. A device whose last sign-in had a high risk and no second factor
+    counts as new for the risk. The account has been locked since before it was `found`.
     The trust period of the organization of the service applies, if any, like those of the user's organizations.
     """
     known = found.value
     assert known is not None, "the trust period always has a row"
-    is_new, has_location = known.device is None, fingerprint.location is not None
-    assessment = assess(known.history, is_new_device=is_new, location_is_known=has_location, is_anonymized=fingerprint.is_anonymized)
+    is_new, was_unproved = known.device is None, known.device is not None and known.device.is_unproved
+    assessment = assess(
+        known.history,
+        is_new_device=is_new or was_unproved,
+        location_is_known=fingerprint.location is not None,
+        is_anonymized=fingerprint.is_anonymized,
+    )
     if known.device is None:
         device = new_device(user_id, fingerprint, assessment, now)
     else:
         device = refresh_device(known.device, fingerprint, assessment, now)
     is_trusted = device.has_trust_token(fingerprint.trust_hash) and device.remembers_second_factor(known.trust_days, now)
     is_trusted = is_trusted and not assessment.is_high and not fingerprint.needs_second_factor
-    return DeviceMatch(device, is_trusted, is_new, known.has_recovery, known.is_member)
+    return DeviceMatch(device, is_trusted, is_new, was_unproved, known.has_recovery, known.is_member)
 
 
 def new_device(user_id: UUID, fingerprint: DeviceFingerprint, risk: LoginRisk, now: datetime) -> Device:

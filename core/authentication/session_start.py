@@ -48,7 +48,8 @@ async def start_session(ports: Ports, tx: Transaction, sign_in: VerifiedSignIn, 
         await tx.logins.begin_browser_session(session, digest(secret), device, for_application=sign_in.for_application)
     else:
         await tx.logins.begin_session(session, digest(secret), device, for_application=sign_in.for_application)
-    await _warn_of_risk(tx, account, device, sign_in.proofs, now)
+    if not sign_in.device.was_unproved:  # the user got the email about the first of these sign-ins
+        await _warn_of_risk(tx, account, device, sign_in.proofs, now)
     if sign_in.device.has_recovery:
         await account_recovery.cancel_by_sign_in(tx, account, own)
     if account.is_platform_owner:

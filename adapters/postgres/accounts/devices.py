@@ -10,6 +10,7 @@ from adapters.postgres.engine.statements import DeferredRow, Repository, Row
 from core.accounts.model.devices import (
     FAILURE_PERIOD,
     HABIT_PERIOD,
+    HIGH,
     MAX_COUNTED_FAILURES,
     MIN_LOGINS_FOR_HABIT,
     TRUST_DAYS,
@@ -63,33 +64,31 @@ LISTED: Final = (
 IN_ORDER: Final = "order by d.last_used_at desc, d.id desc"
 
 _WRONG: Final = ", ".join(f"'{reason}'" for reason in WRONG_PROOFS)
+# A successful sign-in `e` that makes later ones usual.
+_USUAL: Final = f"e.success and e.risk_score <= {HIGH} and e.connection_id is not distinct from %(connection_id)s"
 # Each part stops counting at its limit. Only the search for a known location covers all times, and
 # it has an index. Sign-ins at a connection have a history of their own: its organization could make risky sign-ins look usual.
 HISTORY: Final = f"""
     (select count(*) from (
         select 1 from login_events e
         where e.user_id = %(user_id)s and not e.success and (e.reason is null or e.reason in ({_WRONG}))
-          and e.created_at > greatest(%(failing_since)s, (
-            select s.created_at from login_events s
-            where s.user_id = %(user_id)s and s.success and s.created_at > %(failing_since)s
-              and s.connection_id is not distinct from %(connection_id)s
-            order by s.created_at desc limit 1))
+          and e.created_at > greatest(
+            %(failing_since)s,
+            (select e.created_at from login_events e where e.user_id = %(user_id)s and {_USUAL} and e.created_at > %(failing_since)s
+             order by e.created_at desc limit 1),
+            (select max(d.mfa_at) from devices d where d.user_id = %(user_id)s))
         limit %(failures)s) failed),
     (select count(*) from (
-        select 1 from login_events e
-        where e.user_id = %(user_id)s and e.success and e.created_at > %(since)s
-          and e.connection_id is not distinct from %(connection_id)s limit %(habit)s) used),
+        select 1 from login_events e where e.user_id = %(user_id)s and {_USUAL} and e.created_at > %(since)s limit %(habit)s) used),
     exists (
         select 1 from login_events e
-        where e.user_id = %(user_id)s and e.success and e.created_at > %(since)s
-          and e.connection_id is not distinct from %(connection_id)s
+        where e.user_id = %(user_id)s and {_USUAL} and e.created_at > %(since)s
           and extract(hour from e.created_at at time zone 'UTC') = extract(hour from %(now)s at time zone 'UTC'))"""
 # Without a place, as in an installation without a database of places, no login was there.
-AT_PLACE: Final = """
+AT_PLACE: Final = f"""
     exists (
         select 1 from login_events e
-        where e.user_id = %(user_id)s and e.success and e.country = %(country)s
-          and e.connection_id is not distinct from %(connection_id)s
+        where e.user_id = %(user_id)s and {_USUAL} and e.country = %(country)s
           and coalesce(e.city, '') = coalesce(%(city)s, ''))"""
 # A device with a client id never matches by its User-Agent header alone, because any client can
 # send that.

@@ -15,7 +15,7 @@ from core.kernel.values import digest
 
 NEW_DEVICE, UNKNOWN_LOCATION, UNUSUAL_TIME, VPN_OR_PROXY, FAILED_ATTEMPT = 30, 20, 10, 10, 20
 HIGHEST = 100
-HIGH = 70  # above this, device trust is ignored
+HIGH = 70  # above this, device trust is ignored, and the sign-in alone proves no habit
 
 # The periods of logins that count, and the number of logins before an hour can be unusual.
 FAILURE_PERIOD: Final = timedelta(hours=24)
@@ -42,9 +42,12 @@ class LoginRisk:
 
 @dataclass(frozen=True, slots=True)
 class LoginHistory:
-    """A summary of a user's earlier logins, to compare a new login with."""
+    """A summary of a user's earlier logins, to compare a new login with.
 
-    failures: int  # of the last 24 hours and since the last success, at most MAX_COUNTED_FAILURES
+    Successful logins count unless their risk was high: otherwise the same password, sent again, would be usual.
+    """
+
+    failures: int  # of the last 24 hours, since the last success and the last second factor, at most MAX_COUNTED_FAILURES
     logins: int  # successful logins of the last 30 days, at most MIN_LOGINS_FOR_HABIT
     at_this_hour: bool  # a successful login of the last 30 days was in the same hour of the day, in UTC
     known_location: bool  # a successful login at any time came from the same location
@@ -149,6 +152,11 @@ class Device:
     revoked_at: datetime | None = None
     methods: tuple[str, ...] = ()  # of the last sign-in, as in the login records; empty if version 0.9.0 stored it
 
+    @property
+    def is_unproved(self) -> bool:
+        """Return whether the risk of the last sign-in here was high, and no second factor has been verified here since."""
+        return self.risk.is_high and (self.mfa_at is None or self.mfa_at < self.last_used_at)
+
     def has_trust_token(self, trust_hash: bytes | None) -> bool:
         """Return whether this is the hash of the device's trust token, which may have expired."""
         return trust_hash is not None and self.trust_hash is not None and hmac.compare_digest(trust_hash, self.trust_hash)
@@ -223,6 +231,7 @@ class DeviceMatch:
     device: Device
     is_trusted: bool  # the request has a valid trust token, and the risk is not high
     is_new: bool = False
+    was_unproved: bool = False  # before this sign-in (`Device.is_unproved`)
     has_recovery: bool = False  # whether the account has an open recovery, so that sign-ins need no other statement to know
     is_member: bool = True  # whether the user has a confirmed membership, for the same reason
 

@@ -18,13 +18,20 @@ from tests.support.rows import DAY, HOUR, MICROSECOND, NOW, SECOND, within
 
 
 async def record(
-    pool: Pool, user: UUID, at: datetime, *, success: bool = True, location: Location | None = None, connection: UUID | None = None
+    pool: Pool,
+    user: UUID,
+    at: datetime,
+    *,
+    success: bool = True,
+    location: Location | None = None,
+    connection: UUID | None = None,
+    risk: int = 0,
 ) -> None:
     await run_sql(
         pool,
         """
-        insert into login_events (id, user_id, provider, success, created_at, city, country, connection_id)
-        values (%s, %s, 'password', %s, %s, %s, %s, %s)""",
+        insert into login_events (id, user_id, provider, success, created_at, city, country, connection_id, risk_score)
+        values (%s, %s, 'password', %s, %s, %s, %s, %s, %s)""",
         uuid4(),
         user,
         success,
@@ -32,6 +39,7 @@ async def record(
         location.city if location else None,
         location.country if location else None,
         connection,
+        risk,
     )
 
 
@@ -61,6 +69,14 @@ async def test_each_connection_has_a_history_of_its_own(storage: Postgres, pool:
 
     assert await of(at_connection) == LoginHistory(failures=0, logins=1, at_this_hour=True, known_location=True)
     assert await of(at_other) == replace(NOTHING, failures=1)
+
+
+async def test_a_sign_in_with_a_high_risk_makes_nothing_usual(storage: Postgres, pool: Pool, user: UUID) -> None:
+    await record(pool, user, NOW - HOUR, success=False)
+    await record(pool, user, NOW - MINUTE, location=LISBON, risk=71)
+    assert await history(storage, user, LISBON) == replace(NOTHING, failures=1)
+    await record(pool, user, NOW - MINUTE, location=LISBON, risk=70)
+    assert await history(storage, user, LISBON) == LoginHistory(failures=0, logins=1, at_this_hour=True, known_location=True)
 
 
 async def test_failures_count_since_the_last_success_within_24_hours(storage: Postgres, pool: Pool, user: UUID) -> None:

@@ -124,6 +124,12 @@ class KnownDevice:
     trusted_until: datetime | None = None
     revoked: bool = False
 
+    @property
+    def is_unproved(self) -> bool:
+        if self.risk is None or self.last_used_at is None or self.risk.score <= 70:
+            return False
+        return self.mfa_at is None or self.mfa_at < self.last_used_at
+
     def distrust(self) -> None:
         self.mfa_at = self.token = self.trusted_until = None
 
@@ -405,12 +411,12 @@ class PeopleMachine(RuleBasedStateMachine):
 
     def expect_sign_in(self, profile: ClientProfile, token: str | None, of_service: bool) -> ExpectedSignIn:
         device, now = self.match_device(profile, token), self.now
-        successes = [at for at, success, _ in self.logins if success]
-        since = max([now - DAY, *successes])
+        successes = [at for at, success, risk in self.logins if success and risk <= 70]
+        since = max([now - DAY, *successes, *(one.mfa_at for one in self.devices if one.mfa_at is not None)])
         recent = [at for at in successes if at > now - 30 * DAY]
         location = LOCATIONS.get(profile.address)
         points = {
-            "new_device": 30 * (device is None),
+            "new_device": 30 * (device is None or device.is_unproved),
             "unknown_location": 20 * (location is not None and location not in self.locations),
             "unusual_time": 10 * (len(recent) >= 10 and now.hour not in {at.hour for at in recent}),
             "failed_attempts": 20 * sum(at > since for at in self.wrong_at),
@@ -462,15 +468,16 @@ class PeopleMachine(RuleBasedStateMachine):
             self.devices.append(device)
         assert id_ == device.id
         device.name = name or device.name
+        was_unproved = device.is_unproved
         device.agent, device.address, device.last_used_at, device.risk = profile.agent, profile.address, self.now, expected.risk
         assert signed_in.session.id not in {known.id for known in self.sessions}
         session = KnownSession(signed_in.session.id, device, of_service, self.now + 90 * DAY, self.now)
         self.store_tokens(session, session_start.issue_first_tokens(self.ports, signed_in))
         self.sessions.append(session)
         self.logins.append((self.now, True, expected.risk.score))
-        if profile.address in LOCATIONS:
+        if profile.address in LOCATIONS and expected.risk.score <= 70:
             self.locations.add(LOCATIONS[profile.address])
-        if expected.risk.score > 70 and self.active_factor is None:
+        if expected.risk.score > 70 and self.active_factor is None and not was_unproved:
             self.mails.append("unusual_sign_in")
         if of_service and self.memberships[0] == "invited":
             self.memberships[0] = "confirmed"
