@@ -138,6 +138,7 @@ async def turn_on(
     only a session with a proof of it can sign in to applications (security X-8). `proof` is that of the caller's session.
     """
     await tx.session_sign_ins.require_mfa_again(account.id, caller.session_id, is_proved=proof is not None)
+    await session_proofs.forget_seconds_where_missing(tx, account.id)
     if proof is not None:
         await session_proofs.add_second(tx, caller.session_id, account, proof)
     await tx.sessions.end_personal_tokens(account.id, now)
@@ -192,6 +193,7 @@ async def regenerate_backup_codes(ports: Ports, caller: Person) -> Sequence[str]
         if not account.second_factors:
             raise NotEnabled
         await tx.mfa.replace_codes(account.id, codes.salt, codes.hashes)
+        await session_proofs.forget_backup_codes(tx, account, kept=caller.session_id)
         await tx.mfa.log(account.id, [MfaEvent.BACKUP_CODES_GENERATED], caller, now)
         await security_notices.notify(tx, account, EmailKind.BACKUP_CODES_REGENERATED, now, session_id=caller.session_id)
     return codes.texts
@@ -206,6 +208,7 @@ async def reset_factors(tx: Transaction, caller: Caller, account: Account, now: 
     """Remove all passkeys and second factors of a locked account, and record it."""
     await _end_factors(tx, caller, account, tuple(ENABLED), now)
     await tx.passkeys.remove_all(account.id)
+    await session_proofs.forget_passkeys(tx, replace(account, mfa_enabled_at=None, passkey_second_at=None))
     await tx.accounts.set_recovery_required(account.id, None)
 
 
@@ -244,8 +247,8 @@ async def remove_factors(
 ) -> tuple[FactorKind, ...]:
     """End second factors of a locked account, and return those that were on. Passkeys and security keys stay, but are not asked for.
 
-    Device trust, pre-auth tokens and personal access tokens end, and the backup codes with the last factor. The caller
-    records the events.
+    Device trust, pre-auth tokens and personal access tokens end, and the backup codes with the last factor. In no session, a proof
+    by one of them counts as a second factor any longer. The caller records the events.
     """
     is_on = {FactorKind.TOTP: account.mfa_enabled_at is not None, FactorKind.PASSKEY: account.passkey_second_at is not None}
     keeps_codes = any(on and factor not in factors for factor, on in is_on.items())
@@ -259,6 +262,7 @@ async def remove_factors(
     if FactorKind.PASSKEY in removed:
         await tx.passkeys.set_second(account.id, None, now)
     if removed:
+        await session_proofs.forget_seconds(tx, account.id, removed, has_others=keeps_codes)
         await tx.devices.distrust(account.id, now)
         await tx.flows.forget_user(account.id)
         await tx.sessions.end_personal_tokens(account.id, now)

@@ -189,6 +189,7 @@ async def delete(ports: Ports, caller: Person, passkey_id: UUID) -> bool:
             raise OnlySignInMethod
         await factor_changes.require_left(ports, tx, account, left, now, removed=passkey.id)
         await tx.passkeys.remove(account.id, passkey_id, now)
+        await session_proofs.forget_passkeys(tx, left, passkey_id)
         await tx.mfa.log(account.id, [MfaEvent.PASSKEY_REMOVED], caller, now)
         await security_notices.notify(tx, account, EmailKind.PASSKEY_REMOVED, now, session_id=caller.session_id, detail=passkey.description)
         tx.record(events.passkey_removed(account.id, passkey_id))

@@ -1,15 +1,23 @@
 """The proofs of a session, after its user has signed in: a reauthentication, or a second factor that they proved or set up."""
 
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
 from datetime import datetime
+from types import MappingProxyType
+from typing import Final
 from uuid import UUID
 
 from core.accounts.model.accounts import Account
 from core.kernel import proofs
+from core.kernel.callers import StoredSignIn
 from core.kernel.proofs import (
     SECOND_FACTOR_TTL,
+    FactorKind,
+    Method,
     Proof,
     Proofs,
     SessionProofs,
+    every_proof,
     in_session,
     is_fresh,
     recent,
@@ -20,6 +28,8 @@ from core.kernel.proofs import (
 from core.kernel.values import digest
 from ports import Ports
 from ports.storage import Reading, Transaction
+
+_METHODS: Final[Mapping[FactorKind, Method]] = MappingProxyType({FactorKind.TOTP: Method.TOTP, FactorKind.PASSKEY: Method.PASSKEY})
 
 
 async def renew(ports: Ports, tx: Transaction, session_id: UUID, account: Account, new: Proofs, now: datetime) -> None:
@@ -36,6 +46,54 @@ async def renew(ports: Ports, tx: Transaction, session_id: UUID, account: Accoun
 async def add_second(tx: Transaction, session_id: UUID, account: Account, second: Proof) -> None:
     """Add a second factor to the session of a locked account. The sign-in does not become newer."""
     await tx.session_sign_ins.reauthenticate(session_id, account.id, with_second(await _load(tx, session_id, account), second))
+
+
+async def forget_seconds(tx: Transaction, user_id: UUID, factors: Collection[FactorKind], *, has_others: bool) -> None:
+    """Forget second factors that a locked account no longer has, and the backup codes with the last one.
+
+    No proof by them counts any longer, in any session. A passkey that verified its user is more than a second factor, and stays.
+    `has_others`: the account still has a second factor. Then a session without one lacks it.
+    """
+    methods = {_METHODS[factor] for factor in factors} | (set() if has_others else {Method.BACKUP_CODE})
+    await _forget(tx, user_id, lambda _, proof: proof.is_second and proof.method in methods, asks_again=has_others)
+
+
+async def forget_backup_codes(tx: Transaction, account: Account, kept: UUID) -> None:
+    """Forget the replaced backup codes of a locked account, in all sessions but the `kept` one, in which the user replaced them."""
+
+    def is_gone(sign_in: StoredSignIn, proof: Proof) -> bool:
+        return sign_in.session_id != kept and proof.method is Method.BACKUP_CODE
+
+    await _forget(tx, account.id, is_gone, asks_again=True)
+
+
+async def forget_passkeys(tx: Transaction, account: Account, passkey_id: UUID | None = None) -> None:
+    """Forget a passkey that a locked account no longer has, or all of them. `account` is as it is afterwards.
+
+    A session that began with it continues, with an unknown first factor if it has no other one.
+    """
+
+    def is_gone(_: StoredSignIn, proof: Proof) -> bool:
+        return proof.method is Method.PASSKEY and (passkey_id is None or proof.passkey in (passkey_id, None))
+
+    await _forget(tx, account.id, is_gone, asks_again=bool(account.second_factors))
+
+
+async def forget_seconds_where_missing(tx: Transaction, user_id: UUID) -> None:
+    """Forget the second factors of the sessions that lack the one which the user of a locked account has just set up."""
+    await _forget(tx, user_id, lambda sign_in, proof: sign_in.mfa_missing and proof.is_second, asks_again=True)
+
+
+async def _forget(tx: Transaction, user_id: UUID, is_gone: Callable[[StoredSignIn, Proof], bool], *, asks_again: bool) -> None:
+    for sign_in in await tx.session_sign_ins.list_of_user(user_id):
+        every = every_proof(sign_in.proofs)
+        left = tuple(proof for proof in every if not is_gone(sign_in, proof))
+        if len(left) == len(every):
+            continue
+        if not any(proof.is_own and not proof.is_second for proof in left):  # it would be good in fewer places, or in none
+            began = (proof for proof in every if is_gone(sign_in, proof) and not proof.is_second)
+            left = (*(Proof(None, proof.at, is_fresh=proof.is_fresh) for proof in began), *left)
+        await tx.session_sign_ins.weaken(replace(sign_in, proofs=left), user_id, asks_again=asks_again)
 
 
 async def find_recent_seconds(ports: Ports, read: Reading | Transaction, session_id: UUID, account: Account, now: datetime) -> Proofs:

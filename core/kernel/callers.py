@@ -193,6 +193,16 @@ class BrowserSession:
     proofs: SessionProofs
 
 
+@dataclass(frozen=True, slots=True)
+class StoredSignIn:
+    """The sign-in of a session of any kind. `org_id` is the organization of its application, if any."""
+
+    session_id: UUID
+    org_id: UUID | None
+    mfa_missing: bool
+    proofs: SessionProofs
+
+
 def proofs_at(service: ServiceContext | None, proofs: SessionProofs, now: datetime) -> Proofs:
     """Return the proofs of a session that count at an application, or at the platform's own frontend, which has the session's reach."""
     return in_session(proofs) if service is None else seen_in(proofs, service.org_id, now)

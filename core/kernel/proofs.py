@@ -61,13 +61,14 @@ _STRENGTHS: Final[Mapping[Acr, Strength]] = MappingProxyType({acr: Strength(1 + 
 class Proof:
     """One proof that the user is here. `at` is UTC."""
 
-    method: Method | None  # None: an earlier release started the session, and did not store it
+    method: Method | None  # None: an earlier release did not store it, or the account no longer has this first factor
     at: datetime
     provider: str | None = None  # the name of the identity provider, for PROVIDER
     is_fresh: bool = True  # False if an identity provider may have authenticated the user earlier, and no second factor followed
     user_verified: bool = False  # the method itself verified two factors
     phishing_resistant: bool = False
     hardware: bool = False  # the key cannot leave its device
+    passkey: UUID | None = field(default=None, compare=False)  # for PASSKEY; None if an earlier release stored the proof
     # Of an organization's connection. The proof counts in that organization alone, until this time (UTC) if there is one.
     connection: UUID | None = None
     org: UUID | None = None
@@ -348,8 +349,7 @@ def methods_of(proofs: Proofs) -> tuple[str, ...]:
 
 def second_of(proofs: Proofs) -> Proof | None:
     """Return the proof of the second factor beside the first one, or None. A passkey can be either."""
-    seconds = newest_sign_in(proofs)[1:]
-    return seconds[-1] if seconds else None
+    return next(reversed(newest_sign_in(proofs)[1:]), None)
 
 
 def proved_at(proofs: Proofs) -> datetime:

@@ -18,7 +18,11 @@ from typing import Final
 LAYERS: Final = ("core", "ports", "adapters", "actors", "entrypoints")
 KERNEL: Final = "core/kernel/proofs.py"
 VIEWS: Final = {"Facts", "Flow", "IdToken", "PolicyFacts", "VerifiedSignIn"}
-STORING: Final = {KERNEL, "adapters/postgres/authentication/sign_in_proofs.py"}
+STORING: Final = {
+    KERNEL,
+    "adapters/postgres/authentication/sign_in_proofs.py",
+    "core/accounts/session_proofs.py",  # removes those of factors that have left the account
+}
 SQL: Final = {
     "adapters/postgres/authentication/personal_tokens.py",  # copies them into the session of the token
     "adapters/postgres/authentication/refresh_tokens.py",

@@ -1,19 +1,28 @@
 """Storage of the sign-in of a session, and of the browser that it belongs to."""
 
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Final, LiteralString
 from uuid import UUID
 
 from adapters.postgres.authentication.session_contexts import BROWSER_SESSION
-from adapters.postgres.authentication.sign_in_proofs import NAMES, STRENGTH, columns_of
+from adapters.postgres.authentication.sign_in_proofs import NAMES, STRENGTH, columns_of, proof_columns
+from adapters.postgres.engine.records import Record
 from adapters.postgres.engine.statements import Repository
-from core.kernel.callers import BrowserSession
+from core.kernel.callers import BrowserSession, StoredSignIn
 from core.kernel.proofs import SessionProofs, end_of
 
 _PROOFS: Final = ", ".join(f"{name} = %({name})s" for name in NAMES)
 REAUTHENTICATE: Final = f"""
     update sessions set {_PROOFS}, mfa_missing = mfa_missing and not %(second_factor)s, ends_at = least(ends_at, %(end)s),
                         expires_at = least(expires_at, %(end)s)
+    where id = %(session_id)s and user_id = %(user_id)s"""
+SIGN_IN: Final = Record(StoredSignIn, "s", session_id="s.id", org_id="v.org_id", proofs=proof_columns("s"))
+# The last use of each organization stays known, as a pass that has ended.
+WEAKEN: Final = f"""
+    with passes as (update policy_passes set valid_until = used_at where session_id = %(session_id)s)
+    update sessions set {_PROOFS},
+        mfa_missing = not %(second_factor)s and (mfa_missing or (%(asks_again)s and service_id is null and bounded_to is null))
     where id = %(session_id)s and user_id = %(user_id)s"""
 
 # The users `u` of a connection, or one of them
@@ -86,6 +95,16 @@ class SessionSignIns(Repository):
 
     async def reauthenticate(self, session_id: UUID, user_id: UUID, proofs: SessionProofs) -> None:
         await self._run(REAUTHENTICATE, session_id=session_id, user_id=user_id, end=end_of(proofs), **columns_of(proofs))
+
+    async def list_of_user(self, user_id: UUID) -> Sequence[StoredSignIn]:
+        sql = f"""
+            select {SIGN_IN.columns} from sessions s left join services v on v.id = s.service_id
+            where s.user_id = %(user_id)s and s.ended_at is null and s.impersonator_id is null"""
+        return await self._all(SIGN_IN.read, sql, user_id=user_id)
+
+    async def weaken(self, sign_in: StoredSignIn, user_id: UUID, *, asks_again: bool) -> None:
+        columns = columns_of(sign_in.proofs, org_id=sign_in.org_id)
+        await self._run(WEAKEN, session_id=sign_in.session_id, user_id=user_id, asks_again=asks_again, **columns)
 
     async def join(self, session_id: UUID, user_id: UUID, proofs: SessionProofs, expires_at: datetime, ends_at: datetime) -> None:
         sql = f"""

@@ -87,6 +87,8 @@ def to_json(proof: Proof) -> dict[str, object]:
         stored["provider"] = proof.provider
     if not proof.is_fresh:
         stored["fresh"] = False
+    if proof.passkey is not None:
+        stored["passkey"] = str(proof.passkey)
     if not proof.is_own:
         ids = {"connection": proof.connection, "org": proof.org, "until": proof.until and proof.until.isoformat(), "login": proof.login}
         stored |= {name: str(value) for name, value in ids.items() if value is not None}
@@ -101,8 +103,12 @@ def to_proof(stored: Mapping[str, Any]) -> Proof:
         stored.get("provider"),
         stored.get("fresh", True),
         *(stored.get(flag, False) for flag in _FLAGS),
-        *(_of_connection(stored) if "org" in stored else ()),
+        *((_of_passkey(stored), *_of_connection(stored)) if "org" in stored else (_of_passkey(stored),)),
     )
+
+
+def _of_passkey(stored: Mapping[str, Any]) -> UUID | None:
+    return UUID(stored["passkey"]) if "passkey" in stored else None
 
 
 def _of_connection(stored: Mapping[str, Any]) -> tuple[UUID | None, UUID, datetime | None, UUID | None]:

@@ -244,7 +244,8 @@ class PasskeyChanged(PasskeyRefused):
 def proof_of(passkey: Passkey, *, user_verified: bool, at: datetime) -> Proof:
     """Return the proof of a ceremony. That of a security key counts only beside a first factor, also if it verified its user."""
     is_complete = user_verified and passkey.kind is PasskeyKind.PASSKEY
-    return Proof(Method.PASSKEY, at, user_verified=is_complete, phishing_resistant=True, hardware=not passkey.backup_eligible)
+    is_hardware = not passkey.backup_eligible
+    return Proof(Method.PASSKEY, at, user_verified=is_complete, phishing_resistant=True, hardware=is_hardware, passkey=passkey.id)
 
 
 def check_use(known: Passkey, seen: VerifiedAssertion) -> None:

@@ -1,6 +1,6 @@
 """Storage of sessions, their tokens, and the facts that authorize requests."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Protocol
 from uuid import UUID
@@ -17,7 +17,7 @@ from core.authentication.model.sessions import (
     RotatedSession,
     Session,
 )
-from core.kernel.callers import BrowserSession, SessionContext
+from core.kernel.callers import BrowserSession, SessionContext, StoredSignIn
 from core.kernel.deferred import Deferred
 from core.kernel.proofs import SessionProofs
 from core.kernel.values import PageResult
@@ -157,6 +157,15 @@ class SessionSignIns(SessionSignInsRead, Protocol):
 
     async def reauthenticate(self, session_id: UUID, user_id: UUID, proofs: SessionProofs) -> None:
         """Replace the proofs of the session. A session with the proof of a connection alone ends with this proof at the latest."""
+
+    async def list_of_user(self, user_id: UUID) -> Sequence[StoredSignIn]:
+        """Return the sign-ins of the user's sessions that have not ended. Sessions in which others impersonate the user have none."""
+
+    async def weaken(self, sign_in: StoredSignIn, user_id: UUID, *, asks_again: bool) -> None:
+        """Replace the proofs of a session by fewer ones, and end its passes of sign-in policies.
+
+        `asks_again`: the account has a second factor. Then a session of the user's own without one is marked as missing it.
+        """
 
     async def join(self, session_id: UUID, user_id: UUID, proofs: SessionProofs, expires_at: datetime, ends_at: datetime) -> None:
         """Replace the proofs and the end of a session that has just started, by those that it shares with the session it replaced."""

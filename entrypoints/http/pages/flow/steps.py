@@ -6,7 +6,7 @@ from typing import Final
 
 from quart import Blueprint, Response
 
-from core.authentication import policy_checks
+from core.authentication import policy_checks, policy_enrollment
 from core.authentication.browser import FormTokenInvalid
 from core.authentication.flow import flows
 from core.authentication.flow.model import Flow, FlowTarget
@@ -26,6 +26,7 @@ from entrypoints.http.base.redirects import redirect
 from entrypoints.http.edge.access import anyone
 from entrypoints.http.edge.forms import read_form
 from entrypoints.http.edge.openapi import describes_page
+from entrypoints.http.edge.reauthentication import to_reauthentication_for
 from entrypoints.http.pages.federation import oauth
 from entrypoints.http.pages.federation.saml import continuation
 from entrypoints.http.pages.flow.flows import FLOW_PATH, connection_path, in_flow, leads_to_request, path_of
@@ -101,6 +102,8 @@ async def step_page(flow: Flow, requested: Step | None = None, reply: PageAnswer
     if step is Step.SIGN_IN and (decision := _step_up(outcome, user)) is not None:
         if (connection := decision.leads_to) is not None:
             return redirect(connection_path(flow, connection.id))
+        if user is not None and await _confirms_there(outcome, user):
+            return to_reauthentication_for(outcome.admission.place, path_of(flow))
         rule, destination = decision.rule, outcome.destination
         if outcome.admission.needs_passkey:
             rule, destination = Rule.PHISHING_RESISTANT, destination and replace(destination, required=Strength.PHISHING_RESISTANT)
@@ -109,6 +112,17 @@ async def step_page(flow: Flow, requested: Step | None = None, reply: PageAnswer
         return await FORMS[step](flow, outcome.destination)
     assert user is not None, "the others are questions to a signed-in user"
     return await question_page(flow, outcome, user, problem or (None if reply is None else QuestionChanged()))
+
+
+async def _confirms_there(asked: Asked, user: Visitor) -> bool:
+    """Return whether the page that confirms for a sign-in policy is next.
+
+    It has the ways of a session that began at a connection: to sign in there again, or the second factor alone (security A-12).
+    """
+    if user.bounded_to is None or asked.admission.is_allowed:
+        return False
+    enrollment = await policy_enrollment.find_enrollment(ports(), user, asked.admission.place)
+    return enrollment.decision.outcome is Outcome.STEP_UP
 
 
 async def _link_page(flow: Flow, requested: Step | None, email: Email) -> Response:
