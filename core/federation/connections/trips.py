@@ -277,7 +277,9 @@ async def finish(ports: Ports, caller: Caller, visitor: Person | None, returned:
 async def _take_trip(
     ports: Ports, caller: Caller, returned: ConnectionReturn
 ) -> tuple[ConnectionTrip | None, ConnectionCredentials | None]:
-    """Return the trip that ends with this answer, if any, with the credentials of its connection. It ends once. Raises: Limited.
+    """Return the trip that ends with this answer, if any, with the credentials of its connection, which are decrypted only then.
+
+    The trip ends once. Raises: Limited.
 
     A charge that an earlier request of the sign-in pays costs no further statement. Otherwise it is made before any change.
     """
@@ -291,7 +293,7 @@ async def _take_trip(
                 found = tx.connections.credentials_deferred(id_, now)
             if paid.value is not None:
                 charge.is_taken = charge.is_paid = True
-                return paid.value.trip, found.value
+                return paid.value.trip, found.value if paid.value.trip else None
         async with ports.storage.reading(using=charge):
             pass
     if not is_possible:
@@ -299,7 +301,7 @@ async def _take_trip(
     async with ports.storage.transaction(by=caller) as tx:
         taken = tx.flows.take_connection_trip_deferred(*hashes, id_, now)
         found = tx.connections.credentials_deferred(id_, now)
-    return taken.value, found.value
+    return taken.value, found.value if taken.value else None
 
 
 async def read_test(
