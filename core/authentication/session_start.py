@@ -42,6 +42,7 @@ async def start_session(ports: Ports, tx: Transaction, sign_in: VerifiedSignIn, 
         device_id=device.id,
         proofs=sign_in.proofs,
         ends_by=sign_in.ends_by,
+        risk_is_high=device.risk.is_high,
     )
     session, secret = sessions.new_session(ports, start, now), new_secret()
     if sign_in.in_browser:
@@ -77,6 +78,7 @@ async def start_granted_session(ports: Ports, tx: Transaction, redeemed: Redeeme
         openid=redeemed.openid,
         key_thumbprint=redeemed.key.thumbprint if redeemed.key is not None and redeemed.key.binds_refresh_token else None,
         ends_by=redeemed.ends_by,
+        risk_is_high=redeemed.risk_is_high,
     )
     session, secret = sessions.new_session(ports, start, now), new_secret()
     facts = None

@@ -155,6 +155,7 @@ def new_session(ports: Ports, start: SessionStart, now: datetime) -> Session:
         openid=start.openid,
         key_thumbprint=start.key_thumbprint,
         request_id=start.caller.request_id,
+        risk_is_high=start.risk_is_high,
     )
 
 

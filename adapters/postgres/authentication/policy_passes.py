@@ -12,7 +12,7 @@ from adapters.postgres.engine.statements import DeferredRow, Repository, Row
 from adapters.postgres.kernel.connection_facts import connection_facts, to_connection_facts
 from adapters.postgres.kernel.linked_providers import linked_providers
 from adapters.postgres.kernel.roles import rights_columns, to_rights
-from core.accounts.model.devices import LoginRisk
+from core.accounts.model.devices import HIGH
 from core.authentication.model.policy import PolicyPass, PolicySession, PolicySubject
 from core.kernel.callers import PolicyState
 from core.kernel.display import PRODUCT
@@ -37,7 +37,8 @@ POLICY_MET: Final = """
      or has_policy_pass(s.id, o.id, s.user_id, o.sign_in_policy_version, %(now)s))"""
 PROOFS: Final = proof_columns("s")
 SESSION: Final = (
-    f"s.id, {PROOFS.sql}, s.mfa_missing, d.mfa_at, d.trust_hash, d.trust_expires_at, d.risk_score, y.used_at, u.policy_reminded_at"
+    f"s.id, {PROOFS.sql}, s.mfa_missing, d.mfa_at, d.trust_hash, d.trust_expires_at,"
+    f" coalesce(s.risk_is_high, d.risk_score > {HIGH}, false), y.used_at, u.policy_reminded_at"
 )
 SESSION_WIDTH: Final = 8 + PROOFS.width
 CONNECTIONS: Final = connection_facts("p.org_id", "u")
@@ -98,12 +99,11 @@ def _to_session(row: Row, *, has_second: bool) -> PolicySession | None:
     if row[0] is None:
         return None
     proofs = to_proofs(row[1 : 1 + PROOFS.width])
-    mfa_missing, mfa_at, trust_hash, trust_expires_at, risk, used_at, reminded_at = row[1 + PROOFS.width :]
+    mfa_missing, mfa_at, trust_hash, trust_expires_at, is_high, used_at, reminded_at = row[1 + PROOFS.width :]
     # A session without the second factor of its account began on a trusted device. A later proof there says nothing about it.
     began = proved_at(seen) if (seen := in_session(proofs)) else None
     is_trusted = has_second and not mfa_missing and trust_hash is not None and began is not None and mfa_at is not None
     is_trusted = is_trusted and mfa_at <= began < trust_expires_at
-    is_high = risk is not None and LoginRisk(risk, ()).is_high
     return PolicySession(proofs, mfa_at if is_trusted else None, is_high, used_at, reminded_at)
 
 

@@ -271,6 +271,7 @@ def _grant_of(
         service=service,
         proofs=redeemed.browser.proofs,
         device_id=redeemed.browser.device_id,
+        risk_is_high=redeemed.browser.risk_is_high,
         grant=Grant.AUTHORIZATION_CODE,
         entitlement=entitlement,
         browser_session_id=redeemed.browser.id,

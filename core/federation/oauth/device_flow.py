@@ -267,6 +267,7 @@ async def _start_session(
             service=poll.service,
             proofs=proofs,
             device_id=match.device.id,
+            risk_is_high=poll.risk_is_high or match.device.risk.is_high,
             grant=Grant.DEVICE_CODE,
             entitlement=entitlement,
             new_device=match.device,

@@ -164,6 +164,7 @@ async def _respond_with_assertion(
                     caller=visitor,
                     device_id=visitor.browser.device_id,
                     proofs=visitor.browser.proofs,
+                    risk_is_high=visitor.browser.risk_is_high,
                 )
                 session, secret = new_session(ports, start, proved_at(in_session(start.proofs))), new_secret()
                 await tx.sessions.begin_in_browser(session, digest(secret))

@@ -13,21 +13,10 @@ from adapters.postgres.engine.pool import Pool
 from core.kernel.roles import MEMBER
 from ports import Ports
 from tests.fakes.outside import FakeClock
-from tests.proof.policy.world import (
-    ALLOWED,
-    CALLBACK,
-    ENROLL,
-    STATES,
-    STEP_UP,
-    World,
-    new_world,
-    outcome_of,
-    outcome_of_flow,
-    outcome_of_page,
-)
+from tests.proof.policy.world import ALLOWED, CALLBACK, STATES, STEP_UP, World, new_world, outcome_of, outcome_of_flow, outcome_of_page
 from tests.support.browser import form_token, is_step, leads_to, main_of
 from tests.support.builders import PASSWORD, Answer, Api, run_concurrently, run_sql
-from tests.support.mfa import Authenticator, add_mfa
+from tests.support.mfa import Authenticator
 from tests.support.passkeys.users import add_passkeys
 from tests.support.saml.browser import SamlBrowser, redirect_target
 
@@ -266,54 +255,6 @@ async def test_only_a_call_that_is_answered_confirms_a_membership(world: World) 
     await run_sql(world.pool, "update memberships set role = 'member', confirmed_at = null")
     assert (await world.api.post("/api/organizations/acme/invitations", {"email": "e@example.com"}, token=world.token)).status == 403
     assert await run_sql(world.pool, "select confirmed_at from memberships") == [(None,)]
-
-
-async def test_a_sign_in_with_a_high_risk_needs_a_second_factor(world: World) -> None:
-    await world.enter(STATES["bare"])
-    await world.put({"second_factor": ["high_risk"]})
-    target = {"email": world.ada.email, "password": PASSWORD, "org_slug": "acme", "service_slug": "shop"}
-    assert outcome_of(await world.api.post("/api/auth/login", target)) == "allowed"
-    token = (await world.api.login(world.ada.email, PASSWORD)).json["access_token"]
-    assert outcome_of(await world.api.get("/api/organizations/acme/members", token=token)) == "allowed"
-    await run_sql(world.pool, "update devices set risk_score = 100")
-    await run_sql(world.pool, "delete from policy_passes")
-    assert outcome_of(await world.api.get("/api/organizations/acme/members", token=token)) == "enroll"
-
-
-@pytest.mark.parametrize("device", [{"X-Device-Id": "a device id of 22 letters"}, {}], ids=["with an id", "without"])
-@pytest.mark.parametrize("wrong", [3, 4])
-async def test_the_same_password_again_does_not_lower_a_high_risk(world: World, device: dict[str, str], wrong: int) -> None:
-    """The second factor does, or a day without failures."""
-    await world.put({"second_factor": ["high_risk"]})
-    for _ in range(wrong):
-        assert (await world.api.login(world.ada.email, "wrong password")).status == 401
-
-    async def sign_in(**target: str) -> Answer:
-        body = {"email": world.ada.email, "password": PASSWORD, **target}
-        return await world.api.post("/api/auth/login", body, headers=device)
-
-    async def opens(signed_in: Answer) -> str:
-        return outcome_of(await world.api.get("/api/organizations/acme/members", token=signed_in.json["access_token"]))
-
-    sessions = [await sign_in() for _ in range(3)]
-    assert [await opens(session) for session in sessions] == [ENROLL] * 3
-    assert outcome_of(await sign_in(org_slug="acme", service_slug="shop")) == ENROLL
-    assert await run_sql(world.pool, "select distinct risk_score from login_events where success") == [(min(100, 30 + 20 * wrong),)]
-    world.clock.advance(timedelta(days=1))
-    assert await opens(await sign_in()) == ALLOWED
-
-
-async def test_a_second_factor_ends_a_high_risk(world: World) -> None:
-    authenticator = await add_mfa(world.ports, world.ada)
-    await world.put({"second_factor": ["high_risk"]})
-    for _ in range(4):
-        assert (await world.api.login(world.ada.email, "wrong password")).status == 401
-    for step in (0, 1):
-        begun = (await world.api.login(world.ada.email, PASSWORD)).json
-        verified = await world.api.post("/api/auth/mfa/verify", {"code": authenticator.code(step)}, token=begun["access_token"])
-        assert verified.status == 200, verified.text
-    scores = "select risk_score from login_events where success order by created_at, id"
-    assert sorted(await run_sql(world.pool, scores)) == [(0,), (100,)]
 
 
 async def test_a_grace_period_is_announced_to_programs_that_sign_users_in(world: World) -> None:

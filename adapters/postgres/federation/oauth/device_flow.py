@@ -37,6 +37,7 @@ DEVICE_POLL: Final = Record(
         to_grant,
     ),
     proofs=proof_columns("s"),
+    risk_is_high="s.risk_is_high",
 )
 # Lock the row first, so that each of several parallel polls sees the changes of the previous one. A
 # device needs to send only its code, so the organization is unknown here. If the

@@ -163,7 +163,7 @@ class DeviceRequest:
 class DevicePoll:
     """A device's request at the time of one poll. Times are UTC.
 
-    `session_id`, `account` and `proofs` belong to the session that approved the request. They are
+    `session_id`, `account`, `proofs` and `risk_is_high` belong to the session that approved the request. They are
     None or empty before the approval.
     """
 
@@ -177,6 +177,7 @@ class DevicePoll:
     account: Account | None
     openid: OpenIdGrant | None = None  # None without OpenID Connect and API resource
     proofs: SessionProofs = ()
+    risk_is_high: bool | None = None
 
 
 def verification_url(user_code: str, page: str = VERIFY_PATH) -> str:
