@@ -107,11 +107,11 @@ async def test_a_concurrent_confirmation_and_setup_leave_working_codes(
 
 
 async def test_concurrent_disabling_and_use_of_a_code_leave_no_partial_state(api: Api, ports: Ports, pool: Pool, user: Account) -> None:
-    token = (await sign_in(ports, user, second_factor=True)).access_token
     for _ in range(5):
         authenticator = await add_mfa(ports, user)
+        token = (await sign_in(ports, user, second_factor=True)).access_token  # the factor before left the other sessions
 
-        async def act(number: int, authenticator: Authenticator = authenticator) -> object:
+        async def act(number: int, authenticator: Authenticator = authenticator, token: str = token) -> object:
             if number == 5:
                 return (await api.delete(PATH, token=token)).status
             return await code_works(ports, user, authenticator.backup_codes[number])
