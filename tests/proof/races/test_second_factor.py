@@ -64,7 +64,8 @@ async def test_of_20_concurrent_confirmations_one_succeeds(app: QuartTrio, api: 
     tokens = [(await sign_in(ports, user)).access_token for _ in range(20)]
     authenticator = Authenticator((await api.post(f"{PATH}/setup", token=tokens[0])).json["secret"], ports.clock)
     answers = await run_concurrently(20, lambda number: api.post(f"{PATH}/verify", {"code": authenticator.code()}, token=tokens[number]))
-    assert Counter(answer.status for answer in answers) == {200: 1, 400: 19}
+    statuses = Counter(answer.status for answer in answers)
+    assert (statuses[200], statuses[400] + statuses[401]) == (1, 19), statuses  # 401: the session lacks the factor that is on now
     [winning_codes] = [answer.json["backup_codes"] for answer in answers if answer.status == 200]
     assert await count(pool, "mfa_enabled") == 1
     assert await run_sql(pool, "select kind from mails") == [("mfa_enabled",)]
