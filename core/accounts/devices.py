@@ -60,8 +60,8 @@ def to_match(user_id: UUID, fingerprint: DeviceFingerprint, found: Deferred[Know
     """Match a sign-in to one of the user's devices, or to a new one, and assess the risk. Nothing is stored.
 
     A device is matched by its trust token, else by the client's device id, else, for clients
-    without an id, by browser, operating system and type. A device whose last sign-in had a high risk and no second factor
-    counts as new for the risk. The account has been locked since before it was `found`.
+    without an id, by browser, operating system and type. If the last sign-in of a device had a high risk and no
+    second factor, the device counts as new for the risk. The account has been locked since before it was `found`.
     The trust period of the organization of the service applies, if any, like those of the user's organizations.
     """
     known = found.value

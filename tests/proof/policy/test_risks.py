@@ -1,4 +1,4 @@
-"""A high risk belongs to the session whose sign-in had it, and a second factor answers it."""
+"""A high risk of a sign-in belongs to its session, and a second factor answers it."""
 
 from datetime import timedelta
 from typing import Final
