@@ -74,6 +74,8 @@ class Http2(H2Protocol):
     async def handle(self, event: ConnectionEvent) -> None:
         if not isinstance(event, RawData):
             await super().handle(event)
+            for stream_id in list(self.stream_buffers):
+                await self._discard_buffer(stream_id)  # no application waits for a window of a closed connection
             return
         if not self._limits.admit(event.data):
             await self._end(ErrorCodes.ENHANCE_YOUR_CALM)
