@@ -79,15 +79,16 @@ async def revoke_all_access(tx: Transaction, account: Account, now: datetime) ->
     """Remove every way into a locked account (security A-7).
 
     Ends email links and codes, changes of the address, sessions, pending sign-ins, linked identities,
-    the password, passkeys, the second factor and trusted devices. The profile is cleared, because another person
-    may have written it.
+    the password, passkeys, the second factor and trusted devices. Links to connections of organizations end
+    with an address that is not verified. The profile is cleared, because another person may have written it.
     """
     for purpose in TokenPurpose:
         await tx.one_time_tokens.void(account.id, purpose)
     await email_changes.end_all(tx, account, now)
     await tx.sessions.end_all(account.id, now)
     await tx.identities.remove_all(account.id)
-    await tx.connection_identities.remove_all(account.id)
+    if account.email_verified_at is None:  # otherwise a required connection would no longer bind the user (security SP-9)
+        await tx.connection_identities.remove_all(account.id)
     await mfa.remove_factors(tx, account, now)
     await tx.passkeys.remove_all(account.id)
     await tx.flows.forget_user(account.id)

@@ -15,7 +15,7 @@ from core.kernel.roles import Capability
 from core.kernel.values import Page, PageResult
 from core.provisioning import events
 from core.provisioning.model.users import DirectoryBlock, NotBlocked
-from core.tenancy import organizations
+from core.tenancy import members, organizations
 from core.tenancy.model.members import require_power_over
 from ports import Ports
 from ports.storage import Transaction
@@ -45,6 +45,7 @@ async def remove(ports: Ports, caller: OrganizationCaller, user_id: UUID) -> Non
         account = await tx.accounts.lock(user_id) or refuse(NotBlocked)
         reopened = await remove_block(tx, organization.id, account, now)
         await tx.groups.remove_former_members(organization.id, [user_id])
+        await members.remove_links(tx, organization.id, [user_id], now)
         await tx.scim_users.forget_unprovisioned(organization.id, user_id)
         tx.record(events.user_unblocked(organization.id, user_id, whole_account=reopened))
 

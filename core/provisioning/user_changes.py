@@ -151,7 +151,8 @@ async def deactivate(tx: Transaction, user: ScimUser, organization: Organization
     await tx.service_users.remove_former_members(organization.id, [user.id])
     await tx.groups.remove_former_members(organization.id, [user.id], keep_in_directory=True)
     await members.end_access(tx, organization.id, user.id, now)
-    await members.remove_links(tx, organization.id, [user.id], now)
+    # The links stay, and open nothing. Without them, a user who has taken another address could come back without the connection.
+    await members.end_sign_ins_at_connections(tx, organization.id, [user.id], now)
     if control.controls_account:
         await tx.accounts.deactivate(user.id, now)
         await tx.sessions.end_all(user.id, now)

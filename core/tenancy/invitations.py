@@ -9,7 +9,7 @@ invitation only, and returns whether it did.
 from datetime import datetime
 from uuid import UUID
 
-from core.accounts import accounts, mailbox
+from core.accounts import accounts, mailbox, required_connections
 from core.accounts.model.accounts import Account, EmailNotFree
 from core.kernel.access import BlockedByDirectory
 from core.kernel.callers import OrganizationCaller, OrganizationStatus, Person
@@ -253,7 +253,7 @@ async def add_invited_member(
     created the account (security R-5).
 
     Raises: AlreadyMember, TeamFull, InviteeHasNoAccount, MailTokenRequired, InviteeMismatch,
-    InviteeCannotJoin, BlockedByDirectory, InviteeBlocked, InvitationNotPending, InvitationExpired.
+    InviteeCannotJoin, BlockedByDirectory, InviteeBlocked, InvitationNotPending, InvitationExpired, ConnectionStaysRequired.
     """
     account = await _lock_invited_account(tx, organization, invitation, now, by_mail=by_mail, on_behalf=on_behalf)
     # Another account may have got the address since the request began.
@@ -287,6 +287,8 @@ async def add_invited_member(
         ),
         promoted_by=promoted_by,
     )
+    if not on_behalf:
+        await required_connections.require_kept_by_undo(tx, account, organization.id, now)
     tx.record(events.invitation_accepted(invitation, account.id))
     tx.record(events.user_joined(organization.id, account.id, invitation.role, invitation_id=invitation.id))
     return account

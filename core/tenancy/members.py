@@ -298,9 +298,15 @@ async def end_membership(tx: Transaction, org_id: UUID, user_id: UUID, now: date
 
 async def remove_links(tx: Transaction, org_id: UUID, user_ids: Collection[UUID], now: datetime) -> None:
     """Unlink former members from the connections of the organization, and end their sign-ins there. The accounts are locked."""
+    await end_sign_ins_at_connections(tx, org_id, user_ids, now)
+    for connection_id, user_id in await tx.connection_identities.connections_of(org_id, user_ids):
+        await tx.connection_identities.remove(org_id, connection_id, user_id)
+
+
+async def end_sign_ins_at_connections(tx: Transaction, org_id: UUID, user_ids: Collection[UUID], now: datetime) -> None:
+    """End the sign-ins of former members through the connections of the organization. The accounts are locked, and keep their links."""
     for connection_id, user_id in await tx.connection_identities.connections_of(org_id, user_ids):
         await tx.session_sign_ins.end_of_connection(org_id, connection_id, user_id, now)
-        await tx.connection_identities.remove(org_id, connection_id, user_id)
     await tx.connection_identities.forget_groups(org_id, user_ids)
 
 

@@ -12,6 +12,7 @@ from core.kernel.values import Email
 EMAIL_CHANGE: Final = Record(EmailChange, "c", old_email=Email, new_email=Email)
 INSERT: Final = EMAIL_CHANGE.insert("email_changes")
 SELECT: Final = f"select {EMAIL_CHANGE.columns} from email_changes c "
+UNDOABLE: Final = f"{SELECT} where user_id = %(user_id)s and undo_until > %(now)s and undone_at is null"
 PENDING: Final = "proved_at is null and cancelled_at is null and expires_at > %(now)s"
 
 
@@ -40,8 +41,10 @@ class EmailChanges(Repository):
         return await self._one(EMAIL_CHANGE.read, sql, user_id=user_id, since=since)
 
     async def first_undoable(self, user_id: UUID, now: datetime) -> EmailChange | None:
-        sql = f"{SELECT} where user_id = %(user_id)s and undo_until > %(now)s and undone_at is null order by position limit 1"
-        return await self._one(EMAIL_CHANGE.read, sql, user_id=user_id, now=now)
+        return await self._one(EMAIL_CHANGE.read, f"{UNDOABLE} order by position limit 1", user_id=user_id, now=now)
+
+    async def last_undoable(self, user_id: UUID, now: datetime) -> EmailChange | None:
+        return await self._one(EMAIL_CHANGE.read, f"{UNDOABLE} order by position desc limit 1", user_id=user_id, now=now)
 
     async def nth_newest_at(self, user_id: UUID, number: int) -> datetime | None:
         sql = "select requested_at from email_changes where user_id = %(user_id)s order by position desc offset %(before)s limit 1"

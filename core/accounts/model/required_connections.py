@@ -17,7 +17,11 @@ class ConnectionStaysRequired(Invalid):
 
 @dataclass(frozen=True, slots=True)
 class ConnectionRequirement:
-    """The rules of an organization that requires connections, and the facts about a confirmed member or a user of its applications."""
+    """The rules of an organization that requires connections, and the facts about a user of it.
+
+    The address of a blocked user, or of one who has not confirmed the membership, does not count: they can take another one. The
+    link binds them, because it binds them after the block or the confirmation.
+    """
 
     org_id: UUID
     organization: str  # its name

@@ -176,6 +176,9 @@ class EmailChanges(EmailChangesRead, Protocol):
     async def first_undoable(self, user_id: UUID, now: datetime) -> EmailChange | None:
         """Return the first change of the user that can still be undone, pending or not, or None."""
 
+    async def last_undoable(self, user_id: UUID, now: datetime) -> EmailChange | None:
+        """Return the last change of the user that can still be undone, or None. All of them return to the same address."""
+
     async def nth_newest_at(self, user_id: UUID, number: int) -> datetime | None:
         """Return when the user requested the change with this number, counted from the newest one, which is 1. None if there are fewer."""
 

@@ -54,7 +54,8 @@ class SignInPoliciesRead(Protocol):
     async def requirements(self, user_id: UUID, email: Email) -> Sequence[ConnectionRequirement]:
         """Return the organizations of the user that require connections, with the facts for this address, ordered by id.
 
-        The user is a confirmed member, or uses an application of the organization.
+        The user is a member, uses an application of the organization, or is blocked there. The domain of the address is left out for
+        unconfirmed members and blocked users.
         """
 
     async def requires_connection(self, org_id: UUID, connection_id: UUID) -> bool:

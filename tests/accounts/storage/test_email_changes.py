@@ -103,6 +103,21 @@ async def test_an_undo_ends_the_change_and_all_later_ones_of_the_user(storage: P
             assert await changes.by_id(same.id) == same
 
 
+async def test_an_undo_link_works_for_a_change_that_is_not_undone_until_its_time(storage: Postgres) -> None:
+    await add(storage, user := account(), eve := account(EVE))
+    async with storage.transaction(by=SYSTEM) as tx:
+        changes = tx.email_changes
+        await add_change(tx, user.id, undo_until=NOW)
+        first = await add_change(tx, user.id, undo_until=NOW + HOUR, cancelled_at=NOW)
+        last = await add_change(tx, user.id, undo_until=NOW + HOUR, proved_at=NOW)
+        await add_change(tx, user.id, undone_at=NOW)
+        await add_change(tx, user.id, undo_until=None)
+        await add_change(tx, eve.id)
+        assert (await changes.first_undoable(user.id, NOW), await changes.last_undoable(user.id, NOW)) == (first, last)
+        over = NOW + HOUR
+        assert (await changes.first_undoable(user.id, over), await changes.last_undoable(user.id, over)) == (None, None)
+
+
 async def test_an_organizations_change_ends_all_changes_of_the_user(storage: Postgres) -> None:
     await add(storage, user := account(), eve := account(EVE))
     async with storage.transaction(by=SYSTEM) as tx:

@@ -17,6 +17,7 @@ from core.kernel.sign_in_policy.rules import LIMITS, METHODS, Concerned, PolicyI
 from core.kernel.values import Email
 from core.tenancy.model.sign_in_policies import SignInPolicy
 from tests.support.builders import add_member, add_organization, run_sql
+from tests.support.connections import add_connection
 from tests.support.rows import ADA, DAY, HOUR, NOW, account, add
 from tests.support.services import add_service, enroll_user
 
@@ -141,7 +142,7 @@ async def test_the_policies_of_used_applications_count_for_removals_by_others(st
 
 
 async def test_the_required_connections_of_a_user_come_with_the_facts_for_an_address(storage: Postgres, pool: Pool) -> None:
-    """Of a confirmed member, of an unconfirmed one, of a user of an application, and of an organization without the rule."""
+    """Of a member, of a user of an application, and of an organization without the rule."""
     acme, globex, initech, hooli = [await add_organization(pool, slug) for slug in ("acme", "globex", "initech", "hooli")]
     user, stranger = await add(storage, account(email=ADA)), await add(storage, account("stranger@example.com"))
     await run_sql(
@@ -163,9 +164,47 @@ async def test_the_required_connections_of_a_user_come_with_the_facts_for_an_add
         free = await tx.sign_in_policies.requirements(user.id, user.email)
     assert {(each.org_id, each.organization): (each.user.domain, each.is_bound) for each in bound} == {
         (acme, "Acme"): ("acme.example", True),
+        (globex, "Globex"): (None, False),
         (initech, "Initech"): (None, False),
     }
-    assert [each.is_bound for each in free] == [False, False]
+    assert [each.is_bound for each in free] == [False, False, False]
+
+
+async def test_the_address_binds_only_users_who_take_part(storage: Postgres, pool: Pool) -> None:
+    """Others can take another address. A link binds them all."""
+    counts = {"member": True, "unconfirmed": False, "blocked": False, "user": True, "blocked user": False}
+    user, links = await add(storage, account(email=ADA)), list[tuple[UUID, UUID]]()
+    for number, state in enumerate(counts):
+        org = await add_organization(pool, f"acme-{number}")
+        insert = "insert into domains (org_id, domain, challenge, verified_at, created_at) values (%s, %s, 'x', now(), now())"
+        await run_sql(pool, insert, org, f"{number}.example")
+        connection = await add_connection(storage, org)
+        links.append((org, connection.id))
+        await put(storage, policy(org, required_connections={f"{number}.example": {"id": str(connection.id), "slug": "okta"}}))
+        if "user" in state:
+            service = await add_service(pool, org, "shop")
+            async with storage.transaction(by=SYSTEM) as tx:
+                assert await enroll_user(tx, service, user.id, NOW)
+        elif state != "blocked":
+            await add_member(pool, org, user.id, confirmed=state == "member")
+        if "blocked" in state:
+            await run_sql(pool, "insert into directory_blocks (org_id, user_id, since) values (%s, %s, now())", org, user.id)
+
+    async def are_bound() -> dict[str, bool]:
+        bound = {}
+        async with storage.reading() as read:
+            for number, state in enumerate(counts):
+                requirements = await read.sign_in_policies.requirements(user.id, Email(f"ada@{number}.example"))
+                bound[state] = next(each.is_bound for each in requirements if each.org_id == links[number][0])
+        return bound
+
+    assert await are_bound() == counts
+    for org, connection_id in links:
+        insert = """
+            insert into connection_identities (org_id, connection_id, user_id, subject, linked_at, last_used_at)
+            values (%s, %s, %s, '4711', now(), now())"""
+        await run_sql(pool, insert, org, connection_id, user.id)
+    assert await are_bound() == dict.fromkeys(counts, True)
 
 
 @pytest.mark.parametrize(
