@@ -61,6 +61,11 @@ def email_changed(user_id: UUID) -> Event:
     return Event(EVENT_KINDS["user.email_changed"], str(user_id), of_person=user_id)
 
 
+def blocked_at_applications(org_id: UUID, user_id: UUID) -> Event:
+    """A user of applications took an address that the required connection does not bind. So the applications refuse the user."""
+    return Event(EVENT_KINDS["user.blocked"], str(user_id), org_id=org_id)
+
+
 def profile_updated(user_id: UUID, changed: Sequence[str]) -> Event:
     """A user changed their profile. `changed` has the names of the fields, without values."""
     return Event(EVENT_KINDS["user.updated"], str(user_id), of_person=user_id, details={"changed": list(changed)})

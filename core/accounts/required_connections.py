@@ -6,24 +6,46 @@ An undo of a change of the address is not checked: its user must get the account
 removes a link or joins an organization who could free themselves by an undo.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from uuid import UUID
 
+from core.accounts import events
 from core.accounts.model.accounts import Account
 from core.accounts.model.required_connections import ConnectionRequirement, ConnectionStaysRequired
 from core.kernel.display import format_utc
 from core.kernel.values import Email
+from ports import Ports
 from ports.storage import Transaction
 
 
 async def require_kept_at(tx: Transaction, account: Account, email: Email) -> None:
-    """Check that a locked account stays bound to its required connections at another address. Raises: ConnectionStaysRequired."""
-    bound = await _load_bound(tx, account.id, account.email)
-    kept = await _load_bound(tx, account.id, email) if bound else {}
-    for org_id, requirement in bound.items():
-        if org_id not in kept:
-            raise ConnectionStaysRequired(requirement.organization, "Sign in there once to link your account. Then change the address.")
+    """Check that another address keeps a member bound to the required connections. The account is locked.
+
+    Raises: ConnectionStaysRequired.
+    """
+    for requirement in await _load_lost(tx, account, email):
+        if requirement.is_member:
+            advice = "Sign in there once to link your account, or leave the organization. Then change the address."
+            raise ConnectionStaysRequired(requirement.organization, advice)
+
+
+async def find_organizations_that_block(ports: Ports, user_id: UUID, email: Email) -> Sequence[str]:
+    """Return the names of the organizations whose applications would refuse the user with another address (`block_at_applications`)."""
+    async with ports.storage.reading() as read:
+        requirements = await read.sign_in_policies.requirements(user_id, email)
+    return [each.organization for each in requirements if not each.is_member and each.needs_address]
+
+
+async def block_at_applications(tx: Transaction, account: Account, email: Email, now: datetime) -> None:
+    """Block a locked account at the applications of organizations whose required connections do not bind it at another address.
+
+    Their users have no membership to leave, and an organization must not hold the address of an account that is the user's own.
+    """
+    for requirement in await _load_lost(tx, account, email):
+        if await tx.end_users.block(requirement.org_id, account.id, now):
+            await tx.organization_sessions.end(requirement.org_id, [account.id], now)
+            tx.record(events.blocked_at_applications(requirement.org_id, account.id))
 
 
 async def require_kept_without(tx: Transaction, account: Account, connection_id: UUID, now: datetime) -> None:
@@ -60,6 +82,13 @@ async def _require_not_bound_by(tx: Transaction, user_id: UUID, email: Email, co
     for requirement in (await _load_bound(tx, user_id, email)).values():
         if not requirement.without_link(connection_id).is_bound:
             raise ConnectionStaysRequired(requirement.organization, advice)
+
+
+async def _load_lost(tx: Transaction, account: Account, email: Email) -> Sequence[ConnectionRequirement]:
+    """Return the requirements that bind the user now, and not at this address."""
+    bound = await _load_bound(tx, account.id, account.email)
+    kept = await _load_bound(tx, account.id, email) if bound else {}
+    return [requirement for org_id, requirement in bound.items() if org_id not in kept]
 
 
 async def _load_bound(tx: Transaction, user_id: UUID, email: Email) -> Mapping[UUID, ConnectionRequirement]:

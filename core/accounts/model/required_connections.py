@@ -19,19 +19,24 @@ class ConnectionStaysRequired(Invalid):
 class ConnectionRequirement:
     """The rules of an organization that requires connections, and the facts about a user of it.
 
-    The address of a blocked user, or of one who has not confirmed the membership, does not count: they can take another one. The
-    link binds them, because it binds them after the block or the confirmation.
+    The address of a blocked user does not count: they can take another one. The link binds them, because it binds them after the block.
     """
 
     org_id: UUID
     organization: str  # its name
     rules: Rules
+    is_member: bool  # confirmed or not; otherwise the user can use its applications, or is blocked
     user: ConnectionFacts
 
     @property
     def is_bound(self) -> bool:
         """Whether the user has to come through a connection."""
         return bool(self.rules.required_for(self.user))
+
+    @property
+    def needs_address(self) -> bool:
+        """Whether the user has to come through a connection only because of the address."""
+        return self.is_bound and not replace(self, user=replace(self.user, domain=None)).is_bound
 
     def without_link(self, connection_id: UUID) -> "ConnectionRequirement":
         """Return the requirement after this connection no longer knows the user."""

@@ -55,7 +55,7 @@ class SignInPoliciesRead(Protocol):
         """Return the organizations of the user that require connections, with the facts for this address, ordered by id.
 
         The user is a member, uses an application of the organization, or is blocked there. The domain of the address is left out for
-        unconfirmed members and blocked users.
+        blocked users.
         """
 
     async def requires_connection(self, org_id: UUID, connection_id: UUID) -> bool:

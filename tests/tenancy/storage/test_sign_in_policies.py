@@ -172,7 +172,7 @@ async def test_the_required_connections_of_a_user_come_with_the_facts_for_an_add
 
 async def test_the_address_binds_only_users_who_take_part(storage: Postgres, pool: Pool) -> None:
     """Others can take another address. A link binds them all."""
-    counts = {"member": True, "unconfirmed": False, "blocked": False, "user": True, "blocked user": False}
+    counts = {"member": True, "unconfirmed member": True, "blocked": False, "user": True, "blocked user": False, "refused user": False}
     user, links = await add(storage, account(email=ADA)), list[tuple[UUID, UUID]]()
     for number, state in enumerate(counts):
         org = await add_organization(pool, f"acme-{number}")
@@ -187,6 +187,10 @@ async def test_the_address_binds_only_users_who_take_part(storage: Postgres, poo
                 assert await enroll_user(tx, service, user.id, NOW)
         elif state != "blocked":
             await add_member(pool, org, user.id, confirmed=state == "member")
+        if "refused" in state:
+            await run_sql(
+                pool, "insert into end_user_blocks (org_id, user_id, email, since) values (%s, %s, %s, now())", org, user.id, user.email
+            )
         if "blocked" in state:
             await run_sql(pool, "insert into directory_blocks (org_id, user_id, since) values (%s, %s, now())", org, user.id)
 

@@ -238,8 +238,9 @@ async def update_profile(data: ProfileUpdateRequest) -> ProfileResponse:
     You keep the present address until you open the link in the email to the new one, within 24 hours.
     Then your other sessions end. The present address gets a notice with a link that undoes the change
     within 72 hours. A repeated request for the same address sends its link again. The present address
-    cancels the change. If your organization requires its identity provider for the present address, and not
-    for the new one, sign in there once before you change it.
+    cancels the change. If an organization requires its identity provider for the present address, and not
+    for the new one, sign in there once before you change it. Otherwise you have to leave an organization that you are
+    a member of, and the applications of another one refuse you until one of its admins unblocks you.
     """
     changes = ProfileChanges.parse(**{field: getattr(data, field) for field in Profile.__slots__})
     if "email" in data.model_fields_set:

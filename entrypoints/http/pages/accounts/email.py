@@ -4,7 +4,7 @@ from typing import Any
 
 from quart import Blueprint, Response
 
-from core.accounts import accounts, email_changes
+from core.accounts import accounts, email_changes, required_connections
 from core.kernel.errors import Invalid, Limited
 from core.kernel.page_paths import EMAIL_PATH
 from core.kernel.rate_limits import RESEND_VERIFICATION
@@ -28,6 +28,7 @@ async def _values(typed: Form) -> dict[str, Any]:
         "verified": user.email_verified,
         "pending": None if pending is None else pending.new_email,
         "until": pending and pending.expires_at,
+        "blocking": await required_connections.find_organizations_that_block(ports(), user.user_id, user.email),
     }
 
 

@@ -13,6 +13,7 @@ from ports import Ports
 from tests.accounts.email_changes import EmailChanger, open_proof
 from tests.fakes.outside import FakeMailTransport
 from tests.federation.connections.people.conftest import House
+from tests.support.browser import FakeBrowser
 from tests.support.builders import Answer, Api, add_account, add_member, run_sql, sign_in
 from tests.support.saml import add_application
 from tests.support.services import add_service_user
@@ -58,21 +59,44 @@ async def add_to_application(house: House, user: Account) -> None:
     await add_service_user(house.ports, shop.id, user.id)
 
 
-@pytest.mark.parametrize("is_member", [True, False], ids=["member", "user of an application"])
-async def test_an_unlinked_user_keeps_an_address_that_binds(
-    house: House, api: Api, pool: Pool, ada: Account, token: str, is_member: bool
+@pytest.mark.parametrize("confirmed", [True, False])
+async def test_an_unlinked_member_keeps_an_address_that_binds(
+    house: House, api: Api, pool: Pool, ada: Account, token: str, confirmed: bool
 ) -> None:
-    if is_member:
-        await add_member(pool, house.org, ada.id, confirmed=True)
-    else:
-        await add_to_application(house, ada)
+    await add_member(pool, house.org, ada.id, confirmed=confirmed)
     await require(house)
     refused = await ask_for(api, token, ELSEWHERE)
     assert (refused.status, refused.json["error"]) == (
         400,
-        "Acme requires that you sign in through its identity provider. Sign in there once to link your account. Then change the address.",
+        "Acme requires that you sign in through its identity provider. "
+        "Sign in there once to link your account, or leave the organization. Then change the address.",
     )
     assert (await ask_for(api, token, "countess@example.com")).status == 200, "this address binds, too"
+    assert (await api.post("/api/organizations/acme/leave", token=token)).status == 204
+    assert (await ask_for(api, token, ELSEWHERE)).status == 200
+
+
+async def test_applications_block_an_unlinked_user_who_takes_an_address_that_does_not_bind(
+    house: House, api: Api, ports: Ports, pool: Pool, sent: FakeMailTransport, ada: Account, token: str
+) -> None:
+    """The user has no membership to leave, and the organization must not hold the address."""
+    await add_to_application(house, ada)
+    await require(house)
+    changer, warning = EmailChanger(api, ports, sent), "You use applications of <bdi>Acme</bdi>, which requires"
+    browser = FakeBrowser(house.app)
+    await browser.sign_in(ADDRESS)
+    old = ADDRESS
+    for new, blocked in [("countess@example.com", []), (ELSEWHERE, [(house.org, ada.id)])]:
+        assert warning in (await browser.open("/app/account/email")).text
+        proof, _ = await changer.request(token, new, old=old)
+        assert (await open_proof(api, proof)).status == 200
+        assert await run_sql(pool, "select org_id, user_id from end_user_blocks") == blocked
+        old = new
+        browser = FakeBrowser(house.app)
+        await browser.sign_in(new)
+    assert warning not in (await browser.open("/app/account/email")).text
+    recorded = "select name, actor_id from events where org_id = %s and name = 'user.blocked'"
+    assert await run_sql(pool, recorded, house.org) == [("user.blocked", None)]
 
 
 async def test_a_link_binds_at_each_address_and_stays(
@@ -106,9 +130,3 @@ async def test_a_rule_that_is_newer_than_the_request_binds(
     await require(house)
     assert (await open_proof(api, proof)).status == 400
     assert await run_sql(pool, "select email from users where id = %s", ada.id) == [(ADDRESS,)]
-
-
-async def test_only_confirmed_memberships_bind(house: House, api: Api, pool: Pool, ada: Account, token: str) -> None:
-    await add_member(pool, house.org, ada.id)
-    await require(house)
-    assert (await ask_for(api, token, ELSEWHERE)).status == 200

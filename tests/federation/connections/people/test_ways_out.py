@@ -18,7 +18,9 @@ from tests.accounts.email_changes import UNDO, open_proof, undo
 from tests.fakes.outside import FakeClock, FakeMailTransport
 from tests.support.builders import NEW_PASSWORD, PASSWORD, Answer, add_account, add_invitation, add_member, deliver, link, run_sql, sign_in
 from tests.support.connections import add_connection
+from tests.support.saml import add_application
 from tests.support.scim import Directory
+from tests.support.services import add_service_user
 from tests.support.tenants import Tenant
 
 pytestmark = pytest.mark.slow
@@ -30,6 +32,8 @@ CREATED_BY_DIRECTORY: Final = "update users set origin = 'scim', origin_org_id =
 # How the user begins, and the steps. Those with a ! are refused.
 WALKS: Final[Sequence[tuple[str, str]]] = (
     ("member", "private!"),
+    ("unconfirmed member", "private!, leave, private"),
+    ("user of an application", "private"),
     ("linked member", "unlink, private!"),
     ("linked member", "private, unlink!"),
     ("linked member", "private, company, unlink, undo, private!"),
@@ -136,8 +140,10 @@ async def begin(acme: Tenant, directory: Directory, clock: FakeClock, sent: Fake
         domain = "elsewhere.org" if state in ("stranger", "contractor") else "corp.example"
         # A user of the directory without a password takes a deactivated account over with a reset.
         account = await add_account(acme.ports, f"{uuid4()}@{domain}", None if "directory" in state else PASSWORD)
-        if state != "stranger":
-            await add_member(acme.pool, acme.org, account.id, confirmed=True)
+        if "application" in state:
+            await add_service_user(acme.ports, (await add_application(acme.ports, acme.pool, acme.org, "acme")).id, account.id)
+        elif state != "stranger":
+            await add_member(acme.pool, acme.org, account.id, confirmed="unconfirmed" not in state)
         if "linked" in state:
             await run_sql(acme.pool, LINK, acme.org, connection.id, account.id, str(account.id))
         if "directory" in state:
