@@ -544,7 +544,14 @@ PAGES: dict[str, dict[str, object]] = {
     "accounts/deleted.html": {"erase_at": TIME},
     "accounts/email.html": {
         **ACCOUNT,
-        **{"email": "ada@example.org", "verified": False, "pending": "lovelace@example.org", "until": AT, "typed": "ada"},
+        **{
+            "email": "ada@example.org",
+            "verified": False,
+            "pending": "lovelace@example.org",
+            "until": AT,
+            "typed": "ada",
+            "blocking": ["Acme"],
+        },
         "problem": "It is not valid.",
     },
     "accounts/password.html": {
