@@ -119,7 +119,7 @@ async def complete(tx: Transaction, account: Account, email: Email, now: datetim
     if change is None or change.new_email != email:
         raise LinkInvalid
     await required_connections.require_kept_at(tx, account, email)  # a policy may be newer than the request
-    await required_connections.block_at_applications(tx, account, email, now)
+    await required_connections.block_at(tx, account, email, now)
     try:
         await _set_email(tx, account, email, now)
     except EmailNotFree:

@@ -62,7 +62,7 @@ def email_changed(user_id: UUID) -> Event:
 
 
 def blocked_at_applications(org_id: UUID, user_id: UUID) -> Event:
-    """A user of applications took an address that the required connection does not bind. So the applications refuse the user."""
+    """A user of applications took an address, or removed a link, so that the required connection would no longer bind the user there."""
     return Event(EVENT_KINDS["user.blocked"], str(user_id), org_id=org_id)
 
 

@@ -20,46 +20,43 @@ from ports.storage import Transaction
 
 
 async def require_kept_at(tx: Transaction, account: Account, email: Email) -> None:
-    """Check that another address keeps a member bound to the required connections. The account is locked.
+    """Check that another address keeps a locked account bound to the required connections, but those of its applications alone.
 
     Raises: ConnectionStaysRequired.
     """
     for requirement in await _load_lost(tx, account, email):
-        if requirement.is_member:
+        if not requirement.is_end_user:
             advice = "Sign in there once to link your account, or leave the organization. Then change the address."
             raise ConnectionStaysRequired(requirement.organization, advice)
 
 
-async def find_organizations_that_block(ports: Ports, user_id: UUID, email: Email) -> Sequence[str]:
-    """Return the names of the organizations whose applications would refuse the user with another address (`block_at_applications`)."""
-    async with ports.storage.reading() as read:
-        requirements = await read.sign_in_policies.requirements(user_id, email)
-    return [each.organization for each in requirements if not each.is_member and each.needs_address]
-
-
-async def block_at_applications(tx: Transaction, account: Account, email: Email, now: datetime) -> None:
-    """Block a locked account at the applications of organizations whose required connections do not bind it at another address.
+async def block_at(tx: Transaction, account: Account, email: Email, now: datetime) -> None:
+    """Block a locked account at the applications of the organizations whose required connections do not bind it at another address.
 
     Their users have no membership to leave, and an organization must not hold the address of an account that is the user's own.
     """
     for requirement in await _load_lost(tx, account, email):
-        if await tx.end_users.block(requirement.org_id, account.id, now):
-            await tx.organization_sessions.end(requirement.org_id, [account.id], now)
-            tx.record(events.blocked_at_applications(requirement.org_id, account.id))
+        await _block(tx, account, requirement.org_id, now)
 
 
-async def require_kept_without(tx: Transaction, account: Account, connection_id: UUID, now: datetime) -> None:
+async def find_organizations_that_block(ports: Ports, user_id: UUID, email: Email) -> Sequence[str]:
+    """Return the names of the organizations that would block the user with another address (`block_at`)."""
+    async with ports.storage.reading() as read:
+        requirements = await read.sign_in_policies.requirements(user_id, email)
+    return [each.organization for each in requirements if each.is_end_user and each.needs_address]
+
+
+async def give_up_link(tx: Transaction, account: Account, connection_id: UUID, now: datetime) -> None:
     """Check that a locked account stays bound to its required connections without a link, also after an undo.
 
-    Raises: ConnectionStaysRequired.
+    As in `block_at`, a user of applications alone is blocked there. Raises: ConnectionStaysRequired.
     """
-    await _require_not_bound_by(
-        tx, account.id, account.email, connection_id, "An admin can unlink you. You can also leave the organization."
-    )
+    advice = "An admin can unlink you. You can also leave the organization."
+    await _give_up_link(tx, account, account.email, connection_id, advice, now)
     change = await tx.email_changes.last_undoable(account.id, now)
     if change is not None and change.undo_until is not None:
         advice = f"You can undo the change of your address until {format_utc(change.undo_until)}. Unlink your account after that."
-        await _require_not_bound_by(tx, account.id, change.old_email, connection_id, advice)
+        await _give_up_link(tx, account, change.old_email, connection_id, advice, now)
 
 
 async def require_kept_by_undo(tx: Transaction, account: Account, org_id: UUID, now: datetime) -> None:
@@ -77,11 +74,19 @@ async def require_kept_by_undo(tx: Transaction, account: Account, org_id: UUID, 
         raise ConnectionStaysRequired(requirement.organization, advice)
 
 
-async def _require_not_bound_by(tx: Transaction, user_id: UUID, email: Email, connection_id: UUID, advice: str) -> None:
-    """Check that at this address no requirement binds the user only by the link. Raises: ConnectionStaysRequired."""
-    for requirement in (await _load_bound(tx, user_id, email)).values():
-        if not requirement.without_link(connection_id).is_bound:
+async def _give_up_link(tx: Transaction, account: Account, email: Email, connection_id: UUID, advice: str, now: datetime) -> None:
+    for requirement in (await _load_bound(tx, account.id, email)).values():
+        if requirement.without_link(connection_id).is_bound:
+            continue
+        if not requirement.is_end_user:
             raise ConnectionStaysRequired(requirement.organization, advice)
+        await _block(tx, account, requirement.org_id, now)
+
+
+async def _block(tx: Transaction, account: Account, org_id: UUID, now: datetime) -> None:
+    if await tx.end_users.block(org_id, account.id, now):
+        await tx.organization_sessions.end(org_id, [account.id], now)
+        tx.record(events.blocked_at_applications(org_id, account.id))
 
 
 async def _load_lost(tx: Transaction, account: Account, email: Email) -> Sequence[ConnectionRequirement]:

@@ -297,10 +297,12 @@ async def end_membership(tx: Transaction, org_id: UUID, user_id: UUID, now: date
 
 
 async def remove_links(tx: Transaction, org_id: UUID, user_ids: Collection[UUID], now: datetime) -> None:
-    """Unlink former members from the connections of the organization, and end their sign-ins there. The accounts are locked."""
+    """Unlink former members from the connections of the organization, and end their sign-ins there. The accounts are locked.
+
+    Users of its applications keep the link, which can bind them there (security SP-9).
+    """
     await end_sign_ins_at_connections(tx, org_id, user_ids, now)
-    for connection_id, user_id in await tx.connection_identities.connections_of(org_id, user_ids):
-        await tx.connection_identities.remove(org_id, connection_id, user_id)
+    await tx.connection_identities.remove_of_strangers(org_id, user_ids)
 
 
 async def end_sign_ins_at_connections(tx: Transaction, org_id: UUID, user_ids: Collection[UUID], now: datetime) -> None:

@@ -94,14 +94,14 @@ OF_OWN_APPLICATIONS: Final = f"""
     where (p.id is not null or q.id is not null or v.required_acr is not null)"""
 FACTS: Final = connection_facts("o.id", "u")
 REQUIREMENTS: Final = f"""
-    select o.id, o.name, p.rules, x.is_member,
+    select o.id, o.name, p.rules, x.is_end_user,
            x.takes_part and not exists (select from directory_blocks b where b.org_id = o.id and b.user_id = u.id), {FACTS.sql}
     from (select %(user_id)s::uuid as id, %(email)s::text as email) u
     cross join lateral (
-        select y.org_id, bool_or(y.is_member) as is_member, bool_or(y.takes_part) as takes_part from (
-            select m.org_id, true as is_member, true as takes_part from memberships m where m.user_id = u.id
+        select y.org_id, bool_and(y.is_end_user) as is_end_user, bool_or(y.takes_part) as takes_part from (
+            select m.org_id, false as is_end_user, true as takes_part from memberships m where m.user_id = u.id
             union all
-            select e.org_id, false, not exists (select from end_user_blocks b where b.org_id = e.org_id and b.user_id = e.user_id)
+            select e.org_id, true, not exists (select from end_user_blocks b where b.org_id = e.org_id and b.user_id = e.user_id)
             from end_users e where e.user_id = u.id
             union all select b.org_id, false, false from directory_blocks b where b.user_id = u.id) y
         group by y.org_id) x
@@ -304,9 +304,9 @@ def _to_person(row: Row) -> PolicyPerson:
 
 
 def _to_requirement(row: Row) -> ConnectionRequirement:
-    org_id, name, rules, is_member, takes_part = row[:5]
+    org_id, name, rules, is_end_user, takes_part = row[:5]
     facts = to_connection_facts(row[5:])
-    return ConnectionRequirement(org_id, name, Rules.read(rules), is_member, facts if takes_part else replace(facts, domain=None))
+    return ConnectionRequirement(org_id, name, Rules.read(rules), is_end_user, facts if takes_part else replace(facts, domain=None))
 
 
 def _to_break_glass_user(row: Row) -> BreakGlassUser:

@@ -25,7 +25,7 @@ class ConnectionRequirement:
     org_id: UUID
     organization: str  # its name
     rules: Rules
-    is_member: bool  # confirmed or not; otherwise the user can use its applications, or is blocked
+    is_end_user: bool  # only uses its applications: no member, and not blocked by its directory
     user: ConnectionFacts
 
     @property

@@ -54,7 +54,7 @@ async def remove_own(ports: Ports, caller: Person, connection_id: UUID) -> None:
         own = {link.connection_id: link.org_id for link in await tx.connection_identities.of_user(caller.user_id)}
         org_id = own.get(connection_id) or refuse(ConnectionNotLinked)
         account = await lock_own_account(tx, caller, now)
-        await required_connections.require_kept_without(tx, account, connection_id, now)
+        await required_connections.give_up_link(tx, account, connection_id, now)
         if not await _remove(tx, org_id, connection_id, caller.user_id, now):
             raise ConnectionNotLinked
 

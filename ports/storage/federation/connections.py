@@ -179,6 +179,9 @@ class ConnectionIdentities(ConnectionIdentitiesRead, Protocol):
 
     async def remove(self, org_id: UUID, connection_id: UUID, user_id: UUID) -> bool: ...
 
+    async def remove_of_strangers(self, org_id: UUID, user_ids: Collection[UUID]) -> None:
+        """Remove the links of those former members who use no application of the organization."""
+
     async def remember_group(self, org_id: UUID, connection_id: UUID, user_id: UUID, group_id: UUID, *, was_member: bool) -> None:
         """Note that the claims of the user give this group. `was_member`: they were in it before."""
 

@@ -100,6 +100,12 @@ class ConnectionIdentities(Repository):
             where org_id = %(org_id)s and connection_id = %(connection_id)s and user_id = %(user_id)s"""
         return await self._run(sql, org_id=org_id, connection_id=connection_id, user_id=user_id) == 1
 
+    async def remove_of_strangers(self, org_id: UUID, user_ids: Collection[UUID]) -> None:
+        sql = """
+            delete from connection_identities c where c.org_id = %(org_id)s and c.user_id = any(%(user_ids)s)
+            and not exists (select from end_users e where e.org_id = c.org_id and e.user_id = c.user_id)"""
+        await self._run(sql, org_id=org_id, user_ids=list(user_ids))
+
     async def remember_group(self, org_id: UUID, connection_id: UUID, user_id: UUID, group_id: UUID, *, was_member: bool) -> None:
         sql = """
             insert into connection_group_members (org_id, connection_id, group_id, user_id, was_member)

@@ -18,9 +18,8 @@ from tests.accounts.email_changes import UNDO, open_proof, undo
 from tests.fakes.outside import FakeClock, FakeMailTransport
 from tests.support.builders import NEW_PASSWORD, PASSWORD, Answer, add_account, add_invitation, add_member, deliver, link, run_sql, sign_in
 from tests.support.connections import add_connection
-from tests.support.saml import add_application
 from tests.support.scim import Directory
-from tests.support.services import add_service_user
+from tests.support.services import add_service, enroll_user
 from tests.support.tenants import Tenant
 
 pytestmark = pytest.mark.slow
@@ -34,6 +33,10 @@ WALKS: Final[Sequence[tuple[str, str]]] = (
     ("member", "private!"),
     ("unconfirmed member", "private!, leave, private"),
     ("user of an application", "private"),
+    ("linked user of an application", "private, unlink"),
+    ("linked user of an application", "private, wait, company, unlink, undo"),
+    ("linked member and user of an application", "private, unlink!, leave, unlink"),
+    ("member and user of an application", "private!, leave, private"),
     ("linked member", "unlink, private!"),
     ("linked member", "private, unlink!"),
     ("linked member", "private, company, unlink, undo, private!"),
@@ -60,6 +63,7 @@ class User:
     sent: FakeMailTransport
     connection_id: UUID
     account: Account
+    uses_application: bool
 
     @property
     def name(self) -> str:
@@ -71,7 +75,14 @@ class User:
         return (await sign_in(self.acme.ports, self.account)).access_token
 
     async def opens(self) -> bool:
-        return (await self.acme.api.get("/api/organizations/acme", token=await self.token())).status == 200
+        """Whether the password opens the organization, or the application that the user used at the beginning."""
+        if (await self.acme.api.get("/api/organizations/acme", token=await self.token())).status == 200:
+            return True
+        if not self.uses_application:
+            return False
+        [(email,)] = await run_sql(self.acme.pool, "select email from users where id = %s", self.account.id)
+        body = {"email": email, "password": PASSWORD, "org_slug": "acme", "service_slug": "shop"}
+        return (await self.acme.api.post("/api/auth/login", body)).status == 200
 
     async def private(self) -> Answer:
         return await self._change_email("elsewhere.org")
@@ -131,30 +142,34 @@ class User:
 async def begin(acme: Tenant, directory: Directory, clock: FakeClock, sent: FakeMailTransport) -> Callable[[str], Awaitable[User]]:
     """Adds a user in this state. Acme requires the connection."""
     await run_sql(acme.pool, DOMAIN, acme.org)
+    shop = await add_service(acme.pool, acme.org)
     connection = await add_connection(acme.ports.storage, acme.org)
     rules = Rules(required_connections={Domain("corp.example"): RequiredConnection(connection.id, connection.slug)})
     async with acme.ports.storage.transaction(by=SYSTEM) as tx:
         await tx.sign_in_policies.put(SignInPolicy(org_id=acme.org, rules=rules, changed_at=clock.now()))
 
     async def begin(state: str) -> User:
-        domain = "elsewhere.org" if state in ("stranger", "contractor") else "corp.example"
+        domain = "elsewhere.org" if state.startswith(("stranger", "contractor")) else "corp.example"
         # A user of the directory without a password takes a deactivated account over with a reset.
         account = await add_account(acme.ports, f"{uuid4()}@{domain}", None if "directory" in state else PASSWORD)
-        if "application" in state:
-            await add_service_user(acme.ports, (await add_application(acme.ports, acme.pool, acme.org, "acme")).id, account.id)
-        elif state != "stranger":
+        uses_application = "application" in state
+        if uses_application:
+            async with acme.ports.storage.transaction(by=SYSTEM) as tx:
+                assert await enroll_user(tx, shop, account.id, clock.now())
+        if "member" in state or "directory" in state or state == "contractor":
             await add_member(acme.pool, acme.org, account.id, confirmed="unconfirmed" not in state)
         if "linked" in state:
             await run_sql(acme.pool, LINK, acme.org, connection.id, account.id, str(account.id))
         if "directory" in state:
             await run_sql(acme.pool, CREATED_BY_DIRECTORY, acme.org, account.id)
-        return User(acme, directory, clock, sent, connection.id, account)
+        return User(acme, directory, clock, sent, connection.id, account, uses_application)
 
     return begin
 
 
 async def test_no_steps_of_a_user_open_the_organization_to_the_password(begin: Callable[[str], Awaitable[User]]) -> None:
-    assert await (await begin("contractor")).opens(), "the rule does not bind this member"
+    for state in ("contractor", "contractor who uses an application"):
+        assert await (await begin(state)).opens(), "the rule does not bind this user"
     findings = []
     for state, steps in WALKS:
         user = await begin(state)

@@ -160,6 +160,7 @@ async def unlink_own(connection_id: UUID) -> None:
     """Unlink your account from a connection of an organization.
 
     Your sign-ins through it end. You stay a member of the organization. The link stays if it is the reason why you have to sign in through
-    the connection, also after an undo of a change of your address: only an admin removes it then, or you leave the organization.
+    the connection, also after an undo of a change of your address: only an admin removes it then, or you leave the organization. If you are
+    no member, and use its applications, they block you then.
     """
     await links.remove_own(ports(), signed_in(), connection_id)
