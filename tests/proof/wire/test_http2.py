@@ -50,7 +50,7 @@ def tls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> wire.Tls:
     contexts = wire.make_tls(file, "hypercorn")
     contexts.client.set_alpn_protocols(["h2"])
     monkeypatch.setattr(wire, "tls_in_use", contexts)
-    monkeypatch.setattr(wire, "serve_in_use", wire.SERVERS["hypercorn"])
+    monkeypatch.setattr(wire, "server_in_use", wire.SERVERS["hypercorn"])
     return contexts
 
 
