@@ -100,9 +100,10 @@ env:
   - name: SSO_TLS_KEY
     value: /etc/gatehouse-tls/tls.key
   {{- end }}
+  {{- /* toString would write 1000000 as 1e+06. */}}
   {{- range $name, $value := .Values.settings }}
   - name: {{ $name }}
-    value: {{ $value | toString | quote }}
+    value: {{ kindIs "string" $value | ternary $value (toJson $value) | quote }}
   {{- end }}
 volumeMounts:
   - name: data
