@@ -36,8 +36,9 @@ class TlsCertificate:
         """Read the files again. If they are not usable, continue with the last ones. Raises: FileUnreadable."""
         self._seen = self._state()  # before the files are read, so that a change in between is noticed
         certificate, key = self.path, self._key
+        pem = _read(certificate)
         try:
-            ends_at, names = valid_until(_read(certificate)), names_of(_read(certificate))
+            ends_at, names = valid_until(pem), names_of(pem)
         except ValueError:
             raise FileUnreadable(f"{certificate} has no certificate in PEM") from None
         _read(key)

@@ -15,13 +15,12 @@ from adapters.postgres.engine.migrate import MigrationRefused, pending
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.storage import Postgres
 from core.kernel.errors import Invalid, StorageDown
-from core.kernel.uris import canonicalize, is_on_loopback
+from core.kernel.uris import DEFAULT_PORTS, canonicalize, is_on_loopback
 from entrypoints.adapters_of_settings import check_database_address, vault_of
 from entrypoints.bind import LOCALHOST, is_localhost, parse_bind
 from entrypoints.settings import Settings, SettingsInvalid
 
 _ALL_ADDRESSES: Final = ("", "0.0.0.0", "::")  # noqa: S104 (nothing binds to it here)
-_PORTS: Final = {"http": 80, "https": 443}
 
 
 class NoInstallation(Invalid):
@@ -103,7 +102,7 @@ def base_url(settings: Settings, listening: Sequence[socket] = (), stored: str |
     if is_localhost(settings.bind) or host in _ALL_ADDRESSES:
         # A command does not know the port if the service lets the kernel choose it.
         is_ours = stored is not None and stored.startswith(f"{scheme}://") and is_on_loopback(stored)
-        if stored is not None and is_ours and port in (urlsplit(stored).port or _PORTS[scheme], 0):
+        if stored is not None and is_ours and port in (urlsplit(stored).port or DEFAULT_PORTS[scheme], 0):
             return stored
         host = LOCALHOST
     return canonicalize(f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}")

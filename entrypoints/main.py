@@ -240,13 +240,10 @@ async def run_process(
                 _collect_rarely()
                 sys.setswitchinterval(SWITCH_INTERVAL)
                 http.start_soon(listening.redirect, address, stop.requested)
-                await listening.serve(
-                    app,
-                    shutdown=stop.requested,
-                    shutdown_grace=lambda: stop.shutdown_grace,
-                    keep_alive=settings.keep_alive_seconds,
-                    on_started=report_start,
-                    malformed=app.middleware.malformed,
+                keep_alive, malformed = settings.keep_alive_seconds, app.middleware.malformed
+                server = listening.server_type(app=app, keep_alive=keep_alive, malformed=malformed, tls=listening.tls)
+                await server.serve(
+                    listening.sockets, shutdown=stop.requested, shutdown_grace=lambda: stop.shutdown_grace, on_started=report_start
                 )
                 http.cancel_scope.cancel()
             actors.cancel_scope.cancel()

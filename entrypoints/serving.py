@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import ssl
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from socket import AF_UNIX, socket
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import structlog
 
 from entrypoints.adapters_of_settings import tls_certificate
+from entrypoints.http.edge.protocol.accepting import Server
 from entrypoints.http.edge.protocol.listening import BindError, open_sockets
 from entrypoints.http.edge.protocol.redirect import redirect_to
-from entrypoints.http.edge.protocol.server import serve_http
+from entrypoints.http.edge.protocol.server import Http1Server
 from entrypoints.settings import KEEP_ALIVE, Settings
 
 if TYPE_CHECKING:
@@ -25,8 +26,6 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger("main")
 
-Serve = Callable[..., Awaitable[None]]  # with the parameters of `serve_http`
-
 
 @dataclass(frozen=True, slots=True)
 class Listening:
@@ -35,7 +34,7 @@ class Listening:
     sockets: Sequence[socket]
     redirecting: Sequence[socket]
     certificate: TlsCertificate | None
-    serve_requests: Serve
+    server_type: type[Server]
 
     @property
     def all(self) -> Sequence[socket]:
@@ -47,14 +46,11 @@ class Listening:
         certificate = self.certificate
         return None if certificate is None else lambda: certificate.context
 
-    async def serve(self, app: Callable[..., Awaitable[None]], **options: Any) -> None:
-        """Serve the application, with the options of `serve_http`, until the shutdown."""
-        await self.serve_requests(app, self.sockets, tls=self.tls, **options)
-
     async def redirect(self, base_url: str, shutdown: trio.Event) -> None:
         """Redirect from plain HTTP until `shutdown` is set, if there are sockets for it."""
         if self.redirecting:
-            await serve_http(redirect_to(base_url), self.redirecting, shutdown=shutdown, shutdown_grace=0, keep_alive=KEEP_ALIVE)
+            server = Http1Server(app=redirect_to(base_url), keep_alive=KEEP_ALIVE)
+            await server.serve(self.redirecting, shutdown=shutdown, shutdown_grace=0)
 
 
 @contextmanager
@@ -69,10 +65,10 @@ def open_listening(settings: Settings, *, by_hypercorn: bool) -> Iterator[Listen
         yield Listening(sockets, redirecting, certificate, _find_server(by_hypercorn=by_hypercorn))
 
 
-def _find_server(*, by_hypercorn: bool) -> Serve:
-    """Return the function of Gatehouse's own server, or that of Hypercorn (docs/adr/0051), which is imported only here."""
+def _find_server(*, by_hypercorn: bool) -> type[Server]:
+    """Return Gatehouse's own server, or Hypercorn (docs/adr/0051), which is imported only here."""
     if by_hypercorn:
-        from entrypoints.http.edge.protocol.hypercorn_server import serve_with_hypercorn
+        from entrypoints.http.edge.protocol.hypercorn_server import HypercornServer
 
-        return serve_with_hypercorn
-    return serve_http
+        return HypercornServer
+    return Http1Server

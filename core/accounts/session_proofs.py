@@ -85,6 +85,7 @@ async def forget_seconds_where_missing(tx: Transaction, user_id: UUID) -> None:
 
 
 async def _forget(tx: Transaction, user_id: UUID, is_gone: Callable[[StoredSignIn, Proof], bool], *, asks_again: bool) -> None:
+    weakened = []
     for sign_in in await tx.session_sign_ins.list_of_user(user_id):
         every = every_proof(sign_in.proofs)
         left = tuple(proof for proof in every if not is_gone(sign_in, proof))
@@ -93,7 +94,9 @@ async def _forget(tx: Transaction, user_id: UUID, is_gone: Callable[[StoredSignI
         if not any(proof.is_own and not proof.is_second for proof in left):  # it would be good in fewer places, or in none
             began = (proof for proof in every if is_gone(sign_in, proof) and not proof.is_second)
             left = (*(Proof(None, proof.at, is_fresh=proof.is_fresh) for proof in began), *left)
-        await tx.session_sign_ins.weaken(replace(sign_in, proofs=left), user_id, asks_again=asks_again)
+        weakened.append(replace(sign_in, proofs=left))
+    if weakened:
+        await tx.session_sign_ins.weaken(weakened, user_id, asks_again=asks_again)
 
 
 async def find_recent_seconds(ports: Ports, read: Reading | Transaction, session_id: UUID, account: Account, now: datetime) -> Proofs:

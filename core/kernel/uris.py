@@ -29,7 +29,7 @@ LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "[::1]"})
 # The other ports below 1024 belong to other protocols. No tenant may make us connect to them.
 WEB_PORTS: Final = frozenset({80, 443})
 FIRST_FREE_PORT: Final = 1024
-_DEFAULT_PORTS: Final[Mapping[str, int]] = {"http": 80, "https": 443}
+DEFAULT_PORTS: Final[Mapping[str, int]] = {"http": 80, "https": 443}
 MAX_LABEL_LENGTH: Final = 63  # RFC 1035 section 2.3.4
 NOT_WEB: Final = "it must start with https://, or with http:// on localhost, 127.0.0.1 or [::1], and have a host."
 _BAD_HOST: Final = "its host must be a host name without a dot at the end, an IPv4 address, or an IPv6 address in brackets."
@@ -79,7 +79,7 @@ def canonicalize(url: str) -> str:
 
 
 def _shown_port(scheme: str, port: int | None) -> str:
-    return "" if port in (None, _DEFAULT_PORTS.get(scheme)) else f":{port}"
+    return "" if port in (None, DEFAULT_PORTS.get(scheme)) else f":{port}"
 
 
 def web_flaw(uri: str) -> str | None:
@@ -196,7 +196,7 @@ def has_port_of(uri: str, ports: Collection[int]) -> bool:
     """Return whether the port of an absolute URL is one of these. A URL on the loopback interface may have any."""
     match _parts(uri):
         case (scheme, str(host), port, _):
-            return host.lower() in LOOPBACK or (port or _DEFAULT_PORTS.get(scheme)) in ports
+            return host.lower() in LOOPBACK or (port or DEFAULT_PORTS.get(scheme)) in ports
     return False
 
 
@@ -229,7 +229,7 @@ def origin_of(url: str) -> str:
 def _server_of(uri: str) -> tuple[str, int | None] | None:
     match _parts(to_ascii(uri)):
         case (scheme, str(host), port, _):
-            return "localhost" if host.lower() in LOOPBACK else host.lower(), port or _DEFAULT_PORTS.get(scheme)
+            return "localhost" if host.lower() in LOOPBACK else host.lower(), port or DEFAULT_PORTS.get(scheme)
     return None
 
 

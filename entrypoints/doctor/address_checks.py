@@ -48,14 +48,14 @@ def check_certificate(settings: Settings, url: str, now: datetime) -> Iterator[F
     host = urlsplit(url).hostname or ""
     if left <= timedelta():
         yield Finding("certificate", Health.BAD, f"it ended on {day}, and browsers refuse it: renew the files of SSO_TLS_CERTIFICATE")
+    elif not _is_covered(host, certificate.names):
+        text = f"it names {', '.join(certificate.names) or 'no host'}, and the base URL has {host}, so browsers refuse it"
+        yield Finding("certificate", Health.BAD, text)
     elif left <= CERTIFICATE_ENDS_SOON:
         text = f"it ends on {day}, in {left.days} days, and was not renewed: check the program that renews SSO_TLS_CERTIFICATE"
         yield Finding("certificate", Health.WARNING, text)
     elif left <= CERTIFICATE_EXPIRES_SOON:
         yield Finding("certificate", Health.WARNING, f"it ends on {day}: renew the files of SSO_TLS_CERTIFICATE")
-    elif not _is_covered(host, certificate.names):
-        text = f"it names {', '.join(certificate.names) or 'no host'}, and the base URL has {host}, so browsers refuse it"
-        yield Finding("certificate", Health.BAD, text)
     else:
         yield Finding("certificate", Health.GOOD, f"for {', '.join(certificate.names)}, until {day}")
 

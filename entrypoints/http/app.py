@@ -10,7 +10,7 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from core.kernel.policy import SupportContact
-from core.kernel.uris import is_on_loopback, origin_of
+from core.kernel.uris import DEFAULT_PORTS, is_on_loopback, origin_of
 from entrypoints.http.api import account_logs, installation, operations, privacy
 from entrypoints.http.api.accounts import accounts, devices, mfa, passkey_origins, passkeys, pictures, platform_users
 from entrypoints.http.api.applications import (
@@ -335,7 +335,7 @@ def acceptance_page(base_url: str, frontend_url: str | None) -> str:
 
 def _location(url: str) -> tuple[str, str | None, int | None, str]:
     parts = urlsplit(url)
-    return parts.scheme, parts.hostname, parts.port or {"http": 80, "https": 443}.get(parts.scheme), parts.path
+    return parts.scheme, parts.hostname, parts.port or DEFAULT_PORTS.get(parts.scheme), parts.path
 
 
 def describe() -> dict[str, Any]:

@@ -65,13 +65,14 @@ async def on_our_server() -> None:
     import trio
 
     from entrypoints.http.edge.protocol.listening import listen
-    from entrypoints.http.edge.protocol.server import serve_http
+    from entrypoints.http.edge.protocol.server import Http1Server
     from entrypoints.settings import KEEP_ALIVE
 
     listening = listen("127.0.0.1:0")
     address = f"http://127.0.0.1:{listening[0].getsockname()[1]}"
     never = trio.Event()
-    await serve_http(bare, listening, shutdown=never, shutdown_grace=1.0, keep_alive=KEEP_ALIVE, on_started=lambda: _print(address=address))
+    server = Http1Server(app=bare, keep_alive=KEEP_ALIVE)
+    await server.serve(listening, shutdown=never, shutdown_grace=1.0, on_started=lambda: _print(address=address))
 
 
 def verify(threads: int, seconds: float, memory_kib: int, time_cost: int, parallelism: int) -> None:

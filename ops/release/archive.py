@@ -1,10 +1,10 @@
 """The archive for one kind of machine: it runs with CPython 3.11 to 3.14, without a network."""
 
 import gzip
-import io
 import shutil
 import tarfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -40,17 +40,23 @@ def assemble(source: Source, machine: str, wheel: Path, work: Path, known: Path 
 def pack(source: Source, folder: Path, output: Path, name: str | None = None) -> Path:
     """Write the folder as an archive, with the same bytes for the same files, and return its path. The wheels are compressed already."""
     target = output / (name or f"{folder.name}.tar.gz")
-    packed = io.BytesIO()
-    with tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as archive:
+    with (
+        compressed(target, source, level=0) as file,
+        tarfile.open(fileobj=file, mode="w", format=tarfile.PAX_FORMAT) as archive,
+    ):
         for path in sorted([folder, *folder.rglob("*")]):
-            name = str(path.relative_to(folder.parent))
-            archive.add(path, name, recursive=False, filter=lambda entry: _anonymous(entry, source))
+            archive.add(path, path.relative_to(folder.parent), recursive=False, filter=lambda entry: _anonymous(entry, source))
+    return target
+
+
+@contextmanager
+def compressed(target: Path, source: Source, level: int) -> Iterator[gzip.GzipFile]:
+    """Open a file to write it with gzip, without its name, and with the time of the revision."""
     with (
         target.open("wb") as file,
-        gzip.GzipFile(filename="", mode="wb", compresslevel=0, fileobj=file, mtime=source.committed_at) as compressed,
+        gzip.GzipFile(filename="", mode="wb", compresslevel=level, fileobj=file, mtime=source.committed_at) as stream,
     ):
-        compressed.write(packed.getbuffer())
-    return target
+        yield stream
 
 
 def write_sums(files: Sequence[Path], output: Path) -> Path:

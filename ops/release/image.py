@@ -1,10 +1,10 @@
 """The image of a container, from Debian's packages and the files of the archive. No registry of images and no daemon is needed."""
 
-import gzip
 import shutil
 from pathlib import Path
 from typing import Final
 
+from ops.release.archive import compressed
 from ops.release.debian import ARCHITECTURES
 from ops.release.source import ROOT, Source
 from ops.release.wheels import run
@@ -25,18 +25,19 @@ def build(source: Source, machine: str, archive: Path, work: Path, output: Path)
     context, packed = work / f"image-{machine}", work / f"image-{machine}.tar"
     context.mkdir()
     shutil.copy(_FILES / "Dockerfile", context)
-    filters = [f"--dpkgopt=path-exclude={pattern}" for pattern in _WITHOUT]
     options = (
         "--quiet",
         f"--arch={architecture}",
         "--variant=extract",
         f"--include={','.join(_PACKAGES)}",
         '--aptopt=Acquire::Languages "none"',
-        *filters,
+        *(f"--dpkgopt=path-exclude={pattern}" for pattern in _WITHOUT),
+        "--dpkgopt=path-include=/usr/share/doc/*/copyright",
+        f"--extract-hook={_FILES / 'fill'}",
+        "--skip=output/dev",
     )
-    keep, hook = "--dpkgopt=path-include=/usr/share/doc/*/copyright", f"--extract-hook={_FILES / 'fill'}"
     environment = {"GATEHOUSE_ARCHIVE": str(archive), "GATEHOUSE_MACHINE": machine}
-    run(source, "mmdebstrap", *options, keep, hook, "--skip=output/dev", _SUITE, context / "root.tar", **environment)
+    run(source, "mmdebstrap", *options, _SUITE, context / "root.tar", **environment)
     # The storage is below `work`, so that nothing of the build stays on the machine.
     storage = ("--root", work / f"storage-{machine}", "--runroot", work / f"run-{machine}", "--storage-driver", "vfs")
     name = f"gatehouse:{source.version}"
@@ -46,10 +47,6 @@ def build(source: Source, machine: str, archive: Path, work: Path, output: Path)
     run(source, "buildah", *storage, "build", *form, *labelled, "--tag", name, context)
     run(source, "buildah", *storage, "push", name, f"docker-archive:{packed}:{name}")
     target = output / f"gatehouse-{source.version}-image-{architecture}.tar.gz"
-    with (
-        packed.open("rb") as image,
-        target.open("wb") as file,
-        gzip.GzipFile(filename="", mode="wb", compresslevel=1, fileobj=file, mtime=source.committed_at) as compressed,
-    ):
-        shutil.copyfileobj(image, compressed, 1024 * 1024)
+    with packed.open("rb") as image, compressed(target, source, level=1) as file:
+        shutil.copyfileobj(image, file, 1024 * 1024)
     return target

@@ -28,10 +28,8 @@ def test_the_installed_version_meets_the_projects_requirement(name: str) -> None
     ("lock", "requirements"),
     [
         ("runtime", PROJECT["project"]["dependencies"]),
-        ("dev", PROJECT["project"]["dependencies"] + PROJECT["dependency-groups"]["dev"]),
-        ("foreign", PROJECT["dependency-groups"]["foreign"]),
-        ("build", PROJECT["dependency-groups"]["build"]),
-        ("bootstrap", PROJECT["dependency-groups"]["bootstrap"]),
+        ("dev", PROJECT["project"]["dependencies"]),
+        *PROJECT["dependency-groups"].items(),
     ],
 )
 def test_a_lock_meets_the_projects_requirements(lock: str, requirements: list[str]) -> None:
@@ -54,3 +52,10 @@ def test_a_lock_pins_every_package_by_hash_and_names_no_index(lock: str) -> None
 
 def test_the_service_reports_the_version_of_the_project() -> None:
     assert PROJECT["project"]["version"] == VERSION
+
+
+def test_the_pages_name_the_files_of_this_version() -> None:
+    file = re.compile(r"gatehouse(?:[-_:]|_version=)(\d+\.\d+\.\d+)", re.IGNORECASE)
+    named = {(page.name, number) for page in (ROOT / "docs").rglob("*.md") for number in file.findall(page.read_text())}
+    assert {"archive.md", "compose.md", "debian-package.md", "kubernetes.md"} <= {page for page, _ in named}
+    assert {number for _, number in named} == {VERSION}, named

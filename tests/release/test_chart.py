@@ -29,6 +29,7 @@ LEAST: Final = {
     "baseUrl": "https://id.example.com",
     "existingSecret": "gatehouse",
 }
+SETTINGS: Final = {"SSO_MFA_GUESS_LIMIT": 1_000_000, "SSO_AUTO_APPROVE_ORGANIZATIONS": True, "SSO_MAIL_FROM": 'A "B" <a@example.com>'}
 WRONG: Final[dict[str, Any]] = {
     "no secret": {"existingSecret": ""},
     "a secret as a setting": {"settings": {"SSO_ENCRYPTION_KEYS": "k1:x"}},
@@ -66,7 +67,12 @@ def examples() -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def rendered() -> Any:
-    values = {**examples(), "least": LEAST, **{name: {**LEAST, **change} for name, change in WRONG.items()}}
+    values = {
+        **examples(),
+        "least": LEAST,
+        "numbers": {**LEAST, "settings": SETTINGS},
+        **{name: {**LEAST, **change} for name, change in WRONG.items()},
+    }
     task = {"folder": str(CHART), "versions": KUBERNETES, "values": values}
     return in_charts(str(ROOT / "tests/release/helm.py"), task)
 
@@ -142,6 +148,14 @@ def test_the_schema_keeps_all_secret_settings_out_of_the_values() -> None:
     refused = set(schema["properties"]["settings"]["propertyNames"]["not"]["enum"])
     kinds = dict(re.findall(r"^\| `(SSO_\w+)` \| [^|]* \| ([^|]*) \|", (ROOT / "docs/reference/settings.md").read_text(), re.MULTILINE))
     assert {name for name, kind in kinds.items() if kind == "secret text"} <= refused <= set(kinds)
+
+
+def test_settings_reach_the_pods_as_they_are_written(rendered: Any) -> None:
+    [deployment] = of_kind(rendered["numbers"]["install"]["manifests"], "Deployment")
+    [container] = deployment["spec"]["template"]["spec"]["containers"]
+    values = {variable["name"]: variable.get("value") for variable in container["env"]}
+    expected = {"SSO_MFA_GUESS_LIMIT": "1000000", "SSO_AUTO_APPROVE_ORGANIZATIONS": "true", "SSO_MAIL_FROM": SETTINGS["SSO_MAIL_FROM"]}
+    assert expected.items() <= values.items()
 
 
 def test_the_notes_and_the_log_name_the_command_that_prints_the_link_of_the_first_owner(rendered: Any) -> None:

@@ -107,7 +107,8 @@ def test_the_image_serves_from_a_read_only_root(image: Image, database: str, tmp
     volumes = {"var/lib/gatehouse": data, "run/postgresql": sockets}
     with container_of(image, settings | TLS, volumes) as container:
         assert container.run("healthcheck", succeeds=False).returncode == 1
-        assert "0078" in container.run("gatehouse", "migrate").stdout
+        newest = max(path.stem for path in (ROOT / "adapters/postgres/migrations").glob("*.sql"))
+        assert newest in container.run("gatehouse", "migrate").stdout
         with container.running("gatehouse", "serve") as output:  # until the health check succeeds
             assert container.ask("GET", "/health/ready")[0] == 400, "the port speaks TLS alone"
             assert "docker exec CONTAINER gatehouse owner link you@example.com" in output.read_text()

@@ -20,10 +20,14 @@ REAUTHENTICATE: Final = f"""
 SIGN_IN: Final = Record(StoredSignIn, "s", session_id="s.id", org_id="v.org_id", proofs=proof_columns("s"))
 # The last use of each organization stays known, as a pass that has ended.
 WEAKEN: Final = f"""
-    with passes as (update policy_passes set valid_until = used_at where session_id = %(session_id)s)
-    update sessions set {_PROOFS},
-        mfa_missing = not %(second_factor)s and (mfa_missing or (%(asks_again)s and service_id is null and bounded_to is null))
-    where id = %(session_id)s and user_id = %(user_id)s"""
+    with weakened as (
+        select * from unnest(
+            %(session_ids)s::uuid[], %(proofs)s::jsonb[], %(strength)s::smallint[], %(bounded_to)s::uuid[], %(provider)s::text[],
+            %(authenticated_at)s::timestamptz[], %(second_factor)s::boolean[], %(fresh)s::boolean[]) as w (session_id, {", ".join(NAMES)})),
+    passes as (update policy_passes p set valid_until = p.used_at from weakened w where p.session_id = w.session_id)
+    update sessions s set {", ".join(f"{name} = w.{name}" for name in NAMES)},
+        mfa_missing = not w.second_factor and (s.mfa_missing or (%(asks_again)s and s.service_id is null and s.bounded_to is null))
+    from weakened w where s.id = w.session_id and s.user_id = %(user_id)s"""
 
 # The users `u` of a connection, or one of them
 _OF_CONNECTION: Final = """
@@ -102,9 +106,10 @@ class SessionSignIns(Repository):
             where s.user_id = %(user_id)s and s.ended_at is null and s.impersonator_id is null"""
         return await self._all(SIGN_IN.read, sql, user_id=user_id)
 
-    async def weaken(self, sign_in: StoredSignIn, user_id: UUID, *, asks_again: bool) -> None:
-        columns = columns_of(sign_in.proofs, org_id=sign_in.org_id)
-        await self._run(WEAKEN, session_id=sign_in.session_id, user_id=user_id, asks_again=asks_again, **columns)
+    async def weaken(self, sign_ins: Sequence[StoredSignIn], user_id: UUID, *, asks_again: bool) -> None:
+        rows = [columns_of(each.proofs, org_id=each.org_id) for each in sign_ins]
+        columns = {name: [row[name] for row in rows] for name in NAMES}
+        await self._run(WEAKEN, session_ids=[each.session_id for each in sign_ins], user_id=user_id, asks_again=asks_again, **columns)
 
     async def join(self, session_id: UUID, user_id: UUID, proofs: SessionProofs, expires_at: datetime, ends_at: datetime) -> None:
         sql = f"""

@@ -15,6 +15,7 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from core.kernel.errors import Invalid, Unauthenticated
+from core.kernel.uris import DEFAULT_PORTS
 from core.kernel.values import base64url, digest, is_printable, read_time
 
 # None is symmetric (RFC 9449 section 4.2). All are at least as strong as RSA with 2048 bits.
@@ -36,7 +37,6 @@ _DIGITS: Final = "0123456789abcdefghijklmnopqrstuvwxyz"
 _THUMBPRINT: Final = re.compile(r"[A-Za-z0-9_-]{43}")  # SHA-256 in base64url
 _ESCAPE: Final = re.compile(r"%([0-9A-Fa-f]{2})")
 _UNRESERVED: Final = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~")
-_DEFAULT_PORTS: Final = {"http": 80, "https": 443}
 
 
 class ProofInvalid(Invalid):
@@ -294,11 +294,11 @@ def normalize_url(url: str) -> str | None:
     except ValueError:
         return None
     scheme, host = parts.scheme, parts.hostname
-    if scheme not in _DEFAULT_PORTS or not host or "@" in parts.netloc or not is_printable(url):
+    if scheme not in DEFAULT_PORTS or not host or "@" in parts.netloc or not is_printable(url):
         return None
     if ":" in host:
         host = f"[{host}]"
-    authority = host if port in (None, _DEFAULT_PORTS[scheme]) else f"{host}:{port}"
+    authority = host if port in (None, DEFAULT_PORTS[scheme]) else f"{host}:{port}"
     path = _remove_dots(_ESCAPE.sub(_normalize_escape, parts.path)).rstrip("/")
     return f"{scheme}://{authority}{path}"
 

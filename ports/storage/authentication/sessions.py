@@ -161,10 +161,10 @@ class SessionSignIns(SessionSignInsRead, Protocol):
     async def list_of_user(self, user_id: UUID) -> Sequence[StoredSignIn]:
         """Return the sign-ins of the user's sessions that have not ended. Sessions in which others impersonate the user have none."""
 
-    async def weaken(self, sign_in: StoredSignIn, user_id: UUID, *, asks_again: bool) -> None:
-        """Replace the proofs of a session by fewer ones, and end its passes of sign-in policies.
+    async def weaken(self, sign_ins: Sequence[StoredSignIn], user_id: UUID, *, asks_again: bool) -> None:
+        """Replace the proofs of these sessions by fewer ones, and end their passes of sign-in policies.
 
-        `asks_again`: the account has a second factor. Then a session of the user's own without one is marked as missing it.
+        `asks_again`: the account has a second factor. Then sessions of the user's own without one are marked as missing it.
         """
 
     async def join(self, session_id: UUID, user_id: UUID, proofs: SessionProofs, expires_at: datetime, ends_at: datetime) -> None:

@@ -16,10 +16,10 @@ import trio
 
 from entrypoints import workers
 from entrypoints.http.edge.middleware import Receive, Send
-from entrypoints.http.edge.protocol.hypercorn_server import serve_with_hypercorn
+from entrypoints.http.edge.protocol.hypercorn_server import HypercornServer
 from entrypoints.http.edge.protocol.listening import listen
 from entrypoints.http.edge.protocol.request_checks import Scope
-from entrypoints.http.edge.protocol.server import serve_http
+from entrypoints.http.edge.protocol.server import Http1Server
 from entrypoints.supervision import ParentLink, Supervisor, beat_forever
 
 fork = os.fork
@@ -64,8 +64,8 @@ async def work(listening: socket.socket, parent: ParentLink, *, stubborn: bool, 
         nursery.start_soon(beat_forever, parent)
         nursery.start_soon(await_orphanhood)
         nursery.start_soon(await_signal)
-        serve = serve_with_hypercorn if by_hypercorn else serve_http
-        await serve(app, [listening], shutdown=shutdown, shutdown_grace=1, keep_alive=60, on_started=report_start)
+        server = (HypercornServer if by_hypercorn else Http1Server)(app=app, keep_alive=60)
+        await server.serve([listening], shutdown=shutdown, shutdown_grace=1, on_started=report_start)
         nursery.cancel_scope.cancel()
 
 

@@ -36,7 +36,7 @@ from entrypoints.http.edge.protocol.request_checks import Scope
 from entrypoints.http.edge.size_limits import MAX_HEADER_BLOCK
 from tests.fakes.certificates import make_certificate
 from tests.proof.wire import wire
-from tests.proof.wire.test_server import HIDDEN, LARGE, bare, say, say_size
+from tests.proof.wire.test_server import HIDDEN, LARGE, SOON, bare, say, say_size
 from tests.proof.wire.wire import Served, serving
 from tests.support.waiting import PATIENCE, eventually
 
@@ -50,7 +50,7 @@ def tls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> wire.Tls:
     contexts = wire.make_tls(file, "hypercorn")
     contexts.client.set_alpn_protocols(["h2"])
     monkeypatch.setattr(wire, "tls_in_use", contexts)
-    monkeypatch.setattr(wire, "serve_in_use", wire.SERVERS["hypercorn"])
+    monkeypatch.setattr(wire, "server_in_use", wire.SERVERS["hypercorn"])
     return contexts
 
 
@@ -440,7 +440,7 @@ async def test_a_body_that_is_too_late_is_refused() -> None:
 
 @pytest.mark.parametrize("begins", ["nothing", "request", "half a request"])
 async def test_a_connection_without_a_request_is_closed(begins: str) -> None:
-    async with serving(application(), headers_within=0.1, keep_alive=0.1) as server, connected(server) as client:
+    async with serving(application(), headers_within=SOON, keep_alive=SOON) as server, connected(server) as client:
         if begins == "request":
             await client.response(await client.request())
         elif begins == "half a request":

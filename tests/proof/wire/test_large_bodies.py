@@ -31,7 +31,7 @@ LARGE = 15_000_000
 
 @pytest.fixture(params=wire.SERVERS)
 async def server(app: QuartTrio, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Served]:
-    monkeypatch.setattr(wire, "serve_in_use", wire.SERVERS[request.param])
+    monkeypatch.setattr(wire, "server_in_use", wire.SERVERS[request.param])
     async with serving_gatehouse(cast("Application", app)) as served:
         yield served
 

@@ -14,7 +14,7 @@ import trio
 from entrypoints.http.edge.middleware import Receive, Send
 from entrypoints.http.edge.protocol.listening import PORT_ATTEMPTS, BindError, listen
 from entrypoints.http.edge.protocol.request_checks import Scope
-from entrypoints.http.edge.protocol.server import serve_http
+from entrypoints.http.edge.protocol.server import Http1Server
 from tests.proof.wire.loopback import IPV4, IPV6, family_of, has_ipv6
 from tests.proof.wire.wire import Client
 from tests.support.waiting import PATIENCE, eventually
@@ -168,9 +168,9 @@ class Waiting:
 async def test_requests_on_both_addresses_end_before_the_server_does() -> None:
     app, shutdown, started, sockets = Waiting(), trio.Event(), trio.Event(), listen("localhost:0")
     port = sockets[0].getsockname()[1]
-    options: dict[str, Any] = {"shutdown": shutdown, "shutdown_grace": PATIENCE, "keep_alive": 60, "on_started": started.set}
+    serve = partial(Http1Server(app=app, keep_alive=60).serve, sockets)
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(partial(serve_http, app, sockets, **options))
+        nursery.start_soon(partial(serve, shutdown=shutdown, shutdown_grace=PATIENCE, on_started=started.set))
         await started.wait()
         async with await trio.open_tcp_stream(IPV4, port) as first, await trio.open_tcp_stream(IPV6, port) as second:
             for stream in (first, second):

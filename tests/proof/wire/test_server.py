@@ -24,7 +24,7 @@ from entrypoints.http.edge.protocol.accepting import HEADERS_WITHIN
 from entrypoints.http.edge.protocol.client_socket import SEND_WITHIN
 from entrypoints.http.edge.protocol.listening import BACKLOG, BindError, listen
 from entrypoints.http.edge.protocol.request_checks import Scope
-from entrypoints.http.edge.protocol.server import serve_http
+from entrypoints.http.edge.protocol.server import Http1Server
 from entrypoints.settings import KEEP_ALIVE
 from tests.fakes.certificates import make_certificate
 from tests.proof.wire import wire
@@ -121,7 +121,7 @@ def use_mode(certificates: dict[str, wire.Tls], monkeypatch: pytest.MonkeyPatch)
 
     def use(mode: str) -> None:
         server, _, with_tls = mode.partition(" ")
-        monkeypatch.setattr(wire, "serve_in_use", wire.SERVERS[server])
+        monkeypatch.setattr(wire, "server_in_use", wire.SERVERS[server])
         monkeypatch.setattr(wire, "tls_in_use", certificates[server] if with_tls else None)
 
     return use
@@ -762,9 +762,9 @@ async def test_a_fault_ends_only_its_own_connection() -> None:
     def malformed(status: int, peer: str | None, *, observed: bool) -> Any:
         raise ZeroDivisionError
 
-    options: dict[str, Any] = {"shutdown_grace": 1, "keep_alive": 60, "on_started": started.set, "malformed": malformed}
+    serve = Http1Server(app=bare(answer), keep_alive=60, malformed=malformed).serve
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(partial(serve_http, bare(answer), listening, shutdown=shutdown, **options))
+        nursery.start_soon(partial(serve, listening, shutdown=shutdown, shutdown_grace=1, on_started=started.set))
         await started.wait()
         port = listening[0].getsockname()[1]
         async with await trio.open_tcp_stream("127.0.0.1", port) as first, await trio.open_tcp_stream("127.0.0.1", port) as second:

@@ -38,7 +38,7 @@ def by(request: pytest.FixtureRequest) -> str:
 def tls(file: Path, by: str, monkeypatch: pytest.MonkeyPatch) -> wire.Tls:
     contexts = wire.make_tls(file, by)
     monkeypatch.setattr(wire, "tls_in_use", contexts)
-    monkeypatch.setattr(wire, "serve_in_use", wire.SERVERS[by])
+    monkeypatch.setattr(wire, "server_in_use", wire.SERVERS[by])
     return contexts
 
 

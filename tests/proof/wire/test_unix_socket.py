@@ -45,7 +45,7 @@ def app() -> App:
 @pytest.mark.parametrize("has_path", [True, False], ids=["path", "loopback"])
 async def test_the_proxy_must_name_the_client(app: App, path: Path, has_path: bool, server: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without the client address, all users would share their rate limits and their history."""
-    monkeypatch.setattr(wire, "serve_in_use", wire.SERVERS[server])
+    monkeypatch.setattr(wire, "server_in_use", wire.SERVERS[server])
     bind = f"unix:{path}" if has_path else "127.0.0.1:0"  # as of a socket that systemd opens
     async with serving(app, bind=bind, is_behind_proxy=True) as served, served.client() as client:
         assert (await client.get("/api/user", FORWARDED)).body == b"203.0.113.9"

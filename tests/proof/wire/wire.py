@@ -15,11 +15,10 @@ from adapters.tls import HTTP_1, HTTP_2, TlsCertificate
 from entrypoints.http.app import Application
 from entrypoints.http.base.request_record import RequestRecord
 from entrypoints.http.edge.middleware import App, EdgeMiddleware, EdgeOptions
-from entrypoints.http.edge.protocol.accepting import Malformed
-from entrypoints.http.edge.protocol.hypercorn_server import serve_with_hypercorn
+from entrypoints.http.edge.protocol.accepting import Malformed, Server
+from entrypoints.http.edge.protocol.hypercorn_server import HypercornServer
 from entrypoints.http.edge.protocol.listening import listen
-from entrypoints.http.edge.protocol.server import serve_http
-from entrypoints.serving import Serve
+from entrypoints.http.edge.protocol.server import Http1Server
 from tests.fakes.certificates import client_context
 from tests.support.waiting import PATIENCE, eventually
 
@@ -34,11 +33,11 @@ class Tls:
     client: ssl.SSLContext
 
 
-SERVERS: Final[dict[str, Serve]] = {"gatehouse": serve_http, "hypercorn": serve_with_hypercorn}
+SERVERS: Final[dict[str, type[Server]]] = {"gatehouse": Http1Server, "hypercorn": HypercornServer}
 
 # Set by the fixture `tls` of a module:
 tls_in_use: Tls | None = None
-serve_in_use: Serve = serve_http
+server_in_use: type[Server] = Http1Server
 
 
 def make_tls(file: Path, server: str) -> Tls:
@@ -219,29 +218,36 @@ def serving(
 def serving_gatehouse(app: Application) -> AbstractAsyncContextManager[Served]:
     """Serve the whole application on a socket."""
     asgi = cast("App", app)
-    return _serving(asgi, app.middleware.malformed, [], shutdown_grace=NEVER, headers_within=NEVER, send_within=NEVER, keep_alive=NEVER)
+    return _serving(asgi, app.middleware.malformed, [])
 
 
 def serving_without_middleware(app: App) -> AbstractAsyncContextManager[Served]:
     """Serve the application alone on a socket."""
-    return _serving(app, None, [], shutdown_grace=NEVER, headers_within=NEVER, send_within=NEVER, keep_alive=NEVER)
+    return _serving(app, None, [])
 
 
 @asynccontextmanager
 async def _serving(
-    app: App, malformed: Malformed | None, exchanges: list[RequestRecord], bind: str = "127.0.0.1:0", **options: float
+    app: App,
+    malformed: Malformed | None,
+    exchanges: list[RequestRecord],
+    bind: str = "127.0.0.1:0",
+    *,
+    shutdown_grace: float = NEVER,
+    headers_within: float = NEVER,
+    send_within: float = NEVER,
+    keep_alive: float = NEVER,
 ) -> AsyncIterator[Served]:
     listening = listen(bind)
     tls = tls_in_use
     served = Served(listening[0].getsockname(), exchanges, trust=None if tls is None else tls.client)
     contexts = None if tls is None else lambda: tls.server
     started = trio.Event()
-    serve = serve_in_use
+    timeouts = {"headers_within": headers_within, "send_within": send_within, "keep_alive": keep_alive}
+    server = server_in_use(app=app, malformed=malformed, tls=contexts, **timeouts)
 
     async def run() -> None:
-        await serve(
-            app, listening, shutdown=served.shutdown, on_started=started.set, malformed=malformed, tls=contexts, **cast("Any", options)
-        )
+        await server.serve(listening, shutdown=served.shutdown, shutdown_grace=shutdown_grace, on_started=started.set)
         served.finished.set()
 
     async with trio.open_nursery() as nursery:

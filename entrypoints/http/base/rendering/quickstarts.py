@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 
 from core.applications.model.registered_uris import POST_LOGOUT_REDIRECT_URIS
 from core.applications.model.services import Service, ServiceType
+from core.kernel.uris import DEFAULT_PORTS
 from entrypoints.http.base.rendering.documentation import FOLDER
 
 NO_SECRET: Final = "PASTE_THE_CLIENT_SECRET"  # noqa: S105  (the files have it if the secret is unknown)
@@ -27,7 +28,6 @@ _AFTER_LOGOUT: Final = re.compile(r'"post_logout_redirect_uris": \["([^"]+)"')
 _REGISTRATION: Final = re.compile(r'"slug": "(?P<slug>[^"]+)", "name": "(?P<name>[^"]+)",\s+"service_type": "(?P<type>[^"]+)"')
 _OPEN: Final = re.compile(r"^Open <([^>]+)>", re.MULTILINE)
 _LOOPBACK: Final = ("localhost", "127.0.0.1", "::1")
-_PORTS: Final = {"http": 80, "https": 443}
 
 
 @dataclass(slots=True)
@@ -132,7 +132,7 @@ def _moved(quickstart: Quickstart, new: str, sign_out_address: str | None) -> li
     if before.path != "/":
         changes += [(f"{quote}{before.path}{quote}", f"{quote}{after.path}{quote}") for quote in "\"'"]
     if before.port and after.hostname in _LOOPBACK:
-        port = after.port or _PORTS[after.scheme]
+        port = after.port or DEFAULT_PORTS[after.scheme]
         changes += [(f"{before.hostname}:{before.port}", f"{after.hostname}:{port}"), (str(before.port), str(port))]
     return changes
 

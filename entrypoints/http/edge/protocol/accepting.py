@@ -7,6 +7,7 @@ import socket
 import ssl
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Protocol
 
@@ -34,18 +35,6 @@ class Malformed(Protocol):
     def __call__(self, status: int, peer: str | None, *, observed: bool) -> tuple[Headers, bytes]: ...
 
 
-class ClientLeft(Exception):
-    """The client has reset its connection before it was served."""
-
-
-def _open_client(sock: socket.socket, send_within: float, tls: TlsContext | None) -> ClientSocket:
-    """Return the socket of a client, with TLS if `tls` is given. Raises: ClientLeft."""
-    try:
-        return ClientSocket(sock, send_within) if tls is None else TlsClientSocket(sock, send_within, tls())
-    except OSError:
-        raise ClientLeft from None
-
-
 class ServedConnection(Protocol):
     """The requests of one client."""
 
@@ -56,94 +45,77 @@ class ServedConnection(Protocol):
         """Close the connection if it has no request."""
 
 
+@dataclass(kw_only=True, eq=False)
 class Server(ABC):
-    """The state that all connections share."""
+    """A server, with the state that all of its connections share."""
 
-    def __init__(
-        self,
-        app: Callable[..., Awaitable[None]],
-        malformed: Malformed | None,
-        tls: TlsContext | None,
-        headers_within: float,
-        send_within: float,
-        keep_alive: float,
-    ) -> None:
-        self.app = app
-        self.malformed = malformed
-        self._tls = tls
-        self.headers_within = headers_within
-        self.send_within = send_within
-        self.keep_alive = keep_alive
-        self.is_draining = False  # the next response of each connection is its last one
-        self._connections: set[ServedConnection] = set()
+    app: Callable[..., Awaitable[None]]
+    keep_alive: float  # seconds without a request until a connection is closed
+    headers_within: float = HEADERS_WITHIN
+    send_within: float = SEND_WITHIN
+    malformed: Malformed | None = None
+    tls: TlsContext | None = None  # returns the context of a new connection; without it, clients speak plain HTTP
+    is_draining: bool = field(default=False, init=False)  # the next response of each connection is its last one
+    _connections: set[ServedConnection] = field(default_factory=set, init=False)
 
     @abstractmethod
     def connect(self, client: ClientSocket) -> ServedConnection:
         """Return the connection of a client."""
 
-    async def serve(self, sock: socket.socket) -> None:
-        """Serve one client until its connection ends. Raises: ClientLeft."""
-        connection = self.connect(_open_client(sock, self.send_within, self._tls))
-        self._connections.add(connection)
-        try:
-            await connection.run()
-        finally:
-            self._connections.discard(connection)
+    async def serve(
+        self,
+        listening: Sequence[socket.socket],
+        *,
+        shutdown: trio.Event,
+        shutdown_grace: float | Callable[[], float],
+        on_started: Callable[[], object] = lambda: None,
+    ) -> None:
+        """Serve until `shutdown` is set, then stop accepting, let running requests finish within `shutdown_grace` seconds, and return.
+
+        `shutdown_grace` can be a function, which is called when the shutdown starts: the signal
+        determines the seconds. Requests that run longer are canceled. The listening sockets are closed
+        here; workers that inherited them keep their copies.
+        """
+        config = Config()
+        config.errorlog = None
+        lifespan = Lifespan(ASGIWrapper(self.app), config, {})
+        async with trio.open_nursery() as outer:
+            await outer.start(lifespan.handle_lifespan)
+            await lifespan.wait_for_startup()
+            async with trio.open_nursery() as connections:
+                async with trio.open_nursery() as accepting:
+                    listeners = [trio.SocketListener(trio.socket.from_stdlib_socket(sock)) for sock in listening]
+                    accepting.start_soon(partial(trio.serve_listeners, self._serve_client, listeners, handler_nursery=connections))
+                    on_started()
+                    await shutdown.wait()
+                    accepting.cancel_scope.cancel()
+                grace = shutdown_grace() if callable(shutdown_grace) else shutdown_grace
+                connections.cancel_scope.deadline = trio.current_time() + grace
+                await self.drain()
+            await lifespan.wait_for_shutdown()
+            outer.cancel_scope.cancel()
+
+    async def _serve_client(self, stream: trio.SocketStream) -> None:
+        """Serve one client until its connection ends. An error on it is logged, and does not end the others."""
+        with socket.socket(fileno=stream.socket.detach()) as sock:
+            try:
+                client = self._open(sock)
+            except OSError:  # the client has reset the connection
+                return
+            connection = self.connect(client)
+            self._connections.add(connection)
+            try:
+                await connection.run()
+            except* Exception:  # also in a group with a cancellation
+                log.exception("connection_failed")
+            finally:
+                self._connections.discard(connection)
+
+    def _open(self, sock: socket.socket) -> ClientSocket:
+        return ClientSocket(sock, self.send_within) if self.tls is None else TlsClientSocket(sock, self.send_within, self.tls())
 
     async def drain(self) -> None:
         """Close idle connections, and the others after their next response."""
         self.is_draining = True
         for connection in self._connections:
             connection.close_if_idle()
-
-
-async def serve(
-    server_type: type[Server],
-    app: Callable[..., Awaitable[None]],
-    listening: Sequence[socket.socket],
-    *,
-    shutdown: trio.Event,
-    shutdown_grace: float | Callable[[], float],
-    keep_alive: float,
-    on_started: Callable[[], object] = lambda: None,
-    malformed: Malformed | None = None,
-    tls: TlsContext | None = None,
-    headers_within: float = HEADERS_WITHIN,
-    send_within: float = SEND_WITHIN,
-) -> None:
-    """Serve until `shutdown` is set, then stop accepting, let running requests finish within `shutdown_grace` seconds, and return.
-
-    `shutdown_grace` can be a function, which is called when the shutdown starts: the signal
-    determines the seconds. Requests that run longer are canceled. `keep_alive` is the number of
-    seconds without a request until a connection is closed. `tls` returns the context of a new
-    connection; without it, clients speak plain HTTP. The listening sockets are closed here; workers
-    that inherited them keep their copies.
-    """
-    server = server_type(app, malformed, tls, headers_within, send_within, keep_alive)
-    config = Config()
-    config.errorlog = None
-    lifespan = Lifespan(ASGIWrapper(app), config, {})
-    async with trio.open_nursery() as outer:
-        await outer.start(lifespan.handle_lifespan)
-        await lifespan.wait_for_startup()
-        async with trio.open_nursery() as connections:
-            async with trio.open_nursery() as accepting:
-                listeners = [trio.SocketListener(trio.socket.from_stdlib_socket(sock)) for sock in listening]
-                accepting.start_soon(partial(trio.serve_listeners, partial(_serve, server), listeners, handler_nursery=connections))
-                on_started()
-                await shutdown.wait()
-                accepting.cancel_scope.cancel()
-            connections.cancel_scope.deadline = trio.current_time() + (shutdown_grace() if callable(shutdown_grace) else shutdown_grace)
-            await server.drain()
-        await lifespan.wait_for_shutdown()
-        outer.cancel_scope.cancel()
-
-
-async def _serve(server: Server, stream: trio.SocketStream) -> None:
-    with socket.socket(fileno=stream.socket.detach()) as sock:
-        try:
-            await server.serve(sock)
-        except* ClientLeft:
-            pass
-        except* Exception:  # also in a group with a cancellation
-            log.exception("connection_failed")

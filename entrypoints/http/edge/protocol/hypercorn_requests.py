@@ -55,7 +55,7 @@ class Inbox:
         self._messages.append(message)
         self._arrived.set()
         if message["type"] == "http.request":
-            while len(self._messages) > self._max_waiting and not self._has_closed():
+            while len(self._messages) > self._max_waiting and not self._is_closed:
                 self._space = trio.Event()
                 await self._space.wait()
 
@@ -69,9 +69,6 @@ class Inbox:
         message = self._messages.popleft()
         await self._on_taken(len(message.get("body", b"")))
         return message
-
-    def _has_closed(self) -> bool:
-        return self._is_closed
 
     async def close(self) -> None:
         """Discard all messages, also later ones."""

@@ -13,13 +13,12 @@ no settings for these problems:
 """
 
 import math
-from functools import partial
 
 import trio
 from hypercorn.events import Closed, RawData, Updated
 from hypercorn.events import Event as ConnectionEvent
 
-from entrypoints.http.edge.protocol.accepting import ServedConnection, serve
+from entrypoints.http.edge.protocol.accepting import ServedConnection
 from entrypoints.http.edge.protocol.client_socket import LINGER, ClientGone, ClientSocket
 from entrypoints.http.edge.protocol.hypercorn_http1 import Http1
 from entrypoints.http.edge.protocol.hypercorn_http2 import Http2
@@ -27,7 +26,7 @@ from entrypoints.http.edge.protocol.hypercorn_state import ServerState
 
 
 class HypercornServer(ServerState):
-    """The server with Hypercorn's protocols."""
+    """The server with Hypercorn's protocols. Clients choose HTTP/2 by ALPN, if the context of `tls` offers it."""
 
     def connect(self, client: ClientSocket) -> ServedConnection:
         return Connection(self, client)
@@ -36,10 +35,6 @@ class HypercornServer(ServerState):
         await self.context.terminated.set()  # the next response is the last one of its connection ...
         self.config.keep_alive_max_requests = 0  # ... and has the header Connection: close
         await super().drain()
-
-
-# Clients choose HTTP/2 by ALPN, if the context of `tls` offers it.
-serve_with_hypercorn = partial(serve, HypercornServer)
 
 
 class Connection:

@@ -1,6 +1,7 @@
 """The parts of a server that Hypercorn's protocols need: the state of all connections, and one connection."""
 
-from typing import Any, Final, Protocol
+from dataclasses import dataclass
+from typing import Final, Protocol
 
 from hypercorn.app_wrappers import ASGIWrapper
 from hypercorn.config import Config
@@ -14,11 +15,11 @@ from entrypoints.http.edge.size_limits import MAX_HEADER_BLOCK
 MAX_STREAMS: Final = 100  # requests of one connection with HTTP/2 that run at the same time, also those that the client has reset
 
 
+@dataclass(kw_only=True, eq=False)
 class ServerState(Server):
     """The state that all connections share, with the values that Hypercorn's protocols read."""
 
-    def __init__(self, *options: Any) -> None:
-        super().__init__(*options)
+    def __post_init__(self) -> None:
         self.asgi = ASGIWrapper(self.app)
         self.config = Config()
         self.config.accesslog = None

@@ -108,7 +108,7 @@ def _listen_at_address(host: str, port: int) -> socket.socket:
         missing = "is not an address of this machine; choose another address with SSO_BIND"
         reason = {
             errno.EADDRINUSE: "is already in use; stop the other program, or choose another address with SSO_BIND",
-            errno.EACCES: "requires root; choose a port from 1024 up with SSO_BIND",
+            errno.EACCES: "requires root or CAP_NET_BIND_SERVICE (docs/operating/tls.md); or choose a port from 1024 up with SSO_BIND",
             errno.EADDRNOTAVAIL: missing,
             errno.EAFNOSUPPORT: missing,
         }.get(error.errno or 0, f"cannot be used for listening: {os.strerror(error.errno or 0)}")

@@ -10,7 +10,6 @@ import math
 import time
 from contextlib import suppress
 from email.utils import formatdate
-from functools import partial
 from typing import Any
 from urllib.parse import unquote
 
@@ -18,7 +17,7 @@ import structlog
 import trio
 
 from entrypoints.http.edge.middleware import BODY_IS_HERE, Headers, Message
-from entrypoints.http.edge.protocol.accepting import MAX_REQUESTS, ServedConnection, Server, serve
+from entrypoints.http.edge.protocol.accepting import MAX_REQUESTS, ServedConnection, Server
 from entrypoints.http.edge.protocol.client_socket import LINGER, ClientGone, ClientSocket
 from entrypoints.http.edge.protocol.request_parser import BadRequest, RequestHead, RequestParser
 
@@ -31,9 +30,7 @@ _DISCONNECT: Message = {"type": "http.disconnect"}
 class Http1Server(Server):
     """The HTTP/1.1 server."""
 
-    def __init__(self, *options: Any) -> None:
-        super().__init__(*options)
-        self._date = (0, b"")
+    _date = (0, b"")  # the current second, and its header
 
     def connect(self, client: ClientSocket) -> ServedConnection:
         return _Connection(self, client)
@@ -47,9 +44,6 @@ class Http1Server(Server):
         if now != self._date[0]:
             self._date = now, formatdate(now, usegmt=True).encode()
         return b"HTTP/1.1 %d \r\n%bdate: %b\r\n\r\n" % (status, lines, self._date[1])
-
-
-serve_http = partial(serve, Http1Server)
 
 
 class _Connection:

@@ -14,32 +14,66 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- end }}
 
-{{- define "gatehouse.image" -}}
-{{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}
+{{/* The host of the public URL. */}}
+{{- define "gatehouse.host" -}}
+{{ (urlParse .Values.baseUrl).host | splitList ":" | first }}
 {{- end }}
 
-{{- define "gatehouse.scheme" -}}
-{{ if .Values.tls.existingSecret }}HTTPS{{ else }}HTTP{{ end }}
+{{/* The request of a probe. Arguments: the root context, and live or ready. */}}
+{{- define "gatehouse.probe" -}}
+httpGet:
+  path: /health/{{ index . 1 }}
+  port: http
+  scheme: {{ if (index . 0).Values.tls.existingSecret }}HTTPS{{ else }}HTTP{{ end }}
 {{- end }}
 
-{{/* The security of the pods and of the job of the migration. */}}
-{{- define "gatehouse.podSecurity" -}}
-runAsNonRoot: true
-runAsUser: 10001
-runAsGroup: 10001
-fsGroup: 10001
-seccompProfile:
-  type: RuntimeDefault
+{{/* The fields that the pods of the deployment and of the migration share. */}}
+{{- define "gatehouse.pod" -}}
+automountServiceAccountToken: false
+enableServiceLinks: false
+{{- with .Values.image.pullSecrets }}
+imagePullSecrets:
+  {{- range . }}
+  - name: {{ . }}
+  {{- end }}
+{{- end }}
+securityContext:
+  runAsNonRoot: true
+  runAsUser: 10001
+  runAsGroup: 10001
+  fsGroup: 10001
+  seccompProfile:
+    type: RuntimeDefault
+volumes:
+  - name: data
+    emptyDir: {}
+  - name: tmp
+    emptyDir: {}
+  {{- if .Values.tls.existingSecret }}
+  - name: tls
+    secret:
+      secretName: {{ .Values.tls.existingSecret }}
+      defaultMode: 0440
+  {{- end }}
+{{- with .Values.nodeSelector }}
+nodeSelector:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .Values.tolerations }}
+tolerations:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
 {{- end }}
 
-{{- define "gatehouse.containerSecurity" -}}
-allowPrivilegeEscalation: false
-readOnlyRootFilesystem: true
-capabilities:
-  drop: [ALL]
-{{- end }}
-
-{{- define "gatehouse.environment" -}}
+{{/* The fields that their containers share. */}}
+{{- define "gatehouse.container" -}}
+image: {{ printf "%s:%s" .Values.image.repository (.Values.image.tag | default .Chart.AppVersion) | quote }}
+imagePullPolicy: {{ .Values.image.pullPolicy }}
+securityContext:
+  allowPrivilegeEscalation: false
+  readOnlyRootFilesystem: true
+  capabilities:
+    drop: [ALL]
 envFrom:
   - secretRef:
       name: {{ .Values.existingSecret }}
@@ -66,9 +100,10 @@ env:
   - name: SSO_TLS_KEY
     value: /etc/gatehouse-tls/tls.key
   {{- end }}
+  {{- /* toString would write 1000000 as 1e+06. */}}
   {{- range $name, $value := .Values.settings }}
   - name: {{ $name }}
-    value: {{ $value | toString | quote }}
+    value: {{ kindIs "string" $value | ternary $value (toJson $value) | quote }}
   {{- end }}
 volumeMounts:
   - name: data
@@ -80,26 +115,4 @@ volumeMounts:
     mountPath: /etc/gatehouse-tls
     readOnly: true
   {{- end }}
-{{- end }}
-
-{{- define "gatehouse.volumes" -}}
-- name: data
-  emptyDir: {}
-- name: tmp
-  emptyDir: {}
-{{- if .Values.tls.existingSecret }}
-- name: tls
-  secret:
-    secretName: {{ .Values.tls.existingSecret }}
-    defaultMode: 0440
-{{- end }}
-{{- end }}
-
-{{- define "gatehouse.pullSecrets" -}}
-{{- with .Values.image.pullSecrets }}
-imagePullSecrets:
-  {{- range . }}
-  - name: {{ . }}
-  {{- end }}
-{{- end }}
 {{- end }}
