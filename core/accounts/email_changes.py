@@ -173,6 +173,7 @@ async def undo_since(tx: Transaction, account: Account, since: datetime, now: da
         await _end_links(tx, account)
         return account.email
     await tx.email_changes.undo(change, now)
+    await required_connections.unblock_undone(tx, account, now)
     if account.email == change.old_email:
         await _end_links(tx, account)
     else:

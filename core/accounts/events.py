@@ -66,6 +66,11 @@ def blocked_at_applications(org_id: UUID, user_id: UUID) -> Event:
     return Event(EVENT_KINDS["user.blocked"], str(user_id), org_id=org_id)
 
 
+def unblocked_at_applications(org_id: UUID, user_id: UUID) -> Event:
+    """An undo gave a user of applications the address back. So the applications admit the user again."""
+    return Event(EVENT_KINDS["user.unblocked"], str(user_id), org_id=org_id, details={"whole_account": False})
+
+
 def profile_updated(user_id: UUID, changed: Sequence[str]) -> Event:
     """A user changed their profile. `changed` has the names of the fields, without values."""
     return Event(EVENT_KINDS["user.updated"], str(user_id), of_person=user_id, details={"changed": list(changed)})

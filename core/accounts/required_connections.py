@@ -39,6 +39,12 @@ async def block_at(tx: Transaction, account: Account, email: Email, now: datetim
         await _block(tx, account, requirement.org_id, now)
 
 
+async def unblock_undone(tx: Transaction, account: Account, now: datetime) -> None:
+    """End the blocks by `block_at` that came with the changes of the address which were undone `now`. The account is locked."""
+    for org_id in await tx.end_users.unblock_undone(account.id, now):
+        tx.record(events.unblocked_at_applications(org_id, account.id))
+
+
 async def find_organizations_that_block(ports: Ports, user_id: UUID, email: Email) -> Sequence[str]:
     """Return the names of the organizations that would block the user with another address (`block_at`)."""
     async with ports.storage.reading() as read:

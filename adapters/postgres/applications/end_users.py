@@ -236,6 +236,13 @@ class EndUsers(Repository):
         sql = "delete from end_user_blocks where org_id = %(org_id)s and user_id = %(user_id)s"
         return await self._run(sql, org_id=org_id, user_id=user_id) == 1
 
+    async def unblock_undone(self, user_id: UUID, now: datetime) -> list[UUID]:
+        sql = """
+            delete from end_user_blocks b using email_changes c
+            where b.user_id = %(user_id)s and c.user_id = b.user_id and c.proved_at = b.since and c.undone_at = %(now)s
+            returning b.org_id"""
+        return await self._all(lambda row: row[0], sql, user_id=user_id, now=now)
+
     async def services(self, org_id: UUID, user_id: UUID) -> list[UsedService]:
         sql = f"""
             select v.id, v.slug, {LOGGED_NAME}, r.first_login_at, r.last_login_at

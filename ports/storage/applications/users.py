@@ -179,6 +179,9 @@ class EndUsers(EndUsersRead, Protocol):
     async def unblock(self, org_id: UUID, user_id: UUID) -> bool:
         """End the block of a user, and return whether there was one."""
 
+    async def unblock_undone(self, user_id: UUID, now: datetime) -> list[UUID]:
+        """End the blocks that began with a change of the user's address which was undone `now`, and return their organizations."""
+
     def enroll_deferred(self, service_id: UUID, user_id: UUID, now: datetime) -> Deferred[bool]:
         """Make a user who is signing in an end user of the service, independent of any membership.
 

@@ -10,11 +10,11 @@ from core.kernel.sign_in_policy.rules import Rules
 from core.kernel.values import Domain
 from core.tenancy.model.sign_in_policies import SignInPolicy
 from ports import Ports
-from tests.accounts.email_changes import EmailChanger, open_proof
+from tests.accounts.email_changes import UNDO, EmailChanger, open_proof, undo
 from tests.fakes.outside import FakeMailTransport
 from tests.federation.connections.people.conftest import House
 from tests.support.browser import FakeBrowser
-from tests.support.builders import Answer, Api, add_account, add_member, run_sql, sign_in
+from tests.support.builders import Answer, Api, add_account, add_member, deliver, link, run_sql, sign_in
 from tests.support.saml import add_application
 from tests.support.services import add_service_user
 
@@ -95,8 +95,12 @@ async def test_applications_block_an_unlinked_user_who_takes_an_address_that_doe
         browser = FakeBrowser(house.app)
         await browser.sign_in(new)
     assert warning not in (await browser.open("/app/account/email")).text
-    recorded = "select name, actor_id from events where org_id = %s and name = 'user.blocked'"
-    assert await run_sql(pool, recorded, house.org) == [("user.blocked", None)]
+    await deliver(ports)
+    [*_, notice] = [email for email in sent.emails if UNDO in email.text]
+    assert (await undo(api, link(notice))).status == 200
+    assert await run_sql(pool, "select org_id, user_id from end_user_blocks") == []
+    recorded = "select name, actor_id from events where org_id = %s and name like 'user.%%blocked' order by created_at"
+    assert await run_sql(pool, recorded, house.org) == [("user.blocked", None), ("user.unblocked", None)]
 
 
 async def test_a_link_binds_at_each_address_and_stays(
