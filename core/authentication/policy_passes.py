@@ -16,7 +16,15 @@ def _pass_of(subject: PolicySubject, decision: Decision, session_id: UUID, now: 
     """Return the pass of a session that is allowed."""
     ttl = PASS_TTL if decision.idle is None else max(MIN_PASS_TTL, min(PASS_TTL, decision.idle / IDLE_PARTS))
     valid_until = now + ttl if decision.valid_until is None else min(now + ttl, decision.valid_until)
-    return PolicyPass(session_id, subject.policy.org_id, subject.policy.version, subject.roles_key, valid_until, now)
+    return PolicyPass(
+        session_id=session_id,
+        org_id=subject.policy.org_id,
+        replacing_service_id=subject.replacing_service_id,
+        version=subject.policy.version,
+        roles_key=subject.roles_key,
+        valid_until=valid_until,
+        used_at=now,
+    )
 
 
 async def save(tx: Transaction, subject: PolicySubject, decision: Decision, session_id: UUID, now: datetime) -> None:

@@ -21,6 +21,9 @@ from core.kernel.roles import RoleName
 from core.kernel.sign_in_policy.rules import EffectivePolicy, PolicyPart, Rules
 
 PLATFORM: Final = UUID(int=0)  # stands for the platform in the column `policy_passes.org_id`
+# The application, if it requires a connection. Then its id stands in that column for its uses in a session of the user: its rule replaces
+# the organization's, so a use of the application must not open the organization. A session of the application opens nothing else.
+REPLACING: Final = "case when q.rules ? 'required_connection' then v.id end"
 # Of a session `s` and an organization `a`. Without a policy, no other table is read.
 STATE: Final = Columns(
     """
@@ -42,10 +45,10 @@ SESSION: Final = (
 )
 SESSION_WIDTH: Final = 8 + PROOFS.width
 CONNECTIONS: Final = connection_facts("p.org_id", "u")
-FACTS_WIDTH: Final = 15 + CONNECTIONS.width
+FACTS_WIDTH: Final = 16 + CONNECTIONS.width
 LOAD: Final = f"""
-    select p.org_id, p.version, p.rules, o.name, o.slug, v.slug, v.name, q.rules, v.email_sign_in, m.role, roles_key(m.org_id, m.user_id),
-        {rights_columns("m", "o").sql},
+    select p.org_id, p.version, p.rules, o.name, o.slug, v.slug, v.name, q.rules, v.email_sign_in, {REPLACING},
+        m.role, roles_key(m.org_id, m.user_id), {rights_columns("m", "o").sql},
         {linked_providers("u.id", "p.org_id")},
         {CONNECTIONS.sql},
         {SESSION}, {KEY_HOSTS.sql}, {ACCOUNT.columns}
@@ -57,11 +60,13 @@ LOAD: Final = f"""
     left join memberships m on m.org_id = p.org_id and m.user_id = u.id
     left join sessions s on s.id = %(session_id)s::uuid and s.user_id = u.id
     left join devices d on d.id = s.device_id and d.user_id = u.id and d.revoked_at is null
-    left join policy_passes y on y.session_id = s.id and y.org_id = %(pass_of)s
+    left join policy_passes y on y.session_id = s.id
+        and y.org_id = case when s.service_id is null then coalesce({REPLACING}, %(pass_of)s) else %(pass_of)s end
     where p.service_id is null"""
 SAVE: Final = """
     insert into policy_passes (session_id, org_id, version, role, valid_until, used_at)
-    select s.id, %(org_id)s, %(version)s, %(role)s, %(valid_until)s, %(used_at)s from sessions s where s.id = %(session_id)s
+    select s.id, case when s.service_id is null then %(pass_of)s else %(org_id)s end, %(version)s, %(role)s, %(valid_until)s, %(used_at)s
+    from sessions s where s.id = %(session_id)s
     on conflict (session_id, org_id) do update
     set version = excluded.version, role = excluded.role, valid_until = excluded.valid_until, used_at = excluded.used_at"""
 
@@ -72,8 +77,8 @@ def to_state(row: Row) -> PolicyState | None:
 
 
 def to_subject(row: Row) -> PolicySubject:
-    org_id, version, rules, org_name, org_slug, *service, email_sign_in, role, roles_key = row[:11]
-    (service_slug, service_name, service_rules), rights, providers, rest = service, to_rights(row[11:14]), row[14], row[FACTS_WIDTH:]
+    org_id, version, rules, org_name, org_slug, *service, email_sign_in, replacing, role, roles_key = row[:12]
+    (service_slug, service_name, service_rules), rights, providers, rest = service, to_rights(row[12:15]), row[15], row[FACTS_WIDTH:]
     parts = [PolicyPart(org_name or PRODUCT, Rules.read(rules))]
     if service_rules is not None:
         parts.append(PolicyPart(service_name, Rules.read(service_rules)))
@@ -83,13 +88,14 @@ def to_subject(row: Row) -> PolicySubject:
         policy=EffectivePolicy(org_id, version, tuple(parts)),
         org_slug=org_slug,
         service_slug=service_slug,
+        replacing_service_id=replacing,
         role=None if role is None else RoleName(role),
         roles_key=roles_key,
         rights=rights,
         account=account,
         keys=to_key_hosts(keys),
         providers=frozenset(providers),
-        connections=to_connection_facts(row[15:FACTS_WIDTH]),
+        connections=to_connection_facts(row[16:FACTS_WIDTH]),
         email_sign_in=email_sign_in,
         session=_to_session(session, has_second=bool(account.second_factors)),
     )
@@ -133,6 +139,7 @@ class PolicyPasses(Repository):
             SAVE,
             session_id=new.session_id,
             org_id=new.org_id or PLATFORM,
+            pass_of=new.replacing_service_id or new.org_id or PLATFORM,
             version=new.version,
             role=new.roles_key,
             valid_until=new.valid_until,

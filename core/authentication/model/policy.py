@@ -85,6 +85,7 @@ class PolicySubject:
     policy: EffectivePolicy
     org_slug: str | None  # None: the policy of the platform
     service_slug: str | None  # of the application that the user opens, if any
+    replacing_service_id: UUID | None  # the application, if its required connection replaces the organization's
     role: RoleName | None  # in the organization
     roles_key: str | None  # this role and those of groups: a pass ends with a change
     rights: Rights  # of the member there
@@ -113,6 +114,7 @@ class PolicyPass:
 
     session_id: UUID
     org_id: UUID | None  # None: the platform
+    replacing_service_id: UUID | None  # as in the subject: then the pass is good there alone
     version: int  # of the policy
     roles_key: str | None  # of the subject
     valid_until: datetime

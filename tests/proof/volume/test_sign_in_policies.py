@@ -45,7 +45,7 @@ async def test_requests_and_refreshes_read_few_rows(storage: Postgres, pool: Poo
         )
         async with storage.transaction(by=SYSTEM) as tx:
             version = await tx.sign_in_policies.put(policy)
-            await tx.policy_passes.save(PolicyPass(session.id, org, version, MEMBER, NOW + HOUR, NOW))
+            await tx.policy_passes.save(PolicyPass(session.id, org, None, version, MEMBER, NOW + HOUR, NOW))
     async with without_foreign_keys(pool) as connection:
         for statement in FILL:
             await connection.run(statement)
