@@ -107,8 +107,8 @@ class Anonymizers(Protocol):
 class HttpSender(Protocol):
     """HTTP requests to URLs that tenants chose (security W-1, W-2, W-3)."""
 
-    async def post(self, url: str, body: bytes, headers: Mapping[str, str], within: float) -> Reply:
-        """Send a POST request and return the response with at most 64 KiB of its body. Redirects are not followed.
+    async def post(self, url: str, body: bytes, headers: Mapping[str, str], within: float, *, at_most: int = MAX_REPLY_SIZE) -> Reply:
+        """Send a POST request and return the response, with at most this number of bytes of its body. Redirects are not followed.
 
         Each call resolves the host again, and checks all its addresses before it connects to one.
         The time limit `within`, in seconds, covers everything from the lookup to the last byte. The
@@ -118,7 +118,7 @@ class HttpSender(Protocol):
         """
 
     async def get(self, url: str, within: float, *, headers: Mapping[str, str] = NO_HEADERS, at_most: int = MAX_REPLY_SIZE) -> Reply:
-        """Return the response to a GET request, as `post` does, with at most this number of bytes of its body."""
+        """Return the response to a GET request, as `post` does."""
 
 
 class PublishedKeys(Protocol):

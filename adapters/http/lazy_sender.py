@@ -23,8 +23,8 @@ class LazySender:
         self._authorities = authorities
         self._sender: GuardedSender | None = None
 
-    async def post(self, url: str, body: bytes, headers: Mapping[str, str], within: float) -> Reply:
-        return await (await self._loaded()).post(url, body, headers, within)
+    async def post(self, url: str, body: bytes, headers: Mapping[str, str], within: float, *, at_most: int = MAX_REPLY_SIZE) -> Reply:
+        return await (await self._loaded()).post(url, body, headers, within, at_most=at_most)
 
     async def get(self, url: str, within: float, *, headers: Mapping[str, str] = NO_HEADERS, at_most: int = MAX_REPLY_SIZE) -> Reply:
         return await (await self._loaded()).get(url, within, headers=headers, at_most=at_most)

@@ -17,9 +17,10 @@ import trio
 
 from adapters.crypto import IdTokenInvalid, is_usable_key, read_id_token, read_logout_token, sign_assertion
 from adapters.http.provider_keys import CACHE_TTL, Keys, ProviderKeys
-from adapters.http.upstream import MAX_RESPONSE_SIZE, UpstreamFailed, parse_json
+from adapters.http.upstream import UpstreamFailed, parse_json
 from core.federation.connections.model.openid import (
-    MAX_METADATA_SIZE,
+    MAX_ANSWER_SIZE,
+    MAX_HEADER_TOKEN,
     CodeRequest,
     OpenIdAnswer,
     OpenIdAnswerRefused,
@@ -48,7 +49,7 @@ MAX_OF_CONNECTION: Final = 3  # of them, so that one slow provider leaves slots 
 MAX_CACHED: Final = 1000  # providers; those that were used longest ago are forgotten first
 MAX_KEYS: Final = 50
 MAX_KEY_ID: Final = 255
-MAX_TOKEN_LENGTH: Final = 16 * 1024
+MAX_LOGOUT_TOKEN: Final = 16 * 1024  # any client can send one
 FAILURE_PAUSE: Final = timedelta(seconds=5)  # after metadata could not be fetched: anyone can begin a sign-in
 OWN_ALGORITHMS: Final = ("RS256",)  # of tokens that we have signed
 ASSERTION_TTL: Final = timedelta(seconds=60)
@@ -123,6 +124,8 @@ class HttpOpenIdProviders:
                 _token(token), keys, issuer=metadata.issuer, client_id=client.client_id, algorithms=metadata.algorithms
             )
 
+        if len(token) > MAX_LOGOUT_TOKEN:
+            raise OpenIdAnswerRefused(OpenIdFault.LOGOUT)
         async with self._connect(client) as provider:
             return parse_logout(await self._verify(provider, metadata, verify), self._clock.now())
 
@@ -156,10 +159,10 @@ class HttpOpenIdProviders:
             raise OpenIdAnswerRefused(OpenIdFault.METADATA_ISSUER)
         # OpenID Connect Discovery section 4.1: without the slash at the end of the issuer
         url = f"{client.issuer.removesuffix('/')}{DISCOVERY_PATH}"
-        return parse_metadata(client.issuer, _parse(await self._get(url, at_most=MAX_METADATA_SIZE), MAX_METADATA_SIZE))
+        return parse_metadata(client.issuer, _parse(await self._get(url)))
 
     async def _fetch_keys(self, metadata: OpenIdProviderMetadata) -> Keys:
-        keys = _parse(await self._get(metadata.jwks_uri, at_most=MAX_METADATA_SIZE), MAX_METADATA_SIZE).get("keys")
+        keys = _parse(await self._get(metadata.jwks_uri)).get("keys")
         if not isinstance(keys, list) or not all(isinstance(key, dict) for key in keys):
             raise OpenIdAnswerRefused(OpenIdFault.JWKS)
         signing = [key for key in keys if key.get("kty") in ("RSA", "EC") and key.get("use", "sig") == "sig"]
@@ -186,8 +189,8 @@ class HttpOpenIdProviders:
         credentials, headers = self._authenticate(client, metadata)
         body = urlencode({**form, **credentials}).encode()
         headers = {"Accept": "application/json", "Content-Type": "application/x-www-form-urlencoded", **headers}
-        reply = await self._receive(self._sender.post(metadata.token_endpoint, body, headers, self._deadline))
-        answer = _parse(reply, MAX_RESPONSE_SIZE, statuses=(200, 400, 401, 403))
+        reply = await self._receive(self._sender.post(metadata.token_endpoint, body, headers, self._deadline, at_most=MAX_ANSWER_SIZE))
+        answer = _parse(reply, statuses=(200, 400, 401, 403))
         if reply.status != 200 or "error" in answer:
             _refuse_tokens(reply.status, answer.get("error"))
         type_ = answer.get("token_type")
@@ -220,17 +223,18 @@ class HttpOpenIdProviders:
         raise OpenIdAnswerRefused(OpenIdFault.CLIENT)
 
     async def _request_userinfo(self, url: str, access_token: str) -> Mapping[str, Any]:
-        reply = await self._get(url, at_most=MAX_RESPONSE_SIZE, headers={"Authorization": f"Bearer {access_token}"})
+        reply = await self._get(url, headers={"Authorization": f"Bearer {access_token}"})
         try:
-            return _parse(reply, MAX_RESPONSE_SIZE)
+            return _parse(reply)
         except OpenIdAnswerRefused as refusal:
             if refusal.fault is OpenIdFault.TOO_LARGE:
                 raise
-            raise OpenIdAnswerRefused(OpenIdFault.USERINFO) from None
+            is_long = refusal.fault is OpenIdFault.STATUS and len(access_token) > MAX_HEADER_TOKEN
+            raise OpenIdAnswerRefused(OpenIdFault.LONG_ACCESS_TOKEN if is_long else OpenIdFault.USERINFO) from None
 
-    async def _get(self, url: str, *, at_most: int, headers: Mapping[str, str] | None = None) -> Reply:
+    async def _get(self, url: str, *, headers: Mapping[str, str] | None = None) -> Reply:
         headers = {"Accept": "application/json", **(headers or {})}
-        return await self._receive(self._sender.get(url, min(FETCH_WITHIN, self._deadline), headers=headers, at_most=at_most))
+        return await self._receive(self._sender.get(url, min(FETCH_WITHIN, self._deadline), headers=headers, at_most=MAX_ANSWER_SIZE))
 
     async def _receive(self, request: Awaitable[Reply]) -> Reply:
         try:
@@ -283,11 +287,11 @@ class _CachedMetadata:
             return metadata
 
 
-def _parse(reply: Reply, at_most: int, statuses: Collection[int] = (200,)) -> Mapping[str, Any]:
+def _parse(reply: Reply, statuses: Collection[int] = (200,)) -> Mapping[str, Any]:
     """Return the JSON object in a response. Raises: OpenIdAnswerRefused."""
     if reply.status not in statuses:
         raise OpenIdAnswerRefused(OpenIdFault.STATUS)
-    if len(reply.body) >= at_most:
+    if len(reply.body) >= MAX_ANSWER_SIZE:
         raise OpenIdAnswerRefused(OpenIdFault.TOO_LARGE)
     try:
         answer = parse_json(reply.body)
@@ -306,7 +310,7 @@ def _refuse_tokens(status: int, error: object) -> NoReturn:
 
 
 def _token(value: object) -> str:
-    if not isinstance(value, str) or not 0 < len(value) <= MAX_TOKEN_LENGTH or not value.isascii() or not value.isprintable():
+    if not isinstance(value, str) or not value or not value.isascii() or not value.isprintable():
         raise OpenIdAnswerRefused(OpenIdFault.TOKENS)
     return value
 

@@ -29,14 +29,14 @@ class GuardedSender:
         self._connections = _GuardedNetwork(guard)
         self._tls = tls or ssl.create_default_context()
 
-    async def post(self, url: str, body: bytes, headers: Mapping[str, str], within: float) -> Reply:
-        return await self._send_within(within, "POST", url, body, headers)
+    async def post(self, url: str, body: bytes, headers: Mapping[str, str], within: float, *, at_most: int = MAX_REPLY_SIZE) -> Reply:
+        return await self._send_within(within, "POST", url, body, headers, at_most)
 
     async def get(self, url: str, within: float, *, headers: Mapping[str, str] = NO_HEADERS, at_most: int = MAX_REPLY_SIZE) -> Reply:
         return await self._send_within(within, "GET", url, None, headers, at_most)
 
     async def _send_within(
-        self, within: float, method: str, url: str, body: bytes | None, headers: Mapping[str, str], at_most: int = MAX_REPLY_SIZE
+        self, within: float, method: str, url: str, body: bytes | None, headers: Mapping[str, str], at_most: int
     ) -> Reply:
         try:
             with trio.fail_after(within):

@@ -14,6 +14,7 @@ from core.federation.connections.model.details import ConnectionDetails
 from core.federation.connections.model.health import HEALTH_PROBLEMS, CertificateEnd
 from core.federation.connections.model.openid import (
     OPENID_FAULTS,
+    OpenIdAccessDenied,
     OpenIdAnswerRefused,
     OpenIdClient,
     OpenIdErrorReturned,
@@ -24,7 +25,6 @@ from core.federation.connections.model.openid import (
 from core.federation.connections.model.saml import ProviderVisit
 from core.federation.connections.model.saml_responses import FAULTS, SamlResponseRefused, SamlStatusReturned
 from core.federation.connections.model.settings import OidcSettings, SamlSettings
-from core.federation.model.sign_in import ProviderConsentDenied
 from core.federation.saml.metadata import charge_fetch_of
 from core.federation.saml.model.configuration import CertificateState, NameIdFormat
 from core.kernel.callers import Member, OrganizationCaller
@@ -175,11 +175,11 @@ def describe(problem: Refusal) -> ConnectionProblem:
             return ConnectionProblem(problem.fault, True, message)
         case OpenIdAnswerRefused():
             return ConnectionProblem(problem.fault, True, OPENID_FAULTS[problem.fault])
+        case OpenIdAccessDenied():
+            message = "The identity provider refused this sign-in. Assign the application to the user there."
+            return ConnectionProblem(problem.error, True, message)
         case OpenIdErrorReturned():
             return ConnectionProblem(problem.error, True, "The identity provider reports this error. Its log says more.")
-        case ProviderConsentDenied():
-            message = "The identity provider reports that this sign-in was refused. The user may lack the application there."
-            return ConnectionProblem("access_denied", True, message)
         case SubjectMissing():
             message = "The value by which users are known did not arrive: the NameID, which cannot be transient, or the chosen attribute."
             return ConnectionProblem("subject_missing", True, message)

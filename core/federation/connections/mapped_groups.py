@@ -109,6 +109,8 @@ async def renew(tx: Transaction, known: ConnectionSubject, person: AssertedPerso
         group = await tx.groups.by_id(org_id, group_id)
         if group is not None and not was_member and await tx.groups.present(org_id, group_id, [user_id]):
             await groups.change_members(tx, group, (), [user_id], now)
+            # Another connection may have given it, too. It gives the group again when the user signs in there.
+            await tx.connection_identities.forget_groups(org_id, [user_id], group_id)
     for group_id in sorted(wanted - known.given):
         group = await tx.groups.by_id(org_id, group_id)
         mappers = {each.mapped_by for each in known.mapped if each.group_id == group_id}

@@ -6,7 +6,7 @@ Sources: OpenID Connect Core section 3.1; RFC 7636; RFC 9207.
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 from uuid import UUID
 
 from core.authentication.flow.model import ConnectionTrip, ProviderHints
@@ -15,20 +15,23 @@ from core.federation.connections.model.connections import OrganizationConnection
 from core.federation.connections.model.logins import ProviderSession
 from core.federation.connections.model.mapping import ClaimMapping
 from core.federation.connections.model.openid import (
+    MAX_HINT,
     PROTOCOL_CLAIMS,
     CodeRequest,
+    OpenIdAccessDenied,
     OpenIdAnswer,
     OpenIdAnswerRefused,
     OpenIdClient,
     OpenIdErrorReturned,
     OpenIdFault,
+    algorithm_of,
     authorization_url,
     check_response_issuer,
     read_time,
 )
 from core.federation.connections.model.presets import DOMAIN_PARAMETERS
 from core.federation.connections.model.settings import OidcSettings
-from core.federation.model.sign_in import ProviderAnswer, ProviderConsentDenied, derive_secret
+from core.federation.model.sign_in import ProviderAnswer, derive_secret
 from core.federation.saml.model.configuration import CertificateState, SamlCertificate
 from core.kernel.errors import refuse
 from core.kernel.page_paths import connection_endpoint_path
@@ -111,12 +114,12 @@ async def complete(
 ) -> ReceivedClaims:
     """Return the claims of the user that the provider authenticated.
 
-    Raises: ProviderConsentDenied, OpenIdErrorReturned, OpenIdAnswerRefused, OpenIdProviderUnreachable, SubjectMissing.
+    Raises: OpenIdAccessDenied, OpenIdErrorReturned, OpenIdAnswerRefused, OpenIdProviderUnreachable, SubjectMissing.
     """
     metadata = await ports.openid_providers.discover(client)
     check_response_issuer(metadata, answer.issuer)
     if answer.error == "access_denied":
-        raise ProviderConsentDenied
+        await refuse_access(ports, connection)
     if answer.error is not None:
         raise OpenIdErrorReturned(answer.error)
     if not _CODE.fullmatch(answer.code or ""):
@@ -129,9 +132,18 @@ async def complete(
     return replace(claims, session=_session_of(client, received))
 
 
+async def refuse_access(ports: Ports, connection: OrganizationConnection) -> NoReturn:
+    """Raise OpenIdAccessDenied, or OrganizationConnectionNotFound if the organization has been deleted."""
+    async with ports.storage.reading() as read:
+        organization = await read.organizations.by_id(connection.org_id) or refuse(OrganizationConnectionNotFound)
+    raise OpenIdAccessDenied(organization.name)
+
+
 def _session_of(client: OpenIdClient, answer: OpenIdAnswer) -> ProviderSession:
     """Return the session at the provider, with the values for `openid_logout.logout_url`."""
-    logout = {"client_id": client.client_id, "id_token": answer.id_token}
+    logout = {"client_id": client.client_id, "algorithm": algorithm_of(answer.id_token)}
+    if len(answer.id_token) <= MAX_HINT:
+        logout["id_token"] = answer.id_token
     if answer.end_session_endpoint is not None:
         logout["end_session_endpoint"] = answer.end_session_endpoint
     return ProviderSession(answer.session, logout)

@@ -4,7 +4,6 @@ Sources: OpenID Connect RP-Initiated Logout 1.0; OpenID Connect Back-Channel Log
 """
 
 from collections.abc import Mapping
-from typing import Final
 from uuid import UUID
 
 from core.federation.connections import logins
@@ -24,8 +23,6 @@ from core.kernel.causes import Caller
 from core.kernel.values import digest
 from ports import Ports
 
-MAX_HINT: Final = 4000  # characters of an ID token in a URL
-
 
 def logout_url(logout: Mapping[str, str], post_logout_redirect_uri: str, state: str) -> str | None:
     """Return the URL at which the user signs out at the provider, or None if the provider has none."""
@@ -33,7 +30,7 @@ def logout_url(logout: Mapping[str, str], post_logout_redirect_uri: str, state: 
     if endpoint is None:
         return None
     fields = {"client_id": logout["client_id"], "post_logout_redirect_uri": post_logout_redirect_uri, "state": state}
-    if len(logout["id_token"]) <= MAX_HINT:
+    if "id_token" in logout:
         fields["id_token_hint"] = logout["id_token"]
     return uris.add_parameters(endpoint, fields)
 
@@ -61,9 +58,9 @@ async def _receive(ports: Ports, caller: Caller, connection: OrganizationConnect
     async with ports.storage.transaction(by=caller) as tx:
         user_id = None if logout.subject is None else await logins.find_user(tx, connection, logout.subject)
         login = await logins.find_newest(tx, connection, user_id, logout.session)
-        id_token = None if login is None else login.logout.get("id_token")
+        algorithm = None if login is None else login.logout.get("algorithm")
         # The provider signs both with the algorithm that is registered for our client (Back-Channel Logout section 2.6).
-        if id_token is not None and algorithm_of(id_token) != algorithm_of(token):
+        if algorithm is not None and algorithm != algorithm_of(token):
             raise OpenIdAnswerRefused(OpenIdFault.ALGORITHM)
         if not await tx.connections.use_message(connection.org_id, connection.id, digest(logout.token_id), logout.valid_until):
             raise LogoutTokenUsed

@@ -25,7 +25,6 @@ from core.federation.connections.model.details import ConnectionDetails
 from core.federation.connections.model.openid import OpenIdClient
 from core.federation.connections.model.settings import OidcSettings, SamlSettings
 from core.federation.connections.trips import ConnectionTestResult
-from core.federation.model.sign_in import ProviderConsentDenied
 from core.federation.saml.model import configuration
 from core.federation.saml.model.configuration import SamlAttribute, SamlCertificate, SamlIdentityProvider
 from core.federation.saml.model.messages import PASSWORD_CONTEXT, NameId, SamlAssertion, SamlResponse, SamlStatus, new_message_id
@@ -109,10 +108,10 @@ def _require_own(caller: Member, trip: ConnectionTrip | None) -> ConnectionTrip:
 
 
 async def _assert_openid(ports: Ports, settings: OidcSettings, trip: ConnectionTrip, signed: _SignedAnswer) -> ReceivedClaims:
-    """Return the claims of an ID token that is signed with this key. Raises: ProviderConsentDenied, OpenIdAnswerRefused, SubjectMissing."""
+    """Return the claims of an ID token that is signed with this key. Raises: OpenIdAccessDenied, OpenIdAnswerRefused, SubjectMissing."""
     connection, person, base_url = signed.connection, signed.person, signed.base_url
     if person is None:
-        raise ProviderConsentDenied
+        await openid.refuse_access(ports, connection)
     client = OpenIdClient(
         connection_id=connection.id,
         issuer=base_url + connection_endpoint_path(connection.id),

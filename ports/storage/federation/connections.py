@@ -183,13 +183,16 @@ class ConnectionIdentities(ConnectionIdentitiesRead, Protocol):
         """Remove the links of those former members who use no application of the organization."""
 
     async def remember_group(self, org_id: UUID, connection_id: UUID, user_id: UUID, group_id: UUID, *, was_member: bool) -> None:
-        """Note that the claims of the user give this group. `was_member`: they were in it before."""
+        """Note that the claims of the user give this group.
+
+        `was_member`: they were in it before. If another connection had put them into it, False is noted for this one, too.
+        """
 
     async def forget_group(self, org_id: UUID, connection_id: UUID, user_id: UUID, group_id: UUID) -> bool:
-        """Forget that, and return whether the user was in the group before."""
+        """Forget that, and return what was noted as `was_member`."""
 
-    async def forget_groups(self, org_id: UUID, user_ids: Collection[UUID]) -> None:
-        """Forget the groups that the connections of the organization gave former members."""
+    async def forget_groups(self, org_id: UUID, user_ids: Collection[UUID], group_id: UUID | None = None) -> None:
+        """Forget that the connections of the organization gave these users this group, or without one all their groups."""
 
     async def remove_all(self, user_id: UUID) -> None:
         """Remove the links of the account to all connections. The caller has ended its sessions."""

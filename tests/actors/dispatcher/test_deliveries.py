@@ -206,7 +206,7 @@ async def test_a_receiver_that_answers_gone_gets_no_more_deliveries(ports: Ports
 
 async def test_gone_from_an_old_url_does_not_deactivate_a_webhook_with_a_new_one(ports: Ports, pool: Pool, acme: UUID) -> None:
     class Sender:
-        async def post(self, url: str, body: bytes, headers: Mapping[str, str], within: float) -> Reply:
+        async def post(self, url: str, body: bytes, headers: Mapping[str, str], within: float, **_: Any) -> Reply:
             await run_sql(pool, "update webhooks set url = 'https://new.example.com/'")  # by a member, during the request
             return Reply(410, b"")
 
@@ -233,7 +233,7 @@ async def test_a_webhook_with_an_unreadable_secret_is_sent_nothing(ports: Ports,
 
 async def test_a_defect_does_not_affect_other_deliveries(ports: Ports, pool: Pool, receiver: Receiver, acme: UUID) -> None:
     class Sender:
-        async def post(self, url: str, body: bytes, headers: Mapping[str, str], within: float) -> Reply:
+        async def post(self, url: str, body: bytes, headers: Mapping[str, str], within: float, **_: Any) -> Reply:
             if url.endswith("/broken"):
                 raise RuntimeError("a defect")
             return await ports.sender.post(url, body, headers, within)

@@ -109,7 +109,10 @@ class ConnectionIdentities(Repository):
     async def remember_group(self, org_id: UUID, connection_id: UUID, user_id: UUID, group_id: UUID, *, was_member: bool) -> None:
         sql = """
             insert into connection_group_members (org_id, connection_id, group_id, user_id, was_member)
-            values (%(org_id)s, %(connection_id)s, %(group_id)s, %(user_id)s, %(was_member)s) on conflict do nothing"""
+            values (%(org_id)s, %(connection_id)s, %(group_id)s, %(user_id)s, %(was_member)s and not exists (
+                select 1 from connection_group_members n
+                where n.org_id = %(org_id)s and n.user_id = %(user_id)s and n.group_id = %(group_id)s and not n.was_member
+            )) on conflict do nothing"""
         values = {"org_id": org_id, "connection_id": connection_id, "user_id": user_id, "group_id": group_id}
         await self._run(sql, **values, was_member=was_member)
 
@@ -121,9 +124,10 @@ class ConnectionIdentities(Repository):
         values = {"org_id": org_id, "connection_id": connection_id, "user_id": user_id, "group_id": group_id}
         return bool(await self._one(lambda row: row[0], sql, **values))
 
-    async def forget_groups(self, org_id: UUID, user_ids: Collection[UUID]) -> None:
-        sql = "delete from connection_group_members where org_id = %(org_id)s and user_id = any(%(user_ids)s)"
-        await self._run(sql, org_id=org_id, user_ids=list(user_ids))
+    async def forget_groups(self, org_id: UUID, user_ids: Collection[UUID], group_id: UUID | None = None) -> None:
+        of_group = "" if group_id is None else "and group_id = %(group_id)s"
+        sql = f"delete from connection_group_members where org_id = %(org_id)s and user_id = any(%(user_ids)s) {of_group}"
+        await self._run(sql, org_id=org_id, user_ids=list(user_ids), group_id=group_id)
 
     async def remove_all(self, user_id: UUID) -> None:
         await self._run("delete from connection_identities where user_id = %(user_id)s", user_id=user_id)

@@ -22,7 +22,9 @@ from core.kernel.errors import Invalid
 from core.kernel.outbound import LONGEST_URL, SendFailure
 from core.kernel.values import is_printable
 
-MAX_METADATA_SIZE: Final = 256 * 1024  # bytes of metadata, and of a JWK set
+MAX_ANSWER_SIZE: Final = 256 * 1024  # bytes of metadata, a JWK set, tokens, or userinfo
+MAX_HEADER_TOKEN: Final = 16 * 1024  # characters of an access token that userinfo endpoints accept, whatever their server is
+MAX_HINT: Final = 4000  # characters of an ID token in a URL
 CLOCK_SKEW: Final = timedelta(minutes=1)  # between the provider's clock and ours, for `auth_time`
 LOGOUT_TOKEN_TTL: Final = timedelta(minutes=5)  # after which we refuse it
 MAX_TOKEN_ID: Final = 255
@@ -72,6 +74,7 @@ class OpenIdFault(StrEnum):
     AUTH_TIME = "auth_time"
     USERINFO = "userinfo"
     USERINFO_SUBJECT = "userinfo_subject"
+    LONG_ACCESS_TOKEN = "long_access_token"  # noqa: S105  (a fault)
 
 
 # The sentence for admins about each fault.
@@ -79,7 +82,10 @@ OPENID_FAULTS: Final[Mapping[OpenIdFault, str]] = MappingProxyType(
     {
         OpenIdFault.UNREACHABLE: "The identity provider did not answer within 10 seconds. Check that its host is public.",
         OpenIdFault.STATUS: "The identity provider answered with an error or a redirect. Check the issuer of the connection.",
-        OpenIdFault.TOO_LARGE: "The answer of the identity provider is too large. Send fewer claims, or fewer keys.",
+        OpenIdFault.TOO_LARGE: (
+            "The answer of the identity provider has more than 256 KiB. If the user has many groups, leave them out of the tokens and send "
+            "them at the userinfo endpoint, or send only those that are assigned to the application. Otherwise, send fewer claims or keys."
+        ),
         OpenIdFault.MALFORMED: "The answer of the identity provider is not a JSON object. Check the issuer of the connection.",
         OpenIdFault.METADATA_ISSUER: (
             "The metadata has another issuer. Copy the issuer from the metadata of your own tenant, with or without the slash at its end."
@@ -113,6 +119,9 @@ OPENID_FAULTS: Final[Mapping[OpenIdFault, str]] = MappingProxyType(
         OpenIdFault.AUTH_TIME: "The identity provider did not confirm a new sign-in. It must send auth_time if a request has max_age.",
         OpenIdFault.USERINFO: "The userinfo endpoint returned no claims. Send plain JSON, or put the claims into the ID token.",
         OpenIdFault.USERINFO_SUBJECT: "The userinfo endpoint returned another user. Report this to the identity provider.",
+        OpenIdFault.LONG_ACCESS_TOKEN: (
+            "The userinfo endpoint refused an access token of more than 16 KiB. Leave the groups out of access tokens."
+        ),
     }
 )
 
@@ -141,11 +150,24 @@ class OpenIdProviderUnreachable(Invalid):
 class OpenIdErrorReturned(Invalid):
     """Your organization's identity provider didn't sign you in. Try again, or contact your IT department."""
 
-    def __init__(self, error: str) -> None:
+    def __init__(self, error: str, message: str | None = None) -> None:
         """`error` is the code of the answer. Unknown codes are `unknown_error`."""
         self.error = error if error in ERROR_CODES else "unknown_error"
         super().__init__(
-            f"Your organization's identity provider didn't sign you in. Try again, or give your IT department this code: {self.error}."
+            message
+            or f"Your organization's identity provider didn't sign you in. Try again, or give your IT department this code: {self.error}."
+        )
+
+
+class OpenIdAccessDenied(OpenIdErrorReturned):
+    """Your organization's identity provider didn't let you in. Ask an admin of the organization to assign the application to you there."""
+
+    def __init__(self, organization: str) -> None:
+        """`organization` is its name."""
+        super().__init__(
+            "access_denied",
+            f"The identity provider of {organization} didn't let you in. Ask an admin of {organization} to assign the application to you "
+            "there, and sign in again.",
         )
 
 
@@ -320,10 +342,10 @@ def read_time(value: object) -> datetime | None:
         return None
 
 
-def algorithm_of(token: str) -> object:
+def algorithm_of(token: str) -> str:
     """Return the algorithm in the header of a verified token."""
     header = token.partition(".")[0]
-    return json.loads(base64.urlsafe_b64decode(header + "=" * (-len(header) % 4)))["alg"]
+    return str(json.loads(base64.urlsafe_b64decode(header + "=" * (-len(header) % 4)))["alg"])
 
 
 def parse_logout(claims: Mapping[str, Any], now: datetime) -> ProviderLogout:

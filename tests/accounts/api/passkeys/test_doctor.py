@@ -39,7 +39,7 @@ class FakeSender:
             raise self.answer
         return self.answer
 
-    async def post(self, url: str, body: bytes, headers: Any, within: float) -> Reply:
+    async def post(self, url: str, body: bytes, headers: Any, within: float, **_: Any) -> Reply:
         raise AssertionError("nothing is posted")
 
 

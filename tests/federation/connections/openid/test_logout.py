@@ -100,7 +100,7 @@ async def test_a_logout_token_has_the_algorithm_of_the_id_token(provider: Provid
     provider.issuer.metadata = {"id_token_signing_alg_values_supported": ["RS256", "ES256"]}
     [(user_id,)] = await run_sql(pool, "select user_id from connection_logins")
     newer = provider.ports.clock.now() + timedelta(minutes=1)
-    await add_login(provider.ports.storage, provider.connection, user_id, created_at=newer, logout={"id_token": sign({"sub": "4711"})})
+    await add_login(provider.ports.storage, provider.connection, user_id, created_at=newer, logout={"algorithm": "RS256"})
     claims = jwt.decode(provider.issuer.logout_token(**{left_out: None}), options={"verify_signature": False})
     assert await provider.report(sign(claims, "ES256", kid=None, typ="logout+jwt")) == LogoutTokenRefused.__name__
     assert await ended(pool) == 0

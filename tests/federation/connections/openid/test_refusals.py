@@ -8,7 +8,7 @@ from typing import Any, Final
 import pytest
 from joserfc import jws
 
-from core.federation.connections.model.openid import MAX_METADATA_SIZE, OPENID_FAULTS, OpenIdFault
+from core.federation.connections.model.openid import MAX_ANSWER_SIZE, MAX_HEADER_TOKEN, OPENID_FAULTS, OpenIdFault
 from core.kernel.values import base64url
 from tests.fakes.http_server import TRAP, Answer, in_json
 from tests.fakes.openid_issuers import CLIENT_ID, DISCOVERY, SECRET, FakeIssuer, as_hmac
@@ -25,7 +25,7 @@ BROKEN: Final[Mapping[str, tuple[OpenIdFault, Answer]]] = {
     "list": (OpenIdFault.MALFORMED, in_json([{}])),
     "deep JSON": (OpenIdFault.MALFORMED, Answer(200, b"[" * 60_000, JSON)),
     "compressed": (OpenIdFault.MALFORMED, Answer(200, b"\x1f\x8b\x08", {"Content-Encoding": "gzip", **JSON})),
-    "too much": (OpenIdFault.TOO_LARGE, Answer(200, b"[" + b" " * MAX_METADATA_SIZE + b"]", JSON)),
+    "too much": (OpenIdFault.TOO_LARGE, Answer(200, b"[" + b" " * MAX_ANSWER_SIZE + b"]", JSON)),
     "endless": (OpenIdFault.UNREACHABLE, Answer(drip=True)),
     "silent": (OpenIdFault.UNREACHABLE, Answer(hang=True)),
 }
@@ -193,6 +193,10 @@ CASES: Final[Mapping[str, tuple[OpenIdFault, Callable[[Case], None]]]] = {
     "signed userinfo": (OpenIdFault.USERINFO, asks_userinfo(Answer(200, b"a.b.c", {"Content-Type": "application/jwt"}))),
     "userinfo that is refused": (OpenIdFault.USERINFO, asks_userinfo(in_json({"error": "invalid_token"}, 401))),
     "userinfo elsewhere": (OpenIdFault.USERINFO, asks_userinfo(REDIRECT)),
+    "long access token that userinfo refuses": (
+        OpenIdFault.LONG_ACCESS_TOKEN,
+        lambda case: (asks_userinfo(Answer(431))(case), tokens(access_token="x" * (MAX_HEADER_TOKEN + 1))(case))[0],
+    ),
     "access token with a line break": (OpenIdFault.TOKENS, lambda case: (userinfo()(case), tokens(access_token="x\r\ny: z")(case))[0]),
 }
 

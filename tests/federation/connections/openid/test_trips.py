@@ -15,7 +15,7 @@ from core.federation.connections import trips
 from core.federation.connections.model.asserted import map_claims
 from core.federation.connections.model.connections import ConnectionState, OrganizationConnection, OrganizationConnectionNotFound
 from core.federation.connections.model.mapping import ClaimMapping
-from core.federation.connections.model.openid import OpenIdAnswerRefused, OpenIdErrorReturned
+from core.federation.connections.model.openid import OpenIdAccessDenied, OpenIdAnswerRefused, OpenIdErrorReturned
 from core.federation.connections.model.people import ConnectionNotActive
 from core.federation.connections.model.settings import OidcSettings, ProviderAuthentication
 from core.federation.connections.openid import to_received
@@ -25,7 +25,7 @@ from core.federation.connections.trips import (
     ConnectionTripFailed,
     PersonArrived,
 )
-from core.federation.model.sign_in import STATE_TTL, ProviderAnswer, ProviderConsentDenied, ProviderStateUnknown, SignedInAsAnotherUser
+from core.federation.model.sign_in import STATE_TTL, ProviderAnswer, ProviderStateUnknown, SignedInAsAnotherUser
 from core.kernel.callers import Person
 from core.kernel.causes import SYSTEM
 from core.kernel.values import Email, digest, new_id, new_secret
@@ -143,7 +143,7 @@ async def test_a_failed_test_shows_its_problem(walk: Walk) -> None:
     honest = (await walk.begin()).answer
     assert isinstance(honest, ProviderAnswer)
     cases: dict[str, tuple[type[Exception], ProviderAnswer]] = {
-        "refused by the user": (ProviderConsentDenied, ProviderAnswer(code=None, error="access_denied", issuer=walk.issuer.url)),
+        "refused by the user": (OpenIdAccessDenied, ProviderAnswer(code=None, error="access_denied", issuer=walk.issuer.url)),
         "failed": (OpenIdErrorReturned, ProviderAnswer(code=None, error="server_error", issuer=walk.issuer.url)),
         "in words": (OpenIdErrorReturned, ProviderAnswer(code=None, error="<b>x</b>", issuer=walk.issuer.url)),
         "of another issuer": (OpenIdAnswerRefused, replace(honest, issuer="https://elsewhere.example")),

@@ -1,21 +1,24 @@
 """The groups that a connection gives by the claims of its identity provider."""
 
 import random
+from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
 import pytest
 
 from adapters.postgres.engine.pool import Pool
-from core.federation.connections.model.connections import ConnectionGroup
+from core.federation.connections.model.connections import ConnectionGroup, ConnectionIdentity
 from core.kernel.causes import SYSTEM
 from core.kernel.roles import ADMIN
 from core.kernel.values import new_id
 from core.tenancy import groups
 from ports import Ports
+from tests.fakes.openid_issuers import SECRET
 from tests.federation.connections.people.conftest import House
 from tests.support.browser import FakeBrowser, leads_to
 from tests.support.builders import PASSWORD, add_account, add_member, run_sql
+from tests.support.connections import add_connection
 
 NAMES = ("staff", "sales", "all")
 GROUPS = "/app/organizations/acme/connections/okta/groups"
@@ -92,6 +95,45 @@ async def test_each_sign_in_renews_what_the_claims_give_and_nothing_else(house: 
                 recorded[name] = name in present
                 present = present | {name}
         assert await groups_of(pool) == present
+
+
+@pytest.mark.slow
+async def test_the_loss_at_either_of_two_connections_takes_a_group_and_the_next_sign_in_at_the_other_gives_it_again(
+    house: House, pool: Pool, admin: UUID, given: dict[str, UUID]
+) -> None:
+    """Also if the other one brought the user to the group. A group that an admin gave stays."""
+    storage, settings, mapping = house.ports.storage, house.connection.settings, house.connection.mapping
+    second = await add_connection(storage, house.org, "second", settings=settings, mapping=mapping)
+    now, staff = house.ports.clock.now(), given["staff"]
+    async with storage.transaction(by=SYSTEM) as tx:
+        await tx.connections.save_client_secret(house.org, second.id, SECRET, now)
+        ids = {"id": new_id(), "org_id": house.org, "connection_id": second.id, "group_id": staff, "mapped_by": admin}
+        await tx.connections.add_group(ConnectionGroup(**ids, value="staff", mapped_at=now))
+    await arrive(house, [])
+    other = replace(house, connection=second)
+    [(user_id,)] = await run_sql(pool, "select user_id from connection_identities")
+    async with storage.transaction(by=SYSTEM) as tx:
+        known = ConnectionIdentity(
+            org_id=house.org, connection_id=second.id, user_id=user_id, subject="4711", email=None, linked_at=now, last_used_at=now
+        )
+        await tx.connection_identities.add(known)
+    for first, last in ((house, other), (other, house)):
+        await arrive(first, ["staff"])
+        await arrive(last, ["staff"])
+        assert "staff" in await groups_of(pool)
+        await arrive(first, [])
+        assert "staff" not in await groups_of(pool)
+        await arrive(last, ["staff"])
+        assert "staff" in await groups_of(pool)
+        await arrive(first, ["staff"])
+        await arrive(first, [])
+        assert "staff" not in await groups_of(pool), "the other one brought the user to the group"
+    await change_by_hand(house, staff, joins=True)
+    await arrive(house, ["staff"])
+    await arrive(other, ["staff"])
+    await arrive(house, [])
+    await arrive(other, [])
+    assert "staff" in await groups_of(pool), "an admin gave it"
 
 
 async def test_a_directory_decides_alone_about_its_users(house: House, pool: Pool, given: dict[str, UUID]) -> None:

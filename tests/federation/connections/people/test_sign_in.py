@@ -3,6 +3,7 @@
 import re
 from base64 import b64encode
 from datetime import timedelta
+from html import unescape
 from typing import Any, Final
 from urllib.parse import urlencode
 from uuid import UUID
@@ -203,6 +204,15 @@ async def test_an_own_sign_in_with_all_factors_makes_the_link(house: House, pool
     url = leads_to(await browser.open(sign_out))
     assert (url.startswith(f"{house.issuer.url}/logout?"), "id_token_hint=" in url) == (True, True)
     assert leads_to(await house.arrive()) == "/app", "from now on, the subject is enough"
+
+
+async def test_a_user_that_the_identity_provider_refuses_is_sent_to_an_admin_of_the_organization(house: House, pool: Pool) -> None:
+    house.issuer.refuses = "access_denied"
+    [(name,)] = await run_sql(pool, "select name from organizations where id = %s", house.org)
+    refused = await house.arrive()
+    expected = f"Ask an admin of {name} to assign the application to you there"
+    assert (refused.status, expected in unescape(refused.text)) == (400, True)
+    assert await run_sql(pool, "select distinct fault from login_events") == [("access_denied",)]
 
 
 async def test_the_link_is_made_also_if_the_key_of_its_values_for_a_sign_out_was_removed(house: House, pool: Pool, ports: Ports) -> None:

@@ -2,6 +2,8 @@
 
 from urllib.parse import urlencode
 
+import pytest
+
 from adapters.postgres.engine.pool import Pool
 from tests.federation.connections.people.conftest import House
 from tests.support.browser import FakeBrowser, leads_to
@@ -24,3 +26,14 @@ async def test_a_sign_in_ends_at_both_sides(house: House, api: Api, pool: Pool) 
     assert url.startswith(f"{house.issuer.url}/logout?")
     assert "id_token_hint=" in url
     assert await run_sql(pool, "select count(*) from sessions where ended_at is null") == [(0,)]
+
+
+@pytest.mark.slow
+async def test_an_id_token_with_thousands_of_groups_signs_in_and_is_left_out_of_the_sign_out(house: House) -> None:
+    """The URL would be too long. The size of a logout token does not depend on the groups."""
+    browser = FakeBrowser(house.app)
+    groups = [f"/departments/of/the/company/{number:04}" for number in range(4_000)]
+    assert leads_to(await house.arrive(browser, groups=groups, sid="s1")) == "/app"
+    await browser.submit("/app/sign-out", OWN_ORGANIZATIONS)
+    url = leads_to(await browser.open(f"/auth/connections/{house.connection.id}/sign-out"))
+    assert (url.startswith(f"{house.issuer.url}/logout?"), "id_token_hint=" in url) == (True, False)
