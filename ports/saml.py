@@ -45,7 +45,7 @@ class SamlDocuments(Protocol):
         """
 
     async def service_provider_metadata(self, document: bytes) -> ServiceProviderMetadata:
-        """Parse the metadata of one service provider, in a thread. Signatures and the validity of the metadata are ignored.
+        """Parse the metadata of one service provider, in a thread. Signatures are ignored, and the validity is not checked.
 
         Raises: MetadataInvalid, for the documents that `read` refuses too; NoServiceProvider; SeveralServiceProviders.
         """
@@ -86,7 +86,7 @@ class SamlProviders(Protocol):
     """
 
     async def metadata(self, document: bytes) -> IdentityProviderMetadata:
-        """Parse the metadata of one identity provider, in a thread. Signatures and the validity of the metadata are ignored.
+        """Parse the metadata of one identity provider, in a thread. Signatures are ignored, and the validity is not checked.
 
         Raises: MetadataInvalid, NoIdentityProvider, SeveralIdentityProviders.
         """

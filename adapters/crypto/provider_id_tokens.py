@@ -33,6 +33,7 @@ class IdTokenInvalid(Exception):
     def __init__(self, fault: OpenIdFault, reason: str) -> None:
         super().__init__(reason)
         self.fault = fault
+        self.claims: Mapping[str, Any] = {}  # of a token with a right signature
 
 
 class IdTokenKeyUnknown(IdTokenInvalid):
@@ -56,6 +57,15 @@ def read_id_token(
     Raises: IdTokenInvalid, IdTokenKeyUnknown.
     """
     claims = _verify(token, keys, ID_TOKEN_TYPE, algorithms)
+    try:
+        _check_id_token(claims, issuer, client_id, nonce, now)
+    except IdTokenInvalid as invalid:
+        invalid.claims = claims
+        raise
+    return claims
+
+
+def _check_id_token(claims: Mapping[str, Any], issuer: str, client_id: str, nonce: str, now: datetime) -> None:
     _check_party(claims, issuer, client_id)
     token_nonce = claims.get("nonce")
     if not isinstance(token_nonce, str) or not hmac.compare_digest(token_nonce.encode("utf-8", "surrogatepass"), nonce.encode()):
@@ -64,7 +74,6 @@ def read_id_token(
     subject = claims.get("sub")
     if not isinstance(subject, str) or not 0 < len(subject) <= MAX_SUBJECT_LENGTH or not subject.isprintable():
         raise IdTokenInvalid(OpenIdFault.SUBJECT, "the ID token has no usable subject")
-    return claims
 
 
 def read_logout_token(token: str, keys: Keys, *, issuer: str, client_id: str, algorithms: Collection[str]) -> dict[str, Any]:

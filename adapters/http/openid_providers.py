@@ -18,6 +18,7 @@ import trio
 from adapters.crypto import IdTokenInvalid, is_usable_key, read_id_token, read_logout_token, sign_assertion
 from adapters.http.provider_keys import CACHE_TTL, Keys, ProviderKeys
 from adapters.http.upstream import UpstreamFailed, parse_json
+from core.federation.connections.model.answers import names_received
 from core.federation.connections.model.openid import (
     MAX_ANSWER_SIZE,
     MAX_HEADER_TOKEN,
@@ -32,6 +33,7 @@ from core.federation.connections.model.openid import (
     ProviderLogout,
     add_userinfo,
     check_authentication_time,
+    claim_names,
     is_provider_url,
     parse_logout,
     parse_metadata,
@@ -85,11 +87,12 @@ class HttpOpenIdProviders:
             id_token = _token(answer.get("id_token"))
 
             claims = await self._verify(provider, metadata, lambda keys: self._read(client, request, id_token, keys, metadata.algorithms))
-            if request.fresh_since is not None:
-                check_authentication_time(claims, request.fresh_since, self._clock.now())
-            if metadata.userinfo_endpoint is not None and not claims.keys() >= set(needed):
-                access_token = _token(answer.get("access_token"))
-                claims = add_userinfo(claims, await self._request_userinfo(metadata.userinfo_endpoint, access_token))
+            with names_received(claim_names(claims)):
+                if request.fresh_since is not None:
+                    check_authentication_time(claims, request.fresh_since, self._clock.now())
+                if metadata.userinfo_endpoint is not None and not claims.keys() >= set(needed):
+                    access_token = _token(answer.get("access_token"))
+                    claims = add_userinfo(claims, await self._request_userinfo(metadata.userinfo_endpoint, access_token))
             return OpenIdAnswer(claims, id_token, metadata.end_session_endpoint)
 
     def read_token(self, client: OpenIdClient, request: CodeRequest, id_token: str, keys: Sequence[Mapping[str, str]]) -> Mapping[str, Any]:
@@ -175,7 +178,8 @@ class HttpOpenIdProviders:
         try:
             return await provider.keys.verify(lambda: self._fetch_keys(metadata), verify)
         except IdTokenInvalid as invalid:
-            raise OpenIdAnswerRefused(invalid.fault) from None
+            with names_received(claim_names(invalid.claims)):
+                raise OpenIdAnswerRefused(invalid.fault) from None
 
     async def _request_tokens(
         self, client: OpenIdClient, metadata: OpenIdProviderMetadata, request: CodeRequest, code: str

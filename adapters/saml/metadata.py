@@ -65,6 +65,7 @@ def read_identity_provider(document: bytes) -> IdentityProviderMetadata:
         slo_response_url=_slo_url(role, "ResponseLocation"),
         certificates=_certificates(role),
         name_id_formats=_name_id_formats(role),
+        valid_until=_valid_until(role),
     )
 
 

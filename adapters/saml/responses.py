@@ -15,8 +15,9 @@ from lxml import etree
 from adapters.saml import decryption, signed_parts
 from adapters.saml.parsing import parse
 from adapters.saml.signatures import DSIG
-from adapters.saml.statements import check_issue_instant, check_issuer, find_only, read_identity, refuse, refuse_unless
+from adapters.saml.statements import attribute_names, check_issue_instant, check_issuer, find_only, read_identity, refuse, refuse_unless
 from adapters.saml.xml import ASSERTION, PROTOCOL, SUCCESS
+from core.federation.connections.model.answers import names_received
 from core.federation.connections.model.saml_responses import (
     MAX_ATTRIBUTES,
     MAX_DEPTH,
@@ -91,8 +92,10 @@ def read(root: Any, partner: SamlPartner, now: datetime, expected: str | None) -
     signed = assertion or response
     if signed is None:
         refuse(SamlFault.UNSIGNED)
-    _check_response(root if response is None else response.root, partner, now, expected, is_signed=response is not None)
-    return read_identity(covered if assertion is None else assertion.root, partner, now, expected, signed.certificate)
+    verified = covered if assertion is None else assertion.root
+    with names_received(attribute_names(verified)):
+        _check_response(root if response is None else response.root, partner, now, expected, is_signed=response is not None)
+        return read_identity(verified, partner, now, expected, signed.certificate)
 
 
 def parse_response(document: bytes) -> Any:

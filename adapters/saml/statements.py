@@ -3,6 +3,7 @@
 Sources: SAML core section 2; SAML profiles section 4.1.4.2; security X-15.
 """
 
+from collections.abc import Iterator
 from datetime import datetime
 from typing import Any, Final, NoReturn
 
@@ -140,6 +141,11 @@ def _name_id(subject: Any) -> AssertedNameId | None:
         name_qualifier=element.get("NameQualifier"),
         sp_name_qualifier=element.get("SPNameQualifier"),
     )
+
+
+def attribute_names(assertion: Any) -> Iterator[str]:
+    """Return the names of the attributes of a verified assertion."""
+    return (name for attribute in assertion.iterfind(_ATTRIBUTE) if (name := attribute.get("Name")))
 
 
 def _attributes(assertion: Any) -> tuple[AssertedAttribute, ...]:

@@ -3,7 +3,7 @@
 The connection has its id from the start, so that the reader can copy our addresses. It is created when an admin applies it, as a draft.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
 from typing import Final
@@ -32,6 +32,7 @@ from core.federation.saml.model.configuration import CERTIFICATE_YEARS, Certific
 from core.federation.saml.model.metadata import MAX_METADATA_LENGTH
 from core.kernel.callers import SetupLinkCaller, SetupPart
 from core.kernel.connections import ConnectionProtocol
+from core.kernel.display import format_utc
 from core.kernel.errors import refuse
 from core.kernel.values import Slug, new_id
 from core.setup import proposals
@@ -90,9 +91,11 @@ async def import_metadata(ports: Ports, caller: SetupLinkCaller, text: str, url:
 async def read_metadata(ports: Ports, caller: SetupLinkCaller, text: str, url: str) -> DescribedProvider:
     """Return the values of SAML metadata: of `text`, or without it of the document at `url`.
 
-    Raises: the errors of `fetch` and of `metadata.describe`.
+    Raises: MetadataExpired; the errors of `fetch` and of `metadata.describe`.
     """
-    return await metadata.describe(ports, text or await fetch(ports, caller.org_id, url, MAX_METADATA_LENGTH))
+    described = await metadata.describe(ports, text or await fetch(ports, caller.org_id, url, MAX_METADATA_LENGTH))
+    described.require_valid(ports.clock.now())
+    return described
 
 
 async def save(ports: Ports, caller: SetupLinkCaller, values: ProviderValues) -> None:
@@ -254,6 +257,28 @@ async def read_certificates(ports: Ports, text: str) -> list[ProviderCertificate
     facts = {each.fingerprint: each for each in [await ports.certificates.facts(pem) for pem in pems]}
     now = ports.clock.now()
     return [ProviderCertificate(**asdict(each), source=CertificateSource.ADMIN, is_active=True, added_at=now) for each in facts.values()]
+
+
+async def find_certificate_problems(ports: Ports, proposals: Iterable[SetupProposal]) -> dict[SetupPart, list[ConnectionProblem]]:
+    """Return the problems of proposed certificates that are not valid now, by part. They refuse no sign-in (`SamlPartner`)."""
+    now = ports.clock.now()
+    problems: dict[SetupPart, list[ConnectionProblem]] = {}
+    for proposal in proposals:
+        text = None if proposal.applied_at is not None else proposal.document.certificate
+        certificates = await read_certificates(ports, text or "")
+        problems[proposal.part] = [problem for each in certificates if (problem := _certificate_problem(each, now)) is not None]
+    return problems
+
+
+def _certificate_problem(certificate: ProviderCertificate, now: datetime) -> ConnectionProblem | None:
+    if certificate.valid_until <= now:
+        end = format_utc(certificate.valid_until)
+        message = f"A new certificate expired on {end}. Check that the identity provider signs with it, and not with a newer one."
+        return ConnectionProblem("certificate_expired", False, message)
+    if certificate.valid_from > now:
+        message = f"A new certificate is not valid before {format_utc(certificate.valid_from)}. It must not be used earlier."
+        return ConnectionProblem("certificate_not_yet_valid", False, message)
+    return None
 
 
 def join_certificates(certificates: Sequence[CertificateFacts | ProviderCertificate]) -> str:

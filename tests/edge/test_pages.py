@@ -238,6 +238,7 @@ PAGES: dict[str, dict[str, object]] = {
         **{"form_token": "c4ca4238", "link": SETUP_LINK, "path": "/setup/steps", "scim_url": "https://localhost/scim/v2"},
         **{
             "proposals": {SetupPart.DIRECTORY: SETUP_PROPOSAL},
+            "certificate_problems": {SetupPart.DIRECTORY: []},
             "domains": [],
             "failed_part": SetupPart.DOMAIN,
             "failed_domain": None,

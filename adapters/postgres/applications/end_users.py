@@ -229,7 +229,8 @@ class EndUsers(Repository):
         sql = """
             insert into end_user_blocks (org_id, user_id, email, since)
             select e.org_id, e.user_id, e.email, %(now)s from end_users e where e.org_id = %(org_id)s and e.user_id = %(user_id)s
-            on conflict do nothing"""
+            on conflict (org_id, user_id) do update set since = excluded.since
+            where exists (select from email_changes c where c.user_id = excluded.user_id and c.proved_at = end_user_blocks.since)"""
         return await self._run(sql, org_id=org_id, user_id=user_id, now=now) == 1
 
     async def unblock(self, org_id: UUID, user_id: UUID) -> bool:

@@ -11,6 +11,7 @@ from uuid import UUID
 from core.accounts.model.devices import Location
 from core.authentication.model.login import LoginFailure
 from core.kernel.proofs import Method
+from core.kernel.values import is_printable
 
 # The number of attempts that have pages. Older ones are found with a filter or an export.
 MAX_LISTED: Final = 1000
@@ -60,8 +61,8 @@ MAX_NAME_LENGTH: Final = 100
 
 
 def logged_names(names: Sequence[str]) -> list[str]:
-    """Return the names of received claims as the log has them. An identity provider chooses them."""
-    return [name[:MAX_NAME_LENGTH] for name in names[:MAX_NAMES]]
+    """Return the names of received claims as the log has them. An identity provider chooses them, also names that cannot be stored."""
+    return [name[:MAX_NAME_LENGTH] for name in names if is_printable(name)][:MAX_NAMES]
 
 
 @dataclass(frozen=True, slots=True)

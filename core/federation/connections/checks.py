@@ -27,6 +27,7 @@ from core.federation.connections.model.saml_responses import FAULTS, SamlRespons
 from core.federation.connections.model.settings import OidcSettings, SamlSettings
 from core.federation.saml.metadata import charge_fetch_of
 from core.federation.saml.model.configuration import CertificateState, NameIdFormat
+from core.federation.saml.model.metadata import SamlProblemCode
 from core.kernel.callers import Member, OrganizationCaller
 from core.kernel.errors import Limited, Refusal
 from core.kernel.outbound import SendFailure
@@ -153,11 +154,13 @@ async def _check_metadata(
         described = await metadata.fetch_own(ports, caller.acts_in.id, settings)
     except Limited:
         raise
+    except metadata.MetadataExpired as problem:
+        return [ConnectionProblem(SamlProblemCode.METADATA_EXPIRED, False, problem.message)]
     except Refusal as problem:
         return [ConnectionProblem("metadata_unusable", False, problem.message)]
     if described is None:
         return []
-    problems = [*described.problems_of(settings)]
+    problems = [*described.problems_of(settings, ports.clock.now())]
     differ = any(getattr(settings, name) != value for name, value in described.settings.items())
     of_metadata = {each.fingerprint for each in details.certificates if each.source is CertificateSource.METADATA}
     if differ or of_metadata != {facts.fingerprint for facts in described.certificates}:

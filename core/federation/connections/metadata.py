@@ -1,6 +1,6 @@
 """The metadata of a connection's SAML identity provider, from its address or as a document.
 
-Sources: SAML metadata section 2.4.3; security W-2, X-2.
+Sources: SAML metadata sections 2.3.2 and 2.4.3; security W-2, X-2.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -26,7 +26,7 @@ from core.federation.connections.model.saml import MetadataNotUsed
 from core.federation.connections.model.settings import SamlSettings, SsoBinding
 from core.federation.saml.metadata import fetch, read_source
 from core.federation.saml.model.configuration import NameIdFormat
-from core.federation.saml.model.metadata import MAX_METADATA_LENGTH, MetadataInvalid
+from core.federation.saml.model.metadata import MAX_METADATA_LENGTH, MetadataInvalid, SamlProblemCode, describe_expiry
 from core.kernel.callers import OrganizationCaller
 from core.kernel.causes import SYSTEM
 from core.kernel.errors import Invalid, Refusal
@@ -41,9 +41,17 @@ class DescribedProvider:
     settings: Mapping[str, Any]  # by the names of SamlSettings
     certificates: Sequence[CertificateFacts]
     name_id_formats: Sequence[str] = ()
+    valid_until: datetime | None = None  # UTC
 
-    def problems_of(self, settings: SamlSettings) -> Iterator[ConnectionProblem]:
-        """Return the problem if the identity provider does not support the NameID format of the settings."""
+    def require_valid(self, now: datetime) -> None:
+        """Check that the metadata have not expired. Raises: MetadataExpired."""
+        if message := describe_expiry(self.valid_until, now, "identity provider"):
+            raise MetadataExpired(message)
+
+    def problems_of(self, settings: SamlSettings, now: datetime) -> Iterator[ConnectionProblem]:
+        """Return the problems: the metadata have expired, or the identity provider does not support the NameID format of the settings."""
+        if expiry := describe_expiry(self.valid_until, now, "identity provider"):
+            yield ConnectionProblem(SamlProblemCode.METADATA_EXPIRED, False, expiry)
         if settings.subject is not None or not self.name_id_formats or settings.name_id_format in self.name_id_formats:
             return
         usable = [each.short_name for each in NameIdFormat if each in self.name_id_formats and each is not NameIdFormat.TRANSIENT]
@@ -58,7 +66,7 @@ class DescribedProvider:
 async def import_metadata(ports: Ports, caller: OrganizationCaller, slug: str, text: str, url: str) -> list[ConnectionProblem]:
     """Take over the values and certificates of metadata: of `text`, or without it of the document at `url`, which is fetched.
 
-    Return the problems of the metadata with the other settings of the connection.
+    Return the problems of the metadata, also with the other settings of the connection.
 
     Raises: OrganizationConnectionNotFound, MetadataNotUsed; the errors of `read_source`, of `describe` and of `apply`.
     """
@@ -69,24 +77,29 @@ async def import_metadata(ports: Ports, caller: OrganizationCaller, slug: str, t
         if not isinstance(connection.settings, SamlSettings):
             raise MetadataNotUsed
         await connections.require_power_over_people(tx, caller, connection)
-        await apply(tx, connection, described, None if text else url, ports.clock.now())
-        return [*described.problems_of(connection.settings)]
+        await apply(tx, connection, described, None if text else url, now := ports.clock.now())
+        return [*described.problems_of(connection.settings, now)]
 
 
 class MetadataOfAnother(Invalid):
     """The metadata are those of another identity provider, with another entity ID. Nothing was changed. Correct the address or the file."""
 
 
+class MetadataExpired(Invalid):
+    """This metadata is no longer valid. Ask the identity provider for its present metadata."""
+
+
 async def fetch_own(ports: Ports, org_id: UUID, settings: SamlSettings) -> DescribedProvider | None:
     """Return the values of the metadata at the address of a connection, or None without an address.
 
-    Raises: MetadataOfAnother; the errors of `fetch` and of `describe`.
+    Raises: MetadataOfAnother, MetadataExpired; the errors of `fetch` and of `describe`.
     """
     if settings.metadata_url is None:
         return None
     described = await describe(ports, await fetch(ports, org_id, settings.metadata_url, MAX_METADATA_LENGTH))
     if described.settings.get("entity_id") != settings.entity_id:
         raise MetadataOfAnother
+    described.require_valid(ports.clock.now())
     return described
 
 
@@ -140,7 +153,7 @@ async def describe(ports: Ports, text: str) -> DescribedProvider:
         certificates[facts.fingerprint] = facts
     if not certificates:
         raise ProviderCertificateInvalid
-    return DescribedProvider(settings, [*certificates.values()], metadata.name_id_formats)
+    return DescribedProvider(settings, [*certificates.values()], metadata.name_id_formats, metadata.valid_until)
 
 
 async def apply(

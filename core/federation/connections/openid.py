@@ -10,6 +10,7 @@ from typing import Any, Final, NoReturn
 from uuid import UUID
 
 from core.authentication.flow.model import ConnectionTrip, ProviderHints
+from core.federation.connections.model.answers import names_received
 from core.federation.connections.model.asserted import ReceivedClaims, require_subject
 from core.federation.connections.model.connections import OrganizationConnection, OrganizationConnectionNotFound
 from core.federation.connections.model.logins import ProviderSession
@@ -27,6 +28,7 @@ from core.federation.connections.model.openid import (
     algorithm_of,
     authorization_url,
     check_response_issuer,
+    claim_names,
     read_time,
 )
 from core.federation.connections.model.presets import DOMAIN_PARAMETERS
@@ -126,9 +128,10 @@ async def complete(
         raise OpenIdAnswerRefused(OpenIdFault.RESPONSE)
     needed = {name for name in connection.mapping.document.values() if name is not None}
     received = await ports.openid_providers.exchange(client, metadata, request, answer.code or "", needed)
-    claims = to_received(received.claims, connection.mapping)
-    if claims.ends_at is not None and claims.ends_at <= ports.clock.now():
-        raise OpenIdAnswerRefused(OpenIdFault.TIME)
+    with names_received(claim_names(received.claims)):
+        claims = to_received(received.claims, connection.mapping)
+        if claims.ends_at is not None and claims.ends_at <= ports.clock.now():
+            raise OpenIdAnswerRefused(OpenIdFault.TIME)
     return replace(claims, session=_session_of(client, received))
 
 

@@ -16,6 +16,7 @@ from core.authentication.model.login import LoginFailure
 from core.authentication.model.sign_in_log import ConnectionAttempt
 from core.federation.connections import openid, saml, session_proofs
 from core.federation.connections.faults import fault_of
+from core.federation.connections.model.answers import AnswerRefused, names_received
 from core.federation.connections.model.asserted import AssertedPerson, ReceivedClaims, map_claims
 from core.federation.connections.model.connections import (
     ConnectionCredentials,
@@ -254,11 +255,13 @@ async def finish(ports: Ports, caller: Caller, visitor: Person | None, returned:
     if trip.flow.target is FlowTarget.SETUP_TEST:
         return SetupTestReturned(trip)
     connection = None
+    names: tuple[str, ...] = ()
     try:
         credentials = _require_active(found)
         connection = credentials.connection
         received = await _complete(ports, caller, TripConnection.of(credentials), trip, returned, base_url)
         arrived = PersonArrived(trip.flow, map_claims(connection, received))
+        names = arrived.person.claim_names
         is_again = trip.flow.target is FlowTarget.REAUTHENTICATION
         if is_again:
             await session_proofs.complete(ports, visitor, trip, arrived.person, ports.clock.now())
@@ -267,7 +270,8 @@ async def finish(ports: Ports, caller: Caller, visitor: Person | None, returned:
     except Refusal as problem:
         attempt = None
         if connection is not None:
-            attempt = ConnectionAttempt(connection.id, connection.org_id, fault_of(problem))
+            names = problem.received if isinstance(problem, AnswerRefused) else names
+            attempt = ConnectionAttempt(connection.id, connection.org_id, fault_of(problem), names)
             ports.metrics.connection_answered(connection.protocol, is_accepted=False)
         application = trip.flow.application
         await record_failure(ports, caller, LoginFailure.PROVIDER, Method.CONNECTION, None, application, connection=attempt)
@@ -325,10 +329,11 @@ async def _complete(
             # The test of a proposed connection stores nothing, and its trip was taken once.
             verify = saml.verify if trip.flow.target is FlowTarget.SETUP_TEST else saml.verify_or_refetch
             identity = await verify(ports, details, settings, answer, base_url, expected=state)
-            received = saml.to_received(identity, settings)
-            if trip.flow.target in (FlowTarget.TEST, FlowTarget.REAUTHENTICATION):  # `people` does it for all others
-                await saml.use_up(ports, caller, to.connection, received.assertion)
-            if trip.flow.wants_fresh:
-                saml.check_fresh(identity, trip.begun_at)
+            with names_received(attribute.name for attribute in identity.attributes):
+                received = saml.to_received(identity, settings)
+                if trip.flow.target in (FlowTarget.TEST, FlowTarget.REAUTHENTICATION):  # `people` does it for all others
+                    await saml.use_up(ports, caller, to.connection, received.assertion)
+                if trip.flow.wants_fresh:
+                    saml.check_fresh(identity, trip.begun_at)
             return received
     raise ProviderStateUnknown  # the answer came to the endpoint of the other protocol

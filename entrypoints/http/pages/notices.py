@@ -35,10 +35,6 @@ NOTICES: Final = {
     "connection-linked": "Your account is linked. From now on, you can also sign in through your organization.",
     "connection-not-linked": "You're signed in, but nothing was linked: this account can't be linked to your organization's sign-in.",
     "connection-metadata-imported": "Metadata imported.",
-    "connection-metadata-lack-format": (
-        "Metadata imported. They lack the NameID format of this connection, so the identity provider may refuse sign-ins. Choose a format "
-        "that it has, or add this one there."
-    ),
     "connection-saved": "Connection saved.",
     "connection-person-unlinked": "User unlinked. The sign-ins through this connection have ended.",
     "connection-unlinked": "Connection unlinked.",

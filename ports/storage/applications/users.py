@@ -174,7 +174,10 @@ class EndUsers(EndUsersRead, Protocol):
     """
 
     async def block(self, org_id: UUID, user_id: UUID, now: datetime) -> bool:
-        """Refuse an end user at all services of the organization. Return false if they are blocked already."""
+        """Refuse an end user at all services of the organization. Return false if they are blocked already.
+
+        A block that began with a change of the user's address begins anew, so that `unblock_undone` does not end it.
+        """
 
     async def unblock(self, org_id: UUID, user_id: UUID) -> bool:
         """End the block of a user, and return whether there was one."""

@@ -43,7 +43,7 @@ async def test_the_log_of_an_organization_names_its_connection_and_no_other_one(
     now = ports.clock.now()
     await run_sql(pool, "update memberships set confirmed_at = %s where user_id = %s", now, user.id)
     await run_sql(pool, "update organizations set approved_at = %s", now)
-    proof = replace(connection_proof(acme.org, now), connection=connection.id, received=NAMES)
+    proof = replace(connection_proof(acme.org, now), connection=connection.id, received=("cannot be stored: \0", *NAMES))
     cookie = await open_session(ports, user, proof)
     await open_session(ports, user, first_proof(Method.PASSWORD, now), cookie)  # the session keeps the connection's proof
     [own] = await listed(api, acme)

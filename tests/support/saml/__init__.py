@@ -154,6 +154,14 @@ def identity_provider_metadata(
     )
 
 
+def with_validity(metadata: str, *ends: str) -> str:
+    """Return metadata in an EntitiesDescriptor. The ends are the `validUntil` of the EntityDescriptor, the one around it, and the role."""
+    own, around, role = (f' validUntil="{end}"' if end else "" for end in (*ends, "", "", "")[:3])
+    text = metadata.partition("?>")[2].replace("<md:EntityDescriptor", f"<md:EntityDescriptor{own}", 1)
+    text = re.sub("<md:(SP|IDP)SSODescriptor", lambda match: match[0] + role, text, count=1)
+    return f'<md:EntitiesDescriptor xmlns:md="{NS["md"]}"{around}>{text}</md:EntitiesDescriptor>'
+
+
 # Messages of services
 
 

@@ -9,6 +9,7 @@ from uuid import UUID
 
 from core.accounts.model.profiles import Profile, parse_fact, parse_name
 from core.authentication.model.sign_in_log import GROUPS_LEFT_OUT
+from core.federation.connections.model.answers import AnswerRefused
 from core.federation.connections.model.connections import OrganizationConnection
 from core.federation.connections.model.logins import ProviderSession
 from core.federation.connections.model.settings import SamlSettings
@@ -22,7 +23,7 @@ MAX_SUBJECT: Final = 256
 T = TypeVar("T")
 
 
-class SubjectMissing(Invalid):
+class SubjectMissing(AnswerRefused):
     """Your organization's identity provider did not say who you are. Contact your IT department."""
 
 

@@ -50,6 +50,9 @@ HEALTH_PROBLEMS: Final[Mapping[str, str]] = MappingProxyType(
         **{fault.value: message for fault, message in OPENID_FAULTS.items()},
         "metadata_not_fetched": "The metadata can't be fetched. Check their address.",
         "metadata_invalid": "The metadata can't be read. Check their address.",
+        "metadata_expired": (
+            "The metadata at their address have expired, so nothing is taken from them. Ask the identity provider for its present metadata."
+        ),
         "metadata_of_another": "The metadata are those of another identity provider. Check their address.",
         "no_identity_provider": "The metadata describe no identity provider. Check their address.",
         "several_identity_providers": "The metadata describe several identity providers. Use an address with one of them.",

@@ -5,7 +5,7 @@ Sources: OpenID Connect Core section 3.1, OpenID Connect Discovery, OpenID Conne
 
 import base64
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
@@ -14,6 +14,7 @@ from typing import Any, Final
 from uuid import UUID
 
 from core.authentication.model.openid import LOGOUT_EVENT
+from core.federation.connections.model.answers import AnswerRefused
 from core.federation.connections.model.settings import ProviderAuthentication
 from core.federation.oauth.model.authorization import s256_challenge
 from core.federation.saml.model.configuration import SamlCertificate
@@ -126,7 +127,7 @@ OPENID_FAULTS: Final[Mapping[OpenIdFault, str]] = MappingProxyType(
 )
 
 
-class OpenIdAnswerRefused(Invalid):
+class OpenIdAnswerRefused(AnswerRefused):
     """Your organization's identity provider sent an answer that can't be accepted. Try again, or contact your IT department."""
 
     def __init__(self, fault: OpenIdFault) -> None:
@@ -303,6 +304,11 @@ def authorization_url(client: OpenIdClient, metadata: OpenIdProviderMetadata, re
     if request.fresh_since is not None:
         fields |= {"prompt": "login", "max_age": "0"}
     return uris.add_parameters(metadata.authorization_endpoint, {**request.hints, **fields})
+
+
+def claim_names(claims: Iterable[str]) -> Iterator[str]:
+    """Return the names of the claims about the user."""
+    return (name for name in claims if name not in PROTOCOL_CLAIMS)
 
 
 def check_response_issuer(metadata: OpenIdProviderMetadata, issuer: str | None) -> None:

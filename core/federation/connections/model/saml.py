@@ -40,6 +40,7 @@ class IdentityProviderMetadata:
     slo_response_url: str | None  # for logout responses, if it is another address
     certificates: tuple[str, ...]  # PEM, not checked; for signatures
     name_id_formats: tuple[str, ...]  # that it supports, not checked; none: it does not say
+    valid_until: datetime | None = None  # UTC; the earliest end that the document states
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

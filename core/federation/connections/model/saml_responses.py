@@ -12,6 +12,7 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Final
 
+from core.federation.connections.model.answers import AnswerRefused
 from core.kernel.errors import Invalid
 
 MAX_ENCODED_RESPONSE: Final = 200_000  # characters of base64
@@ -95,7 +96,7 @@ FAULTS: Final[Mapping[SamlFault, str]] = MappingProxyType(
 )
 
 
-class SamlResponseRefused(Invalid):
+class SamlResponseRefused(AnswerRefused):
     """Your organization's identity provider sent an answer that can't be accepted. Try again, or contact your IT department."""
 
     def __init__(self, fault: SamlFault) -> None:

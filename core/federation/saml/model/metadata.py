@@ -105,9 +105,15 @@ def replace_described(configuration: SamlConfiguration, described: SamlConfigura
 
 def check_validity(metadata: ServiceProviderMetadata, now: datetime) -> Iterator[SamlProblem]:
     """Return the problem that the application states an end of its metadata which has passed (SAML metadata section 2.3.2)."""
-    if metadata.valid_until is not None and metadata.valid_until <= now:
-        message = f"This metadata was valid until {format_utc(metadata.valid_until)}. Ask the application for its present metadata."
+    if message := describe_expiry(metadata.valid_until, now, "application"):
         yield SamlProblem(SamlProblemCode.METADATA_EXPIRED, False, message)
+
+
+def describe_expiry(valid_until: datetime | None, now: datetime, party: str) -> str | None:
+    """Return the sentence that the metadata of a party have expired, or None."""
+    if valid_until is None or valid_until > now:
+        return None
+    return f"This metadata was valid until {format_utc(valid_until)}. Ask the {party} for its present metadata."
 
 
 def check_addresses(configuration: SamlConfiguration) -> Iterator[SamlProblem]:

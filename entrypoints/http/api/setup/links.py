@@ -1,16 +1,18 @@
 """Set-up links of an organization, for the IT department of a customer."""
 
+from collections.abc import Sequence
 from typing import Annotated, Final
 from uuid import UUID
 
 from pydantic import Field
 from quart import Blueprint
 
+from core.federation.connections.model.connections import ConnectionProblem
 from core.kernel.callers import SetupPart
 from core.kernel.page_paths import SETUP_PATH
 from core.kernel.roles import Capability
 from core.kernel.values import Email
-from core.setup import applying, links
+from core.setup import applying, connection, links
 from core.setup.links import SetupLinkDraft
 from core.setup.model.links import (
     MAX_DAYS,
@@ -22,6 +24,7 @@ from core.setup.model.links import (
     SetupPartUnknown,
     SetupProposal,
 )
+from entrypoints.http.api.federation.connections.checks import ConnectionProblemResponse
 from entrypoints.http.base.context import acting, app_context, ports
 from entrypoints.http.edge.access import member
 from entrypoints.http.edge.bodies import DateTime, EmailAddress, Name, RequestModel, ResponseModel, Text, Timestamp
@@ -109,6 +112,7 @@ class SetupPartResponse(ResponseModel):
     protocol: str | None = Field(description="The protocol of the proposed connection, `oidc` or `saml`, or null for other parts.")
     identifier: str | None = Field(description="Its issuer or entity ID, or null.")
     fingerprints: list[str] = Field(description="The SHA-256 fingerprints of the renewed certificates. Other parts have none.")
+    problems: list[ConnectionProblemResponse] = Field(description="The proposed certificates that have expired or are not valid yet.")
     endpoint_url: str | None = Field(description="The URL of the proposed SIEM, or null for other parts.")
     token_prefix: str | None = Field(description="The first characters of the proposed SCIM token, or null for other parts.")
     first_request_at: Timestamp | None = Field(description="The time of the first request with this token before it was applied, or null.")
@@ -164,7 +168,7 @@ async def get(org_slug: str, setup_link_id: UUID) -> SetupLinkDetailsResponse:
 
     It has what its reader proposes, without secrets.
     """
-    return _to_details(await links.find(ports(), acting(), setup_link_id))
+    return await _to_details(await links.find(ports(), acting(), setup_link_id))
 
 
 @routes.delete(ONE)
@@ -188,7 +192,7 @@ async def apply(org_slug: str, setup_link_id: UUID, setup_part: str, data: Setup
     The caller needs the rights that making it themselves would need. A domain is looked up again. A SCIM token, a certificate or a SIEM
     works from now on. Send the `changed_at` of the proposal that you looked at: 409 if its reader has changed it since.
     """
-    return _to_details(await applying.apply(ports(), acting(), setup_link_id, part_of_path(setup_part), data.changed_at))
+    return await _to_details(await applying.apply(ports(), acting(), setup_link_id, part_of_path(setup_part), data.changed_at))
 
 
 def part_of_path(text: str) -> SetupPart:
@@ -203,15 +207,16 @@ def _to_response(link: SetupLink) -> SetupLinkResponse:
     return SetupLinkResponse.of(link, state=link.state(ports().clock.now()))
 
 
-def _to_details(details: SetupLinkDetails) -> SetupLinkDetailsResponse:
+async def _to_details(details: SetupLinkDetails) -> SetupLinkDetailsResponse:
+    problems = await connection.find_certificate_problems(ports(), details.proposals.values())
     return SetupLinkDetailsResponse.of(
         details.link,
         state=details.link.state(ports().clock.now()),
-        proposals=[_to_part(proposal) for proposal in details.proposals.values()],
+        proposals=[_to_part(proposal, problems[part]) for part, proposal in details.proposals.items()],
     )
 
 
-def _to_part(proposal: SetupProposal) -> SetupPartResponse:
+def _to_part(proposal: SetupProposal, problems: Sequence[ConnectionProblem]) -> SetupPartResponse:
     return SetupPartResponse.of(
         proposal,
         domains=[each.domain for each in proposal.document.domains],
@@ -219,6 +224,7 @@ def _to_part(proposal: SetupProposal) -> SetupPartResponse:
         protocol=proposal.document.protocol,
         identifier=proposal.document.issuer or proposal.document.entity_id,
         fingerprints=list(proposal.document.fingerprints),
+        problems=ConnectionProblemResponse.list_of(problems),
         endpoint_url=proposal.document.endpoint_url,
         token_prefix=proposal.document.prefix,
         first_request_at=proposal.tried_at,

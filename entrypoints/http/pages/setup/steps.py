@@ -15,7 +15,7 @@ from core.kernel.callers import SetupPart
 from core.kernel.connections import ConnectionProtocol
 from core.kernel.errors import Refusal
 from core.kernel.values import Domain
-from core.setup import forwarding, links, opening, proposals, renewal
+from core.setup import connection, forwarding, links, opening, proposals, renewal
 from entrypoints.http.api.eventing.siem import SiemRequest
 from entrypoints.http.api.federation.connections.connections import own_endpoints
 from entrypoints.http.api.tenancy.domains import DomainRequest
@@ -65,6 +65,7 @@ async def steps_values(part: SetupPart | None = None) -> dict[str, Any]:
         "design": design,
         "link": details.link,
         "proposals": details.proposals,
+        "certificate_problems": await connection.find_certificate_problems(ports(), details.proposals.values()),
         "domains": [] if domain is None else list(zip(domain.document.domains, proposals.claims_of(domain), strict=True)),
         "scim_url": f"{app_context().base_url}/scim/v2",
         "path": STEPS_PATH,

@@ -46,6 +46,7 @@ class Case:
     client_changes: dict[str, Any] = field(default_factory=dict)
     needed: tuple[str, ...] = ("email",)
     wants_fresh: bool = False
+    received: tuple[str, ...] = ()  # the names in an answer that was refused
 
     def use(self, *, deadline: float = 10.0, lookup: Lookup = socket.getaddrinfo) -> None:
         """Give the adapter another deadline, or another resolver."""
@@ -81,6 +82,7 @@ class Case:
         try:
             await self.sign_in()
         except (OpenIdAnswerRefused, OpenIdProviderUnreachable) as refusal:
+            self.received = () if isinstance(refusal, OpenIdProviderUnreachable) else refusal.received
             return "a text of the provider" if TRAP in refusal.message else refusal.fault
         return "accepted"
 

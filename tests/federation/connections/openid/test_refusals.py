@@ -201,14 +201,25 @@ CASES: Final[Mapping[str, tuple[OpenIdFault, Callable[[Case], None]]]] = {
 }
 
 
+AFTER_SIGNATURE: Final = frozenset(
+    {OpenIdFault.ISSUER, OpenIdFault.AUDIENCE, OpenIdFault.NONCE, OpenIdFault.TIME, OpenIdFault.SUBJECT, OpenIdFault.AUTH_TIME}
+    | {OpenIdFault.USERINFO, OpenIdFault.USERINFO_SUBJECT}
+)
+
+
 @pytest.mark.slow
 async def test_wrong_answers_are_refused_with_their_fault(new_case: Callable[[], Case]) -> None:
-    """The honest provider is accepted, so the change of each case is the reason for its fault."""
+    """The honest provider is accepted, so the change of each case is the reason for its fault.
+
+    A refusal has the names of the claims about the user if the signature of their token was right.
+    """
     findings = [("honest provider", await new_case().fault())]
     for name, (fault, change) in CASES.items():
         case = new_case()
         change(case)
         findings += [(name, outcome)] if (outcome := await case.fault()) != fault else []
+        is_signed = fault in AFTER_SIGNATURE or name == "access token with a line break"
+        findings += [(name, str(case.received))] if case.received != (("email",) if is_signed else ()) else []
     assert findings == [("honest provider", "accepted")]
     assert OPENID_FAULTS.keys() == {*OpenIdFault}
 

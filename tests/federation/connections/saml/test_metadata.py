@@ -18,7 +18,7 @@ from tests.support.browser import FakeBrowser
 from tests.support.builders import Api, run_sql, with_loopback_sender
 from tests.support.connections import add_connection
 from tests.support.direct import change_ports
-from tests.support.saml import NS, identity_provider_metadata, service_provider_metadata
+from tests.support.saml import NS, identity_provider_metadata, service_provider_metadata, with_validity
 from tests.support.saml.identity_provider import ENTITY_ID, IdentityProvider
 from tests.support.tenants import Tenant
 
@@ -26,6 +26,9 @@ pytestmark = pytest.mark.slow
 
 API: Final = "/api/organizations/acme/connections/okta"
 PAGE: Final = "/app/organizations/acme/connections/okta"
+PAST: Final = "2020-02-29T12:30:00Z"
+FUTURE: Final = "2999-01-01T00:00:00.000Z"
+EXPIRED: Final = "This metadata was valid until 29 February 2020 at 12:30 UTC. Ask the identity provider for its present metadata."
 
 
 class MetadataServer(FakeServer):
@@ -119,6 +122,26 @@ async def test_unusable_metadata_change_nothing(api: Api, acme: Tenant, ports: P
     assert (answer.status, "OpenID Connect" in answer.text) == (409, True)
 
 
+async def test_metadata_that_have_expired_are_named_with_their_date(
+    app: QuartTrio, api: Api, acme: Tenant, ports: Ports, provider: IdentityProvider
+) -> None:
+    """An import takes their values, as that of an application does. They are no source of later changes."""
+    change_ports(app, sender=with_loopback_sender(ports).sender)
+    await connect(ports, acme.org)
+    honest = identity_provider_metadata(ENTITY_ID, certificates=[provider.certificate.certificate])
+    for ends in ((PAST,), (FUTURE, PAST), (FUTURE, FUTURE, PAST)):
+        [problem] = (await imported(api, acme, metadata=with_validity(honest, *ends))).json["problems"]
+        assert (problem["code"], problem["is_error"]) == ("metadata_expired", False), ends
+        assert problem["message"] == EXPIRED
+    for ends in ((FUTURE, FUTURE, FUTURE), ("yesterday",)):
+        assert (await imported(api, acme, metadata=with_validity(honest, *ends))).json["problems"] == [], ends
+    with MetadataServer() as server:
+        server.answer = Answer(200, with_validity(honest, PAST).encode())
+        assert (await imported(api, acme, url=server.address)).status == 200
+        check = await api.post(f"{API}/check", token=acme.token("admin"))
+    assert {"code": "metadata_expired", "is_error": False, "message": EXPIRED} in check.json["problems"]
+
+
 async def test_the_page_imports_metadata_and_keeps_what_was_typed(owner_browser: FakeBrowser, ports: Ports, pool: Pool) -> None:
     [(org_id,)] = await run_sql(pool, "select id from organizations where slug = 'acme'")
     await connect(ports, org_id)
@@ -129,6 +152,8 @@ async def test_the_page_imports_metadata_and_keeps_what_was_typed(owner_browser:
     saved = await owner_browser.submit(f"{PAGE}/metadata", PAGE, url="", metadata=identity_provider_metadata("urn:new"))
     assert saved.status == 303
     assert 'value="urn:new"' in (await owner_browser.open(PAGE)).text
+    expired = await owner_browser.submit(f"{PAGE}/metadata", PAGE, url="", metadata=with_validity(identity_provider_metadata(), PAST))
+    assert (expired.status, EXPIRED in expired.text, "Your values are saved." in expired.text) == (200, True, True)
 
 
 async def test_our_metadata_have_the_keys_of_a_rotation(api: Api, acme: Tenant, ports: Ports, provider: IdentityProvider) -> None:

@@ -17,11 +17,12 @@ from ports import Ports
 from tests.fakes.http_server import Answer, FakeServer, ReceivedRequest
 from tests.fakes.outside import FakeClock
 from tests.federation.connections.saml.test_acs import code_of
+from tests.federation.connections.saml.test_metadata import PAST
 from tests.federation.connections.saml.visits import SSO_URL, SamlVisits, connect
 from tests.support.browser import FakeBrowser
 from tests.support.builders import run_concurrently, run_sql, with_loopback_sender
 from tests.support.direct import change_ports
-from tests.support.saml import identity_provider_metadata
+from tests.support.saml import identity_provider_metadata, with_validity
 from tests.support.saml.identity_provider import ENTITY_ID
 
 pytestmark = pytest.mark.slow
@@ -69,9 +70,13 @@ async def test_a_response_with_an_unknown_signature_causes_one_fetch_an_hour(
     assert code_of(await new.test(owner_browser)) == "signature_wrong"
     assert publisher.count == 1, "an attacker cannot cause more"
     clock.advance(REFETCHED_EACH)
+    present, publisher.document = publisher.document, with_validity(publisher.document, PAST)
+    assert code_of(await new.test(owner_browser)) == "signature_wrong", "metadata that have expired change nothing"
+    clock.advance(REFETCHED_EACH)
+    publisher.document = present
     assert "ada@example.com" in (await new.test(owner_browser)).text
     assert "ada@example.com" in (await visits.test(owner_browser)).text, "the certificate of an admin stays"
-    assert publisher.count == 2
+    assert publisher.count == 3
 
 
 async def test_twenty_claims_at_once_are_one(ports: Ports, visits: SamlVisits, clock: FakeClock) -> None:
@@ -87,7 +92,7 @@ async def test_twenty_claims_at_once_are_one(ports: Ports, visits: SamlVisits, c
 async def test_the_daily_refresh_takes_over_metadata_of_the_same_identity_provider(
     visits: SamlVisits, publisher: Publisher, pool: Pool, ports: Ports, clock: FakeClock
 ) -> None:
-    """Metadata of another one, or without a usable certificate, change nothing. Many fetches of the organization delay a refresh."""
+    """Metadata of another one, expired or unreadable ones change nothing. Many fetches of the organization delay a refresh."""
     reaching, holder, others = with_loopback_sender(ports), new_id(), [each.certificate for each in visits.provider.others]
     await run_sql(pool, "update connections set state = 'active' where org_id is not null")
 
@@ -105,6 +110,9 @@ async def test_the_daily_refresh_takes_over_metadata_of_the_same_identity_provid
     publisher.document = "<nothing/>"
     assert await refresh() == (["warning"], "metadata_invalid", {others[0]})
     publisher.publish(others[1])
+    publisher.document = with_validity(publisher.document, "2999-01-01T00:00:00Z", PAST)
+    assert await refresh() == (["failing"], "metadata_expired", {others[0]})
+    publisher.publish(others[1])
     assert await refresh() == (["ok"], None, {others[1]})
     names = await run_sql(pool, "select action from audit_log where starts_with(action, 'connection.certificate.') order by action")
     assert [name for (name,) in names] == [f"connection.certificate.{each}" for each in ("added", "added", "removed")]
@@ -112,4 +120,4 @@ async def test_the_daily_refresh_takes_over_metadata_of_the_same_identity_provid
         async with ports.storage.autocommit() as statements:
             await statements.rates.charge(f"metadata {visits.connection.org_id}", (METADATA_FETCH,), clock.now())
     assert await refresh() == (["ok"], None, {others[1]})
-    assert publisher.count == 4
+    assert publisher.count == 5

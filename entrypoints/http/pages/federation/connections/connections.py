@@ -27,7 +27,15 @@ from entrypoints.http.edge.openapi import refuses
 from entrypoints.http.edge.queries import Query
 from entrypoints.http.pages.console import console_page, redirect_with_notice, shows
 from entrypoints.http.pages.console_forms import Form, accepts, check_typed_name, on_refusal, once, ports_once
-from entrypoints.http.pages.federation.connections.places import ANSWERS_TO_SAVED, LIST, ONE, check_saved, path_of
+from entrypoints.http.pages.federation.connections.places import (
+    ANSWERS_TO_IMPORTED,
+    ANSWERS_TO_SAVED,
+    LIST,
+    ONE,
+    check_page,
+    check_saved,
+    path_of,
+)
 from entrypoints.http.pages.federation.connections.values import CLAIM, choose_field, connection_values
 from entrypoints.http.pages.form_values import is_checked, to_model, to_optional
 
@@ -143,15 +151,16 @@ async def _metadata_values(form: Form | None, connection_slug: str) -> dict[str,
 
 @routes.post(f"{ONE}/metadata")
 @member_page(Capability.INTEGRATIONS_MANAGE, outlives=True)
-@accepts(f"POST {API_OF_ONE}/metadata")
+@accepts(f"POST {API_OF_ONE}/metadata", answers=ANSWERS_TO_IMPORTED)
 @refuses(409, 429)
 @on_refusal("federation/connection.html", _metadata_values, choose_field)
 async def import_metadata(org_slug: str, connection_slug: str, form: Form) -> Response:
     """Import the metadata of the identity provider."""
     data = to_model(ProviderMetadataRequest, form)
     problems = await metadata.import_metadata(ports(), acting_member(), connection_slug, data.metadata.strip(), data.url.strip())
-    notice = "connection-metadata-lack-format" if problems else "connection-metadata-imported"
-    return redirect_with_notice(notice, path_of(connection_slug))
+    if problems:
+        return await check_page(connection_slug, problems, is_saved=True)
+    return redirect_with_notice("connection-metadata-imported", path_of(connection_slug))
 
 
 @routes.post(f"{ONE}/activate")

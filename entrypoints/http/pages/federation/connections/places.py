@@ -13,6 +13,7 @@ from entrypoints.http.pages.console_forms import ANSWERS_TO_FORM
 
 LIST: Final = "/app/organizations/<org_slug>/connections"
 ONE: Final = f"{LIST}/<connection_slug>"
+ANSWERS_TO_IMPORTED: Final = {**ANSWERS_TO_FORM, 200: "The metadata are imported. The page shows their problems."}
 ANSWERS_TO_SAVED: Final = {**ANSWERS_TO_FORM, 200: "The values are saved. The page shows the problems that the check found."}
 
 

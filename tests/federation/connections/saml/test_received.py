@@ -1,0 +1,84 @@
+"""The names of received attributes in the sign-in log, for answers that are refused after their signature was verified."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any, Final
+
+import pytest
+from quart_trio import QuartTrio
+
+from adapters.postgres.engine.pool import Pool
+from core.federation.connections.model.saml_responses import SamlFault
+from ports import Ports
+from tests.fakes.outside import FakeClock
+from tests.federation.connections.people.conftest import DOMAIN
+from tests.federation.connections.saml.visits import SamlVisits, arrive, connect, read_request
+from tests.support.browser import FakeBrowser, hidden_fields, leads_to
+from tests.support.builders import Api, run_sql
+from tests.support.saml import format_instant
+from tests.support.saml.identity_provider import GCM, attribute
+from tests.support.tenants import Tenant
+
+NAMES: Final = ["email", "groups", "name"]
+NEW_ROLE: Final = "/app/organizations/acme/roles/new"
+BEFORE_SIGNATURE: Final = frozenset(
+    {SamlFault.MALFORMED, SamlFault.TOO_LARGE, SamlFault.ASSERTION_COUNT, SamlFault.DUPLICATE_ID, SamlFault.DECRYPTION}
+    | {SamlFault.SIGNATURE_PLACE, SamlFault.SIGNATURE_SHAPE, SamlFault.SIGNATURE_ALGORITHM, SamlFault.SIGNATURE_WRONG, SamlFault.UNSIGNED}
+)
+AUDIENCE: Final = "<saml:AudienceRestriction><saml:Audience>x</saml:Audience></saml:AudienceRestriction>"
+OUTSIDE: Final = [("email", ["eve@elsewhere.example"]), ("groups", []), ("name", [])]
+# The changes to a response to this request. The faults of our own rules have the name of the refusal.
+CASES: Final[dict[str, Callable[[SamlVisits, str], dict[str, Any]]]] = {
+    SamlFault.ISSUER: lambda _, __: {"issuer": "https://elsewhere.example"},
+    SamlFault.DESTINATION: lambda _, id_: {"response_attributes": f'Destination="x" InResponseTo="{id_}"'},
+    SamlFault.CONDITION: lambda visits, id_: {"restrictions": f"{visits.content(id_).restrictions}<saml:Condition/>"},
+    SamlFault.AUDIENCE: lambda _, __: {"restrictions": AUDIENCE},
+    SamlFault.TIME: lambda _, __: {"conditions": 'NotOnOrAfter="2020-01-01T00:00:00Z"'},
+    SamlFault.RECIPIENT: lambda _, id_: {"bearer": f'Recipient="x" InResponseTo="{id_}" NotOnOrAfter="2999-01-01T00:00:00Z"'},
+    SamlFault.IN_RESPONSE_TO: lambda visits, id_: {"bearer": visits.content(id_).bearer.replace(id_, "_other")},
+    SamlFault.AUTHN_STATEMENT: lambda _, __: {"statement": "", "encryption": GCM},
+    SamlFault.NAME_ID: lambda _, __: {"name_id": "<saml:EncryptedID/>"},
+    SamlFault.ATTRIBUTES: lambda _, __: {"values": attribute("name", "<a/><b/>") + attribute("", "x")},
+    SamlFault.USED: lambda _, __: {"assertion_id": "_first"},
+    "subject_missing": lambda _, __: {"name_id": "", "signed": ("response",)},
+    "address_outside": lambda _, __: {"name_id": "<saml:NameID>another</saml:NameID>", "attributes": OUTSIDE},
+}
+
+
+@pytest.mark.slow
+async def test_the_log_has_the_names_for_each_fault_after_the_signature(
+    app: QuartTrio, api: Api, acme: Tenant, ports: Ports, pool: Pool, clock: FakeClock
+) -> None:
+    visits = await connect(ports, acme.org)
+    await run_sql(pool, DOMAIN, acme.org, "example.com")
+    await run_sql(pool, "update connections set state = 'active' where org_id is not null")
+
+    async def sign_in(browser: FakeBrowser, by: SamlVisits, case: Callable[[SamlVisits, str], dict[str, Any]]) -> int:
+        clock.advance(timedelta(minutes=1))  # of each minute, the log names ten failures
+        id_ = read_request(await browser.open(f"/auth/connections/{visits.connection.id}/start?next=/app")).get("ID")
+        content = {"attributes": [(name, ["x"]) for name in NAMES], **case(by, id_)}
+        return (await arrive(browser, visits.acs, by.respond(id_, **content))).status
+
+    known, ada = FakeBrowser(app), [("email", ["ada@example.com"])]
+    assert await sign_in(known, visits, lambda _, __: {"assertion_id": "_first", "attributes": ada}) == 303
+    stranger = replace(visits, provider=replace(visits.provider, certificate=visits.provider.attacker))
+    answers = {fault: await sign_in(FakeBrowser(app), visits, case) for fault, case in CASES.items()}
+    answers[SamlFault.SIGNATURE_WRONG] = await sign_in(FakeBrowser(app), stranger, lambda _, __: {})
+    assert {status for status in answers.values() if status not in (400, 403)} == set(), answers
+
+    # A sign-in again, for which the identity provider did not ask the user.
+    await run_sql(pool, "update memberships set role = 'admin' where role = 'owner'")
+    await run_sql(pool, "update memberships m set role = 'owner' from connection_identities i where i.user_id = m.user_id")
+    clock.advance(timedelta(minutes=61))
+    page = await known.open(leads_to(await known.send(NEW_ROLE, **hidden_fields(await known.open(NEW_ROLE)), slug="a", name="A")))
+    request = read_request(await known.send("/app/reauthenticate/connection", **hidden_fields(page)))
+    statement = f'<saml:AuthnStatement AuthnInstant="{format_instant(clock.now() - timedelta(hours=1))}"/>'
+    await arrive(known, visits.acs, visits.respond(request.get("ID"), statement=statement))
+
+    await acme.sign_in("owner")
+    listed = await api.get(f"{acme.path}/sign-ins?connection=okta&success=false&limit=100", token=acme.token("owner"))
+    received = {each["fault"]: each["received"] for each in listed.json["sign_ins"]}
+    assert received.pop(SamlFault.SIGNATURE_WRONG) == [], "nothing that was not verified"
+    assert received == dict.fromkeys([*CASES, SamlFault.AUTHN_INSTANT], NAMES)
+    assert {*SamlFault} - BEFORE_SIGNATURE <= received.keys()
