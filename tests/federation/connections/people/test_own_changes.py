@@ -1,5 +1,7 @@
 """Users of a required connection cannot free themselves by another address, or by the removal of their link (security SP-9)."""
 
+from datetime import timedelta
+
 import pytest
 
 from adapters.postgres.engine.pool import Pool
@@ -76,10 +78,11 @@ async def test_an_unlinked_member_keeps_an_address_that_binds(
     assert (await ask_for(api, token, ELSEWHERE)).status == 200
 
 
+@pytest.mark.parametrize("is_blocked_by_admin", [False, True])
 async def test_applications_block_an_unlinked_user_who_takes_an_address_that_does_not_bind(
-    house: House, api: Api, ports: Ports, pool: Pool, sent: FakeMailTransport, ada: Account, token: str
+    house: House, api: Api, ports: Ports, pool: Pool, sent: FakeMailTransport, ada: Account, token: str, *, is_blocked_by_admin: bool
 ) -> None:
-    """The user has no membership to leave, and the organization must not hold the address."""
+    """The user has no membership to leave, and the organization must not hold the address. An undo ends no block by an admin."""
     await add_to_application(house, ada)
     await require(house)
     changer, warning = EmailChanger(api, ports, sent), "You use applications of <bdi>Acme</bdi>, which requires"
@@ -95,12 +98,16 @@ async def test_applications_block_an_unlinked_user_who_takes_an_address_that_doe
         browser = FakeBrowser(house.app)
         await browser.sign_in(new)
     assert warning not in (await browser.open("/app/account/email")).text
+    if is_blocked_by_admin:
+        async with ports.storage.transaction(by=SYSTEM) as tx:
+            assert await tx.end_users.block(house.org, ada.id, ports.clock.now() + timedelta(seconds=1))
     await deliver(ports)
     [*_, notice] = [email for email in sent.emails if UNDO in email.text]
     assert (await undo(api, link(notice))).status == 200
-    assert await run_sql(pool, "select org_id, user_id from end_user_blocks") == []
+    assert await run_sql(pool, "select org_id, user_id from end_user_blocks") == ([(house.org, ada.id)] if is_blocked_by_admin else [])
     recorded = "select name, actor_id from events where org_id = %s and name like 'user.%%blocked' order by created_at"
-    assert await run_sql(pool, recorded, house.org) == [("user.blocked", None), ("user.unblocked", None)]
+    unblocked = [] if is_blocked_by_admin else [("user.unblocked", None)]
+    assert await run_sql(pool, recorded, house.org) == [("user.blocked", None), *unblocked]
 
 
 async def test_a_link_binds_at_each_address_and_stays(
