@@ -31,17 +31,12 @@ class Window:
 
 @dataclass(slots=True)
 class Charge:
-    """A token from each of these buckets of a client, which the first query of a request takes (`Storage.reading`).
-
-    An earlier request may have been charged for the same sign-in. Its charge can count for this request instead, once.
-    """
+    """A token from each of these buckets of a client, which the first query of a request takes (`Storage.reading`)."""
 
     client: str
     buckets: tuple[Bucket, ...]
     at: datetime  # UTC
-    kept_for: bytes | None = None  # the hash of the sign-in that the earlier request was charged for
-    is_taken: bool = False  # or refused, or paid
-    is_paid: bool = False  # by the earlier charge, so that this request took no token
+    is_taken: bool = False  # or refused
 
 
 def per_minute(name: str, count: int) -> Bucket:

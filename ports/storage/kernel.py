@@ -42,8 +42,5 @@ class Rates(Protocol):
     async def keep(self, sign_in_hash: bytes, client: str, buckets: tuple[Bucket, ...]) -> None:
         """Remember that these tokens were just taken for a sign-in, until the buckets have refilled them by themselves."""
 
-    async def charge_and_keep(self, sign_in_hash: bytes, client: str, buckets: tuple[Bucket, ...], now: datetime) -> float:
-        """Take tokens as `charge` does. If all were taken, remember them as `keep` does."""
-
     async def give_back(self, sign_in_hash: bytes, client: str, buckets: tuple[Bucket, ...], now: datetime) -> None:
         """Return these tokens, and the tokens kept for the sign-in that the buckets have not refilled yet. Each is returned once."""

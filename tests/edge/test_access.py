@@ -170,6 +170,7 @@ async def test_unknown_organizations_and_pending_sign_ins_are_refused(app: Quart
             "POST /auth/userinfo",
         ),  # these count by application when they know it
         *("GET /auth/authorize", "POST /auth/authorize"),  # these count where they show a page
+        "POST /auth/connections/<connection_id>/initiate",  # it counts if it is refused, and the GET that follows counts
     }
 
 

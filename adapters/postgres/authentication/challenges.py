@@ -20,9 +20,8 @@ from adapters.postgres.engine.records import Column, Record
 from adapters.postgres.engine.statements import DeferredRow, Row
 from core.accounts.model.attempt_limits import AttemptLimit, SecretKind
 from core.accounts.model.devices import KnownBy, Location
-from core.authentication.flow.model import ChallengeOrigin, ConnectionTrip, EmailAttempt, EmailChallenge, PaidTrip, ProviderTrip
+from core.authentication.flow.model import ChallengeOrigin, ConnectionTrip, EmailAttempt, EmailChallenge, ProviderTrip
 from core.kernel.connections import ConnectionSlug
-from core.kernel.rate_limits import Charge
 from core.kernel.values import Email
 
 
@@ -103,8 +102,6 @@ LIVE_TRIP: Final = "f.challenge ->> 'provider' = %(provider)s and f.closed_at is
 LIVE_CONNECTION_TRIP: Final = """
     f.challenge_hash = %(state_hash)s and f.browser_hash = %(browser_hash)s and f.challenge ->> 'connection' = %(connection_id)s::text
     and f.closed_at is null and f.challenge_expires_at > %(now)s"""
-# A charge of one bucket, which is one row
-KEPT: Final = "sign_in_hash = %(kept_for)s and client = %(client)s"
 
 
 def _count_attempt_sql(condition: LiteralString) -> LiteralString:
@@ -248,27 +245,4 @@ class Flows(StoredFlows):
             select {CONNECTION_TRIP.columns} from f"""
         return self._one_deferred(
             CONNECTION_TRIP.read, sql, state_hash=state_hash, browser_hash=browser_hash, connection_id=connection_id, now=now
-        )
-
-    def take_paid_trip_deferred(
-        self, state_hash: bytes, browser_hash: bytes, connection_id: UUID, charge: Charge, now: datetime
-    ) -> DeferredRow[PaidTrip]:
-        # One charge pays one request, also if the response came several times. The second condition is for a concurrent request.
-        sql = f"""
-            with paid as (
-                update sign_in_charges set sign_in_hash = %(browser_hash)s
-                where ctid = (select ctid from sign_in_charges where {KEPT} limit 1) and {KEPT}
-                returning 1),
-            f as (select * from sign_in_flows f where {LIVE_CONNECTION_TRIP} and exists (select from paid) for update),
-            taken as (update sign_in_flows t set {NO_CHALLENGE} from f where t.id = f.id)
-            select f.id, {CONNECTION_TRIP.columns} from paid left join f on true"""
-        return self._one_deferred(
-            lambda row: PaidTrip(None if row[0] is None else CONNECTION_TRIP.read(row[1:])),
-            sql,
-            state_hash=state_hash,
-            browser_hash=browser_hash,
-            connection_id=connection_id,
-            now=now,
-            kept_for=charge.kept_for,
-            client=charge.client,
         )

@@ -51,16 +51,16 @@ class Rates(Repository):
 
     async def keep(self, sign_in_hash: bytes, client: str, buckets: tuple[Bucket, ...]) -> None:
         await self._run(
-            f"{_keep_sql('rates', 'unnest(%(names)s::text[], %(periods)s::float8[])')} where r.client = %(client)s and r.tats ? b.name",
+            """
+            insert into sign_in_charges (sign_in_hash, client, bucket, period, expires_at)
+            select %(sign_in_hash)s, r.client, b.name, b.period, to_timestamp((r.tats ->> b.name)::float8)
+            from rates r, unnest(%(names)s::text[], %(periods)s::float8[]) b (name, period)
+            where r.client = %(client)s and r.tats ? b.name""",
             sign_in_hash=sign_in_hash,
             client=client,
             names=[bucket.name for bucket in buckets],
             periods=[bucket.period for bucket in buckets],
         )
-
-    async def charge_and_keep(self, sign_in_hash: bytes, client: str, buckets: tuple[Bucket, ...], now: datetime) -> float:
-        values = {**charge_parameters(client, buckets, now), "sign_in_hash": sign_in_hash}
-        return await self._one(lambda row: float(row[0]), _charge_and_keep_sql(len(buckets)), **values) or 0.0
 
     async def give_back(self, sign_in_hash: bytes, client: str, buckets: tuple[Bucket, ...], now: datetime) -> None:
         rows = await self._rows(
@@ -99,25 +99,8 @@ def check_charge(charge: Charge, row: Row | None) -> None:
         raise Limited(row[0])
 
 
-def _keep_sql(source: LiteralString, buckets: LiteralString) -> LiteralString:
-    """Return the statement that keeps charges. `source` gives rows of `rates`, and `buckets` gives names and periods."""
-    return f"""
-        insert into sign_in_charges (sign_in_hash, client, bucket, period, expires_at)
-        select %(sign_in_hash)s, r.client, b.name, b.period, to_timestamp((r.tats ->> b.name)::float8)
-        from {source} r, {buckets} b (name, period)"""
-
-
 @cache
-def _charge_and_keep_sql(count: int) -> LiteralString:
-    buckets = ", ".join(f"(%(name_{n})s::text, %(period_{n})s::float8)" for n in range(count))
-    return f"""
-        with charged as ({charge_sql(count, returning="wait, client, tats")}),
-        kept as ({_keep_sql("charged", f"(values {buckets})")} where r.wait = 0)
-        select wait from charged"""
-
-
-@cache
-def charge_sql(count: int, source: LiteralString = "", returning: LiteralString = "wait") -> LiteralString:
+def charge_sql(count: int, source: LiteralString = "") -> LiteralString:
     """Return the statement that charges `count` buckets if `source`, a FROM clause, has a row. It returns the wait in seconds.
 
     It has separate parameters for each bucket, because with arrays and aggregates it takes twice as long.
@@ -135,7 +118,7 @@ def charge_sql(count: int, source: LiteralString = "", returning: LiteralString 
             tats = case when {wait} = 0 then r.tats || {_tats(next_)} else r.tats end,
             wait = {wait},
             expires_at = greatest(r.expires_at, {_expiry(next_)})
-        returning {returning}"""
+        returning wait"""
 
 
 def _tats(values: list[str]) -> str:

@@ -26,7 +26,7 @@ create index rates_by_expiry on rates (expires_at);
 -- What the requests of an unfinished sign-in on our pages have taken from rate limits. The sign-in
 -- gives it back when it succeeds. Unlogged, like the rates themselves.
 create unlogged table sign_in_charges (
-    sign_in_hash  bytea not null,  -- of the browser's device id, of the secret of a sign-in by email, or of a SAML response
+    sign_in_hash  bytea not null,  -- of the browser's device id, or of the secret of a sign-in by email
     client        text not null,  -- the row of `rates`
     bucket        text not null,  -- in `tats`
     period        double precision not null,  -- seconds that one token of the bucket is worth

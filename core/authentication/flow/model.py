@@ -215,10 +215,3 @@ class ConnectionTrip:
     begun_at: datetime
     expires_at: datetime
     hints: ProviderHints | None = field(default=None, repr=False)  # not stored: no answer is checked against them
-
-
-@dataclass(frozen=True, slots=True)
-class PaidTrip:
-    """A request with a paid charge, and the trip that ends with it, or None without a live one."""
-
-    trip: ConnectionTrip | None

@@ -54,7 +54,7 @@ class ConnectionReturn:
     browser: str | None = field(repr=False)  # the secret in the device cookie
     state: str | None = field(repr=False)
     answer: ProviderAnswer | SamlAnswer
-    charge: Charge | None = None  # of the rate limits, if it is not made yet
+    charge: Charge | None = None  # of the rate limits, if it is not made yet. An answer that ends a trip is charged only if it fails
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -279,29 +279,21 @@ async def _take_trip(
 ) -> tuple[ConnectionTrip | None, ConnectionCredentials | None]:
     """Return the trip that ends with this answer, if any, with the credentials of its connection, which are decrypted only then.
 
-    The trip ends once. Raises: Limited.
+    The trip ends once. Without one, the answer counts against the rate limit.
 
-    A charge that an earlier request of the sign-in pays costs no further statement. Otherwise it is made before any change.
+    Raises: Limited.
     """
     browser, state, charge, now = returned.browser, returned.state, returned.charge, ports.clock.now()
-    id_, is_possible = returned.connection_id, browser is not None and state is not None and len(state) <= MAX_STATE_LENGTH
-    hashes = digest(state or ""), digest(browser or "")
+    if browser is not None and state is not None and len(state) <= MAX_STATE_LENGTH:
+        async with ports.storage.transaction(by=caller) as tx:
+            taken = tx.flows.take_connection_trip_deferred(digest(state), digest(browser), returned.connection_id, now)
+            found = tx.connections.credentials_deferred(returned.connection_id, now)
+        if taken.value is not None:
+            return taken.value, found.value
     if charge is not None and not charge.is_taken:
-        if is_possible:
-            async with ports.storage.transaction(by=caller) as tx:
-                paid = tx.flows.take_paid_trip_deferred(*hashes, id_, charge, now)
-                found = tx.connections.credentials_deferred(id_, now)
-            if paid.value is not None:
-                charge.is_taken = charge.is_paid = True
-                return paid.value.trip, found.value if paid.value.trip else None
         async with ports.storage.reading(using=charge):
             pass
-    if not is_possible:
-        return None, None
-    async with ports.storage.transaction(by=caller) as tx:
-        taken = tx.flows.take_connection_trip_deferred(*hashes, id_, now)
-        found = tx.connections.credentials_deferred(id_, now)
-    return taken.value, found.value if taken.value else None
+    return None, None
 
 
 async def read_test(

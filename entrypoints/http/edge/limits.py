@@ -73,29 +73,12 @@ async def keep_taken(sign_in: str) -> None:
             await statements.rates.keep(digest(sign_in), _address(), buckets)
 
 
-async def charge_for(sign_in: str) -> None:
-    """Make the prepared charge of this request, and keep it for this sign-in, which a later request continues. Raises: Limited."""
-    if (charge := open_charge()) is not None:
-        charge.is_taken = True
-        async with ports().storage.autocommit() as statements:
-            wait = await statements.rates.charge_and_keep(digest(sign_in), charge.client, charge.buckets, charge.at)
-        if wait > 0:
-            raise Limited(wait)
-
-
-def charge_kept_for(sign_in: str) -> Charge | None:
-    """Return the prepared charge of this request, if any. The one that `charge_for` kept for this sign-in can pay it."""
-    if (charge := open_charge()) is not None:
-        charge.kept_for = digest(sign_in)
-    return charge
-
-
 def _taken() -> tuple[Bucket, ...] | None:
-    """Return the buckets from which this request took a token, or None if it has no limit. It takes none if its charge was paid."""
+    """Return the buckets from which this request took a token, or None if it has no limit. It took none if its charge is still open."""
     charge: Charge | None = g.get("charge")
     if charge is None:
         return g.get("taken") or None
-    return () if charge.is_paid else charge.buckets
+    return charge.buckets if charge.is_taken else ()
 
 
 async def give_back_taken(device_id: str | None) -> None:

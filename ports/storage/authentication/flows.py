@@ -6,10 +6,9 @@ from uuid import UUID
 
 from core.accounts.model.attempt_limits import AttemptLimit
 from core.accounts.model.devices import KnownBy
-from core.authentication.flow.model import CodeAttempt, ConnectionTrip, EmailAttempt, EmailChallenge, Flow, PaidTrip, ProviderTrip
+from core.authentication.flow.model import CodeAttempt, ConnectionTrip, EmailAttempt, EmailChallenge, Flow, ProviderTrip
 from core.kernel.connections import ConnectionSlug
 from core.kernel.deferred import Deferred
-from core.kernel.rate_limits import Charge
 from core.kernel.values import Email
 
 
@@ -97,15 +96,6 @@ class Flows(FlowsRead, Protocol):
         self, state_hash: bytes, browser_hash: bytes, connection_id: UUID, now: datetime
     ) -> Deferred[ConnectionTrip]:
         """With the next statement, take the trip that this browser started to this connection, as `take_trip` does."""
-
-    def take_paid_trip_deferred(
-        self, state_hash: bytes, browser_hash: bytes, connection_id: UUID, charge: Charge, now: datetime
-    ) -> Deferred[PaidTrip]:
-        """With the next statement, take a trip as `take_connection_trip_deferred` does, if an earlier request pays the charge of this one.
-
-        That is a request of the same client that was charged for the same sign-in. Its charge pays once, and is then kept for the sign-in
-        in this browser. Without it, the result is None, and nothing has changed.
-        """
 
 
 class FlowSteps(Protocol):

@@ -85,7 +85,9 @@ class Access:
     # The route's own limits, in addition to those of its path, before anything else. None: the view
     # decides which limit counts.
     limit: Bucket | tuple[Bucket, ...] | None = ()
-    limit_joins_up_to: int = 0  # bytes of the body: the view then takes the tokens with its first query (`limits.open_charge`)
+    # Bytes of the body. With GET, or a body up to this size, the view takes the tokens with its first query (`limits.open_charge`), or
+    # leaves them. If it raises, they are taken.
+    limit_joins_up_to: int = 0
     # The effect or the response gives or takes access, secrets or connections, also after an
     # impersonation, which is refused (security I-4).
     outlives: bool | None = None

@@ -124,7 +124,8 @@ class _Steps:
             raise
 
     async def limit(self, *args: Any, **kwargs: Any) -> Any:
-        if 0 < (request.content_length or 0) <= self.access.limit_joins_up_to:
+        joins_up_to = self.access.limit_joins_up_to
+        if joins_up_to and (request.method == "GET" or 0 < (request.content_length or 0) <= joins_up_to):
             return await self.limit_with_query(*args, **kwargs)
         if self.access.limit is not None:
             await take_token(self.access.limits)

@@ -142,7 +142,7 @@ async def test_a_response_arrives_once_in_its_browser_at_its_connection(
         "no response": (400, lambda browser, _: arrive(browser, visits.acs, "")),
         "a deflated response": (400, lambda browser, _: arrive(browser, visits.acs, base64.b64encode(b"\x00deflated").decode())),
         "a long response": (400, lambda browser, _: arrive(browser, visits.acs, "A" * 200_001)),
-        "an unsolicited response": (400, lambda browser, _: arrive(browser, visits.acs, unsolicited(visits))),
+        "an unsolicited response": (400, lambda browser, _: arrive(browser, visits.acs, visits.unsolicited())),
     }
     findings = []
     for name, (status, attempt) in cases.items():
@@ -150,12 +150,6 @@ async def test_a_response_arrives_once_in_its_browser_at_its_connection(
         answer = await attempt(owner_browser, visits.respond(request_id))
         findings += [(name, answer.status)] if answer.status != status or "ada@example.com" in answer.text else []
     assert findings == []
-
-
-def unsolicited(visits: SamlVisits) -> str:
-    content = visits.content("_x")
-    text = content.response_attributes.replace(' InResponseTo="_x"', "")
-    return visits.respond("_x", response_attributes=text, bearer=content.bearer.replace(' InResponseTo="_x"', ""))
 
 
 async def test_the_faults_of_a_response_are_shown_to_the_admin(owner_browser: FakeBrowser, visits: SamlVisits) -> None:
@@ -212,7 +206,7 @@ async def test_a_response_without_a_request_leads_back_with_one_if_the_connectio
     await home.open("/app/sign-in")
 
     async def deliver(browser: FakeBrowser, relay_state: str) -> Answer:
-        page = await FakeBrowser(app, "https://idp.example.com").send(visits.acs, SAMLResponse=unsolicited(visits), RelayState=relay_state)
+        page = await FakeBrowser(app, "https://idp.example.com").send(visits.acs, SAMLResponse=visits.unsolicited(), RelayState=relay_state)
         return await browser.send(visits.acs, **hidden_fields(page))
 
     for browser in (home, FakeBrowser(app)):
@@ -224,12 +218,10 @@ async def test_a_response_without_a_request_leads_back_with_one_if_the_connectio
     places = {SHOP: SHOP, "": "/app", f"{SHOP}?x=1": "/app", "//evil.example": "/app", "javascript:1": "/app", "x" * 5000: "/app"}
     for browser in (home, FakeBrowser(app)):
         for relay_state, place in places.items():
-            way = leads_to(await deliver(browser, relay_state))
-            assert way.startswith(f"{initiate}?"), relay_state
+            way = await deliver(browser, relay_state)
+            assert leads_to(way).startswith(SSO_URL), relay_state
             assert await run_sql(pool, "select count(*) from used_provider_messages") == [(0,)]
-            text = visits.respond(
-                read_request(await browser.open(way, follows=False)).get("ID"), attributes=(("email", ["grace@example.com"]),)
-            )
+            text = visits.respond(read_request(way).get("ID"), attributes=(("email", ["grace@example.com"]),))
             assert leads_to(await arrive(browser, visits.acs, text)) == place, relay_state
             await run_sql(pool, "delete from used_provider_messages")
     assert await run_sql(pool, "select count(*) from sessions") != sessions

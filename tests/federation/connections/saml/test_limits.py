@@ -1,5 +1,6 @@
-"""The rate limit of responses at our ACS: a sign-in that succeeds gives back its charge, and every other response stays charged."""
+"""The rate limit of SAML sign-ins: one that succeeds gives back its charges, and every other response stays charged."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ from tests.support.direct import ask
 
 pytestmark = pytest.mark.slow
 
+UNSOLICITED = """update connections set settings = settings || '{"unsolicited": true}' where org_id is not null"""
 SITE = "https://idp.example.com"
 
 
@@ -36,16 +38,35 @@ async def visits(app: QuartTrio, ports: Ports, pool: Pool) -> SamlVisits:
     return visits
 
 
+def start_path(visits: SamlVisits) -> str:
+    return f"/auth/connections/{visits.connection.id}/start?next=/app"
+
+
 async def begin(browser: FakeBrowser, visits: SamlVisits, person: int) -> str:
     """Go to the identity provider, and return its response."""
-    request_id = read_request(await browser.open(f"/auth/connections/{visits.connection.id}/start?next=/app")).get("ID")
+    return respond(visits, person, await browser.open(start_path(visits), follows=False))
+
+
+def respond(visits: SamlVisits, person: int, way: Answer) -> str:
+    """Return the response of the identity provider to the request that this answer brings there."""
     name_id = f'<saml:NameID Format="urn:oasis:names:tc:SAML:2.0:nameid-format:persistent">{person}</saml:NameID>'
-    return visits.respond(request_id, name_id=name_id, attributes=(("email", [f"user-{person}@example.com"]),))
+    return visits.respond(read_request(way).get("ID"), name_id=name_id, attributes=(("email", [f"user-{person}@example.com"]),))
 
 
 async def post_first(app: QuartTrio, visits: SamlVisits, text: str) -> Answer:
     """Post a response from the site of the identity provider."""
     return await FakeBrowser(app, SITE).send(visits.acs, SAMLResponse=text)
+
+
+async def sign_in(app: QuartTrio, visits: SamlVisits, person: int) -> str:
+    """Sign in from our page. Return where the user continues."""
+    return await complete(app, visits, browser := FakeBrowser(app), await begin(browser, visits, person))
+
+
+async def complete(app: QuartTrio, visits: SamlVisits, browser: FakeBrowser, text: str) -> str:
+    """Post a response in both steps. Return where the browser continues."""
+    page = await post_first(app, visits, text)
+    return leads_to(await browser.send(visits.acs, **hidden_fields(page)))
 
 
 async def left(app: QuartTrio) -> int:
@@ -57,18 +78,69 @@ async def left(app: QuartTrio) -> int:
 
 
 async def test_thirty_users_of_one_address_sign_in_in_the_same_second(app: QuartTrio, visits: SamlVisits, pool: Pool) -> None:
-    async def sign_in(person: int) -> str:
-        browser = FakeBrowser(app)
-        page = await post_first(app, visits, await begin(browser, visits, person))
-        return leads_to(await browser.send(visits.acs, **hidden_fields(page)))
-
-    assert {await sign_in(person) for person in range(30)} == {"/app"}
-    assert set(await run_concurrently(6, lambda number: sign_in(30 + number))) == {"/app"}
+    assert {await sign_in(app, visits, person) for person in range(30)} == {"/app"}
+    assert set(await run_concurrently(6, lambda number: sign_in(app, visits, 30 + number))) == {"/app"}
     assert await run_sql(pool, "select 1 from sign_in_charges") == []
     assert await left(app) == AUTH.burst
 
 
-@pytest.mark.parametrize("way", ["first", "second", "both", "stateless", "broken", "large"])
+async def start_from_provider(visits: SamlVisits, browser: FakeBrowser, person: int) -> Answer:
+    """Post a response without a request, as the second POST. Return the way to the identity provider, with our request."""
+    return await browser.send(visits.acs, SAMLResponse=visits.unsolicited(f"_{person}"), **{AGAIN: "1"})
+
+
+@pytest.mark.parametrize("is_known", [False, True])
+async def test_thirty_users_of_one_address_come_from_their_identity_provider(
+    app: QuartTrio, visits: SamlVisits, pool: Pool, *, is_known: bool
+) -> None:
+    """In new browsers, and in browsers with a device cookie."""
+    await run_sql(pool, UNSOLICITED)
+
+    async def sign_in_from_provider(person: int) -> str:
+        browser = FakeBrowser(app)
+        if is_known:
+            await browser.open("/app/sign-in")
+        page = await post_first(app, visits, visits.unsolicited(f"_{person}"))
+        return await complete(app, visits, browser, respond(visits, person, await browser.send(visits.acs, **hidden_fields(page))))
+
+    assert {await sign_in_from_provider(person) for person in range(30)} == {"/app"}
+    assert await run_sql(pool, "select 1 from sign_in_charges") == []
+    assert await left(app) == AUTH.burst
+
+
+@pytest.mark.parametrize("is_initiated", [False, True])
+async def test_of_thirty_users_at_once_twenty_go_to_their_identity_provider_and_all_of_them_sign_in(
+    app: QuartTrio, visits: SamlVisits, pool: Pool, *, is_initiated: bool
+) -> None:
+    await run_sql(pool, UNSOLICITED)
+    browsers = [FakeBrowser(app) for _ in range(30)]
+
+    async def start(person: int) -> Answer:
+        if is_initiated:
+            return await start_from_provider(visits, browsers[person], person)
+        return await browsers[person].open(start_path(visits), follows=False)
+
+    async def come_back(person: int) -> str:
+        return await complete(app, visits, browsers[person], respond(visits, person, ways[person]))
+
+    ways = await run_concurrently(30, start)
+    begun = [person for person, way in enumerate(ways) if way.status < 400]
+    assert [way.status for way in ways].count(429) == 30 - AUTH.burst == 30 - len(begun)
+    assert set(await run_concurrently(len(begun), lambda number: come_back(begun[number]))) == {"/app"}
+    assert await left(app) == AUTH.burst
+
+
+@pytest.mark.parametrize("is_replayed", [False, True])
+async def test_of_thirty_unsolicited_responses_without_a_sign_in_twenty_lead_to_the_identity_provider(
+    app: QuartTrio, visits: SamlVisits, pool: Pool, *, is_replayed: bool
+) -> None:
+    await run_sql(pool, UNSOLICITED)
+    statuses = [(await start_from_provider(visits, FakeBrowser(app), 1 if is_replayed else person)).status for person in range(30)]
+    assert statuses == [303] * AUTH.burst + [429] * 10
+    assert await run_sql(pool, "select count(*) from sign_in_flows") == [(AUTH.burst,)]
+
+
+@pytest.mark.parametrize("way", ["second", "both", "stateless", "broken", "large"])
 async def test_of_thirty_responses_that_sign_no_user_in_twenty_pass(app: QuartTrio, visits: SamlVisits, pool: Pool, way: str) -> None:
     """No request beyond the limit is in the sign-in log."""
     browser = FakeBrowser(app)
@@ -78,38 +150,39 @@ async def test_of_thirty_responses_that_sign_no_user_in_twenty_pass(app: QuartTr
     changes: dict[str, Any] = {"response_attributes": ""} if way == "stateless" else {}
     statuses = []
     for number in range(30):
-        text = texts.get(way) or visits.respond(f"_{number}", **changes)
-        if way in ("first", "both"):
-            statuses.append((page := await post_first(app, visits, text)).status)
-            if way == "both" and page.status == 200:
-                statuses[-1] = (await browser.send(visits.acs, **hidden_fields(page))).status
-        else:
-            statuses.append((await browser.send(visits.acs, SAMLResponse=text, **{AGAIN: "1"})).status)
-    assert statuses == [200 if way == "first" else 400] * AUTH.burst + [429] * 10
+        fields = {"SAMLResponse": texts.get(way) or visits.respond(f"_{number}", **changes), AGAIN: "1"}
+        if way == "both":
+            fields = hidden_fields(await post_first(app, visits, fields["SAMLResponse"]))
+        statuses.append((await browser.send(visits.acs, **fields)).status)
+    assert statuses == [400] * AUTH.burst + [429] * 10
     recorded = AUTH.burst if way in ("second", "both", "stateless") else 0
     assert await run_sql(pool, "select coalesce(sum(attempts), 0)::int from login_events") == [(recorded,)]
 
 
-async def test_the_charge_of_a_first_post_pays_one_second_post_of_its_address(app: QuartTrio, visits: SamlVisits, pool: Pool) -> None:
-    browsers = [FakeBrowser(app) for _ in range(10)]
-    for browser in browsers:
-        await browser.open("/app/sign-in")
-    page = await post_first(app, visits, visits.respond("_x"))
-    await run_sql(pool, "delete from rates")
-
-    async def post_second(number: int) -> int:
-        return (await browsers[number].send(visits.acs, **hidden_fields(page))).status
-
-    assert await run_concurrently(10, post_second) == [400] * 10
-    assert await left(app) == AUTH.burst - 9
-    await post_first(app, visits, visits.respond("_x"))
-    await run_sql(pool, "delete from rates")
-    await run_sql(pool, "update sign_in_charges set client = '198.51.100.7'")
-    assert await post_second(0) == 400
-    assert await left(app) == AUTH.burst - 1
-
-
-async def test_a_first_post_that_is_refused_pays_nothing(app: QuartTrio, visits: SamlVisits, pool: Pool) -> None:
+async def test_a_first_post_of_usual_size_is_not_charged(app: QuartTrio, visits: SamlVisits) -> None:
+    assert {(await post_first(app, visits, "x")).status for _ in range(30)} == {200}
     assert await left(app) == AUTH.burst
-    assert (await post_first(app, visits, visits.respond("_x"))).status == 429
-    assert await run_sql(pool, "select 1 from sign_in_charges") == []
+    assert (await post_first(app, visits, "x")).status == 200
+    assert (await post_first(app, visits, "x" * USUAL_FORM)).status == 429
+
+
+async def test_a_response_that_comes_ten_times_is_charged_nine_times(app: QuartTrio, visits: SamlVisits) -> None:
+    browser = FakeBrowser(app)
+    text = await begin(browser, visits, 1)
+
+    async def post(_: int) -> int:
+        return (await browser.send(visits.acs, SAMLResponse=text, **{AGAIN: "1"})).status
+
+    assert sorted(await run_concurrently(10, post)) == [303, *[400] * 9]
+    assert await left(app) == AUTH.burst - 9
+
+
+async def test_a_sign_in_gives_back_nothing_of_responses_that_failed(app: QuartTrio, visits: SamlVisits) -> None:
+    """One has a wrong signature, and two end no trip."""
+    browser = FakeBrowser(app)
+    stranger = replace(visits, provider=replace(visits.provider, certificate=visits.provider.attacker))
+    for text in (await begin(browser, stranger, 1), visits.respond("_x"), visits.unsolicited()):
+        page = await post_first(app, visits, text)
+        assert (await browser.send(visits.acs, **hidden_fields(page))).status == 400
+    assert await complete(app, visits, browser, await begin(browser, visits, 1)) == "/app"
+    assert await left(app) == AUTH.burst - 3

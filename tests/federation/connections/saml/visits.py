@@ -76,6 +76,15 @@ class SamlVisits:
         """Return the form field with the response to a request."""
         return base64.b64encode(self.provider.respond(self.content(request_id, **changes), signed=signed, encryption=encryption)).decode()
 
+    def unsolicited(self, number: str = "_x") -> str:
+        """Return the form field with a response that answers no request."""
+        usual, named = self.content(number), f' InResponseTo="{number}"'
+        changes: dict[str, Any] = {
+            "response_attributes": usual.response_attributes.replace(named, ""),
+            "bearer": usual.bearer.replace(named, ""),
+        }
+        return self.respond(number, **changes)
+
     async def begin(self, browser: FakeBrowser) -> str:
         """Begin a test sign-in. Return the id of the request that the browser takes to the identity provider."""
         return str(read_request(await browser.open(f"{self.page}/start")).get("ID"))

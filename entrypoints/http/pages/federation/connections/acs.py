@@ -1,7 +1,6 @@
 """The return of browsers with a response of a SAML identity provider."""
 
 from typing import Final
-from urllib.parse import urlencode
 
 from quart import Blueprint, Response, request
 from werkzeug.exceptions import UnsupportedMediaType
@@ -15,12 +14,11 @@ from core.kernel.page_paths import connection_endpoint_path
 from core.kernel.values import parse_id
 from entrypoints.http.base import cookies
 from entrypoints.http.base.context import ports
-from entrypoints.http.base.redirects import redirect
 from entrypoints.http.edge.access import anyone
 from entrypoints.http.edge.forms import FORM, read_fields
-from entrypoints.http.edge.limits import charge_for, charge_kept_for, make_charge
+from entrypoints.http.edge.limits import make_charge, open_charge
 from entrypoints.http.edge.openapi import describes_page, refuses
-from entrypoints.http.pages.federation.connections.sign_in import finish
+from entrypoints.http.pages.federation.connections.sign_in import begin_initiated, finish
 from entrypoints.http.pages.federation.connections.visits import posting_page
 
 routes = Blueprint("connection_acs_pages", __name__)
@@ -52,16 +50,15 @@ async def acs(connection_id: str) -> Response:
     fields = await read_fields()
     text, target, browser = fields.get("SAMLResponse", ""), fields.get("RelayState", "")[:MAX_TEXT], cookies.device_cookie()
     if browser is None and AGAIN not in fields:
-        # A POST from another site has no cookies. So our page sends it again, and nothing is read for strangers (security X-16).
+        # A POST from another site has no cookies. So our page sends it again, and nothing is read or charged for strangers
+        # (security X-16).
         if len(text) > MAX_ENCODED_RESPONSE:
             raise SamlResponseRefused(SamlFault.TOO_LARGE)
-        await charge_for(text)
         relay_state = {"RelayState": target} if target else {}
         return posting_page(connection_endpoint_path(id_, "acs"), {"SAMLResponse": text, **relay_state, AGAIN: "1"})
-    returned = await trips.read_response(ports(), id_, browser, text, charge_kept_for(text))
-    if returned.state is None:
-        await make_charge()
+    returned = await trips.read_response(ports(), id_, browser, text, open_charge())
+    if returned.state is None and (initiator := await routing.find_initiator(ports(), id_)):
         # Any page can post a response that the identity provider made for another user. So it signs no user in: we request a new one.
-        if initiator := await routing.find_initiator(ports(), id_):
-            return redirect(f"{connection_endpoint_path(id_, 'initiate')}?{urlencode({'iss': initiator, 'target_link_uri': target})}")
+        await make_charge()
+        return await begin_initiated(id_, initiator, target)
     return await finish(returned)

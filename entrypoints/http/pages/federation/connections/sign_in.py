@@ -1,7 +1,9 @@
 """The redirects to the identity provider of an organization and back, and the page that asks to link an account."""
 
+from contextlib import suppress
 from typing import Final
 from urllib.parse import urlencode
+from uuid import UUID
 
 from quart import Blueprint, Response, request
 
@@ -19,7 +21,7 @@ from core.federation.connections.trips import (
 )
 from core.federation.model.sign_in import ProviderStateUnknown, SignedInAgain
 from core.kernel.callers import Visitor
-from core.kernel.errors import refuse
+from core.kernel.errors import Limited, refuse
 from core.kernel.page_paths import connection_endpoint_path
 from core.kernel.values import parse_id
 from core.setup import testing
@@ -27,8 +29,9 @@ from entrypoints.http.base import cookies
 from entrypoints.http.base.context import app_context, caller, ports
 from entrypoints.http.base.redirects import redirect
 from entrypoints.http.edge.access import anyone
+from entrypoints.http.edge.access.declaration import SMALL_BODY
 from entrypoints.http.edge.forms import read_request_of_application
-from entrypoints.http.edge.limits import keep_taken
+from entrypoints.http.edge.limits import keep_taken, limited_if_refused, make_charge, open_charge
 from entrypoints.http.edge.openapi import describes_page, refuses
 from entrypoints.http.edge.queries import joined_query, repeatable
 from entrypoints.http.pages.authentication.other_user import sign_in_at_provider
@@ -101,33 +104,38 @@ async def initiate(connection_id: str) -> Response:
 
     Register this URL there as the initiate login URI (OpenID Connect Core section 4).
     """
-    require_tab()
-    id_ = parse_id(connection_id) or refuse(OrganizationConnectionNotFound)
-    browser, arguments = cookies.browser_id(), joined_query()
-    target = await routing.find_initiated_target(ports(), id_, arguments.get("iss"), arguments.get("target_link_uri"))
+    id_, arguments = parse_id(connection_id) or refuse(OrganizationConnectionNotFound), joined_query()
     hints = ProviderHints(arguments.get("login_hint"))
-    visit = await trips.begin(ports(), caller(), page_flow(target), id_, browser, app_context().base_url, hints)
+    return await begin_initiated(id_, arguments.get("iss"), arguments.get("target_link_uri"), hints)
+
+
+async def begin_initiated(connection_id: UUID, issuer: str | None, target: str | None, hints: ProviderHints | None = None) -> Response:
+    """Return the redirect to the identity provider that has initiated a sign-in. `target` is the URL at which the user continues."""
+    require_tab()
+    browser, to = cookies.browser_id(), await routing.find_initiated_target(ports(), connection_id, issuer, target)
+    visit = await trips.begin(ports(), caller(), page_flow(to), connection_id, browser, app_context().base_url, hints)
     await keep_taken(browser)
     return visit_response(visit)
 
 
 @routes.post("/auth/connections/<connection_id>/initiate")
-@anyone
-@refuses(403, 404)
+@anyone(limit=None)
+@refuses(403, 404, 429)
 @describes_page({303: "Redirect to the same URL with GET."}, optional=INITIATION, form=INITIATION)
 async def initiate_by_form(connection_id: str) -> Response:
     """Sign in because the identity provider asks for it, with a form.
 
     A form of another site brings no cookies, so it is redirected to the same URL with GET.
     """
-    fields = await read_request_of_application() or {}
-    sent = {name: fields[name] for name in INITIATION if fields.get(name)}
-    id_ = parse_id(connection_id) or refuse(OrganizationConnectionNotFound)
+    async with limited_if_refused():
+        fields = await read_request_of_application() or {}
+        sent = {name: fields[name] for name in INITIATION if fields.get(name)}
+        id_ = parse_id(connection_id) or refuse(OrganizationConnectionNotFound)
     return redirect(f"{connection_endpoint_path(id_, 'initiate')}?{urlencode(sent)}")
 
 
 @routes.get("/auth/connections/<connection_id>/callback")
-@anyone
+@anyone(limit_joins_up_to=SMALL_BODY)
 @refuses(400, 401, 403, 404, 409)
 @describes_page(
     {
@@ -144,7 +152,8 @@ async def callback(connection_id: str) -> Response:
     The identity provider redirects the browser here. Register this URL there.
     """
     id_, state = parse_id(connection_id) or refuse(ProviderStateUnknown), request.args.get("state")
-    return await finish(ConnectionReturn(connection_id=id_, browser=cookies.device_cookie(), state=state, answer=read_answer()))
+    browser, answer = cookies.device_cookie(), read_answer()
+    return await finish(ConnectionReturn(connection_id=id_, browser=browser, state=state, answer=answer, charge=open_charge()))
 
 
 async def finish(returned: ConnectionReturn) -> Response:
@@ -165,6 +174,9 @@ async def finish(returned: ConnectionReturn) -> Response:
 async def _arrive(result: PersonArrived | ConnectionTripFailed, user: Visitor | None) -> Response:
     """Sign in the person that the identity provider authenticated, or ask to link the account that exists already."""
     flow = result.flow
+    if isinstance(result, ConnectionTripFailed):
+        with suppress(Limited):  # the user must learn why the sign-in failed
+            await make_charge()
     if isinstance(result, ConnectionTripFailed) and flow.target is FlowTarget.REAUTHENTICATION:
         return refused_page(result.problem, "authentication/not_confirmed.html", next_path=flow.request)
     remember_way_back(flow, "/sign-in")

@@ -1,0 +1,103 @@
+"""The rate limit of OpenID Connect sign-ins: one that succeeds gives back its charges, and every other answer stays charged."""
+
+from dataclasses import dataclass
+from urllib.parse import urlencode
+
+import pytest
+from quart_trio import QuartTrio
+
+from adapters.postgres.engine.pool import Pool
+from core.kernel.rate_limits import AUTH
+from entrypoints.http.app import Edge
+from ports import Ports
+from tests.fakes.openid_issuers import FakeIssuer, OpenIdIssuers
+from tests.federation.connections.openid.test_checks import connect, reach_loopback
+from tests.federation.connections.people.conftest import DOMAIN
+from tests.support.browser import FakeBrowser, leads_to
+from tests.support.builders import Answer, add_organization, make_edge, run_concurrently, run_sql
+from tests.support.direct import ask
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def edge() -> Edge:
+    """The documented limits: 20 at once, and one a second. The clock of the tests stands still."""
+    return make_edge(rate_limit_factor=1.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Visits:
+    """A connection, its identity provider, and the ways there and back."""
+
+    path: str
+    issuer: FakeIssuer
+
+    async def start(self, browser: FakeBrowser) -> Answer:
+        return await browser.open(f"{self.path}/start?next=/app", follows=False)
+
+    async def start_by_form(self, browser: FakeBrowser) -> Answer:
+        """Start as the identity provider does, with a form."""
+        to_get = await browser.send(f"{self.path}/initiate", iss=self.issuer.url)
+        return await browser.open(leads_to(to_get), follows=False)
+
+    async def come_back(self, browser: FakeBrowser, way: Answer) -> Answer:
+        answer = self.issuer.visit(str(way.headers["Location"]))
+        return await browser.open(f"{self.path}/callback?{urlencode(answer)}", follows=False)
+
+
+@pytest.fixture
+async def visits(app: QuartTrio, ports: Ports, pool: Pool, server: OpenIdIssuers) -> Visits:
+    reach_loopback(app, ports)
+    org_id = await add_organization(pool, "acme")
+    await run_sql(pool, DOMAIN, org_id, "example.com")
+    issuer, connection = await connect(ports, org_id, server)
+    issuer.claims = {"email_verified": True}
+    return Visits(f"/auth/connections/{connection.id}", issuer)
+
+
+async def left(app: QuartTrio) -> int:
+    """Use up the bucket of this address. Return how many requests it allowed."""
+    for count in range(100):
+        if (await ask(app, "GET", "/auth/reset-password")).status == 429:
+            return count
+    raise AssertionError("there is no limit")
+
+
+async def test_thirty_sign_ins_of_one_address_succeed_in_the_same_second(app: QuartTrio, visits: Visits) -> None:
+    """The identity provider initiates each second one."""
+    for number in range(30):
+        browser = FakeBrowser(app)
+        way = await (visits.start_by_form if number % 2 else visits.start)(browser)
+        assert leads_to(await visits.come_back(browser, way)) == "/app"
+    assert await left(app) == AUTH.burst
+
+
+async def test_of_thirty_at_once_twenty_go_to_their_identity_provider_and_all_of_them_sign_in(app: QuartTrio, visits: Visits) -> None:
+    browsers = [FakeBrowser(app) for _ in range(30)]
+    first = FakeBrowser(app)
+    assert leads_to(await visits.come_back(first, await visits.start(first))) == "/app"
+    ways = await run_concurrently(30, lambda number: visits.start(browsers[number]))
+    begun = [number for number, way in enumerate(ways) if way.status < 400]
+    assert [way.status for way in ways].count(429) == 30 - AUTH.burst == 30 - len(begun)
+    ends = await run_concurrently(len(begun), lambda number: visits.come_back(browsers[begun[number]], ways[begun[number]]))
+    assert {leads_to(end) for end in ends} == {"/app"}
+    assert await left(app) == AUTH.burst
+
+
+async def test_a_sign_in_gives_back_nothing_of_answers_that_failed(app: QuartTrio, visits: Visits) -> None:
+    """One is an error of the identity provider, and one ends no trip."""
+    browser = FakeBrowser(app)
+    visits.issuer.refuses = "access_denied"
+    assert (await visits.come_back(browser, await visits.start(browser))).status == 400
+    visits.issuer.refuses = None
+    assert (await browser.open(f"{visits.path}/callback?state=x&code=x")).status == 400
+    assert leads_to(await visits.come_back(browser, await visits.start(browser))) == "/app"
+    assert await left(app) == AUTH.burst - 2
+
+
+async def test_of_thirty_answers_without_a_trip_twenty_pass(app: QuartTrio, visits: Visits) -> None:
+    browser = FakeBrowser(app)
+    await browser.open("/app/sign-in")
+    statuses = [(await browser.open(f"{visits.path}/callback?state=x{number}&code=x")).status for number in range(30)]
+    assert statuses == [400] * AUTH.burst + [429] * 10
