@@ -1,5 +1,6 @@
 """The redirects to the identity provider of an organization and back, and the page that asks to link an account."""
 
+from contextlib import suppress
 from typing import Final
 from urllib.parse import urlencode
 from uuid import UUID
@@ -20,7 +21,7 @@ from core.federation.connections.trips import (
 )
 from core.federation.model.sign_in import ProviderStateUnknown, SignedInAgain
 from core.kernel.callers import Visitor
-from core.kernel.errors import refuse
+from core.kernel.errors import Limited, refuse
 from core.kernel.page_paths import connection_endpoint_path
 from core.kernel.values import parse_id
 from core.setup import testing
@@ -174,7 +175,8 @@ async def _arrive(result: PersonArrived | ConnectionTripFailed, user: Visitor | 
     """Sign in the person that the identity provider authenticated, or ask to link the account that exists already."""
     flow = result.flow
     if isinstance(result, ConnectionTripFailed):
-        await make_charge()
+        with suppress(Limited):  # the user must learn why the sign-in failed
+            await make_charge()
     if isinstance(result, ConnectionTripFailed) and flow.target is FlowTarget.REAUTHENTICATION:
         return refused_page(result.problem, "authentication/not_confirmed.html", next_path=flow.request)
     remember_way_back(flow, "/sign-in")
