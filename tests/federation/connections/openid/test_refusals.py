@@ -203,7 +203,7 @@ CASES: Final[Mapping[str, tuple[OpenIdFault, Callable[[Case], None]]]] = {
 
 AFTER_SIGNATURE: Final = frozenset(
     {OpenIdFault.ISSUER, OpenIdFault.AUDIENCE, OpenIdFault.NONCE, OpenIdFault.TIME, OpenIdFault.SUBJECT, OpenIdFault.AUTH_TIME}
-    | {OpenIdFault.USERINFO, OpenIdFault.USERINFO_SUBJECT}
+    | {OpenIdFault.USERINFO, OpenIdFault.USERINFO_SUBJECT, OpenIdFault.LONG_ACCESS_TOKEN}
 )
 
 
