@@ -29,6 +29,13 @@ LEAST: Final = {
     "baseUrl": "https://id.example.com",
     "existingSecret": "gatehouse",
 }
+# Whole numbers of a file of values are floating-point for Helm.
+SETTINGS: Final = {
+    "SSO_REFRESH_TOKEN_TTL": 2592000.0,
+    "SSO_BILLING_RATIO": 0.25,
+    "SSO_LOG_QUERIES": True,
+    "SSO_MAIL_FROM": "'A' <a@b.example>",
+}
 WRONG: Final[dict[str, Any]] = {
     "no secret": {"existingSecret": ""},
     "a secret as a setting": {"settings": {"SSO_ENCRYPTION_KEYS": "k1:x"}},
@@ -40,6 +47,8 @@ WRONG: Final[dict[str, Any]] = {
     "an unknown value": {"replicaCount": 2},
     "an ingress without a certificate": {"ingress": {"enabled": True}},
     "a proxy without a network": {"trustedProxies": ["10.0.0.1"]},
+    "a proxy with a name": {"trustedProxies": ["proxy/32"]},
+    "a size without a number": {"database": {"kind": "cloudnative-pg", "cloudnativePg": {"storage": {"size": "lots"}}}},
     "no image": {"image": {"repository": ""}},
 }
 
@@ -66,7 +75,12 @@ def examples() -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def rendered() -> Any:
-    values = {**examples(), "least": LEAST, **{name: {**LEAST, **change} for name, change in WRONG.items()}}
+    values = {
+        **examples(),
+        "least": LEAST,
+        "settings": LEAST | {"settings": SETTINGS},
+        **{name: {**LEAST, **change} for name, change in WRONG.items()},
+    }
     task = {"folder": str(CHART), "versions": KUBERNETES, "values": values}
     return in_charts(str(ROOT / "tests/release/helm.py"), task)
 
@@ -89,6 +103,14 @@ def test_each_documented_example_gives_valid_manifests(rendered: Any) -> None:
 @pytest.mark.parametrize("name", WRONG)
 def test_the_schema_refuses_wrong_values(rendered: Any, name: str) -> None:
     assert rendered[name]["install"]["problems"], name
+
+
+def test_settings_become_the_texts_that_the_service_reads(rendered: Any) -> None:
+    assert rendered["settings"]["install"]["problems"] == []
+    [deployment] = of_kind(rendered["settings"]["install"]["manifests"], "Deployment")
+    [container] = deployment["spec"]["template"]["spec"]["containers"]
+    texts = {variable["name"]: variable["value"] for variable in container["env"] if variable["name"] in SETTINGS}
+    assert texts == dict(zip(SETTINGS, ("2592000", "0.25", "true", "'A' <a@b.example>"), strict=True))
 
 
 def test_resources_of_other_projects_have_only_known_fields(rendered: Any) -> None:

@@ -68,7 +68,8 @@ env:
   {{- end }}
   {{- range $name, $value := .Values.settings }}
   - name: {{ $name }}
-    value: {{ $value | toString | quote }}
+    {{- /* Numbers of a file are floating-point: as a string, 2592000 would become 2.592e+06. */}}
+    value: {{ if kindIs "string" $value }}{{ $value | quote }}{{ else }}{{ $value | toJson | quote }}{{ end }}
   {{- end }}
 volumeMounts:
   - name: data
