@@ -32,7 +32,7 @@ class NoInstallation(Invalid):
 
 def require_installation(settings: Settings) -> None:
     """Check that a command has an installation to work on. Raises: NoInstallation."""
-    if settings.database_url is None and not embedded_data(settings).exists():
+    if settings.database_url is None and not embedded.exists(embedded_data(settings)):
         raise NoInstallation(settings.data_dir)
 
 
@@ -55,6 +55,11 @@ def running_database(settings: Settings) -> str | None:
 def embedded_data(settings: Settings) -> Path:
     """Return the directory of the embedded database."""
     return settings.data_dir / "postgres"
+
+
+def locate_embedded_database(settings: Settings) -> Path:
+    """Return the directory that has the embedded database. For root, it can be outside of the data directory."""
+    return embedded.locate(embedded_data(settings))
 
 
 def find_base_url(settings: Settings) -> str:

@@ -8,6 +8,7 @@ import json
 import os
 import pwd
 import secrets
+import signal
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -54,6 +55,9 @@ def main(context: click.Context) -> None:
     first platform owner in. Settings are environment variables that start with SSO_.
     docs/reference/settings.md lists them.
     """
+    if os.getpid() == 1:
+        # The kernel drops a signal to the first process of a container if the process has no handler, as until it serves.
+        signal.signal(signal.SIGTERM, lambda *_: os._exit(128 + signal.SIGTERM))
     if context.invoked_subcommand is None:
         offered = offer_owner(os.environ)
         os.environ |= offered
@@ -389,4 +393,4 @@ def _run(run: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
 
 
 if __name__ == "__main__":
-    main(prog_name="gatehouse")
+    main(prog_name=os.environ.get("GATEHOUSE_COMMAND", "gatehouse"))

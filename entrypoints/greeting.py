@@ -5,6 +5,7 @@ import sys
 from dataclasses import dataclass
 
 from entrypoints.adapters_of_settings import mail_folder
+from entrypoints.addresses import locate_embedded_database
 from entrypoints.settings import Settings
 
 
@@ -32,7 +33,10 @@ def greet_operator(settings: Settings, address: str, owner: FirstOwner, *, show_
     emails = "sent by your mail server" if settings.smtp_url is not None else f"written to {mail_folder(settings)}/"
     lines = [f"Gatehouse serves on  {address}", f"Documentation        {address}/docs/", f"Emails are           {emails}"]
     if settings.database_url is None:
-        lines.append(f"Data is in           {settings.data_dir.resolve()}/")
+        data, database = settings.data_dir.resolve(), locate_embedded_database(settings)
+        lines.append(f"Data is in           {data}/")
+        if not database.is_relative_to(data):
+            lines.append(f"The database is in   {database}/")
     if settings.is_behind_proxy:
         lines.insert(1, f"Your proxy connects to  {settings.bind}")
     if owner.was_created and settings.platform_owner_password is not None:

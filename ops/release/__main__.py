@@ -26,7 +26,10 @@ def main(output: Path, revision: str | None, machines: tuple[str, ...], known: P
     The same revision gives the same bytes each time. The image has Debian's packages of the day, and needs buildah, mmdebstrap
     and binutils.
     """
-    output.mkdir(parents=True, exist_ok=True)
+    try:
+        output.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise click.ClickException(f"The folder {output} cannot be made: {error.strerror}. Name another one with --output.") from None
     try:
         with tempfile.TemporaryDirectory(prefix="gatehouse-release-") as name:
             work = Path(name)

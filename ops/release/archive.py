@@ -18,13 +18,13 @@ def assemble(source: Source, machine: str, wheel: Path, work: Path, known: Path 
     """Return the folder with all files of the archive, named as the archive is. Wheels in the folder `known` are not downloaded."""
     folder = work / f"gatehouse-{source.version}-linux-{machine}"
     (folder / "wheels").mkdir(parents=True)
-    libraries = wheels.download(source, machine, folder / "wheels", work, known)
+    packages = wheels.download(source, machine, folder / "wheels", work, known)
     locked = (source.locks / "runtime.lock").read_text()
     own = f"gatehouse=={source.version} --hash=sha256:{sha256(wheel)}\n"
     (folder / "requirements.txt").write_text(wheels.without(locked, wheels.POSTGRESQL) + own)
     (folder / "postgresql.txt").write_text(wheels.only(locked, wheels.POSTGRESQL))
     shutil.copy(wheel, folder / "wheels")
-    wheels.download_pip(source, folder / "wheels", work, known)
+    packages.append(wheels.download_pip(source, folder / "wheels", work, known))
     if machine == "x86_64":
         wheels.compile_argon2(source, "x86-64-v3", folder / "argon2-x86-64-v3", work)
     launcher = folder / "gatehouse"
@@ -32,8 +32,8 @@ def assemble(source: Source, machine: str, wheel: Path, work: Path, known: Path 
     launcher.chmod(0o755)
     for name in ("LICENSE", "NOTICE"):
         shutil.copy(source.folder / name, folder)
-    (folder / "LICENSES.txt").write_text(bill.licenses(libraries))
-    (folder / "sbom.cdx.json").write_text(bill.sbom(source, wheel, libraries))
+    (folder / "LICENSES.txt").write_text(bill.licenses(packages))
+    (folder / "sbom.cdx.json").write_text(bill.sbom(source, wheel, packages))
     return folder
 
 

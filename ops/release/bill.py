@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from email.message import Message
 from pathlib import Path
+from typing import Final
 
 from cyclonedx.factory.license import LicenseFactory
 from cyclonedx.model import HashType
@@ -16,32 +17,73 @@ from cyclonedx.model.component import Component, ComponentType
 from cyclonedx.output.json import JsonV1Dot6
 from packageurl import PackageURL
 
+from ops.release import bundled
 from ops.release.source import Source, sha256
 
+_LINE: Final = "=" * 100
+_INTRODUCTION: Final = """\
+Gatehouse installs the following packages of other projects, each under its own license. The libraries inside them are named there, and
+their licenses follow after the packages. The text of the Apache License 2.0 is in the file LICENSE.
 
-def sbom(source: Source, wheel: Path, libraries: Sequence[Path]) -> str:
-    """Return the bill of materials: each wheel with its version, hash and license."""
-    components = [_component(path) for path in libraries]
-    bom = Bom(serial_number=uuid.uuid5(uuid.NAMESPACE_URL, f"gatehouse:{source.revision}"), components=components)
+The sources of the packages are at https://pypi.org/, and those of a library at the address behind it. Those of pkg:cargo are at
+https://crates.io/, and those of pkg:rpm at https://git.almalinux.org/rpms and https://git.centos.org/rpms.
+"""
+
+
+def sbom(source: Source, wheel: Path, packages: Sequence[Path]) -> str:
+    """Return the bill of materials: each wheel with its version, hash and license, and the libraries inside."""
+    bom = Bom(serial_number=uuid.uuid5(uuid.NAMESPACE_URL, f"gatehouse:{source.revision}"))
     bom.metadata.timestamp = datetime.fromtimestamp(source.committed_at, UTC)
     bom.metadata.component = application = _component(wheel)
     application.type = ComponentType.APPLICATION
+    components = [_component(path) for path in packages]
+    libraries: dict[str, Component] = {}  # by their purl: several wheels contain the same one
+    for path, component in zip(packages, components, strict=True):
+        inside = [libraries.setdefault(library.purl, _inside(library)) for library in bundled.find(path)]
+        bom.register_dependency(component, inside)
+    bom.components.update(components, libraries.values())
     bom.register_dependency(application, components)
     return JsonV1Dot6(bom).output_as_string(indent=2) + "\n"
 
 
-def licenses(libraries: Sequence[Path]) -> str:
-    """Return the license texts of the libraries, each once."""
-    parts = ["Gatehouse installs the following packages of other projects, each under its own license.\n"]
+def licenses(packages: Sequence[Path]) -> str:
+    """Return the license texts of the packages and of the libraries inside, each once."""
+    parts = [_INTRODUCTION]
+    noticed: dict[str, set[str]] = {}  # the libraries that a notice is for
     seen = set()
-    for wheel in libraries:
+    for wheel in packages:
         metadata = _metadata(wheel)
         if (name := metadata["Name"]) in seen:  # the wheels of one library for several versions of Python
             continue
         seen.add(name)
-        parts.append(f"{'=' * 100}\n{name} {metadata['Version']}: {_license(metadata)}\n")
-        parts += [f"{'-' * 100}\n{text.strip()}\n" for text in _license_texts(wheel)]
+        parts.append(f"{_LINE}\n{name} {metadata['Version']}: {_license(metadata)}\n")
+        libraries = bundled.find(wheel)
+        if libraries:
+            parts.append("It contains:\n" + "".join(f"  {_describe(library)}\n" for library in libraries))
+        parts += [f"{'-' * 100}\n{name}\n\n{text.strip()}\n" for name, text in _license_texts(wheel)]
+        for library in libraries:
+            if library.notice is not None:
+                noticed.setdefault(library.notice, set()).add(library.name)
+    for notice, names in sorted(noticed.items()):
+        text = (bundled.NOTICES / f"{notice}.txt").read_text()
+        parts.append(f"{_LINE}\nThe license of {', '.join(sorted(names))} in the packages above\n\n{text}")
     return "\n".join(parts)
+
+
+def _describe(library: bundled.Library) -> str:
+    return f"{library.name} {library.version or ''}".rstrip() + f": {library.license} ({library.source or library.purl})"
+
+
+def _inside(library: bundled.Library) -> Component:
+    return Component(
+        type=ComponentType.LIBRARY,
+        name=library.name,
+        version=library.version,
+        purl=PackageURL.from_string(library.purl),
+        bom_ref=library.purl,
+        cpe=library.cpe,
+        licenses=[LicenseFactory().make_from_string(library.license)],
+    )
 
 
 def _component(wheel: Path) -> Component:
@@ -72,8 +114,9 @@ def _license(metadata: "Message[str, str]") -> str:
     return ", ".join(classifiers) or str(metadata["License"] or "see its files").splitlines()[0]
 
 
-def _license_texts(wheel: Path) -> Iterator[str]:
+def _license_texts(wheel: Path) -> Iterator[tuple[str, str]]:
+    """Yield the names of the license files of a wheel, with their texts."""
     with zipfile.ZipFile(wheel) as files:
         for name in sorted(files.namelist()):
             if ".dist-info/" in name and any(word in name.upper().rpartition("/")[2] for word in ("LICEN", "COPYING", "NOTICE", "AUTHORS")):
-                yield files.read(name).decode(errors="replace")
+                yield name, files.read(name).decode(errors="replace")

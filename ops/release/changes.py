@@ -7,7 +7,14 @@ from ops.release.source import ReleaseError, Source
 
 
 def write(source: Source, output: Path) -> Path:
-    """Write the version's part of `CHANGELOG.md`, and return the path.
+    """Write the version's part of `CHANGELOG.md`, and return the path. Raises: the errors of `text`."""
+    target = output / f"CHANGES-{source.version}.md"
+    target.write_text(text(source))
+    return target
+
+
+def text(source: Source) -> str:
+    """Return the version's part of `CHANGELOG.md`.
 
     Raises: ReleaseError if the changelog does not have the version.
     """
@@ -18,7 +25,5 @@ def write(source: Source, output: Path) -> Path:
     else:
         raise ReleaseError(f"CHANGELOG.md has no part for version {source.version}. Add the heading '## {source.version}' and the changes.")
     # Links into the repository would lead nowhere, so their targets become text.
-    text = re.sub(r"\[([^\]]+)\]\((?!https:)([^)]+)\)", r"\1 (\2)", part)
-    target = output / f"CHANGES-{source.version}.md"
-    target.write_text(f"# Gatehouse {text.strip()}\n")
-    return target
+    unlinked = re.sub(r"\[([^\]]+)\]\((?!https:)([^)]+)\)", r"\1 (\2)", part)
+    return f"# Gatehouse {unlinked.strip()}\n"

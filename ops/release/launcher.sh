@@ -25,23 +25,34 @@ done || tag=''
 # install DIRECTORY - install the wheels by their hashes. Two first starts at once install twice, and the second copy is removed.
 install() {
     say "installing the packages for $("$python" -V), once ..."
-    mkdir -p "$1" 2>/dev/null && new=$(mktemp -d "$1/.new.XXXXXX" 2>/dev/null) ||
-        die "the packages cannot be installed in $1. Run this command once as root, or set GATEHOUSE_PACKAGES to a directory of yours."
+    folder=$1 mask=$(umask)
+    umask 022 # the service can be another user than the one that installs
+    mkdir -p "$folder" 2>/dev/null && new=$(mktemp -d "$folder/.new.XXXXXX" 2>/dev/null) ||
+        die "the packages cannot be installed in $folder. Run this command once as root, or set GATEHOUSE_PACKAGES to a directory of yours."
     trap 'rm -rf "$new"' EXIT
-    set -- "$1" install --quiet --no-index --find-links "$here/wheels" --no-cache-dir --disable-pip-version-check --no-deps \
+    trap 'exit 130' HUP INT TERM
+    mkdir "$new/temporary" # pip moves the files from here, and /tmp can be small
+    set -- install --quiet --no-index --find-links "$here/wheels" --no-cache-dir --disable-pip-version-check --no-deps \
         --only-binary :all: --require-hashes --root-user-action ignore --no-compile --target "$new"
-    packages=$1/$tag
-    shift
-    pip() { "$python" -I "$(echo "$here"/wheels/pip-*.whl)/pip" "$@"; }
-    pip "$@" -r "$here/requirements.txt" &&
-        pip "$@" --implementation cp --python-version 3.11 --platform manylinux_2_28_@MACHINE@ -r "$here/postgresql.txt" ||
+    pip() { TMPDIR="$new/temporary" "$python" -I "$(echo "$here"/wheels/pip-*.whl)/pip" "$@"; }
+    if ! errors=$({ pip "$@" -r "$here/requirements.txt" &&
+        pip "$@" --implementation cp --python-version 3.11 --platform manylinux_2_28_@MACHINE@ -r "$here/postgresql.txt"; } 2>&1); then
+        case $errors in
+        *'No space left on device'* | *'Disk quota exceeded'*)
+            die "no space is left in $folder. The packages need about 250 MB. Set GATEHOUSE_PACKAGES to a directory with space."
+            ;;
+        esac
+        printf '%s\n' "$errors" >&2
         die 'the packages could not be installed. The message above says why.'
+    fi
+    rm -rf "$new/temporary"
     # On all processors, unlike pip, and with the names that the files get below. As with pip, a file that is only a template may fail.
     "$python" -I -m compileall -qq -j 0 -s "$new" -p "$packages" "$new" || :
     chmod 755 "$new"
     mv -T "$new" "$packages" 2>/dev/null || [ -d "$packages" ] || die "the packages cannot be moved to $packages."
     rm -rf "$new"
-    trap - EXIT
+    trap - EXIT HUP INT TERM
+    umask "$mask"
 }
 
 # A service that runs while its files are upgraded keeps its packages, because the hashes in the file differ.

@@ -69,11 +69,13 @@ def download(source: Source, machine: str, folder: Path, work: Path, known: Path
     return sorted(folder.glob("*.whl"))
 
 
-def download_pip(source: Source, folder: Path, work: Path, known: Path | None) -> None:
-    """Download the wheel of pip, which the archive needs where the Python of the system has none."""
+def download_pip(source: Source, folder: Path, work: Path, known: Path | None) -> Path:
+    """Download the wheel of pip, which the archive needs where the Python of the system has none, and return it."""
     lock = work / "pip.txt"
     lock.write_text(only((ROOT / "ops/requirements/release.lock").read_text(), "pip"))
     _download(source, folder, known, "-r", lock)
+    [wheel] = folder.glob("pip-*.whl")
+    return wheel
 
 
 def compile_argon2(source: Source, march: str, folder: Path, work: Path) -> None:

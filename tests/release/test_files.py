@@ -2,6 +2,8 @@
 
 import json
 import re
+import subprocess
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -11,6 +13,7 @@ from packaging.tags import compatible_tags, cpython_tags
 from packaging.utils import parse_wheel_filename
 
 from entrypoints.version import VERSION
+from ops.release import bundled
 from ops.release.source import sha256
 from ops.release.wheels import MACHINES, POSTGRESQL, PYTHONS
 from tests import ROOT
@@ -68,18 +71,40 @@ def entries(requirements: Path) -> list[tuple[str, str]]:
     return re.findall(r"^([a-z0-9-]+)==((?:.*\\\n)*.*)", requirements.read_text(), re.MULTILINE)
 
 
-def test_the_bill_of_materials_names_every_wheel_with_its_hash_and_license(unpacked: Path) -> None:
+def test_the_bill_of_materials_names_every_wheel_with_its_hash_and_every_component_with_its_license(unpacked: Path) -> None:
     text = (unpacked / "sbom.cdx.json").read_text()
     assert JsonStrictValidator(SchemaVersion.V1_6).validate_str(text) is None
     document = json.loads(text)
     components = [document["metadata"]["component"], *document["components"]]
-    named = {hashed["content"] for component in components for hashed in component["hashes"]}
-    assert named == {sha256(path) for path in (unpacked / "wheels").iterdir() if not path.name.startswith("pip-")}
+    hashes = {hashed["content"] for component in components for hashed in component.get("hashes", ())}
+    assert hashes == {sha256(path) for path in (unpacked / "wheels").iterdir()}
     assert all(component["licenses"] for component in components)
-    licenses = (unpacked / "LICENSES.txt").read_text()
-    assert not [
-        component["name"] for component in document["components"] if f"\n{component['name']} {component['version']}: " not in licenses
-    ]
+    licenses = re.sub(r"^ +", "", (unpacked / "LICENSES.txt").read_text(), flags=re.MULTILINE)
+    names = [f"{component['name']} {component.get('version', '')}".strip() for component in document["components"]]
+    assert [name for name in names if f"\n{name}: " not in licenses] == []
+    assert {"postgresql 18.4", "pgvector 0.8.5", "readline 7.0-10.el8", "pip 26.3", "libxml2 2.14.6"} <= set(names)
+
+
+def test_every_shared_library_inside_a_wheel_is_named(unpacked: Path) -> None:
+    findings = []
+    for wheel in sorted((unpacked / "wheels").iterdir()):
+        names = {library.name for library in bundled.find(wheel)}
+        files = [file for entry in bundled.TABLE if entry["name"] in names for file in entry.get("files", ())]
+        with zipfile.ZipFile(wheel) as packed:
+            libraries = [name.partition(".libs/")[2] for name in packed.namelist()]
+        findings += [(wheel.name, library) for library in filter(None, libraries) if not library.startswith(tuple(files))]
+    assert findings == []
+
+
+def test_the_libraries_inside_the_wheels_are_described_for_the_pinned_versions() -> None:
+    pinned = {line.split()[0] for line in (ROOT / "ops/requirements/runtime.lock").read_text().splitlines() if "==" in line}
+    assert {entry["wheel"] for entry in bundled.TABLE if "wheel" in entry} <= pinned, "see which libraries the new wheels contain"
+
+
+def test_a_folder_that_cannot_be_made_is_reported_in_a_sentence() -> None:
+    process = subprocess.run([ROOT / "run", "release", "--output", "/proc/dist"], capture_output=True, text=True, check=False)
+    assert process.returncode == 1
+    assert process.stderr == "Error: The folder /proc/dist cannot be made: No such file or directory. Name another one with --output.\n"
 
 
 def test_no_file_of_a_release_names_the_machine_on_which_it_was_built(unpacked: Path) -> None:

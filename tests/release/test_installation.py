@@ -41,6 +41,7 @@ def test_an_archive_starts_without_a_network_and_takes_over_the_data_of_the_rele
     [old_archive] = previous.glob("*.tar.gz")
     old = unpack(debian, previous, old_archive.name.removesuffix(".tar.gz"))
     new = unpack(debian, release, f"gatehouse-{VERSION}-linux-x86_64")
+    check_that_a_full_disk_is_reported_in_a_sentence(debian, new)
     with debian.running(old, "serve", user="app", **OWNER, **OLD):
         tokens = sign_in(debian)
     with debian.running(new, "serve", user="app", **OWNER):
@@ -49,12 +50,23 @@ def test_an_archive_starts_without_a_network_and_takes_over_the_data_of_the_rele
         assert (health["version"], len(health["revision"])) == (VERSION, 40)
         doctor = debian.run(new, "doctor", user="app", succeeds=False, **OWNER).stdout
         assert "FAIL" not in doctor
+    assert debian.run(new, "servve", user="app", succeeds=False).stderr.startswith(f"Usage: {new} [OPTIONS] COMMAND")
     check_that_only_processors_that_have_avx2_get_the_build_for_it(debian, new)
     debian.run("rm", "-r", "/home/app/.local")
     with debian.running(new, user="app") as output:
         [link] = re.findall(r"http://localhost:8080/auth/recover-owner\S+", output.read_text())
         assert debian.ask("GET", link)[0] == 200
     debian.run("rm", "-r", str(Path(new).parent), str(Path(old).parent))
+
+
+def check_that_a_full_disk_is_reported_in_a_sentence(debian: BareRoot, command: str) -> None:
+    debian.run("mount", "-t", "tmpfs", "-o", "size=4m", "none", "/mnt")
+    process = debian.run(command, "--version", succeeds=False, GATEHOUSE_PACKAGES="/mnt/packages")
+    debian.run("umount", "/mnt")
+    assert process.returncode == 1
+    assert process.stderr.splitlines()[1:] == [
+        "gatehouse: no space is left in /mnt/packages. The packages need about 250 MB. Set GATEHOUSE_PACKAGES to a directory with space."
+    ]
 
 
 def check_that_only_processors_that_have_avx2_get_the_build_for_it(debian: BareRoot, command: str) -> None:

@@ -18,7 +18,7 @@ def main() -> None:
     os.environ.setdefault("SSO_DATA_DIR", str(_data_folder()))
     from entrypoints.cli import main as run
 
-    run()
+    run(prog_name=os.environ.get("GATEHOUSE_COMMAND", "gatehouse"))
 
 
 def _data_folder() -> Path:

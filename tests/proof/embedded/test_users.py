@@ -9,6 +9,8 @@ import psycopg
 import pytest
 
 from adapters.postgres.engine.embedded import attach, location, programs, start
+from entrypoints.addresses import require_installation
+from entrypoints.settings import Settings
 from tests.proof.embedded.kept_rows import kept_numbers, write
 
 pytestmark = pytest.mark.slow
@@ -35,6 +37,7 @@ def test_a_project_out_of_reach_has_its_database_in_the_fallback_directory(home:
         write(running.conninfo, 1)
         assert attach(data) == running.conninfo
         assert str(home / "elsewhere") in running.conninfo
+        require_installation(Settings(data_dir=data.parent))  # as `gatehouse quickstart` does
     assert not data.exists()
     assert clone.stat().st_mode & 0o777 == 0o700
     with start(data, durable=False) as running:

@@ -34,7 +34,7 @@ from adapters.postgres.engine.embedded.location import (
 )
 from adapters.postgres.engine.embedded.programs import ENVIRONMENT, EmbeddedError, find_programs, version_of
 
-__all__ = ["EmbeddedError", "Running", "attach", "exists", "launch", "scratch", "start"]
+__all__ = ["EmbeddedError", "Running", "attach", "exists", "launch", "locate", "scratch", "start"]
 
 _LINUX: bool = sys.platform == "linux"
 
@@ -165,7 +165,12 @@ def scratch() -> Iterator[Running]:
 
 def exists(data_dir: Path) -> bool:
     """Return whether `data_dir` has a database, running or not."""
-    return (data_location(data_dir, server_user(data_dir)) / "PG_VERSION").exists()
+    return (locate(data_dir) / "PG_VERSION").exists()
+
+
+def locate(data_dir: Path) -> Path:
+    """Return the directory of the database of `data_dir`, which is another one if the server's user cannot reach it."""
+    return data_location(data_dir, server_user(data_dir))
 
 
 def attach(data_dir: Path) -> str | None:

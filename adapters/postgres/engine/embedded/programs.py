@@ -33,8 +33,8 @@ def find_programs() -> Path:
         if _is_complete(directory):
             return directory
     raise EmbeddedError(
-        "No PostgreSQL was found for the embedded database: run `apt-get install postgresql`, set PG_BINDIR to the directory "
-        "of its programs, or set SSO_DATABASE_URL to a running database."
+        "No PostgreSQL was found for the embedded database. Set SSO_DATABASE_URL to a running database. Or run "
+        "`apt-get install postgresql`, or set PG_BINDIR to the directory of its programs, where this is possible."
     )
 
 

@@ -100,7 +100,7 @@ env:
   - name: SSO_TLS_KEY
     value: /etc/gatehouse-tls/tls.key
   {{- end }}
-  {{- /* toString would write 1000000 as 1e+06. */}}
+  {{- /* Numbers of a file are floating-point: toString would write 2592000 as 2.592e+06. */}}
   {{- range $name, $value := .Values.settings }}
   - name: {{ $name }}
     value: {{ kindIs "string" $value | ternary $value (toJson $value) | quote }}

@@ -1,0 +1,108 @@
+"""The service of the Debian package: when the package's scripts enable, start and stop it.
+
+A program in place of systemctl(1) has the state of the service, because the Debian of the test has no systemd.
+"""
+
+import shutil
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from tests.release.bare_root import BareRoot
+
+LINK: Final = "etc/systemd/system/multi-user.target.wants/gatehouse.service"
+ACTIVE: Final = "run/gatehouse-is-active"
+SYSTEMCTL: Final = f"""#!/bin/sh
+for argument; do
+    case $argument in
+    preset) mkdir -p /{Path(LINK).parent} && ln -sf /usr/lib/systemd/system/gatehouse.service /{LINK} ;;
+    is-enabled) [ -L /{LINK} ] && echo enabled || echo disabled ;;
+    is-active) [ -e /{ACTIVE} ]; exit ;;
+    start | restart) echo started >/{ACTIVE} ;;
+    try-restart) [ ! -e /{ACTIVE} ] || echo restarted >/{ACTIVE} ;;
+    stop) rm -f /{ACTIVE} ;;
+    esac
+done
+"""
+# The command of the package without its wheels. Like the real one, it makes the directory of the packages.
+COMMAND: Final = """#!/bin/sh
+mkdir -p "/usr/lib/gatehouse/packages/cp311-$(cksum </usr/lib/gatehouse/requirements.txt | tr ' ' -)"
+"""
+
+
+@dataclass(frozen=True)
+class Machine:
+    """A Debian with systemd, and the package of Gatehouse without the wheels."""
+
+    debian: BareRoot
+    package: str
+
+    @property
+    def service(self) -> tuple[bool, str | None]:
+        """Return whether the service is enabled, and how it became active, or None if it is not."""
+        active = self.debian.folder / ACTIVE
+        return (self.debian.folder / LINK).is_symlink(), active.read_text().strip() if active.exists() else None
+
+    def install(self) -> tuple[bool, str | None]:
+        """Install or upgrade the package, and return the service after it."""
+        self.debian.run("dpkg", "--install", self.package)
+        return self.service
+
+    def remove(self, *, purge: bool = False) -> tuple[bool, str | None]:
+        """Remove the package, and return the service after it."""
+        self.debian.run("dpkg", "--purge" if purge else "--remove", "gatehouse", DEBIAN_FRONTEND="noninteractive")
+        return self.service
+
+
+@pytest.fixture
+def machine(debian: BareRoot, release: Path, tmp_path: Path) -> Iterator[Machine]:
+    [package] = release.glob("*_amd64.deb")
+    folder = tmp_path / "package"
+    subprocess.run(["dpkg-deb", "--raw-extract", package, folder], check=True)
+    shutil.rmtree(folder / "usr/lib/gatehouse/wheels")
+    (folder / "usr/lib/gatehouse/gatehouse").write_text(COMMAND)
+    subprocess.run(["dpkg-deb", "--build", "--root-owner-group", "-Znone", folder, debian.folder / "root/small.deb"], check=True)
+    systemctl = debian.folder / "usr/bin/systemctl"
+    systemctl.write_text(SYSTEMCTL)
+    systemctl.chmod(0o755)
+    (debian.folder / "run/systemd/system").mkdir(parents=True)
+    yield Machine(debian, "/root/small.deb")
+    debian.run("rm", "-rf", "/run/systemd", "/usr/bin/systemctl", "/root/small.deb", "/etc/gatehouse.env", "/var/lib/gatehouse")
+
+
+def test_each_installation_enables_and_starts_the_service(machine: Machine) -> None:
+    assert machine.install() == (True, "started")
+    assert machine.install() == (True, "restarted"), "an upgrade"
+    assert machine.remove()[1] is None
+    assert machine.install() == (True, "started"), "after a removal"
+    assert machine.remove(purge=True) == (False, None)
+    assert not list((machine.debian.folder / "var/lib/systemd").rglob("*gatehouse*")), "a purge leaves nothing"
+    assert machine.install() == (True, "started"), "after a purge"
+    machine.remove(purge=True)
+
+
+def test_an_upgrade_leaves_the_service_as_the_operator_left_it(machine: Machine) -> None:
+    machine.install()
+    machine.debian.run("systemctl", "stop", "gatehouse.service")
+    assert machine.install() == (True, None), "stopped"
+    (machine.debian.folder / LINK).unlink()
+    assert machine.install() == (False, None), "stopped and disabled"
+    machine.debian.run("systemctl", "start", "gatehouse.service")
+    assert machine.install() == (False, "restarted"), "disabled and started by hand"
+    machine.remove()
+    assert machine.install() == (False, None), "disabled, removed, and installed again"
+    machine.remove(purge=True)
+
+
+def test_no_script_starts_the_service_where_the_policy_forbids_it(machine: Machine) -> None:
+    """As in the build of an image."""
+    policy = machine.debian.folder / "usr/sbin/policy-rc.d"
+    policy.write_text("#!/bin/sh\nexit 101\n")
+    policy.chmod(0o755)
+    assert machine.install() == (True, None)
+    machine.remove(purge=True)
+    policy.unlink()
