@@ -86,7 +86,7 @@ async def authenticate_member(
     admission = await policy_checks.require_in(ports, PolicyPath.CONSOLE, user, organization, state.policy)
     if reminds:
         await admission.remind(ports, user)
-    return to_member(user, organization)
+    return to_member(user, organization, has_sign_in_policy=state.policy is not None)
 
 
 async def explain_closed(ports: Ports, caller: Caller, cookie: str, refusal: ApplicationClosed) -> OrganizationNotActive:

@@ -27,9 +27,10 @@ from core.authentication.model.policy import (
 )
 from core.kernel.callers import OrganizationContext, Person, PolicyState, ServiceContext
 from core.kernel.errors import Refusal
-from core.kernel.page_paths import ENROLL_PATH, connection_start_path
+from core.kernel.page_paths import ENROLL_PATH, ORGANIZATION_PATH, REAUTHENTICATION_PATH, connection_start_path
 from core.kernel.proofs import Factor, FactorKind, Proofs, Strength, covers, in_session, seen_in
 from core.kernel.roles import is_admin
+from core.kernel.sign_in_age import SignInAge
 from core.kernel.sign_in_policy.decision import NO_POLICY, Decision, Outcome, PolicyFacts, decide
 from core.kernel.sign_in_policy.explanations import name_methods
 from core.kernel.sign_in_policy.rules import Rule, Rules
@@ -72,23 +73,29 @@ def judge(ports: Ports, path: PolicyPath, subject: PolicySubject | None, now: da
     return name_methods(decision, ports.policy.provider_names)
 
 
-def refusal_of(ports: Ports, path: PolicyPath, subject: PolicySubject, decision: Decision) -> Refusal:
-    """Return the refusal of a decision that is not ALLOWED."""
+def refusal_of(ports: Ports, path: PolicyPath, subject: PolicySubject, decision: Decision, age: SignInAge = SignInAge.ANY) -> Refusal:
+    """Return the refusal of a decision that is not ALLOWED. `age` is that of the sign-in which the request needs."""
     if decision.outcome is Outcome.REFUSED:
         return PolicyRefused(decision)
     if path is PolicyPath.PERSONAL_TOKEN:
         return TokenBelowPolicy(decision)
     if decision.outcome is Outcome.ENROLL:
         return EnrolmentRequired(decision, subject.place, enrollment_url(ports, subject.place))
-    return StepUpNeeded(decision, subject.place, connection_url(ports, subject.place, decision))
+    return StepUpNeeded(decision, subject.place, connection_url(ports, subject.place, decision, age), age)
 
 
-def connection_url(ports: Ports, place: PolicyPlace, decision: Decision) -> str | None:
-    """Return the URL at which a browser begins the sign-in through the connection that a policy requires, or None."""
-    if decision.rule is not Rule.CONNECTION or decision.connection is None:
+def connection_url(ports: Ports, place: PolicyPlace, decision: Decision, age: SignInAge = SignInAge.ANY) -> str | None:
+    """Return the URL at which a browser begins the sign-in through the connection that a policy requires, or None.
+
+    For the `age` of a sign-in, the page that confirms follows: it asks again if the identity provider did not ask the user.
+    """
+    if decision.connection is None or (decision.rule is not Rule.CONNECTION and decision.leads_to is None):
         return None
-    of_application = {} if place.service_slug is None else {"org": place.org_slug, "service": place.service_slug}
-    return ports.tokens.issuer + connection_start_path(decision.connection.id, **of_application)
+    parameters = {} if place.service_slug is None else {"org": place.org_slug, "service": place.service_slug}
+    if age is not SignInAge.ANY and place.org_slug is not None:
+        confirmed = {"next": ORGANIZATION_PATH.format(org_slug=place.org_slug), "policy": place.org_slug, "age": age.value}
+        parameters = {"next": f"{REAUTHENTICATION_PATH}?{urlencode(confirmed)}"}
+    return ports.tokens.issuer + connection_start_path(decision.connection.id, **parameters)
 
 
 def enrollment_url(ports: Ports, place: PolicyPlace) -> str:

@@ -5,9 +5,11 @@ from typing import Final
 from uuid import UUID
 
 from core.accounts import factor_changes
+from core.authentication import connection_sign_ins
 from core.authentication.model.policy import PolicyPath, PolicyPlace
 from core.authentication.policy_checks import Admission, judge_session
 from core.kernel.callers import Person
+from core.kernel.sign_in_age import SignInAge
 from core.kernel.sign_in_policy.decision import NO_POLICY, Decision, Outcome
 from ports import Ports
 from ports.storage import Reading
@@ -26,12 +28,13 @@ class Enrollment:
 NO_ENROLLMENT: Final = Enrollment(NO_POLICY)
 
 
-async def find_enrollment(ports: Ports, user: Person, place: PolicyPlace) -> Enrollment:
+async def find_enrollment(ports: Ports, user: Person, place: PolicyPlace, age: SignInAge = SignInAge.ANY) -> Enrollment:
     """Return the answer of the policy of an organization, of its application, or of the platform to its owners.
 
     An organization that does not know the user, and one that does not exist, ask for nothing. So the answer does not tell which
     organizations exist. With an application that the user may use, the user can be new. Other applications count as missing.
-    In a session that is good in one organization only, all others ask for nothing.
+    In a session that is good in one organization only, all others ask for nothing. `age` is that of the sign-in which a request in
+    the organization needs.
     """
     if place.org_slug is None and not user.is_platform_owner:
         return NO_ENROLLMENT
@@ -48,7 +51,7 @@ async def find_enrollment(ports: Ports, user: Person, place: PolicyPlace) -> Enr
         if found is None and not await _is_known(read, org_id, user.user_id):
             return NO_ENROLLMENT
     admission = await judge_session(ports, PolicyPath.ENROLL, org_id, None if found is None else found[0].id, user)
-    return await _to_enrollment(ports, admission)
+    return await _to_enrollment(ports, connection_sign_ins.with_age(ports, admission, age, user))
 
 
 async def _to_enrollment(ports: Ports, admission: Admission) -> Enrollment:

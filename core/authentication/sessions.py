@@ -119,7 +119,8 @@ async def load_member(ports: Ports, caller: Caller, claims: Claims, proof: Proof
     if acts_in is not None and not acts_in.confirmed and user.impersonator_id is None:
         async with ports.storage.autocommit() as statements:
             await statements.members.confirm(organization.id, user.user_id, now)
-    return to_member(user, organization)
+    has_policy = requirement.asks_policy and acts_in is not None and acts_in.policy is not None
+    return to_member(user, organization, has_sign_in_policy=has_policy)
 
 
 def _confirmed_member(user: Person, claims: Claims, state: MembershipState | None) -> Member | None:

@@ -8,6 +8,7 @@ from uuid import UUID
 from core.kernel.api_scopes import ApiScope, ScopeInsufficient, in_order, scope_of
 from core.kernel.callers import (
     ActingServiceAccount,
+    Member,
     MembershipState,
     OrganizationCaller,
     OrganizationContext,
@@ -213,13 +214,20 @@ def require_sign_in(user: Person, age: SignInAge, policy: Policy, now: datetime)
     """Check that the last sign-in in the user's session is as young as `age` demands (security A-12).
 
     The check is skipped for personal access tokens. It is skipped for tokens of applications unless `age` is FRESH.
+    Of a member who has to come through a connection, the sign-in there counts instead (security SP-9).
 
-    Raises: SignInNotRecent; NotWhileImpersonating.
+    Raises: SignInNotRecent; NotWhileImpersonating; the refusal of the sign-in through the connection.
     """
     if user.personal_token is not None or (user.service is not None and age is SignInAge.RECENT):
         return
     if user.impersonator_id is not None and age is not SignInAge.ANY:
         raise NotWhileImpersonating
+    if age is not SignInAge.ANY and isinstance(user, Member) and user.has_sign_in_policy:
+        assert user.connection_sign_in is not None, "the route declares the age of the sign-in that a part of it needs"
+        if user.connection_sign_in.refusal is not None:
+            raise user.connection_sign_in.refusal
+        if user.connection_sign_in.is_required:
+            return
     check_sign_in(user.sign_in, age, policy, now)
 
 

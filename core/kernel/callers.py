@@ -7,6 +7,7 @@ from uuid import UUID
 
 from core.kernel.api_scopes import ApiScope
 from core.kernel.causes import Caller
+from core.kernel.errors import Refusal
 from core.kernel.proofs import Proofs, SessionProofs, Strength, in_session, seen_in
 from core.kernel.roles import Capability, Permission, Rights, RoleName
 from core.kernel.sign_in_age import SignInFacts
@@ -216,11 +217,21 @@ class Visitor(Person):
     browser: BrowserSession
 
 
+@dataclass(frozen=True, slots=True)
+class ConnectionSignIn:
+    """The sign-in of a member through the connection that the organization requires. It counts there for the age of a sign-in."""
+
+    is_required: bool  # otherwise the last sign-in of the session counts, also for break glass
+    refusal: Refusal | None = None  # None: it is as young as the request needs
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Member(Person):
     """A user who acts in the organization of the path. The organization of the token is only context."""
 
     acts_in: OrganizationContext
+    has_sign_in_policy: bool = False  # the organization has one, and it counts in this request
+    connection_sign_in: ConnectionSignIn | None = None  # None: the request asks for no age, or without a policy
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -324,6 +335,7 @@ def to_acting_member(user: Person, state: MembershipState | None) -> Member | No
     return to_member(user, OrganizationContext(state.id, state.slug, state.status, state.role, state.rights))
 
 
-def to_member(user: Person, organization: OrganizationContext) -> Member:
+def to_member(user: Person, organization: OrganizationContext, *, has_sign_in_policy: bool = False) -> Member:
     """Return the user as a member who acts in this organization."""
-    return Member(**{field.name: getattr(user, field.name) for field in fields(Person)}, acts_in=organization)
+    own = {field.name: getattr(user, field.name) for field in fields(Person)}
+    return Member(**own, acts_in=organization, has_sign_in_policy=has_sign_in_policy)

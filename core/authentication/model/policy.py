@@ -13,10 +13,10 @@ from core.kernel.connections import ConnectionFacts
 from core.kernel.errors import Forbidden, GrantInvalid
 from core.kernel.proofs import Acr, SessionProofs, Strength
 from core.kernel.roles import Rights, RoleName, is_admin
-from core.kernel.sign_in_age import AuthenticationInsufficient
+from core.kernel.sign_in_age import AuthenticationInsufficient, SignInAge
 from core.kernel.sign_in_policy.decision import Decision
 from core.kernel.sign_in_policy.explanations import explain, fields_of
-from core.kernel.sign_in_policy.rules import EffectivePolicy
+from core.kernel.sign_in_policy.rules import EffectivePolicy, Rule
 from core.kernel.values import Slug, SlugInvalid, SlugReserved
 
 # A pass lasts this long at most: trust in a device and the risk of a sign-in change without a new version of the policy.
@@ -136,19 +136,27 @@ class EnrolmentRequired(Forbidden):
 class StepUpNeeded(AuthenticationInsufficient):
     """The sign-in policy requires another sign-in. Confirm that it's you, or sign in again."""
 
-    def __init__(self, decision: Decision, place: PolicyPlace, authorization_url: str | None = None) -> None:
-        """`authorization_url`: where a browser begins the sign-in through the required connection, if this is the rule."""
+    def __init__(
+        self, decision: Decision, place: PolicyPlace, authorization_url: str | None = None, age: SignInAge = SignInAge.ANY
+    ) -> None:
+        """`authorization_url`: where a browser begins the sign-in through the required connection, if only this one helps.
+
+        `age` is that of the sign-in which the request needs.
+        """
         advice = "Confirm that it's you, or sign in again." if authorization_url is None else "Sign in there."
+        if authorization_url is not None and decision.rule is not Rule.CONNECTION:
+            advice = "Sign in again through its identity provider."
         super().__init__(f"{explain(decision)} {advice}")
         self.place = place
+        self.age = age
         self.authorization_url = authorization_url
-        if authorization_url is not None:
+        if authorization_url is not None and decision.rule is Rule.CONNECTION:
             self.fields = fields_of(decision, authorization_url=authorization_url)
             return
         acr = {"acr_values": [*Acr][decision.required - 1].value} if decision.required >= Strength.TWO else {}
-        age = decision.max_age or (None if acr else timedelta(0))
-        self.needed = acr if age is None else {**acr, "max_age": str(int(age.total_seconds()))}
-        self.fields = fields_of(decision)
+        max_age = decision.max_age or (None if acr else timedelta(0))
+        self.needed = acr if max_age is None else {**acr, "max_age": str(int(max_age.total_seconds()))}
+        self.fields = fields_of(decision) if authorization_url is None else fields_of(decision, authorization_url=authorization_url)
 
 
 class PolicyRefused(Forbidden):

@@ -146,7 +146,7 @@ def _that_meet(options: ReauthenticationOptions, decision: Decision, waiting: Co
     if decision.required <= Strength.ONE:  # the account asks for its second factor, and the policy does not
         second_methods = options.second_methods
     of_providers = None if first_ways is None else decision.first_ways.intersection(first_ways)
-    if decision.rule is Rule.CONNECTION:  # for break glass, they prove nothing
+    if decision.breaks_glass or decision.rule is Rule.CONNECTION:  # for break glass, they prove nothing
         of_providers = frozenset()
     is_next = waiting is not None and (of_providers is None or PROVIDER_PREFIX + waiting in of_providers)
     asks_again = options.needs_first_factor or decision.rule is not Rule.SECOND_FACTOR or not second_methods

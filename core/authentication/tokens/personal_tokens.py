@@ -16,7 +16,7 @@ from core.accounts.model.secret_notices import NoticedSecret, SecretNotice
 from core.accounts.notices import security_notices
 from core.accounts.own_account import lock_own_account
 from core.applications.model.api_keys import LAST_USED_PRECISION
-from core.authentication import events, policy_checks
+from core.authentication import connection_sign_ins, events, policy_checks
 from core.authentication.model.policy import PolicyPath
 from core.authentication.model.tokens import (
     MAX_LIVE_TOKENS,
@@ -51,6 +51,7 @@ from core.kernel.causes import Caller
 from core.kernel.errors import refuse
 from core.kernel.page_paths import PERSONAL_TOKENS_PATH
 from core.kernel.roles import Capability, Rights
+from core.kernel.sign_in_age import SignInAge
 from core.kernel.values import Page, PageResult, digest, new_id
 from core.tenancy import organizations
 from core.tenancy.model import organizations as organizations_model
@@ -65,8 +66,8 @@ from ports.storage import Transaction
 async def create(ports: Ports, caller: Person, request: NewPersonalToken) -> tuple[PersonalToken, str]:
     """Create a token and return it with its secret, which cannot be read again.
 
-    The user must have signed in recently, with all their factors, and gets an email. Creating a token
-    for an organization confirms the user's membership in it.
+    The user must have signed in recently, with all their factors, and gets an email. For an organization that requires a connection
+    of the user, they must have signed in there as recently. Creating a token for an organization confirms the user's membership in it.
 
     Raises: SignInNotRecent, AddressNotVerified, TooManyPersonalTokens, PersonalTokenWithoutScope,
     ApiScopeUnknown, PersonalTokenScopeRefused, PersonalTokensOff; the errors of `lock_own_account`,
@@ -84,6 +85,7 @@ async def create(ports: Ports, caller: Person, request: NewPersonalToken) -> tup
             raise AddressNotVerified
         if organization is not None:
             await policy_checks.require_in_transaction(ports, tx, PolicyPath.API, organization.id, None, caller)
+            await connection_sign_ins.require_in_transaction(ports, tx, organization.id, caller, SignInAge.FRESH)
         _check_scopes(scopes, rights)
         if await tx.personal_tokens.count_live(account.id, now) >= MAX_LIVE_TOKENS:
             raise TooManyPersonalTokens

@@ -17,7 +17,7 @@ from core.federation.connections.model.people import ConnectionNotActive, proof_
 from core.federation.model.sign_in import LinkOfAnotherBrowser, SignedInAsAnotherUser
 from core.kernel.access import BlockedByDirectory
 from core.kernel.callers import Person, Visitor
-from core.kernel.proofs import Method, in_session
+from core.kernel.proofs import Method, in_session, seen_in
 from core.kernel.sign_in_policy.decision import Decision
 from core.kernel.values import new_id
 from ports import Ports
@@ -27,10 +27,11 @@ async def find_connection(ports: Ports, visitor: Visitor, decision: Decision | N
     """Return the connection at which another sign-in makes the visitor's session newer, or None.
 
     It is that of the sign-in policy that asks with this `decision`, if any, or the one at which the session began. A session with a
-    way of the account's own uses that one.
+    way of the account's own uses that one. Users of break glass can sign in again at a connection through which they came.
     """
     if decision is not None and decision.connection is not None:
-        connection_id = None if decision.leads_to is None else decision.leads_to.id
+        is_too_old = decision.max_age is not None
+        connection_id = decision.connection.id if is_too_old or decision.leads_to is not None else None
     else:
         used = () if visitor.bounded_to is None else in_session(visitor.browser.proofs)
         connection_id = next((proof.connection for proof in used if proof.connection is not None), None)
@@ -38,7 +39,12 @@ async def find_connection(ports: Ports, visitor: Visitor, decision: Decision | N
         return None
     async with ports.storage.reading() as read:
         connection = await read.connections.of_active_org(connection_id)
-    return connection if connection is not None and connection.is_active else None
+    if connection is None or not connection.is_active:
+        return None
+    if decision is not None and decision.breaks_glass:
+        came = (proof.connection for proof in seen_in(visitor.browser.proofs, connection.org_id, ports.clock.now()))
+        return connection if connection.id in came else None
+    return connection
 
 
 async def complete(ports: Ports, visitor: Person | None, trip: ConnectionTrip, person: AssertedPerson, now: datetime) -> None:

@@ -38,5 +38,6 @@ def name_methods(decision: Decision, providers: Mapping[ConnectionSlug, str]) ->
 def fields_of(decision: Decision, **further: str) -> dict[str, str]:
     """Return the members of an error body about the rule of a decision."""
     rule = {} if decision.rule is None else {"rule": decision.rule.value}
-    connection = {"connection": decision.connection.slug} if decision.rule is Rule.CONNECTION and decision.connection is not None else {}
+    is_required = decision.connection is not None and (decision.rule is Rule.CONNECTION or decision.leads_to is not None)
+    connection = {"connection": decision.connection.slug} if decision.connection is not None and is_required else {}
     return {**further, **rule, **connection, "organization": decision.source or ""}

@@ -12,6 +12,7 @@ from core.authentication import browser, policy_checks
 from core.authentication.model.policy import NO_SLUG, EnrolmentRequired, PolicyPlace, StepUpNeeded
 from core.authentication.reauthentication import kept_forms
 from core.kernel.page_paths import REAUTHENTICATION_PATH
+from core.kernel.sign_in_age import SignInAge
 from entrypoints.http.base.context import ports, requested_path, signed_in
 from entrypoints.http.base.cookies import session_cookie
 from entrypoints.http.base.redirects import page_of_form, redirect
@@ -27,17 +28,18 @@ KEPT_FORM: Final = "kept_form"  # the field with the id of the kept form that is
 SECRETS: Final = frozenset({"current_password", "new_password", "password", "client_secret", "token"})
 
 
-async def to_reauthentication(for_policy: str | None = None) -> Response:
+async def to_reauthentication(for_policy: str | None = None, age: SignInAge = SignInAge.ANY) -> Response:
     """Return a redirect to the page that asks users to confirm that it's them, and then leads back here.
 
     A form that our own page sent is kept for them, unless it has a secret. The fields of a kept form
     that the view has taken are kept again.
 
-    `for_policy` names the sign-in policy that asks for it, as in acme, acme/shop, PLATFORM or EVERYWHERE.
+    `for_policy` names the sign-in policy that asks for it, as in acme, acme/shop, PLATFORM or EVERYWHERE. `age` is that of the
+    sign-in through its required connection that the request needs.
 
     Raises: FormTokenInvalid.
     """
-    policy = {} if for_policy is None else {"policy": for_policy}
+    policy = {} if for_policy is None else {"policy": for_policy} | _age_field(age)
     if request.method in ("GET", "HEAD"):
         return _redirect({"next": requested_path(), **policy})
     form = await read_form()
@@ -53,9 +55,13 @@ async def to_reauthentication(for_policy: str | None = None) -> Response:
     return _redirect({**_target(str(kept)), **policy})
 
 
-def to_reauthentication_for(place: PolicyPlace, next_path: str) -> Response:
+def to_reauthentication_for(place: PolicyPlace, next_path: str, age: SignInAge = SignInAge.ANY) -> Response:
     """Return a redirect to the page that asks users to confirm that it's them for a sign-in policy, and then leads to `next_path`."""
-    return _redirect({"next": next_path, "policy": _name_of(place)})
+    return _redirect({"next": next_path, "policy": _name_of(place)} | _age_field(age))
+
+
+def _age_field(age: SignInAge) -> dict[str, str]:
+    return {} if age is SignInAge.ANY else {"age": age.value}
 
 
 def to_own_proof(next_path: str) -> Response:
@@ -76,14 +82,14 @@ def place_of(name: str) -> PolicyPlace:
 def to_policy_first(refusal: EnrolmentRequired | StepUpNeeded, next_path: str) -> Response:
     """Return a redirect to the page that a sign-in policy asks for, which then leads to `next_path`."""
     if isinstance(refusal, StepUpNeeded):
-        return to_reauthentication_for(refusal.place, next_path)
+        return to_reauthentication_for(refusal.place, next_path, refusal.age)
     return redirect(policy_checks.enrollment_path(refusal.place, next=next_path))
 
 
 async def to_policy(refusal: EnrolmentRequired | StepUpNeeded) -> Response:
     """Return a redirect to the page that a sign-in policy asks for, which then leads back here. Raises: FormTokenInvalid."""
     if isinstance(refusal, StepUpNeeded):
-        return await to_reauthentication(_name_of(refusal.place))
+        return await to_reauthentication(_name_of(refusal.place), refusal.age)
     return to_policy_first(refusal, requested_path() if request.method in ("GET", "HEAD") else page_of_form(request.path))
 
 

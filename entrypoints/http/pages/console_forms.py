@@ -11,6 +11,7 @@ from quart import Response, g, request
 from core.authentication import browser, ended_forms, sent_forms
 from core.authentication.browser import FormTokenInvalid
 from core.authentication.ended_forms import EndedForm
+from core.authentication.model.policy import StepUpNeeded
 from core.authentication.sent_forms import MIN_KEY_LENGTH, FormAlreadySent
 from core.kernel.errors import Invalid, Limited, Refusal, SessionEnded
 from core.kernel.roles import Capability
@@ -40,7 +41,7 @@ Fields: TypeAlias = Mapping[type[Refusal], str]  # the field that each refusal i
 NO_FIELDS: Final[Fields] = MappingProxyType({})
 # The access decorator answers the first with the sign-in page, and the second with a confirmation that
 # comes back with the form. `once` answers the third.
-OF_DECORATORS: Final = (SessionEnded, SignInNotRecent, FormAlreadySent)
+OF_DECORATORS: Final = (SessionEnded, SignInNotRecent, StepUpNeeded, FormAlreadySent)
 Form: TypeAlias = Mapping[str, str]  # the fields of a form
 V = TypeVar("V", bound=Callable[..., Any])
 

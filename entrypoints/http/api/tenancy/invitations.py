@@ -79,7 +79,7 @@ class InvitationRequest(RequestModel):
 
 
 @routes.post("/api/organizations/<org_slug>/invitations")
-@member(Capability.MEMBERS_MANAGE, outlives=False)
+@member(Capability.MEMBERS_MANAGE, outlives=False, sign_in_of_part=SignInAge.RECENT)
 @refuses(409, 429)
 async def invite(org_slug: str, data: InvitationRequest) -> CreatedInvitationResponse:
     """Invite an email address to the organization.
@@ -118,7 +118,7 @@ class BulkInvitationListResponse(ResponseModel):
 
 
 @routes.post("/api/organizations/<org_slug>/invitations/bulk")
-@member(Capability.MEMBERS_MANAGE, outlives=False)
+@member(Capability.MEMBERS_MANAGE, outlives=False, sign_in_of_part=SignInAge.RECENT)
 @refuses(429)
 async def invite_many(org_slug: str, data: BulkInvitationRequest) -> BulkInvitationListResponse:
     """Invite up to 100 email addresses to the organization.
@@ -174,7 +174,7 @@ async def cancel(org_slug: str, invitation_id: UUID) -> Empty:
 
 
 @routes.post("/api/organizations/<org_slug>/invitations/<invitation_id>/resend")
-@member(Capability.MEMBERS_MANAGE, outlives=False)
+@member(Capability.MEMBERS_MANAGE, outlives=False, sign_in_of_part=SignInAge.RECENT)
 @refuses(400, 429)
 async def resend(org_slug: str, invitation_id: UUID) -> ListedInvitationResponse:
     """Send a pending or expired invitation again.

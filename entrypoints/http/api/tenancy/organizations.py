@@ -166,7 +166,7 @@ class OrganizationUpdateRequest(RequestModel):
 
 
 @routes.patch("/api/organizations/<org_slug>")
-@member(Capability.ORGANIZATION_MANAGE, outlives=False)
+@member(Capability.ORGANIZATION_MANAGE, outlives=False, sign_in_of_part=SignInAge.RECENT)
 @refuses(409)
 async def update(org_slug: str, data: OrganizationUpdateRequest) -> OrganizationDetailResponse:
     """Change an organization's name or settings.

@@ -1,6 +1,7 @@
 """How the access decorators identify and authorize the caller of a request."""
 
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from functools import partial
 from typing import Final, cast
 
@@ -9,8 +10,9 @@ from werkzeug.datastructures import Headers
 
 from core.applications import api_keys
 from core.applications.model import api_keys as api_keys_model
-from core.authentication import browser, callers, impersonation, policy_checks
+from core.authentication import browser, callers, connection_sign_ins, impersonation, policy_checks
 from core.authentication.model.dpop import NonceMissing, NonceRequired, PresentedToken, ProofInvalid, ProofRefused
+from core.authentication.model.policy import PolicyPath
 from core.authentication.tokens import signing_keys
 from core.billing.model import provider_events
 from core.kernel.access import (
@@ -27,12 +29,13 @@ from core.kernel.access import (
 from core.kernel.callers import Member, Person, ServiceAccountCaller
 from core.kernel.errors import SessionEnded, Unauthenticated, refuse
 from core.kernel.page_paths import ORGANIZATIONS_PATH
+from core.kernel.sign_in_age import SignInAge, check_sign_in
 from core.setup import opening
 from core.setup.model.links import SetupSessionMissing
 from entrypoints.http.base import cookies
 from entrypoints.http.base.context import anonymous, app_context, current_request, ports, request_record
 from entrypoints.http.base.cookies import session_cookie
-from entrypoints.http.edge.access.declaration import Access, ApplicationTokens, Bounded
+from entrypoints.http.edge.access.declaration import Access, ApplicationTokens, Bounded, Credentials
 from entrypoints.http.edge.directory.authentication import authenticate_directory
 from entrypoints.http.edge.ended_sessions import to_sign_in_again
 from entrypoints.http.edge.limits import take_directory_token
@@ -250,4 +253,18 @@ async def _authorize_user(user: Person, access: Access) -> None:
     g.caller = user
     if access.is_of_platform:
         await policy_checks.require_on_platform(ports(), user)
-    require_sign_in(user, access.sign_in_age(current_request().method), ports().policy, ports().clock.now())
+    age, now = access.sign_in_age(current_request().method), ports().clock.now()
+    if isinstance(user, Member):
+        g.caller = user = await _with_connection_sign_in(user, access, age)
+    require_sign_in(user, age, ports().policy, now)
+    if access.bounded is Bounded.NO and isinstance(user, Member) and user.connection_sign_in is not None:
+        check_sign_in(user.sign_in, age, ports().policy, now)  # beside that at the connection (security S-10)
+
+
+async def _with_connection_sign_in(member: Member, access: Access, age: SignInAge) -> Member:
+    """Return the member with the sign-in through the required connection, if the route asks for the age of a sign-in."""
+    asked = access.sign_in_of_part if age is SignInAge.ANY else age
+    if asked is SignInAge.ANY or not member.has_sign_in_policy or member.impersonator_id or member.personal_token:
+        return member
+    path = PolicyPath.CONSOLE if access.credentials is Credentials.COOKIE else PolicyPath.API
+    return replace(member, connection_sign_in=await connection_sign_ins.find(ports(), path, member, asked))

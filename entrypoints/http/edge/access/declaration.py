@@ -104,6 +104,8 @@ class Access:
     bounded: Bounded = Bounded.NO
     # The sign-in that the route needs. None: a recent one for a change that outlives the session, else any.
     sign_in: SignInAge | None = None
+    # The sign-in that the use case asks for itself, if a part of the request outlives the session.
+    sign_in_of_part: SignInAge = SignInAge.ANY
 
     @property
     def limits(self) -> tuple[Bucket, ...]:

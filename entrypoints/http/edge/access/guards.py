@@ -64,6 +64,7 @@ class Changes(TypedDict, total=False):
     ends_session: bool
     bounded: Bounded
     sign_in: SignInAge | None
+    sign_in_of_part: SignInAge
 
 
 class AccessDecorator:

@@ -78,7 +78,7 @@ ANSWERS: Final = {303: "Continue at the next page.", 403: "The form was not sent
 
 def _target(fields: Any) -> dict[str, str]:
     """Return what the page comes back to: the path of a page, which can have a form that was not kept, or the id of a kept form."""
-    return {name: fields[name] for name in ("form", "next", "empty", "policy") if fields.get(name)}
+    return {name: fields[name] for name in ("form", "next", "empty", "policy", "age") if fields.get(name)}
 
 
 def _path(target: dict[str, str], **more: str) -> str:
@@ -96,13 +96,14 @@ async def _step_up(target: dict[str, str]) -> Decision | None:
         return None
     if target["policy"] == EVERYWHERE:
         return await factor_changes.find_missing_sign_in(ports(), signed_in())
-    enrollment = await policy_enrollment.find_enrollment(ports(), signed_in(), place_of(target["policy"]))
+    age = SignInAge(target["age"]) if target.get("age") in tuple(SignInAge) else SignInAge.ANY
+    enrollment = await policy_enrollment.find_enrollment(ports(), signed_in(), place_of(target["policy"]), age)
     return enrollment.decision if enrollment.decision.outcome is Outcome.STEP_UP else None
 
 
 def _reason(target: dict[str, str], decision: Decision | None) -> str | None:
     """Return why the page asks, if it is not the age of the sign-in."""
-    if decision is not None and decision.rule is Rule.CONNECTION:
+    if decision is not None and decision.breaks_glass:
         return f"{explain(decision)} In an emergency, you're listed for break glass: confirm that it's you in a way of your own."
     if decision is not None:
         return f"{explain(decision)} Confirm that it's you in a way that it accepts."
@@ -129,7 +130,7 @@ async def _values(target: dict[str, str], kept: KeptForm | None, *, is_emailed: 
     has_keys = options.passkey or Method.PASSKEY in options.second_methods
     passkey = await reauthentication.start_passkey(ports(), user) if has_keys else None
     again_at = await _connection(target, decision, options)
-    glass = decision.connection if decision is not None and decision.breaks_glass else None
+    glass = decision.connection if decision is not None and decision.breaks_glass and again_at is None else None
     return {
         "passkey": passkey,
         "scripted": has_keys,
@@ -162,6 +163,7 @@ async def _values(target: dict[str, str], kept: KeptForm | None, *, is_emailed: 
         "emailed": "Whether a code was just emailed.",
         "policy": "The sign-in policy that asks for it: `acme`, `acme/shop`, `*` for the platform, or `**` for all of the user. `***` asks "
         "for a way of the account's own.",
+        "age": "The age of the sign-in through the connection that the policy requires: `fresh` or `recent`.",
     },
 )
 async def show() -> Response:

@@ -8,6 +8,7 @@ from uuid import UUID
 from quart import Blueprint, Response
 
 from core.kernel.roles import OWNER, Capability
+from core.kernel.sign_in_age import SignInAge
 from core.kernel.values import Email, EmailInvalid
 from core.tenancy import invitations, inviting, roles
 from core.tenancy.model.invitations import MAX_BULK_INVITATIONS, InvitationStatus, OwnerNotInvitable
@@ -67,7 +68,7 @@ async def cancel(org_slug: str, invitation_id: UUID) -> Response:
 
 
 @routes.post(f"{LIST}/<invitation_id>/resend")
-@member_page(Capability.MEMBERS_MANAGE, outlives=False)
+@member_page(Capability.MEMBERS_MANAGE, outlives=False, sign_in_of_part=SignInAge.RECENT)
 @accepts(f"POST {API}/<invitation_id>/resend")
 @on_refusal("tenancy/invitations.html", _all)
 async def resend(org_slug: str, invitation_id: UUID, form: Form) -> Response:
@@ -89,7 +90,7 @@ async def _form_values(typed: Form) -> dict[str, Any]:
 
 
 @routes.post(f"{LIST}/new")
-@member_page(Capability.MEMBERS_MANAGE, outlives=False)
+@member_page(Capability.MEMBERS_MANAGE, outlives=False, sign_in_of_part=SignInAge.RECENT)
 @accepts(BULK, answers=answers_with("The result for each address."))
 @once(LIST, "Open invitations", "The invitations are in the list. To send one again, use its button there.")
 @on_refusal("tenancy/new_invitations.html", _form_values, FIELDS)

@@ -91,7 +91,7 @@ async def show_settings(org_slug: str) -> Response:
 
 
 @routes.post(SETTINGS)
-@member_page(Capability.ORGANIZATION_MANAGE, outlives=False)
+@member_page(Capability.ORGANIZATION_MANAGE, outlives=False, sign_in_of_part=SignInAge.RECENT)
 @accepts(f"PATCH {API_OF_ONE}")
 @on_refusal("tenancy/settings.html", _values, {SharedNameTaken: "name"})
 async def change_settings(org_slug: str, form: Form) -> Response:

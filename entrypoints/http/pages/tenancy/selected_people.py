@@ -10,6 +10,7 @@ from quart import Blueprint, Response, request
 from core.kernel.access import RoleInsufficient
 from core.kernel.errors import refuse
 from core.kernel.roles import Capability
+from core.kernel.sign_in_age import SignInAge
 from core.kernel.values import Email
 from core.tenancy import invitations, inviting, members, selected_people
 from core.tenancy.model.members import NoneSelected, OwnershipNotAssignable, RoleUnknown, TooManySelected
@@ -55,7 +56,8 @@ class Action:
     noun: str = "member"
     capability: Capability = Capability.MEMBERS_MANAGE
     dangerous: bool = False
-    outlives: bool = False  # see `Access`
+    outlives: bool = False  # see `Access`, as the next one
+    sign_in_of_part: SignInAge = SignInAge.ANY
 
     @property
     def of_invitations(self) -> bool:
@@ -124,6 +126,7 @@ ACTIONS: Final[Mapping[str, Action]] = {
         summary="Send the selected invitations again.",
         api=f"POST {INVITATION}/resend",
         change=inviting.resend,
+        sign_in_of_part=SignInAge.RECENT,
         label="Send invitation again",
         verb="Send again",
         consequence="Each of them gets a new email. The links of the earlier one no longer work.",
@@ -223,7 +226,7 @@ def _add_form(name: str, action: Action) -> None:
     async def values(form: Form) -> dict[str, Any]:
         return question_values(await _question(name, await _load(name, form)), form)
 
-    @member_page(action.capability, outlives=action.outlives)
+    @member_page(action.capability, outlives=action.outlives, sign_in_of_part=action.sign_in_of_part)
     @accepts(action.api, answers=ANSWERS)
     @on_refusal(TEMPLATE, values, ROLE_FIELDS, refusals=(FieldInvalid, *ROLE_FIELDS))
     async def act(org_slug: str, form: Form) -> Response:

@@ -109,3 +109,36 @@ async def test_an_application_asks_the_connection_for_a_newer_sign_in(
     page = await browser.open(leads_to(await browser.open("/app/account/password")))
     await browser.send("/app/reauthenticate", **hidden_fields(page), password=PASSWORD)
     assert (await sign_in())["prompt"] == ["login"]
+
+
+NEW_GROUP = "/app/organizations/acme/groups/new"
+
+
+@pytest.mark.parametrize("is_listed", [False, True])
+async def test_a_form_that_needs_a_recent_sign_in_waits_for_the_connection_alone(
+    house: House, browser: FakeBrowser, pool: Pool, clock: FakeClock, is_listed: bool
+) -> None:
+    """The password and a code by email confirm nothing, unless the user is listed for break glass."""
+    await run_sql(pool, "update memberships set role = 'admin'")
+    await run_sql(pool, "update sign_in_policies set rules = rules - 'session_lifetime_minutes', version = version + 1")
+    if is_listed:
+        await run_sql(pool, "insert into break_glass_users (org_id, user_id) select org_id, user_id from memberships")
+    start = f"/auth/connections/{house.connection.id}/start?{urlencode({'next': PAGE})}"
+    assert await sign_in_there(house, browser, await leave(browser, start)) == PAGE
+    clock.advance(timedelta(minutes=61))
+    form = hidden_fields(await browser.open(NEW_GROUP))
+    confirmation = leads_to(await browser.send(NEW_GROUP, **form, name="Engineers"))
+    page = await browser.open(confirmation)
+    assert "Sign in again through Okta" in page.text
+    assert [way in page.text for way in ('name="password"', "Email me a code")] == [is_listed] * 2
+    fields = hidden_fields(page)
+    assert leads_to(await browser.send("/app/reauthenticate", **fields, password=PASSWORD)) == confirmation
+    waiting = await browser.open(confirmation)
+    assert ('name="kept_form"' in waiting.text) is is_listed
+    if not is_listed:
+        url = leads_to(await browser.send("/app/reauthenticate/connection", **fields))
+        assert parse_qs(urlsplit(url).query)["prompt"] == ["login"]
+        assert await sign_in_there(house, browser, url) == confirmation
+        waiting = await browser.open(confirmation)
+    assert leads_to(await browser.send(NEW_GROUP, **hidden_fields(waiting))).startswith("/app/organizations/acme/groups/")
+    assert await run_sql(pool, "select count(*)::int from audit_log where action = 'break_glass.used'") == [(int(is_listed),)]

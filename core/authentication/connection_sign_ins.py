@@ -1,0 +1,88 @@
+"""The age of a sign-in through the connection that an organization requires of a user (security SP-9).
+
+An act in the organization that asks for the age of a sign-in counts this one alone. Otherwise a user that the identity provider has
+removed would confirm the act in another way.
+"""
+
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Final
+from uuid import UUID
+
+from core.authentication import policy_passes
+from core.authentication.model.policy import PolicyPath, PolicySubject
+from core.authentication.policy_checks import Admission, judge, refusal_of
+from core.kernel.callers import ConnectionSignIn, Member, Person
+from core.kernel.proofs import Proof, seen_in
+from core.kernel.sign_in_age import SignInAge, is_enough
+from core.kernel.sign_in_policy.decision import Decision, Outcome
+from core.kernel.sign_in_policy.rules import PolicyPart, Rules
+from ports import Ports
+from ports.storage import Transaction
+
+LONG_AGO: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def judge_age(ports: Ports, path: PolicyPath, subject: PolicySubject, age: SignInAge, user: Person, now: datetime) -> Decision | None:
+    """Return the decision about the age of the sign-in through the required connection, or None if the policy requires none of the user.
+
+    The policy is asked with the age as the lifetime of a session: no other first factor makes the session newer.
+    """
+    session, policy = subject.session, subject.policy
+    if age is SignInAge.ANY or session is None or not policy.in_force(now).required_for(subject.connections):
+        return None
+    limit, has_password = age.limit(ports.policy), subject.account.password_hash is not None
+
+    def aged(proof: Proof) -> Proof:
+        # As in `SignInFacts`, a sign-in at a connection that may not have asked the user does not prove that they are here.
+        is_silent = not proof.is_own and not proof.is_fresh and has_password
+        return replace(proof, at=LONG_AGO) if is_silent else proof
+
+    seen = seen_in(session.proofs, policy.org_id, now)
+    proofs = tuple(aged(proof) for proof in seen if not proof.is_second or now - proof.at <= limit)
+    part = PolicyPart(policy.name, Rules(session_lifetime=limit))
+    session = replace(session, proofs=proofs, factor_at_device=None)  # a trusted device does not replace the second factor
+    subject = replace(subject, policy=replace(policy, parts=(*policy.parts, part)), session=session)
+    return judge(ports, path, subject, now, user.address)
+
+
+async def find(ports: Ports, path: PolicyPath, member: Member, age: SignInAge) -> ConnectionSignIn:
+    """Return the sign-in through the required connection, if any, for a request of this member. The use of break glass is reported."""
+    now = ports.clock.now()
+    async with ports.storage.reading() as read:
+        subject = await read.policy_passes.load(member.acts_in.id, None, member.user_id, member.session_id)
+    decision = None if subject is None else judge_age(ports, path, subject, age, member, now)
+    if subject is None or decision is None:
+        return ConnectionSignIn(is_required=False)
+    if decision.outcome is not Outcome.ALLOWED:
+        refusal = refusal_of(ports, path, subject, decision, age)
+        refusal.caller = member
+        return ConnectionSignIn(is_required=True, refusal=refusal)
+    if decision.breaks_glass and is_enough(member.sign_in, age, ports.policy, now):
+        async with ports.storage.transaction(by=member) as tx:
+            await policy_passes.report_break_glass(tx, subject, decision, member.session_id, now)
+    return ConnectionSignIn(is_required=not decision.breaks_glass)
+
+
+async def require_in_transaction(ports: Ports, tx: Transaction, org_id: UUID, user: Person, age: SignInAge) -> None:
+    """Check the age of the user's sign-in through the required connection, if any, in a transaction that goes on.
+
+    Raises: the errors of `policy_checks.require`.
+    """
+    subject, now = await tx.policy_passes.load(org_id, None, user.user_id, user.session_id), ports.clock.now()
+    decision = None if subject is None else judge_age(ports, PolicyPath.API, subject, age, user, now)
+    if subject is None or decision is None:
+        return
+    if decision.outcome is not Outcome.ALLOWED:
+        refusal = refusal_of(ports, PolicyPath.API, subject, decision, age)
+        refusal.caller = user
+        raise refusal
+    await policy_passes.report_break_glass(tx, subject, decision, user.session_id, now)
+
+
+def with_age(ports: Ports, admission: Admission, age: SignInAge, user: Person) -> Admission:
+    """Return the decision of an admission, or if it is allowed, that about the age of the sign-in through the required connection."""
+    if admission.subject is None or not admission.is_allowed:
+        return admission
+    decision = judge_age(ports, PolicyPath.ENROLL, admission.subject, age, user, ports.clock.now())
+    return admission if decision is None else replace(admission, decision=decision)
