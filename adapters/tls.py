@@ -11,6 +11,7 @@ from adapters.geoip import FileUnreadable
 
 HTTP_1: Final = ("http/1.1",)
 HTTP_2: Final = ("h2", "http/1.1")
+_CIPHERS: Final = "ECDHE+AESGCM:ECDHE+CHACHA20"  # of TLS 1.2; Debian's OpenSSL would also take CBC with SHA-1
 _MISMATCH: Final = ("KEY_VALUES_MISMATCH", "KEY_TYPE_MISMATCH", "NO_CERTIFICATE_ASSIGNED")
 _WEAK: Final = ("EE_KEY_TOO_SMALL", "CA_KEY_TOO_SMALL", "EE_MD_TOO_WEAK", "CA_MD_TOO_WEAK")
 
@@ -18,7 +19,7 @@ _WEAK: Final = ("EE_KEY_TOO_SMALL", "CA_KEY_TOO_SMALL", "EE_MD_TOO_WEAK", "CA_MD
 class TlsCertificate:
     """A certificate with its chain, its key, and the TLS context that uses them.
 
-    The context has Python's defaults, which a release of Python or OpenSSL can make stricter.
+    The context has Python's defaults, which a release of Python or OpenSSL can make stricter, but the ciphers of TLS 1.2.
 
     Raises: FileUnreadable.
     """
@@ -45,12 +46,15 @@ class TlsCertificate:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         context.options |= ssl.OP_NO_RENEGOTIATION
+        context.set_ciphers(_CIPHERS)
         context.set_alpn_protocols(self._protocols)
         try:
             context.load_cert_chain(certificate, key, password="")
         except ssl.SSLError as error:
             if error.reason in _MISMATCH:
-                raise FileUnreadable(f"the key in {key} does not belong to the certificate in {certificate}") from None
+                raise FileUnreadable(
+                    f"the key in {key} does not belong to the first certificate in {certificate}: that of this server comes first"
+                ) from None
             if error.reason in _WEAK:
                 raise FileUnreadable(f"the certificate in {certificate} has a key or a signature that is too weak") from None
             raise FileUnreadable(f"{key} has no private key in PEM without a passphrase") from None

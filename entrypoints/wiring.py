@@ -95,13 +95,19 @@ class Wired:
 
         A file that is not usable any longer is logged, and the last one stays.
         """
+        failed = False
         for file in (self.ports.geoip, self.ports.anonymizers, certificate):
             if isinstance(file, GeoIpFile | AnonymizerFile | TlsCertificate):
                 try:
                     file.reload()
                 except FileUnreadable as error:
+                    failed = True
                     log.error("file_not_reloaded", reason=str(error))  # noqa: TRY400 (the traceback adds nothing)
-        log.info("files_reloaded")
+                else:
+                    if file is certificate:
+                        _log_certificate(certificate, self.ports.clock)
+        if not failed:
+            log.info("files_reloaded")
 
 
 def check_settings(settings: Settings) -> None:
@@ -233,11 +239,17 @@ async def watch_certificate(certificate: TlsCertificate | None, clock: Clock, me
         # At once, because a worker that starts later has the certificate that its parent read at the start.
         try:
             if await trio.to_thread.run_sync(certificate.reload_if_changed):
-                log.info("tls_certificate_reloaded", ends_at=certificate.ends_at.isoformat())
+                _log_certificate(certificate, clock)
         except FileUnreadable as error:
             log.error("file_not_reloaded", reason=str(error))  # noqa: TRY400 (the traceback adds nothing)
         measure((certificate.ends_at - clock.now()) / timedelta(days=1))
         await trio.sleep(CERTIFICATE_PERIOD)
+
+
+def _log_certificate(certificate: TlsCertificate, clock: Clock) -> None:
+    log.info("tls_certificate_reloaded", ends_at=certificate.ends_at.isoformat())
+    if certificate.ends_at <= clock.now():
+        log.warning("tls_certificate_expired", ended_at=certificate.ends_at.isoformat())
 
 
 def start_actors(nursery: trio.Nursery, wired: Wired) -> None:

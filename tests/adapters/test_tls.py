@@ -42,7 +42,7 @@ def replace(key: Path, other: rsa.RSAPrivateKey | ec.EllipticCurvePrivateKey) ->
     key.write_bytes(other.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
 
 
-MISMATCH = "key.pem does not belong to the certificate in "
+MISMATCH = "key.pem does not belong to the first certificate in "
 DAMAGES: dict[str, tuple[Callable[[Path, Path], object], str]] = {
     "missing": (lambda certificate, key: certificate.unlink(), "certificate.pem cannot be read: No such file or directory"),
     "missing key": (lambda certificate, key: key.unlink(), "key.pem cannot be read: No such file or directory"),
@@ -52,15 +52,15 @@ DAMAGES: dict[str, tuple[Callable[[Path, Path], object], str]] = {
     "encrypted key": (lambda certificate, key: encrypt(key), "key.pem has no private key in PEM without a passphrase"),
     "another key": (
         lambda certificate, key: replace(key, ec.generate_private_key(ec.SECP256R1())),
-        "key.pem does not belong to the certificate",
+        "key.pem does not belong to the first certificate",
     ),
     "another curve": (
         lambda certificate, key: replace(key, ec.generate_private_key(ec.SECP384R1())),
-        "key.pem does not belong to the certificate",
+        "key.pem does not belong to the first certificate",
     ),
     "another kind of key": (
         lambda certificate, key: replace(key, rsa.generate_private_key(65537, 2048)),
-        "key.pem does not belong to the certificate",
+        "key.pem does not belong to the first certificate",
     ),
 }
 
@@ -72,6 +72,7 @@ def test_files_that_are_not_usable_are_described_and_the_last_ones_stay(
     certificate = TlsCertificate(*files)
     assert certificate.names == ["id.example.com", "127.0.0.1"]
     context = certificate.context
+    assert all("GCM" in cipher["name"] or "CHACHA20" in cipher["name"] for cipher in context.get_ciphers())
     assert not certificate.reload_if_changed()
     damage(*files)
     with pytest.raises(FileUnreadable, match=problem):

@@ -72,6 +72,7 @@ def test_curl_reaches_a_service_without_a_proxy(service: Start, own_database: di
         certificate.write_text("broken")
         os.kill(running.process.pid, signal.SIGHUP)
         until(lambda: len(running.logged("file_not_reloaded")) >= 2, "both workers have refused the file")
+        assert len(running.logged("files_reloaded")) == 2
         assert "has no certificate in PEM" in running.logged("file_not_reloaded")[0]["reason"]
         assert "certificate" in gatehouse(home, "doctor", **running.settings).stdout
         running.stop()
