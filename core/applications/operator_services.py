@@ -60,7 +60,7 @@ async def _find_organization(ports: Ports, org_slug: str | None) -> UUID:
     if org_slug is not None:
         raise NoOrganizationForService(f"There is no organization {org_slug}. Active organizations are: {slugs}.")
     if active.total > 1:
-        raise NoOrganizationForService(f"There are several organizations: {slugs}. Name one of them.")
+        raise NoOrganizationForService(f"There are several organizations: {slugs}. Name one of them by --organization.")
     return active.items[0].organization.id
 
 

@@ -50,7 +50,7 @@ async def test_two_commands_at_once_make_two_services(acme: Tenant, ports: Ports
 
 
 async def test_an_organization_must_be_named_if_there_are_several(acme: Tenant, other_tenant: Tenant, ports: Ports) -> None:
-    assert await problem(ports) == "There are several organizations: acme, twin. Name one of them."
+    assert await problem(ports) == "There are several organizations: acme, twin. Name one of them by --organization."
     assert await problem(ports, "acmee") == "There is no organization acmee. Active organizations are: acme, twin."
     assert (await create(ports, "twin"))[0] == "twin"
 
