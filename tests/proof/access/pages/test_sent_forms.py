@@ -31,6 +31,7 @@ ONCE = {route for route, view in VIEWS.items() if getattr(view, ONCE_ATTRIBUTE, 
 HARMLESS = {
     "POST /app/organizations/<org_slug>/connections/<connection_slug>": "the same settings are saved",
     "POST /app/organizations/<org_slug>/connections/<connection_slug>/groups": "the same mapping is refused",
+    "POST /app/organizations/<org_slug>/connections/<connection_slug>/metadata": "the same metadata are saved",
     "POST /app/account/delete": "the account is gone",
     "POST /app/account/export": "a download",
     "POST /app/account/identities/<provider:provider>/link": "a way to an identity provider",
