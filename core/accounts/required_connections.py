@@ -31,7 +31,7 @@ async def require_kept_at(tx: Transaction, account: Account, email: Email) -> No
 
 
 async def block_at(tx: Transaction, account: Account, email: Email, now: datetime) -> None:
-    """Block a locked account at the applications of the organizations whose required connections do not bind it at another address.
+    """Block a locked account at the applications of organizations, if their required connections do not bind it at another address.
 
     Their users have no membership to leave, and an organization must not hold the address of an account that is the user's own.
     """

@@ -65,7 +65,7 @@ def licenses(packages: Sequence[Path]) -> str:
             if library.notice is not None:
                 noticed.setdefault(library.notice, set()).add(library.name)
     for notice, names in sorted(noticed.items()):
-        text = (bundled.NOTICES / f"{notice}.txt").read_text()
+        text = bundled.read_notice(notice)
         parts.append(f"{_LINE}\nThe license of {', '.join(sorted(names))} in the packages above\n\n{text}")
     return "\n".join(parts)
 

@@ -10,8 +10,11 @@ from typing import Any, Final
 
 from packageurl import PackageURL
 
+from ops.release.source import ReleaseError
+
 TABLE: Final[Sequence[dict[str, Any]]] = tomllib.loads(Path(__file__).with_name("bundled.toml").read_text())["library"]
-NOTICES: Final = Path(__file__).with_name("notices")
+_NOTICES: Final = Path(__file__).with_name("notices")
+_COMMON: Final = Path("/usr/share/common-licenses")  # of Debian's package base-files
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,7 +26,7 @@ class Library:
     license: str
     purl: str
     source: str | None
-    notice: str | None  # the text of its license, a file in NOTICES
+    notice: str | None  # the name of the text of its license (`read_notice`)
     cpe: str | None
 
 
@@ -40,6 +43,14 @@ def find(wheel: Path) -> list[Library]:
     return libraries
 
 
+def read_notice(name: str) -> str:
+    """Return the text of a license. Raises: ReleaseError."""
+    for path in (_NOTICES / f"{name}.txt", _COMMON / name):
+        if path.exists():
+            return path.read_text("utf-8")
+    raise ReleaseError(f"{_COMMON / name} is missing. Build the release on Debian: its package base-files has this license.")
+
+
 def _library(entry: dict[str, Any]) -> Library:
     name, version, cpe = entry["name"], entry.get("version"), entry.get("cpe")
     return Library(
@@ -54,7 +65,7 @@ def _library(entry: dict[str, Any]) -> Library:
 
 
 def _read_bills(wheel: Path, own: str) -> Iterator[dict[str, Any]]:
-    """Yield the libraries that the bills of materials of a wheel name. Packages whose purl begins with `own` are the wheel itself."""
+    """Yield the libraries that the bills of materials of a wheel name. A purl that begins with `own` is that of the wheel itself."""
     with zipfile.ZipFile(wheel) as files:
         bills = [json.loads(files.read(name)) for name in files.namelist() if ".dist-info/sboms/" in name and name.endswith(".json")]
     for component in (component for bill in bills for component in bill["components"]):

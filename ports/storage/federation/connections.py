@@ -189,7 +189,7 @@ class ConnectionIdentities(ConnectionIdentitiesRead, Protocol):
         """
 
     async def forget_group(self, org_id: UUID, connection_id: UUID, user_id: UUID, group_id: UUID) -> bool:
-        """Forget that, and return what was noted as `was_member`."""
+        """Forget that, and return its `was_member`."""
 
     async def forget_groups(self, org_id: UUID, user_ids: Collection[UUID], group_id: UUID | None = None) -> None:
         """Forget that the connections of the organization gave these users this group, or without one all their groups."""

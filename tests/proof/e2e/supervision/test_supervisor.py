@@ -122,7 +122,7 @@ def test_the_shell_script_becomes_the_service(own_database: dict[str, str], home
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can create a namespace of processes")
 def test_the_first_process_of_a_container_ends_while_it_waits_for_the_database(home: Path) -> None:
     first = ["unshare", "--pid", "--fork", "--kill-child", sys.executable, "-m", "entrypoints.cli", "serve"]
-    settings = {"SSO_DATABASE_URL": "postgresql://nobody@127.0.0.1:9/nothing", "SSO_ENCRYPTION_KEYS": generate_key()}
+    settings = {"SSO_DATABASE_URL": "postgresql://app@127.0.0.1:9/app", "SSO_ENCRYPTION_KEYS": generate_key()}
     log = home / "tmp" / "log"
     with log.open("w") as output, subprocess.Popen(first, env=environment(home, **settings), stdout=output, stderr=output) as process:
         try:
