@@ -1,6 +1,7 @@
 """Required connections: saving the rule, the users that it would lock out, what cannot be removed then, and the list of break glass."""
 
 import re
+from dataclasses import replace
 from typing import Any, Final
 from uuid import UUID
 
@@ -8,7 +9,7 @@ import pytest
 
 from adapters.postgres.engine.pool import Pool
 from core.federation.connections.model.connections import ConnectionState, OrganizationConnection
-from core.kernel.proofs import Method, Proof
+from core.kernel.proofs import Method, Proof, first_proof
 from ports import Ports
 from tests.support.browser import FakeBrowser
 from tests.support.builders import Answer, add_account, add_member, one_factor, run_sql
@@ -88,6 +89,19 @@ async def test_a_rule_that_would_lock_its_author_out_is_refused(
     removed = await put_list(acme, "owner", by="admin")
     assert (removed.status, LOCKED_OUT in removed.json["error"]) == (400, True)
     assert (await put_list(acme, "owner")).status == 200, "the owner came through the connection"
+
+
+async def test_an_author_is_listed_first_if_the_provider_did_not_ask_them(acme: Tenant, okta: OrganizationConnection, pool: Pool) -> None:
+    """Otherwise the author could not take the rule back: each change needs a sign-in for which the provider asked."""
+    owner = acme.people["owner"].id
+    asked = connection_proof(acme.org, acme.ports.clock.now(), connection=okta.id)
+    await write_proofs(pool, owner, (first_proof("password", asked.at), replace(asked, is_fresh=False)))
+    await run_sql(pool, "update users set password_hash = 'a hash' where id = %s", owner)
+    refused = await save(acme, BY_DOMAIN)
+    assert (refused.status, "you could change nothing here" in refused.json["error"]) == (400, True), refused.text
+    assert (await put_list(acme, "owner")).status == 200
+    assert (await save(acme, BY_DOMAIN)).status == 200
+    assert (await save(acme, {})).status == 200, "the author takes the rule back"
 
 
 async def test_a_preview_names_the_members_whom_the_connection_does_not_know(
