@@ -317,4 +317,4 @@ def test_newest_version_comes_first() -> None:
 
 
 def test_the_package_exports_its_public_names() -> None:
-    assert set(embedded.__all__) == {"EmbeddedError", "Running", "attach", "exists", "launch", "scratch", "start"}
+    assert set(embedded.__all__) == {"EmbeddedError", "Running", "attach", "exists", "launch", "locate", "scratch", "start"}
