@@ -13,8 +13,8 @@ from packageurl import PackageURL
 from ops.release.source import ReleaseError
 
 TABLE: Final[Sequence[dict[str, Any]]] = tomllib.loads(Path(__file__).with_name("bundled.toml").read_text())["library"]
-_NOTICES: Final = Path(__file__).with_name("notices")
-_COMMON: Final = Path("/usr/share/common-licenses")  # of Debian's package base-files
+_COMMON_LICENSES: Final = Path("/usr/share/common-licenses")  # of Debian's package base-files
+_DOCUMENTATION: Final = Path("/usr/share/doc")  # each package of Debian has a file "copyright" there
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,11 +44,13 @@ def find(wheel: Path) -> list[Library]:
 
 
 def read_notice(name: str) -> str:
-    """Return the text of a license. Raises: ReleaseError."""
-    for path in (_NOTICES / f"{name}.txt", _COMMON / name):
-        if path.exists():
-            return path.read_text("utf-8")
-    raise ReleaseError(f"{_COMMON / name} is missing. Build the release on Debian: its package base-files has this license.")
+    """Return the text of a license as Debian has it. Raises: ReleaseError."""
+    try:
+        # Debian adds to the names of some packages, as in libxml2-16.
+        path = next(iter(sorted(_DOCUMENTATION.glob(f"{name}*/copyright"))), _COMMON_LICENSES / name)
+        return path.read_text("utf-8")
+    except OSError as e:
+        raise ReleaseError(f"The license text {name} is missing. Build the release on Debian, as root: ./run release installs it.") from e
 
 
 def _library(entry: dict[str, Any]) -> Library:
