@@ -305,7 +305,7 @@ def tempting(fields: Collection[str]) -> Iterator[tuple[str, Any]]:
             yield field, sorted(CUSTOMIZABLE)
             yield field, []
     if "oidc" in fields:
-        yield "oidc", {"issuer": "https://192.0.2.1/acme", "client_id": "another"}
+        yield "oidc", {"issuer": "https://192.0.2.1/{org_slug}", "client_id": "another"}
         yield "mapping", {"email": "nickname"}
     if "members_see_end_users" in fields:
         yield "members_see_end_users", True
