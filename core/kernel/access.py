@@ -23,7 +23,7 @@ from core.kernel.causes import Caller
 from core.kernel.claims import Claims
 from core.kernel.errors import Forbidden, NotFound, OrganizationNotActive, SessionEnded
 from core.kernel.policy import Policy
-from core.kernel.roles import GRANTABLE, Capability, Permission, Rights, lasting
+from core.kernel.roles import GRANTABLE, Capability, Permission, Rights, has_rights_of_admin, lasting
 from core.kernel.sign_in_age import AuthenticationInsufficient, SignInAge, check_sign_in
 
 
@@ -328,6 +328,21 @@ def require_view(caller: OrganizationCaller, capability: Capability) -> None:
 def lasting_rights(caller: OrganizationCaller, rights: Rights) -> Rights:
     """Return those of the caller's rights by which they may give something that remains when they are gone."""
     return lasting(rights, caller.granted) if isinstance(caller, ActingServiceAccount) else rights
+
+
+def require_power_of_admin(caller: OrganizationCaller, rights: Rights, used: Rights, refusal: type[Forbidden]) -> None:
+    """Check that the caller may let another system act on or as members, also admins (security C-3, S-12).
+
+    `used` are the rights that the system uses. It goes on when the caller is gone. So a service account needs an owner's grant of each
+    of them, and a token their scopes.
+
+    Raises: the refusal, if the caller lacks a right of an admin; NotForServiceAccounts, ScopeInsufficient.
+    """
+    if not has_rights_of_admin(rights):
+        raise refusal
+    if missing := used - lasting_rights(caller, rights):
+        raise NotForServiceAccounts(min(missing))
+    require_scopes_for(caller, used)
 
 
 def require_scopes_for(caller: OrganizationCaller, rights: Rights) -> None:

@@ -124,7 +124,7 @@ GRANTABLE: Final[Mapping[Capability, str]] = MappingProxyType(
         Capability.SERVICE_ROLES_ASSIGN: "Give users roles of applications, and take them away.",
         Capability.RESOURCES_MANAGE: "Create, change and delete API resources, with their clients, users and credentials.",
         Capability.WEBHOOKS_MANAGE: "Create, change and delete webhooks.",
-        Capability.INTEGRATIONS_MANAGE: "Change the domain, SAML, SCIM tokens, SIEM and the mail server.",
+        Capability.INTEGRATIONS_MANAGE: "Change the domain, SAML, connections, SCIM tokens, SIEM and the mail server.",
         Capability.PLATFORM_ORGANIZATIONS_MANAGE: "Approve, reject, suspend and activate organizations, and change their tiers.",
         Capability.PLATFORM_USERS_MANAGE: "Deactivate users, end their sessions, send password resets, and remove second factors.",
     }
@@ -208,6 +208,15 @@ def is_admin(rights: Rights) -> bool:
     A member without any right counts as one. Their role is unknown: a later release has stored it.
     """
     return not rights or not rights <= _VIEWED_BY_MEMBERS
+
+
+def has_rights_of_admin(rights: Rights) -> bool:
+    """Return whether a caller with these rights has every right of an admin.
+
+    Only such a caller may let another system decide about members: a directory (security C-3), or the identity provider of a
+    connection (security S-12).
+    """
+    return ROLES[ADMIN].rights <= rights
 
 
 def needs_roles_manage(name: str) -> bool:

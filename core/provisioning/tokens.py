@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from uuid import UUID
 
-from core.kernel.access import lasting_rights, require_scopes_for
+from core.kernel.access import lasting_rights, require_power_of_admin
 from core.kernel.callers import OrganizationCaller, OrganizationStatus, ScimClient
 from core.kernel.causes import Caller
 from core.kernel.errors import OrganizationNotActive, refuse
@@ -17,6 +17,7 @@ from core.provisioning import events
 from core.provisioning.model.directories import (
     MAX_TOKEN_LENGTH,
     TOKEN_START,
+    DirectoryAboveOwn,
     DirectoryGivesMore,
     ScimToken,
     ScimTokenInvalid,
@@ -24,7 +25,6 @@ from core.provisioning.model.directories import (
     ScimTokenRecord,
     TokenEnd,
     new_token,
-    require_empowering,
     rights_used,
     with_rights_of,
 )
@@ -64,10 +64,9 @@ class TokenDraft:
 
 
 async def store(tx: Transaction, caller: OrganizationCaller, draft: TokenDraft, now: datetime) -> ScimToken:
-    """Add a token. Raises: DirectoryGivesMore, ScopeInsufficient, TooManyTokens; the errors of `require_empowering`."""
+    """Add a token. Raises: DirectoryAboveOwn, DirectoryGivesMore, TooManyTokens; the errors of `require_power_of_admin`."""
     organization, rights = await organizations.lock_organization_for(tx, caller, Capability.INTEGRATIONS_MANAGE)
-    require_empowering(rights, lasting_rights(caller, rights), directory_groups=draft.directory_groups)
-    require_scopes_for(caller, rights_used(directory_groups=draft.directory_groups))
+    require_power_of_admin(caller, rights, rights_used(directory_groups=draft.directory_groups), DirectoryAboveOwn)
     if draft.directory_groups:
         await _require_power_over_groups(tx, caller, organization.id, rights)
     if sum(not is_expired(token.expires_at, now) for token in await tx.scim_tokens.of_org(organization.id)) >= MAX_TOKENS:
@@ -92,15 +91,14 @@ async def set_directory_groups(ports: Ports, caller: OrganizationCaller, token_i
 
     Groups that the directory created stay. Without another token of this kind, admins manage them.
 
-    Raises: ScimTokenNotFound, DirectoryGivesMore, DirectoryCreatorsHaveLess, ScopeInsufficient; the errors of `require_empowering`.
+    Raises: ScimTokenNotFound, DirectoryAboveOwn, DirectoryGivesMore, DirectoryCreatorsHaveLess; the errors of `require_power_of_admin`.
     """
     async with ports.storage.transaction(by=caller) as tx:
         organization, rights = await organizations.lock_organization_for(tx, caller, Capability.INTEGRATIONS_MANAGE)
         old = await tx.scim_tokens.by_id(organization.id, token_id) or refuse(ScimTokenNotFound)
         given = NO_RIGHTS
         if directory_groups:
-            require_empowering(rights, lasting_rights(caller, rights), directory_groups=True)
-            require_scopes_for(caller, rights_used(directory_groups=True))
+            require_power_of_admin(caller, rights, rights_used(directory_groups=True), DirectoryAboveOwn)
             given = await _require_power_over_groups(tx, caller, organization.id, rights)
         new = replace(old, directory_groups=directory_groups)
         if new != old:

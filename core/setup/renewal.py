@@ -109,7 +109,7 @@ async def _load_details(ports: Ports, link: SetupLinkDetails) -> ConnectionDetai
 async def store(tx: Transaction, caller: OrganizationCaller, link: SetupLink, certificates: Sequence[ProviderCertificate]) -> None:
     """Let the connection trust the certificates, beside the present ones.
 
-    Raises: OrganizationConnectionNotFound, ConnectionAboveOwn, TooManyProviderCertificates, ProviderCertificateExists.
+    Raises: OrganizationConnectionNotFound; the errors of `connections.trust`.
     """
     connection = await _find(tx, link) or refuse(OrganizationConnectionNotFound)
     for certificate in certificates:

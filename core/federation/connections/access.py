@@ -2,11 +2,12 @@
 
 from datetime import datetime
 
-from core.federation.connections.model.connections import OrganizationConnection, OrganizationConnectionNotFound
+from core.federation.connections.model.connections import ConnectionNeedsAdmin, OrganizationConnection, OrganizationConnectionNotFound
 from core.federation.connections.model.details import ConnectionDetails
+from core.kernel.access import require_power_of_admin
 from core.kernel.callers import OrganizationCaller
 from core.kernel.errors import refuse
-from core.kernel.roles import Capability
+from core.kernel.roles import ADMIN, ROLES, Capability
 from core.tenancy import organizations
 from ports.storage import Reading, Transaction
 
@@ -27,6 +28,17 @@ async def lock(tx: Transaction, caller: OrganizationCaller, slug: str) -> Organi
     """
     organization, _ = await organizations.lock_organization_for(tx, caller, Capability.INTEGRATIONS_MANAGE)
     return await tx.connections.by_slug(organization.id, slug) or refuse(OrganizationConnectionNotFound)
+
+
+async def require_power_over_users(tx: Transaction, caller: OrganizationCaller) -> None:
+    """Check that the caller may decide which users an active connection signs in (security S-12).
+
+    Its identity provider can act as each user that it names, also as one who becomes an admin later.
+
+    Raises: ConnectionNeedsAdmin; the errors of `require_power_of_admin`.
+    """
+    _, rights = await organizations.lock_organization_for(tx, caller, Capability.INTEGRATIONS_MANAGE)
+    require_power_of_admin(caller, rights, ROLES[ADMIN].rights, ConnectionNeedsAdmin)
 
 
 async def lock_to_refresh(tx: Transaction, caller: OrganizationCaller, slug: str) -> OrganizationConnection:

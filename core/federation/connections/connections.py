@@ -9,7 +9,7 @@ from datetime import datetime
 from uuid import UUID
 
 from core.federation.connections import events, mapped_groups
-from core.federation.connections.access import load_details, lock, lock_to_refresh
+from core.federation.connections.access import load_details, lock, lock_to_refresh, require_power_over_users
 from core.federation.connections.model.connections import (
     MAX_ACTIVE_CONNECTIONS,
     MAX_CERTIFICATES,
@@ -128,13 +128,16 @@ async def change(
 ) -> OrganizationConnection:
     """Change a connection. The protocol is fixed, and from the first activation on the values by which users are known.
 
-    Raises: OrganizationConnectionNotFound, ConnectionSettingInvalid, ConnectionFieldFixed, ConnectionIncomplete, ConnectionAboveOwn.
+    Raises: OrganizationConnectionNotFound, ConnectionSettingInvalid, ConnectionFieldFixed, ConnectionIncomplete, ConnectionAboveOwn;
+    the errors of `require_power_over_users`.
     """
     async with ports.storage.transaction(by=caller) as tx:
         old = await lock_to_refresh(tx, caller, slug)
         new = replace(old, **provided(name=name, settings=settings, mapping=mapping))
         if new.settings != old.settings:
-            await require_power_over_people(tx, caller, old)
+            await require_power_over_trust(tx, caller, old)
+        if new.mapping != old.mapping and old.is_active:  # another claim could name another user's address
+            await require_power_over_users(tx, caller)
         if mapping is not KEEP and new.mapping.groups != old.mapping.groups:
             await mapped_groups.require_power(tx, caller, old)
         return await save_change(tx, old, new)
@@ -162,7 +165,8 @@ async def _require_complete(tx: Transaction, changed: OrganizationConnection) ->
 async def activate(ports: Ports, caller: OrganizationCaller, slug: str) -> None:
     """Let users sign in through a connection. From the first time on, the values by which users are known are fixed.
 
-    Raises: OrganizationConnectionNotFound, ConnectionForTestsOnly, ConnectionIncomplete, TooManyActiveConnections.
+    Raises: OrganizationConnectionNotFound, ConnectionForTestsOnly, ConnectionIncomplete, TooManyActiveConnections;
+    the errors of `require_power_over_users`.
     """
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
@@ -171,6 +175,7 @@ async def activate(ports: Ports, caller: OrganizationCaller, slug: str) -> None:
             raise ConnectionForTestsOnly
         if old.is_active:
             return
+        await require_power_over_users(tx, caller)
         (await load_details(tx, old, now)).require_complete()
         if sum(each.is_active for each in await tx.connections.of_org(old.org_id)) >= MAX_ACTIVE_CONNECTIONS:
             raise TooManyActiveConnections
@@ -282,10 +287,11 @@ async def add_certificate(ports: Ports, caller: OrganizationCaller, slug: str, p
 async def trust(tx: Transaction, caller: OrganizationCaller, slug: str, certificate: ProviderCertificate) -> None:
     """Lock a connection, and let it trust a certificate, beside the present ones.
 
-    Raises: OrganizationConnectionNotFound, ConnectionAboveOwn, TooManyProviderCertificates, ProviderCertificateExists.
+    Raises: OrganizationConnectionNotFound, ConnectionAboveOwn, TooManyProviderCertificates, ProviderCertificateExists;
+    the errors of `require_power_over_users`.
     """
     connection = await lock_to_refresh(tx, caller, slug)
-    await require_power_over_people(tx, caller, connection)
+    await require_power_over_trust(tx, caller, connection)
     if len(await tx.connection_keys.certificates(connection.org_id, connection.id)) >= MAX_CERTIFICATES:
         raise TooManyProviderCertificates
     if not await tx.connection_keys.add_certificate(connection.org_id, connection.id, certificate):
@@ -307,14 +313,17 @@ async def remove_certificate(ports: Ports, caller: OrganizationCaller, slug: str
         await _require_complete(tx, connection)
 
 
-async def require_power_over_people(tx: Transaction, caller: OrganizationCaller, connection: OrganizationConnection) -> None:
-    """Check that the caller has all rights of each member that a SAML connection knows, before it trusts another key.
+async def require_power_over_trust(tx: Transaction, caller: OrganizationCaller, connection: OrganizationConnection) -> None:
+    """Check that the caller may change what a connection trusts.
 
-    Else the caller could sign in as a member with more rights, such as the owner. With OpenID Connect, the issuer is fixed, and
+    The caller of an active one has power over its users. With SAML, the caller has all rights of each member that the connection knows,
+    too. Else the caller could sign in as a member with more rights, such as the owner. With OpenID Connect, the issuer is fixed, and
     publishes its keys itself.
 
-    Raises: ConnectionAboveOwn.
+    Raises: ConnectionAboveOwn; the errors of `require_power_over_users`.
     """
+    if connection.is_active:
+        await require_power_over_users(tx, caller)
     if connection.protocol is ConnectionProtocol.OIDC:
         return
     _, authority = await organizations.lock_authority(tx, caller, Capability.INTEGRATIONS_MANAGE)

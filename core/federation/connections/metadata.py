@@ -68,7 +68,8 @@ async def import_metadata(ports: Ports, caller: OrganizationCaller, slug: str, t
 
     Return the problems of the metadata, also with the other settings of the connection.
 
-    Raises: OrganizationConnectionNotFound, MetadataNotUsed; the errors of `read_source`, of `describe` and of `apply`.
+    Raises: OrganizationConnectionNotFound, MetadataNotUsed; the errors of `read_source`, of `describe`, of
+    `connections.require_power_over_trust` and of `apply`.
     """
     await connections.find(ports, caller, slug)
     described = await describe(ports, await read_source(ports, caller, text, url, MAX_METADATA_LENGTH))
@@ -76,7 +77,7 @@ async def import_metadata(ports: Ports, caller: OrganizationCaller, slug: str, t
         connection = await lock_to_refresh(tx, caller, slug)
         if not isinstance(connection.settings, SamlSettings):
             raise MetadataNotUsed
-        await connections.require_power_over_people(tx, caller, connection)
+        await connections.require_power_over_trust(tx, caller, connection)
         await apply(tx, connection, described, None if text else url, now := ports.clock.now())
         return [*described.problems_of(connection.settings, now)]
 

@@ -10,6 +10,7 @@ from typing import Self, TypeAlias
 from urllib.parse import urlencode
 from uuid import UUID
 
+from core.accounts import charges
 from core.authentication.flow.methods import record_failure
 from core.authentication.flow.model import FLOW_TTL, ConnectionTrip, Flow, FlowEnded, FlowTarget, ProviderHints, new_flow
 from core.authentication.model.login import LoginFailure
@@ -287,16 +288,14 @@ async def _take_trip(
 
     Raises: Limited.
     """
-    browser, state, charge, now = returned.browser, returned.state, returned.charge, ports.clock.now()
+    browser, state, now = returned.browser, returned.state, ports.clock.now()
     if browser is not None and state is not None and len(state) <= MAX_STATE_LENGTH:
         async with ports.storage.transaction(by=caller) as tx:
             taken = tx.flows.take_connection_trip_deferred(digest(state), digest(browser), returned.connection_id, now)
             found = tx.connections.credentials_deferred(returned.connection_id, now)
         if taken.value is not None:
             return taken.value, found.value
-    if charge is not None and not charge.is_taken:
-        async with ports.storage.reading(using=charge):
-            pass
+    await charges.make(ports, returned.charge)
     return None, None
 
 

@@ -9,7 +9,6 @@ from itertools import islice
 from typing import Any, Final
 from uuid import UUID
 
-from core.kernel.access import NotForServiceAccounts
 from core.kernel.callers import OrganizationStatus
 from core.kernel.errors import Forbidden, NotFound, Unauthenticated
 from core.kernel.roles import ADMIN, ROLES, Authority, Capability, Rights
@@ -61,28 +60,6 @@ _GROUP_RIGHTS: Final[Rights] = GIVEN_BY_GROUPS | {Capability.GROUPS_MANAGE}
 def rights_used(*, directory_groups: bool) -> Rights:
     """Return the rights that a directory uses, with the groups that it fills or without them."""
     return DIRECTORY_RIGHTS | _GROUP_RIGHTS if directory_groups else DIRECTORY_RIGHTS
-
-
-def may_empower_directory(rights: Rights) -> bool:
-    """Return whether a caller with these rights may create a SCIM token, or let its directory fill groups (security C-3, R-10).
-
-    The directory changes and removes admins, so the caller has every right of an admin.
-    """
-    return ROLES[ADMIN].rights <= rights
-
-
-def require_empowering(rights: Rights, lasting: Rights, *, directory_groups: bool) -> None:
-    """Check that a caller with these rights may create a SCIM token, or with `directory_groups` let its directory fill groups.
-
-    `lasting` are those by which the caller may give something that remains: a service account needs an owner's grant of each
-    right that the directory uses.
-
-    Raises: DirectoryAboveOwn, NotForServiceAccounts.
-    """
-    if not may_empower_directory(rights):
-        raise DirectoryAboveOwn
-    if missing := rights_used(directory_groups=directory_groups) - lasting:
-        raise NotForServiceAccounts(min(missing))
 
 
 def with_rights_of(creator: Rights) -> Authority:

@@ -39,7 +39,10 @@ SENTENCES: Final[Mapping[Capability, str]] = MappingProxyType(
         Capability.RESOURCES_MANAGE: "Create, change and delete API resources, and their credentials.",
         Capability.SERVICE_ACCOUNTS_MANAGE: "Create, change and delete service accounts with rights that the holder has, too.",
         Capability.WEBHOOKS_MANAGE: "See and delete webhooks. With the audit log: create and change them, and see their deliveries.",
-        Capability.INTEGRATIONS_MANAGE: "Change the directory, SAML, the SIEM, the domain and the mail server.",
+        Capability.INTEGRATIONS_MANAGE: (
+            "Prepare single sign-on, and change SAML, the SIEM, the domain and the mail server. "
+            "With all rights of an admin: activate connections, and create SCIM tokens."
+        ),
         Capability.AUDIT_VIEW: "Read and export the audit log.",
         Capability.SIGN_INS_VIEW: "Read and export the sign-in log.",
         Capability.SIGN_IN_POLICY_MANAGE: "Change how members and users sign in.",

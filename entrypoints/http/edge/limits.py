@@ -5,11 +5,12 @@ there, and not the users behind one address.
 """
 
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from uuid import UUID
 
 from quart import g
 
+from core.accounts import charges
 from core.kernel.errors import Limited
 from core.kernel.rate_limits import DEVICE, Bucket, Charge
 from core.kernel.values import digest
@@ -44,9 +45,13 @@ def open_charge() -> Charge | None:
 
 async def make_charge() -> None:
     """Make the prepared charge of this request, unless it was made. Raises: Limited."""
-    if (charge := open_charge()) is not None:
-        async with ports().storage.reading(using=charge):
-            pass
+    await charges.make(ports(), open_charge())
+
+
+async def charge_failure() -> None:
+    """Make the prepared charge of this request, because a sign-in fails. A full limit does not hide from the user why it fails."""
+    with suppress(Limited):
+        await make_charge()
 
 
 @asynccontextmanager

@@ -12,6 +12,7 @@ from core.federation.connections.model.connections import (
     MAX_CONNECTIONS,
     ConnectionAboveOwn,
     ConnectionIdentity,
+    ConnectionState,
     TooManyActiveConnections,
     TooManyConnections,
     TooManyProviderCertificates,
@@ -259,10 +260,9 @@ async def test_certificates_of_the_identity_provider_are_added_and_removed(api: 
 
 
 async def test_a_saml_connection_trusts_only_keys_of_members_with_power_over_its_people(api: Api, acme: Tenant, pool: Pool) -> None:
-    """The holder of a trusted key could sign in as each of them. The mere right to manage integrations is not enough."""
-    adfs = await add_connection(
-        acme.ports.storage, acme.org, "adfs", settings=SamlSettings(entity_id=SAML["entity_id"], sso_url=SAML["sso_url"])
-    )
+    """The holder of a trusted key could sign in as each of them after an activation. `test_connection_rights.py` has active ones."""
+    settings = SamlSettings(entity_id=SAML["entity_id"], sso_url=SAML["sso_url"])
+    adfs = await add_connection(acme.ports.storage, acme.org, "adfs", settings=settings, state=ConnectionState.INACTIVE)
     role = {"slug": "integrator", "name": "Integrator", "capabilities": ["integrations.manage"]}
     assert (await api.post(f"{acme.path}/roles", role, token=acme.token("owner"))).status == 201
     assert (await acme.set_role("owner", "member", "integrator")).status == 200

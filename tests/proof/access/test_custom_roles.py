@@ -65,11 +65,14 @@ ABOUT_MEMBERS: Final = (
 )
 ABOUT_ACCOUNTS: Final = f"{ORG}/service-accounts"
 ABOUT_ROLES_OF_GROUPS: Final = f"{ORG}/groups/<group_id>/role"
-# They need all rights of an admin, because a directory acts like one (security C-3)
+# They need all rights of an admin, because a directory, or an identity provider, acts like one (security C-3, S-12)
 EMPOWERING: Final = (
     f"POST {ORG}/scim-tokens",
     f"PATCH {ORG}/scim-tokens/<token_id>",
     f"POST {ORG}/setup-links/<setup_link_id>/parts/<setup_part>/apply",  # of a directory
+    f"POST {ORG}/connections/<connection_slug>/activate",
+    f"POST {ORG}/connections/<connection_slug>/certificates",
+    f"POST {ORG}/connections/<connection_slug>/metadata",
 )
 # They act on all members of the group, as the removal of a member does on one
 ABOUT_GROUPS: Final = (f"DELETE {ORG}/groups/<group_id>", f"PATCH {ORG}/groups/<group_id>/attributes")
@@ -272,6 +275,7 @@ async def test_no_member_gains_a_right_or_acts_on_a_member_with_more_rights(
 def ambitions(route: str, world: World) -> Iterator[tuple[Request, str]]:
     """Yield the request of the table, and those about each target and with each role."""
     plain = REQUESTS.get(route, Request())
+    yield plain, "its request"
     for role, person in PEOPLE.items():
         if "<user_id>" in route:
             yield replace(plain, things={**plain.things, "user_id": str(world.home.people[person].id)}), f"user_id of {role}"
@@ -300,6 +304,9 @@ def tempting(fields: Collection[str]) -> Iterator[tuple[str, Any]]:
         if field in fields:
             yield field, sorted(CUSTOMIZABLE)
             yield field, []
+    if "oidc" in fields:
+        yield "oidc", {"issuer": "https://192.0.2.1/{org_slug}", "client_id": "another"}
+        yield "mapping", {"email": "nickname"}
     if "members_see_end_users" in fields:
         yield "members_see_end_users", True
 
@@ -332,16 +339,26 @@ def differences(before: Mapping[str, Rights], after: Mapping[str, Rights], right
             yield f"{user} with more rights loses {sorted(old - new)}"
 
 
+def trust_of(connection: Mapping[str, Any]) -> tuple[Any, ...] | None:
+    """Return the values of a connection that decide which users it signs in, or None if it is not active."""
+    return (connection["settings"], connection["mapping"]) if connection["state"] == "active" else None
+
+
 def forbidden(changes: Changes, rights: Rights, world: World, missing: Capability) -> Iterator[str]:
     """Yield the rows that a caller with these rights must not write."""
     roles: dict[str, Rights] = {OWN_ROLE: rights, OTHER_ROLE: custom_rights([missing])}
     roles |= {name: role.rights for name, role in ROLES.items()}
     people = {str(world.home.people[person].id) for role, person in PEOPLE.items() if role == SMALL_ROLE or not roles[role] <= rights}
     roles |= HELD
+    lost_trust = [trust_of(json.loads(row)) for table, row in changes.lost if table == "connections"]
     for table, row in changes.got:
         content = json.loads(row)
         if table == "scim_tokens" and not roles[ADMIN] <= rights:
             yield "a directory gets the power of an admin"
+        # The connection of the tenant is active, unless the route activates it.
+        is_trusted = table == "connection_certificates" or (table == "connections" and trust_of(content) not in (None, *lost_trust))
+        if is_trusted and not roles[ADMIN] <= rights:
+            yield "an identity provider gets the power of an admin"
         # An attribute that is deleted takes its values with it.
         is_above = content.get("user_id") in people or content.get("group_id") == world.home.things["group_id"]
         if table in ("attribute_values", "group_attribute_values") and is_above and "New" in row:

@@ -57,6 +57,12 @@ class ConnectionAboveOwn(Forbidden):
     audited = True
 
 
+class ConnectionNeedsAdmin(Forbidden):
+    """An identity provider can act as each user of an active connection. This needs all rights of an admin. Ask an admin or the owner."""
+
+    audited = True
+
+
 class MappedGroupNotFound(NotFound):
     """This connection has no such mapping of a group. See the list of its groups."""
 

@@ -32,7 +32,8 @@ from entrypoints.http.base import cookies
 from entrypoints.http.base.context import app_context, caller, ports, request_record
 from entrypoints.http.base.redirects import redirect, safe_next, to_sign_in
 from entrypoints.http.edge.access import anyone
-from entrypoints.http.edge.limits import keep_taken
+from entrypoints.http.edge.access.declaration import SMALL_BODY
+from entrypoints.http.edge.limits import charge_failure, keep_taken, open_charge
 from entrypoints.http.edge.openapi import describes_page, refuses
 from entrypoints.http.edge.queries import joined_query, repeatable
 from entrypoints.http.edge.reauthentication import to_reauthentication
@@ -135,7 +136,7 @@ async def _start_with_ticket(provider: str, browser: str, ticket: str) -> Respon
 
 
 @routes.get("/auth/<provider:provider>/callback")
-@anyone
+@anyone(limit_joins_up_to=SMALL_BODY)
 @refuses(400, 401, 403, 404, 409)
 @describes_page(
     {
@@ -152,7 +153,7 @@ async def callback(provider: str) -> Response:
     The identity provider redirects the browser here. Register this URL there.
     """
     browser, state = cookies.device_cookie(), request.args.get("state")
-    returned = ProviderReturn(provider_name=provider, browser=browser, state=state, answer=read_answer())
+    returned = ProviderReturn(provider_name=provider, browser=browser, state=state, answer=read_answer(), charge=open_charge())
     try:
         user = await visitor()
         return await _to_response(await trips.finish(ports(), caller(), user, returned, app_context().base_url), user)
@@ -163,6 +164,8 @@ async def callback(provider: str) -> Response:
 
 
 async def _to_response(result: TripResult, user: Visitor | None) -> Response:
+    if isinstance(result, ErrorReported | TripFailed):
+        await charge_failure()
     match result:
         case ErrorReported(answer, code):
             request_record().error_code = code

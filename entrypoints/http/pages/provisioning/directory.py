@@ -6,11 +6,10 @@ from uuid import UUID
 from quart import Blueprint, Response
 
 from core.kernel.display import format_utc
-from core.kernel.roles import Capability
+from core.kernel.roles import Capability, has_rights_of_admin
 from core.programs.model.organization_tokens import TokenExpiryPast
 from core.provisioning import blocks, request_log
 from core.provisioning import tokens as scim_tokens
-from core.provisioning.model import directories
 from entrypoints.http.api.provisioning.request_log import ScimRequestsQuery
 from entrypoints.http.api.provisioning.tokens import ScimTokenRequest, ScimTokenUpdateRequest
 from entrypoints.http.base.context import acting_member, app_context, ports
@@ -40,7 +39,7 @@ async def _values(typed: Form) -> dict[str, Any]:
     return {
         "path": _path(),
         "base_url": f"{app_context().base_url}/scim/v2",
-        "may_create": directories.may_empower_directory(acting_member().acts_in.rights),
+        "may_create": has_rights_of_admin(acting_member().acts_in.rights),
         "last": requests[0] if requests else None,
         **await token_values(await scim_tokens.list_tokens(ports(), acting_member()), typed),
     }

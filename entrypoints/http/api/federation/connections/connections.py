@@ -253,7 +253,8 @@ async def update(org_slug: str, connection_slug: str, data: ConnectionUpdateRequ
     """Change a connection.
 
     Settings and mapping are replaced as a whole. 409 for settings of the other protocol, and for a new issuer, entity id or
-    subject after the first activation: create another connection instead. The identity provider is not asked: `POST …/check` says whether
+    subject after the first activation: create another connection instead. To change an active connection, except for its name, the caller
+    needs all rights of an admin. The identity provider is not asked: `POST …/check` says whether
     it accepts the new settings.
     """
     changes: dict[str, Any] = provided(name=data.name, mapping=data.mapping)
@@ -289,8 +290,8 @@ async def remove(org_slug: str, connection_slug: str) -> None:
 async def activate(org_slug: str, connection_slug: str) -> ConnectionDetailsResponse:
     """Activate a connection.
 
-    Users sign in through it from now on. Its issuer, entity id and subject are fixed afterwards. 400 names the values that are missing.
-    409: the organization already has 5 active connections.
+    Users sign in through it from now on, so the caller needs all rights of an admin. Its issuer, entity id and subject are fixed
+    afterwards. 400 names the values that are missing. 409: the organization already has 5 active connections.
     """
     await connections.activate(ports(), acting(), connection_slug)
     return to_details(await connections.find(ports(), acting(), connection_slug))
@@ -353,7 +354,8 @@ async def activate_key(org_slug: str, connection_slug: str) -> ConnectionKeyResp
 async def add_certificate(org_slug: str, connection_slug: str, data: ProviderCertificateRequest) -> ProviderCertificateResponse:
     """Trust a certificate of the identity provider.
 
-    Its signatures are accepted beside those of the present certificates, of which there are at most 8.
+    Its signatures are accepted beside those of the present certificates, of which there are at most 8. If the connection is active, the
+    caller needs all rights of an admin.
     """
     return ProviderCertificateResponse.of(await connections.add_certificate(ports(), acting(), connection_slug, data.certificate))
 

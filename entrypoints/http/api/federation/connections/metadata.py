@@ -49,7 +49,7 @@ async def import_metadata(org_slug: str, connection_slug: str, data: ProviderMet
     """Import the metadata of a SAML identity provider.
 
     Takes over its entity id, addresses and certificates. Certificates of earlier metadata that it lacks are removed; those that admins
-    added stay. An organization can let ten URLs a minute be fetched.
+    added stay. If the connection is active, the caller needs all rights of an admin. An organization can let ten URLs a minute be fetched.
     """
     problems = await metadata.import_metadata(ports(), acting(), connection_slug, data.metadata, data.url)
     details = to_details(await connections.find(ports(), acting(), connection_slug))

@@ -13,6 +13,7 @@ from core.federation.connections.model.presets import PRESETS
 from core.federation.connections.model.settings import OidcSettings, SamlSettings
 from core.kernel.connections import TEST_PROVIDER, ConnectionProtocol
 from core.kernel.roles import Capability
+from core.kernel.values import KEEP, Keep
 from entrypoints.http.api.federation.connections.connections import CONNECTION as API_OF_ONE
 from entrypoints.http.api.federation.connections.connections import PATH as API
 from entrypoints.http.api.federation.connections.connections import (
@@ -36,7 +37,7 @@ from entrypoints.http.pages.federation.connections.places import (
     check_saved,
     path_of,
 )
-from entrypoints.http.pages.federation.connections.values import CLAIM, choose_field, connection_values
+from entrypoints.http.pages.federation.connections.values import CLAIM, choose_field, connection_values, is_fixed
 from entrypoints.http.pages.form_values import is_checked, to_model, to_optional
 
 routes = Blueprint("organization_connection_pages", __name__)
@@ -133,8 +134,10 @@ async def change(org_slug: str, connection_slug: str, form: Form) -> Response:
     details = await connections.find(ports(), acting_member(), connection_slug)
     name = to_model(ConnectionUpdateRequest, form).name
     trusts = {"trusts_email": is_checked, "trusts_second_factor": is_checked}
-    settings: OidcSettings | SamlSettings
-    if details.connection.protocol is ConnectionProtocol.SAML:
+    settings: OidcSettings | SamlSettings | Keep
+    if is_fixed(details.connection):  # the form has the name alone
+        settings = KEEP
+    elif details.connection.protocol is ConnectionProtocol.SAML:
         checks = dict.fromkeys(("signs_requests", "unsolicited"), is_checked)
         optional = dict.fromkeys(("subject", "slo_url", "slo_response_url", "metadata_url"), to_optional)
         settings = to_model(SamlSettingsRequest, form, {**checks, "targets": str.split, **optional, **trusts}).build()

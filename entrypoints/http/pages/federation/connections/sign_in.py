@@ -1,6 +1,5 @@
 """The redirects to the identity provider of an organization and back, and the page that asks to link an account."""
 
-from contextlib import suppress
 from typing import Final
 from urllib.parse import urlencode
 from uuid import UUID
@@ -21,7 +20,7 @@ from core.federation.connections.trips import (
 )
 from core.federation.model.sign_in import ProviderStateUnknown, SignedInAgain
 from core.kernel.callers import Visitor
-from core.kernel.errors import Limited, refuse
+from core.kernel.errors import refuse
 from core.kernel.page_paths import connection_endpoint_path
 from core.kernel.values import parse_id
 from core.setup import testing
@@ -31,7 +30,7 @@ from entrypoints.http.base.redirects import redirect
 from entrypoints.http.edge.access import anyone
 from entrypoints.http.edge.access.declaration import SMALL_BODY
 from entrypoints.http.edge.forms import read_request_of_application
-from entrypoints.http.edge.limits import keep_taken, limited_if_refused, make_charge, open_charge
+from entrypoints.http.edge.limits import charge_failure, keep_taken, limited_if_refused, open_charge
 from entrypoints.http.edge.openapi import describes_page, refuses
 from entrypoints.http.edge.queries import joined_query, repeatable
 from entrypoints.http.pages.authentication.other_user import sign_in_at_provider
@@ -175,8 +174,7 @@ async def _arrive(result: PersonArrived | ConnectionTripFailed, user: Visitor | 
     """Sign in the person that the identity provider authenticated, or ask to link the account that exists already."""
     flow = result.flow
     if isinstance(result, ConnectionTripFailed):
-        with suppress(Limited):  # the user must learn why the sign-in failed
-            await make_charge()
+        await charge_failure()
     if isinstance(result, ConnectionTripFailed) and flow.target is FlowTarget.REAUTHENTICATION:
         return refused_page(result.problem, "authentication/not_confirmed.html", next_path=flow.request)
     remember_way_back(flow, "/sign-in")

@@ -6,6 +6,7 @@ from core.federation.connections import connections, routing
 from core.federation.connections.model.connections import (
     ConnectionFieldFixed,
     ConnectionSlugTaken,
+    OrganizationConnection,
     ProviderCertificateExists,
     ProviderCertificateInvalid,
 )
@@ -16,6 +17,7 @@ from core.federation.saml.model.configuration import NameIdFormat
 from core.federation.saml.model.metadata import MetadataInvalid, MetadataNotFetched
 from core.kernel.errors import Refusal
 from core.kernel.outbound import TargetInvalid
+from core.kernel.roles import has_rights_of_admin
 from core.kernel.values import SlugInvalid, SlugReserved
 from entrypoints.http.api.federation.connections.connections import own_endpoints
 from entrypoints.http.base.context import acting_member, ports
@@ -42,6 +44,11 @@ def choose_field(refusal: Refusal, form: Form) -> str | None:
     return f"{CLAIM}{name}" if f"{CLAIM}{name}" in form else name
 
 
+def is_fixed(connection: OrganizationConnection) -> bool:
+    """Return whether the caller may not change what an active connection trusts (security S-12)."""
+    return connection.is_active and not has_rights_of_admin(acting_member().acts_in.rights)
+
+
 async def connection_values(form: Form | None, connection_slug: str) -> dict[str, Any]:
     """Return the values of the page with the settings of a connection."""
     details = await connections.find(ports(), acting_member(), connection_slug)
@@ -56,6 +63,8 @@ async def connection_values(form: Form | None, connection_slug: str) -> dict[str
         "connection": connection,
         "chosen": preset,
         "preset": None if preset is None else preset.protocols[connection.protocol],
+        "may_activate": has_rights_of_admin(acting_member().acts_in.rights),
+        "is_fixed": is_fixed(connection),
         "endpoints": own_endpoints(connection.id, connection.protocol),
         "reach": await routing.find_reach(ports(), connection),
         "name_id_formats": [(each.value, each.short_name) for each in NAME_ID_FORMATS],

@@ -1,0 +1,48 @@
+"""The rate limit of sign-ins at the providers of the platform, as at connections: an answer counts only if it fails."""
+
+from collections.abc import Sequence
+
+import pytest
+from quart_trio import QuartTrio
+
+from adapters.postgres.engine.pool import Pool
+from core.kernel.rate_limits import AUTH
+from entrypoints.http.app import Edge
+from tests.fakes.provider import FakeProvider
+from tests.federation.connections.openid.test_limits import left
+from tests.federation.provider_sign_in import ProviderSignIn
+from tests.support.browser import FakeBrowser, leads_to
+from tests.support.builders import Answer, make_edge, run_concurrently
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def edge() -> Edge:
+    """The documented limits: 20 at once, and one a second. The clock of the tests stands still."""
+    return make_edge(rate_limit_factor=1.0)
+
+
+async def test_each_sign_in_that_could_start_can_end(app: QuartTrio, provider: FakeProvider, pool: Pool) -> None:
+    """Of thirty browsers of one address, twenty go to the provider at once. Then all tokens are taken."""
+    visits = [ProviderSignIn(FakeBrowser(app), provider, pool) for _ in range(30)]
+    await visits[0].sign_in()  # creates the account
+    ways: Sequence[Answer] = await run_concurrently(30, lambda number: visits[number].browser.open(f"/auth/{provider.provider}?next=/app"))
+    begun = [(visit, way) for visit, way in zip(visits, ways, strict=True) if way.status == 302]
+    assert [way.status for way in ways].count(429) == 30 - AUTH.burst == 30 - len(begun)
+    for visit, way in begun:
+        callback = provider.visit(way.headers["Location"]).removeprefix("http://localhost")
+        assert leads_to(await visit.come_back(callback)) == "/app"
+    assert await left(app) == AUTH.burst
+
+
+async def test_an_answer_that_fails_or_ends_no_trip_takes_a_token(app: QuartTrio, provider: FakeProvider, pool: Pool) -> None:
+    visit = ProviderSignIn(FakeBrowser(app), provider, pool)
+    provider.refuses = "access_denied"
+    assert (await visit.complete()).status == 400
+    provider.refuses = None
+    assert (await visit.come_back(f"/auth/{provider.provider}/callback?state=x&code=x")).status == 400
+    await visit.sign_in()
+    assert await left(app) == AUTH.burst - 2
+    statuses = [(await visit.come_back(f"/auth/{provider.provider}/callback?state=x&code=x")).status for _ in range(2)]
+    assert statuses == [429, 429]

@@ -1,0 +1,103 @@
+"""The rights that an active connection takes: its identity provider can act as each of its users (security S-12)."""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import pytest
+from quart_trio import QuartTrio
+
+from core.federation.connections.model.connections import ConnectionNeedsAdmin
+from core.federation.connections.model.settings import SamlSettings
+from core.kernel.roles import ADMIN, GRANTABLE, ROLES, Capability, RoleName
+from tests.support.browser import FakeBrowser, main_of
+from tests.support.builders import Answer, add_account, run_sql
+from tests.support.connections import add_connection
+from tests.support.programs import add_credential, add_service_account
+from tests.support.rows import NOW
+from tests.support.saml import new_certificate
+from tests.support.tenants import Tenant
+
+pytestmark = pytest.mark.slow
+
+PAGES: Final = "/app/organizations/acme/connections"
+OF_ADMINS: Final = ROLES[ADMIN].rights - {Capability.ORGANIZATION_VIEW}
+SAML: Final[Mapping[str, Any]] = {"entity_id": "https://adfs.example/id", "sso_url": "https://adfs.example/sso", "signs_requests": False}
+ACTIVATE: Final = 'action="/app/organizations/acme/connections/okta/activate"'
+
+
+async def try_to_trust(acme: Tenant, token: str, value: str = "other") -> list[Answer]:
+    """Activate okta, and let the active connection adfs trust other values."""
+    okta, adfs = f"{acme.path}/connections/okta", f"{acme.path}/connections/adfs"
+    pem = (await new_certificate(NOW, value)).certificate
+    await run_sql(acme.pool, "update connections set state = 'inactive' where slug = 'okta'")
+    return [
+        await acme.api.post(f"{okta}/activate", {}, token=token),
+        await acme.api.patch(adfs, {"saml": {**SAML, "sso_url": f"https://adfs.example/{value}"}}, token=token),
+        await acme.api.patch(adfs, {"mapping": {"email": value}}, token=token),
+        await acme.api.post(f"{adfs}/certificates", {"certificate": pem}, token=token),
+    ]
+
+
+async def add_connections(acme: Tenant) -> None:
+    okta = await add_connection(acme.ports.storage, acme.org)
+    await acme.api.call("PUT", f"{acme.path}/connections/{okta.slug}/client-secret", {"client_secret": "x" * 20}, token=acme.token("owner"))
+    await add_connection(acme.ports.storage, acme.org, "adfs", settings=SamlSettings(**SAML))
+    pem = {"certificate": (await new_certificate(NOW)).certificate}
+    assert (await acme.api.post(f"{acme.path}/connections/adfs/certificates", pem, token=acme.token("owner"))).status == 201
+
+
+async def trusted(acme: Tenant) -> list[tuple[Any, ...]]:
+    sql = """
+        select c.slug, c.state, c.settings::text, c.mapping::text, (select count(*) from connection_certificates where connection_id = c.id)
+        from connections c order by c.slug"""
+    return await run_sql(acme.pool, sql)
+
+
+async def test_an_identity_provider_is_trusted_only_with_each_right_of_an_admin(acme: Tenant, app: QuartTrio) -> None:
+    await add_connections(acme)
+    role = {"slug": "integrator", "name": "Integrator", "capabilities": sorted(OF_ADMINS)}
+    assert (await acme.api.post(f"{acme.path}/roles", role, token=acme.token("owner"))).status == 201
+    await acme.join("integrator", await add_account(acme.ports, "integrator@acme.example"), RoleName("integrator"))
+    granted = sorted(OF_ADMINS & GRANTABLE.keys())
+    robot = await add_service_account(acme.pool, acme.org, acme.people["owner"].id, "integrator", granted=granted)
+    program = await (await add_credential(acme.pool, acme.api, robot, acme.org)).token()
+    browser = FakeBrowser(app)
+    await browser.sign_in("integrator@acme.example")
+    await run_sql(acme.pool, "update connections set state = 'inactive' where slug = 'okta'")
+    before = await trusted(acme)
+    for missing in sorted(OF_ADMINS - {Capability.INTEGRATIONS_MANAGE}):
+        await run_sql(acme.pool, "update organization_roles set capabilities = %s", sorted(OF_ADMINS - {missing}))
+        for token in (acme.token("integrator"), program):
+            for answer in await try_to_trust(acme, token):
+                assert (answer.status, answer.json["error"]) == (403, ConnectionNeedsAdmin.__doc__), missing
+    okta, adfs, keys, mapping = [main_of(await browser.open(f"{PAGES}/{path}")) for path in ("okta", "adfs", "adfs/keys", "adfs/mapping")]
+    assert (ACTIVATE in okta, "Import metadata" in adfs, "Add certificate" in keys, "Save mapping" in mapping) == (False,) * 4
+    assert all("Ask an admin or the owner." in page for page in (okta, adfs, keys, mapping))
+    assert (await browser.submit(f"{PAGES}/okta/activate", f"{PAGES}/okta")).status == 403
+    assert await trusted(acme) == before
+    # To prepare a connection, to rename it, and to take power from it, integrations.manage is enough.
+    await browser.submit(f"{PAGES}/adfs", f"{PAGES}/adfs", name="Renamed")
+    assert await trusted(acme) == before
+    assert await run_sql(acme.pool, "select name from connections where slug = 'adfs'") == [("Renamed",)]
+    deactivated = await acme.api.post(f"{acme.path}/connections/adfs/deactivate", {}, token=acme.token("integrator"))
+    prepared = await acme.api.patch(f"{acme.path}/connections/adfs", {"mapping": {"email": "mail"}}, token=acme.token("integrator"))
+    assert (deactivated.status, prepared.status) == (200, 200)
+    await run_sql(acme.pool, "update connections set state = 'active' where slug = 'adfs'")
+    await run_sql(acme.pool, "update organization_roles set capabilities = %s", sorted(OF_ADMINS))
+    assert ACTIVATE in main_of(await browser.open(f"{PAGES}/okta"))
+    for value, token in (("first", acme.token("integrator")), ("second", program)):
+        assert [answer.status for answer in await try_to_trust(acme, token, value)] == [200, 200, 200, 201]
+    for grant in granted:
+        await run_sql(acme.pool, "update service_accounts set granted = %s", [each for each in granted if each != grant])
+        for answer in await try_to_trust(acme, program):
+            assert (answer.status, grant in answer.json["error"] or grant == "integrations.manage") == (403, True), "an admin could use it"
+
+
+async def test_a_token_with_scopes_gives_no_identity_provider_more_than_it_has(acme: Tenant) -> None:
+    """The connection remains when the token has ended (security J-7)."""
+    await add_connections(acme)
+    granted = sorted(OF_ADMINS & GRANTABLE.keys())
+    robot = await add_service_account(acme.pool, acme.org, acme.people["owner"].id, ADMIN, granted=granted)
+    narrow = await (await add_credential(acme.pool, acme.api, robot, acme.org)).token(scope="integrations:read integrations:write")
+    for answer in await try_to_trust(acme, narrow):
+        assert (answer.status, "members:write" in answer.json["error"]) == (403, True)
