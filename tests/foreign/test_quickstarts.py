@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from urllib.parse import urlencode
+from urllib.parse import urlencode, urljoin
 
 import httpx
 import pytest
@@ -33,6 +33,8 @@ PAGES = {name: f"{name}.md" for name in (*PYTHON_FRAMEWORKS, "express", "nextjs"
 # Their tools are not part of the test environment. tests/applications/api/test_frameworks.py checks the values and the syntax.
 NOT_RUN = ["spring-boot.md", "go.md", "php.md", "asp-net-core.md", "android.md", "ios.md"]
 OF_THE_COMMAND = {"README.md", ".gitignore", ".env"}
+CANCELED = [(200, "Sign-in was canceled."), (200, "Sign-in was canceled or failed.")]
+TRY_AGAIN = re.compile('<a href="([^"]+)">Try again</a>')
 VALUES = re.compile(r"[0-9a-f]{8}-[0-9a-f-]{27}|[\w-]{43,}")  # client ids and secrets
 
 
@@ -62,9 +64,12 @@ def test_the_page_and_the_command_make_the_same_application(framework: str, gate
 
 
 def sign_in_and_out(gatehouse: Gatehouse, quickstart: WrittenQuickstart, browser: FormBrowser) -> None:
-    """Sign a user in to the application, which shows the claims, and out of the application and of Gatehouse."""
+    """Cancel a sign-in, sign a user in to the application, which shows the claims, and out of the application and of Gatehouse."""
     browser.open(quickstart.address)
-    gatehouse.sign_in(browser)
+    gatehouse.sign_in(browser, cancels=True)
+    assert (browser.response.status_code, browser.text.partition(" <a ")[0]) in CANCELED, browser.text + quickstart.output
+    browser.open(urljoin(browser.address, TRY_AGAIN.findall(browser.text)[0]))
+    gatehouse.agree(browser)
     assert browser.response.status_code == 200, browser.text + quickstart.output
     missing = [text for text in (gatehouse.user_id, EMAIL, NAME) if text not in browser.text]
     assert not missing, browser.text
@@ -92,13 +97,17 @@ def test_a_node_application(gatehouse: Gatehouse, forms: Forms, tmp_path: Path) 
         sign_in_and_out(gatehouse, quickstart, forms(quickstart.address))
 
 
-def sign_in_with_scripts(browser: Browser) -> None:
-    """Sign the user in to the page of an application with the button "Sign in", in Chromium."""
+def sign_in_with_scripts(browser: Browser, *, cancels: bool = False) -> None:
+    """Sign the user in to the page of an application with the button "Sign in", in Chromium, or cancel first, and try again."""
     browser.wait_until(lambda: browser.heading == "Not signed in")
     browser.press("Sign in")
     browser.fill("Email address", EMAIL)
     browser.fill("Password", PASSWORD)
     browser.press("Sign in")
+    if cancels:
+        browser.press("Cancel")
+        browser.wait_until(lambda: browser.heading.startswith("Sign-in was canceled"))
+        browser.press("Sign in")
     browser.press("Continue")
     browser.wait_until(lambda: browser.heading == f"Hello, {NAME}")
 
@@ -111,7 +120,7 @@ def test_a_single_page_application(gatehouse: Gatehouse, browser: Browser, tmp_p
     require("node", NODE / "node_modules" / "oidc-client-ts")
     with start(gatehouse, "spa", tmp_path / "application") as application:
         browser.open(application.address)
-        sign_in_with_scripts(browser)
+        sign_in_with_scripts(browser, cancels=True)
         assert gatehouse.user_id in browser.text
         assert EMAIL in browser.text
         [renew] = browser.find("#renew")
@@ -134,7 +143,7 @@ def test_next_js(gatehouse: Gatehouse, browser: Browser) -> None:
         for path in ("/", "/api/auth/session"):  # the first request of each compiles it, which takes longer than a browser waits
             httpx.get(f"{application.address}{path}", trust_env=False, timeout=4 * PATIENCE).raise_for_status()
         browser.open(application.address)
-        sign_in_with_scripts(browser)
+        sign_in_with_scripts(browser, cancels=True)
         assert gatehouse.user_id in browser.text
         assert EMAIL in browser.text
         [button] = browser.find("button")
@@ -160,7 +169,10 @@ def test_apache(gatehouse: Gatehouse, forms: Forms) -> None:
                 page.write_text(" ".join(f'<!--#echo var="{name}" -->' for name in ("REMOTE_USER", "OIDC_CLAIM_sub", "OIDC_CLAIM_name")))
                 browser = forms(quickstart.address)
                 browser.open(f"{quickstart.address}/private/")
-                gatehouse.sign_in(browser)
+                gatehouse.sign_in(browser, cancels=True)
+                print("APACHE", browser.response.status_code, browser.address, browser.text)
+                browser.open(f"{quickstart.address}/private/")
+                gatehouse.agree(browser)
                 assert browser.text == f"{EMAIL} {gatehouse.user_id} {NAME}", apache.log
                 browser.open(f"{quickstart.address}/private/callback?{urlencode({'logout': quickstart.address + '/'})}")
                 assert (browser.address, browser.text) == (f"{quickstart.address}/", "Welcome"), apache.log
