@@ -88,11 +88,17 @@ class Gatehouse:
         answer = self.service.call("DELETE", f"/api/organizations/acme/users/{self.user_id}/sessions", token=self._token())
         assert answer.is_success, answer.text
 
-    def sign_in(self, browser: FormBrowser) -> None:
-        """Sign the user in on the page that is open, and agree to the application's scopes. It leads back to the application."""
+    def sign_in(self, browser: FormBrowser, *, cancels: bool = False) -> None:
+        """Sign the user in on the page that is open, and agree to the application's scopes, or cancel there.
+
+        Both lead back to the application.
+        """
         assert self.asks(browser, "sign-in"), (browser.address, browser.text)
         browser.sign_in(EMAIL, PASSWORD)
-        self.agree(browser)
+        if cancels:
+            browser.answer("answer", "refuse")
+        else:
+            self.agree(browser)
 
     def asks(self, browser: FormBrowser, *steps: str) -> bool:
         """Return whether the page that is open asks for one of these steps of a sign-in."""

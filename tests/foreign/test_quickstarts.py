@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from urllib.parse import urlencode
+from urllib.parse import urlencode, urljoin
 
 import httpx
 import pytest
@@ -61,10 +61,19 @@ def test_the_page_and_the_command_make_the_same_application(framework: str, gate
     assert f"/applications/{by_command['slug']}/setup" in printed
 
 
+def try_again(browser: FormBrowser, log: str) -> None:
+    """Follow the link of the page that the application shows after a sign-in was canceled."""
+    assert (browser.response.status_code, "Sign-in was canceled" in browser.text) == (200, True), browser.text + log
+    [link] = re.findall('<a href="([^"]+)">Try again</a>', browser.text)
+    browser.open(urljoin(browser.address, link))
+
+
 def sign_in_and_out(gatehouse: Gatehouse, quickstart: WrittenQuickstart, browser: FormBrowser) -> None:
-    """Sign a user in to the application, which shows the claims, and out of the application and of Gatehouse."""
+    """Cancel a sign-in, sign a user in to the application, which shows the claims, and out of the application and of Gatehouse."""
     browser.open(quickstart.address)
-    gatehouse.sign_in(browser)
+    gatehouse.sign_in(browser, cancels=True)
+    try_again(browser, quickstart.output)
+    gatehouse.agree(browser)
     assert browser.response.status_code == 200, browser.text + quickstart.output
     missing = [text for text in (gatehouse.user_id, EMAIL, NAME) if text not in browser.text]
     assert not missing, browser.text
@@ -92,13 +101,17 @@ def test_a_node_application(gatehouse: Gatehouse, forms: Forms, tmp_path: Path) 
         sign_in_and_out(gatehouse, quickstart, forms(quickstart.address))
 
 
-def sign_in_with_scripts(browser: Browser) -> None:
-    """Sign the user in to the page of an application with the button "Sign in", in Chromium."""
+def sign_in_with_scripts(browser: Browser, *, cancels: bool = False) -> None:
+    """Sign the user in to the page of an application with the button "Sign in", in Chromium, or cancel first, and try again."""
     browser.wait_until(lambda: browser.heading == "Not signed in")
     browser.press("Sign in")
     browser.fill("Email address", EMAIL)
     browser.fill("Password", PASSWORD)
     browser.press("Sign in")
+    if cancels:
+        browser.press("Cancel")
+        browser.wait_until(lambda: browser.heading.startswith("Sign-in was canceled"))
+        browser.press("Sign in")
     browser.press("Continue")
     browser.wait_until(lambda: browser.heading == f"Hello, {NAME}")
 
@@ -111,7 +124,7 @@ def test_a_single_page_application(gatehouse: Gatehouse, browser: Browser, tmp_p
     require("node", NODE / "node_modules" / "oidc-client-ts")
     with start(gatehouse, "spa", tmp_path / "application") as application:
         browser.open(application.address)
-        sign_in_with_scripts(browser)
+        sign_in_with_scripts(browser, cancels=True)
         assert gatehouse.user_id in browser.text
         assert EMAIL in browser.text
         [renew] = browser.find("#renew")
@@ -134,7 +147,7 @@ def test_next_js(gatehouse: Gatehouse, browser: Browser) -> None:
         for path in ("/", "/api/auth/session"):  # the first request of each compiles it, which takes longer than a browser waits
             httpx.get(f"{application.address}{path}", trust_env=False, timeout=4 * PATIENCE).raise_for_status()
         browser.open(application.address)
-        sign_in_with_scripts(browser)
+        sign_in_with_scripts(browser, cancels=True)
         assert gatehouse.user_id in browser.text
         assert EMAIL in browser.text
         [button] = browser.find("button")
@@ -155,12 +168,15 @@ def test_apache(gatehouse: Gatehouse, forms: Forms) -> None:
         apache = Apache(home / "apache", "/etc/apache2")
         try:
             with start(gatehouse, "apache", home / "application", apache.port) as quickstart:
-                apache.start(MODULE.format(modules=MODULES, documented=quickstart.files["gatehouse.conf"]))
+                (apache.folder / "gatehouse.html").write_text(quickstart.files["gatehouse.html"])
+                apache.start(MODULE.format(modules=MODULES, documented=apache.here(quickstart.files["gatehouse.conf"])))
                 page = apache.home / "pages" / "private" / "index.html"
                 page.write_text(" ".join(f'<!--#echo var="{name}" -->' for name in ("REMOTE_USER", "OIDC_CLAIM_sub", "OIDC_CLAIM_name")))
                 browser = forms(quickstart.address)
                 browser.open(f"{quickstart.address}/private/")
-                gatehouse.sign_in(browser)
+                gatehouse.sign_in(browser, cancels=True)
+                try_again(browser, apache.log)
+                gatehouse.agree(browser)
                 assert browser.text == f"{EMAIL} {gatehouse.user_id} {NAME}", apache.log
                 browser.open(f"{quickstart.address}/private/callback?{urlencode({'logout': quickstart.address + '/'})}")
                 assert (browser.address, browser.text) == (f"{quickstart.address}/", "Welcome"), apache.log
