@@ -40,8 +40,8 @@ from core.kernel.proofs import (
     session_strength,
     strength_of,
     with_second,
-    with_silent,
 )
+from core.kernel.sign_in_policy.silent_sign_ins import with_silent
 from core.kernel.values import Email
 
 NOW, MINUTE = datetime(2026, 3, 14, 15, 9, 26, 535897, tzinfo=UTC), timedelta(minutes=1)
