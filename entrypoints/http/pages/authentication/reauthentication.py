@@ -16,6 +16,7 @@ from core.accounts.model.passkeys import PasskeyRefused
 from core.authentication import policy_enrollment
 from core.authentication.model.identities import LinkedPlace
 from core.authentication.model.login import EmailCodeMalformed
+from core.authentication.model.policy import NO_SLUG
 from core.authentication.model.sessions import (
     EmailedCodeWrong,
     FirstFactorMissing,
@@ -32,7 +33,7 @@ from core.federation.connections.model.connections import OrganizationConnection
 from core.kernel.access import OwnProofNeeded
 from core.kernel.callers import Visitor
 from core.kernel.errors import Invalid, Limited, Refusal, Unauthenticated
-from core.kernel.page_paths import ACCOUNT_PATH, HOME_PATH, REAUTHENTICATION_PATH, connection_start_path
+from core.kernel.page_paths import ACCOUNT_PATH, HOME_PATH, ORGANIZATION_PATH, REAUTHENTICATION_PATH, connection_start_path
 from core.kernel.proofs import Method, in_session
 from core.kernel.rate_limits import EMAIL_SIGN_IN, LOGIN, MFA_VERIFICATION
 from core.kernel.sign_in_age import SignInAge, is_enough
@@ -128,6 +129,15 @@ async def _connection(target: dict[str, str], decision: Decision | None, options
     return await session_proofs.find_connection(ports(), user, decision)
 
 
+def _way_back(target: dict[str, str]) -> str:
+    """Return a page that the user can open without the confirmation."""
+    if "empty" in target:  # the page of the form
+        return safe_next(target.get("next", ACCOUNT_PATH))
+    if "age" in target and (slug := place_of(target.get("policy", "")).org_slug) not in (None, NO_SLUG):
+        return ORGANIZATION_PATH.format(org_slug=slug)
+    return ACCOUNT_PATH if signed_in().bounded_to is None else HOME_PATH
+
+
 def _has_just_vouched(connection: OrganizationConnection) -> bool:
     """Return whether the identity provider signed the user in a few minutes ago, and may not have asked them."""
     user, since = signed_in(), ports().clock.now() - ports().policy.fresh_sign_in_ttl
@@ -158,7 +168,7 @@ async def _values(target: dict[str, str], kept: KeptForm | None, *, is_emailed: 
         "again_at": None if again_at is None else again_at.name,
         "is_emailed": is_emailed and options.email_code,
         "label": kept and kept.label,
-        "way_back": page_of_form(kept.path) if kept else ACCOUNT_PATH if user.bounded_to is None else HOME_PATH,
+        "way_back": page_of_form(kept.path) if kept else _way_back(target),
     }
 
 
