@@ -25,7 +25,7 @@ def explain(decision: Decision) -> str:
     """Return a sentence about the rule of a decision. It names the organization, the application or the platform."""
     assert decision.rule is not None, "only decisions with a rule are explained"
     if decision.asks_own:
-        return f"The identity provider of {decision.source} signed you in without asking you."
+        return f"The identity provider of {decision.source} did not confirm that it asked you to sign in."
     if decision.is_of_request and decision.max_age is not None:
         return f"{decision.source} asks for a sign-in of the last {decision.max_age // timedelta(minutes=1)} minutes here."
     return _FACTS[decision.rule].format(decision.source, ", ".join(decision.method_names))

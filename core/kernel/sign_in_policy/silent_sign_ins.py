@@ -38,11 +38,16 @@ def without_renewal(old: SessionProofs, silent: SessionProofs) -> Proofs:
 
 
 def with_vouching(proofs: SessionProofs, silent: Proof) -> Proofs:
-    """Return the proofs of a session with a sign-in at a connection which may not have asked the user. It makes the session no newer."""
+    """Return the proofs of a session with a sign-in at a connection which may not have asked the user.
+
+    The session becomes no newer, and the proof of the connection ends no later.
+    """
     every = every_proof(proofs)
     old = next((proof for proof in every if proof.connection == silent.connection), None)
     newest = _newest_first_time(every, silent.org) or silent.at
     at, is_fresh = (min(silent.at, newest), False) if old is None else (old.at, old.is_fresh)
+    ends = [proof.until for proof in (silent, old) if proof is not None and proof.until is not None]
+    silent = replace(silent, until=min(ends, default=None))
     return (*(proof for proof in every if proof.connection != silent.connection), _vouched(silent, at=at, is_fresh=is_fresh))
 
 

@@ -136,6 +136,21 @@ async def test_a_part_of_a_request_that_outlives_the_session_needs_it_too(world:
     assert (await run_sql(pool, "select count(*)::int from invitations")) == [(2,)]
 
 
+async def test_the_api_names_the_age_and_what_helps(world: World, pool: Pool) -> None:
+    """The policy has no rule about the lifetime."""
+    now = world.clock.now()
+    for proofs, advice in (
+        (
+            (own(now), connection_proof(world.org, now - timedelta(minutes=61))),
+            "of the last 60 minutes here. Sign in again",
+        ),
+        ((own(now - timedelta(minutes=61)), silent(connection_proof(world.org, now))), "with your password or a passkey"),
+    ):
+        await write_proofs(pool, world.ada.id, proofs)
+        answer = await world.api.call("POST", "/api/organizations/acme/groups", {}, token=world.token)
+        assert (answer.status, answer.json.get("rule"), advice in answer.json["error"]) == (401, None, True), answer.text
+
+
 async def test_a_personal_access_token_needs_it_too(world: World, pool: Pool) -> None:
     """The token of the own account needs none."""
     now = world.clock.now()

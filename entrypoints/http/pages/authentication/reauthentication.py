@@ -103,15 +103,16 @@ async def _step_up(target: dict[str, str]) -> Decision | None:
 
 
 def _reason(target: dict[str, str], decision: Decision | None, silent_at: str | None) -> str | None:
-    """Return why the page asks, if it is not the age of the sign-in. `silent_at` names the connection that did not ask the user."""
+    """Return why the page asks, if it is not the age of the sign-in. `silent_at` names the connection that may not have asked the user."""
     if silent_at is not None:
-        return f"{silent_at} signed you in without asking you. Confirm that it's you in a way of your own."
+        return f"{silent_at} did not confirm that it asked you to sign in. Confirm that it's you in a way of your own."
     if decision is not None and decision.asks_own:
         return f"{explain(decision)} Confirm that it's you in a way of your own."
     if decision is not None and decision.breaks_glass:
         return f"{explain(decision)} In an emergency, you're listed for break glass: confirm that it's you in a way of your own."
     if decision is not None:
-        return f"{explain(decision)} Confirm that it's you in a way that it accepts."
+        way = "Sign in again through its identity provider." if decision.leads_to else "Confirm that it's you in a way that it accepts."
+        return f"{explain(decision)} {way}"
     return OwnProofNeeded().message if target.get("policy") == OWN_PROOF else None
 
 

@@ -11,9 +11,11 @@ from urllib.parse import parse_qs, urlencode, urlsplit
 import pytest
 
 from adapters.postgres.engine.pool import Pool
+from core.kernel.access import AccountGone
 from core.kernel.causes import SYSTEM
 from core.kernel.connections import RequiredConnection
-from core.kernel.sign_in_policy.rules import Rules
+from core.kernel.errors import refuse
+from core.kernel.sign_in_policy.rules import Concerned, Rules
 from core.kernel.values import Domain, Email
 from core.tenancy.model.sign_in_policies import SignInPolicy
 from ports import Ports
@@ -21,12 +23,14 @@ from tests.fakes.outside import FakeClock
 from tests.federation.connections.people.conftest import House
 from tests.support.browser import FakeBrowser, hidden_fields, leads_to
 from tests.support.builders import PASSWORD, Answer, Api, add_account, add_member, run_sql
+from tests.support.mfa import add_mfa
 from tests.support.passkeys.authenticator import SoftAuthenticator
 from tests.support.passkeys.users import PasskeyUser
 
 ADDRESS: Final = "ada@example.com"
 NEW_GROUP: Final = "/app/organizations/acme/groups/new"
-START: Final = f"/start?{urlencode({'next': '/app/organizations/acme'})}"
+PAGE: Final = "/app/organizations/acme"
+START: Final = f"/start?{urlencode({'next': PAGE})}"
 LINK: Final = """
     insert into connection_identities (org_id, connection_id, user_id, subject, linked_at, last_used_at)
     select m.org_id, c.id, m.user_id, '4711', now(), now() from memberships m join connections c on c.org_id = m.org_id"""
@@ -80,12 +84,12 @@ def asks(page: Answer) -> str:
     if "Sign in again through Okta" in page.text:
         assert not any(way in page.text for way in ('name="password"', 'data-passkey="get"', "Email me a code"))
         return "connection"
-    assert ("signed you in without asking you." in page.text, 'name="password"' in page.text) == (True, True), page.text
+    assert ("did not confirm that it asked you to sign in." in page.text, 'name="password"' in page.text) == (True, True), page.text
     assert not any(way in page.text for way in ("Email me a code", "Continue with"))
     return "own"
 
 
-async def enter(house: House, api: Api, ports: Ports, account: str, claims: dict[str, Any]) -> Ada:
+async def enter(house: House, api: Api, ports: Ports, account: str, claims: dict[str, Any], **rules: Any) -> Ada:
     ada = Ada(house, FakeBrowser(house.app), None, claims)
     if account != "none":
         user = await add_account(ports, ADDRESS)
@@ -100,11 +104,9 @@ async def enter(house: House, api: Api, ports: Ports, account: str, claims: dict
     await ada.arrive()
     await house.set("update memberships set role = 'admin'")
     required = RequiredConnection(house.connection.id, house.connection.slug)
-    policy = SignInPolicy(
-        org_id=house.org, rules=Rules(required_connections={Domain("example.com"): required}), changed_at=ports.clock.now()
-    )
+    strict = Rules(required_connections={Domain("example.com"): required}, **rules)
     async with ports.storage.transaction(by=SYSTEM) as tx:
-        await tx.sign_in_policies.put(policy)
+        await tx.sign_in_policies.put(SignInPolicy(org_id=house.org, rules=strict, changed_at=ports.clock.now()))
     return ada
 
 
@@ -163,3 +165,39 @@ async def test_a_removed_user_confirms_nothing_by_an_own_way_or_a_code_by_email(
     await run_sql(pool, code, clock.now().isoformat(), user_id)
     assert asks(await ada.browser.open(confirmation)) == "own", "the identity provider may have the mailbox"
     assert await run_sql(pool, "select 1 from groups") == []
+
+
+async def test_both_renew_the_lifetime_of_a_session(house: House, api: Api, ports: Ports, clock: FakeClock) -> None:
+    ada = await enter(house, api, ports, "password", PROVIDERS["silent"], session_lifetime=timedelta(minutes=15))
+    assert (await ada.browser.open(PAGE)).status == 200
+    clock.advance(timedelta(minutes=16))
+    confirmation = leads_to(await ada.browser.open(PAGE))
+    for step in ("connection", "own"):
+        page = await ada.browser.open(confirmation)
+        assert asks(page) == step
+        assert leads_to(await ada.browser.open(PAGE)) == confirmation
+        await ada.confirm(page, step)
+    assert leads_to(await ada.browser.open(confirmation)) == PAGE
+    assert (await ada.browser.open(PAGE)).status == 200
+
+
+async def test_beside_a_new_sign_in_at_the_connection_the_code_alone_is_asked_for(
+    house: House, api: Api, ports: Ports, pool: Pool, clock: FakeClock
+) -> None:
+    ada = await enter(house, api, ports, "password", PROVIDERS["asks"], second_factor=frozenset({Concerned.EVERYONE}))
+    [(user_id,)] = await run_sql(pool, "select user_id from memberships")
+    async with ports.storage.reading() as read:
+        user = await read.accounts.by_id(user_id) or refuse(AccountGone)
+    app = await add_mfa(ports, user)
+    page = await ada.browser.open(leads_to(await ada.browser.open(NEW_GROUP)))
+    assert leads_to(await ada.browser.send("/app/reauthenticate", **hidden_fields(page), code=app.code())).startswith("/app/reauthenticate")
+    clock.advance(timedelta(minutes=61))
+    confirmation = await ada.act()
+    page = await ada.browser.open(f"{confirmation}&emailed=yes")
+    assert 'name="email_code"' not in page.text
+    await ada.confirm(page, "connection")
+    clock.advance(timedelta(minutes=11))
+    page = await ada.browser.open(confirmation)
+    assert ('name="code"' in page.text, 'name="password"' in page.text, "through Okta" in page.text) == (True, False, False)
+    await ada.browser.send("/app/reauthenticate", **hidden_fields(page), code=app.code())
+    assert asks(await ada.browser.open(confirmation)) == "done"
