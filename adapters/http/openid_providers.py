@@ -88,7 +88,7 @@ class HttpOpenIdProviders:
 
             claims = await self._verify(provider, metadata, lambda keys: self._read(client, request, id_token, keys, metadata.algorithms))
             with names_received(claim_names(claims)):
-                if request.fresh_since is not None:
+                if request.fresh_since is not None and not request.accepts_silent:
                     check_authentication_time(claims, request.fresh_since, self._clock.now())
                 if metadata.userinfo_endpoint is not None and not claims.keys() >= set(needed):
                     access_token = _token(answer.get("access_token"))

@@ -57,8 +57,7 @@ async def give_up_link(tx: Transaction, account: Account, connection_id: UUID, n
 
     As in `block_at`, a user of applications alone is blocked there. Raises: ConnectionStaysRequired.
     """
-    advice = "An admin can unlink you. You can also leave the organization."
-    await _give_up_link(tx, account, account.email, connection_id, advice, now)
+    await _give_up_link(tx, account, account.email, connection_id, None, now)
     change = await tx.email_changes.last_undoable(account.id, now)
     if change is not None and change.undo_until is not None:
         advice = f"You can undo the change of your address until {format_utc(change.undo_until)}. Unlink your account after that."
@@ -80,12 +79,13 @@ async def require_kept_by_undo(tx: Transaction, account: Account, org_id: UUID, 
         raise ConnectionStaysRequired(requirement.organization, advice)
 
 
-async def _give_up_link(tx: Transaction, account: Account, email: Email, connection_id: UUID, advice: str, now: datetime) -> None:
+async def _give_up_link(tx: Transaction, account: Account, email: Email, connection_id: UUID, advice: str | None, now: datetime) -> None:
     for requirement in (await _load_bound(tx, account.id, email)).values():
         if requirement.without_link(connection_id).is_bound:
             continue
         if not requirement.is_end_user:
-            raise ConnectionStaysRequired(requirement.organization, advice)
+            way_out = "" if requirement.is_blocked else " You can also leave the organization."
+            raise ConnectionStaysRequired(requirement.organization, advice or f"An admin can unlink you.{way_out}")
         await _block(tx, account, requirement.org_id, now)
 
 

@@ -23,8 +23,8 @@ from core.kernel.proofs import (
     recent,
     renewed,
     with_second,
-    with_silent,
 )
+from core.kernel.sign_in_policy.silent_sign_ins import with_silent, with_vouching
 from core.kernel.values import digest
 from ports import Ports
 from ports.storage import Reading, Transaction
@@ -37,9 +37,11 @@ async def renew(ports: Ports, tx: Transaction, session_id: UUID, account: Accoun
 
     A sign-in at an identity provider that may not have asked the user makes no session newer if the account has a password.
     """
-    old, since = await _load(tx, session_id, account), now - ports.policy.fresh_sign_in_ttl
-    is_silent = new[0].is_own and account.password_hash is not None and not is_fresh(new)
-    stored = with_silent(old, new[0]) if is_silent else renewed(old, new, since)
+    old, first = await _load(tx, session_id, account), new[0]
+    if is_fresh(new) or account.password_hash is None:
+        stored = renewed(old, new, now - ports.policy.fresh_sign_in_ttl)
+    else:
+        stored = with_silent(old, first) if first.is_own else with_vouching(old, first)
     await tx.session_sign_ins.reauthenticate(session_id, account.id, stored)
 
 
@@ -112,9 +114,9 @@ async def find_recent_seconds_of_browser(ports: Ports, tx: Transaction, cookie: 
     return _recent_seconds(ports, found[0].proofs, now)
 
 
-async def has_recent_connection(ports: Ports, read: Reading, session_id: UUID, account: Account, now: datetime) -> bool:
-    """Return whether the user signed in at an organization's connection a few minutes ago, in this session."""
-    return proofs.has_recent_connection(await _load(read, session_id, account), now - ports.policy.fresh_sign_in_ttl)
+async def has_connection(read: Reading, session_id: UUID, account: Account) -> bool:
+    """Return whether the user signed in at an organization's connection in this session. A second factor makes that sign-in no newer."""
+    return proofs.has_connection(await _load(read, session_id, account))
 
 
 def _recent_seconds(ports: Ports, session: SessionProofs, now: datetime) -> Proofs:

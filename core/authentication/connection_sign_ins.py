@@ -1,26 +1,25 @@
 """The age of a sign-in through the connection that an organization requires of a user (security SP-9).
 
-An act in the organization that asks for the age of a sign-in counts this one alone. Otherwise a user that the identity provider has
-removed would confirm the act in another way.
+An act in the organization that asks for the age of a sign-in counts no session without this one. Otherwise a user that the identity
+provider has removed would confirm the act in another way. Of accounts with a password, an own first factor stands beside a sign-in that
+may not have asked the user: a browser that is open at the identity provider does not show that they are here.
 """
 
 from dataclasses import replace
-from datetime import UTC, datetime
-from typing import Final
+from datetime import datetime
 from uuid import UUID
 
 from core.authentication import policy_passes
 from core.authentication.model.policy import PolicyPath, PolicySubject
 from core.authentication.policy_checks import Admission, judge, refusal_of
 from core.kernel.callers import ConnectionSignIn, Member, Person
-from core.kernel.proofs import Proof, seen_in
+from core.kernel.proofs import seen_in
 from core.kernel.sign_in_age import SignInAge, is_enough
 from core.kernel.sign_in_policy.decision import Decision, Outcome
-from core.kernel.sign_in_policy.rules import PolicyPart, Rules
+from core.kernel.sign_in_policy.rules import PolicyPart, Rule, Rules
+from core.kernel.sign_in_policy.silent_sign_ins import beside_own
 from ports import Ports
 from ports.storage import Transaction
-
-LONG_AGO: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def judge_age(ports: Ports, path: PolicyPath, subject: PolicySubject, age: SignInAge, user: Person, now: datetime) -> Decision | None:
@@ -31,19 +30,15 @@ def judge_age(ports: Ports, path: PolicyPath, subject: PolicySubject, age: SignI
     session, policy = subject.session, subject.policy
     if age is SignInAge.ANY or session is None or not policy.in_force(now).required_for(subject.connections):
         return None
-    limit, has_password = age.limit(ports.policy), subject.account.password_hash is not None
-
-    def aged(proof: Proof) -> Proof:
-        # As in `SignInFacts`, a sign-in at a connection that may not have asked the user does not prove that they are here.
-        is_silent = not proof.is_own and not proof.is_fresh and has_password
-        return replace(proof, at=LONG_AGO) if is_silent else proof
-
-    seen = seen_in(session.proofs, policy.org_id, now)
-    proofs = tuple(aged(proof) for proof in seen if not proof.is_second or now - proof.at <= limit)
+    limit = age.limit(ports.policy)
+    seen = beside_own(seen_in(session.proofs, policy.org_id, now), needs_user=subject.account.password_hash is not None)
+    proofs = tuple(proof for proof in seen if not proof.is_second or now - proof.at <= limit)
     part = PolicyPart(policy.name, Rules(session_lifetime=limit))
     session = replace(session, proofs=proofs, factor_at_device=None)  # a trusted device does not replace the second factor
-    subject = replace(subject, policy=replace(policy, parts=(*policy.parts, part)), session=session)
-    return judge(ports, path, subject, now, user.address)
+    aged = replace(subject, policy=replace(policy, parts=(*policy.parts, part)), session=session)
+    decision, lifetime = judge(ports, path, aged, now, user.address), policy.in_force(now).session_lifetime
+    is_of_request = decision.rule is Rule.SESSION_LIFETIME and (lifetime is None or lifetime > limit)
+    return replace(decision, is_of_request=True) if is_of_request else decision
 
 
 async def find(ports: Ports, path: PolicyPath, member: Member, age: SignInAge) -> ConnectionSignIn:

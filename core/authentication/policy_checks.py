@@ -34,12 +34,15 @@ from core.kernel.sign_in_age import SignInAge
 from core.kernel.sign_in_policy.decision import NO_POLICY, Decision, Outcome, PolicyFacts, decide
 from core.kernel.sign_in_policy.explanations import name_methods
 from core.kernel.sign_in_policy.rules import Rule, Rules
+from core.kernel.sign_in_policy.silent_sign_ins import beside_own, vouched_at
 from ports import Ports
 from ports.storage import Reading, Transaction
 
 KEYS: Final = (FactorKind.PASSKEY, FactorKind.SECURITY_KEY)
 # Paths in which the user acts in the organization or on the platform, so that the networks of its admins count.
 _ACTING = (PolicyPath.API, PolicyPath.CONSOLE, PolicyPath.PERSONAL_TOKEN)
+# Paths on which users confirm that they are here, in the session that they have.
+_CONFIRMING = (PolicyPath.API, PolicyPath.CONSOLE, PolicyPath.ENROLL)
 
 
 def judge(ports: Ports, path: PolicyPath, subject: PolicySubject | None, now: datetime, address: str | None = None) -> Decision:
@@ -47,7 +50,7 @@ def judge(ports: Ports, path: PolicyPath, subject: PolicySubject | None, now: da
     if subject is None:
         return NO_POLICY
     session = subject.session or PolicySession(())
-    seen = seen_in(session.proofs, subject.policy.org_id, now)
+    seen = beside_own(seen_in(session.proofs, subject.policy.org_id, now))
     decision = decide(
         subject.policy,
         PolicyFacts(
@@ -70,7 +73,19 @@ def judge(ports: Ports, path: PolicyPath, subject: PolicySubject | None, now: da
     if (ends := [proof.until for proof in seen if proof.until is not None]) and decision.outcome is Outcome.ALLOWED:
         decision = replace(decision, valid_until=min(ends if decision.valid_until is None else [*ends, decision.valid_until]))
     ports.metrics.sign_in_policy_decided(path, decision.outcome)
+    if path in _CONFIRMING and subject.account.password_hash is not None:
+        decision = _ask_own(decision, seen, now)
     return name_methods(decision, ports.policy.provider_names)
+
+
+def _ask_own(decision: Decision, seen: Proofs, now: datetime) -> Decision:
+    """Return the decision, which asks for a way of the account's own if the required connection has just vouched for the user."""
+    again_at, max_age = decision.leads_to, decision.max_age
+    if again_at is None or max_age is None:
+        return decision
+    if not any(proof.connection == again_at.id and now - vouched_at(proof) <= max_age for proof in seen):
+        return decision
+    return replace(decision, connection=None, methods=None, first_at=None, asks_own=True)
 
 
 def refusal_of(ports: Ports, path: PolicyPath, subject: PolicySubject, decision: Decision, age: SignInAge = SignInAge.ANY) -> Refusal:

@@ -44,9 +44,10 @@ from core.kernel.callers import Member, MembershipState, OrganizationStatus, Per
 from core.kernel.causes import Caller
 from core.kernel.claims import Accepts, Claims
 from core.kernel.errors import Limited, OrganizationNotActive, Refusal, SessionEnded, TokenExpired, TokenInvalid, WrongToken, refuse
-from core.kernel.proofs import boundary_of, end_of, in_session, is_fresh, joined, without_renewal
+from core.kernel.proofs import boundary_of, end_of, in_session, is_fresh, joined
 from core.kernel.roles import Capability
 from core.kernel.sign_in_policy.decision import Outcome
+from core.kernel.sign_in_policy.silent_sign_ins import without_renewal
 from core.kernel.values import PageResult, digest, new_secret
 from core.tenancy.model import organizations
 from core.tenancy.model.organizations import Membership

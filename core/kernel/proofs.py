@@ -74,6 +74,7 @@ class Proof:
     org: UUID | None = None
     until: datetime | None = None
     login: UUID | None = None  # the stored sign-in at the connection, which a sign-out needs
+    vouched_at: datetime | None = None  # UTC, of a later sign-in at the connection that may not have asked the user; None: `at`
     received: tuple[str, ...] = field(default=(), compare=False)  # names of the claims that came, for the sign-in log; not stored
 
     @property
@@ -202,35 +203,6 @@ def _beside(old: Proofs, new: Proofs, since: datetime) -> list[Proof]:
     return [proof for proof in recent(old, since) if proof.is_own and (proof.method, proof.provider) not in methods]
 
 
-def with_silent(proofs: SessionProofs, silent: Proof) -> Proofs:
-    """Return the proofs of a session with that of an identity provider which may not have asked the user.
-
-    It counts for its method, and is as old as the newest first factor.
-    """
-    every, method = every_proof(proofs), (silent.method, silent.provider)
-    at = _newest_first_time(every, None) or silent.at
-    others = tuple(proof for proof in every if (proof.method, proof.provider) != method or proof.at == at)
-    is_there = any((proof.method, proof.provider) == method for proof in others)
-    return others if is_there else (*others, replace(silent, at=at))
-
-
-def without_renewal(old: SessionProofs, silent: SessionProofs) -> Proofs:
-    """Return the proofs of a new session, first factors no newer than the `old` ones: an identity provider may not have asked the user."""
-    new = every_proof(silent)
-    newest = _newest_first_time(every_proof(old), next((proof.org for proof in new if proof.org is not None), None))
-    return new if newest is None else tuple(proof if proof.is_second else replace(proof, at=min(proof.at, newest)) for proof in new)
-
-
-def _newest_first_time(proofs: Proofs, org_id: UUID | None) -> datetime | None:
-    """Return the time (UTC) of the newest first factor of the account's own or of this organization, or None.
-
-    Without an organization and a factor of the account's own, that of any connection counts: the new proof will count there, too.
-    """
-    firsts = [proof for proof in proofs if not proof.is_second]
-    times = [proof.at for proof in firsts if proof.is_own or proof.org == org_id]
-    return max(times or [proof.at for proof in firsts if org_id is None], default=None)
-
-
 def joined(proofs: SessionProofs, ends_at: datetime, new: SessionProofs, new_ends_at: datetime, since: datetime) -> Proofs | None:
     """Return the proofs of a new session that replaces one of the same user, or None if nothing of the old one stays.
 
@@ -261,9 +233,9 @@ def with_second(proofs: SessionProofs, second: Proof) -> Proofs:
     return (*(proof for proof in every_proof(proofs) if not proof.is_second and replace(proof, at=second.at) != second), second)
 
 
-def has_recent_connection(proofs: SessionProofs, since: datetime) -> bool:
-    """Return whether the user signed in at an organization's connection since this time (UTC)."""
-    return any(not proof.is_own and proof.at >= since for proof in every_proof(proofs))
+def has_connection(proofs: SessionProofs) -> bool:
+    """Return whether the user signed in at an organization's connection."""
+    return any(not proof.is_own for proof in every_proof(proofs))
 
 
 def recent(proofs: Proofs, since: datetime) -> Proofs:

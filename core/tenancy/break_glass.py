@@ -28,7 +28,7 @@ async def list_candidates(ports: Ports, caller: Member) -> Sequence[BreakGlassUs
 async def replace_users(ports: Ports, caller: Member, user_ids: Collection[UUID]) -> Sequence[BreakGlassUser]:
     """Replace the list of the caller's organization, and return it. All sessions are asked for the sign-in policy again.
 
-    Raises: NotForBreakGlass, WouldLockYouOut, WouldStopYourChanges; the errors of `lock_organization_for`.
+    Raises: NotForBreakGlass, WouldLockYouOut; the errors of `lock_organization_for`.
     """
     now, listed = ports.clock.now(), set(user_ids)
     async with ports.storage.transaction(by=caller) as tx:

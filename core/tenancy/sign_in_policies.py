@@ -50,7 +50,6 @@ from core.tenancy.model.sign_in_policies import (
     SignInPolicy,
     StoppedPerson,
     WouldLockYouOut,
-    WouldStopYourChanges,
     changes_of,
     is_stopped,
     name_connection,
@@ -108,8 +107,8 @@ async def save(
 
     `version` is that of the policy that the caller has seen. A rule that becomes stricter starts when the grace period ends.
 
-    Raises: PolicyInvalid; PolicyChanged; MethodsUnavailable; NoPasskeysHere; WouldLockYouOut; WouldStopYourChanges; the
-    errors of `lock_organization_for`.
+    Raises: PolicyInvalid; PolicyChanged; MethodsUnavailable; NoPasskeysHere; WouldLockYouOut; the errors of
+    `lock_organization_for`.
     """
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
@@ -252,22 +251,17 @@ async def _require_way_in(
 ) -> None:
     """Check that the caller meets the policy, or can do so by signing in again.
 
-    A caller who has to come through a connection must have done so in this session, or be listed for break glass. Of accounts with a
-    password, the identity provider must have asked the user.
+    A caller who has to come through a connection must have done so in this session, or be listed for break glass.
 
-    Raises: WouldLockYouOut, WouldStopYourChanges.
+    Raises: WouldLockYouOut.
     """
     person = await tx.sign_in_policies.person(caller.acts_in.id, caller.user_id) or refuse(NotOfThisOrganization)
     session = await tx.session_sign_ins.load_factors(caller.session_id, caller.user_id)
     seen = () if session is None else seen_in(session.proofs, caller.acts_in.id, now)
     proved = frozenset(proof.connection for proof in seen if proof.connection is not None)
     required = {each.id for each in effective.in_force(now).required_for(person.connections)}
-    if required and not person.may_break_glass:
-        if required.isdisjoint(proved):
-            raise WouldLockYouOut(Rule.CONNECTION, None)
-        # Without this, the caller could change nothing here later, not even these rules (`connection_sign_ins.judge_age`).
-        if person.account.password_hash is not None and not any(proof.is_fresh for proof in seen if proof.connection in required):
-            raise WouldStopYourChanges
+    if required.isdisjoint(proved) and required and not person.may_break_glass:
+        raise WouldLockYouOut(Rule.CONNECTION, None)
     person = replace(person, connections=replace(person.connections, known_at=proved))
     person = replace(person, last_address=caller.address if application is None else None)
     decision = judge(ports, effective, person, now, email_is_on=_offers_email(ports, application))
@@ -276,7 +270,7 @@ async def _require_way_in(
 
 
 async def require_way_in_here(ports: Ports, tx: Transaction, caller: Member, org_id: UUID, now: datetime) -> None:
-    """Check that the caller can meet the stored policy of the organization. Raises: WouldLockYouOut, WouldStopYourChanges."""
+    """Check that the caller can meet the stored policy of the organization. Raises: WouldLockYouOut."""
     if (policy := await tx.sign_in_policies.effective(org_id)) is not None:
         await _require_way_in(ports, tx, caller, None, policy, now)
 

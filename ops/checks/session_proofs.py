@@ -22,6 +22,7 @@ STORING: Final = {
     KERNEL,
     "adapters/postgres/authentication/sign_in_proofs.py",
     "core/accounts/session_proofs.py",  # removes those of factors that have left the account
+    "core/kernel/sign_in_policy/silent_sign_ins.py",  # adds one that makes the session no newer
 }
 SQL: Final = {
     "adapters/postgres/authentication/personal_tokens.py",  # copies them into the session of the token

@@ -90,8 +90,10 @@ def to_json(proof: Proof) -> dict[str, object]:
     if proof.passkey is not None:
         stored["passkey"] = str(proof.passkey)
     if not proof.is_own:
-        ids = {"connection": proof.connection, "org": proof.org, "until": proof.until and proof.until.isoformat(), "login": proof.login}
+        ids = {"connection": proof.connection, "org": proof.org, "login": proof.login}
+        times = {"until": proof.until, "vouched_at": proof.vouched_at}
         stored |= {name: str(value) for name, value in ids.items() if value is not None}
+        stored |= {name: value.isoformat() for name, value in times.items() if value is not None}
     return stored | {flag: True for flag in _FLAGS if getattr(proof, flag)}
 
 
@@ -111,6 +113,7 @@ def _of_passkey(stored: Mapping[str, Any]) -> UUID | None:
     return UUID(stored["passkey"]) if "passkey" in stored else None
 
 
-def _of_connection(stored: Mapping[str, Any]) -> tuple[UUID | None, UUID, datetime | None, UUID | None]:
-    connection, until, login = stored.get("connection"), stored.get("until"), stored.get("login")
-    return connection and UUID(connection), UUID(stored["org"]), until and datetime.fromisoformat(until), login and UUID(login)
+def _of_connection(stored: Mapping[str, Any]) -> tuple[UUID | None, UUID, datetime | None, UUID | None, datetime | None]:
+    connection, login = stored.get("connection"), stored.get("login")
+    until, vouched_at = (stored.get(name) and datetime.fromisoformat(stored[name]) for name in ("until", "vouched_at"))
+    return connection and UUID(connection), UUID(stored["org"]), until, login and UUID(login), vouched_at

@@ -306,7 +306,8 @@ def _to_person(row: Row) -> PolicyPerson:
 def _to_requirement(row: Row) -> ConnectionRequirement:
     org_id, name, rules, is_end_user, takes_part = row[:5]
     facts = to_connection_facts(row[5:])
-    return ConnectionRequirement(org_id, name, Rules.read(rules), is_end_user, facts if takes_part else replace(facts, domain=None))
+    facts = facts if takes_part else replace(facts, domain=None)
+    return ConnectionRequirement(org_id, name, Rules.read(rules), is_end_user, not takes_part, facts)
 
 
 def _to_break_glass_user(row: Row) -> BreakGlassUser:

@@ -19,13 +19,15 @@ class ConnectionStaysRequired(Invalid):
 class ConnectionRequirement:
     """The rules of an organization that requires connections, and the facts about a user of it.
 
-    The address of a blocked user does not count: they can take another one. The link binds them, because it binds them after the block.
+    The address of a user who is blocked there does not count: they can take another one. The link binds them, because it binds them
+    after the block.
     """
 
     org_id: UUID
     organization: str  # its name
     rules: Rules
     is_end_user: bool  # only uses its applications: no member, and not blocked by its directory
+    is_blocked: bool
     user: ConnectionFacts
 
     @property

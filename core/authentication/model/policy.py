@@ -143,9 +143,12 @@ class StepUpNeeded(AuthenticationInsufficient):
 
         `age` is that of the sign-in which the request needs.
         """
-        advice = "Confirm that it's you, or sign in again." if authorization_url is None else "Sign in there."
-        if authorization_url is not None and decision.rule is not Rule.CONNECTION:
-            advice = "Sign in again through its identity provider."
+        advice = (
+            "Confirm that it's you with your password or a passkey." if decision.asks_own else "Confirm that it's you, or sign in again."
+        )
+        if authorization_url is not None:
+            again = "Sign in there" if decision.rule is Rule.CONNECTION else "Sign in again through its identity provider"
+            advice = f"{again}, and use the token of that sign-in."
         super().__init__(f"{explain(decision)} {advice}")
         self.place = place
         self.age = age

@@ -284,7 +284,7 @@ class ProviderNotLinked(Invalid):
 
 
 class OtherIdentity(Unauthenticated):
-    """This account at the identity provider is not linked to yours. Sign in there with the linked one, or use another way."""
+    """This account at the identity provider is not linked to yours. Sign in there with the linked one."""
 
 
 @dataclass(frozen=True, slots=True)

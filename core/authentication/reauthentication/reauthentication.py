@@ -78,7 +78,7 @@ async def load_options(ports: Ports, caller: Person, decision: Decision | None =
         status = await read.mfa.status(account.id) or refuse(AccountGone)
         seconds = await session_proofs.find_recent_seconds(ports, read, caller.session_id, account, now)
         keys = (await relying_party.load_usable(ports, read, account.id))[1] if status.has_keys else []
-    is_recent = _has_recent_first_factor(ports, caller, now) if decision is None else _is_recent(ports, decision.first_at, now)
+    is_recent = _has_recent_first_factor(ports, caller, now) if decision is None else _is_recent(ports, decision, now)
     needs_second = bool(account.second_factors)
     # A sign-in at a provider waits for the second factor, and counts for nothing if this was turned off since.
     is_waiting = needs_second and pending is not None and now - pending.at <= ports.policy.fresh_sign_in_ttl
@@ -111,8 +111,11 @@ def _has_recent_first_factor(ports: Ports, caller: Person, now: datetime) -> boo
     return caller.sign_in.is_younger_than(ports.policy.fresh_sign_in_ttl, now)
 
 
-def _is_recent(ports: Ports, first_at: datetime | None, now: datetime) -> bool:
-    return first_at is not None and now - first_at <= ports.policy.fresh_sign_in_ttl
+def _is_recent(ports: Ports, decision: Decision, now: datetime) -> bool:
+    """Return whether no new first factor is needed: the last one, or the sign-in at the required connection, is new enough."""
+    if decision.connection is not None and decision.max_age is None and not decision.breaks_glass:
+        return decision.rule is not Rule.CONNECTION
+    return decision.first_at is not None and now - decision.first_at <= ports.policy.fresh_sign_in_ttl
 
 
 def _is_too_old(caller: Person, decision: Decision | None, now: datetime) -> bool:
@@ -146,7 +149,7 @@ def _that_meet(options: ReauthenticationOptions, decision: Decision, waiting: Co
     if decision.required <= Strength.ONE:  # the account asks for its second factor, and the policy does not
         second_methods = options.second_methods
     of_providers = None if first_ways is None else decision.first_ways.intersection(first_ways)
-    if decision.breaks_glass or decision.rule is Rule.CONNECTION:  # for break glass, they prove nothing
+    if decision.breaks_glass or decision.asks_own or decision.rule is Rule.CONNECTION:  # they prove nothing here
         of_providers = frozenset()
     is_next = waiting is not None and (of_providers is None or PROVIDER_PREFIX + waiting in of_providers)
     asks_again = options.needs_first_factor or decision.rule is not Rule.SECOND_FACTOR or not second_methods
@@ -155,9 +158,9 @@ def _that_meet(options: ReauthenticationOptions, decision: Decision, waiting: Co
         needs_first_factor=asks_again and not is_next,
         second_methods=second_methods,
         password=options.password and (first_ways is None or Method.PASSWORD in first_ways),
-        email_code=options.email_code and (first_ways is None or Method.EMAIL in first_ways),
+        email_code=options.email_code and not decision.asks_own and (first_ways is None or Method.EMAIL in first_ways),
         passkey=options.passkey and (allowed is None or Method.PASSKEY in allowed),
-        connection=first_ways is None or Method.CONNECTION in first_ways,
+        connection=not decision.asks_own and (first_ways is None or Method.CONNECTION in first_ways),
         providers=tuple(place for place in options.providers if of_providers is None or PROVIDER_PREFIX + place.provider in of_providers),
     )
 
@@ -325,7 +328,7 @@ async def _verify_first_factor(
     if has_second and account.second_factors:
         async with ports.storage.reading() as read:
             pending = await read.reauthentications.load(caller.session_id)
-            is_at_connection = await session_proofs.has_recent_connection(ports, read, caller.session_id, account, now)
+            is_at_connection = await session_proofs.has_connection(read, caller.session_id, account)
         if pending is not None and now - pending.at <= ports.policy.fresh_sign_in_ttl:
             return _FirstFactor(first_proof(pending.provider, pending.at))
         if is_at_connection or _has_recent_first_factor(ports, caller, now):

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any, Final, NoReturn
 from uuid import UUID
 
-from core.authentication.flow.model import ConnectionTrip, ProviderHints
+from core.authentication.flow.model import ConnectionTrip, FlowTarget, ProviderHints
 from core.federation.connections.model.answers import names_received
 from core.federation.connections.model.asserted import ReceivedClaims, require_subject
 from core.federation.connections.model.connections import OrganizationConnection, OrganizationConnectionNotFound
@@ -77,6 +77,7 @@ def make_request(
         code_verifier=derive_secret("verifier", state, device_cookie),
         scopes=settings.scopes,
         fresh_since=trip.begun_at if trip.flow.wants_fresh else None,
+        accepts_silent=trip.flow.target is FlowTarget.REAUTHENTICATION,
         hints=_hints(connection.preset, trip.hints),
     )
 

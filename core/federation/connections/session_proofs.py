@@ -1,6 +1,7 @@
 """A sign-in at a connection again, for the session of a browser that began there (security A-12).
 
-It is for users who have no way of the account's own, and makes the sign-in of the session newer. The session stays the same.
+The session stays the same, and its sign-in becomes newer. If the identity provider did not ask the user, and the account has a password,
+this shows only that the identity provider vouches for the user: an own first factor must be as new.
 """
 
 from datetime import datetime
@@ -13,6 +14,7 @@ from core.authentication.model.sessions import OtherIdentity
 from core.federation.connections import logins
 from core.federation.connections.model.asserted import AssertedPerson
 from core.federation.connections.model.connections import OrganizationConnection
+from core.federation.connections.model.openid import is_new_sign_in
 from core.federation.connections.model.people import ConnectionNotActive, proof_of
 from core.federation.model.sign_in import LinkOfAnotherBrowser, SignedInAsAnotherUser
 from core.kernel.access import BlockedByDirectory
@@ -67,7 +69,7 @@ async def complete(ports: Ports, visitor: Person | None, trip: ConnectionTrip, p
             raise OtherIdentity
         if known.is_blocked:
             raise BlockedByDirectory
-        proof = proof_of(person, now, is_fresh=True, login=new_id())
+        proof = proof_of(person, now, is_fresh=is_new_sign_in(person.authenticated_at, trip.begun_at, now), login=new_id())
         assert proof.login is not None, "it was just made"
         await logins.add(ports, tx, proof.login, person, account.id, now)
         await session_proofs.renew(ports, tx, visitor.session_id, account, (proof,), now)

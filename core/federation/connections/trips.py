@@ -332,7 +332,7 @@ async def _complete(
                 received = saml.to_received(identity, settings)
                 if trip.flow.target in (FlowTarget.TEST, FlowTarget.REAUTHENTICATION):  # `people` does it for all others
                     await saml.use_up(ports, caller, to.connection, received.assertion)
-                if trip.flow.wants_fresh:
+                if trip.flow.wants_fresh and trip.flow.target is not FlowTarget.REAUTHENTICATION:
                     saml.check_fresh(identity, trip.begun_at)
             return received
     raise ProviderStateUnknown  # the answer came to the endpoint of the other protocol

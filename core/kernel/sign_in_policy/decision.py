@@ -58,8 +58,10 @@ class Decision:
     max_age: timedelta | None = None  # of the sign-in, if its age is the reason
     is_present: bool = False  # within `max_age`, the user proved a first factor, which is not enough
     first_at: datetime | None = None  # when the user proved the newest first factor by an allowed method (UTC); None: they must prove one
-    connection: RequiredConnection | None = None  # through which the user has to come, and did not, or too long ago
+    connection: RequiredConnection | None = None  # through which the user has to come. They may have done so
     breaks_glass: bool = False  # the user may come without it
+    asks_own: bool = False  # the identity provider vouches for the user without having asked them: a way of their own has to follow
+    is_of_request: bool = False  # the age is what the request needs, and no rule of the policy
     valid_until: datetime | None = None
     ends_at: datetime | None = None  # of an allowed session, by its greatest lifetime
     idle: timedelta | None = None
@@ -193,7 +195,7 @@ def _next_step(policy: EffectivePolicy, moment: Moment, facts: PolicyFacts, too_
         max_age=max_age,
         is_present=max_age is not None and not used and facts.now - proved_at(facts.proofs) <= max_age,
         first_at=max((at for at, _ in _sign_ins(rules, facts)), default=None),
-        connection=used[0] if used and too_old else None,
+        connection=used[0] if used else None,
     )
 
 

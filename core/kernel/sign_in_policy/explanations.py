@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
+from datetime import timedelta
 from typing import Final
 
 from core.kernel.connections import ConnectionSlug
@@ -23,6 +24,10 @@ _FACTS: Final = {
 def explain(decision: Decision) -> str:
     """Return a sentence about the rule of a decision. It names the organization, the application or the platform."""
     assert decision.rule is not None, "only decisions with a rule are explained"
+    if decision.asks_own:
+        return f"The identity provider of {decision.source} did not confirm that it asked you to sign in."
+    if decision.is_of_request and decision.max_age is not None:
+        return f"{decision.source} asks for a sign-in of the last {decision.max_age // timedelta(minutes=1)} minutes here."
     return _FACTS[decision.rule].format(decision.source, ", ".join(decision.method_names))
 
 
@@ -37,7 +42,7 @@ def name_methods(decision: Decision, providers: Mapping[ConnectionSlug, str]) ->
 
 def fields_of(decision: Decision, **further: str) -> dict[str, str]:
     """Return the members of an error body about the rule of a decision."""
-    rule = {} if decision.rule is None else {"rule": decision.rule.value}
+    rule = {} if decision.rule is None or decision.is_of_request else {"rule": decision.rule.value}
     is_required = decision.connection is not None and (decision.rule is Rule.CONNECTION or decision.leads_to is not None)
     connection = {"connection": decision.connection.slug} if decision.connection is not None and is_required else {}
     return {**further, **rule, **connection, "organization": decision.source or ""}

@@ -80,10 +80,6 @@ class WouldLockYouOut(Invalid):
         super().__init__(None if rule is None else problems.get(rule))
 
 
-class WouldStopYourChanges(Invalid):
-    """With these rules you could change nothing here: the identity provider did not ask you. First list yourself for break glass."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SignInPolicy:
     """The sign-in policy of an organization, of one of its applications, or of the platform. Times are UTC."""

@@ -40,8 +40,8 @@ from core.kernel.proofs import (
     session_strength,
     strength_of,
     with_second,
-    with_silent,
 )
+from core.kernel.sign_in_policy.silent_sign_ins import beside_own, with_silent, with_vouching
 from core.kernel.values import Email
 
 NOW, MINUTE = datetime(2026, 3, 14, 15, 9, 26, 535897, tzinfo=UTC), timedelta(minutes=1)
@@ -251,6 +251,18 @@ def test_a_silent_sign_in_at_a_provider_is_as_old_as_the_last_sign_in_of_the_ses
     assert (newest_sign_in(proofs), is_fresh(proofs), methods_of(proofs)) == ((password, TOTP), True, ("password", "totp"))
     assert with_silent(proofs, silent) == proofs
     assert with_silent((silent, first_proof("email", NOW + MINUTE)), silent)[1:] == (replace(silent, at=NOW + MINUTE),)
+
+
+def test_a_silent_sign_in_at_a_connection_makes_neither_the_session_newer_nor_its_proof_longer() -> None:
+    asked = Proof(Method.CONNECTION, NOW - 9 * MINUTE, connection=UUID(int=1), org=UUID(int=2), until=NOW + MINUTE)
+    silent, password = replace(asked, at=NOW, is_fresh=False, until=None), first_proof("password", NOW - 5 * MINUTE)
+    again = (password, replace(asked, vouched_at=NOW))
+    assert with_vouching((password, asked), silent) == again
+    assert with_vouching(again, replace(silent, until=NOW)) == (password, replace(asked, vouched_at=NOW, until=NOW))
+    assert with_vouching((password,), silent) == (password, replace(silent, at=password.at, vouched_at=NOW))
+    assert beside_own(again) == (password, replace(asked, at=password.at, vouched_at=NOW)), "with the age of the older one"
+    assert beside_own(again[1:]) == again[1:]
+    assert beside_own((first_proof("email", NOW), again[1]))[1:] == again[1:]
 
 
 def test_only_the_newest_second_factor_is_kept() -> None:

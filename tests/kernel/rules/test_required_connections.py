@@ -136,7 +136,7 @@ def test_the_required_connection_alone_renews_a_session() -> None:
         assert _decide((*_ago(2, *okta), *own), idle, used_at=NOW) == ALLOWED, own
     strict = replace(rules, second_factor=frozenset({Concerned.EVERYONE}))
     factors = [Factor(FactorKind.PASSWORD), Factor(FactorKind.TOTP), Factor(FactorKind.PASSKEY)]
-    lacks_code = (Outcome.STEP_UP, Rule.SECOND_FACTOR, None, False)
+    lacks_code = (Outcome.STEP_UP, Rule.SECOND_FACTOR, "okta", False)
     assert _decide((*_ago(2, *TWO_FACTORS), *okta), strict, factors=factors) == lacks_code
     assert _decide((*_ago(2, PASSKEY[0]), *okta), strict, factors=factors) == lacks_code
     assert _decide((*okta, TWO_FACTORS[1]), strict, factors=factors) == ALLOWED

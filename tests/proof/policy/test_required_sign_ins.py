@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Final
 from urllib.parse import parse_qs, urlsplit
@@ -81,6 +82,11 @@ def own(at: datetime) -> Proof:
     return first_proof("password", at)
 
 
+def silent(proof: Proof) -> Proof:
+    """Return the proof of a sign-in for which the identity provider may not have asked the user."""
+    return replace(proof, is_fresh=False)
+
+
 @pytest.mark.slow
 async def test_each_act_in_the_organization_needs_a_young_sign_in_at_the_connection(world: World, pool: Pool) -> None:
     now, wrong = world.clock.now(), list[str]()
@@ -100,10 +106,13 @@ async def test_each_act_in_the_organization_needs_a_young_sign_in_at_the_connect
         expected_of_old = None if not is_of_owner else "page" if is_page else f"own {int(limit.total_seconds())}"
         if (seen := asks(await send(world, route, token))) != expected_of_old:
             wrong.append(f"{route} with an old password and a young sign-in at the connection: {seen} instead of {expected_of_old}")
-        if is_of_owner:
-            await write_proofs(pool, world.ada.id, (own(now), young))
-            if (seen := asks(await send(world, route, token))) is not None:
-                wrong.append(f"{route} with both: {seen}")
+        expected_of_silent = f"page acme {age.value}" if is_page else f"own {int(limit.total_seconds())}"
+        await write_proofs(pool, world.ada.id, (own(now - limit - SECOND), silent(young)))
+        if (seen := asks(await send(world, route, token))) != expected_of_silent:
+            wrong.append(f"{route} with an old password and a silent sign-in: {seen} instead of {expected_of_silent}")
+        await write_proofs(pool, world.ada.id, (own(now - limit), silent(young)))
+        if (seen := asks(await send(world, route, token))) is not None:
+            wrong.append(f"{route} with both: {seen}")
     assert not wrong, "\n".join(wrong)
     assert len(walked) > 150
     await write_proofs(pool, world.ada.id, (own(now), too_old))
@@ -125,6 +134,21 @@ async def test_a_part_of_a_request_that_outlives_the_session_needs_it_too(world:
         seen = [asks(await world.api.call(method, path, body, token=world.token)) for method, path, body in PARTS]
         assert seen == [expected] * 3, age
     assert (await run_sql(pool, "select count(*)::int from invitations")) == [(2,)]
+
+
+async def test_the_api_names_the_age_and_what_helps(world: World, pool: Pool) -> None:
+    """The policy has no rule about the lifetime."""
+    now = world.clock.now()
+    for proofs, advice in (
+        (
+            (own(now), connection_proof(world.org, now - timedelta(minutes=61))),
+            "of the last 60 minutes here. Sign in again",
+        ),
+        ((own(now - timedelta(minutes=61)), silent(connection_proof(world.org, now))), "with your password or a passkey"),
+    ):
+        await write_proofs(pool, world.ada.id, proofs)
+        answer = await world.api.call("POST", "/api/organizations/acme/groups", {}, token=world.token)
+        assert (answer.status, answer.json.get("rule"), advice in answer.json["error"]) == (401, None, True), answer.text
 
 
 async def test_a_personal_access_token_needs_it_too(world: World, pool: Pool) -> None:
@@ -149,9 +173,24 @@ async def test_a_personal_access_token_needs_it_too(world: World, pool: Pool) ->
 def _states(world: World, now: datetime) -> list[tuple[str, Proofs, bool, str | None]]:
     """Return the proofs of states with a second factor and break glass, whether Ada is listed, and the answer to an act."""
     old, through = now - timedelta(minutes=61), connection_proof(world.org, now)
-    silent = Proof(Method.CONNECTION, now, is_fresh=False, connection=through.connection, org=world.org)
+    asked_before, again = replace(connection_proof(world.org, old), vouched_at=now), replace(silent(through), at=old, vouched_at=now)
     return [
-        ("silent", (own(now), silent), False, "okta 3600"),
+        ("silent", (silent(through), own(now)), False, None),
+        ("silent alone", (own(old), silent(through)), False, "own 3600"),
+        ("silent, with a code by email", (own(old), first_proof("email", now), silent(through)), False, "own 3600"),
+        (
+            "silent, with a sign-in at a provider of the platform",
+            (own(old), first_proof("websuite", now), silent(through)),
+            False,
+            "own 3600",
+        ),
+        ("silent, with a code of the app", (own(old), Proof(Method.TOTP, now), silent(through)), False, "own 3600"),
+        ("silent, with a passkey", (Proof(Method.PASSKEY, now, user_verified=True), silent(through)), False, None),
+        ("silent, with a security key", (own(old), Proof(Method.PASSKEY, now), silent(through)), False, "own 3600"),
+        ("silent again, after it asked", (own(old), asked_before), False, "own 3600"),
+        ("silent again, after it asked, with a password", (own(now), asked_before), False, None),
+        ("silent again, with a password", (own(now), again), False, None),
+        ("silent long ago", (own(now), silent(connection_proof(world.org, old))), False, "okta 3600"),
         ("without the second factor", (own(now), through), False, "own mfa"),
         ("with the second factor", (own(now), Proof(Method.TOTP, now), through), False, None),
         ("a second factor that is too old", (own(old), Proof(Method.TOTP, old), connection_proof(world.org, now)), False, "own mfa"),
@@ -164,7 +203,7 @@ async def test_the_second_factors_of_the_policy_and_break_glass_count_as_for_the
     await world.enter(STATES["code used"])
     wrong, now = list[str](), world.clock.now()
     for name, proofs, is_listed, expected in _states(world, now):
-        await world.put(BY_DOMAIN if name == "silent" else {**BY_DOMAIN, "second_factor": ["everyone"]})
+        await world.put(BY_DOMAIN if name.startswith("silent") else {**BY_DOMAIN, "second_factor": ["everyone"]})
         await list_for_break_glass(world, is_listed=is_listed)
         admitted = (own(now), Proof(Method.TOTP, now), connection_proof(world.org, now))
         await write_proofs(pool, world.ada.id, admitted)

@@ -203,7 +203,8 @@ class OpenIdProviderMetadata:
 class CodeRequest:
     """The parameters of a redirect to a provider. The answer is checked against them.
 
-    With `fresh_since`, the user must authenticate at the provider after that time, in UTC.
+    With `fresh_since`, the provider is asked to authenticate the user after that time, in UTC. The answer must confirm it,
+    unless `accepts_silent` is set.
     """
 
     redirect_uri: str
@@ -212,6 +213,7 @@ class CodeRequest:
     code_verifier: str = field(repr=False)
     scopes: Sequence[str] = ()  # besides openid
     fresh_since: datetime | None = None
+    accepts_silent: bool = False
     hints: Mapping[str, str] = field(default_factory=dict)  # further parameters, such as `login_hint`
 
 
@@ -322,9 +324,13 @@ def check_authentication_time(claims: Mapping[str, Any], since: datetime, now: d
 
     A time in the future is refused, because every application would accept it as recent.
     """
-    authenticated_at = read_time(claims.get("auth_time"))
-    if authenticated_at is None or not since - CLOCK_SKEW <= authenticated_at <= now + CLOCK_SKEW:
+    if not is_new_sign_in(read_time(claims.get("auth_time")), since, now):
         raise OpenIdAnswerRefused(OpenIdFault.AUTH_TIME)
+
+
+def is_new_sign_in(authenticated_at: datetime | None, since: datetime, now: datetime) -> bool:
+    """Return whether a provider says that the user authenticated after `since`. The clocks may differ by a minute."""
+    return authenticated_at is not None and since - CLOCK_SKEW <= authenticated_at <= now + CLOCK_SKEW
 
 
 def add_userinfo(claims: Mapping[str, Any], userinfo: Mapping[str, Any]) -> dict[str, Any]:

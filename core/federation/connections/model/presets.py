@@ -108,7 +108,7 @@ PRESETS: Final[Mapping[str, Preset]] = MappingProxyType(
                     "In the Entra admin center, open App registrations, and register an app for this organizational directory only.",
                     "Enter the redirect URI of this connection with the platform Web.",
                     "Under Certificates & secrets, create a client secret, and copy its value.",
-                    "Under Token configuration, add the optional claim email, and a groups claim.",
+                    "Under Token configuration, add the optional claims email and auth_time, and a groups claim.",
                     "Copy the application id, which is the client id. The issuer has the id of your tenant.",
                 ),
             ),

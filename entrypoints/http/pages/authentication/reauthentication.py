@@ -16,6 +16,7 @@ from core.accounts.model.passkeys import PasskeyRefused
 from core.authentication import policy_enrollment
 from core.authentication.model.identities import LinkedPlace
 from core.authentication.model.login import EmailCodeMalformed
+from core.authentication.model.policy import NO_SLUG
 from core.authentication.model.sessions import (
     EmailedCodeWrong,
     FirstFactorMissing,
@@ -32,8 +33,8 @@ from core.federation.connections.model.connections import OrganizationConnection
 from core.kernel.access import OwnProofNeeded
 from core.kernel.callers import Visitor
 from core.kernel.errors import Invalid, Limited, Refusal, Unauthenticated
-from core.kernel.page_paths import ACCOUNT_PATH, HOME_PATH, REAUTHENTICATION_PATH, connection_start_path
-from core.kernel.proofs import Method
+from core.kernel.page_paths import ACCOUNT_PATH, HOME_PATH, ORGANIZATION_PATH, REAUTHENTICATION_PATH, connection_start_path
+from core.kernel.proofs import Method, in_session
 from core.kernel.rate_limits import EMAIL_SIGN_IN, LOGIN, MFA_VERIFICATION
 from core.kernel.sign_in_age import SignInAge, is_enough
 from core.kernel.sign_in_policy.decision import Decision, Outcome
@@ -101,12 +102,17 @@ async def _step_up(target: dict[str, str]) -> Decision | None:
     return enrollment.decision if enrollment.decision.outcome is Outcome.STEP_UP else None
 
 
-def _reason(target: dict[str, str], decision: Decision | None) -> str | None:
-    """Return why the page asks, if it is not the age of the sign-in."""
+def _reason(target: dict[str, str], decision: Decision | None, silent_at: str | None) -> str | None:
+    """Return why the page asks, if it is not the age of the sign-in. `silent_at` names the connection that may not have asked the user."""
+    if silent_at is not None:
+        return f"{silent_at} did not confirm that it asked you to sign in. Confirm that it's you in a way of your own."
+    if decision is not None and decision.asks_own:
+        return f"{explain(decision)} Confirm that it's you in a way of your own."
     if decision is not None and decision.breaks_glass:
         return f"{explain(decision)} In an emergency, you're listed for break glass: confirm that it's you in a way of your own."
     if decision is not None:
-        return f"{explain(decision)} Confirm that it's you in a way that it accepts."
+        way = "Sign in again through its identity provider." if decision.leads_to else "Confirm that it's you in a way that it accepts."
+        return f"{explain(decision)} {way}"
     return OwnProofNeeded().message if target.get("policy") == OWN_PROOF else None
 
 
@@ -124,12 +130,31 @@ async def _connection(target: dict[str, str], decision: Decision | None, options
     return await session_proofs.find_connection(ports(), user, decision)
 
 
+def _way_back(target: dict[str, str]) -> str:
+    """Return a page that the user can open without the confirmation."""
+    if "empty" in target:  # the page of the form
+        return safe_next(target.get("next", ACCOUNT_PATH))
+    if "age" in target and (slug := place_of(target.get("policy", "")).org_slug) not in (None, NO_SLUG):
+        return ORGANIZATION_PATH.format(org_slug=slug)
+    return ACCOUNT_PATH if signed_in().bounded_to is None else HOME_PATH
+
+
+def _has_just_vouched(connection: OrganizationConnection) -> bool:
+    """Return whether the identity provider signed the user in a few minutes ago, and may not have asked them."""
+    user, since = signed_in(), ports().clock.now() - ports().policy.fresh_sign_in_ttl
+    every = in_session(user.browser.proofs) if isinstance(user, Visitor) else ()
+    return any(proof.connection == connection.id and proof.vouched_at is not None and proof.vouched_at >= since for proof in every)
+
+
 async def _values(target: dict[str, str], kept: KeptForm | None, *, is_emailed: bool, decision: Decision | None) -> dict[str, Any]:
     user = signed_in()
     options = await reauthentication.load_options(ports(), user, decision)
     has_keys = options.passkey or Method.PASSKEY in options.second_methods
     passkey = await reauthentication.start_passkey(ports(), user) if has_keys else None
     again_at = await _connection(target, decision, options)
+    silent_at = None
+    if decision is None and again_at is not None and _has_just_vouched(again_at):  # it would come back in the same way
+        silent_at, again_at = again_at.name, None
     glass = decision.connection if decision is not None and decision.breaks_glass and again_at is None else None
     return {
         "passkey": passkey,
@@ -138,13 +163,13 @@ async def _values(target: dict[str, str], kept: KeptForm | None, *, is_emailed: 
         "email": user.email,
         "target": target,
         "options": options,
-        "asked": _reason(target, decision if options.is_for_policy else None),
+        "asked": _reason(target, decision if options.is_for_policy else None, silent_at),
         "connection": None if glass is None else connection_start_path(glass.id, next=_path(target)),
         "providers": {place.provider: _name(place) for place in options.providers},
         "again_at": None if again_at is None else again_at.name,
-        "is_emailed": is_emailed,
+        "is_emailed": is_emailed and options.email_code,
         "label": kept and kept.label,
-        "way_back": page_of_form(kept.path) if kept else ACCOUNT_PATH if user.bounded_to is None else HOME_PATH,
+        "way_back": page_of_form(kept.path) if kept else _way_back(target),
     }
 
 

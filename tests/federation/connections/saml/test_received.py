@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any, Final
+from urllib.parse import urlencode
 
 import pytest
 from quart_trio import QuartTrio
@@ -14,14 +15,14 @@ from ports import Ports
 from tests.fakes.outside import FakeClock
 from tests.federation.connections.people.conftest import DOMAIN
 from tests.federation.connections.saml.visits import SamlVisits, arrive, connect, read_request
-from tests.support.browser import FakeBrowser, hidden_fields, leads_to
+from tests.support.browser import FakeBrowser
 from tests.support.builders import Api, run_sql
 from tests.support.saml import format_instant
 from tests.support.saml.identity_provider import GCM, attribute
+from tests.support.services import add_service
 from tests.support.tenants import Tenant
 
 NAMES: Final = ["email", "groups", "name"]
-NEW_ROLE: Final = "/app/organizations/acme/roles/new"
 BEFORE_SIGNATURE: Final = frozenset(
     {SamlFault.MALFORMED, SamlFault.TOO_LARGE, SamlFault.ASSERTION_COUNT, SamlFault.DUPLICATE_ID, SamlFault.DECRYPTION}
     | {SamlFault.SIGNATURE_PLACE, SamlFault.SIGNATURE_SHAPE, SamlFault.SIGNATURE_ALGORITHM, SamlFault.SIGNATURE_WRONG, SamlFault.UNSIGNED}
@@ -67,12 +68,12 @@ async def test_the_log_has_the_names_for_each_fault_after_the_signature(
     answers[SamlFault.SIGNATURE_WRONG] = await sign_in(FakeBrowser(app), stranger, lambda _, __: {})
     assert {status for status in answers.values() if status not in (400, 403)} == set(), answers
 
-    # A sign-in again, for which the identity provider did not ask the user.
-    await run_sql(pool, "update memberships set role = 'admin' where role = 'owner'")
-    await run_sql(pool, "update memberships m set role = 'owner' from connection_identities i where i.user_id = m.user_id")
-    clock.advance(timedelta(minutes=61))
-    page = await known.open(leads_to(await known.send(NEW_ROLE, **hidden_fields(await known.open(NEW_ROLE)), slug="a", name="A")))
-    request = read_request(await known.send("/app/reauthenticate/connection", **hidden_fields(page)))
+    # An application asks for a new sign-in, and the identity provider does not ask the user.
+    await add_service(pool, acme.org, "shop")
+    [(client_id, [callback])] = await run_sql(pool, "select client_id, redirect_uris from services")
+    fields = urlencode({"client_id": str(client_id), "redirect_uri": callback, "response_type": "code", "prompt": "login"})
+    request = read_request(await known.open(f"/auth/connections/{visits.connection.id}/start?{fields}"))
+    assert request.get("ForceAuthn") == "true"
     statement = f'<saml:AuthnStatement AuthnInstant="{format_instant(clock.now() - timedelta(hours=1))}"/>'
     await arrive(known, visits.acs, visits.respond(request.get("ID"), statement=statement))
 
