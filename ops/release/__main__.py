@@ -16,11 +16,11 @@ _FOLDER = click.Path(file_okay=False, path_type=Path)
 @click.option("--output", type=_FOLDER, default=Path("dist"), show_default=True, help="The folder of the files.")
 @click.option("--revision", help="Build this commit instead of the checkout, which must have no changes.")
 @click.option("--machine", "machines", type=click.Choice(wheels.MACHINES), multiple=True, help="Only the files for this machine.")
-@click.option("--wheels", "known", type=_FOLDER, help="A folder of wheels, which are not downloaded again if their hashes are right.")
+@click.option("--wheels", "kept", type=_FOLDER, help="A folder that keeps the wheels, so that the next build downloads only others.")
 @click.option(
     "--image", "with_image", is_flag=True, help="Also the image for containers, for the machines of --machine, or else for this kind."
 )
-def main(output: Path, revision: str | None, machines: tuple[str, ...], known: Path | None, *, with_image: bool) -> None:
+def main(output: Path, revision: str | None, machines: tuple[str, ...], kept: Path | None, *, with_image: bool) -> None:
     """Build the wheel, the Helm chart, an archive and a Debian package for each kind of machine, the changes, and the checksums.
 
     The same revision gives the same bytes each time. The image has Debian's packages of the day, and needs buildah, mmdebstrap
@@ -37,7 +37,7 @@ def main(output: Path, revision: str | None, machines: tuple[str, ...], known: P
             wheel = wheels.build(exported, work, output)
 
             def pack(machine: str) -> list[Path]:
-                folder = archive.assemble(exported, machine, wheel, work, known)
+                folder = archive.assemble(exported, machine, wheel, work, kept)
                 packed = [archive.pack(exported, folder, output), debian.pack(exported, machine, folder, work, output)]
                 if with_image and machine in (machines or (platform.machine(),)):
                     packed.append(image.build(exported, machine, folder, work, output))

@@ -14,17 +14,17 @@ from ops.release.source import Source, sha256
 _LAUNCHER: Final = Path(__file__).with_name("launcher.sh")
 
 
-def assemble(source: Source, machine: str, wheel: Path, work: Path, known: Path | None) -> Path:
-    """Return the folder with all files of the archive, named as the archive is. Wheels in the folder `known` are not downloaded."""
+def assemble(source: Source, machine: str, wheel: Path, work: Path, kept: Path | None) -> Path:
+    """Return the folder with all files of the archive, named as the archive is. Wheels in the folder `kept` are not downloaded again."""
     folder = work / f"gatehouse-{source.version}-linux-{machine}"
     (folder / "wheels").mkdir(parents=True)
-    packages = wheels.download(source, machine, folder / "wheels", work, known)
+    packages = wheels.download(source, machine, folder / "wheels", work, kept)
+    packages.append(wheels.download_pip(source, folder / "wheels", work, kept))
     locked = (source.locks / "runtime.lock").read_text()
     own = f"gatehouse=={source.version} --hash=sha256:{sha256(wheel)}\n"
     (folder / "requirements.txt").write_text(wheels.without(locked, wheels.POSTGRESQL) + own)
     (folder / "postgresql.txt").write_text(wheels.only(locked, wheels.POSTGRESQL))
     shutil.copy(wheel, folder / "wheels")
-    packages.append(wheels.download_pip(source, folder / "wheels", work, known))
     if machine == "x86_64":
         wheels.compile_argon2(source, "x86-64-v3", folder / "argon2-x86-64-v3", work)
     launcher = folder / "gatehouse"

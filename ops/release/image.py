@@ -44,8 +44,7 @@ def build(source: Source, machine: str, archive: Path, work: Path, output: Path)
     labels = {"title": "Gatehouse", "version": source.version, "revision": source.revision, "licenses": "Apache-2.0"}
     labelled = [argument for key, value in labels.items() for argument in ("--label", f"org.opencontainers.image.{key}={value}")]
     form = ("--arch", architecture, "--format", "docker", "--timestamp", str(source.committed_at), "--isolation", "chroot")
-    run(source, "buildah", *storage, "build", *form, *labelled, "--tag", name, context)
-    run(source, "buildah", *storage, "push", name, f"docker-archive:{packed}:{name}")
+    run(source, "buildah", *storage, "build", *form, *labelled, "--tag", f"docker-archive:{packed}:{name}", context)
     target = output / f"gatehouse-{source.version}-image-{architecture}.tar.gz"
     with packed.open("rb") as image, compressed(target, source, level=1) as file:
         shutil.copyfileobj(image, file, 1024 * 1024)

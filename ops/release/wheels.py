@@ -5,6 +5,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -48,10 +49,10 @@ def build(source: Source, work: Path, output: Path) -> Path:
     return output / f"gatehouse-{source.version}-py3-none-any.whl"
 
 
-def download(source: Source, machine: str, folder: Path, work: Path, known: Path | None) -> list[Path]:
+def download(source: Source, machine: str, folder: Path, work: Path, kept: Path | None) -> list[Path]:
     """Download the wheels of all libraries for this machine, and for all versions of Python, and return them by name.
 
-    `known` is a folder with wheels that are not downloaded again.
+    `kept` is a folder with the wheels of earlier builds, which are not downloaded again.
     """
     tags = [f"manylinux_2_{minor}_{machine}" for minor in range(28, 4, -1)] + [
         f"manylinux{name}_{machine}" for name in ("2014", "2010", "1")
@@ -62,18 +63,18 @@ def download(source: Source, machine: str, folder: Path, work: Path, known: Path
     for python in (first, *others):
         requirements = work / f"{machine}-{python}.txt"
         requirements.write_text(locked)
-        _download(source, folder, known, "--python-version", python, *platforms, "-r", requirements)
+        _download(source, folder, kept, "--python-version", python, *platforms, "-r", requirements)
         if python == first:  # of most libraries, one wheel is for all versions
             names = {path.name.split("-")[0].replace("_", "-").lower() for path in folder.glob(f"*-cp{first.replace('.', '')}-cp*.whl")}
             locked = "".join(only(locked, name) for name in sorted(names - {POSTGRESQL}))
     return sorted(folder.glob("*.whl"))
 
 
-def download_pip(source: Source, folder: Path, work: Path, known: Path | None) -> Path:
+def download_pip(source: Source, folder: Path, work: Path, kept: Path | None) -> Path:
     """Download the wheel of pip, which the archive needs where the Python of the system has none, and return it."""
     lock = work / "pip.txt"
     lock.write_text(only((ROOT / "ops/requirements/release.lock").read_text(), "pip"))
-    _download(source, folder, known, "-r", lock)
+    _download(source, folder, kept, "-r", lock)
     [wheel] = folder.glob("pip-*.whl")
     return wheel
 
@@ -105,14 +106,20 @@ def _entries(lock: str, name: str) -> Sequence[str]:
     return re.findall(rf"^{re.escape(name)}==(?:.*\\\n)+.*\n", lock, re.MULTILINE)
 
 
-def _download(source: Source, folder: Path, known: Path | None, *arguments: str | Path) -> None:
+def _download(source: Source, folder: Path, kept: Path | None, *arguments: str | Path) -> None:
     wheels = ("--only-binary", ":all:", "--implementation", "cp", "--no-deps", "--require-hashes", *arguments)
     command = ("-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--dest", folder, *wheels)
-    if known is not None:
+    if kept is not None:
         with suppress(ReleaseError):  # one is missing there
-            run(source, sys.executable, *command, "--no-index", "--find-links", known)
+            run(source, sys.executable, *command, "--no-index", "--find-links", kept)
             return
     run(source, sys.executable, *command)
+    if kept is not None:
+        kept.mkdir(parents=True, exist_ok=True)
+        for wheel in folder.glob("*.whl"):
+            if not (kept / wheel.name).exists():
+                with tempfile.TemporaryDirectory(dir=kept) as partial:  # two builds at once can keep the same wheel
+                    Path(shutil.copy(wheel, partial)).rename(kept / wheel.name)
 
 
 def run(source: Source, program: str | Path, *arguments: str | Path, **environment: str) -> None:

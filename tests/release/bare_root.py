@@ -8,6 +8,7 @@ import subprocess
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
@@ -15,22 +16,24 @@ import pytest
 
 from tests.support.waiting import until
 
+# In a mount namespace: a file system in memory, with the files that change, and the root directory. No checkout is below /var/local.
+MEMORY: Final = "/var/local"
+ROOT: Final = f"{MEMORY}/root"
+_MOUNT_OVERLAY: Final = (
+    f"mount -t tmpfs -o mode=755 none {MEMORY} && mkdir -m 755 {MEMORY}/changes {MEMORY}/work {ROOT}"
+    f" && mount -t overlay -o lowerdir={{base}},upperdir={MEMORY}/changes,workdir={MEMORY}/work none {ROOT}"
+)
+_PORT: Final = 8080
+_LISTEN: Final = "0A"  # in /proc/net/tcp
 PACKAGES: Final = ("python3", "debconf", "passwd", "util-linux")
 _SET_LOOPBACK_UP: Final = """
 import fcntl, socket, struct
 fcntl.ioctl(socket.socket(socket.AF_INET, socket.SOCK_DGRAM), 0x8914, struct.pack("16sh", b"lo", 0x41))  # SIOCSIFFLAGS: up, running
 """
 _REQUEST: Final = """
-import json, socket, sys, time, urllib.error, urllib.parse, urllib.request
-method, url, body, token, patience = json.loads(sys.argv[1])
+import json, sys, urllib.error, urllib.request
+method, url, body, token = json.loads(sys.argv[1])
 headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {token}"} if token else {})
-end = time.monotonic() + patience
-while time.monotonic() < end:
-    try:
-        socket.create_connection(("localhost", urllib.parse.urlsplit(url).port)).close()
-        break
-    except OSError:
-        time.sleep(0.05)
 request = urllib.request.Request(url, None if body is None else json.dumps(body).encode(), headers, method=method)
 try:
     with urllib.request.urlopen(request, timeout=30) as answer:
@@ -43,36 +46,36 @@ except OSError as error:
 
 
 class BareRoot:
-    """A root directory. Its programs see its files, its processes and a loopback interface alone."""
+    """A copy of a root directory, of which only the changes are kept, in memory.
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        mounts = {"proc": "proc", "tmpfs": "dev/shm", "devpts -o newinstance,ptmxmode=0666": "dev/pts"}
-        prepare = " && ".join(f"mount -t {kind} none {folder}/{target}" for kind, target in mounts.items())
+    Its programs see its files, its processes and a loopback interface alone.
+    """
+
+    def __init__(self, base: Path) -> None:
+        prepare = (
+            _MOUNT_OVERLAY.format(base=base),
+            f"mkdir -p {ROOT}/dev/shm {ROOT}/dev/pts",  # noqa: S108 - in the root directory
+            f"mount -t proc none {ROOT}/proc",
+            f"mount -t tmpfs none {ROOT}/dev/shm",  # noqa: S108
+            f"mount -t devpts -o newinstance,ptmxmode=0666 none {ROOT}/dev/pts",
+            "echo ready",
+            "exec sleep infinity",
+        )
         self._holder = subprocess.Popen(
-            [
-                "unshare",
-                "--net",
-                "--mount",
-                "--pid",
-                "--fork",
-                "--kill-child",
-                "sh",
-                "-c",
-                f"{prepare} && echo ready && exec sleep infinity",
-            ],
+            ["unshare", "--net", "--mount", "--pid", "--fork", "--kill-child", "sh", "-c", " && ".join(prepare)],
             stdout=subprocess.PIPE,
             text=True,
         )
         assert self._holder.stdout is not None
         assert self._holder.stdout.readline() == "ready\n"
-        [child] = _children(self._holder)
-        self._enter = ["nsenter", "--target", str(child), "--net", "--mount", "--pid", "chroot", str(folder)]
+        [self._init] = _children(self._holder)
+        self.folder = Path(f"/proc/{self._init}/root{ROOT}")  # as the tests see it
+        self._enter = ["nsenter", "--target", str(self._init), "--net", "--mount", "--pid"]
         self.run("python3", "-c", _SET_LOOPBACK_UP)
-        (folder / "etc/hosts").write_text("127.0.0.1 localhost\n::1 localhost\n")
+        (self.folder / "etc/hosts").write_text("127.0.0.1 localhost\n::1 localhost\n")
 
     def close(self) -> None:
-        """End all its processes."""
+        """End all its processes, and forget its files."""
         with self._holder:  # closes its output, and waits
             self._holder.kill()
 
@@ -103,15 +106,20 @@ class BareRoot:
 
     def _answers(self, process: "subprocess.Popen[bytes]", output: Path) -> bool:
         assert process.poll() is None, output.read_text()
-        return self.ask("GET", "/health/ready", patience=1)[0] == 200
+        return self._listens() and self._is_ready()
 
-    def ask(self, method: str, path: str, body: Any = None, token: str | None = None, patience: float = 0) -> tuple[int, Any]:
-        """Send a request to Gatehouse. Return the status, or 0 without a connection, and the JSON of the answer, or its text.
+    def _listens(self) -> bool:
+        """Return whether the port is open. This needs no process, unlike a request."""
+        sockets = [line.split() for name in ("tcp", "tcp6") for line in Path(f"/proc/{self._init}/net/{name}").read_text().splitlines()]
+        return any(address.endswith(f":{_PORT:04X}") and state == _LISTEN for _, address, _, state, *_ in sockets)
 
-        It waits up to `patience` seconds until the port is open.
-        """
-        url = path if "://" in path else f"http://localhost:8080{path}"
-        status, text = json.loads(self.run("python3", "-c", _REQUEST, json.dumps([method, url, body, token, patience])).stdout)
+    def _is_ready(self) -> bool:
+        return self.ask("GET", "/health/ready")[0] == 200
+
+    def ask(self, method: str, path: str, body: Any = None, token: str | None = None) -> tuple[int, Any]:
+        """Send a request to Gatehouse. Return the status, or 0 without a connection, and the JSON of the answer, or its text."""
+        url = path if "://" in path else f"http://localhost:{_PORT}{path}"
+        status, text = json.loads(self.run("python3", "-c", _REQUEST, json.dumps([method, url, body, token])).stdout)
         try:
             return status, json.loads(text)
         except ValueError:
@@ -125,7 +133,7 @@ class BareRoot:
             **environment,
         }
         switch = ["setpriv", f"--reuid={user}", f"--regid={user}", "--clear-groups"] if user else []
-        return [*self._enter, "env", "-i", *(f"{name}={value}" for name, value in settings.items()), *switch, *command]
+        return [*self._enter, "chroot", ROOT, "env", "-i", *(f"{name}={value}" for name, value in settings.items()), *switch, *command]
 
 
 def _children(process: "subprocess.Popen[Any]") -> list[int]:
@@ -133,19 +141,28 @@ def _children(process: "subprocess.Popen[Any]") -> list[int]:
     return [pid for pid, parent in parents.items() if parent == str(process.pid)]
 
 
-def require_namespaces() -> None:
-    """Skip the test where no root directory can have namespaces and mounts of its own, as in many containers."""
+@cache
+def why_without_namespaces() -> str | None:
+    """Return why no root directory can have namespaces and mounts of its own, as in many containers, or None if one can."""
     if os.geteuid() != 0:
-        pytest.skip("the installation is tested in a root directory of its own, for which the tests must run as root")
-    mounts = "mount -t proc none /proc && mount -t tmpfs none /mnt && mount -t devpts -o newinstance none /dev/pts"
+        return "the installation is tested in a root directory of its own, for which the tests must run as root"
+    mounts = f"mount -t proc none /proc && mount -t devpts -o newinstance none /dev/pts && {_MOUNT_OVERLAY.format(base='/usr')}"
     probe = ["unshare", "--net", "--mount", "--pid", "--fork", "sh", "-c", mounts]
     allowed = subprocess.run(probe, capture_output=True, text=True, check=False)
     if allowed.returncode != 0:
-        pytest.skip(f"the installation is tested in namespaces, which this machine does not allow: {allowed.stderr.strip()}")
+        return f"the installation is tested in namespaces, which this machine does not allow: {allowed.stderr.strip()}"
+    return None
+
+
+def require_namespaces() -> None:
+    """Skip the test where no root directory can have namespaces and mounts of its own."""
+    if (reason := why_without_namespaces()) is not None:
+        pytest.skip(reason)
 
 
 def create(folder: Path, suite: str) -> None:
-    """Install a Debian of this suite with PACKAGES. It needs root and namespaces."""
+    """Install a Debian of this suite with PACKAGES and the user `app`. It needs root and namespaces."""
     require_namespaces()
-    options = ["--variant=minbase", f"--include={','.join(PACKAGES)}", "--dpkgopt=force-unsafe-io", '--aptopt=Acquire::Languages "none"']
-    subprocess.run(["mmdebstrap", "--quiet", *options, suite, folder], check=True)
+    options = ("--variant=minbase", f"--include={','.join(PACKAGES)}", "--dpkgopt=force-unsafe-io", '--aptopt=Acquire::Languages "none"')
+    add_user = '--customize-hook=chroot "$1" useradd --create-home app'
+    subprocess.run(["mmdebstrap", "--quiet", *options, add_user, suite, folder], check=True)

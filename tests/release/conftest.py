@@ -2,11 +2,11 @@
 
 import fcntl
 import os
-import shutil
 import subprocess
 import tomllib
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Final
 
 import pytest
 
@@ -19,16 +19,28 @@ from tests.release.bare_root import BareRoot
 PREVIOUS = [entry for entry in tomllib.loads((ROOT / "ops/releases.toml").read_text())["release"] if entry["version"] != VERSION][-1]
 Shared = Callable[[str, Callable[[Path], object]], Path]
 
+# The longest tests by words of their names. One worker begins with the first ones, and another with the second ones.
+_LONGEST: Final = (("test_image", "wheel"), ("debian_service", "archive_starts", "debian_package"))
 
-def build(output: Path, *arguments: str) -> Path:
-    """Run `./run release` for the present commit or another one, and return the folder of the files."""
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put the longest tests at the beginning of the two halves that two workers get, so that they do not wait for each other at the end."""
+    halves = [[item for word in words for item in items if word in item.nodeid] for words in _LONGEST]
+    others = [item for item in items if item not in halves[0] + halves[1]]
+    middle = max(0, len(items) // 2 - len(halves[0]))
+    items[:] = [*halves[0], *others[:middle], *halves[1], *others[middle:]]
+
+
+def build(output: Path, *arguments: str) -> None:
+    """Run `./run release` for the present commit or another one. If the machine allows it, its temporary files are in memory."""
     arguments = arguments if "--revision" in arguments else (*arguments, "--revision", "HEAD")
+    command: list[str | Path] = [ROOT / "run", "release", "--output", output, *arguments]
+    if bare_root.why_without_namespaces() is None:
+        mount = f'mount -t tmpfs -o mode=1777 none {bare_root.MEMORY} && TMPDIR={bare_root.MEMORY} exec "$0" "$@"'
+        command = ["unshare", "--mount", "sh", "-c", mount, *command]
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    process = subprocess.run(
-        [ROOT / "run", "release", "--output", output, *arguments], env=environment, capture_output=True, text=True, check=False
-    )
+    process = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert process.returncode == 0, process.stderr
-    return output
 
 
 @pytest.fixture(scope="session")
@@ -56,12 +68,6 @@ def release(shared: Shared) -> Path:
     return shared("release", build)
 
 
-@pytest.fixture(scope="session")
-def archive(shared: Shared, release: Path) -> Path:
-    """The unpacked archive of the present commit for x86-64."""
-    return shared("archive", lambda folder: unpack(release / f"gatehouse-{VERSION}-linux-x86_64.tar.gz", folder))
-
-
 def unpack(archive: Path, folder: Path) -> None:
     """Unpack an archive in a new folder, without its top folder."""
     folder.mkdir()
@@ -69,20 +75,21 @@ def unpack(archive: Path, folder: Path) -> None:
 
 
 @pytest.fixture(scope="session")
-def previous(shared: Shared, archive: Path) -> Path:
-    """The files of the release before, built by the present script."""
-    arguments = ("--revision", PREVIOUS["revision"], "--machine", "x86_64", "--wheels", str(archive / "wheels"))
-    return shared("previous", lambda folder: build(folder, *arguments))
+def rebuilt(shared: Shared, release: Path) -> Path:
+    """The files of the present commit for x86-64, from a second build that also makes the image if the machine allows it."""
+    image = () if bare_root.why_without_namespaces() else ("--image",)
+    return shared("rebuilt", lambda folder: build(folder, "--machine", "x86_64", *image))
 
 
 @pytest.fixture(scope="session")
-def debian(shared: Shared, tmp_path_factory: pytest.TempPathFactory) -> Iterator[BareRoot]:
-    """A Debian 12 with Python 3.11 and the user `app`, of this worker."""
-    installed = shared("debian", lambda folder: bare_root.create(folder, "bookworm"))
-    folder = tmp_path_factory.mktemp("debian") / "root"
-    subprocess.run(["cp", "--archive", installed, folder], check=True)
-    root = BareRoot(folder)
-    root.run("useradd", "--create-home", "app")
+def previous(shared: Shared, release: Path) -> Path:
+    """The files of the release before, built by the present script, with the wheels that the build of `release` has downloaded."""
+    return shared("previous", lambda folder: build(folder, "--machine", "x86_64", "--revision", PREVIOUS["revision"]))
+
+
+@pytest.fixture
+def debian(shared: Shared) -> Iterator[BareRoot]:
+    """A Debian 12 with Python 3.11 and the user `app`."""
+    root = BareRoot(shared("debian", lambda folder: bare_root.create(folder, "bookworm")))
     yield root
     root.close()
-    shutil.rmtree(folder)

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from tests.release.bare_root import BareRoot
+from tests.release.bare_root import ROOT, BareRoot
 
 _DEVICES: Final = ("null", "urandom")
 
@@ -15,25 +15,24 @@ class Container(BareRoot):
 
     def __init__(self, folder: Path, user: str, environment: Mapping[str, str], volumes: Mapping[str, Path]) -> None:
         self._user, self._environment, self._is_sealed = user, environment, False
-        for name in ("dev/shm", "dev/pts", *volumes):
-            (folder / name).mkdir(parents=True, exist_ok=True)
-        for name in _DEVICES:
-            (folder / "dev" / name).touch()
         super().__init__(folder)
-        binds = [f"mount --bind {source} {folder}/{name}" for name, source in volumes.items()]
-        mounts = [f"mount --bind /dev/{name} {folder}/dev/{name}" for name in _DEVICES]
-        read_only = f"mount --rbind {folder} {folder} && mount -o remount,bind,ro {folder}"
-        script = " && ".join([*binds, *mounts, f"mount -t tmpfs none {folder}/tmp", read_only])  # noqa: S108 - in the container
-        subprocess.run([*self._enter[:-2], "sh", "-c", script], check=True)
+        for name in volumes:
+            (self.folder / name).mkdir(parents=True, exist_ok=True)
+        for name in _DEVICES:
+            (self.folder / "dev" / name).touch()
+        binds = [f"mount --bind {source} {ROOT}/{name}" for name, source in volumes.items()]
+        mounts = [f"mount --bind /dev/{name} {ROOT}/dev/{name}" for name in _DEVICES]
+        read_only = f"mount --rbind {ROOT} {ROOT} && mount -o remount,bind,ro {ROOT}"
+        script = " && ".join([*binds, *mounts, f"mount -t tmpfs none {ROOT}/tmp", read_only])  # noqa: S108 - in the container
+        subprocess.run([*self._enter, "sh", "-c", script], check=True)
         self._is_sealed = True
 
-    def _answers(self, process: "subprocess.Popen[bytes]", output: Path) -> bool:
-        assert process.poll() is None, output.read_text()
+    def _is_ready(self) -> bool:
         return self.run("healthcheck", succeeds=False).returncode == 0
 
     def _command(self, *command: str, user: str | None, **environment: str) -> list[str]:
         if not self._is_sealed:
             return super()._command(*command, user=user, **environment)
         settings = {**self._environment, **environment}
-        switch = ["setpriv", "--no-new-privs", "chroot", f"--userspec={self._user}", "--groups=", str(self.folder)]
-        return [*self._enter[:-2], *switch, "env", "-i", *(f"{name}={value}" for name, value in settings.items()), *command]
+        switch = ["setpriv", "--no-new-privs", "chroot", f"--userspec={self._user}", "--groups=", ROOT]
+        return [*self._enter, *switch, "env", "-i", *(f"{name}={value}" for name, value in settings.items()), *command]

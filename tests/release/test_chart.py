@@ -12,6 +12,7 @@ import pytest
 from entrypoints.settings import Settings
 from entrypoints.version import VERSION
 from tests import ROOT
+from tests.release.conftest import Shared
 
 CHART: Final = ROOT / "ops/helm/gatehouse"
 PAGE: Final = ROOT / "docs/operating/kubernetes.md"
@@ -79,8 +80,13 @@ def examples() -> dict[str, Any]:
     return values
 
 
-@pytest.fixture(scope="module")
-def rendered() -> Any:
+@pytest.fixture(scope="session")
+def rendered(shared: Shared) -> Any:
+    """The manifests and problems of all values."""
+    return json.loads((shared("rendered", render) / "answers.json").read_text())
+
+
+def render(folder: Path) -> None:
     values = {
         **examples(),
         "least": LEAST,
@@ -88,7 +94,8 @@ def rendered() -> Any:
         **{name: {**LEAST, **change} for name, change in WRONG.items()},
     }
     task = {"folder": str(CHART), "versions": KUBERNETES, "values": values}
-    return in_charts(str(ROOT / "tests/release/helm.py"), task)
+    folder.mkdir()
+    (folder / "answers.json").write_text(json.dumps(in_charts(str(ROOT / "tests/release/helm.py"), task)))
 
 
 def of_kind(manifests: list[Any], kind: str) -> list[Any]:

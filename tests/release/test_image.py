@@ -2,7 +2,6 @@
 
 import json
 import os
-import shutil
 import subprocess
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -19,10 +18,9 @@ from entrypoints.version import VERSION
 from tests import ROOT
 from tests.fakes.certificates import make_certificate
 from tests.release import bare_root
-from tests.release.conftest import Shared, build
 from tests.release.container import Container
 from tests.release.test_installation import OWNER, sign_in
-from tests.support.database import SERVER_VARIABLE
+from tests.support.database import SERVER_VARIABLE, reachable_directory
 
 LARGEST: Final = 200_000_000  # bytes of all files
 KEY: Final = "k1:" + "A" * 43 + "="
@@ -42,20 +40,18 @@ class Image:
 
 
 @pytest.fixture(scope="module")
-def image(shared: Shared, archive: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Image]:
+def image(rebuilt: Path) -> Iterator[Image]:
     bare_root.require_namespaces()
-    arguments = ("--machine", "x86_64", "--image", "--wheels", str(archive / "wheels"))
-    [packed] = shared("image", lambda output: build(output, *arguments)).glob("*image*")
+    [packed] = rebuilt.glob("*image*")
     assert packed.name == f"gatehouse-{VERSION}-image-amd64.tar.gz"
-    folder = tmp_path_factory.mktemp("image")
-    subprocess.run(["tar", "-xzf", packed, "-C", folder], check=True)
-    [manifest] = json.loads((folder / "manifest.json").read_text())
-    [layer] = manifest["Layers"]
-    root = folder / "root"
-    root.mkdir()
-    subprocess.run(["tar", "-xf", folder / layer, "-C", root], check=True)
-    yield Image(config=json.loads((folder / manifest["Config"]).read_text())["config"], root=root)
-    shutil.rmtree(folder)
+    with reachable_directory() as folder:
+        subprocess.run(["tar", "-xzf", packed, "-C", folder], check=True)
+        [manifest] = json.loads((folder / "manifest.json").read_text())
+        [layer] = manifest["Layers"]
+        root = folder / "root"
+        root.mkdir()
+        subprocess.run(["tar", "-xf", folder / layer, "-C", root], check=True)
+        yield Image(config=json.loads((folder / manifest["Config"]).read_text())["config"], root=root)
 
 
 @pytest.fixture

@@ -32,6 +32,7 @@ def unpack(debian: BareRoot, folder: Path, name: str) -> str:
     """Unpack an archive in the home of `app`, and return its command."""
     shutil.copy(folder / f"{name}.tar.gz", debian.folder / "home/app")
     debian.run("tar", "-xzf", f"/home/app/{name}.tar.gz", "-C", "/home/app", user="app")
+    debian.run("rm", f"/home/app/{name}.tar.gz")
     return f"/home/app/{name}/gatehouse"
 
 
@@ -56,7 +57,7 @@ def test_an_archive_starts_without_a_network_and_takes_over_the_data_of_the_rele
     with debian.running(new, user="app") as output:
         [link] = re.findall(r"http://localhost:8080/auth/recover-owner\S+", output.read_text())
         assert debian.ask("GET", link)[0] == 200
-    debian.run("rm", "-r", str(Path(new).parent), str(Path(old).parent))
+    debian.run("rm", "-r", str(Path(new).parent), user="app")
 
 
 def check_that_a_full_disk_is_reported_in_a_sentence(debian: BareRoot, command: str) -> None:
@@ -121,19 +122,33 @@ def test_a_debian_package_is_installed_upgraded_and_purged(debian: BareRoot, rel
     assert debian.run("id", "gatehouse", succeeds=False).returncode != 0
 
 
-def test_a_wheel_is_installed_beside_other_packages(debian: BareRoot, release: Path) -> None:
+def test_a_wheel_is_installed_beside_other_packages_and_upgraded(debian: BareRoot, release: Path, previous: Path) -> None:
     """In an environment that `pipx` makes, and without a package of ours that is called `core`."""
-    command = unpack(debian, release, f"gatehouse-{VERSION}-linux-x86_64")
-    wheels, environment = str(Path(command).parent / "wheels"), "/home/app/environment"
+    environment = "/home/app/environment"
+    command = f"{environment}/bin/gatehouse"
     debian.run("python3", "-m", "venv", "--without-pip", environment, user="app")
-    [pip] = (debian.folder / wheels.lstrip("/")).glob("pip-*.whl")
-    install = ("install", "--no-index", "--find-links", wheels, "gatehouse")
-    debian.run("python3", f"{wheels}/{pip.name}/pip", "--python", environment, *install, user="app")
-    assert VERSION in debian.run(f"{environment}/bin/gatehouse", "--version", user="app").stdout
+    # The start compiles what it imports. A whole compilation of this release is only needed for a speed that does not matter here.
+    install_wheel(debian, environment, unpack(debian, previous, f"gatehouse-{PREVIOUS['version']}-linux-x86_64"), "--no-compile")
+    with debian.running(command, "serve", user="app", **OWNER, **OLD):
+        tokens = sign_in(debian)
+    install_wheel(debian, environment, unpack(debian, release, f"gatehouse-{VERSION}-linux-x86_64"), "--upgrade")
+    assert VERSION in debian.run(command, "--version", user="app").stdout
     assert debian.run(f"{environment}/bin/python", "-P", "-c", "import core", user="app", succeeds=False).returncode == 1
-    with debian.running(f"{environment}/bin/gatehouse", user="app") as output:
+    with debian.running(command, "serve", user="app", **OWNER):
+        check_that_the_user_is_still_signed_in(debian, tokens)
+        assert "FAIL" not in debian.run(command, "doctor", user="app", succeeds=False, **OWNER).stdout
+    debian.run("rm", "-r", "/home/app/.local")
+    with debian.running(command, user="app") as output:
         assert "/auth/recover-owner?token=" in output.read_text()
-    debian.run("rm", "-r", environment, str(Path(command).parent), "/home/app/.local")
+    debian.run("rm", "-r", environment, user="app")
+
+
+def install_wheel(debian: BareRoot, environment: str, archive: str, *options: str) -> None:
+    """Install the wheel of an archive with its pip, as `pipx` does."""
+    wheels = f"{Path(archive).parent}/wheels"
+    [pip] = (debian.folder / wheels.lstrip("/")).glob("pip-*.whl")
+    install = ("install", "--no-index", "--find-links", wheels, *options, "gatehouse")
+    debian.run("python3", f"{wheels}/{pip.name}/pip", "--python", environment, *install, user="app")
 
 
 def test_a_checkout_without_a_network_names_the_archive(debian: BareRoot) -> None:
@@ -146,4 +161,3 @@ def test_a_checkout_without_a_network_names_the_archive(debian: BareRoot) -> Non
         [line] = process.stderr.splitlines()
         assert process.returncode == 1
         assert "Without a network, use the archive of a release" in line
-    shutil.rmtree(folder)
