@@ -16,6 +16,7 @@ from quart_trio import QuartTrio
 from adapters.postgres.engine.pool import Pool
 from core.applications.model.api_keys import grantable_permissions
 from core.kernel.roles import (
+    ADMIN,
     CUSTOMIZABLE,
     GRANTABLE,
     OWNER,
@@ -122,6 +123,13 @@ def may_have_credential(robot: Robot, gain: Gain, accounts: frozenset[str]) -> b
     return has_grant(robot, Capability.RESOURCES_MANAGE) and gain.new["client_id"] not in accounts
 
 
+def may_trust(robot: Robot, gain: Gain) -> bool:
+    """The identity provider of an active connection acts as each of its users, also as an admin."""
+    is_active = gain.table == "connection_certificates" or gain.new["state"] == "active"
+    needed = ROLES[ADMIN].rights & GRANTABLE.keys() if is_active and gain.changes("state", "settings", "mapping", "fingerprint") else set()
+    return has_grant(robot, Capability.INTEGRATIONS_MANAGE) and needed <= robot.granted
+
+
 def loses_values(gain: Gain) -> bool:
     """The declaration of an attribute was deleted, and its values with it."""
     return bool(gain.old) and gain.new["attributes"].items() <= gain.old["attributes"].items()
@@ -178,11 +186,11 @@ RIGHTS: Final[Mapping[str, Callable[[Robot, Gain], bool]]] = {
     # Users who are deactivated are marked there.
     "service_users": lambda robot, gain: bool(gain.old) or has_grant(robot, Capability.END_USERS_MANAGE),
     "domains": with_grant(Capability.INTEGRATIONS_MANAGE),
-    "connections": with_grant(Capability.INTEGRATIONS_MANAGE),
+    "connections": may_trust,
     "connection_groups": with_grant(Capability.INTEGRATIONS_MANAGE),
     "connection_identities": with_grant(Capability.INTEGRATIONS_MANAGE),
     "connection_keys": with_grant(Capability.INTEGRATIONS_MANAGE),
-    "connection_certificates": with_grant(Capability.INTEGRATIONS_MANAGE),
+    "connection_certificates": may_trust,
     "smtp_configurations": with_grant(Capability.INTEGRATIONS_MANAGE),
     "siem_configurations": with_grant(Capability.INTEGRATIONS_MANAGE),
     "oauth_credentials": with_grant(Capability.SERVICES_MANAGE),
