@@ -79,13 +79,16 @@ def judge(ports: Ports, path: PolicyPath, subject: PolicySubject | None, now: da
 
 
 def _ask_own(decision: Decision, seen: Proofs, now: datetime) -> Decision:
-    """Return the decision, which asks for a way of the account's own if the required connection has just vouched for the user."""
+    """Return the decision, which asks for a way of the account's own if the required connection has just vouched for the user.
+
+    The connection stays another way, because the identity provider may not have been asked to authenticate the user.
+    """
     again_at, max_age = decision.leads_to, decision.max_age
     if again_at is None or max_age is None:
         return decision
     if not any(proof.connection == again_at.id and now - vouched_at(proof) <= max_age for proof in seen):
         return decision
-    return replace(decision, connection=None, methods=None, first_at=None, asks_own=True)
+    return replace(decision, methods=None, first_at=None, asks_own=True)
 
 
 def refusal_of(ports: Ports, path: PolicyPath, subject: PolicySubject, decision: Decision, age: SignInAge = SignInAge.ANY) -> Refusal:

@@ -160,7 +160,7 @@ def _that_meet(options: ReauthenticationOptions, decision: Decision, waiting: Co
         password=options.password and (first_ways is None or Method.PASSWORD in first_ways),
         email_code=options.email_code and not decision.asks_own and (first_ways is None or Method.EMAIL in first_ways),
         passkey=options.passkey and (allowed is None or Method.PASSKEY in allowed),
-        connection=not decision.asks_own and (first_ways is None or Method.CONNECTION in first_ways),
+        connection=decision.asks_own or first_ways is None or Method.CONNECTION in first_ways,
         providers=tuple(place for place in options.providers if of_providers is None or PROVIDER_PREFIX + place.provider in of_providers),
     )
 

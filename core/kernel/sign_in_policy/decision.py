@@ -69,8 +69,9 @@ class Decision:
 
     @property
     def leads_to(self) -> RequiredConnection | None:
-        """The connection at which the user has to sign in now, or None. Users of break glass choose themselves."""
-        return None if self.breaks_glass or (self.rule is not Rule.CONNECTION and self.max_age is None) else self.connection
+        """The connection at which the user has to sign in now, or None. Others can choose it beside ways of their own."""
+        is_next = self.rule is Rule.CONNECTION or self.max_age is not None
+        return self.connection if is_next and not (self.breaks_glass or self.asks_own) else None
 
     @property
     def wants_fresh(self) -> bool:

@@ -74,6 +74,7 @@ FIELDS: Final[Mapping[type[Refusal], str]] = {
 TOO_LATE: Final = FieldInvalid("That took too long. Confirm again in one of these ways.", "")
 KEY_ALONE: Final = FieldInvalid("This key did not verify you, so it is not enough alone. Use a passkey, or another way.", "")
 TEMPLATE: Final = "authentication/reauthentication.html"
+_OWN_OR_AGAIN: Final = "Confirm that it's you in a way of your own, or sign in there again."
 ANSWERS: Final = {303: "Continue at the next page.", 403: "The form was not sent by our page."}
 
 
@@ -105,9 +106,9 @@ async def _step_up(target: dict[str, str]) -> Decision | None:
 def _reason(target: dict[str, str], decision: Decision | None, silent_at: str | None) -> str | None:
     """Return why the page asks, if it is not the age of the sign-in. `silent_at` names the connection that may not have asked the user."""
     if silent_at is not None:
-        return f"{silent_at} did not confirm that it asked you to sign in. Confirm that it's you in a way of your own."
+        return f"{silent_at} did not confirm that it asked you to sign in. {_OWN_OR_AGAIN}"
     if decision is not None and decision.asks_own:
-        return f"{explain(decision)} Confirm that it's you in a way of your own."
+        return f"{explain(decision)} {_OWN_OR_AGAIN}"
     if decision is not None and decision.breaks_glass:
         return f"{explain(decision)} In an emergency, you're listed for break glass: confirm that it's you in a way of your own."
     if decision is not None:
@@ -152,9 +153,7 @@ async def _values(target: dict[str, str], kept: KeptForm | None, *, is_emailed: 
     has_keys = options.passkey or Method.PASSKEY in options.second_methods
     passkey = await reauthentication.start_passkey(ports(), user) if has_keys else None
     again_at = await _connection(target, decision, options)
-    silent_at = None
-    if decision is None and again_at is not None and _has_just_vouched(again_at):  # it would come back in the same way
-        silent_at, again_at = again_at.name, None
+    silent_at = again_at.name if decision is None and again_at is not None and _has_just_vouched(again_at) else None
     glass = decision.connection if decision is not None and decision.breaks_glass and again_at is None else None
     return {
         "passkey": passkey,

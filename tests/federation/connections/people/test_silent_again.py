@@ -81,10 +81,11 @@ def asks(page: Answer) -> str:
     """Return the next step: the connection, a way of the account's own, or nothing more."""
     if 'name="kept_form"' in page.text:
         return "done"
-    if "Sign in again through Okta" in page.text:
+    assert "Sign in again through Okta" in page.text
+    if "did not confirm that it asked you to sign in." not in page.text:
         assert not any(way in page.text for way in ('name="password"', 'data-passkey="get"', "Email me a code"))
         return "connection"
-    assert ("did not confirm that it asked you to sign in." in page.text, 'name="password"' in page.text) == (True, True), page.text
+    assert 'name="password"' in page.text
     assert not any(way in page.text for way in ("Email me a code", "Continue with"))
     return "own"
 
@@ -142,6 +143,18 @@ async def test_the_connection_and_an_own_way_confirm_an_act(
     assert seen == [*expected, "done"] if is_alone else [*expected, "own", "done"]
     assert leads_to(await ada.browser.send(NEW_GROUP, **hidden_fields(page))).startswith("/app/organizations/acme/groups/")
     assert await run_sql(pool, "select name from groups") == [("Engineers",)]
+
+
+async def test_a_user_who_just_came_through_the_connection_confirms_there_if_it_asks(house: House, api: Api, ports: Ports) -> None:
+    """The user may not know a password, and the first sign-in did not ask the identity provider to authenticate them."""
+    ada = await enter(house, api, ports, "password", PROVIDERS["asks"])
+    ada.browser = FakeBrowser(house.app)
+    await ada.arrive()
+    confirmation = await ada.act()
+    page = await ada.browser.open(confirmation)
+    assert asks(page) == "own"
+    await ada.confirm(page, "connection")
+    assert asks(await ada.browser.open(confirmation)) == "done"
 
 
 async def test_a_removed_user_confirms_nothing_by_an_own_way_or_a_code_by_email(
