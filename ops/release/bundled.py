@@ -36,7 +36,10 @@ def find(wheel: Path) -> list[Library]:
     pinned = f"{project.lower().replace('_', '-')}=={version}"
     more = {entry["name"]: entry for entry in TABLE if "wheel" not in entry}
     libraries = [
-        _library(more.get(component["name"], {}) | {"version": None} | component)
+        # A crate of Rust can have the name of the library that it binds.
+        _library(
+            ({} if component.get("purl", "").startswith("pkg:cargo/") else more.get(component["name"], {})) | {"version": None} | component
+        )
         for component in _read_bills(wheel, f"pkg:pypi/{project}@".lower())
     ]
     libraries += [_library(entry) for entry in TABLE if entry.get("wheel") == pinned and entry.get("machine", "") in wheel.name]
