@@ -12,9 +12,19 @@ from adapters.postgres.engine.statements import Repository
 from core.kernel.callers import BrowserSession, StoredSignIn
 from core.kernel.proofs import SessionProofs, end_of
 
-_PROOFS: Final = ", ".join(f"{name} = %({name})s" for name in NAMES)
+
+def _with(value: LiteralString) -> LiteralString:
+    """Return the columns of new proofs as a statement sets them. `value` is that of a column, with its name as `{}`.
+
+    Equal proofs leave them as they are: a trigger takes a change of the other columns alone for one by version 0.9.0.
+    """
+    is_new: LiteralString = f"s.proofs is distinct from {value.replace('{}', 'proofs')}"
+    return ", ".join(f"{name} = case when {is_new} then {value.replace('{}', name)} else s.{name} end" for name in NAMES)
+
+
+_PROOFS: Final = _with("%({})s")
 REAUTHENTICATE: Final = f"""
-    update sessions set {_PROOFS}, mfa_missing = mfa_missing and not %(second_factor)s, ends_at = least(ends_at, %(end)s),
+    update sessions s set {_PROOFS}, mfa_missing = mfa_missing and not %(second_factor)s, ends_at = least(ends_at, %(end)s),
                         expires_at = least(expires_at, %(end)s)
     where id = %(session_id)s and user_id = %(user_id)s"""
 SIGN_IN: Final = Record(StoredSignIn, "s", session_id="s.id", org_id="v.org_id", proofs=proof_columns("s"))
@@ -25,7 +35,7 @@ WEAKEN: Final = f"""
             %(session_ids)s::uuid[], %(proofs)s::jsonb[], %(strength)s::smallint[], %(bounded_to)s::uuid[], %(provider)s::text[],
             %(authenticated_at)s::timestamptz[], %(second_factor)s::boolean[], %(fresh)s::boolean[]) as w (session_id, {", ".join(NAMES)})),
     passes as (update policy_passes p set valid_until = p.used_at from weakened w where p.session_id = w.session_id)
-    update sessions s set {", ".join(f"{name} = w.{name}" for name in NAMES)},
+    update sessions s set {_with("w.{}")},
         mfa_missing = not w.second_factor and (s.mfa_missing or (%(asks_again)s and s.service_id is null and s.bounded_to is null))
     from weakened w where s.id = w.session_id and s.user_id = %(user_id)s"""
 
@@ -113,7 +123,7 @@ class SessionSignIns(Repository):
 
     async def join(self, session_id: UUID, user_id: UUID, proofs: SessionProofs, expires_at: datetime, ends_at: datetime) -> None:
         sql = f"""
-            update sessions set {_PROOFS}, expires_at = %(expires_at)s, ends_at = %(ends_at)s
+            update sessions s set {_PROOFS}, expires_at = %(expires_at)s, ends_at = %(ends_at)s
             where id = %(session_id)s and user_id = %(user_id)s"""
         await self._run(sql, session_id=session_id, user_id=user_id, expires_at=expires_at, ends_at=ends_at, **columns_of(proofs))
 

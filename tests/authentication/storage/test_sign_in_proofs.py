@@ -11,6 +11,7 @@ from adapters.postgres.authentication.sign_in_proofs import SECOND_AT
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.storage import Postgres
 from core.authentication.model.openid import OpenIdGrant, Scope
+from core.kernel.callers import StoredSignIn
 from core.kernel.proofs import Method, Proof, Proofs, Strength, complete, every_proof, first_proof, in_session, proved_at
 from core.kernel.values import digest
 from tests.support.builders import one_factor, run_sql, two_factors
@@ -121,6 +122,17 @@ async def test_a_reauthentication_replaces_the_proofs(storage: Postgres, pool: P
         await within(storage, lambda tx, new=proofs: tx.session_sign_ins.reauthenticate(stored.id, user_id, new))  # type: ignore[misc]
         assert await load(storage, stored.id, user_id) == proofs
         assert await run_sql(pool, "select authenticated_at, strength from sessions") == [(NOW, len(proofs))]
+
+
+async def test_equal_proofs_stay(storage: Postgres, pool: Pool, user_id: UUID) -> None:
+    """A session that begins with a sign-in has no `authenticated_at`. A change of this column alone is one by version 0.9.0."""
+    stored = await begin(storage, user_id, "token", proofs=one_factor(STARTED))
+    same = StoredSignIn(stored.id, None, mfa_missing=False, proofs=stored.proofs)
+    await within(storage, lambda tx: tx.session_sign_ins.reauthenticate(stored.id, user_id, stored.proofs))
+    await within(storage, lambda tx: tx.session_sign_ins.weaken([same], user_id, asks_again=False))
+    await within(storage, lambda tx: tx.session_sign_ins.join(stored.id, user_id, stored.proofs, NOW + HOUR, NOW + HOUR))
+    assert await load(storage, stored.id, user_id) == stored.proofs
+    assert await run_sql(pool, "select authenticated_at, proofs is null, expires_at from sessions") == [(None, False, NOW + HOUR)]
 
 
 async def test_a_new_second_factor_is_missing_in_all_other_sessions(storage: Postgres, pool: Pool, user_id: UUID) -> None:
