@@ -76,6 +76,8 @@ async def test_an_identity_provider_is_trusted_only_with_each_right_of_an_admin(
     assert (await browser.submit(f"{PAGES}/okta/activate", f"{PAGES}/okta")).status == 403
     assert await trusted(acme) == before
     # To prepare a connection, to rename it, and to take power from it, integrations.manage is enough.
+    opened_before = {"name": "Other", "entity_id": "https://idp.other.example", "sso_url": "https://idp.other.example/sso"}
+    assert (await browser.submit(f"{PAGES}/adfs", f"{PAGES}/adfs", **opened_before)).status == 403
     await browser.submit(f"{PAGES}/adfs", f"{PAGES}/adfs", name="Renamed")
     assert await trusted(acme) == before
     assert await run_sql(acme.pool, "select name from connections where slug = 'adfs'") == [("Renamed",)]

@@ -135,7 +135,8 @@ async def change(org_slug: str, connection_slug: str, form: Form) -> Response:
     name = to_model(ConnectionUpdateRequest, form).name
     trusts = {"trusts_email": is_checked, "trusts_second_factor": is_checked}
     settings: OidcSettings | SamlSettings | Keep
-    if is_fixed(details.connection):  # the form has the name alone
+    # The form then has the name alone. One that was opened before has all fields, and the change is refused.
+    if is_fixed(details.connection) and form.keys().isdisjoint(("issuer", "entity_id")):
         settings = KEEP
     elif details.connection.protocol is ConnectionProtocol.SAML:
         checks = dict.fromkeys(("signs_requests", "unsolicited"), is_checked)
