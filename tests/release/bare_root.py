@@ -7,7 +7,7 @@ import signal
 import subprocess
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 from typing import Any, Final
@@ -137,8 +137,12 @@ class BareRoot:
 
 
 def _children(process: "subprocess.Popen[Any]") -> list[int]:
-    parents = {int(path.parent.name): path.read_text().rpartition(")")[2].split()[1] for path in Path("/proc").glob("[0-9]*/stat")}
-    return [pid for pid, parent in parents.items() if parent == str(process.pid)]
+    children = []
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(FileNotFoundError, ProcessLookupError):  # others end at any time
+            if path.read_text().rpartition(")")[2].split()[1] == str(process.pid):
+                children.append(int(path.parent.name))
+    return children
 
 
 @cache
