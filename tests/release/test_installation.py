@@ -127,7 +127,7 @@ def test_a_wheel_is_installed_beside_other_packages_and_upgraded(debian: BareRoo
     environment = "/home/app/environment"
     command = f"{environment}/bin/gatehouse"
     debian.run("python3", "-m", "venv", "--without-pip", environment, user="app")
-    # The start compiles what it imports. A whole compilation of this release is only needed for a speed that does not matter here.
+    # The start compiles the modules that it imports. To compile all modules of this release would only make it faster.
     install_wheel(debian, environment, unpack(debian, previous, f"gatehouse-{PREVIOUS['version']}-linux-x86_64"), "--no-compile")
     with debian.running(command, "serve", user="app", **OWNER, **OLD):
         tokens = sign_in(debian)
