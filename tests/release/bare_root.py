@@ -1,5 +1,6 @@
 """A Debian with Python and nothing else, in a directory, without a network but its own loopback."""
 
+import hashlib
 import json
 import os
 import shlex
@@ -8,6 +9,7 @@ import subprocess
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
 from typing import Any, Final
@@ -25,7 +27,10 @@ _MOUNT_OVERLAY: Final = (
 )
 _PORT: Final = 8080
 _LISTEN: Final = "0A"  # in /proc/net/tcp
-PACKAGES: Final = ("python3", "debconf", "passwd", "util-linux")
+PACKAGES: Final = ("python3", "debconf", "mount", "passwd", "usr-is-merged", "util-linux")
+# A Python that compiles no modules ahead, for a release that is only there to be upgraded: its start compiles the modules that it imports.
+QUICK_PYTHON: Final = "/usr/local/bin/quick-python"
+QUICK_PYTHON_SCRIPT: Final = '#!/bin/sh\n[ "$3" != compileall ] || exit 0\nexec /usr/bin/python3 "$@"\n'
 _SET_LOOPBACK_UP: Final = """
 import fcntl, socket, struct
 fcntl.ioctl(socket.socket(socket.AF_INET, socket.SOCK_DGRAM), 0x8914, struct.pack("16sh", b"lo", 0x41))  # SIOCSIFFLAGS: up, running
@@ -78,6 +83,12 @@ class BareRoot:
         """End all its processes, and forget its files."""
         with self._holder:  # closes its output, and waits
             self._holder.kill()
+
+    def add_program(self, path: str, script: str) -> None:
+        """Write a program that all users of the root directory can run."""
+        program = self.folder / path.lstrip("/")
+        program.write_text(script)
+        program.chmod(0o755)
 
     def run(
         self, *command: str, user: str | None = None, succeeds: bool = True, typed: str | None = None, **environment: str
@@ -165,8 +176,28 @@ def require_namespaces() -> None:
 
 
 def create(folder: Path, suite: str) -> None:
-    """Install a Debian of this suite with PACKAGES and the user `app`. It needs root and namespaces."""
+    """Unpack a Debian of this suite with PACKAGES and the user `app`. It needs root and namespaces.
+
+    The next runs of the same week unpack it again, since Debian's updates are older than that in few of them.
+    """
     require_namespaces()
-    options = ("--variant=minbase", f"--include={','.join(PACKAGES)}", "--dpkgopt=force-unsafe-io", '--aptopt=Acquire::Languages "none"')
-    add_user = '--customize-hook=chroot "$1" useradd --create-home app'
-    subprocess.run(["mmdebstrap", "--quiet", *options, add_user, suite, folder], check=True)
+    options = (
+        "--variant=apt",
+        f"--include={','.join(PACKAGES)}",
+        "--hook-dir=/usr/share/mmdebstrap/hooks/maybe-merged-usr",
+        "--dpkgopt=force-unsafe-io",
+        '--aptopt=Acquire::Languages "none"',
+        '--customize-hook=chroot "$1" useradd --create-home app',
+    )
+    recipe = hashlib.sha256(repr((options, datetime.now(UTC).isocalendar()[:2])).encode()).hexdigest()[:16]
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "gatehouse"
+    cache.mkdir(parents=True, exist_ok=True)
+    packed = cache / f"debian-{suite}-{recipe}.tar"
+    if not packed.exists():
+        for old in cache.glob(f"debian-{suite}-*.tar"):
+            old.unlink(missing_ok=True)
+        with tempfile.TemporaryDirectory(dir=cache) as partial:
+            subprocess.run(["mmdebstrap", "--quiet", *options, suite, f"{partial}/root.tar"], check=True)
+            Path(partial, "root.tar").rename(packed)
+    folder.mkdir()
+    subprocess.run(["tar", "-xf", packed, "--numeric-owner", "-C", folder], check=True)

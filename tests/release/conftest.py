@@ -91,5 +91,6 @@ def previous(shared: Shared, release: Path) -> Path:
 def debian(shared: Shared) -> Iterator[BareRoot]:
     """A Debian 12 with Python 3.11 and the user `app`."""
     root = BareRoot(shared("debian", lambda folder: bare_root.create(folder, "bookworm")))
+    root.add_program(bare_root.QUICK_PYTHON, bare_root.QUICK_PYTHON_SCRIPT)
     yield root
     root.close()

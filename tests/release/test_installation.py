@@ -7,12 +7,13 @@ from typing import Final
 
 from entrypoints.version import VERSION
 from tests import ROOT
-from tests.release.bare_root import BareRoot
+from tests.release.bare_root import QUICK_PYTHON, BareRoot
 from tests.release.conftest import PREVIOUS
 
 EMAIL: Final = "owner@company.example"
 PASSWORD: Final = "correct horse battery staple"
 OWNER: Final = {"SSO_PLATFORM_OWNER_EMAIL": EMAIL, "SSO_PLATFORM_OWNER_PASSWORD": PASSWORD, "SSO_BASE_URL": "http://localhost:8080"}
+OLD_PYTHON: Final = {"GATEHOUSE_PYTHON": QUICK_PYTHON}
 OLD: Final = {"SSO_BIND": "localhost:8080"}  # version 0.9.0 listened on 127.0.0.1 alone
 
 
@@ -43,7 +44,7 @@ def test_an_archive_starts_without_a_network_and_takes_over_the_data_of_the_rele
     old = unpack(debian, previous, old_archive.name.removesuffix(".tar.gz"))
     new = unpack(debian, release, f"gatehouse-{VERSION}-linux-x86_64")
     check_that_a_full_disk_is_reported_in_a_sentence(debian, new)
-    with debian.running(old, "serve", user="app", **OWNER, **OLD):
+    with debian.running(old, "serve", user="app", **OWNER, **OLD, **OLD_PYTHON):
         tokens = sign_in(debian)
     with debian.running(new, "serve", user="app", **OWNER):
         check_that_the_user_is_still_signed_in(debian, tokens)
@@ -71,9 +72,7 @@ def check_that_a_full_disk_is_reported_in_a_sentence(debian: BareRoot, command: 
 
 
 def check_that_only_processors_that_have_avx2_get_the_build_for_it(debian: BareRoot, command: str) -> None:
-    path = debian.folder / "home/app/python"
-    path.write_text('#!/bin/sh\n[ "$2" != -m ] || echo "$PYTHONPATH"\nexec /usr/bin/python3 "$@"\n')
-    path.chmod(0o755)
+    debian.add_program("/home/app/python", '#!/bin/sh\n[ "$2" != -m ] || echo "$PYTHONPATH"\nexec /usr/bin/python3 "$@"\n')
     described = debian.folder / "root/cpuinfo"
     described.write_text("flags : avx avx2 bmi1 bmi2 f16c fma abm movbe\n")
     debian.run("mount", "--bind", "/root/cpuinfo", "/proc/cpuinfo")
@@ -95,7 +94,7 @@ def test_a_debian_package_is_installed_upgraded_and_purged(debian: BareRoot, rel
         [package] = folder.glob("*_amd64.deb")
         shutil.copy(package, debian.folder / "root")
     old, new = (f"/root/gatehouse_{version}_amd64.deb" for version in (PREVIOUS["version"], VERSION))
-    assert "gatehouse owner link you@example.com" in debian.run("apt-get", "install", "--yes", old).stdout
+    assert "gatehouse owner link you@example.com" in debian.run("apt-get", "install", "--yes", old, **OLD_PYTHON).stdout
     settings = debian.folder / "etc/gatehouse.env"
     assert settings.stat().st_mode & 0o777 == 0o600
     with settings.open("a") as file:
