@@ -100,3 +100,18 @@ def test_no_script_starts_the_service_where_the_policy_forbids_it(machine: Machi
     policy.write_text("#!/bin/sh\nexit 101\n")
     policy.chmod(0o755)
     assert machine.install() == (True, None)
+
+
+def test_an_upgrade_keeps_the_packages_that_a_process_uses_until_the_next_one(machine: Machine) -> None:
+    machine.install()
+    packages = "/usr/lib/gatehouse/packages"
+    present = machine.debian.run("ls", packages).stdout.strip()
+    upgrade = f"dpkg --install {machine.package} >&2 && ls {packages}"
+    commands = (
+        "set -e",
+        f"mkdir {packages}/used {packages}/unused",
+        f"cp /usr/bin/sleep {packages}/used/service",
+        f"{packages}/used/service infinity & {upgrade}",
+        f"kill $! && wait $! || {upgrade}",
+    )
+    assert machine.debian.run("sh", "-c", "\n".join(commands)).stdout.split() == [present, "used", present]
