@@ -21,6 +21,7 @@ from entrypoints.bind import LOCALHOST, is_localhost, parse_bind
 from entrypoints.settings import Settings, SettingsInvalid
 
 _ALL_ADDRESSES: Final = ("", "0.0.0.0", "::")  # noqa: S104 (nothing binds to it here)
+_ADDRESS_SETTINGS: Final = ("bind", "tls_certificate")
 
 
 class NoInstallation(Invalid):
@@ -80,8 +81,14 @@ def find_base_url(settings: Settings) -> str:
         return base_url(settings)
 
 
-async def load_base_url(settings: Settings, conninfo: str, listening: Sequence[socket] = ()) -> str:
-    """Return the base URL of an installation with this database (`base_url`). Raises: StorageDown, SettingsInvalid."""
+async def load_base_url(settings: Settings, conninfo: str, listening: Sequence[socket] = (), *, prefers_last_start: bool = False) -> str:
+    """Return the base URL of an installation with this database (`base_url`).
+
+    With `prefers_last_start`, it is that of the last start, unless one of _ADDRESS_SETTINGS is set: a command
+    often lacks the settings of the service beside it.
+
+    Raises: StorageDown, SettingsInvalid.
+    """
     if settings.base_url is not None:
         return settings.base_url
     pool = Pool(conninfo, size=1)
@@ -90,6 +97,8 @@ async def load_base_url(settings: Settings, conninfo: str, listening: Sequence[s
             stored, _ = await read.signing_keys.issuer()
     finally:
         await pool.aclose()
+    if prefers_last_start and stored is not None and settings.model_fields_set.isdisjoint(_ADDRESS_SETTINGS):
+        return stored
     return base_url(settings, listening, stored)
 
 

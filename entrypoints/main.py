@@ -361,7 +361,8 @@ def run_use_case(settings: Settings, use_case: Callable[[Ports], Awaitable[T]]) 
 
     async def once(conninfo: str) -> T:
         await migrate(conninfo)
-        async with wire(settings, await load_base_url(settings, conninfo), conninfo) as wired:
+        address = await load_base_url(settings, conninfo, prefers_last_start=True)
+        async with wire(settings, address, conninfo) as wired:
             return await use_case(wired.ports)
 
     _check_settings(settings)

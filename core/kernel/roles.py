@@ -257,13 +257,18 @@ def lasting(rights: Rights, granted: Rights) -> Rights:
     return rights - (GRANTABLE.keys() - granted)
 
 
+def has_rights_of(actor: Authority, target: Authority) -> bool:
+    """Return whether the actor has every right of the target. The rights of an unknown role are unknown, so no actor has them."""
+    return bool(target.rights) and target.rights <= actor.rights
+
+
 def may_act_on(actor: Authority, target: Authority) -> bool:
     """Return whether a member or service account may remove, block, sign out, reset or recover this member (security R-10).
 
     The actor has every right of the target. Owners and admins keep the power that they have over each other:
     an admin may sign out the owner. The rights of an unknown role are unknown, so only they may act on it.
     """
-    if target.rights and target.rights <= actor.rights:
+    if has_rights_of(actor, target):
         return True
     of_role = rights_of(target.role)
     return actor.role in (OWNER, ADMIN) and target.rights <= of_role

@@ -3,6 +3,9 @@
 import sys
 import time
 from collections.abc import Callable, Iterator
+from email.errors import MessageError
+from email.message import Message
+from email.policy import EmailPolicy
 from importlib import metadata
 from typing import Final
 
@@ -60,7 +63,7 @@ FLOORS: Final = {
     "h2": "4.4.1",
     "werkzeug": "3.1.6",
 }
-# The first patch release with the fix of CVE-2026-1299, by minor release of CPython.
+# The first patch release with the fix of CVE-2026-1299, by minor release of CPython. Distributions add it to earlier ones.
 PYTHON_FLOORS: Final = {(3, 11): 15, (3, 12): 13, (3, 13): 12, (3, 14): 3}
 POSTGRESQL_FLOOR: Final = 15
 CLOCK_TOLERANCE: Final = 2.0  # seconds
@@ -82,7 +85,7 @@ def examine(settings: Settings, say: Callable[[str], object]) -> int:
 def run_checks(settings: Settings) -> Iterator[Finding]:
     """Yield the findings of all checks."""
     yield from check_environment()
-    yield check_interpreter(sys.version_info[:3])
+    yield check_interpreter()
     yield from check_package_versions()
     yield check_xml_libraries()
     yield check_password_hashing(settings)
@@ -111,14 +114,26 @@ def check_environment() -> Iterator[Finding]:
         yield Finding("settings", Health.GOOD, "all values are valid")
 
 
-def check_interpreter(version: tuple[int, int, int]) -> Finding:
+def check_interpreter() -> Finding:
     """Check that the interpreter has its security fixes."""
-    text = ".".join(map(str, version))
-    floor = PYTHON_FLOORS.get(version[:2])
-    if floor is not None and version[2] < floor:
-        fixed = f"{version[0]}.{version[1]}.{floor}"
-        return Finding("Python", Health.WARNING, f"{text} lacks the fix of CVE-2026-1299; use {fixed} or later")
-    return Finding("Python", Health.GOOD, text)
+    major, minor, patch = sys.version_info[:3]
+    text = f"{major}.{minor}.{patch}"
+    message = Message(_TwoHeaders())
+    message["subject"] = "text"
+    try:
+        message.as_bytes()
+    except MessageError:
+        return Finding("Python", Health.GOOD, text)
+    fixed = f"{major}.{minor}.{PYTHON_FLOORS[major, minor]}"
+    advice = f"Install the security updates of your distribution, or use {fixed} or later"
+    return Finding("Python", Health.WARNING, f"{text} lacks the fix of CVE-2026-1299. {advice}")
+
+
+class _TwoHeaders(EmailPolicy):
+    """A policy that writes a second header after the first. With the fix of CVE-2026-1299, `as_bytes` refuses it."""
+
+    def fold_binary(self, name: str, value: str) -> bytes:
+        return f"{name}: {value}\nbcc: {value}\n".encode()
 
 
 def check_package_versions() -> Iterator[Finding]:

@@ -17,10 +17,12 @@ fits='import os, sys
 fits = sys.implementation.name == "cpython" and (3, 11) <= sys.version_info[:2] <= (3, 14)
 libc = os.confstr("CS_GNU_LIBC_VERSION").split()[-1] if fits else "0"
 print("cp%d%d" % sys.version_info[:2] if fits and tuple(map(int, libc.split("."))) >= (2, 28) else "")'
+needs='CPython 3.11 to 3.14 and glibc 2.28 or later'
 for python in "${GATEHOUSE_PYTHON:-/usr/bin/python3}" python3.14 python3.13 python3.12 python3.11 python3; do
     tag=$("$python" -I -c "$fits" 2>/dev/null) && [ -n "$tag" ] && break
 done || tag=''
-[ -n "$tag" ] || die 'CPython 3.11 to 3.14 and glibc 2.28 or later are needed. On Debian, run apt-get install python3 as root.'
+[ -n "$tag" ] || die "$needs are needed. On Debian, run apt-get install python3 as root."
+[ "$python" = "${GATEHOUSE_PYTHON:-$python}" ] || say "GATEHOUSE_PYTHON=$GATEHOUSE_PYTHON cannot be used: $needs are needed. $python is used instead."
 
 # install DIRECTORY - install the wheels by their hashes. Two first starts at once install twice, and the second copy is removed.
 install() {

@@ -7,7 +7,9 @@ from importlib.metadata import version
 import pytest
 from packaging.requirements import Requirement
 
+from entrypoints.doctor.checks import PYTHON_FLOORS
 from entrypoints.version import VERSION
+from ops.release.wheels import PYTHONS
 from tests import ROOT
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
@@ -59,3 +61,20 @@ def test_the_pages_name_the_files_of_this_version() -> None:
     named = {(page.name, number) for page in (ROOT / "docs").rglob("*.md") for number in file.findall(page.read_text())}
     assert {"archive.md", "compose.md", "debian-package.md", "kubernetes.md"} <= {page for page, _ in named}
     assert {number for _, number in named} == {VERSION}, named
+
+
+def test_all_pages_and_scripts_name_the_versions_of_python_of_the_release() -> None:
+    first, last = (int(version.removeprefix("3.")) for version in (PYTHONS[0], PYTHONS[-1]))
+    pages = [path for path in ROOT.glob("docs/**/*.md") if "specification" not in path.parts]  # which says what some versions do
+    paths = [*pages, ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "run", *ROOT.glob("ops/release/*.*")]
+    ranges = [
+        (path.relative_to(ROOT), numbers)
+        for path in paths
+        for text in [path.read_text()]
+        for numbers in re.findall(r"Python\s3\.(\d+) to 3\.(\d+)", text) + re.findall(r"\(3, (\d+)\) <= .* <= \(3, (\d+)\)", text)
+    ]
+    assert len(ranges) >= 10
+    assert [found for found in ranges if found[1] != (str(first), str(last))] == []
+    assert PROJECT["project"]["requires-python"] == f">=3.{first}"
+    assert f"python3 (>= 3.{first}), python3 (<< 3.{last + 1})" in (ROOT / "ops/release/debian/control").read_text()
+    assert [f"{major}.{minor}" for major, minor in PYTHON_FLOORS] == list(PYTHONS)

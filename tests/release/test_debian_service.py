@@ -65,9 +65,7 @@ def machine(debian: BareRoot, release: Path, tmp_path: Path) -> Machine:
     shutil.rmtree(folder / "usr/lib/gatehouse/wheels")
     (folder / "usr/lib/gatehouse/gatehouse").write_text(COMMAND)
     subprocess.run(["dpkg-deb", "--build", "--root-owner-group", "-Znone", folder, debian.folder / "root/small.deb"], check=True)
-    systemctl = debian.folder / "usr/bin/systemctl"
-    systemctl.write_text(SYSTEMCTL)
-    systemctl.chmod(0o755)
+    debian.add_program("/usr/bin/systemctl", SYSTEMCTL)
     (debian.folder / "run/systemd/system").mkdir(parents=True)
     return Machine(debian, "/root/small.deb")
 
@@ -96,7 +94,20 @@ def test_an_upgrade_leaves_the_service_as_the_operator_left_it(machine: Machine)
 
 def test_no_script_starts_the_service_where_the_policy_forbids_it(machine: Machine) -> None:
     """As in the build of an image."""
-    policy = machine.debian.folder / "usr/sbin/policy-rc.d"
-    policy.write_text("#!/bin/sh\nexit 101\n")
-    policy.chmod(0o755)
+    machine.debian.add_program("/usr/sbin/policy-rc.d", "#!/bin/sh\nexit 101\n")
     assert machine.install() == (True, None)
+
+
+def test_an_upgrade_keeps_the_packages_that_a_process_uses_until_the_next_one(machine: Machine) -> None:
+    machine.install()
+    packages = "/usr/lib/gatehouse/packages"
+    present = machine.debian.run("ls", packages).stdout.strip()
+    upgrade = f"dpkg --install {machine.package} >&2 && ls {packages}"
+    commands = (
+        "set -e",
+        f"mkdir {packages}/used {packages}/unused",
+        f"cp /usr/bin/sleep {packages}/used/service",
+        f"{packages}/used/service infinity & {upgrade}",
+        f"kill $! && wait $! || {upgrade}",
+    )
+    assert machine.debian.run("sh", "-c", "\n".join(commands)).stdout.split() == [present, "used", present]

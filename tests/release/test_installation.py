@@ -43,7 +43,7 @@ def test_an_archive_starts_without_a_network_and_takes_over_the_data_of_the_rele
     [old_archive] = previous.glob("*.tar.gz")
     old = unpack(debian, previous, old_archive.name.removesuffix(".tar.gz"))
     new = unpack(debian, release, f"gatehouse-{VERSION}-linux-x86_64")
-    check_that_a_full_disk_is_reported_in_a_sentence(debian, new)
+    check_that_faults_are_reported_in_sentences(debian, new)
     with debian.running(old, "serve", user="app", **OWNER, **OLD, **OLD_PYTHON):
         tokens = sign_in(debian)
     with debian.running(new, "serve", user="app", **OWNER):
@@ -61,12 +61,16 @@ def test_an_archive_starts_without_a_network_and_takes_over_the_data_of_the_rele
     debian.run("rm", "-r", str(Path(new).parent), user="app")
 
 
-def check_that_a_full_disk_is_reported_in_a_sentence(debian: BareRoot, command: str) -> None:
+def check_that_faults_are_reported_in_sentences(debian: BareRoot, command: str) -> None:
     debian.run("mount", "-t", "tmpfs", "-o", "size=4m", "none", "/mnt")
-    process = debian.run(command, "--version", succeeds=False, GATEHOUSE_PACKAGES="/mnt/packages")
+    process = debian.run(command, "--version", succeeds=False, GATEHOUSE_PACKAGES="/mnt/packages", GATEHOUSE_PYTHON="/usr/bin/perl")
     debian.run("umount", "/mnt")
     assert process.returncode == 1
-    assert process.stderr.splitlines()[1:] == [
+    ignored, _, *reason = process.stderr.splitlines()
+    assert ignored.startswith(
+        "gatehouse: GATEHOUSE_PYTHON=/usr/bin/perl cannot be used: CPython 3.11 to 3.14 and glibc 2.28 or later are needed."
+    )
+    assert reason == [
         "gatehouse: no space is left in /mnt/packages. The packages need about 250 MB. Set GATEHOUSE_PACKAGES to a directory with space."
     ]
 

@@ -1,13 +1,14 @@
 """The connection that a member names: read with its keys, or locked for a change."""
 
 from datetime import datetime
+from uuid import UUID
 
 from core.federation.connections.model.connections import ConnectionNeedsAdmin, OrganizationConnection, OrganizationConnectionNotFound
 from core.federation.connections.model.details import ConnectionDetails
 from core.kernel.access import require_power_of_admin
 from core.kernel.callers import OrganizationCaller
-from core.kernel.errors import refuse
-from core.kernel.roles import ADMIN, ROLES, Capability
+from core.kernel.errors import Forbidden, refuse
+from core.kernel.roles import ADMIN, ROLES, Capability, has_rights_of
 from core.tenancy import organizations
 from ports.storage import Reading, Transaction
 
@@ -39,6 +40,19 @@ async def require_power_over_users(tx: Transaction, caller: OrganizationCaller) 
     """
     _, rights = await organizations.lock_organization_for(tx, caller, Capability.INTEGRATIONS_MANAGE)
     require_power_of_admin(caller, rights, ROLES[ADMIN].rights, ConnectionNeedsAdmin)
+
+
+async def require_rights_of_people(
+    tx: Transaction, caller: OrganizationCaller, connection: OrganizationConnection, refusal: type[Forbidden], user_id: UUID | None = None
+) -> None:
+    """Check that the caller has all rights of each member that a connection knows, or of this one (security S-12).
+
+    Raises: the refusal.
+    """
+    _, authority = await organizations.lock_authority(tx, caller, Capability.INTEGRATIONS_MANAGE)
+    people = await tx.connection_identities.authorities(connection.org_id, connection.id, user_id)
+    if not all(has_rights_of(authority, each) for each in people):
+        raise refusal
 
 
 async def lock_to_refresh(tx: Transaction, caller: OrganizationCaller, slug: str) -> OrganizationConnection:

@@ -9,7 +9,7 @@ from datetime import datetime
 from uuid import UUID
 
 from core.federation.connections import events, mapped_groups
-from core.federation.connections.access import load_details, lock, lock_to_refresh, require_power_over_users
+from core.federation.connections.access import load_details, lock, lock_to_refresh, require_power_over_users, require_rights_of_people
 from core.federation.connections.model.connections import (
     MAX_ACTIVE_CONNECTIONS,
     MAX_CERTIFICATES,
@@ -17,6 +17,7 @@ from core.federation.connections.model.connections import (
     CertificateSource,
     ClientSecretNotUsed,
     ConnectionAboveOwn,
+    ConnectionChanged,
     ConnectionFieldFixed,
     ConnectionForTestsOnly,
     ConnectionKeyNotFound,
@@ -162,10 +163,13 @@ async def _require_complete(tx: Transaction, changed: OrganizationConnection) ->
         (await load_details(tx, changed, changed.created_at)).require_complete()
 
 
-async def activate(ports: Ports, caller: OrganizationCaller, slug: str) -> None:
+async def activate(ports: Ports, caller: OrganizationCaller, slug: str, version: str | None = None) -> None:
     """Let users sign in through a connection. From the first time on, the values by which users are known are fixed.
 
-    Raises: OrganizationConnectionNotFound, ConnectionForTestsOnly, ConnectionIncomplete, TooManyActiveConnections;
+    `version` is that of the details that the caller looked at. A member with `integrations.manage` alone could otherwise change which
+    users come in, before the caller activates the connection (security S-12). None: the present one.
+
+    Raises: OrganizationConnectionNotFound, ConnectionForTestsOnly, ConnectionChanged, ConnectionIncomplete, TooManyActiveConnections;
     the errors of `require_power_over_users`.
     """
     now = ports.clock.now()
@@ -173,10 +177,13 @@ async def activate(ports: Ports, caller: OrganizationCaller, slug: str) -> None:
         old = await lock_to_refresh(tx, caller, slug)
         if old.uses_test_provider:
             raise ConnectionForTestsOnly
+        details = await load_details(tx, old, now)
+        if version not in (None, details.version):
+            raise ConnectionChanged
         if old.is_active:
             return
         await require_power_over_users(tx, caller)
-        (await load_details(tx, old, now)).require_complete()
+        details.require_complete()
         if sum(each.is_active for each in await tx.connections.of_org(old.org_id)) >= MAX_ACTIVE_CONNECTIONS:
             raise TooManyActiveConnections
         new = replace(old, state=ConnectionState.ACTIVE, first_activated_at=old.first_activated_at or now)
@@ -326,7 +333,4 @@ async def require_power_over_trust(tx: Transaction, caller: OrganizationCaller, 
         await require_power_over_users(tx, caller)
     if connection.protocol is ConnectionProtocol.OIDC:
         return
-    _, authority = await organizations.lock_authority(tx, caller, Capability.INTEGRATIONS_MANAGE)
-    people = await tx.connection_identities.authorities(connection.org_id, connection.id)
-    if not all(each.rights and each.rights <= authority.rights for each in people):  # the rights of an unknown role are unknown
-        raise ConnectionAboveOwn
+    await require_rights_of_people(tx, caller, connection, ConnectionAboveOwn)

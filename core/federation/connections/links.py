@@ -7,12 +7,13 @@ from uuid import UUID
 from core.accounts import required_connections
 from core.accounts.own_account import lock_own_account
 from core.federation.connections import events
-from core.federation.connections.access import lock
+from core.federation.connections.access import lock, require_rights_of_people
 from core.federation.connections.model.connections import OrganizationConnectionNotFound
 from core.federation.connections.model.people import ConnectionNotLinked, ConnectionPerson, ConnectionPersonNotFound, OwnConnectionLink
 from core.kernel.callers import OrganizationCaller, Person
 from core.kernel.errors import refuse
 from core.kernel.values import Page, PageResult
+from core.tenancy.model.members import MemberHasMoreRights
 from ports import Ports
 from ports.storage import Transaction
 
@@ -30,10 +31,14 @@ async def list_page(
 async def remove(ports: Ports, caller: OrganizationCaller, slug: str, user_id: UUID) -> None:
     """Unlink a user from a connection, and end their sign-ins there. The next sign-in is like a first one.
 
-    Raises: OrganizationConnectionNotFound, ConnectionPersonNotFound.
+    The caller needs all rights of the member. Otherwise, `connections.require_power_over_trust` would let them add a key of their own
+    afterwards.
+
+    Raises: OrganizationConnectionNotFound, ConnectionPersonNotFound, MemberHasMoreRights.
     """
     async with ports.storage.transaction(by=caller) as tx:
         connection = await lock(tx, caller, slug)
+        await require_rights_of_people(tx, caller, connection, MemberHasMoreRights, user_id)
         if not await _remove(tx, connection.org_id, connection.id, user_id, ports.clock.now()):
             raise ConnectionPersonNotFound
 

@@ -149,8 +149,8 @@ class ConnectionIdentitiesRead(Protocol):
     async def of_user(self, user_id: UUID) -> Sequence[OwnConnectionLink]:
         """Return the connections that know the account, by the names of their organizations."""
 
-    async def authorities(self, org_id: UUID, connection_id: UUID) -> Sequence[Authority]:
-        """Return the roles with rights of the members that the connection knows, each of them once."""
+    async def authorities(self, org_id: UUID, connection_id: UUID, user_id: UUID | None = None) -> Sequence[Authority]:
+        """Return the roles with rights of the members that the connection knows, each of them once. With a user, only theirs."""
 
     async def connections_of(self, org_id: UUID, user_ids: Collection[UUID]) -> Sequence[tuple[UUID, UUID]]:
         """Return the connections of the organization that know these users, as pairs of the connection and the user."""

@@ -18,12 +18,13 @@ from core.federation.connections.model.connections import (
     TooManyProviderCertificates,
 )
 from core.federation.connections.model.presets import PRESETS
-from core.federation.connections.model.settings import SamlSettings
+from core.federation.connections.model.settings import OidcSettings, SamlSettings
 from core.federation.saml.model.configuration import CertificateState
 from core.kernel.causes import SYSTEM
 from core.kernel.connections import PLATFORM_CONNECTIONS, ConnectionProtocol
 from core.kernel.proofs import Method, Proof
-from tests.support.builders import Answer, Api, run_concurrently, run_sql
+from core.tenancy.model.members import MemberHasMoreRights
+from tests.support.builders import Answer, Api, add_account, run_concurrently, run_sql
 from tests.support.connections import add_connection
 from tests.support.rows import NOW
 from tests.support.saml import new_certificate
@@ -31,6 +32,10 @@ from tests.support.tenants import Tenant
 
 OIDC: Final = {"issuer": "https://acme.okta.example", "client_id": "gatehouse"}
 SAML: Final = {"entity_id": "http://adfs.example/trust", "sso_url": "https://adfs.example/adfs/ls/"}
+
+LINK: Final = """
+    insert into connection_identities (org_id, connection_id, user_id, subject, linked_at, last_used_at)
+    values (%s, %s, %s, %s, now(), now()) on conflict do nothing"""
 
 
 async def create(api: Api, acme: Tenant, **changes: object) -> Answer:
@@ -267,12 +272,9 @@ async def test_a_saml_connection_trusts_only_keys_of_members_with_power_over_its
     assert (await api.post(f"{acme.path}/roles", role, token=acme.token("owner"))).status == 201
     assert (await acme.set_role("owner", "member", "integrator")).status == 200
     path, pem = f"{acme.path}/connections/adfs", (await new_certificate(NOW)).certificate
-    insert = """
-        insert into connection_identities (org_id, connection_id, user_id, subject, linked_at, last_used_at)
-        values (%s, %s, %s, %s, now(), now())"""
-    await run_sql(pool, insert, acme.org, adfs.id, acme.people["member"].id, "1")
+    await run_sql(pool, LINK, acme.org, adfs.id, acme.people["member"].id, "1")
     assert (await api.post(f"{path}/certificates", {"certificate": pem}, token=acme.token("member"))).status == 201
-    await run_sql(pool, insert, acme.org, adfs.id, acme.people["admin"].id, "2")
+    await run_sql(pool, LINK, acme.org, adfs.id, acme.people["admin"].id, "2")
     other = (await new_certificate(NOW, "other")).certificate
     changed = {"saml": {**SAML, "metadata_url": "https://adfs.example/metadata"}}
     for answer in (
@@ -282,10 +284,40 @@ async def test_a_saml_connection_trusts_only_keys_of_members_with_power_over_its
         assert (answer.status, answer.json["error"]) == (403, ConnectionAboveOwn.__doc__)
     assert (await api.patch(path, {"name": "Acme"}, token=acme.token("member"))).status == 200
     assert (await api.post(f"{path}/certificates", {"certificate": other}, token=acme.token("admin"))).status == 201
-    await run_sql(pool, insert, acme.org, adfs.id, acme.people["owner"].id, "3")
+    await run_sql(pool, LINK, acme.org, adfs.id, acme.people["owner"].id, "3")
     third = {"certificate": (await new_certificate(NOW, "third")).certificate}
     assert (await api.post(f"{path}/certificates", third, token=acme.token("admin"))).status == 403
     assert (await api.post(f"{path}/certificates", third, token=acme.token("owner"))).status == 201
+
+
+async def test_a_member_unlinks_no_member_with_further_rights(api: Api, acme: Tenant, pool: Pool) -> None:
+    """With SAML, the connection could trust another key then, with which its holder signs in as this member after an activation."""
+    role = {"slug": "integrator", "name": "Integrator", "capabilities": ["integrations.manage"]}
+    assert (await api.post(f"{acme.path}/roles", role, token=acme.token("owner"))).status == 201
+    assert (await acme.set_role("owner", "member", "integrator")).status == 200
+    user = await add_account(acme.ports, "eve@acme.example")
+    acme.people["user"] = user  # of an application, and no member
+    expected = {
+        "member": {"owner": 403, "admin": 403, "member": 204, "user": 204},
+        "admin": {"owner": 403, "admin": 204, "member": 204, "user": 204},
+        "owner": dict.fromkeys(("owner", "admin", "member", "user"), 204),
+    }
+    for slug, settings, state in (("adfs", SamlSettings(), ConnectionState.ACTIVE), ("okta", OidcSettings(), ConnectionState.INACTIVE)):
+        connection = await add_connection(acme.ports.storage, acme.org, slug, settings=settings, state=state)
+        people = f"{acme.path}/connections/{slug}/people"
+        for caller, statuses in expected.items():
+            for name in statuses:
+                await run_sql(pool, LINK, acme.org, connection.id, acme.people[name].id, name)
+            answers = {name: await api.delete(f"{people}/{acme.id(name)}", token=acme.token(caller)) for name in statuses}
+            assert {name: answer.status for name, answer in answers.items()} == statuses, (slug, caller)
+            for name, answer in answers.items():
+                assert answer.status == 204 or answer.json["error"] == MemberHasMoreRights.__doc__, (slug, caller, name)
+            kept = {acme.people[name].id for name, status in statuses.items() if status == 403}
+            linked = await run_sql(pool, "select user_id from connection_identities where connection_id = %s", connection.id)
+            assert {user_id for (user_id,) in linked} == kept, (slug, caller)
+        assert (await api.delete(f"{people}/{acme.id('admin')}", token=acme.token("member"))).status == 404, (
+            "the connection knows no admin now"
+        )
 
 
 async def test_an_active_connection_keeps_what_its_users_need(api: Api, acme: Tenant) -> None:

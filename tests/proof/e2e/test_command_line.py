@@ -91,7 +91,7 @@ def test_the_first_owner_is_created_only_once(own_database: dict[str, str], serv
 def test_a_link_signs_the_first_owner_in_until_they_have_signed_in(own_database: dict[str, str], service: Start, home: Path) -> None:
     running = service(**own_database).start()
     settings = {**own_database, "SSO_BASE_URL": running.address}
-    first, second = (gatehouse(home, "owner", "link", EMAIL, **settings) for _ in range(2))
+    first, second = (gatehouse(home, "owner", "link", EMAIL, **each) for each in (settings, own_database))
     assert (first.returncode, second.returncode) == (0, 0), first.stderr + second.stderr
     for link, works in ((first.stdout.strip(), False), (second.stdout.strip(), True)):
         with FormBrowser(running.address) as browser:

@@ -6,6 +6,7 @@ import struct
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Final, cast
 
@@ -88,7 +89,9 @@ class Client:
                 name, _, value = line.partition(":")
                 name = name.lower()
                 headers[name] = f"{headers[name]}, {value.strip()}" if name in headers else value.strip()
-            status = int(first.split(" ")[1])
+            _, code, reason = first.split(" ", 2)
+            status = int(code)
+            assert reason == HTTPStatus(status).phrase
             body = b""
             if bodiless or status in (100, 204, 304):
                 pass

@@ -46,12 +46,13 @@ class ConnectionIdentities(Repository):
             where i.user_id = %(user_id)s order by o.name, c.name, c.id"""
         return await self._all(OWN_LINK.read, sql, user_id=user_id)
 
-    async def authorities(self, org_id: UUID, connection_id: UUID) -> Sequence[Authority]:
+    async def authorities(self, org_id: UUID, connection_id: UUID, user_id: UUID | None = None) -> Sequence[Authority]:
+        of_user = "" if user_id is None else "and i.user_id = %(user_id)s"
         sql = f"""
             select distinct {AUTHORITY.columns} from connection_identities i
             join memberships m on m.org_id = i.org_id and m.user_id = i.user_id join organizations c on c.id = m.org_id
-            where i.org_id = %(org_id)s and i.connection_id = %(connection_id)s"""
-        return await self._all(AUTHORITY.read, sql, org_id=org_id, connection_id=connection_id)
+            where i.org_id = %(org_id)s and i.connection_id = %(connection_id)s {of_user}"""
+        return await self._all(AUTHORITY.read, sql, org_id=org_id, connection_id=connection_id, user_id=user_id)
 
     async def connections_of(self, org_id: UUID, user_ids: Collection[UUID]) -> Sequence[tuple[UUID, UUID]]:
         sql = """

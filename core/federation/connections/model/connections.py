@@ -47,6 +47,10 @@ class ConnectionForTestsOnly(Conflict):
     """The test provider signs no users in. Create a connection to your identity provider, and activate that one."""
 
 
+class ConnectionChanged(Conflict):
+    """This connection was changed after you looked at it. Look at it again, then activate it."""
+
+
 class ConnectionTestOver(NotFound):
     """This test sign-in is over, or you began it in another browser. Go back to the connection, and begin another one."""
 

@@ -1,11 +1,13 @@
 """A connection with its keys and certificates, and the values that it lacks."""
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from hashlib import sha256
 
 from core.federation.connections.model.connections import ConnectionIncomplete, MissingPart, OrganizationConnection, ProviderCertificate
 from core.federation.connections.model.health import ConnectionHealth
-from core.federation.connections.model.settings import OidcSettings, ProviderAuthentication
+from core.federation.connections.model.settings import OidcSettings, ProviderAuthentication, to_document
 from core.federation.saml.model.configuration import CertificateState, SamlCertificate
 
 
@@ -17,6 +19,17 @@ class ConnectionDetails:
     keys: Mapping[CertificateState, SamlCertificate]
     certificates: Sequence[ProviderCertificate]
     health: ConnectionHealth | None = None  # of `find`, if it is active and was refreshed
+
+    @property
+    def version(self) -> str:
+        """A digest of everything that decides which users come in: the settings, the mapping and the certificates of the provider."""
+        parts = (
+            str(self.connection.id),  # another connection can get the slug of one that was removed
+            to_document(self.connection.settings),
+            self.connection.mapping.document,
+            sorted(each.fingerprint for each in self.certificates if each.is_active),
+        )
+        return sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
     @property
     def missing(self) -> Sequence[MissingPart]:

@@ -9,7 +9,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Protocol
+from http import HTTPStatus
+from typing import Final, Protocol
 
 import structlog
 import trio
@@ -25,6 +26,8 @@ log = structlog.get_logger("http")
 
 HEADERS_WITHIN = 5.0  # seconds for the headers, from the start of the connection or the first byte of a later request
 MAX_REQUESTS = 1000  # on one connection; clients that connect again spread over the workers
+# Some clients, such as h2load, take a response without a reason for a failure (RFC 9112 section 4 allows it).
+REASONS: Final = {status.value: status.phrase.encode() for status in HTTPStatus}
 
 TlsContext = Callable[[], ssl.SSLContext]
 

@@ -11,6 +11,7 @@ from hypercorn.protocol.h11 import STREAM_ID, H11Protocol
 from hypercorn.protocol.http_stream import HTTPStream
 from hypercorn.typing import ConnectionState, TaskGroup
 
+from entrypoints.http.edge.protocol.accepting import REASONS
 from entrypoints.http.edge.protocol.client_socket import ClientGone
 from entrypoints.http.edge.protocol.hypercorn_requests import ApplicationTask, Inbox
 from entrypoints.http.edge.protocol.hypercorn_state import ProtocolConnection
@@ -126,12 +127,15 @@ class Http1(H11Protocol):
     async def _send_continue(self) -> None:
         """Send "100 Continue" if the client waits for it. The application is about to read the body."""
         if self.connection.they_are_waiting_for_100_continue:
-            data = self.connection.send(h11.InformationalResponse(status_code=100, headers=[]))
+            data = self.connection.send(h11.InformationalResponse(status_code=100, headers=[], reason=REASONS[100]))
             await self.send(RawData(data=data or b""))
 
     async def _send_h11_event(self, event: Any) -> None:
         if isinstance(event, h11.InformationalResponse):
             return  # Hypercorn's "100 Continue", before the application has decided to read the body
+        if isinstance(event, h11.Response):
+            reason = REASONS.get(event.status_code, b"")
+            event = h11.Response(status_code=event.status_code, headers=event.headers, reason=reason)
         try:
             data = self.connection.send(event) or b""
         except h11.LocalProtocolError:

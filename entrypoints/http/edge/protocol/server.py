@@ -10,15 +10,14 @@ import math
 import time
 from contextlib import suppress
 from email.utils import formatdate
-from http import HTTPStatus
-from typing import Any, Final
+from typing import Any
 from urllib.parse import unquote
 
 import structlog
 import trio
 
 from entrypoints.http.edge.middleware import BODY_IS_HERE, Headers, Message
-from entrypoints.http.edge.protocol.accepting import MAX_REQUESTS, ServedConnection, Server
+from entrypoints.http.edge.protocol.accepting import MAX_REQUESTS, REASONS, ServedConnection, Server
 from entrypoints.http.edge.protocol.client_socket import LINGER, ClientGone, ClientSocket
 from entrypoints.http.edge.protocol.request_parser import BadRequest, RequestHead, RequestParser
 
@@ -26,8 +25,6 @@ log = structlog.get_logger("http")
 
 _ASGI = {"version": "3.0", "spec_version": "2.1"}
 _DISCONNECT: Message = {"type": "http.disconnect"}
-# Some clients, such as h2load, take a response without a reason for a failure (RFC 9112 section 4 allows it).
-_REASONS: Final = {status.value: status.phrase.encode() for status in HTTPStatus}
 
 
 class Http1Server(Server):
@@ -46,7 +43,7 @@ class Http1Server(Server):
         now = int(time.time())
         if now != self._date[0]:
             self._date = now, formatdate(now, usegmt=True).encode()
-        return b"HTTP/1.1 %d %b\r\n%bdate: %b\r\n\r\n" % (status, _REASONS.get(status, b""), lines, self._date[1])
+        return b"HTTP/1.1 %d %b\r\n%bdate: %b\r\n\r\n" % (status, REASONS.get(status, b""), lines, self._date[1])
 
 
 class _Connection:

@@ -16,7 +16,8 @@ MAX_CONTROL: Final = 16 * 1024  # bytes of OpenSSL's own messages, such as answe
 # For a client that speaks HTTP without TLS, such as a browser at a URL that begins with http.
 PLAIN_TEXT: Final = b"This port needs https. Use a URL that begins with https.\n"
 PLAIN_HTTP: Final = (
-    b"HTTP/1.1 400 \r\ncontent-type: text/plain\r\ncontent-length: %d\r\nconnection: close\r\n\r\n" % len(PLAIN_TEXT) + PLAIN_TEXT
+    b"HTTP/1.1 400 Bad Request\r\ncontent-type: text/plain\r\ncontent-length: %d\r\nconnection: close\r\n\r\n" % len(PLAIN_TEXT)
+    + PLAIN_TEXT
 )
 
 

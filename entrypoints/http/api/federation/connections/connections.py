@@ -83,6 +83,14 @@ class ConnectionUpdateRequest(RequestModel):
     mapping: ClaimMappingRequest = optional(description="All claims to read.")
 
 
+class ConnectionActivationRequest(RequestModel):
+    """The connection that you looked at."""
+
+    version: Text | None = Field(
+        None, description="The `version` that you looked at: 409 if the connection has changed since. Without it, the present one counts."
+    )
+
+
 class ClientSecretRequest(RequestModel):
     """The client secret for the identity provider."""
 
@@ -154,6 +162,7 @@ class ProviderCertificateResponse(ResponseModel):
 class ConnectionDetailsResponse(ConnectionResponse):
     """A connection with its settings, keys and certificates."""
 
+    version: str = Field(description="It changes with the settings, the mapping and the certificates. Send it to activate the connection.")
     oidc: OidcSettingsResponse | None = Field(description="The settings with OpenID Connect, or null.")
     saml: SamlSettingsResponse | None = Field(description="The settings with SAML, or null.")
     mapping: ClaimMappingResponse = Field(description="The claims that Gatehouse reads.")
@@ -170,6 +179,7 @@ def to_details(details: ConnectionDetails) -> ConnectionDetailsResponse:
     settings = connection.settings
     return ConnectionDetailsResponse.of(
         connection,
+        version=details.version,
         health=ConnectionHealthResponse.of_last_refresh(details.health),
         oidc=settings if isinstance(settings, OidcSettings) else None,
         saml=settings if isinstance(settings, SamlSettings) else None,
@@ -286,14 +296,16 @@ async def remove(org_slug: str, connection_slug: str) -> None:
 
 @routes.post(f"{CONNECTION}/activate")
 @member(Capability.INTEGRATIONS_MANAGE, outlives=True)
-@refuses(400, 409)
-async def activate(org_slug: str, connection_slug: str) -> ConnectionDetailsResponse:
+@existing_connection
+@refuses(409)
+async def activate(org_slug: str, connection_slug: str, data: ConnectionActivationRequest) -> ConnectionDetailsResponse:
     """Activate a connection.
 
     Users sign in through it from now on, so the caller needs all rights of an admin. Its issuer, entity id and subject are fixed
-    afterwards. 400 names the values that are missing. 409: the organization already has 5 active connections.
+    afterwards. Send the `version` of the connection that you looked at: another member could change it before you activate it. 400 names
+    the values that are missing. 409: the connection has changed since, or the organization already has 5 active connections.
     """
-    await connections.activate(ports(), acting(), connection_slug)
+    await connections.activate(ports(), acting(), connection_slug, data.version)
     return to_details(await connections.find(ports(), acting(), connection_slug))
 
 

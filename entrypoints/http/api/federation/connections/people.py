@@ -74,7 +74,8 @@ async def list_people(org_slug: str, connection_slug: str, query_args: Connectio
 async def unlink_person(org_slug: str, connection_slug: str, user_id: UUID) -> None:
     """Unlink a user from a connection.
 
-    Their sign-ins through it end. The user stays a member. Their next sign-in through the connection is like a first one.
+    Their sign-ins through it end. The user stays a member. Their next sign-in through the connection is like a first one. The caller needs
+    all rights of the member.
     """
     await links.remove(ports(), acting(), connection_slug, user_id)
 
