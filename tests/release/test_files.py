@@ -7,8 +7,6 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from cyclonedx.schema import SchemaVersion
-from cyclonedx.validation.json import JsonStrictValidator
 from packaging.tags import compatible_tags, cpython_tags
 from packaging.utils import parse_wheel_filename
 
@@ -72,6 +70,9 @@ def entries(requirements: Path) -> list[tuple[str, str]]:
 
 
 def test_the_bill_of_materials_names_every_wheel_with_its_hash_and_every_component_with_its_license(unpacked: Path) -> None:
+    from cyclonedx.schema import SchemaVersion
+    from cyclonedx.validation.json import JsonStrictValidator  # takes seconds, so the processes that run other tests do not wait for it
+
     text = (unpacked / "sbom.cdx.json").read_text()
     assert JsonStrictValidator(SchemaVersion.V1_6).validate_str(text) is None
     document = json.loads(text)

@@ -20,7 +20,7 @@ from tests.fakes.certificates import make_certificate
 from tests.release import bare_root
 from tests.release.container import Container
 from tests.release.test_installation import OWNER, sign_in
-from tests.support.database import SERVER_VARIABLE, reachable_directory
+from tests.support.database import SERVER_VARIABLE, reachable_directory, start_server
 
 LARGEST: Final = 200_000_000  # bytes of all files
 KEY: Final = "k1:" + "A" * 43 + "="
@@ -55,9 +55,20 @@ def image(rebuilt: Path) -> Iterator[Image]:
 
 
 @pytest.fixture
-def database() -> Iterator[str]:
+def server() -> Iterator[str]:
+    """The database server of the run, or one of this test. `./run test release` starts none, as no other test of a release needs one."""
+    if SERVER_VARIABLE in os.environ:
+        yield os.environ[SERVER_VARIABLE]
+    else:
+        own = start_server(with_template=False)
+        yield own.conninfo
+        own.stop()
+
+
+@pytest.fixture
+def database(server: str) -> Iterator[str]:
     """The name of a new database without tables."""
-    with psycopg.connect(os.environ[SERVER_VARIABLE], autocommit=True) as connection:
+    with psycopg.connect(server, autocommit=True) as connection:
         connection.execute("create database gatehouse_image")
         yield "gatehouse_image"
         connection.execute("drop database gatehouse_image with (force)")
@@ -89,8 +100,8 @@ def test_the_image_has_a_user_without_rights_a_health_check_and_little_else(imag
     assert {"psycopg", "openssl"} <= described
 
 
-def test_the_image_serves_from_a_read_only_root(image: Image, database: str, tmp_path: Path) -> None:
-    sockets = Path(str(conninfo_to_dict(os.environ[SERVER_VARIABLE])["host"]))
+def test_the_image_serves_from_a_read_only_root(image: Image, server: str, database: str, tmp_path: Path) -> None:
+    sockets = Path(str(conninfo_to_dict(server)["host"]))
     sockets.chmod(0o711)  # the user of the container is another one than that of the server
     for socket in sockets.glob(".s.PGSQL.*[0-9]"):
         socket.chmod(0o777)
@@ -98,7 +109,7 @@ def test_the_image_serves_from_a_read_only_root(image: Image, database: str, tmp
     data.mkdir()
     os.chown(data, 10001, 10001)
     os.chown(make_certificate(data / "certificate.pem", "localhost"), 10001, 10001)
-    user = str(conninfo_to_dict(os.environ[SERVER_VARIABLE])["user"])
+    user = str(conninfo_to_dict(server)["user"])
     settings = {
         "SSO_DATABASE_URL": f"postgresql://{user}@/{database}?host={quote('/run/postgresql')}",
         "SSO_ENCRYPTION_KEYS": KEY,

@@ -93,8 +93,8 @@ class Server:
         shutil.rmtree(self._home, ignore_errors=True)
 
 
-def start_server() -> Server:
-    """Start the server of this run, in memory if there is enough, and create the migrated template.
+def start_server(*, with_template: bool = True) -> Server:
+    """Start the server of this run, in memory if there is enough, and create the migrated template, unless no test needs one.
 
     The controller calls this in its main thread. Workers that start later find the server by
     SERVER_VARIABLE.
@@ -109,7 +109,8 @@ def start_server() -> Server:
         shutil.rmtree(home, ignore_errors=True)
         raise
     try:
-        make_template(server.conninfo)
+        if with_template:
+            make_template(server.conninfo)
     except BaseException:
         server.stop()
         raise
