@@ -263,8 +263,10 @@ async def _authorize_user(user: Person, access: Access) -> None:
 
 async def _with_connection_sign_in(member: Member, access: Access, age: SignInAge) -> Member:
     """Return the member with the sign-in through the required connection, if the route asks for the age of a sign-in."""
-    asked = access.sign_in_of_part if age is SignInAge.ANY else age
+    is_of_part = age is SignInAge.ANY
+    asked = access.sign_in_of_part if is_of_part else age
     if asked is SignInAge.ANY or not member.has_sign_in_policy or member.impersonator_id or member.personal_token:
         return member
     path = PolicyPath.CONSOLE if access.credentials is Credentials.COOKIE else PolicyPath.API
-    return replace(member, connection_sign_in=await connection_sign_ins.find(ports(), path, member, asked))
+    found = await connection_sign_ins.find(ports(), path, member, asked, is_of_part=is_of_part)
+    return replace(member, connection_sign_in=found)
