@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import datetime, timedelta
-from typing import Final
+from typing import Any, Final
 from urllib.parse import parse_qs, urlsplit
 from uuid import uuid4
 
@@ -119,7 +119,7 @@ async def test_each_act_in_the_organization_needs_a_young_sign_in_at_the_connect
     assert asks(await send(world, LEAVING, token)) is None
 
 
-PARTS: Final = [
+PARTS: Final[list[tuple[str, str, Any]]] = [
     ("PATCH", "/api/organizations/acme", {"personal_tokens": True}),
     ("POST", "/api/organizations/acme/invitations", {"email": "new@example.com", "role": "admin"}),
     ("POST", "/api/organizations/acme/invitations/bulk", {"invitations": [{"email": "more@example.com", "role": "admin"}]}),
@@ -143,11 +143,12 @@ async def test_break_glass_is_reported_for_the_part_of_a_request_that_uses_it(wo
     now = world.clock.now()
     await write_proofs(pool, world.ada.id, (own(now), connection_proof(world.org, now - timedelta(minutes=61))))
     invitation = {"email": "member@example.com", "role": "member"}
-    for method, path, body in (
+    harmless: list[tuple[str, str, Any]] = [
         ("PATCH", "/api/organizations/acme", {"name": "Acme Works"}),
         ("POST", "/api/organizations/acme/invitations", invitation),
         ("POST", "/api/organizations/acme/invitations/bulk", {"invitations": [{**invitation, "email": "another@example.com"}]}),
-    ):
+    ]
+    for method, path, body in harmless:
         assert (await world.api.call(method, path, body, token=world.token)).status in (200, 201), path
     used = "select details ->> 'connection' from audit_log where action = 'break_glass.used'"
     assert await run_sql(pool, used) == []

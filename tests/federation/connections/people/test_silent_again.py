@@ -160,7 +160,7 @@ async def test_a_user_who_just_came_through_the_connection_confirms_there_if_it_
 async def test_the_page_tells_a_user_listed_for_break_glass_that_the_connection_did_not_ask(
     house: House, api: Api, ports: Ports, pool: Pool, clock: FakeClock
 ) -> None:
-    """The password then confirms the sign-in at the connection, which is no use of break glass."""
+    """The password then counts beside the sign-in at the connection, so break glass is not used."""
     ada = await enter(house, api, ports, "password", PROVIDERS["silent"])
     await run_sql(pool, "insert into break_glass_users (org_id, user_id) select org_id, user_id from memberships")
     clock.advance(timedelta(minutes=61))
