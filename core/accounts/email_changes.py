@@ -23,9 +23,7 @@ from core.accounts.model.accounts import (
 from core.accounts.model.email_queue import EmailKind, TokenPurpose, new_email
 from core.accounts.notices import security_notices
 from core.accounts.own_account import lock_own_account
-from core.kernel.access import require_sign_in
 from core.kernel.callers import Person
-from core.kernel.sign_in_age import SignInAge
 from core.kernel.values import Email
 from ports import Ports
 from ports.storage import Transaction
@@ -54,8 +52,7 @@ async def request(ports: Ports, caller: Person, email: Email) -> EmailChange | N
         if email == account.email:
             await tx.email_changes.cancel_pending(account.id, now)
             return None
-        require_sign_in(caller, SignInAge.FRESH, ports.policy, now)
-        await factor_changes.require_accepted_sign_in(ports, tx, caller, account, now)
+        await factor_changes.require_fresh_sign_in(ports, tx, caller, account, now)
         await required_connections.require_kept_at(tx, account, email)
         pending = await tx.email_changes.pending(account.id, now)
         if pending is None or pending.new_email != email:

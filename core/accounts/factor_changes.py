@@ -8,11 +8,12 @@ from uuid import UUID
 from core.accounts import relying_party
 from core.accounts.model.accounts import Account, FactorRequired, LinkNeedsProof, RecoveryRequired, SignInNotAccepted
 from core.accounts.own_account import lock_own_account
-from core.kernel.access import AccountGone
+from core.kernel.access import AccountGone, require_sign_in
 from core.kernel.callers import Person
 from core.kernel.errors import refuse
 from core.kernel.policy import Policy
 from core.kernel.proofs import Method, Proof, Proofs, Strength, recent, seen_in, strength_of
+from core.kernel.sign_in_age import SignInAge, SignInNotRecent, is_enough
 from core.kernel.sign_in_policy.decision import (
     Decision,
     PolicyFacts,
@@ -66,7 +67,8 @@ class Demands:
     def find_step_up(self, account: Account, proofs: Proofs) -> Decision | None:
         """Return the strongest further sign-in that a policy asks for and the account can do, or None if the proofs meet all."""
         steps = [find_step_up(each.policy, self._facts(each, account, proofs)) for each in self.policies]
-        return max((step for step in steps if step is not None), key=lambda step: step.required, default=None)
+        missing = (step for step in steps if step is not None)
+        return max(missing, key=lambda step: (step.required, step.methods is not None), default=None)
 
     def find_loss(
         self, policy: PolicyOfUser, before: Account, left: Account, without: Collection[str], *, risk_is_high: bool
@@ -104,7 +106,7 @@ async def lock_account(ports: Ports, tx: Transaction, caller: Person, now: datet
 
 
 async def require_accepted_sign_in(ports: Ports, tx: Transaction, caller: Person, account: Account, now: datetime) -> None:
-    """Check the sign-in of the caller before a change of the factors of their locked account. The edge has checked that it is fresh.
+    """Check the sign-in of the caller before a change of the factors of their locked account. It is fresh.
 
     It meets each sign-in policy of the user that the present factors can meet, now and later, at any risk. An account that cannot
     meet a policy sets up the missing factor with its present ones.
@@ -116,22 +118,44 @@ async def require_accepted_sign_in(ports: Ports, tx: Transaction, caller: Person
         raise SignInNotAccepted(missing, ports.policy.fresh_sign_in_ttl)
 
 
+async def require_fresh_sign_in(ports: Ports, tx: Transaction, caller: Person, account: Account, now: datetime) -> None:
+    """Check the sign-in of the caller, and its age, before a change of their locked account.
+
+    Raises: the errors of `require_sign_in`; SignInNotAccepted, also for a sign-in that is too old.
+    """
+    try:
+        require_sign_in(caller, SignInAge.FRESH, ports.policy, now)
+    except SignInNotRecent:
+        missing = await _find_missing_sign_in(ports, tx, caller.session_id, account, now, is_fresh=False)
+        if missing is not None:
+            raise SignInNotAccepted(missing, ports.policy.fresh_sign_in_ttl) from None
+        raise
+    await require_accepted_sign_in(ports, tx, caller, account, now)
+
+
 async def find_missing_sign_in(ports: Ports, caller: Person) -> Decision | None:
-    """Return the further sign-in that the caller needs before a change of their factors, or None. Raises: AccountGone."""
+    """Return the further sign-in that the caller needs before a change of their factors, or None.
+
+    If their sign-in is too old, it is the new one, if a policy does not accept each of the account's ways.
+
+    Raises: AccountGone.
+    """
     if caller.bounded_to is not None:  # it changes no factors, and must not learn the policies of other organizations
         return None
+    now = ports.clock.now()
+    is_fresh = is_enough(caller.sign_in, SignInAge.FRESH, ports.policy, now)
     async with ports.storage.reading() as read:
         account = await read.accounts.by_id(caller.user_id) or refuse(AccountGone)
-        return await _find_missing_sign_in(ports, read, caller.session_id, account, ports.clock.now())
+        return await _find_missing_sign_in(ports, read, caller.session_id, account, now, is_fresh=is_fresh)
 
 
 async def _find_missing_sign_in(
-    ports: Ports, read: Reading | Transaction, session_id: UUID, account: Account, now: datetime
+    ports: Ports, read: Reading | Transaction, session_id: UUID, account: Account, now: datetime, *, is_fresh: bool = True
 ) -> Decision | None:
     """Return the further sign-in that the policies of the account's user ask for in this session, or None.
 
     All recent proofs of the session count, so that several methods together meet policies with different ones. Passkeys of
-    an earlier RP ID do not count, so that their user can add new ones.
+    an earlier RP ID do not count, so that their user can add new ones. If the sign-in is not fresh, older proofs do not count.
     """
     demands = await load_demands(ports, read, account.id, now)
     if not demands.policies:
@@ -141,8 +165,9 @@ async def _find_missing_sign_in(
     proofs = () if session is None else seen_in(session.proofs, None, now)
     fresh = recent(proofs, now - ports.policy.fresh_sign_in_ttl)
     present = await relying_party.load_without_lost_keys(ports, read, account)
-    missing = demands.find_step_up(present, fresh if strength_of(fresh) > Strength.NONE else proofs)
-    if missing is None:
+    counted = fresh if strength_of(fresh) > Strength.NONE else proofs if is_fresh else ()
+    missing = demands.find_step_up(present, counted)
+    if missing is None or (not counted and missing.required <= Strength.ONE and missing.methods is None):  # each way of the account will do
         return None
     return replace(name_methods(missing, ports.policy.provider_names), max_age=ports.policy.fresh_sign_in_ttl)
 

@@ -41,8 +41,11 @@ def judge_age(ports: Ports, path: PolicyPath, subject: PolicySubject, age: SignI
     return replace(decision, is_of_request=True) if is_of_request else decision
 
 
-async def find(ports: Ports, path: PolicyPath, member: Member, age: SignInAge) -> ConnectionSignIn:
-    """Return the sign-in through the required connection, if any, for a request of this member. The use of break glass is reported."""
+async def find(ports: Ports, path: PolicyPath, member: Member, age: SignInAge, *, is_of_part: bool = False) -> ConnectionSignIn:
+    """Return the sign-in through the required connection, if any, for a request of this member. The use of break glass is reported.
+
+    `is_of_part`: only a part of the request needs it, which then reports the use.
+    """
     now = ports.clock.now()
     async with ports.storage.reading() as read:
         subject = await read.policy_passes.load(member.acts_in.id, None, member.user_id, member.session_id)
@@ -53,6 +56,8 @@ async def find(ports: Ports, path: PolicyPath, member: Member, age: SignInAge) -
         refusal = refusal_of(ports, path, subject, decision, age)
         refusal.caller = member
         return ConnectionSignIn(is_required=True, refusal=refusal)
+    if decision.breaks_glass and is_of_part:
+        return ConnectionSignIn(is_required=False, unreported=None if decision.connection is None else decision.connection.slug)
     if decision.breaks_glass and is_enough(member.sign_in, age, ports.policy, now):
         async with ports.storage.transaction(by=member) as tx:
             await policy_passes.report_break_glass(tx, subject, decision, member.session_id, now)
@@ -73,6 +78,22 @@ async def require_in_transaction(ports: Ports, tx: Transaction, org_id: UUID, us
         refusal.caller = user
         raise refusal
     await policy_passes.report_break_glass(tx, subject, decision, user.session_id, now)
+
+
+async def find_own_way(ports: Ports, user: Person) -> Decision | None:
+    """Return the decision for acts in the organization of the user's token, if it asks for a way of the account's own, or None.
+
+    That is so after a sign-in through the required connection for which the identity provider may not have asked the user.
+    """
+    if user.organization is None:
+        return None
+    async with ports.storage.reading() as read:
+        subject = await read.policy_passes.load(user.organization.id, None, user.user_id, user.session_id)
+    if subject is None:
+        return None
+    ages, now = (SignInAge.FRESH, SignInAge.RECENT), ports.clock.now()
+    decisions = (judge_age(ports, PolicyPath.API, subject, age, user, now) for age in ages)
+    return next((decision for decision in decisions if decision is not None and decision.asks_own), None)
 
 
 def with_age(ports: Ports, admission: Admission, age: SignInAge, user: Person) -> Admission:

@@ -73,11 +73,6 @@ def all_sessions_revoked(user_id: UUID) -> Event:
     return Event(EVENT_KINDS["user.sessions_revoked"], str(user_id), of_person=user_id, details=details)
 
 
-def break_glass_used(org_id: UUID, user_id: UUID, connection: str) -> Event:
-    """A user listed for break glass came without the required connection: the first time in this session."""
-    return Event(EVENT_KINDS["break_glass.used"], str(user_id), org_id=org_id, details={"connection": connection})
-
-
 def password_reset_sent_by_platform(user_id: UUID) -> Event:
     """A platform owner sent a user an email with a link to set a new password."""
     return Event(EVENT_KINDS["security.password.reset_sent"], str(user_id), of_person=user_id, details={"by_platform": True})

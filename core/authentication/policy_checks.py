@@ -81,9 +81,10 @@ def judge(ports: Ports, path: PolicyPath, subject: PolicySubject | None, now: da
 def _ask_own(decision: Decision, seen: Proofs, now: datetime) -> Decision:
     """Return the decision, which asks for a way of the account's own if the required connection has just vouched for the user.
 
-    The connection stays another way, because the identity provider may not have been asked to authenticate the user.
+    The connection stays another way, because the identity provider may not have been asked to authenticate the user. Listed users
+    need no break glass then.
     """
-    again_at, max_age = decision.leads_to, decision.max_age
+    again_at, max_age = decision.connection if decision.breaks_glass else decision.leads_to, decision.max_age
     if again_at is None or max_age is None:
         return decision
     if not any(proof.connection == again_at.id and now - vouched_at(proof) <= max_age for proof in seen):

@@ -39,6 +39,11 @@ def user_role_updated(org_id: UUID, user_id: UUID, old: RoleName, new: RoleName)
     return Event(EVENT_KINDS["user.role_updated"], str(user_id), org_id=org_id, details=details)
 
 
+def break_glass_used(org_id: UUID, user_id: UUID, connection: str) -> Event:
+    """A user listed for break glass came without the required connection: the first time in this session."""
+    return Event(EVENT_KINDS["break_glass.used"], str(user_id), org_id=org_id, details={"connection": connection})
+
+
 def role_created(role: OrganizationRole) -> Event:
     """A role of an organization was created."""
     return Event(EVENT_KINDS["role.created"], str(role.id), org_id=role.org_id, details={"slug": role.slug, **_role_fields(role)})

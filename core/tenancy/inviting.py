@@ -6,13 +6,12 @@ from uuid import UUID
 
 from core.accounts.model.accounts import AccountSummary
 from core.accounts.model.email_queue import EmailKind, new_email
-from core.kernel.access import NotForServiceAccounts, require_sign_in
+from core.kernel.access import NotForServiceAccounts
 from core.kernel.callers import Member, OrganizationCaller
 from core.kernel.errors import Refusal, SessionEnded, refuse
 from core.kernel.roles import Capability, Role, needs_roles_manage
-from core.kernel.sign_in_age import SignInAge
 from core.kernel.values import Domain, Email, digest, new_id
-from core.tenancy import events, organizations
+from core.tenancy import break_glass_uses, events, organizations
 from core.tenancy.invitations import expire_if_due
 from core.tenancy.model.invitations import (
     DAY,
@@ -136,7 +135,7 @@ async def _find_role(ports: Ports, tx: Transaction, caller: OrganizationCaller, 
     if not needs_roles_manage(role.name):
         return role
     if isinstance(caller, Member):
-        require_sign_in(caller, SignInAge.RECENT, ports.policy, ports.clock.now())
+        await break_glass_uses.require_recent_sign_in(ports, tx, caller)
     elif Capability.MEMBERS_MANAGE not in caller.granted:
         refusal = NotForServiceAccounts(Capability.MEMBERS_MANAGE)
         refusal.caller = caller

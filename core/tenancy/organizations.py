@@ -17,14 +17,12 @@ from core.kernel.access import (
     RoleInsufficient,
     require_right,
     require_scopes_for,
-    require_sign_in,
 )
 from core.kernel.callers import Member, OrganizationCaller, OrganizationStatus, Person
 from core.kernel.errors import ProgramStopped, refuse
 from core.kernel.roles import OWNER, Authority, Capability, Rights, rights_of
-from core.kernel.sign_in_age import SignInAge
 from core.kernel.values import KEEP, Keep, Slug, create_with_free_slug, new_id, provided
-from core.tenancy import events, grants
+from core.tenancy import break_glass_uses, events, grants
 from core.tenancy.group_names import require_free_new_name
 from core.tenancy.model.organizations import (
     DEVICE_TRUST_DAYS,
@@ -199,8 +197,8 @@ async def update(
                 raise RoleInsufficient
             require_scopes_for(caller, frozenset({Capability.END_USERS_VIEW}))
         new, now = replace(old, **changes), ports.clock.now()
-        if isinstance(caller, Person) and (new.personal_tokens > old.personal_tokens or new.device_trust_days > old.device_trust_days):
-            require_sign_in(caller, SignInAge.RECENT, ports.policy, now)
+        if isinstance(caller, Member) and (new.personal_tokens > old.personal_tokens or new.device_trust_days > old.device_trust_days):
+            await break_glass_uses.require_recent_sign_in(ports, tx, caller)
         await require_free_new_name(tx, old.id, old.name, new.name, of=old.id)
         if new != old:
             new = replace(new, updated_at=now)

@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 from typing import Final
 from uuid import UUID
 
-from core.accounts import events, relying_party
+from core.accounts import charges, events, relying_party
 from core.accounts.model.accounts import Account
 from core.accounts.model.devices import PresentedDevice, client_hash_of
 from core.accounts.model.email_queue import EmailKind, new_email
@@ -109,9 +109,7 @@ async def verify(
         party = relying_party.of_passkey(ports, known.passkey)
         seen = await ports.passkeys.verify_assertion(presented, known.passkey, party, binding, now, verification=verification)
     except CeremonyRefused as refusal:
-        if charge is not None and not charge.is_taken:  # malformed
-            async with ports.storage.reading(using=charge):
-                pass
+        await charges.make(ports, charge)  # no query has made that of a malformed answer
         await _record(ports, caller, flow, known, binding.ceremony, refusal.reason)
         if refusal.reason is not PasskeyReason.CREDENTIAL:
             raise PasskeyRefused from None

@@ -264,7 +264,7 @@ class FirstFactorMissing(Invalid):
 
 
 class PasswordWrong(Unauthenticated):
-    """The password is wrong. Try again, or use another way to confirm that it's you."""
+    """The password is wrong. Try again."""
 
 
 class EmailedCodeWrong(Unauthenticated):

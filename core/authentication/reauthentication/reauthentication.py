@@ -21,7 +21,7 @@ from core.accounts.model.email_queue import EmailKind, new_email
 from core.accounts.model.mfa import CodeWrong
 from core.accounts.model.passkeys import Ceremony, ChallengeBinding, Json, NoPasskey, PasskeyKind
 from core.accounts.own_account import lock_own_account
-from core.authentication import events
+from core.authentication import connection_sign_ins, events
 from core.authentication.flow.methods import record_failure
 from core.authentication.identities import add_ticket
 from core.authentication.methods import passkey
@@ -59,10 +59,14 @@ from ports.storage import Reading, Transaction
 async def load_next_options(ports: Ports, caller: Person) -> ReauthenticationOptions:
     """Return the ways in which the caller can prove that they are here. If they just did, those that a sign-in policy still asks for.
 
+    Beside a sign-in through the connection that the organization of their token requires, they are those that count there.
+
     Raises: AccountGone.
     """
-    is_done = is_enough(caller.sign_in, SignInAge.FRESH, ports.policy, ports.clock.now())
-    return await load_options(ports, caller, await factor_changes.find_missing_sign_in(ports, caller) if is_done else None)
+    decision = await connection_sign_ins.find_own_way(ports, caller)
+    if decision is None and is_enough(caller.sign_in, SignInAge.FRESH, ports.policy, ports.clock.now()):
+        decision = await factor_changes.find_missing_sign_in(ports, caller)
+    return await load_options(ports, caller, decision)
 
 
 async def load_options(ports: Ports, caller: Person, decision: Decision | None = None) -> ReauthenticationOptions:

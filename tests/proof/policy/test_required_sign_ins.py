@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import datetime, timedelta
-from typing import Final
+from typing import Any, Final
 from urllib.parse import parse_qs, urlsplit
 from uuid import uuid4
 
@@ -119,7 +119,7 @@ async def test_each_act_in_the_organization_needs_a_young_sign_in_at_the_connect
     assert asks(await send(world, LEAVING, token)) is None
 
 
-PARTS: Final = [
+PARTS: Final[list[tuple[str, str, Any]]] = [
     ("PATCH", "/api/organizations/acme", {"personal_tokens": True}),
     ("POST", "/api/organizations/acme/invitations", {"email": "new@example.com", "role": "admin"}),
     ("POST", "/api/organizations/acme/invitations/bulk", {"invitations": [{"email": "more@example.com", "role": "admin"}]}),
@@ -136,6 +136,28 @@ async def test_a_part_of_a_request_that_outlives_the_session_needs_it_too(world:
     assert (await run_sql(pool, "select count(*)::int from invitations")) == [(2,)]
 
 
+async def test_break_glass_is_reported_for_the_part_of_a_request_that_uses_it(world: World, pool: Pool) -> None:
+    """A new name, and the invitation of a member, need no recent sign-in."""
+    await list_for_break_glass(world)
+    await run_sql(pool, "update organizations set personal_tokens = false")
+    now = world.clock.now()
+    await write_proofs(pool, world.ada.id, (own(now), connection_proof(world.org, now - timedelta(minutes=61))))
+    invitation = {"email": "member@example.com", "role": "member"}
+    harmless: list[tuple[str, str, Any]] = [
+        ("PATCH", "/api/organizations/acme", {"name": "Acme Works"}),
+        ("POST", "/api/organizations/acme/invitations", invitation),
+        ("POST", "/api/organizations/acme/invitations/bulk", {"invitations": [{**invitation, "email": "another@example.com"}]}),
+    ]
+    for method, path, body in harmless:
+        assert (await world.api.call(method, path, body, token=world.token)).status in (200, 201), path
+    used = "select details ->> 'connection' from audit_log where action = 'break_glass.used'"
+    assert await run_sql(pool, used) == []
+    for method, path, body in PARTS:
+        await run_sql(pool, "delete from break_glass_uses")
+        assert (await world.api.call(method, path, body, token=world.token)).status in (200, 201), path
+    assert await run_sql(pool, used) == [("okta",)] * 3
+
+
 async def test_the_api_names_the_age_and_what_helps(world: World, pool: Pool) -> None:
     """The policy has no rule about the lifetime."""
     now = world.clock.now()
@@ -149,6 +171,23 @@ async def test_the_api_names_the_age_and_what_helps(world: World, pool: Pool) ->
         await write_proofs(pool, world.ada.id, proofs)
         answer = await world.api.call("POST", "/api/organizations/acme/groups", {}, token=world.token)
         assert (answer.status, answer.json.get("rule"), advice in answer.json["error"]) == (401, None, True), answer.text
+
+
+async def test_the_options_of_the_api_name_the_ways_that_count_beside_a_silent_sign_in(world: World, pool: Pool) -> None:
+    """No code by email counts, also if it was the last sign-in. In an organization that requires no connection, it does."""
+    now = world.clock.now()
+    by_email = (first_proof("email", now), silent(connection_proof(world.org, now)))
+    for document, age, expected in (
+        (BY_DOMAIN, 0, (["password"], True)),
+        (BY_DOMAIN, 30, (["password"], True)),
+        (BY_DOMAIN, 61, (["password", "email"], True)),
+        ({}, 0, (["password", "email"], False)),
+    ):
+        await world.put(document)
+        proofs = (own(now - timedelta(hours=2)), *(replace(proof, at=now - timedelta(minutes=age)) for proof in by_email))
+        await write_proofs(pool, world.ada.id, proofs)
+        options = (await world.api.get("/api/auth/reauthenticate", token=world.token)).json
+        assert (options["methods"], options["needs_first_factor"]) == expected, (document, age)
 
 
 async def test_a_personal_access_token_needs_it_too(world: World, pool: Pool) -> None:

@@ -56,7 +56,7 @@ class ConnectionTestOver(NotFound):
 
 
 class ConnectionAboveOwn(Forbidden):
-    """Users with more rights than yours sign in through this connection. Ask a member with these rights to change what it trusts."""
+    """Users with more rights than yours sign in through this connection. Ask a member with these rights to make this change."""
 
     audited = True
 

@@ -279,7 +279,7 @@ class SetPasswordRequest(RequestModel):
 
 
 @routes.post("/api/user/set-password")
-@person(outlives=True, sign_in=SignInAge.FRESH)
+@person(outlives=True, sign_in=SignInAge.FRESH, changes_factors=True)
 @refuses(404, 429)
 async def set_password(data: SetPasswordRequest) -> Message:
     """Set the first password of your account.
@@ -298,7 +298,7 @@ class ChangePasswordRequest(RequestModel):
 
 
 @routes.post("/api/user/change-password")
-@person(outlives=True, sign_in=SignInAge.FRESH)
+@person(outlives=True, sign_in=SignInAge.FRESH, changes_factors=True)
 @refuses(404, 429)
 async def change_password(data: ChangePasswordRequest) -> Message:
     """Change your password.
@@ -310,7 +310,7 @@ async def change_password(data: ChangePasswordRequest) -> Message:
 
 
 @routes.delete("/api/user/password")
-@person(outlives=True, programs=Programs.NONE, sign_in=SignInAge.FRESH)
+@person(outlives=True, programs=Programs.NONE, sign_in=SignInAge.FRESH, changes_factors=True)
 @refuses(400, 404)
 @describes({204: "The password is removed."})
 async def remove_password() -> None:

@@ -60,7 +60,7 @@ class MfaSetupResponse(ResponseModel):
 
 
 @routes.post("/api/user/mfa/setup")
-@person(outlives=True, limit=MFA_SETUP, sign_in=SignInAge.FRESH)
+@person(outlives=True, limit=MFA_SETUP, sign_in=SignInAge.FRESH, changes_factors=True)
 @refuses(400, 404)
 async def start_setup() -> MfaSetupResponse:
     """Start to set up two-factor authentication.
@@ -86,7 +86,7 @@ class MfaEnabledResponse(ResponseModel):
 
 
 @routes.post("/api/user/mfa/verify")
-@person(outlives=True, limit=(MFA_CONFIRMATION, MFA_VERIFICATION), sign_in=SignInAge.FRESH)
+@person(outlives=True, limit=(MFA_CONFIRMATION, MFA_VERIFICATION), sign_in=SignInAge.FRESH, changes_factors=True)
 @refuses(404)
 async def confirm_setup(data: ConfirmMfaRequest) -> MfaEnabledResponse:
     """Confirm the authenticator app and turn two-factor authentication on.
@@ -104,7 +104,7 @@ class MfaDisabledResponse(ResponseModel):
 
 
 @routes.delete("/api/user/mfa")
-@person(outlives=True, limit=MFA_SETUP, sign_in=SignInAge.FRESH)
+@person(outlives=True, limit=MFA_SETUP, sign_in=SignInAge.FRESH, changes_factors=True)
 @refuses(400, 404)
 async def disable() -> MfaDisabledResponse:
     """Remove your authenticator app.
@@ -124,7 +124,7 @@ class BackupCodesResponse(ResponseModel):
 
 
 @routes.post("/api/user/mfa/backup-codes/regenerate")
-@person(outlives=True, limit=MFA_SETUP, sign_in=SignInAge.FRESH)
+@person(outlives=True, limit=MFA_SETUP, sign_in=SignInAge.FRESH, changes_factors=True)
 @refuses(400, 404)
 async def regenerate_backup_codes() -> BackupCodesResponse:
     """Replace your backup codes.

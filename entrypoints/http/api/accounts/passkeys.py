@@ -59,7 +59,7 @@ class PasskeyOptionsRequest(RequestModel):
 
 
 @routes.post(f"{PATH}/options")
-@verified_person(outlives=True, limit=PASSKEYS, programs=Programs.NONE, sign_in=SignInAge.FRESH)
+@verified_person(outlives=True, limit=PASSKEYS, programs=Programs.NONE, sign_in=SignInAge.FRESH, changes_factors=True)
 @refuses(400)
 async def start_registration(data: PasskeyOptionsRequest) -> CreationOptionsResponse:
     """Start to add a passkey or a security key.
@@ -96,7 +96,7 @@ class CreatedPasskeyResponse(PasskeyResponse):
 
 
 @routes.post(PATH)
-@verified_person(outlives=True, limit=PASSKEYS, programs=Programs.NONE, sign_in=SignInAge.FRESH)
+@verified_person(outlives=True, limit=PASSKEYS, programs=Programs.NONE, sign_in=SignInAge.FRESH, changes_factors=True)
 @returns(201)
 async def register(data: PasskeyRequest) -> CreatedPasskeyResponse:
     """Add a passkey or a security key.
@@ -136,7 +136,7 @@ class SecondPasskeysResponse(ResponseModel):
 
 
 @routes.put(f"{PATH}/second-factor")
-@person(outlives=True, programs=Programs.NONE, sign_in=SignInAge.FRESH)
+@person(outlives=True, programs=Programs.NONE, sign_in=SignInAge.FRESH, changes_factors=True)
 @refuses(400)
 async def set_second_factor(data: SecondPasskeysRequest) -> SecondPasskeysResponse:
     """Choose whether sign-ins ask for a passkey or security key after a password.
@@ -154,14 +154,14 @@ class PasskeyUpdateRequest(RequestModel):
 
 
 @routes.patch(f"{PATH}/<passkey_id>")
-@person(outlives=True, programs=Programs.NONE, sign_in=SignInAge.FRESH)
+@person(outlives=True, programs=Programs.NONE, sign_in=SignInAge.FRESH, changes_factors=True)
 async def rename(passkey_id: UUID, data: PasskeyUpdateRequest) -> PasskeyResponse:
     """Rename one of your passkeys."""
     return PasskeyResponse.of(await passkeys.rename(ports(), signed_in(), passkey_id, data.name))
 
 
 @routes.delete(f"{PATH}/<passkey_id>")
-@person(outlives=True, programs=Programs.NONE, sign_in=SignInAge.FRESH)
+@person(outlives=True, programs=Programs.NONE, sign_in=SignInAge.FRESH, changes_factors=True)
 @refuses(400)
 @describes({204: "The passkey is deleted."})
 async def delete(passkey_id: UUID) -> None:

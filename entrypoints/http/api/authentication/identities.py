@@ -51,7 +51,7 @@ class LinkStartResponse(ResponseModel):
 
 
 @routes.post("/api/user/identities/<provider>/link")
-@person(outlives=True, sign_in=SignInAge.FRESH)
+@person(outlives=True, sign_in=SignInAge.FRESH, changes_factors=True)
 @refuses(400)
 async def start_link(provider: str) -> LinkStartResponse:
     """Start linking an account at an identity provider.
@@ -63,7 +63,7 @@ async def start_link(provider: str) -> LinkStartResponse:
 
 
 @routes.delete("/api/user/identities/<provider>")
-@person(outlives=True, applications=ApplicationTokens.ALL, sign_in=SignInAge.FRESH)
+@person(outlives=True, applications=ApplicationTokens.ALL, sign_in=SignInAge.FRESH, changes_factors=True)
 @refuses(400)
 async def unlink(provider: str) -> Message:
     """Unlink an account at an identity provider.

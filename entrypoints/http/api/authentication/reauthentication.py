@@ -48,7 +48,8 @@ async def get_options() -> ReauthenticationOptionsResponse:
 
     The answer lists the ways that your account has, such as the password, a code by email or an
     identity provider, and says whether a second factor is needed too. After a sign-in of the last
-    10 minutes, it lists the ways that a sign-in policy of yours still asks for.
+    10 minutes, it lists the ways that a sign-in policy of yours still asks for. If the organization of your token requires a
+    connection that did not confirm that it asked you, it lists the ways that count beside this sign-in.
     """
     user = signed_in()
     options = await reauthentication.load_next_options(ports(), user)

@@ -8,6 +8,8 @@ from typing import Final, cast
 from quart import Response, g, request
 from werkzeug.datastructures import Headers
 
+from core.accounts import factor_changes
+from core.accounts.model.accounts import SignInNotAccepted
 from core.applications import api_keys
 from core.applications.model import api_keys as api_keys_model
 from core.authentication import browser, callers, connection_sign_ins, impersonation, policy_checks
@@ -29,7 +31,7 @@ from core.kernel.access import (
 from core.kernel.callers import Member, Person, ServiceAccountCaller
 from core.kernel.errors import SessionEnded, Unauthenticated, refuse
 from core.kernel.page_paths import ORGANIZATIONS_PATH
-from core.kernel.sign_in_age import SignInAge, check_sign_in
+from core.kernel.sign_in_age import SignInAge, SignInNotRecent, check_sign_in
 from core.setup import opening
 from core.setup.model.links import SetupSessionMissing
 from entrypoints.http.base import cookies
@@ -256,15 +258,22 @@ async def _authorize_user(user: Person, access: Access) -> None:
     age, now = access.sign_in_age(current_request().method), ports().clock.now()
     if isinstance(user, Member):
         g.caller = user = await _with_connection_sign_in(user, access, age)
-    require_sign_in(user, age, ports().policy, now)
+    try:
+        require_sign_in(user, age, ports().policy, now)
+    except SignInNotRecent:
+        if access.changes_factors and (missing := await factor_changes.find_missing_sign_in(ports(), user)) is not None:
+            raise SignInNotAccepted(missing, ports().policy.fresh_sign_in_ttl) from None
+        raise
     if access.bounded is Bounded.NO and isinstance(user, Member) and user.connection_sign_in is not None:
         check_sign_in(user.sign_in, age, ports().policy, now)  # beside that at the connection (security S-10)
 
 
 async def _with_connection_sign_in(member: Member, access: Access, age: SignInAge) -> Member:
     """Return the member with the sign-in through the required connection, if the route asks for the age of a sign-in."""
-    asked = access.sign_in_of_part if age is SignInAge.ANY else age
+    is_of_part = age is SignInAge.ANY
+    asked = access.sign_in_of_part if is_of_part else age
     if asked is SignInAge.ANY or not member.has_sign_in_policy or member.impersonator_id or member.personal_token:
         return member
     path = PolicyPath.CONSOLE if access.credentials is Credentials.COOKIE else PolicyPath.API
-    return replace(member, connection_sign_in=await connection_sign_ins.find(ports(), path, member, asked))
+    found = await connection_sign_ins.find(ports(), path, member, asked, is_of_part=is_of_part)
+    return replace(member, connection_sign_in=found)

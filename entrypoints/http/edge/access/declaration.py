@@ -104,6 +104,7 @@ class Access:
     bounded: Bounded = Bounded.NO
     # The sign-in that the route needs. None: a recent one for a change that outlives the session, else any.
     sign_in: SignInAge | None = None
+    changes_factors: bool = False  # each sign-in policy of the user must accept the sign-in (security PK-8)
     # The sign-in that the use case asks for itself, if a part of the request outlives the session.
     sign_in_of_part: SignInAge = SignInAge.ANY
 

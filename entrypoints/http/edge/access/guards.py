@@ -65,6 +65,7 @@ class Changes(TypedDict, total=False):
     bounded: Bounded
     sign_in: SignInAge | None
     sign_in_of_part: SignInAge
+    changes_factors: bool
 
 
 class AccessDecorator:

@@ -188,7 +188,7 @@ async def show_identities() -> Response:
 
 
 @routes.post("/app/account/identities/<provider:provider>/link")
-@page_session(outlives=True, sign_in=SignInAge.FRESH)
+@page_session(outlives=True, sign_in=SignInAge.FRESH, changes_factors=True)
 @accepts(answers=answers_with("A page that redirects to the identity provider."))
 @on_refusal("accounts/identities.html", _identities_values, refusals=(Invalid,))
 async def link_identity(provider: str, form: Form) -> Response:
@@ -206,7 +206,7 @@ async def link_identity(provider: str, form: Form) -> Response:
 
 
 @routes.post("/app/account/identities/<provider:provider>/unlink")
-@page_session(outlives=True, sign_in=SignInAge.FRESH)
+@page_session(outlives=True, sign_in=SignInAge.FRESH, changes_factors=True)
 @accepts()
 @on_refusal("accounts/identities.html", _identities_values, refusals=(Invalid,))
 async def unlink_identity(provider: str, form: Form) -> Response:

@@ -112,7 +112,7 @@ def _wrong_password(refusal: Refusal, form: Form) -> str:
 
 
 @routes.get(PASSWORD)
-@page_session(sign_in=SignInAge.FRESH)  # the form has secrets, which are not kept for the user
+@page_session(sign_in=SignInAge.FRESH, changes_factors=True)  # the form has secrets, which are not kept for the user
 @refuses(403)
 @describes_page({200: "The form."}, api=["POST /api/user/change-password", "POST /api/user/set-password"])
 async def show_password() -> Response:
@@ -124,7 +124,7 @@ async def show_password() -> Response:
 
 
 @routes.post(PASSWORD)
-@page_session(outlives=True, sign_in=SignInAge.FRESH)
+@page_session(outlives=True, sign_in=SignInAge.FRESH, changes_factors=True)
 @refuses(429)
 @accepts(
     answers={**ANSWERS_TO_FORM, 401: "The current password is wrong."},
@@ -170,7 +170,7 @@ async def show_removal() -> Response:
 
 
 @routes.post(f"{PASSWORD}/remove")
-@page_session(outlives=True, sign_in=SignInAge.FRESH)
+@page_session(outlives=True, sign_in=SignInAge.FRESH, changes_factors=True)
 @accepts("DELETE /api/user/password")
 @ask_on_refusal(_removal)
 async def remove_password(form: Form) -> Response:
@@ -204,7 +204,7 @@ async def show_two_factor() -> Response:
 
 
 @routes.post("/app/account/two-factor/setup")
-@page_session(limit=MFA_SETUP, outlives=True, sign_in=SignInAge.FRESH)
+@page_session(limit=MFA_SETUP, outlives=True, sign_in=SignInAge.FRESH, changes_factors=True)
 @accepts(answers=answers_with("The secret, with a QR code for an authenticator app."))
 @once(SECURITY_PATH, "Open security", "The secret was shown once. If you didn't scan it, start the set-up again.")
 @on_refusal(TEMPLATE, security_values, refusals=(Invalid,))
@@ -218,7 +218,7 @@ async def start_two_factor_setup(form: Form) -> Response:
 
 
 @routes.post("/app/account/two-factor/confirm")
-@page_session(limit=(MFA_CONFIRMATION, MFA_VERIFICATION), outlives=True, sign_in=SignInAge.FRESH)
+@page_session(limit=(MFA_CONFIRMATION, MFA_VERIFICATION), outlives=True, sign_in=SignInAge.FRESH, changes_factors=True)
 @accepts(
     answers=answers_with("Two-factor authentication is on. The page shows the backup codes."),
     form=["form_token", "code"],
@@ -240,7 +240,7 @@ async def confirm_two_factor(form: Form) -> Response:
 
 
 @routes.post("/app/account/two-factor/backup-codes")
-@page_session(limit=MFA_SETUP, outlives=True, sign_in=SignInAge.FRESH)
+@page_session(limit=MFA_SETUP, outlives=True, sign_in=SignInAge.FRESH, changes_factors=True)
 @accepts(answers=answers_with("The new backup codes."))
 @once(SECURITY_PATH, "Open security", "The new codes were shown once. If you didn't save them, replace them again.")
 @on_refusal(TEMPLATE, security_values, refusals=(Invalid, Limited))
@@ -283,7 +283,7 @@ async def show_disabling() -> Response:
 
 
 @routes.post("/app/account/two-factor/disable")
-@page_session(limit=MFA_SETUP, outlives=True, sign_in=SignInAge.FRESH)
+@page_session(limit=MFA_SETUP, outlives=True, sign_in=SignInAge.FRESH, changes_factors=True)
 @accepts(answers=ANSWERS_TO_BUTTON)
 async def disable_two_factor() -> Response:
     """Turn two-factor authentication off.

@@ -45,7 +45,7 @@ async def show_email() -> Response:
 
 
 @routes.post(EMAIL_PATH)
-@page_session(outlives=True, sign_in=SignInAge.FRESH)
+@page_session(outlives=True, sign_in=SignInAge.FRESH, changes_factors=True)
 @refuses(429)
 @accepts(form=["form_token", "email"])
 @on_refusal("accounts/email.html", _values, refusals=(Invalid, Limited))

@@ -107,7 +107,7 @@ async def _new_values(typed: Form, kind: PasskeyKind | None = None) -> dict[str,
 
 
 @routes.get(f"{LIST}/new")
-@page_session(outlives=True, limit=PASSKEYS, sign_in=SignInAge.FRESH)
+@page_session(outlives=True, limit=PASSKEYS, sign_in=SignInAge.FRESH, changes_factors=True)
 @refuses(400, 403)
 @shows(f"POST {API}/options")
 async def show_form(query_args: NewPasskeyQuery) -> Response:
@@ -122,7 +122,7 @@ async def show_form(query_args: NewPasskeyQuery) -> Response:
 
 
 @routes.post(LIST)
-@page_session(outlives=True, limit=PASSKEYS, sign_in=SignInAge.FRESH)
+@page_session(outlives=True, limit=PASSKEYS, sign_in=SignInAge.FRESH, changes_factors=True)
 @accepts(
     f"POST {API}",
     answers=answers_with("The backup codes, if it became the first second factor."),
@@ -166,7 +166,7 @@ async def show_passkey(passkey_id: UUID) -> Response:
 
 
 @routes.post(f"{LIST}/<passkey_id>/name")
-@page_session(outlives=True, sign_in=SignInAge.FRESH)
+@page_session(outlives=True, sign_in=SignInAge.FRESH, changes_factors=True)
 @refuses(404)
 @accepts(f"PATCH {API}/<passkey_id>", form=["form_token", "name"])
 @on_refusal("accounts/passkey.html", _own_values)
@@ -217,7 +217,7 @@ async def show_deletion(passkey_id: UUID) -> Response:
 
 
 @routes.post(f"{LIST}/<passkey_id>/delete")
-@page_session(outlives=True, sign_in=SignInAge.FRESH)
+@page_session(outlives=True, sign_in=SignInAge.FRESH, changes_factors=True)
 @refuses(404)
 @accepts(f"DELETE {API}/<passkey_id>")
 @ask_on_refusal(_deletion)
@@ -264,7 +264,7 @@ async def show_turning_off() -> Response:
 
 
 @routes.post(SECOND)
-@page_session(outlives=True, sign_in=SignInAge.FRESH)
+@page_session(outlives=True, sign_in=SignInAge.FRESH, changes_factors=True)
 @accepts(f"PUT {API}/second-factor", answers=answers_with("The backup codes, if you had none."), form=["form_token", "enabled"])
 @once(SECTION, "Open security", CODES_ADVICE)
 @ask_on_refusal(_turning_off)

@@ -53,7 +53,7 @@ async def show() -> Response:
 
 
 @routes.post(PASSKEY_OFFER_PATH)
-@sign_in_session(limit=PASSKEYS, outlives=True, sign_in=SignInAge.FRESH)
+@sign_in_session(limit=PASSKEYS, outlives=True, sign_in=SignInAge.FRESH, changes_factors=True)
 @describes_page(
     {303: "Continue at `next`.", 400: "The passkey was not added.", 403: "The form was not sent by our page."},
     form=["form_token", "credential"],

@@ -157,6 +157,26 @@ async def test_a_user_who_just_came_through_the_connection_confirms_there_if_it_
     assert asks(await ada.browser.open(confirmation)) == "done"
 
 
+async def test_the_page_tells_a_user_listed_for_break_glass_that_the_connection_did_not_ask(
+    house: House, api: Api, ports: Ports, pool: Pool, clock: FakeClock
+) -> None:
+    """The password then counts beside the sign-in at the connection, so break glass is not used."""
+    ada = await enter(house, api, ports, "password", PROVIDERS["silent"])
+    await run_sql(pool, "insert into break_glass_users (org_id, user_id) select org_id, user_id from memberships")
+    clock.advance(timedelta(minutes=61))
+    confirmation = await ada.act()
+    page = await ada.browser.open(confirmation)
+    assert ("listed for break glass" in page.text, "did not confirm" in page.text) == (True, False)
+    await ada.confirm(page, "connection")
+    page = await ada.browser.open(confirmation)
+    assert (asks(page), "listed for break glass" in page.text) == ("own", False)
+    wrong = await ada.browser.send("/app/reauthenticate", **hidden_fields(page), password="a wrong one")
+    assert ("The password is wrong. Try again.<" in wrong.text, 'href="/app/forgot-password"' in wrong.text) == (True, True)
+    await ada.confirm(page, "own")
+    assert asks(await ada.browser.open(confirmation)) == "done"
+    assert await run_sql(pool, "select 1 from audit_log where action = 'break_glass.used'") == []
+
+
 async def test_a_removed_user_confirms_nothing_by_an_own_way_or_a_code_by_email(
     house: House, api: Api, ports: Ports, pool: Pool, clock: FakeClock
 ) -> None:

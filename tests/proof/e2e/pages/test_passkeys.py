@@ -187,11 +187,41 @@ def test_without_scripts_the_pages_say_what_to_do(running: Service, browser: Bro
         assert not any(button.is_displayed() for button in browser.find("button[data-passkey]"))
         open_sign_in(browser, running)
         assert "To use a passkey, turn on JavaScript. Or sign in with your password." in browser.text
+        [above], [hint] = browser.find("button[type=submit]"), browser.find("noscript p")
+        assert hint.rect["y"] - above.rect["y"] - above.rect["height"] >= 8, "they do not touch"
         assert not any(button.is_displayed() for button in browser.find("button[data-passkey]"))
         fill_in(browser)
         assert browser.heading == "Security"
     finally:
         browser.let_scripts_run(True)
+
+
+def test_the_button_beside_that_of_a_passkey_is_the_primary_one_without_scripts(
+    running: Service, browser: Browser, shared: SharedService
+) -> None:
+    sign_in(browser, running)
+    with browser.authenticator():
+        add_passkey(browser, running)
+    with psycopg.connect(shared.conninfo) as connection:
+        connection.execute("update sessions set created_at = created_at - interval '3 hours', authenticated_at = null, proofs = null")
+    colors = list[set[str]]()
+    try:
+        for allowed in (True, False):
+            browser.let_scripts_run(allowed)
+            browser.open(f"{running.address}/app/reauthenticate")
+            shown = [button for button in browser.find("main button") if button.is_displayed()]
+            assert [name_of(button) for button in shown] == [
+                *(["Use a passkey"] if allowed else []),
+                "Confirm",
+                "Email me a code",
+                "Sign out",
+            ]
+            primary, *others = (button.value_of_css_property("background-color") for button in shown)
+            assert primary not in others, "one button is the primary one"
+            colors.append({primary})
+    finally:
+        browser.let_scripts_run(True)
+    assert colors[0] == colors[1]
 
 
 def test_a_security_key_is_the_second_factor(running: Service, browser: Browser) -> None:
