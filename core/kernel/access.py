@@ -333,13 +333,22 @@ def lasting_rights(caller: OrganizationCaller, rights: Rights) -> Rights:
 def require_power_of_admin(caller: OrganizationCaller, rights: Rights, used: Rights, refusal: type[Forbidden]) -> None:
     """Check that the caller may let another system act on or as members, also admins (security C-3, S-12).
 
-    `used` are the rights that the system uses. It goes on when the caller is gone. So a service account needs an owner's grant of each
-    of them, and a token their scopes.
+    `used` are the rights that the system uses.
 
-    Raises: the refusal, if the caller lacks a right of an admin; NotForServiceAccounts, ScopeInsufficient.
+    Raises: the refusal, if the caller lacks a right of an admin; the errors of `require_lasting`.
     """
     if not has_rights_of_admin(rights):
         raise refusal
+    require_lasting(caller, rights, used)
+
+
+def require_lasting(caller: OrganizationCaller, rights: Rights, used: Rights) -> None:
+    """Check that the caller, who has these rights, may give the used ones to another system, which goes on when the caller is gone.
+
+    A service account needs an owner's grant of each of them, and a token their scopes.
+
+    Raises: NotForServiceAccounts, ScopeInsufficient.
+    """
     if missing := used - lasting_rights(caller, rights):
         raise NotForServiceAccounts(min(missing))
     require_scopes_for(caller, used)

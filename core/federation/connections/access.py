@@ -5,10 +5,10 @@ from uuid import UUID
 
 from core.federation.connections.model.connections import ConnectionNeedsAdmin, OrganizationConnection, OrganizationConnectionNotFound
 from core.federation.connections.model.details import ConnectionDetails
-from core.kernel.access import require_power_of_admin
+from core.kernel.access import require_lasting, require_power_of_admin
 from core.kernel.callers import OrganizationCaller
 from core.kernel.errors import Forbidden, refuse
-from core.kernel.roles import ADMIN, ROLES, Capability, has_rights_of
+from core.kernel.roles import ADMIN, MEMBER, ROLES, Capability, has_rights_of
 from core.tenancy import organizations
 from ports.storage import Reading, Transaction
 
@@ -47,12 +47,16 @@ async def require_rights_of_people(
 ) -> None:
     """Check that the caller has all rights of each member that a connection knows, or of this one (security S-12).
 
-    Raises: the refusal.
+    A certificate does not end with its giver. So a service account needs the grants of the rights that the role `member` lacks, and a
+    token their scopes.
+
+    Raises: the refusal; the errors of `require_lasting`.
     """
     _, authority = await organizations.lock_authority(tx, caller, Capability.INTEGRATIONS_MANAGE)
     people = await tx.connection_identities.authorities(connection.org_id, connection.id, user_id)
     if not all(has_rights_of(authority, each) for each in people):
         raise refusal
+    require_lasting(caller, authority.rights, frozenset().union(*(each.rights for each in people)) - ROLES[MEMBER].rights)
 
 
 async def lock_to_refresh(tx: Transaction, caller: OrganizationCaller, slug: str) -> OrganizationConnection:

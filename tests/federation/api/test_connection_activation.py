@@ -146,6 +146,17 @@ async def test_a_connection_that_changed_since_the_look_is_not_activated(world: 
     assert not wrong, "\n".join(wrong)
 
 
+async def test_a_page_with_values_that_are_not_stored_activates_nothing(world: World) -> None:
+    """Its version would be that of the stored values."""
+    await world.prepare()
+    for slug, typed in (("okta", {"issuer": "https://other.example", "scopes": '"'}), ("adfs", {"entity_id": ENTITY_ID, "sso_url": "x"})):
+        page = f"{PAGES}/{slug}"
+        shown = await world.admin.open(page)
+        assert "/activate" in shown.text
+        refused = await world.admin.send(page, form_token=hidden_fields(shown)["form_token"], name="Renamed", **typed)
+        assert (refused.status, "/activate" in refused.text) == (400, False)
+
+
 async def test_a_change_that_lets_no_other_user_in_leaves_the_version(world: World) -> None:
     for name, (slug, change) in UNCHANGED.items():
         await world.prepare()

@@ -6,12 +6,14 @@ from typing import Any, Final
 import pytest
 from quart_trio import QuartTrio
 
-from core.federation.connections.model.connections import ConnectionNeedsAdmin
+from core.federation.connections.model.connections import ConnectionNeedsAdmin, ConnectionState
 from core.federation.connections.model.settings import SamlSettings
+from core.kernel.api_scopes import ApiScope
 from core.kernel.roles import ADMIN, GRANTABLE, ROLES, Capability, RoleName
 from tests.support.browser import FakeBrowser, main_of
 from tests.support.builders import Answer, add_account, run_sql
-from tests.support.connections import add_connection
+from tests.support.connections import LINK, add_connection
+from tests.support.personal_tokens import add_personal_token
 from tests.support.programs import add_credential, add_service_account
 from tests.support.rows import NOW
 from tests.support.saml import new_certificate
@@ -103,3 +105,21 @@ async def test_a_token_with_scopes_gives_no_identity_provider_more_than_it_has(a
     narrow = await (await add_credential(acme.pool, acme.api, robot, acme.org)).token(scope="integrations:read integrations:write")
     for answer in await try_to_trust(acme, narrow):
         assert (answer.status, "members:write" in answer.json["error"]) == (403, True)
+
+
+async def test_a_program_unlinks_no_member_without_the_grants_and_scopes_of_their_rights(acme: Tenant) -> None:
+    """Otherwise, it could let an inactive connection trust another key afterwards, with which its holder signs in as this member."""
+    connection = await add_connection(acme.ports.storage, acme.org, "adfs", settings=SamlSettings(), state=ConnectionState.INACTIVE)
+    scopes = (ApiScope.INTEGRATIONS_READ, ApiScope.INTEGRATIONS_WRITE)
+    admin = acme.people["admin"]
+    robot = await add_service_account(acme.pool, acme.org, admin.id, ADMIN, granted=[Capability.INTEGRATIONS_MANAGE])
+    narrow, wide = [(await add_personal_token(acme.ports, admin, acme.org, each)).text for each in (scopes, None)]
+    granted_little = await (await add_credential(acme.pool, acme.api, robot, acme.org)).token()
+    path, certificate = f"{acme.path}/connections/adfs", {"certificate": (await new_certificate(NOW)).certificate}
+    for token, statuses in ((narrow, [403, 204, 403]), (granted_little, [403, 204, 403]), (wide, [201, 204, 204])):
+        people = [acme.people[name] for name in ("member", "admin")]
+        for person in people:
+            await run_sql(acme.pool, LINK, acme.org, connection.id, person.id, str(person.id))
+        added = await acme.api.post(f"{path}/certificates", certificate, token=token)
+        unlinked = [await acme.api.delete(f"{path}/people/{person.id}", token=token) for person in people]
+        assert [answer.status for answer in (added, *unlinked)] == statuses, added.text

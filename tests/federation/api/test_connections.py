@@ -25,17 +25,13 @@ from core.kernel.connections import PLATFORM_CONNECTIONS, ConnectionProtocol
 from core.kernel.proofs import Method, Proof
 from core.tenancy.model.members import MemberHasMoreRights
 from tests.support.builders import Answer, Api, add_account, run_concurrently, run_sql
-from tests.support.connections import add_connection
+from tests.support.connections import LINK, add_connection
 from tests.support.rows import NOW
 from tests.support.saml import new_certificate
 from tests.support.tenants import Tenant
 
 OIDC: Final = {"issuer": "https://acme.okta.example", "client_id": "gatehouse"}
 SAML: Final = {"entity_id": "http://adfs.example/trust", "sso_url": "https://adfs.example/adfs/ls/"}
-
-LINK: Final = """
-    insert into connection_identities (org_id, connection_id, user_id, subject, linked_at, last_used_at)
-    values (%s, %s, %s, %s, now(), now()) on conflict do nothing"""
 
 
 async def create(api: Api, acme: Tenant, **changes: object) -> Answer:

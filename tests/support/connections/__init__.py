@@ -1,6 +1,6 @@
 """Connections of organizations, as rows."""
 
-from typing import Any
+from typing import Any, Final
 from uuid import UUID
 
 from core.federation.connections.model.connections import ConnectionState, OrganizationConnection
@@ -11,6 +11,11 @@ from core.kernel.causes import SYSTEM
 from core.kernel.values import Slug, new_id
 from ports.storage import Storage
 from tests.support.rows import DAY, NOW
+
+# The parameters are the ids of the organization, the connection and the user, and the subject.
+LINK: Final = """
+    insert into connection_identities (org_id, connection_id, user_id, subject, linked_at, last_used_at)
+    values (%s, %s, %s, %s, now(), now()) on conflict do nothing"""
 
 
 def make_connection(org_id: UUID, slug: str = "okta", **changes: Any) -> OrganizationConnection:

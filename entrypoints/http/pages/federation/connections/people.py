@@ -25,23 +25,36 @@ routes = Blueprint("connection_people_pages", __name__)
 PEOPLE: Final = f"{ONE}/people"
 
 
+async def _people(connection_slug: str, query: ConnectionPeopleQuery) -> dict[str, Any]:
+    details = await connections.find(ports(), acting_member(), connection_slug)
+    found = await links.list_page(ports(), acting_member(), connection_slug, query.page_request(), search=query.search)
+    return {
+        "connection": details.connection,
+        "path": path_of(connection_slug),
+        "list_path": path_of(),
+        "people": found.items,
+        "query": query,
+        **neighbors(query, found.total),
+    }
+
+
+async def _first_people(_: Form | None, connection_slug: str, user_id: UUID) -> dict[str, Any]:
+    return await _people(connection_slug, ConnectionPeopleQuery())
+
+
 @routes.get(PEOPLE)
 @member_page(Capability.INTEGRATIONS_MANAGE)
 @shows(f"GET {API}/people", f"DELETE {API}/people/<user_id>")
 async def show_people(org_slug: str, connection_slug: str, query_args: ConnectionPeopleQuery) -> Response:
     """List the users that a connection knows."""
-    details = await connections.find(ports(), acting_member(), connection_slug)
-    found = await links.list_page(ports(), acting_member(), connection_slug, query_args.page_request(), search=query_args.search)
-    values: dict[str, Any] = {"connection": details.connection, "path": path_of(connection_slug), "list_path": path_of()}
-    return await console_page(
-        "federation/connection_people.html", people=found.items, query=query_args, **values, **neighbors(query_args, found.total)
-    )
+    return await console_page("federation/connection_people.html", **await _people(connection_slug, query_args))
 
 
 @routes.post(f"{PEOPLE}/<user_id>/unlink")
 @member_page(Capability.INTEGRATIONS_MANAGE, outlives=True)
 @accepts(f"DELETE {API}/people/<user_id>")
-async def unlink(org_slug: str, connection_slug: str, user_id: UUID) -> Response:
+@on_refusal("federation/connection_people.html", _first_people)
+async def unlink(org_slug: str, connection_slug: str, user_id: UUID, form: Form) -> Response:
     """Unlink a user from a connection."""
     await links.remove(ports(), acting_member(), connection_slug, user_id)
     return redirect_with_notice("connection-person-unlinked", path_of(f"{connection_slug}/people"))

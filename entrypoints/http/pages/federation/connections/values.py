@@ -65,6 +65,7 @@ async def connection_values(form: Form | None, connection_slug: str) -> dict[str
         "preset": None if preset is None else preset.protocols[connection.protocol],
         "may_activate": has_rights_of_admin(acting_member().acts_in.rights),
         "is_fixed": is_fixed(connection),
+        "is_stored": form is None,
         "endpoints": own_endpoints(connection.id, connection.protocol),
         "reach": await routing.find_reach(ports(), connection),
         "name_id_formats": [(each.value, each.short_name) for each in NAME_ID_FORMATS],
