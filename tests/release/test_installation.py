@@ -13,7 +13,6 @@ from tests.release.conftest import PREVIOUS
 EMAIL: Final = "owner@company.example"
 PASSWORD: Final = "correct horse battery staple"
 OWNER: Final = {"SSO_PLATFORM_OWNER_EMAIL": EMAIL, "SSO_PLATFORM_OWNER_PASSWORD": PASSWORD, "SSO_BASE_URL": "http://localhost:8080"}
-OLD_PYTHON: Final = {"GATEHOUSE_PYTHON": QUICK_PYTHON}
 OLD: Final = {"SSO_BIND": "localhost:8080"}  # version 0.9.0 listened on 127.0.0.1 alone
 
 
@@ -44,7 +43,7 @@ def test_an_archive_starts_without_a_network_and_takes_over_the_data_of_the_rele
     old = unpack(debian, previous, old_archive.name.removesuffix(".tar.gz"))
     new = unpack(debian, release, f"gatehouse-{VERSION}-linux-x86_64")
     check_that_faults_are_reported_in_sentences(debian, new)
-    with debian.running(old, "serve", user="app", **OWNER, **OLD, **OLD_PYTHON):
+    with debian.running(old, "serve", user="app", **OWNER, **OLD, GATEHOUSE_PYTHON=QUICK_PYTHON):
         tokens = sign_in(debian)
     with debian.running(new, "serve", user="app", **OWNER):
         check_that_the_user_is_still_signed_in(debian, tokens)
@@ -98,7 +97,7 @@ def test_a_debian_package_is_installed_upgraded_and_purged(debian: BareRoot, rel
         [package] = folder.glob("*_amd64.deb")
         shutil.copy(package, debian.folder / "root")
     old, new = (f"/root/gatehouse_{version}_amd64.deb" for version in (PREVIOUS["version"], VERSION))
-    assert "gatehouse owner link you@example.com" in debian.run("apt-get", "install", "--yes", old, **OLD_PYTHON).stdout
+    assert "gatehouse owner link you@example.com" in debian.run("apt-get", "install", "--yes", old, GATEHOUSE_PYTHON=QUICK_PYTHON).stdout
     settings = debian.folder / "etc/gatehouse.env"
     assert settings.stat().st_mode & 0o777 == 0o600
     with settings.open("a") as file:
