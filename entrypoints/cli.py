@@ -384,7 +384,7 @@ def openapi() -> None:
 
 def _run(run: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
     """Return the result of `run`. Errors that the operator can fix become a sentence instead of a traceback."""
-    from entrypoints.main import FIXABLE
+    from entrypoints.fixable import FIXABLE
 
     try:
         return run(*args, **kwargs)

@@ -15,11 +15,10 @@ import structlog
 import trio
 from pydantic import SecretStr
 
-from adapters.postgres.backup import BackupError
 from adapters.postgres.engine import embedded
-from adapters.postgres.engine.migrate import MigrationRefused, migrate
+from adapters.postgres.engine.migrate import migrate
 from adapters.prometheus import forget_process, metrics_directory
-from adapters.saml.libraries import LibraryCheck, XmlLibrariesDisagree
+from adapters.saml.libraries import LibraryCheck
 from core.accounts import relying_party
 from core.accounts.model.platform import AccountNotUsable, PlatformOwnerExists
 from core.authentication import owner_recovery
@@ -28,7 +27,7 @@ from core.authentication.tokens import issuer, signing_keys
 from core.demo import creation, notes
 from core.demo.model.demo import Demo
 from core.demo.notes import NotesDemo
-from core.kernel.errors import Invalid, Refusal, StorageDown, refuse
+from core.kernel.errors import Invalid, StorageDown, refuse
 from core.kernel.page_paths import RECOVER_OWNER_PATH
 from core.kernel.values import Email, new_secret
 from core.maintenance import housekeeping
@@ -38,7 +37,6 @@ from entrypoints.adapters_of_settings import allowed_targets, encryption_keys
 from entrypoints.addresses import embedded_data, load_base_url, open_database, require_installation
 from entrypoints.greeting import FirstOwner, greet_operator, name_link_command
 from entrypoints.http.app import Application, build_routes, find_upgrade
-from entrypoints.http.edge.protocol.listening import BindError
 from entrypoints.serving import Listening, open_listening
 from entrypoints.settings import Settings, SettingsInvalid
 from entrypoints.stopping import Stop, has_ended
@@ -46,7 +44,6 @@ from entrypoints.supervision import ParentLink, Supervisor, Watcher, beat_foreve
 from entrypoints.wiring import Wired, application, check_settings, start_actors, watch_certificate, wire
 from entrypoints.workers import run_workers
 from ports import Ports
-from ports.crypto import SealBroken
 
 T = TypeVar("T")
 
@@ -58,22 +55,9 @@ DATABASE_RETRY: Final = 2.0  # seconds
 # waits that long after every system call. With Python's 5 ms, a small request waited for 150 ms.
 SWITCH_INTERVAL: Final = 0.0005
 
-# Errors that an operator can fix. They are shown as a sentence, without a traceback.
-FIXABLE: Final = (
-    SettingsInvalid,
-    BackupError,
-    BindError,
-    embedded.EmbeddedError,
-    MigrationRefused,
-    SealBroken,
-    XmlLibrariesDisagree,
-    StorageDown,
-    Refusal,
-)
-
 
 def run_service(settings: Settings, libraries: LibraryCheck, *, welcome: bool, show_password: bool, by_hypercorn: bool) -> int:
-    """Run the service until a signal stops it, or its embedded database ends. Return the exit code. Raises: the errors in `FIXABLE`."""
+    """Run the service until a signal stops it, or its embedded database ends. Return the exit code. Raises: the errors of `fixable`."""
     logs.configure(settings.log_format, settings.log_level)
     supervisor = Supervisor.from_environment()
     reloads = not os.isatty(0)  # in a terminal, SIGHUP says that the terminal is closed

@@ -108,7 +108,7 @@ class BareRoot:
         with tempfile.NamedTemporaryFile("w", suffix=".log") as output:
             process = subprocess.Popen(self._command(*command, user=user, **environment), stdout=output, stderr=output)
             try:
-                until(lambda: self._answers(process, Path(output.name)), "Gatehouse answers", 300)
+                until(lambda: self._answers(process, Path(output.name)), "Gatehouse answers", 300, pause=0.2)  # to list sockets takes long
                 yield Path(output.name)
             finally:
                 for child in _children(process):  # `process` is nsenter, which passes no signal on

@@ -129,8 +129,7 @@ def test_a_wheel_is_installed_beside_other_packages_and_upgraded(debian: BareRoo
     environment = "/home/app/environment"
     command = f"{environment}/bin/gatehouse"
     debian.run("python3", "-m", "venv", "--without-pip", environment, user="app")
-    # The start compiles the modules that it imports. To compile all modules of this release would only make it faster.
-    install_wheel(debian, environment, unpack(debian, previous, f"gatehouse-{PREVIOUS['version']}-linux-x86_64"), "--no-compile")
+    install_wheel(debian, environment, unpack(debian, previous, f"gatehouse-{PREVIOUS['version']}-linux-x86_64"))
     with debian.running(command, "serve", user="app", **OWNER, **OLD):
         tokens = sign_in(debian)
     install_wheel(debian, environment, unpack(debian, release, f"gatehouse-{VERSION}-linux-x86_64"), "--upgrade")
@@ -146,10 +145,10 @@ def test_a_wheel_is_installed_beside_other_packages_and_upgraded(debian: BareRoo
 
 
 def install_wheel(debian: BareRoot, environment: str, archive: str, *options: str) -> None:
-    """Install the wheel of an archive with its pip, as `pipx` does."""
+    """Install the wheel of an archive with its pip, as `pipx` does. The start compiles the modules that it imports."""
     wheels = f"{Path(archive).parent}/wheels"
     [pip] = (debian.folder / wheels.lstrip("/")).glob("pip-*.whl")
-    install = ("install", "--no-index", "--find-links", wheels, *options, "gatehouse")
+    install = ("install", "--no-index", "--no-compile", "--find-links", wheels, *options, "gatehouse")
     debian.run("python3", f"{wheels}/{pip.name}/pip", "--python", environment, *install, user="app")
 
 

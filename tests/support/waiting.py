@@ -14,12 +14,12 @@ T = TypeVar("T")
 PATIENCE: Final = 30.0
 
 
-def until(condition: Callable[[], object], what: str, patience: float = PATIENCE) -> None:
-    """Return as soon as the condition holds. `what` describes it in the error."""
+def until(condition: Callable[[], object], what: str, patience: float = PATIENCE, *, pause: float = 0.01) -> None:
+    """Return soon after the condition holds: it is tested again after each pause, in seconds. `what` describes it in the error."""
     deadline = time.monotonic() + patience
     while not condition():
         assert time.monotonic() < deadline, f"after {patience:g} s, this does not hold yet: {what}"
-        time.sleep(0.01)
+        time.sleep(pause)
 
 
 @overload

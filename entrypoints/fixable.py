@@ -1,0 +1,24 @@
+"""The errors of commands that the operator can fix."""
+
+from typing import Final
+
+from adapters.postgres.backup import BackupError
+from adapters.postgres.engine.embedded import EmbeddedError
+from adapters.postgres.engine.migrate import MigrationRefused
+from adapters.saml.libraries import XmlLibrariesDisagree
+from core.kernel.errors import Refusal, StorageDown
+from entrypoints.http.edge.protocol.listening import BindError
+from entrypoints.settings import SettingsInvalid
+from ports.crypto import SealBroken
+
+FIXABLE: Final = (
+    SettingsInvalid,
+    BackupError,
+    BindError,
+    EmbeddedError,
+    MigrationRefused,
+    SealBroken,
+    XmlLibrariesDisagree,
+    StorageDown,
+    Refusal,
+)
