@@ -115,7 +115,7 @@ class AttemptLimits(Repository):
             delete from guesses
             where secret = %(secret)s
               and (subject = sha256(convert_to(%(email)s, 'UTF8'))
-                   or subject in (select {DEVICE_SUBJECT} from devices d where d.user_id = %(user_id)s))"""
+                   or subject in (select {DEVICE_SUBJECT} from devices d where d.user_id = %(user_id)s and d.revoked_at is null))"""
         await self._write(sql, secret=secret, user_id=user_id, email=email)
 
     async def clear(self, secret: SecretKind, subject: bytes) -> None:

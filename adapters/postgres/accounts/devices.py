@@ -76,7 +76,7 @@ HISTORY: Final = f"""
             %(failing_since)s,
             (select e.created_at from login_events e where e.user_id = %(user_id)s and {_USUAL} and e.created_at > %(failing_since)s
              order by e.created_at desc limit 1),
-            (select max(d.mfa_at) from devices d where d.user_id = %(user_id)s))
+            (select max(d.mfa_at) from devices d where d.user_id = %(user_id)s and d.revoked_at is null))
         limit %(failures)s) failed),
     (select count(*) from (
         select 1 from login_events e where e.user_id = %(user_id)s and {_USUAL} and e.created_at > %(since)s limit %(habit)s) used),

@@ -1,0 +1,74 @@
+"""A sign-in finds the rows of its account by index, however many accounts there are."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import replace
+from typing import Any, Final
+
+import psycopg
+import pytest
+from psycopg.conninfo import make_conninfo
+
+from adapters.postgres.engine.pool import Pool
+from core.accounts.model.accounts import Account
+from core.kernel.policy import Policy
+from ports import Ports
+from tests.authentication.email_sign_ins import LINK_PAGE, code_in, request_code, verify
+from tests.fakes.outside import FakeMailTransport
+from tests.support.builders import Api, deliver
+from tests.support.database import POOL_SIZE
+from tests.support.passkeys.users import PasskeyUser, sign_in_with_passkey
+
+pytestmark = pytest.mark.slow
+
+# The tables with rows of each account, but for the passkeys: whether one has the stored RP ID ends at the first that has it.
+_SCANS: Final = """
+    select relname, seq_scan from pg_stat_user_tables t where seq_scan > 0 and relname <> 'passkeys' and exists (
+        select from pg_attribute a where a.attrelid = t.relid and a.attname = 'user_id' or t.relname = 'users')"""
+
+
+@pytest.fixture
+async def pool(conninfo: str) -> AsyncIterator[Pool]:
+    """A pool whose connections scan a table only if no index can be used."""
+    opened = Pool(make_conninfo(conninfo, options="-c enable_seqscan=off"), size=POOL_SIZE)
+    yield opened
+    await opened.aclose()
+
+
+@pytest.fixture
+def ports(ports: Ports) -> Ports:
+    return replace(ports, policy=Policy(email_sign_in=True))
+
+
+async def test_no_sign_in_scans_a_table_of_accounts(
+    api: Api, user: Account, holder: PasskeyUser, pool: Pool, ports: Ports, sent: FakeMailTransport, conninfo: str
+) -> None:
+    with psycopg.connect(conninfo, autocommit=True) as connection:
+        connection.execute("select pg_stat_reset()")
+    await holder.add()
+    device = {"X-Device-Id": "a device id of 22 letters"}
+
+    async def by_code() -> Any:
+        token = await request_code(api)
+        await deliver(ports)
+        return await verify(api, token, code_in(sent.newest(LINK_PAGE)))
+
+    ways: dict[str, Callable[[], Awaitable[Any]]] = {
+        "a wrong password": lambda: api.login(password="wrong", headers=device),
+        "a password": lambda: api.login(headers=device),
+        "a code": by_code,
+        "a passkey": lambda: sign_in_with_passkey(api, holder.authenticator),
+    }
+    assert {name: (await way()).status for name, way in ways.items()} == {
+        "a wrong password": 401,
+        "a password": 200,
+        "a code": 200,
+        "a passkey": 200,
+    }
+    refresh_token = (await api.login(headers=device)).json["refresh_token"]
+    refreshed = await api.post("/api/auth/refresh", {"refresh_token": refresh_token})
+    token = refreshed.json["access_token"]
+    [other, *_] = [each for each in (await api.get("/api/user/devices", token=token)).json["devices"] if not each["is_current"]]
+    assert (await api.delete(f"/api/user/devices/{other['id']}", token=token)).status == 200
+    await pool.aclose()  # a connection reports its scans when it is closed
+    with psycopg.connect(conninfo) as connection:
+        assert connection.execute(_SCANS).fetchall() == []
