@@ -1,5 +1,6 @@
 """The wheel of Gatehouse, and the wheels of the libraries it runs on."""
 
+import hashlib
 import os
 import re
 import shutil
@@ -7,11 +8,10 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from ops.release.source import ROOT, ReleaseError, Source
+from ops.release.source import ROOT, ReleaseError, Source, sha256
 
 PYTHONS: Final = ("3.11", "3.12", "3.13", "3.14")
 MACHINES: Final = ("x86_64", "aarch64")
@@ -61,9 +61,7 @@ def download(source: Source, machine: str, folder: Path, work: Path, kept: Path 
     first, *others = PYTHONS
     locked = (source.locks / "runtime.lock").read_text()
     for python in (first, *others):
-        requirements = work / f"{machine}-{python}.txt"
-        requirements.write_text(locked)
-        _download(source, folder, kept, "--python-version", python, *platforms, "-r", requirements)
+        _download(source, locked, folder, work / f"{machine}-{python}.txt", kept, "--python-version", python, *platforms)
         if python == first:  # of most libraries, one wheel is for all versions
             names = {path.name.split("-")[0].replace("_", "-").lower() for path in folder.glob(f"*-cp{first.replace('.', '')}-cp*.whl")}
             locked = "".join(only(locked, name) for name in sorted(names - {POSTGRESQL}))
@@ -72,9 +70,8 @@ def download(source: Source, machine: str, folder: Path, work: Path, kept: Path 
 
 def download_pip(source: Source, folder: Path, work: Path, kept: Path | None) -> Path:
     """Download the wheel of pip, which the archive needs where the Python of the system has none, and return it."""
-    lock = work / "pip.txt"
-    lock.write_text(only((ROOT / "ops/requirements/release.lock").read_text(), "pip"))
-    _download(source, folder, kept, "-r", lock)
+    locked = only((ROOT / "ops/requirements/release.lock").read_text(), "pip")
+    _download(source, locked, folder, work / f"{folder.parent.name}-pip.txt", kept)
     [wheel] = folder.glob("pip-*.whl")
     return wheel
 
@@ -106,20 +103,35 @@ def _entries(lock: str, name: str) -> Sequence[str]:
     return re.findall(rf"^{re.escape(name)}==(?:.*\\\n)+.*\n", lock, re.MULTILINE)
 
 
-def _download(source: Source, folder: Path, kept: Path | None, *arguments: str | Path) -> None:
-    wheels = ("--only-binary", ":all:", "--implementation", "cp", "--no-deps", "--require-hashes", *arguments)
-    command = ("-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--dest", folder, *wheels)
-    if kept is not None:
-        with suppress(ReleaseError):  # one is missing there
-            run(source, sys.executable, *command, "--no-index", "--find-links", kept)
-            return
-    run(source, sys.executable, *command)
-    if kept is not None:
+def _download(source: Source, locked: str, folder: Path, requirements: Path, kept: Path | None, *arguments: str) -> None:
+    """Download the locked wheels into the folder. `requirements` is a new file for the lock."""
+    if kept is None:
+        _run_pip(source, locked, folder, requirements, *arguments)
+        return
+    # What pip chose for the same lock before, as its choice takes seconds
+    chosen = kept / f"{hashlib.sha256(repr((locked, arguments)).encode()).hexdigest()}.txt"
+    wheels = [kept / name for name in chosen.read_text().split()] if chosen.exists() else []
+    if not wheels or not all(wheel.exists() and sha256(wheel) in locked for wheel in wheels):
         kept.mkdir(parents=True, exist_ok=True)
-        for wheel in folder.glob("*.whl"):
-            if not (kept / wheel.name).exists():
-                with tempfile.TemporaryDirectory(dir=kept) as partial:  # two builds at once can keep the same wheel
-                    Path(shutil.copy(wheel, partial)).rename(kept / wheel.name)
+        with tempfile.TemporaryDirectory(dir=kept) as name:  # two builds at once can keep the same wheel
+            partial = Path(name)
+            try:
+                _run_pip(source, locked, partial, requirements, *arguments, "--no-index", "--find-links", str(kept))
+            except ReleaseError:  # one is missing there
+                _run_pip(source, locked, partial, requirements, *arguments)
+            wheels = [wheel.rename(kept / wheel.name) for wheel in sorted(partial.glob("*.whl"))]
+            names = partial / chosen.name
+            names.write_text("\n".join(wheel.name for wheel in wheels))
+            names.rename(chosen)
+    for wheel in wheels:
+        shutil.copy(wheel, folder)
+
+
+def _run_pip(source: Source, locked: str, folder: Path, requirements: Path, *arguments: str) -> None:
+    requirements.write_text(locked)
+    options = ("--only-binary", ":all:", "--implementation", "cp", "--no-deps", "--require-hashes", *arguments)
+    command = ("-m", "pip", "download", "--quiet", "--disable-pip-version-check")
+    run(source, sys.executable, *command, "--dest", folder, *options, "-r", requirements)
 
 
 def run(source: Source, program: str | Path, *arguments: str | Path, **environment: str) -> None:

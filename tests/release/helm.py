@@ -6,6 +6,7 @@ manifests and the problems.
 
 import json
 import sys
+from functools import cache
 from typing import Any
 
 import helm_python  # type: ignore[import-not-found]
@@ -31,13 +32,19 @@ def render(folder: str, values: dict[str, Any], versions: list[str], *, upgrade:
             notes = text
         elif not name.endswith(".tpl"):
             manifests += [document for document in yaml.safe_load_all(text) if document]
-    for manifest in manifests:
-        for version in versions if manifest["apiVersion"] in BUILT_IN else ():
-            try:
-                kubernetes_validate.validate(manifest, version, strict=True)
-            except (kubernetes_validate.ValidationError, kubernetes_validate.SchemaNotFoundError) as error:
-                problems.append(f"{manifest['kind']} in {version}: {error.message}")
+    built_in = [json.dumps(manifest, sort_keys=True) for manifest in manifests if manifest["apiVersion"] in BUILT_IN]
+    problems += [problem for manifest in built_in for version in versions if (problem := problem_of(manifest, version))]
     return {"problems": problems, "manifests": manifests, "notes": notes}
+
+
+@cache  # values differ in few manifests
+def problem_of(manifest: str, version: str) -> str | None:
+    document = json.loads(manifest)
+    try:
+        kubernetes_validate.validate(document, version, strict=True)
+    except (kubernetes_validate.ValidationError, kubernetes_validate.SchemaNotFoundError) as error:
+        return f"{document['kind']} in {version}: {error.message}"
+    return None
 
 
 def main() -> None:

@@ -15,15 +15,14 @@ from ops.release import bundled
 from ops.release.source import sha256
 from ops.release.wheels import MACHINES, POSTGRESQL, PYTHONS
 from tests import ROOT
-from tests.release.conftest import unpack
+from tests.release.conftest import Shared, unpack
 
 
 @pytest.fixture(scope="session", params=MACHINES)
-def unpacked(request: pytest.FixtureRequest, release: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def unpacked(request: pytest.FixtureRequest, shared: Shared, release: Path) -> Path:
     """The folder of an archive, which is named as its machine."""
-    folder = tmp_path_factory.mktemp("unpacked") / str(request.param)
-    unpack(release / f"gatehouse-{VERSION}-linux-{request.param}.tar.gz", folder)
-    return folder
+    archive = release / f"gatehouse-{VERSION}-linux-{request.param}.tar.gz"
+    return shared(str(request.param), lambda folder: unpack(archive, folder))
 
 
 def test_the_same_revision_gives_the_same_bytes(release: Path, rebuilt: Path) -> None:
