@@ -57,7 +57,7 @@ SWITCH_INTERVAL: Final = 0.0005
 
 
 def run_service(settings: Settings, libraries: LibraryCheck, *, welcome: bool, show_password: bool, by_hypercorn: bool) -> int:
-    """Run the service until a signal stops it, or its embedded database ends. Return the exit code. Raises: the errors of `fixable`."""
+    """Run the service until a signal stops it, or its embedded database ends. Return the exit code. Raises: the errors in `FIXABLE`."""
     logs.configure(settings.log_format, settings.log_level)
     supervisor = Supervisor.from_environment()
     reloads = not os.isatty(0)  # in a terminal, SIGHUP says that the terminal is closed

@@ -23,6 +23,7 @@ from core.kernel.sign_in_policy.decision import (
     met_situations,
     situations,
     strictest,
+    strictness,
 )
 from core.kernel.sign_in_policy.explanations import name_methods
 from core.kernel.sign_in_policy.rules import PolicyOfUser
@@ -68,7 +69,7 @@ class Demands:
         """Return the strongest further sign-in that a policy asks for and the account can do, or None if the proofs meet all."""
         steps = [find_step_up(each.policy, self._facts(each, account, proofs)) for each in self.policies]
         missing = (step for step in steps if step is not None)
-        return max(missing, key=lambda step: (step.required, step.methods is not None), default=None)
+        return max(missing, key=strictness, default=None)
 
     def find_loss(
         self, policy: PolicyOfUser, before: Account, left: Account, without: Collection[str], *, risk_is_high: bool
@@ -106,7 +107,7 @@ async def lock_account(ports: Ports, tx: Transaction, caller: Person, now: datet
 
 
 async def require_accepted_sign_in(ports: Ports, tx: Transaction, caller: Person, account: Account, now: datetime) -> None:
-    """Check the sign-in of the caller before a change of the factors of their locked account. It is fresh.
+    """Check the sign-in of the caller before a change of the factors of their locked account. Its age is checked already.
 
     It meets each sign-in policy of the user that the present factors can meet, now and later, at any risk. An account that cannot
     meet a policy sets up the missing factor with its present ones.
@@ -136,7 +137,7 @@ async def require_fresh_sign_in(ports: Ports, tx: Transaction, caller: Person, a
 async def find_missing_sign_in(ports: Ports, caller: Person) -> Decision | None:
     """Return the further sign-in that the caller needs before a change of their factors, or None.
 
-    If their sign-in is too old, it is the new one, if a policy does not accept each of the account's ways.
+    After a sign-in that is too old, this is the new one, or None if each way of the account is accepted.
 
     Raises: AccountGone.
     """
@@ -167,7 +168,9 @@ async def _find_missing_sign_in(
     present = await relying_party.load_without_lost_keys(ports, read, account)
     counted = fresh if strength_of(fresh) > Strength.NONE else proofs if is_fresh else ()
     missing = demands.find_step_up(present, counted)
-    if missing is None or (not counted and missing.required <= Strength.ONE and missing.methods is None):  # each way of the account will do
+    if missing is None:
+        return None
+    if not is_fresh and not counted and missing.required <= Strength.ONE and missing.methods is None:  # each way of the account will do
         return None
     return replace(name_methods(missing, ports.policy.provider_names), max_age=ports.policy.fresh_sign_in_ttl)
 

@@ -57,7 +57,8 @@ async def find(ports: Ports, path: PolicyPath, member: Member, age: SignInAge, *
         refusal.caller = member
         return ConnectionSignIn(is_required=True, refusal=refusal)
     if decision.breaks_glass and is_of_part:
-        return ConnectionSignIn(is_required=False, unreported=None if decision.connection is None else decision.connection.slug)
+        assert decision.connection is not None, "break glass takes the place of a required connection"
+        return ConnectionSignIn(is_required=False, unreported=decision.connection.slug)
     if decision.breaks_glass and is_enough(member.sign_in, age, ports.policy, now):
         async with ports.storage.transaction(by=member) as tx:
             await policy_passes.report_break_glass(tx, subject, decision, member.session_id, now)
@@ -93,7 +94,8 @@ async def find_own_way(ports: Ports, user: Person) -> Decision | None:
         return None
     ages, now = (SignInAge.FRESH, SignInAge.RECENT), ports.clock.now()
     decisions = (judge_age(ports, PolicyPath.API, subject, age, user, now) for age in ages)
-    return next((decision for decision in decisions if decision is not None and decision.asks_own), None)
+    asked = (decision for decision in decisions if decision is not None and decision.outcome is Outcome.STEP_UP)
+    return next((decision for decision in asked if decision.asks_own), None)
 
 
 def with_age(ports: Ports, admission: Admission, age: SignInAge, user: Person) -> Admission:

@@ -124,8 +124,8 @@ def check_interpreter() -> Finding:
         message.as_bytes()
     except MessageError:
         return Finding("Python", Health.GOOD, text)
-    fixed = f"{major}.{minor}.{PYTHON_FLOORS[major, minor]}"
-    advice = f"Install the security updates of your distribution, or use {fixed} or later"
+    floor = PYTHON_FLOORS.get((major, minor))
+    advice = "Install the security updates of your distribution" + (f", or use {major}.{minor}.{floor} or later" if floor else "")
     return Finding("Python", Health.WARNING, f"{text} lacks the fix of CVE-2026-1299. {advice}")
 
 

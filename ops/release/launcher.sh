@@ -34,11 +34,11 @@ install() {
     trap 'rm -rf "$new"' EXIT
     trap 'exit 130' HUP INT TERM
     mkdir "$new/temporary" # pip moves the files from here, and /tmp can be small
-    pip=$new/temporary/pip # unpacked, pip is compiled once and reads itself faster
+    unpacked=$new/temporary/pip # as files, pip starts faster than from its wheel, and it runs twice
     set -- install --quiet --no-index --find-links "$here/wheels" --no-cache-dir --disable-pip-version-check --no-deps \
         --only-binary :all: --require-hashes --root-user-action ignore --no-compile --target "$new"
-    pip() { TMPDIR="$new/temporary" "$python" -I "$pip/pip" "$@"; }
-    if ! errors=$({ "$python" -I -m zipfile -e "$here"/wheels/pip-*.whl "$pip" && pip "$@" -r "$here/requirements.txt" &&
+    pip() { TMPDIR="$new/temporary" "$python" -I "$unpacked/pip" "$@"; }
+    if ! errors=$({ "$python" -I -m zipfile -e "$here"/wheels/pip-*.whl "$unpacked" && pip "$@" -r "$here/requirements.txt" &&
         pip "$@" --implementation cp --python-version 3.11 --platform manylinux_2_28_@MACHINE@ -r "$here/postgresql.txt"; } 2>&1); then
         case $errors in
         *'No space left on device'* | *'Disk quota exceeded'*)

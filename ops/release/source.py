@@ -44,7 +44,8 @@ def export(revision: str | None, folder: Path) -> Source:
         raise ReleaseError("The checkout has changes that are not committed. Commit them, or name a revision with --revision.")
     name = _git("rev-parse", "--verify", "--end-of-options", f"{revision or 'HEAD'}^{{commit}}").decode().strip()
     committed_at = int(_git("show", "--no-patch", "--format=%ct", name))
-    with zipfile.ZipFile(io.BytesIO(_git("archive", "--format=zip", "-0", name))) as files:  # tarfile of Python 3.11.2 has no safe filter
+    # tarfile of Python 3.11.2 has no safe filter. The archive is unpacked at once, so it is not compressed.
+    with zipfile.ZipFile(io.BytesIO(_git("archive", "--format=zip", "-0", name))) as files:
         files.extractall(folder)
     return Source(folder=folder, revision=name, committed_at=committed_at)
 

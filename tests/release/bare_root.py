@@ -7,6 +7,7 @@ import shlex
 import signal
 import subprocess
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
@@ -26,9 +27,10 @@ _MOUNT_OVERLAY: Final = (
     f" && mount -t overlay -o lowerdir={{base}},upperdir={MEMORY}/changes,workdir={MEMORY}/work none {ROOT}"
 )
 _PORT: Final = 8080
+_WEEK: Final = 7 * 24 * 3600  # seconds
 _LISTEN: Final = "0A"  # in /proc/net/tcp
 PACKAGES: Final = ("python3", "debconf", "mount", "passwd", "usr-is-merged", "util-linux")
-# A Python that compiles no modules ahead, for a release that is only there to be upgraded: its start compiles the modules that it imports.
+# A Python that skips compileall, for a release that is only upgraded: its start compiles the modules that it imports.
 QUICK_PYTHON: Final = "/usr/local/bin/quick-python"
 QUICK_PYTHON_SCRIPT: Final = '#!/bin/sh\n[ "$3" != compileall ] || exit 0\nexec /usr/bin/python3 "$@"\n'
 _SET_LOOPBACK_UP: Final = """
@@ -176,10 +178,7 @@ def require_namespaces() -> None:
 
 
 def create(folder: Path, suite: str) -> None:
-    """Unpack a Debian of this suite with PACKAGES and the user `app`. It needs root and namespaces.
-
-    The next runs of the same week unpack it again, since Debian's updates are older than that in few of them.
-    """
+    """Unpack a Debian of this suite with PACKAGES and the user `app`. It is made once a week, and needs root and namespaces."""
     require_namespaces()
     options = (
         "--variant=apt",
@@ -190,13 +189,14 @@ def create(folder: Path, suite: str) -> None:
         '--customize-hook=chroot "$1" useradd --create-home app',
     )
     recipe = hashlib.sha256(repr((options, datetime.now(UTC).isocalendar()[:2])).encode()).hexdigest()[:16]
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "gatehouse"
-    cache.mkdir(parents=True, exist_ok=True)
-    packed = cache / f"debian-{suite}-{recipe}.tar"
+    caches = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "gatehouse"
+    caches.mkdir(parents=True, exist_ok=True)
+    packed = caches / f"debian-{suite}-{recipe}.tar"
     if not packed.exists():
-        for old in cache.glob(f"debian-{suite}-*.tar"):
-            old.unlink(missing_ok=True)
-        with tempfile.TemporaryDirectory(dir=cache) as partial:
+        for old in caches.glob(f"debian-{suite}-*.tar"):
+            if time.time() - old.stat().st_mtime > _WEEK:  # another checkout can use a newer one
+                old.unlink(missing_ok=True)
+        with tempfile.TemporaryDirectory(dir=caches) as partial:
             subprocess.run(["mmdebstrap", "--quiet", *options, suite, f"{partial}/root.tar"], check=True)
             Path(partial, "root.tar").rename(packed)
     folder.mkdir()

@@ -33,12 +33,12 @@ def render(folder: str, values: dict[str, Any], versions: list[str], *, upgrade:
         elif not name.endswith(".tpl"):
             manifests += [document for document in yaml.safe_load_all(text) if document]
     built_in = [json.dumps(manifest, sort_keys=True) for manifest in manifests if manifest["apiVersion"] in BUILT_IN]
-    problems += [problem for manifest in built_in for version in versions if (problem := problem_of(manifest, version))]
+    problems += [problem for manifest in built_in for version in versions if (problem := find_problem(manifest, version))]
     return {"problems": problems, "manifests": manifests, "notes": notes}
 
 
 @cache  # values differ in few manifests
-def problem_of(manifest: str, version: str) -> str | None:
+def find_problem(manifest: str, version: str) -> str | None:
     document = json.loads(manifest)
     try:
         kubernetes_validate.validate(document, version, strict=True)

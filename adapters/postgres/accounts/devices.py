@@ -68,6 +68,7 @@ _WRONG: Final = ", ".join(f"'{reason}'" for reason in WRONG_PROOFS)
 _USUAL: Final = f"e.success and e.risk_score <= {HIGH} and e.connection_id is not distinct from %(connection_id)s"
 # Each part stops counting at its limit. Only the search for a known location covers all times, and
 # it has an index. Sign-ins at a connection have a history of their own: its organization could make risky sign-ins look usual.
+# Revoked devices have no `mfa_at`: the condition about them lets the index of the others be used.
 HISTORY: Final = f"""
     (select count(*) from (
         select 1 from login_events e

@@ -47,7 +47,7 @@ async def require_rights_of_people(
 ) -> None:
     """Check that the caller has all rights of each member that a connection knows, or of this one (security S-12).
 
-    A certificate does not end with its giver. So a service account needs the grants of the rights that the role `member` lacks, and a
+    A certificate stays when the caller has left. So a service account needs the grants of the rights that the role `member` lacks, and a
     token their scopes.
 
     Raises: the refusal; the errors of `require_lasting`.

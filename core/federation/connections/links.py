@@ -31,10 +31,10 @@ async def list_page(
 async def remove(ports: Ports, caller: OrganizationCaller, slug: str, user_id: UUID) -> None:
     """Unlink a user from a connection, and end their sign-ins there. The next sign-in is like a first one.
 
-    The caller needs all rights of the member. Otherwise, `connections.require_power_over_trust` would let them add a key of their own
-    afterwards.
+    The caller needs all rights of the member. Otherwise, they could unlink an admin, and then add a certificate of their own, which
+    `connections.require_power_over_trust` refuses while the connection knows the admin.
 
-    Raises: OrganizationConnectionNotFound, ConnectionPersonNotFound, MemberHasMoreRights.
+    Raises: OrganizationConnectionNotFound, ConnectionPersonNotFound, MemberHasMoreRights; the errors of `require_lasting`.
     """
     async with ports.storage.transaction(by=caller) as tx:
         connection = await lock(tx, caller, slug)

@@ -168,7 +168,12 @@ def find_step_up(policy: EffectivePolicy, facts: PolicyFacts) -> Decision | None
         for is_high in (False, True)
     ]
     step_ups = [step for step in steps if step is not None and step.outcome is Outcome.STEP_UP]
-    return max(step_ups, key=lambda step: step.required, default=None)
+    return max(step_ups, key=strictness, default=None)
+
+
+def strictness(step: Decision) -> tuple[Strength, bool]:
+    """Return a key that orders further sign-ins: of two with the same strength, one with chosen methods is stricter."""
+    return step.required, step.methods is not None
 
 
 def _next_step(policy: EffectivePolicy, moment: Moment, facts: PolicyFacts, too_old: Rule | None = None) -> Decision | None:

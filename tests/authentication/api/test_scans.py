@@ -14,9 +14,10 @@ from core.kernel.policy import Policy
 from ports import Ports
 from tests.authentication.email_sign_ins import LINK_PAGE, code_in, request_code, verify
 from tests.fakes.outside import FakeMailTransport
-from tests.support.builders import Api, deliver
+from tests.support.builders import Api, deliver, run_sql
 from tests.support.database import POOL_SIZE
 from tests.support.passkeys.users import PasskeyUser, sign_in_with_passkey
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.slow
 
@@ -69,6 +70,10 @@ async def test_no_sign_in_scans_a_table_of_accounts(
     token = refreshed.json["access_token"]
     [other, *_] = [each for each in (await api.get("/api/user/devices", token=token)).json["devices"] if not each["is_current"]]
     assert (await api.delete(f"/api/user/devices/{other['id']}", token=token)).status == 200
-    await pool.aclose()  # a connection reports its scans when it is closed
-    with psycopg.connect(conninfo) as connection:
-        assert connection.execute(_SCANS).fetchall() == []
+    await run_sql(pool, "select count(*) from sessions where ip_address is null")  # a scan, which has to be found
+    await pool.aclose()
+    with psycopg.connect(conninfo, autocommit=True) as connection:
+        others = "select from pg_stat_activity where datname = current_database() and usename is not null and pid <> pg_backend_pid()"
+        # The processes of the connections report their scans when they end.
+        until(lambda: not connection.execute(others).fetchall(), "the connections have ended")
+        assert connection.execute(_SCANS).fetchall() == [("sessions", 1)]

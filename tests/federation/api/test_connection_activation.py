@@ -86,7 +86,7 @@ async def remove_certificate(world: World) -> None:
     await world.call("DELETE", f"/adfs/certificates/{first['fingerprint']}")
 
 
-# What a member with `integrations.manage`, or the identity provider, changes between the look and the click
+# Changes by a member with `integrations.manage`, or by the identity provider, between the look and the click
 CHANGES: Final[Mapping[str, tuple[str, Callable[[World], Awaitable[object]]]]] = {
     "the issuer": ("okta", lambda world: world.call("PATCH", "/okta", {"oidc": {**OIDC, "issuer": "https://other.example"}})),
     "the trust in addresses": ("okta", lambda world: world.call("PATCH", "/okta", {"oidc": {**OIDC, "trusts_email": True}})),
@@ -155,6 +155,8 @@ async def test_a_page_with_values_that_are_not_stored_activates_nothing(world: W
         assert "/activate" in shown.text
         refused = await world.admin.send(page, form_token=hidden_fields(shown)["form_token"], name="Renamed", **typed)
         assert (refused.status, "/activate" in refused.text) == (400, False)
+        without = await world.admin.send(f"{page}/activate", form_token=hidden_fields(shown)["form_token"])
+        assert (without.status, await world.state(slug)) == (409, "draft"), "a page without a version was opened before an upgrade"
 
 
 async def test_a_change_that_lets_no_other_user_in_leaves_the_version(world: World) -> None:

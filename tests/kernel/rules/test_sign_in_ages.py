@@ -7,8 +7,8 @@ from uuid import UUID
 
 import pytest
 
-from core.kernel.proofs import Factor, FactorKind, Method, Proof, first_proof
-from core.kernel.sign_in_policy.decision import Outcome, PolicyFacts, decide
+from core.kernel.proofs import Factor, FactorKind, Method, Proof, Strength, first_proof
+from core.kernel.sign_in_policy.decision import Outcome, PolicyFacts, decide, find_step_up
 from core.kernel.sign_in_policy.rules import EffectivePolicy, PolicyPart, Rule, Rules
 
 NOW: Final = datetime(2026, 3, 14, 15, 9, 26, tzinfo=UTC)
@@ -71,3 +71,11 @@ def test_a_first_factor_makes_no_passkey_newer_where_a_rule_asks_for_one(minutes
     proofs = replace(SECONDS["passkey"], at=at), FIRSTS["password"]
     decision = decide(policy_of(phishing_resistant=["everyone"], session_lifetime_minutes=700), facts_of(*proofs))
     assert (decision.outcome, decision.ends_at) == (Outcome.ALLOWED, at + 700 * MINUTE)
+
+
+def test_a_new_sign_in_is_one_by_a_method_that_a_rule_requires_later() -> None:
+    """It would be asked for twice otherwise: for the old age, and for the method."""
+    policy = policy_of(methods=["password"], due_at={"methods": (NOW + timedelta(days=1)).isoformat()})
+    step = find_step_up(policy, facts_of())
+    assert step is not None
+    assert (step.required, step.methods) == (Strength.ONE, {"password"})

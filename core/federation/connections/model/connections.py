@@ -48,7 +48,7 @@ class ConnectionForTestsOnly(Conflict):
 
 
 class ConnectionChanged(Conflict):
-    """This connection no longer has the values that you looked at. Look at it again, then activate it."""
+    """This connection no longer has the values that you opened. Check them again, then activate it."""
 
 
 class ConnectionTestOver(NotFound):

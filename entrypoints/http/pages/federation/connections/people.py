@@ -25,7 +25,7 @@ routes = Blueprint("connection_people_pages", __name__)
 PEOPLE: Final = f"{ONE}/people"
 
 
-async def _people(connection_slug: str, query: ConnectionPeopleQuery) -> dict[str, Any]:
+async def _people_values(connection_slug: str, query: ConnectionPeopleQuery) -> dict[str, Any]:
     details = await connections.find(ports(), acting_member(), connection_slug)
     found = await links.list_page(ports(), acting_member(), connection_slug, query.page_request(), search=query.search)
     return {
@@ -38,8 +38,8 @@ async def _people(connection_slug: str, query: ConnectionPeopleQuery) -> dict[st
     }
 
 
-async def _first_people(_: Form | None, connection_slug: str, user_id: UUID) -> dict[str, Any]:
-    return await _people(connection_slug, ConnectionPeopleQuery())
+async def _first_page_values(_: Form | None, connection_slug: str, user_id: UUID) -> dict[str, Any]:
+    return await _people_values(connection_slug, ConnectionPeopleQuery())
 
 
 @routes.get(PEOPLE)
@@ -47,13 +47,13 @@ async def _first_people(_: Form | None, connection_slug: str, user_id: UUID) -> 
 @shows(f"GET {API}/people", f"DELETE {API}/people/<user_id>")
 async def show_people(org_slug: str, connection_slug: str, query_args: ConnectionPeopleQuery) -> Response:
     """List the users that a connection knows."""
-    return await console_page("federation/connection_people.html", **await _people(connection_slug, query_args))
+    return await console_page("federation/connection_people.html", **await _people_values(connection_slug, query_args))
 
 
 @routes.post(f"{PEOPLE}/<user_id>/unlink")
 @member_page(Capability.INTEGRATIONS_MANAGE, outlives=True)
 @accepts(f"DELETE {API}/people/<user_id>")
-@on_refusal("federation/connection_people.html", _first_people)
+@on_refusal("federation/connection_people.html", _first_page_values)
 async def unlink(org_slug: str, connection_slug: str, user_id: UUID, form: Form) -> Response:
     """Unlink a user from a connection."""
     await links.remove(ports(), acting_member(), connection_slug, user_id)
