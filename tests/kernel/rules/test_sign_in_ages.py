@@ -78,4 +78,4 @@ def test_a_new_sign_in_is_one_by_a_method_that_a_rule_requires_later() -> None:
     policy = policy_of(methods=["password"], due_at={"methods": (NOW + timedelta(days=1)).isoformat()})
     step = find_step_up(policy, facts_of())
     assert step is not None
-    assert (step.required, step.methods) == (Strength.ONE, {"password"})
+    assert (step.required, step.methods) == (Strength.ONE, frozenset({"password"}))
