@@ -70,7 +70,7 @@ async def test_no_sign_in_scans_a_table_of_accounts(
     token = refreshed.json["access_token"]
     [other, *_] = [each for each in (await api.get("/api/user/devices", token=token)).json["devices"] if not each["is_current"]]
     assert (await api.delete(f"/api/user/devices/{other['id']}", token=token)).status == 200
-    await run_sql(pool, "select count(*) from sessions where ip_address is null")  # a scan, which has to be found
+    await run_sql(pool, "select count(*) from sessions where address is null")  # a scan, which has to be found
     await pool.aclose()
     with psycopg.connect(conninfo, autocommit=True) as connection:
         others = "select from pg_stat_activity where datname = current_database() and usename is not null and pid <> pg_backend_pid()"
