@@ -22,6 +22,7 @@ from tests.support.waiting import until
 pytestmark = pytest.mark.slow
 
 # The tables with rows of each account, but for the passkeys: whether one has the stored RP ID ends at the first that has it.
+POOL: Final = "test_scans"
 _SCANS: Final = """
     select relname, seq_scan from pg_stat_user_tables t where seq_scan > 0 and relname <> 'passkeys' and exists (
         select from pg_attribute a where a.attrelid = t.relid and a.attname = 'user_id' or t.relname = 'users')"""
@@ -30,7 +31,7 @@ _SCANS: Final = """
 @pytest.fixture
 async def pool(conninfo: str) -> AsyncIterator[Pool]:
     """A pool whose connections scan a table only if no index can be used."""
-    opened = Pool(make_conninfo(conninfo, options="-c enable_seqscan=off"), size=POOL_SIZE)
+    opened = Pool(make_conninfo(conninfo, options="-c enable_seqscan=off", application_name=POOL), size=POOL_SIZE)
     yield opened
     await opened.aclose()
 
@@ -73,7 +74,7 @@ async def test_no_sign_in_scans_a_table_of_accounts(
     await run_sql(pool, "select count(*) from sessions where address is null")  # a scan, which has to be found
     await pool.aclose()
     with psycopg.connect(conninfo, autocommit=True) as connection:
-        others = "select from pg_stat_activity where datname = current_database() and usename is not null and pid <> pg_backend_pid()"
         # The processes of the connections report their scans when they end.
-        until(lambda: not connection.execute(others).fetchall(), "the connections have ended")
+        own = "select from pg_stat_activity where application_name = %s"
+        until(lambda: not connection.execute(own, [POOL]).fetchall(), "the connections have ended")
         assert connection.execute(_SCANS).fetchall() == [("sessions", 1)]

@@ -17,6 +17,7 @@ from core.kernel.values import KEEP, Keep
 from entrypoints.http.api.federation.connections.connections import CONNECTION as API_OF_ONE
 from entrypoints.http.api.federation.connections.connections import PATH as API
 from entrypoints.http.api.federation.connections.connections import (
+    ConnectionActivationRequest,
     ConnectionRequest,
     ConnectionUpdateRequest,
 )
@@ -174,8 +175,8 @@ async def import_metadata(org_slug: str, connection_slug: str, form: Form) -> Re
 @on_refusal("federation/connection.html", _stored_values, choose_field)
 async def activate(org_slug: str, connection_slug: str, form: Form) -> Response:
     """Let users sign in through a connection."""
-    # A form without a version was opened before the page showed it, so it is refused.
-    await connections.activate(ports(), acting_member(), connection_slug, form.get("version", ""))
+    data = to_model(ConnectionActivationRequest, form)
+    await connections.activate(ports(), acting_member(), connection_slug, data.version)
     return redirect_with_notice("connection-activated", path_of(connection_slug))
 
 
