@@ -108,7 +108,7 @@ def _download(source: Source, locked: str, folder: Path, requirements: Path, kep
     if kept is None:
         _run_pip(source, locked, folder, requirements, *arguments)
         return
-    # The choice of pip for the same lock, which takes seconds
+    # pip takes seconds to choose the wheels, so its choice for this lock is kept.
     chosen = kept / f"{hashlib.sha256(repr((locked, arguments)).encode()).hexdigest()}.txt"
     wheels = [kept / name for name in chosen.read_text().split()] if chosen.exists() else []
     if not wheels or not all(wheel.exists() and sha256(wheel) in locked for wheel in wheels):

@@ -21,8 +21,9 @@ from tests.support.waiting import until
 
 pytestmark = pytest.mark.slow
 
-# The tables with rows of each account, but for the passkeys: whether one has the stored RP ID ends at the first that has it.
 POOL: Final = "test_scans"
+
+# The tables with rows of each account, but for the passkeys: whether one has the stored RP ID ends at the first that has it.
 _SCANS: Final = """
     select relname, seq_scan from pg_stat_user_tables t where seq_scan > 0 and relname <> 'passkeys' and exists (
         select from pg_attribute a where a.attrelid = t.relid and a.attname = 'user_id' or t.relname = 'users')"""
@@ -30,7 +31,7 @@ _SCANS: Final = """
 
 @pytest.fixture
 async def pool(conninfo: str) -> AsyncIterator[Pool]:
-    """A pool whose connections scan a table only if no index can be used."""
+    """A pool with connections that scan a table only if no index can be used."""
     opened = Pool(make_conninfo(conninfo, options="-c enable_seqscan=off", application_name=POOL), size=POOL_SIZE)
     yield opened
     await opened.aclose()

@@ -48,7 +48,7 @@ class ConnectionForTestsOnly(Conflict):
 
 
 class ConnectionChanged(Conflict):
-    """This connection no longer has the values that you opened. Check them again, then activate it."""
+    """The values of this connection are no longer those that you read. Check them again, then activate it."""
 
 
 class ConnectionTestOver(NotFound):
