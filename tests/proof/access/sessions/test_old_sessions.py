@@ -95,7 +95,9 @@ async def test_an_old_session_does_nothing_that_outlives_it(piece: int, app: Qua
         for age in (timedelta(days=10), policy.recent_sign_in_ttl + SECOND, policy.fresh_sign_in_ttl + SECOND):
             is_refused = age > needed.limit(policy)
             await prepare(pool, request, caller)
-            await run_sql(pool, "update sessions set created_at = created_at - %s::interval where authenticated_at is null", age)
+            assert caller.account is not None
+            old = "update sessions set created_at = created_at - %s::interval where authenticated_at is null and user_id = %s"
+            await run_sql(pool, old, age, caller.account.id)
             aged = await mark(pool)
             answer = await call(app, route, request, caller)
             challenge = answer.headers.get("WWW-Authenticate", "")
