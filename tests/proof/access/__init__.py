@@ -19,7 +19,7 @@ A new kind of caller is a `Caller` in `make_world`, with a session or another cr
 column of a table (`PEOPLE`, `KEYS`, `BROWSERS`). Callers of the rival tenant are added to `SPIES`
 (attempts.py).
 
-A new access decorator is added to `decorator_refusal` (test_matrix.py). If a new response reveals
+A new access decorator is added to `decorator_refusal` (refusals.py). If a new response reveals
 or changes something of another tenant on purpose, `EXISTENCE_SHOWN_ON_PURPOSE`, `DATA_SHOWN_ON_PURPOSE` or
 `CHANGED_ON_PURPOSE` (test_leaks.py) gives the reason. A new way to change an organization or a
 shared account takes part in the storm (test_storm.py), and new invariants of accounts are added to

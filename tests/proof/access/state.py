@@ -103,6 +103,7 @@ class JournaledPool(database.PoolOfKept):
     def __init__(self, kept: database.KeptConnections, journal: psycopg.Connection) -> None:
         super().__init__(kept)
         self.journal = journal
+        self.undone = 0
 
 
 @contextmanager
@@ -140,8 +141,9 @@ def _keep_journal(connection: psycopg.Connection) -> None:
 
 
 def forget_test(connection: psycopg.Connection) -> None:
-    """Undo all changes since the journal began, and empty the unwatched tables."""
+    """Undo all changes since the journal began, and empty the unwatched tables and the journal."""
     connection.execute("; ".join(["select journal.undo(0)", *(f"delete from {name}" for name in sorted(FORGOTTEN))]))  # noqa: S608
+    connection.execute("vacuum journal.entries")  # each look at the journal would read the deleted entries again
 
 
 async def begin_journal(pool: Pool) -> None:
@@ -173,7 +175,12 @@ async def changes_since(pool: Pool, number: int) -> Changes:
 
 async def undo(pool: Pool, number: int = 0) -> None:
     """Restore the rows at the mark, or at the beginning of the journal."""
-    _journal_of(pool).execute("select journal.undo(%s)", [number])
+    connection = _journal_of(pool)
+    connection.execute("select journal.undo(%s)", [number])
+    assert isinstance(pool, JournaledPool)
+    pool.undone += 1
+    if pool.undone % 50 == 0:
+        connection.execute("vacuum journal.entries")
 
 
 async def state(pool: Pool) -> State:

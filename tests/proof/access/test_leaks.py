@@ -22,13 +22,13 @@ from adapters.postgres.engine.pool import Pool
 from adapters.postgres.storage import Postgres
 from core.federation.oauth.model.device_flow import MAX_TYPED_LENGTH
 from entrypoints.http.app import Application, Edge, build_routes, configure
-from entrypoints.http.edge.access.declaration import access_of
 from entrypoints.http.edge.typed_fields import to_domain, to_domains, to_token
 from ports import Ports
 from tests.proof.access.attempts import SPIES, TABLE, THOROUGH, Attempt, attempts, fields_of_body, is_turned_away
-from tests.proof.access.calls import Request, call, prepare, routes, without_variant
+from tests.proof.access.calls import Request, call, prepare, without_variant
 from tests.proof.access.decoys import decoys_of, shape
 from tests.proof.access.private_data import Secrets, full_text, stored
+from tests.proof.access.refusals import refused_alike
 from tests.proof.access.state import (
     Changes,
     JournaledPool,
@@ -43,7 +43,6 @@ from tests.proof.access.state import (
     undo,
 )
 from tests.proof.access.table import REQUESTS
-from tests.proof.access.test_matrix import decorator_refusal
 from tests.proof.access.world import Caller, World
 from tests.support.builders import Answer, make_vault, run_sql
 from tests.support.database import KeptConnections
@@ -245,7 +244,7 @@ async def test_no_request_reveals_or_changes_data_of_another_tenant(
 ) -> None:
     """Totals, order, messages and refusals reveal nothing either (security B-5, T-2)."""
     leaks: list[str] = []
-    repeated = refused_alike(app, world)
+    repeated = refused_alike(app, ROUTES, {spy: world.callers[name] for spy, name in SPIES.items()})
     site = Site(app, pool, await mark(pool))
     for route in ROUTES[piece::PIECES]:
         for spy in (each for each in SPIES if each not in repeated[route]):
@@ -254,24 +253,6 @@ async def test_no_request_reveals_or_changes_data_of_another_tenant(
     await undo(pool)
     assert await state(pool) == world.state, "every route began in the same world"
     assert await state(without_home.pool) == world.state_without_home
-
-
-def refused_alike(app: QuartTrio, world: World) -> dict[str, frozenset[str]]:
-    """Return the spies of each route that repeat attempts at another route.
-
-    The decorator refuses them before a handler reads the request, as the matrix shows for each route. So the
-    response depends on the rule of the decorator, the method and the variables of the path. All spies try the first route
-    of each such kind, and one of them in turn each of the others.
-    """
-    views, tried = dict(routes(app)), set[object]()
-    repeated: dict[str, frozenset[str]] = {}
-    for number, route in enumerate(ROUTES):
-        access = access_of(views[without_variant(route)])
-        refused = [spy for spy in SPIES if decorator_refusal(without_variant(route), access, world.callers[SPIES[spy]]) is not None]
-        kind = (access, route.partition(" ")[0], *re.findall(r"<[a-z_:]+>", route))
-        repeated[route] = frozenset(refused) - {refused[number % len(refused)]} if kind in tried and refused else frozenset()
-        tried.add(kind)
-    return repeated
 
 
 # Tokens that reached another tenant

@@ -5,26 +5,23 @@ longer than 400 lines, because all kinds of callers are judged here.
 """
 
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection
 
 import pytest
 from quart_trio import QuartTrio
 
 from adapters.postgres.engine.pool import Pool
-from core.kernel.api_scopes import find_scope, scope_of
-from core.kernel.callers import OrganizationStatus
 from core.kernel.roles import GRANTABLE, ROLES, Capability, Permission, rights_of
-from core.kernel.sign_in_age import SignInAge
-from entrypoints.http.edge.access.declaration import Access, ApplicationTokens, Credentials, Programs, access_of
+from entrypoints.http.edge.access.declaration import Access, Programs, access_of
 from tests.proof.access.calls import Request, call, prepare, routes, without_variant
-from tests.proof.access.console import CONSOLE, DONE
+from tests.proof.access.console import DONE
+from tests.proof.access.refusals import decorator_refusal, refused_alike
 from tests.proof.access.robots import Robot
 from tests.proof.access.robots_table import ALL_ROBOTS
 from tests.proof.access.state import changes_since, mark, state, undo
 from tests.proof.access.table import (
     CODES,
     EXTERNAL_CLIENTS,
-    NO_ACCESS_TOKEN,
     ORG,
     PAGES_OF_ORG,
     PEOPLE,
@@ -48,16 +45,17 @@ PIECES = 12  # so that the workers of a test run share the table
 @pytest.mark.parametrize("piece", range(PIECES))
 async def test_every_caller_gets_the_status_of_the_table(piece: int, app: QuartTrio, pool: Pool, world: World) -> None:
     wrong: list[str] = []
+    repeated = refused_alike(app, TABLE, world.callers)
     for route in list(TABLE)[piece::PIECES]:
-        wrong += [finding async for finding in findings(route, app, pool, world)]
+        wrong += [finding async for finding in findings(route, worth_trying(route) - repeated[route], app, pool, world)]
     assert not wrong, "\n".join(wrong)
     assert await state(pool) == world.state, "every route began in the same world"
 
 
-async def findings(route: str, app: QuartTrio, pool: Pool, world: World) -> AsyncIterator[str]:
-    """Yield the wrong answers of a route, and the changes by callers that it refused."""
+async def findings(route: str, names: Collection[str], app: QuartTrio, pool: Pool, world: World) -> AsyncIterator[str]:
+    """Yield the wrong answers of a route to these callers, and the changes by those that it refused."""
     request, access = REQUESTS.get(route, Request()), access_of(dict(routes(app))[without_variant(route)])
-    for name in sorted(worth_trying(route)):
+    for name in sorted(names):
         caller, expected = world.callers[name], TABLE[route][name]
         await prepare(pool, request, caller)
         by_rule = name in REFUSED_BY_RULE.get(route, set())
@@ -274,97 +272,6 @@ async def test_the_table_agrees_with_the_decorators(app: QuartTrio, world: World
             if (refusal or "") != (expected if expected in CODES else ""):
                 wrong.append(f"{way} as {name}: the table says {expected}, its decorator {refusal or 'allows it'}")
     assert not wrong, "\n".join(wrong)
-
-
-def decorator_refusal(route: str, access: Access, caller: Caller) -> str | None:
-    """Return the cell for a refusal by the access decorator, or None if it allows the caller."""
-    if access.credentials in (Credentials.NONE, Credentials.BILLING_SIGNATURE):  # the caller is in the request, which any caller can send
-        return None
-    if access.credentials is Credentials.SETUP_COOKIE:
-        return None if caller.setup is not None else "401"
-    if access.name in ("page_session", "sign_in_session", *CONSOLE) and not caller.is_signed_in_browser:
-        return TO_SIGN_IN
-    if access.name == "sign_in_session":
-        return None
-    if access.name == "page_session":
-        return "403" if caller.impersonated and (access.outlives or access.sign_in is SignInAge.FRESH) else None
-    if access.name == "platform_page":
-        return None if caller.is_platform_owner else "403"
-    if access.name == "member_page" and caller.role is None:
-        return None  # the page does not exist for them
-    if access.credentials is Credentials.ACCESS_TOKEN_OR_COOKIE and caller.cookie is not None:
-        return None if caller.is_signed_in_browser else "401"
-    if access.credentials is Credentials.SCIM_TOKEN:
-        if caller.directory_of is None:
-            return "401"
-        return None if caller.directory_of.organization.status is OrganizationStatus.ACTIVE else "403*"
-    if access.permission is not None:
-        if caller.permissions is None or caller.key_of is None:
-            return "401"
-        if access.permission not in caller.permissions:
-            return "403"
-        return None if caller.key_of.organization.status is OrganizationStatus.ACTIVE else "403*"
-    if caller.directory is not None and access.credentials.scheme == "bearer":
-        return NO_ACCESS_TOKEN
-    if caller.is_external and access.credentials.scheme == "bearer":
-        return "401"
-    if caller.robot is not None and access.credentials.scheme == "bearer":
-        return robot_refusal(route, access, caller.robot, caller)
-    if caller.token is not None and access.credentials.scheme == "bearer":
-        return token_refusal(route, access, caller.token, caller)
-    if access.name == "pre_auth":
-        return None if caller.pre_auth is not None else "401"
-    if caller.session is None and access.name != "member_page":  # optional credentials must be valid if they are sent
-        return None if access.credentials is Credentials.OPTIONAL_ACCESS_TOKEN and caller.pre_auth is None else "401"
-    if caller.is_application and access.applications is ApplicationTokens.NONE:
-        return "403"
-    if access.name == "platform_owner":
-        return None if caller.is_platform_owner else "403"
-    if access.capability is not None:
-        if caller.role is None or access.capability not in rights_of(caller.role):
-            return "403"
-        if caller.at.organization.status is not OrganizationStatus.ACTIVE and not access.inactive:
-            return "403*"
-    return "403" if caller.impersonated and access.outlives else None
-
-
-def robot_refusal(route: str, access: Access, robot: Robot, caller: Caller) -> str | None:
-    """Return the cell for a refusal of a service account, or None if the decorator allows it."""
-    if not robot.is_live or access.name == "pre_auth":
-        return "401"
-    capability, organization = access.capability, caller.at.organization
-    if access.name not in ("member", "platform_owner") or capability is None:
-        return "403"
-    if access.name == "platform_owner":
-        if robot.org_id is not None:
-            return "403"
-    elif robot.role is None or robot.org_id != organization.id or capability not in rights_of(robot.role):
-        return "403"
-    elif organization.status is not OrganizationStatus.ACTIVE and not access.inactive:
-        return "403*"
-    if (access.programs is not Programs.ALL or access.outlives) and capability not in robot.granted & GRANTABLE.keys():
-        return "403"
-    return None if scope_of(capability, changes=not route.startswith("GET")) in robot.scopes else "403"
-
-
-def token_refusal(route: str, access: Access, token: UsedToken, caller: Caller) -> str | None:
-    """Return the cell for a refusal of a personal access token, or None if the decorator allows it."""
-    if access.name == "pre_auth":
-        return NO_ACCESS_TOKEN
-    if not token.is_live:
-        return "401"
-    changes, organization = not route.startswith("GET"), caller.at.organization
-    if access.name == "member" and access.capability is not None:
-        if token.org_id != organization.id or caller.role is None or access.capability not in rights_of(caller.role):
-            return "403"
-        if organization.status is not OrganizationStatus.ACTIVE and not access.inactive:
-            return "403*"
-        scope = scope_of(access.capability, changes=changes)
-    elif token.org_id is None and access.area is not None:
-        scope = find_scope(access.area, changes=changes)
-    else:
-        return "403"
-    return "403" if access.programs is not Programs.ALL or scope not in token.scopes else None
 
 
 def test_the_table_agrees_with_the_inventory() -> None:

@@ -1,0 +1,127 @@
+"""The callers that the access decorator of a route refuses, and the refusals that repeat each other."""
+
+from collections.abc import Iterable, Mapping
+from inspect import getclosurevars
+
+from quart_trio import QuartTrio
+
+from core.kernel.api_scopes import find_scope, scope_of
+from core.kernel.callers import OrganizationStatus
+from core.kernel.roles import GRANTABLE, rights_of
+from core.kernel.sign_in_age import SignInAge
+from entrypoints.http.edge.access.declaration import Access, ApplicationTokens, Credentials, Programs, access_of
+from tests.proof.access.calls import routes, without_variant
+from tests.proof.access.console import CONSOLE
+from tests.proof.access.robots import Robot
+from tests.proof.access.table import NO_ACCESS_TOKEN, TO_SIGN_IN
+from tests.proof.access.world import Caller, UsedToken
+
+
+def refused_alike(app: QuartTrio, table: Iterable[str], callers: Mapping[str, Caller]) -> dict[str, frozenset[str]]:
+    """Return the callers of each route, by name, that repeat a refusal at another route.
+
+    The decorator refuses them before a handler reads the request. It is the outermost function of each view (`access_of`), and knows
+    its rule, how it authenticates, the method, and of the path only the organization. So all callers try the first route of each such
+    kind, and one of the refused ones in turn each of the others.
+    """
+    views, tried = dict(routes(app)), set[object]()
+    repeated: dict[str, frozenset[str]] = {}
+    for number, route in enumerate(table):
+        view, method = views[without_variant(route)], route.partition(" ")[0]
+        access, authenticate = access_of(view), getclosurevars(view).nonlocals["steps"].authenticate
+        refused = [name for name, caller in callers.items() if decorator_refusal(without_variant(route), access, caller) is not None]
+        kind = (access, authenticate, method, "<org_slug>" in route)
+        repeated[route] = frozenset(refused) - {refused[number % len(refused)]} if kind in tried and refused else frozenset()
+        tried.add(kind)
+    return repeated
+
+
+def decorator_refusal(route: str, access: Access, caller: Caller) -> str | None:
+    """Return the cell for a refusal by the access decorator, or None if it allows the caller."""
+    if access.credentials in (Credentials.NONE, Credentials.BILLING_SIGNATURE):  # the caller is in the request, which any caller can send
+        return None
+    if access.credentials is Credentials.SETUP_COOKIE:
+        return None if caller.setup is not None else "401"
+    if access.name in ("page_session", "sign_in_session", *CONSOLE) and not caller.is_signed_in_browser:
+        return TO_SIGN_IN
+    if access.name == "sign_in_session":
+        return None
+    if access.name == "page_session":
+        return "403" if caller.impersonated and (access.outlives or access.sign_in is SignInAge.FRESH) else None
+    if access.name == "platform_page":
+        return None if caller.is_platform_owner else "403"
+    if access.name == "member_page" and caller.role is None:
+        return None  # the page does not exist for them
+    if access.credentials is Credentials.ACCESS_TOKEN_OR_COOKIE and caller.cookie is not None:
+        return None if caller.is_signed_in_browser else "401"
+    if access.credentials is Credentials.SCIM_TOKEN:
+        if caller.directory_of is None:
+            return "401"
+        return None if caller.directory_of.organization.status is OrganizationStatus.ACTIVE else "403*"
+    if access.permission is not None:
+        if caller.permissions is None or caller.key_of is None:
+            return "401"
+        if access.permission not in caller.permissions:
+            return "403"
+        return None if caller.key_of.organization.status is OrganizationStatus.ACTIVE else "403*"
+    if caller.directory is not None and access.credentials.scheme == "bearer":
+        return NO_ACCESS_TOKEN
+    if caller.is_external and access.credentials.scheme == "bearer":
+        return "401"
+    if caller.robot is not None and access.credentials.scheme == "bearer":
+        return robot_refusal(route, access, caller.robot, caller)
+    if caller.token is not None and access.credentials.scheme == "bearer":
+        return token_refusal(route, access, caller.token, caller)
+    if access.name == "pre_auth":
+        return None if caller.pre_auth is not None else "401"
+    if caller.session is None and access.name != "member_page":  # optional credentials must be valid if they are sent
+        return None if access.credentials is Credentials.OPTIONAL_ACCESS_TOKEN and caller.pre_auth is None else "401"
+    if caller.is_application and access.applications is ApplicationTokens.NONE:
+        return "403"
+    if access.name == "platform_owner":
+        return None if caller.is_platform_owner else "403"
+    if access.capability is not None:
+        if caller.role is None or access.capability not in rights_of(caller.role):
+            return "403"
+        if caller.at.organization.status is not OrganizationStatus.ACTIVE and not access.inactive:
+            return "403*"
+    return "403" if caller.impersonated and access.outlives else None
+
+
+def robot_refusal(route: str, access: Access, robot: Robot, caller: Caller) -> str | None:
+    """Return the cell for a refusal of a service account, or None if the decorator allows it."""
+    if not robot.is_live or access.name == "pre_auth":
+        return "401"
+    capability, organization = access.capability, caller.at.organization
+    if access.name not in ("member", "platform_owner") or capability is None:
+        return "403"
+    if access.name == "platform_owner":
+        if robot.org_id is not None:
+            return "403"
+    elif robot.role is None or robot.org_id != organization.id or capability not in rights_of(robot.role):
+        return "403"
+    elif organization.status is not OrganizationStatus.ACTIVE and not access.inactive:
+        return "403*"
+    if (access.programs is not Programs.ALL or access.outlives) and capability not in robot.granted & GRANTABLE.keys():
+        return "403"
+    return None if scope_of(capability, changes=not route.startswith("GET")) in robot.scopes else "403"
+
+
+def token_refusal(route: str, access: Access, token: UsedToken, caller: Caller) -> str | None:
+    """Return the cell for a refusal of a personal access token, or None if the decorator allows it."""
+    if access.name == "pre_auth":
+        return NO_ACCESS_TOKEN
+    if not token.is_live:
+        return "401"
+    changes, organization = not route.startswith("GET"), caller.at.organization
+    if access.name == "member" and access.capability is not None:
+        if token.org_id != organization.id or caller.role is None or access.capability not in rights_of(caller.role):
+            return "403"
+        if organization.status is not OrganizationStatus.ACTIVE and not access.inactive:
+            return "403*"
+        scope = scope_of(access.capability, changes=changes)
+    elif token.org_id is None and access.area is not None:
+        scope = find_scope(access.area, changes=changes)
+    else:
+        return "403"
+    return "403" if access.programs is not Programs.ALL or scope not in token.scopes else None
