@@ -51,8 +51,11 @@ def outcome(answer: Answer) -> tuple[int, str]:
     return answer.status, re.sub("[0-9a-f-]{36}", "<id>", answer.headers.get("Location", ""))
 
 
-async def make_old(pool: Pool) -> None:
-    await run_sql(pool, "update sessions set created_at = created_at - interval '10 days', authenticated_at = null")
+async def make_old(pool: Pool, caller: Caller) -> None:
+    """Age the sessions of this user."""
+    assert caller.account is not None
+    old = "update sessions set created_at = created_at - interval '10 days', authenticated_at = null where user_id = %s"
+    await run_sql(pool, old, caller.account.id)
 
 
 async def confirm(app: QuartTrio, caller: Caller, answer: Answer) -> Answer:
@@ -86,7 +89,7 @@ async def test_a_form_is_kept_and_sent_again_after_the_confirmation(piece: int, 
         direct = await call(app, route, request, caller)
         await undo(pool)
         await prepare(pool, request, caller)
-        await make_old(pool)
+        await make_old(pool, caller)
         before = await mark(pool)
         answer = await call(app, route, request, caller)
         changed = {table for table, _ in (await changes_since(pool, before)).got}
@@ -136,7 +139,8 @@ async def is_ended(app: QuartTrio, caller: Caller, answer: Answer) -> bool:
 
 async def test_only_our_own_form_is_kept_and_only_its_session_takes_it_once(app: QuartTrio, pool: Pool, world: World) -> None:
     caller, other = world.callers["browser"], world.callers["admin-browser"]
-    await make_old(pool)
+    await make_old(pool, caller)
+    await make_old(pool, other)
     form = {"form_token": caller.things["form_token"], "name": "Kept", "role": "member"}
     for fields in ({**form, "form_token": "x"}, {name: text for name, text in form.items() if name != "form_token"}):
         assert (await send(app, caller, NEW_KEY, fields)).status == 403
@@ -159,7 +163,7 @@ async def test_only_our_own_form_is_kept_and_only_its_session_takes_it_once(app:
 
 async def test_kept_forms_are_few_sealed_and_expire(app: QuartTrio, pool: Pool, world: World, clock: object) -> None:
     caller = world.callers["browser"]
-    await make_old(pool)
+    await make_old(pool, caller)
     form = {"form_token": caller.things["form_token"], "name": "Kept secretly", "role": "member"}
     answers = [await send(app, caller, NEW_KEY, form) for _ in range(7)]
     assert {answer.status for answer in answers} == {303}
