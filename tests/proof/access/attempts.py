@@ -34,6 +34,8 @@ SPIES = {
 TABLE = read_matrix()
 # These try the most values: the callers that get furthest with each kind of credentials.
 THOROUGH = ("foreign-owner", "foreign-key", "foreign-browser", "foreign-directory")
+# Credentials that are parts of the request, so that every spy can send them.
+IN_THE_REQUEST = {"client", "registration_token", "billing_signature"}
 # Fields of free text are tried with these values.
 FEW = (DECOYS["id"], DECOYS["email"], DECOYS["text"])
 
@@ -121,9 +123,14 @@ def kind_of(name: str) -> frozenset[str]:
 
 
 def is_turned_away(route: str, spy: str) -> bool:
-    """Return whether the spy is refused by the access check, or the route is public."""
-    is_open = "security" not in operation(route)
-    knocks = {"foreign-owner", "foreign-anonymous"} | ({"foreign-browser"} if " /app/sign-" in route else set())
+    """Return whether the spy is refused by the access check, or another spy is the same client to this route.
+
+    A route that reads access tokens refuses that of a revoked service account, as the matrix shows. To the others, any spy is the client
+    of the rival organization that the request names.
+    """
+    schemes = {scheme for alternative in operation(route).get("security", ()) for scheme in alternative}
+    is_open = schemes <= IN_THE_REQUEST and TABLE[route]["revoked-robot"] != "401"
+    knocks = {"foreign-owner"} | ({"foreign-browser"} if " /app/sign-" in route else set())
     return TABLE[route][SPIES[spy]] in CODES or (is_open and spy not in knocks)
 
 
