@@ -84,9 +84,8 @@ def attempts(route: str, spy: str, world: World, secrets: Secrets) -> Iterator[A
         kind = kind_of(field)
         texts = [text for name, text in home_things.items() if kind & kind_of(name)]
         if thorough:
-            ids = secrets.ids()
-            texts += [text for text, column in ids.items() if kind & kind_of(column)]
-            texts += [*(ids if not texts and _REFERENCE.search(field) else ()), *secrets.uncovered]
+            texts += [text for text, column in secrets.ids.items() if kind & kind_of(column)]
+            texts += [*(secrets.ids if not texts and _REFERENCE.search(field) else ()), *secrets.uncovered]
         return list(dict.fromkeys([both, *DECOYS.values(), *texts]))
 
     slugs = {text for name, text in home_things.items() if name.endswith("_slug")} | {
@@ -117,6 +116,7 @@ def literal(text: str) -> str:
     return text.replace("{", "{{").replace("}", "}}")
 
 
+@cache
 def kind_of(name: str) -> frozenset[str]:
     """Return the words in the name of a field, a thing or a column that name the kind of its value."""
     return frozenset(word.removesuffix("s") for word in re.split("[_.]", name.lower())) - {"id", "slug", "own", "other", "hash", "used"}
