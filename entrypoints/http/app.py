@@ -247,6 +247,11 @@ class Application(LeanQuart):
         """
         return json.dumps(interface_description(self)).encode()
 
+    @cached_property
+    def route_table(self) -> RouteTable:
+        """The routes of the application. They do not change after it is first configured."""
+        return RouteTable(self)
+
     async def asgi_app(self, scope: Any, receive: Any, send: Any) -> None:
         await self.middleware(scope, receive, send)
 
@@ -305,7 +310,7 @@ def configure(
     )
     bind_context(app, context)
     app.numeric_hosts = loopback_hosts(edge.base_url)
-    routes = RouteTable(app)
+    routes = app.route_table
     app.middleware = EdgeMiddleware(
         super(Application, app).asgi_app,  # type: ignore[arg-type]  # Hypercorn has other names for these types
         routes=routes,
