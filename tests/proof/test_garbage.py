@@ -259,7 +259,7 @@ async def test_an_unreadable_body_is_refused(app: Application, send: Send) -> No
     """Each route that reads a body gets some of them, in turn. All routes read bodies by the same code."""
     findings = Findings()
     all_routes = routes(app)
-    waiting = await answered_later(app, send, all_routes, findings)
+    waiting = await waiting_for_body(app, send, all_routes, findings)
     assert waiting >= {(*route, JSON[1]) for route in bodies()}
     for value, (name, body) in enumerate(BODIES.items()):
         for method, path in (each for route, each in enumerate(all_routes) if in_turn(route, value)):
