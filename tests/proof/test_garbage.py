@@ -235,7 +235,7 @@ def form_readers() -> set[tuple[str, str]]:
     }
 
 
-async def answered_later(
+async def waiting_for_body(
     app: Application, send: Send, all_routes: list[tuple[str, str]], findings: Findings
 ) -> set[tuple[str, str, bytes]]:
     """Return the routes and content types that wait for a body, and check the response of the others to one that never arrives.

@@ -115,24 +115,28 @@ class Pysaml2(ServiceProvider):
         return {"SAMLRequest": encode_base64(str(request).encode()), "RelayState": relay_state}
 
     def take(self, document: bytes) -> AcceptedUser:
+        [outcome] = self.take_all([document])
+        if isinstance(outcome, Refused):
+            raise outcome
+        return outcome
+
+    def take_all(self, documents: list[bytes]) -> list[AcceptedUser | Refused]:
         # The library leaves temporary files open. The garbage collector would warn about them in a
         # later test.
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ResourceWarning)
-            outcome = self._take(document)
+            outcomes = [self._take(document) for document in documents]
             gc.collect()
-        if isinstance(outcome, str):
-            raise Refused(outcome)
-        return outcome
+        return outcomes
 
-    def _take(self, document: bytes) -> AcceptedUser | str:
-        """Return the user, or the reason for the refusal."""
+    def _take(self, document: bytes) -> AcceptedUser | Refused:
+        """Return the user, or the refusal."""
         try:
             response = self._client.parse_authn_request_response(encode_base64(document), POST, outstanding=dict(self._request_ids))
         except Exception as error:
-            return repr(error)
+            return Refused(repr(error))
         if response is None:
-            return "it says nothing"
+            return Refused("it says nothing")
         [statement] = response.assertion.authn_statement
         return AcceptedUser(response.get_subject().text, statement.session_index, response.ava)
 
