@@ -40,7 +40,7 @@ BUSY = ": the machine was busy with other work, so these figures are rough"
     help="Number of rounds. Each measures the raw cost and the service.",
 )
 @click.option("--seconds", type=click.IntRange(1, 60), default=4, show_default=True, help="Duration of each measurement.")
-@click.option("--quick", is_flag=True, help="One round of one second with few organizations, to test that the benchmark works.")
+@click.option("--quick", is_flag=True, help="One short round with few organizations, to test that the benchmark works.")
 @click.option("--output", type=click.Path(path_type=Path), help="File for the table [default: ops/bench/latest.md].")
 @click.option("--compare", "revision", help="Measure this revision and the present code by turns, and print their ratio. Writes no file.")
 def main(names: Sequence[str], rounds: int, seconds: int, quick: bool, output: Path | None, revision: str | None) -> None:

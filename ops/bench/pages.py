@@ -15,6 +15,7 @@ from ops.bench.wrk import Request
 
 LENGTH: Final = 50  # items on a page
 FEW: Final = 1000  # users
+QUICK_REQUESTS: Final = 20  # of a measurement with --quick, which needs no figure
 LARGE, SMALL, FULL_PAGE = 0, 1, 2  # the positions in a filling
 
 T = TypeVar("T")
@@ -41,7 +42,8 @@ def page(
         bench.service = on
         bench.setting = f"1 worker, 1 connection; {bench.shared.scale(filling)}; created in {bench.shared.seconds:.0f} s"
         credentials = _credentials(on, path, subjects)
-        how = partial(_measure_in_new_sessions if filling is APPLICATIONS else measure_sequentially, on)
+        measure = _measure_in_new_sessions if filling is APPLICATIONS else measure_sequentially
+        how = partial(measure, on, times=QUICK_REQUESTS if bench.shared.quick else None)
 
         def checked(position: int, path: str, check: Check[T] | str) -> list[Request]:
             request = Request("GET", path.format(subjects[position]), more=credentials[position])
@@ -72,7 +74,7 @@ def _credentials(on: Service, path: str, subjects: Sequence[Any]) -> Sequence[Ma
     return [{"Authorization": f"Bearer {token}"} for token in tokens]
 
 
-def _measure_in_new_sessions(on: Service, requests: Sequence[Request], seconds: int) -> Sample:
+def _measure_in_new_sessions(on: Service, requests: Sequence[Request], seconds: int, *, times: int | None = None) -> Sample:
     """Measure one request in new database sessions.
 
     A session decides by the first few values of a statement whether it keeps one plan for all
@@ -82,7 +84,7 @@ def _measure_in_new_sessions(on: Service, requests: Sequence[Request], seconds: 
         renew(connection)
     for _ in range(UNTIL_PLANNED):
         on.check(requests[0])
-    return measure_sequentially(on, requests, seconds)
+    return measure_sequentially(on, requests, seconds, times=times)
 
 
 def listed(items: str, total: Callable[[T], int], action: str = "", length: int = LENGTH) -> Check[T]:

@@ -217,9 +217,12 @@ def check_equal(name: str, value: object, expected: object) -> None:
         raise MeasurementFailed(f"{name} should be {str(expected)[:200]}, not {str(value)[:200]}.")
 
 
-def measure_sequentially(on: Service, requests: Sequence[Request], seconds: int) -> Sample:
-    """Measure the duration of one request, or of several in turn, without any other load. Raises: MeasurementFailed."""
-    load, costs = _drive_and_check(on, SEQUENTIAL, requests, seconds)
+def measure_sequentially(on: Service, requests: Sequence[Request], seconds: int, *, times: int | None = None) -> Sample:
+    """Measure the duration of one request, or of several in turn, without any other load, at most so many times.
+
+    Raises: MeasurementFailed.
+    """
+    load, costs = _drive_and_check(on, SEQUENTIAL, [*requests] * (times or 1), seconds, once=times is not None)
     return Sample(load.p50, {"p99 {} ms": load.p99, "{} pages/s": load.rate, **costs})
 
 
@@ -229,7 +232,9 @@ def measure(on: Service, wrk: Wrk, requests: Sequence[Request], seconds: int) ->
     return Sample(load.rate, {"p50 {} ms": load.p50, "p99 {} ms": load.p99, **costs})
 
 
-def _drive_and_check(on: Service, wrk: Wrk, requests: Sequence[Request], seconds: int) -> tuple[Load, Mapping[str, float]]:
+def _drive_and_check(
+    on: Service, wrk: Wrk, requests: Sequence[Request], seconds: int, *, once: bool = False
+) -> tuple[Load, Mapping[str, float]]:
     """Send requests of one route, and return the load and the cost of each request.
 
     Raises: MeasurementFailed if a request failed, or has no line in the access log.
@@ -239,7 +244,7 @@ def _drive_and_check(on: Service, wrk: Wrk, requests: Sequence[Request], seconds
     marked = f'"path":"{paths.pop()}"' if len(paths) == 1 else f'"path":"{paths.pop().rpartition("/")[0]}/'
     lines, usage = on.log_lines(marked), on.usage()
     with on.explaining():
-        load = wrk.drive(on.address, requests, seconds)
+        load = wrk.drive(on.address, requests, seconds, once=once)
     on.settle()
     logged = on.log_lines(marked) - lines
     if logged < load.requests:
