@@ -32,9 +32,8 @@ SHOP, USER, EMAIL_ID = UUID(int=1), UUID(int=2), UUID(int=3)
 BROWSER, STATE, LINK, NAME = (digest(name) for name in ("a browser", "a state", "a link", "a name"))
 LIMIT: Final = AttemptLimit(12, timedelta(minutes=10))
 # The flows of strangers are for one service. A third each waits for nothing more, for an email, and for a provider.
-# Our browser has as many flows as it can have. An unlogged table is filled faster, and its plans are the same.
+# Our browser has as many flows as it can have.
 INSERTS: Final[LiteralString] = """
-    alter table sign_in_flows set unlogged;
     insert into users (id, email, origin, created_at, updated_at) values (%(user)s, 'ada@example.com', 'platform', now(), now());
     insert into sign_in_flows (
         id, browser_hash, target, request, secret_hash, org_id, service_id, wants_fresh, keeps_trust, user_id, proofs, proofs_expire_at,
