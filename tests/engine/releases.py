@@ -4,8 +4,10 @@ import hashlib
 import io
 import os
 import subprocess
+import tempfile
 import tomllib
 import zipfile
+from contextlib import suppress
 from pathlib import Path
 
 import psycopg
@@ -15,10 +17,27 @@ from adapters.postgres.engine.migrate import CREATE_TABLE, INSERT_MIGRATION
 from tests import ROOT
 
 
-def unpack_release(version: str, target: Path, *paths: str) -> None:
-    """Write these files of a release to `target`. Without the history, skip the test, or fail it in CI."""
+def kept_release(version: str) -> Path:
+    """Return a folder with the files of a release. It is kept, because compiling the modules takes longer than running them."""
+    folder = ROOT / ".venv/releases" / _revision(version)
+    if not folder.exists():
+        folder.parent.mkdir(exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=folder.parent) as partial:
+            unpack_release(version, Path(partial, "files"))
+            with suppress(OSError):  # another worker was faster
+                Path(partial, "files").rename(folder)
+    return folder
+
+
+def _revision(version: str) -> str:
     releases = tomllib.loads((ROOT / "ops/releases.toml").read_text())["release"]
     [revision] = [release["revision"] for release in releases if release["version"] == version]
+    return str(revision)
+
+
+def unpack_release(version: str, target: Path, *paths: str) -> None:
+    """Write these files of a release to `target`. Without the history, skip the test, or fail it in CI."""
+    revision = _revision(version)
     archive = subprocess.run(["git", "archive", "--format=zip", revision, "--", *paths], cwd=ROOT, capture_output=True, check=False)
     if archive.returncode != 0:
         reason = f"the files of version {version} are missing: use a clone with the whole history ({archive.stderr.decode().strip()})"

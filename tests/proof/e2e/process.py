@@ -133,9 +133,9 @@ class Service:
 
     # Start and stop
 
-    def in_new_interpreter(self) -> Self:
-        """Start it without the launcher."""
-        self._has_new_interpreter = True
+    def in_new_interpreter(self, is_new: bool = True) -> Self:
+        """Start it without the launcher from now on, or with it again."""
+        self._has_new_interpreter = is_new
         return self
 
     def launch(self, output: int | None = None) -> Self:

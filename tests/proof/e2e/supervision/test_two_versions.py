@@ -19,7 +19,7 @@ from core.federation.saml.model.configuration import SamlConfiguration
 from core.kernel.connections import WEBSUITE
 from core.kernel.values import new_secret
 from tests import ROOT
-from tests.engine.releases import unpack_release
+from tests.engine.releases import kept_release
 from tests.fakes.provider import FakeProvider
 from tests.proof.e2e.conftest import service_home
 from tests.proof.e2e.docs.forms import Form, FormBrowser
@@ -127,10 +127,9 @@ class Pair:
 
 
 @pytest.fixture(scope="module")
-def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
+def pair() -> Iterator[Pair]:
     with ExitStack() as stack:
-        home, files = stack.enter_context(service_home()), tmp_path_factory.mktemp("released")
-        unpack_release("0.9.0", files)
+        home = stack.enter_context(service_home())
         own = stack.enter_context(database.Database(os.environ[database.SERVER_VARIABLE], template="template1"))
         provider = stack.enter_context(FakeProvider(WEBSUITE))
         sink = MailSink()
@@ -146,8 +145,8 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
             "SSO_PLATFORM_OWNER_PASSWORD": PASSWORD,
             **provider.variables(),
         }
-        old, new = (Service(home, **settings).in_new_interpreter() for _ in range(2))
-        for process, modules in ((old, files), (new, ROOT)):
+        old, new = Service(home, **settings).in_new_interpreter(), Service(home, **settings)
+        for process, modules in ((old, kept_release("0.9.0")), (new, ROOT)):
             process.settings |= {"SSO_BASE_URL": new.address, "PYTHONPATH": str(modules)}
             stack.callback(process.clean_up)
             process.start()

@@ -8,9 +8,9 @@ import pytest
 
 from adapters.crypto import generate_key
 from tests import ROOT
-from tests.engine.releases import unpack_release
+from tests.engine.releases import kept_release
 from tests.proof.e2e.conftest import Start
-from tests.proof.e2e.process import gatehouse_in_new_interpreter
+from tests.proof.e2e.process import gatehouse, gatehouse_in_new_interpreter
 from tests.support import database
 
 pytestmark = pytest.mark.slow
@@ -19,8 +19,7 @@ EMAIL: Final = "owner@gatehouse.example"
 PASSWORD: Final = "correct horse battery staple"
 
 
-def test_a_user_stays_signed_in_and_a_backup_can_be_restored(service: Start, home: Path, tmp_path: Path) -> None:
-    unpack_release("0.9.0", tmp_path)
+def test_a_user_stays_signed_in_and_a_backup_can_be_restored(service: Start, home: Path) -> None:
     server = os.environ[database.SERVER_VARIABLE]
     with database.Database(server, template="template1") as own, database.Database(server, template="template1") as empty:
         settings = {
@@ -28,7 +27,7 @@ def test_a_user_stays_signed_in_and_a_backup_can_be_restored(service: Start, hom
             "SSO_ENCRYPTION_KEYS": generate_key(),
             "SSO_PLATFORM_OWNER_EMAIL": EMAIL,
             "SSO_PLATFORM_OWNER_PASSWORD": PASSWORD,
-            "PYTHONPATH": str(tmp_path),
+            "PYTHONPATH": str(kept_release("0.9.0")),
         }
         upgraded = service(**settings).in_new_interpreter()
         at_localhost = upgraded.settings["SSO_BIND"]
@@ -40,7 +39,7 @@ def test_a_user_stays_signed_in_and_a_backup_can_be_restored(service: Start, hom
         upgraded.stop()
 
         upgraded.settings |= {"PYTHONPATH": str(ROOT), "SSO_BIND": at_localhost}
-        upgraded.start()
+        upgraded.in_new_interpreter(False).start()
         metadata = upgraded.get("/.well-known/openid-configuration").json()
         assert metadata["issuer"] == f"http://127.0.0.1:{upgraded.port}", "clients have stored it"
         assert upgraded.logged("migrated")[-1]["first"] == "0077_baseline"
@@ -50,7 +49,7 @@ def test_a_user_stays_signed_in_and_a_backup_can_be_restored(service: Start, hom
         upgraded.stop()
 
         settings |= {"SSO_DATABASE_URL": empty.conninfo, "PYTHONPATH": str(ROOT)}
-        restored = gatehouse_in_new_interpreter(home, "backup", "restore", "backup", **settings)
+        restored = gatehouse(home, "backup", "restore", "backup", **settings)
         assert restored.returncode == 0, restored.stderr
         upgraded.settings["SSO_DATABASE_URL"] = empty.conninfo
         upgraded.start()
