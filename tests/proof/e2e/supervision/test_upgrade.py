@@ -54,3 +54,4 @@ def test_a_user_stays_signed_in_and_a_backup_can_be_restored(service: Start, hom
         upgraded.settings["SSO_DATABASE_URL"] = empty.conninfo
         upgraded.start()
         assert upgraded.login(EMAIL, PASSWORD)
+        upgraded.stop()
