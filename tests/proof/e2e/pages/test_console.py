@@ -22,6 +22,7 @@ SETTINGS: Final[dict[str, str]] = {}
 DEMO: Final = "/app/organizations/demo"
 # Parts of paths that differ between pages of one kind. One page of each kind is enough.
 ID: Final = re.compile(r"[0-9a-f]{8}-[0-9a-f-]{27}|(?<=/applications/)(?!new\b)[^/]+")
+ORGANIZATION: Final = re.compile(r"(?<=/organizations/)[^/]+")
 # The roles with pages that only they have.
 OWN_PAGES: Final = {
     "owner": [f"{DEMO}/settings", f"{DEMO}/applications/web-shop"],
@@ -129,8 +130,9 @@ def walk(browser: Browser, address: str, known: set[str]) -> dict[str, str]:
             kind = ID.sub("<id>", path.partition("?")[0])
             if kind in seen or kind.endswith(("/export", "/preview", "/enroll")):  # a download, and pages without the frame
                 continue
-            page = fetch(client, f"{address}{path}") if kind in known else show(browser, f"{address}{path}")
-            known.add(kind)
+            shape = ORGANIZATION.sub("<organization>", kind)  # the pages of all organizations have the same scripts
+            page = fetch(client, f"{address}{path}") if shape in known else show(browser, f"{address}{path}")
+            known.add(shape)
             seen[kind] = page.heading
             assert page.has_navigation, (path, page.text[-300:])
             waiting.extend(page.paths)
