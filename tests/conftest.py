@@ -89,6 +89,7 @@ def pytest_unconfigure() -> None:
 def worker_database() -> Iterator[database.Database]:
     """The migrated database of this worker."""
     with database.Database(os.environ[database.SERVER_VARIABLE]) as own:
+        own.plan_once()
         yield own
 
 

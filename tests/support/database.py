@@ -251,6 +251,11 @@ class Database:
             self.empty()
             self.restore(snapshot)
 
+    def plan_once(self) -> None:
+        """Let new sessions plan each statement once, not for each of its first values: with few rows, the plans are alike."""
+        with psycopg.connect(self.server, autocommit=True) as connection:
+            connection.execute(sql.SQL("alter database {} set plan_cache_mode = force_generic_plan").format(self._name))
+
     def drop(self) -> None:
         """Remove the database, even if connections are open."""
         if "_connection" in self.__dict__:

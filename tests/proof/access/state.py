@@ -109,13 +109,12 @@ class JournaledPool(database.PoolOfKept):
 @contextmanager
 def journaled_database() -> Iterator[psycopg.Connection]:
     """Yield a replica's connection to a new database that records the changes of all watched tables."""
-    with (
-        database.Database(os.environ[database.SERVER_VARIABLE]) as own,
-        psycopg.connect(own.conninfo, autocommit=True) as connection,
-    ):
-        connection.execute(_BECOME_REPLICA)
-        _keep_journal(connection)
-        yield connection
+    with database.Database(os.environ[database.SERVER_VARIABLE]) as own:
+        own.plan_once()
+        with psycopg.connect(own.conninfo, autocommit=True) as connection:
+            connection.execute(_BECOME_REPLICA)
+            _keep_journal(connection)
+            yield connection
 
 
 def _keep_journal(connection: psycopg.Connection) -> None:

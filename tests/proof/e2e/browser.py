@@ -178,9 +178,14 @@ class Browser:
     @contextmanager
     def leaving(self) -> Iterator[None]:
         """Wait until another page is loaded than at entry."""
-        before = self.script(scripts.LOADED)
+        before, _ = self.script(scripts.PAGE)
+
+        def is_next() -> bool:
+            page, is_loaded = self.script(scripts.PAGE)
+            return bool(is_loaded) and page != before
+
         yield
-        self.wait_until(lambda: self.script(scripts.LOADED) not in (before, None))
+        self.wait_until(is_next)
 
     def fill(self, label: str, text: str) -> None:
         """Replace the content of the field with this label, as an input method does. Keys take 20 times as long."""

@@ -16,7 +16,7 @@ const [ceremony, parse, options, done] = arguments;
 navigator.credentials[ceremony]({ publicKey: PublicKeyCredential[parse](options) })
     .then((credential) => done(credential.toJSON()), (error) => done(error.name));
 """
-# The elements with a name, or the fields of a label. One script takes less time than a request for each element.
+# The elements with a name.
 NAMED: Final = """
 const [tag, name] = arguments;
 const isNamed = (element) => element.textContent.trim().replace(/\\s+/g, " ") === name;
@@ -24,6 +24,7 @@ const named = (selector) => [...document.querySelectorAll(selector)].filter(isNa
 const inside = named(`main ${tag}`);
 return inside.length ? inside : named(tag);
 """
+# The fields of a label.
 LABELLED: Final = """
 const isLabelled = (label) => label.checkVisibility() && label.innerText.trim() === arguments[0];
 return [...document.querySelectorAll("label")].filter(isLabelled).map((label) => document.getElementById(label.htmlFor));
@@ -52,6 +53,6 @@ document.write(arguments[0]);
 document.close();
 return true;
 """
-# Return the time at which the page was requested, or nothing before it is loaded. No two pages have the same time.
-LOADED: Final = "return document.readyState === 'complete' ? performance.timeOrigin : null"
+# Return the time at which the page was requested, and whether it is loaded. No two pages have the same time.
+PAGE: Final = "return [performance.timeOrigin, document.readyState === 'complete']"
 FITS: Final = "return document.documentElement.scrollWidth <= document.documentElement.clientWidth"
