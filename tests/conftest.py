@@ -20,6 +20,7 @@ from quart_trio import QuartTrio
 
 from adapters.http.providers import HttpProviders
 from adapters.postgres.engine.pool import Pool
+from entrypoints import huge_pages
 from entrypoints.http.app import Application, Edge, build_routes, configure
 from ports import Ports
 from ports.outside import IdentityProviders
@@ -69,13 +70,14 @@ def pytest_collection(session: pytest.Session) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Exclude modules and collected tests from garbage collection, as `entrypoints.main` does.
+    """Exclude modules and collected tests from garbage collection, and move them into huge pages, as `entrypoints.main` does.
 
     Otherwise each full collection would visit them.
     """
     gc.collect()
     gc.freeze()
     gc.set_threshold(20_000, 20, 50)
+    huge_pages.collapse()
 
 
 def pytest_unconfigure() -> None:
