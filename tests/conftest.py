@@ -72,7 +72,7 @@ def pytest_collection(session: pytest.Session) -> None:
 def pytest_collection_finish() -> None:
     """Exclude modules and collected tests from garbage collection, and move them into huge pages, as `entrypoints.main` does.
 
-    Otherwise each full collection would visit them.
+    Otherwise each full collection of garbage would visit them, and the processor would look up their addresses again and again.
     """
     gc.collect()
     gc.freeze()

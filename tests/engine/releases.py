@@ -24,7 +24,7 @@ def kept_release(version: str) -> Path:
         folder.parent.mkdir(exist_ok=True)
         with tempfile.TemporaryDirectory(dir=folder.parent) as partial:
             unpack_release(version, Path(partial, "files"))
-            with suppress(OSError):  # another worker was faster
+            with suppress(OSError):  # another worker has put the same files there
                 Path(partial, "files").rename(folder)
     return folder
 

@@ -238,9 +238,9 @@ def form_readers() -> set[tuple[str, str]]:
 async def waiting_for_body(
     app: Application, send: Send, all_routes: list[tuple[str, str]], findings: Findings
 ) -> set[tuple[str, str, bytes]]:
-    """Return the routes and content types that wait for a body, and check the response of the others to one that never arrives.
+    """Return the routes and content types that wait for a body that never arrives, and check the responses of the others.
 
-    Those answer every body alike.
+    The others answer without reading a body, so they answer every body alike.
     """
     app.middleware.body_within = 0.0
     waiting = set()

@@ -178,7 +178,7 @@ async def undo(pool: Pool, number: int = 0) -> None:
     connection.execute("select journal.undo(%s)", [number])
     assert isinstance(pool, JournaledPool)
     pool.undone += 1
-    if pool.undone % 50 == 0:
+    if pool.undone % 50 == 0:  # otherwise each look at the journal would read all deleted entries again
         connection.execute("vacuum journal.entries")
 
 

@@ -359,7 +359,7 @@ class Browser:
 
     @contextmanager
     def at_height(self, height: int) -> Iterator[None]:
-        """Show the page in a window of this height, in pixels, in which all of it is in view. It is drawn small, because it is large."""
+        """Show the page in a window of this height, in pixels, in which all of it is in view. It is drawn at a tenth of its size."""
         self._resize((DESKTOP[0], height), scale=0.1)
         yield
         self._restore_size()
