@@ -62,7 +62,9 @@ def _request(operation: Mapping[str, Any]) -> str:
 def _responses(responses: Mapping[str, Any]) -> str:
     """Return the statuses with their models. Left out are 431 and 500, which all operations have, and the usual bodies of errors."""
     parts = []
+    shared = _application()[1]["components"]["responses"]
     for status, response in responses.items():
+        response = shared[response["$ref"].rpartition("/")[2]] if "$ref" in response else response
         types = {media_type: _type(content["schema"]) for media_type, content in response.get("content", {}).items()}
         bodies = dict.fromkeys(media_type if each == "string" else f"`{each}`" for media_type, each in types.items())
         if status not in ("431", "500"):

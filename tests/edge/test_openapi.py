@@ -21,7 +21,7 @@ from entrypoints.http.edge.error_body import SCIM_JSON
 from entrypoints.http.edge.openapi.description import interface_description
 from entrypoints.version import VERSION
 from tests.support.builders import Api
-from tests.support.openapi import PREFIX, description, operations
+from tests.support.openapi import PREFIX, component, description, operations
 
 JSON: Final = "application/json"
 
@@ -159,7 +159,7 @@ def test_every_error_has_the_standard_body() -> None:
     for method, path, operation in operations(description()["paths"]):
         models = set()
         for status, answer in operation["responses"].items():
-            for media_type, content in answer.get("content", {}).items():
+            for media_type, content in component(description(), answer).get("content", {}).items():
                 if status >= "400" and media_type != "text/html" and (media_type, status) != (JSON, "503"):  # 503: the report of readiness
                     models.add((media_type, content["schema"].get("$ref", "").removeprefix(PREFIX)))
         if models not in ({(JSON, "Error")}, {(JSON, "OAuthError")}, {(SCIM_JSON, "ScimError")}):

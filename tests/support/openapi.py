@@ -14,9 +14,17 @@ Operation = dict[str, Any]
 Schema = dict[str, Any]
 
 
+def component(document: dict[str, Any], part: dict[str, Any]) -> dict[str, Any]:
+    """Return the component that this part of a description refers to, or the part itself if it refers to none."""
+    if "$ref" not in part:
+        return part
+    _, kind, name = part["$ref"].removeprefix("#/").split("/")
+    found: dict[str, Any] = document["components"][kind][name]
+    return found
+
+
 def inlined(document: dict[str, Any]) -> dict[str, Any]:
-    """Return the paths of a description, with every reference replaced by the schema that it names."""
-    schemas = document["components"]["schemas"]
+    """Return the paths of a description, with every reference replaced by the component that it names."""
 
     def inline(node: Any) -> Any:
         if isinstance(node, list):
@@ -26,7 +34,7 @@ def inlined(document: dict[str, Any]) -> dict[str, Any]:
         rest = {key: inline(value) for key, value in node.items() if key != "$ref"}
         if not isinstance(node.get("$ref"), str):
             return {**rest, **({"$ref": inline(node["$ref"])} if "$ref" in node else {})}
-        return {**inline(schemas[node["$ref"].removeprefix(PREFIX)]), **rest}
+        return {**inline(component(document, node)), **rest}
 
     paths: dict[str, Any] = inline(document["paths"])
     return paths

@@ -30,16 +30,16 @@ DESKTOP, TABLET, PHONE = (1280, 800), (768, 1024), (390, 844)
 LOOKS: Final = (("light", False, DESKTOP), ("dark", True, DESKTOP), ("phone", False, PHONE))
 MORE_LOOKS: Final = (("tablet", False, TABLET), ("tablet-dark", True, TABLET), ("phone-dark", True, PHONE))
 
+HEADLESS_SHELL: Final = ROOT / "tests" / "proof" / "e2e" / "headless-shell"
 AXE: Final = ROOT / "tests" / "proof" / "clients" / "node" / "node_modules" / "axe-core" / "axe.min.js"
 
 
 def missing() -> str | None:
     """Return a sentence about missing programs, or None."""
-    absent = [name for name in ("chromium", "chromedriver", "oathtool") if shutil.which(name) is None]
+    absent = [name for name in ("chromium-headless-shell", "chromedriver", "oathtool") if shutil.which(name) is None]
     if absent:
-        return (
-            f"No {' and no '.join(absent)} here, which tests of pages need: on Debian, apt-get install chromium chromium-driver oathtool."
-        )
+        packages = "chromium-headless-shell chromium-driver oathtool"
+        return f"No {' and no '.join(absent)} here, which tests of pages need: on Debian, apt-get install {packages}."
     return None
 
 
@@ -54,9 +54,8 @@ class Browser:
     def __init__(self, profile: Path, *arguments: str) -> None:
         """`arguments` are more arguments of Chromium."""
         options = webdriver.ChromeOptions()
-        options.binary_location = shutil.which("chromium") or ""
+        options.binary_location = str(HEADLESS_SHELL)
         for argument in (
-            "--headless=new",
             "--no-sandbox",  # Chromium's sandbox does not start in containers and for root
             "--disable-gpu",
             "--disable-dev-shm-usage",

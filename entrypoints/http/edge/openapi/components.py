@@ -1,4 +1,4 @@
-"""Shared schemas of the API description: each model appears once, under `components`, and so do the formats of errors."""
+"""Shared parts of the API description: each model appears once, under `components`, and so do the usual responses with errors."""
 
 from collections.abc import Mapping
 from typing import Any, Final
@@ -115,7 +115,29 @@ def _children(schema: dict[str, Any], collected: dict[str, Any]) -> dict[str, An
 
 def _add(collected: dict[str, Any], name: str, schema: dict[str, Any]) -> None:
     if collected.setdefault(name, schema) != schema:
-        raise ValueError(f"two different models are named {name}")
+        raise ValueError(f"two different models or responses are named {name}")
+
+
+def share_errors(document: dict[str, Any], texts: Mapping[int, str]) -> None:
+    """Move the responses with errors that have the usual text of their status to `components`, and refer to them there.
+
+    Raises: ValueError if two different ones have the same name.
+    """
+    shared: dict[str, Any] = {}
+    for path in document["paths"].values():
+        for operation in path.values():
+            for status, response in operation["responses"].items():
+                if response["description"] == texts.get(int(status)):
+                    name = f"{''.join(map(_body, response['content'].values()))}{status}"
+                    _add(shared, name, response)
+                    operation["responses"][status] = {"$ref": f"#/components/responses/{name}"}
+    document["components"]["responses"] = dict(sorted(shared.items()))
+
+
+def _body(content: Mapping[str, Any]) -> str:
+    """Return the name of the body of an error: its model, or `Page`."""
+    reference: str = content["schema"].get("$ref", "Page")
+    return reference.rpartition("/")[2]
 
 
 def json_body(schema: Mapping[str, Any], *other_types: str) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """The API description (OpenAPI 3.1): the output of quart-schema, completed.
 
 quart-schema describes the models of a route. This module adds unique operation ids, path
-parameters, responses without a model, and one shared component per model. The error responses and
+parameters, responses without a model, and one shared component per model and usual error. The error responses and
 the security entry of a route follow from its access decorator, so they cannot disagree with it.
 """
 
@@ -20,7 +20,7 @@ from core.kernel.sign_in_age import SignInAge
 from entrypoints.http.edge.access.declaration import Access, Credentials, access_of
 from entrypoints.http.edge.error_body import SCIM_JSON, speaks_scim
 from entrypoints.http.edge.openapi import PAGE, RouteDocs, docs_of
-from entrypoints.http.edge.openapi.components import ERROR_SCHEMAS, form_or_json_body, json_body, share_models
+from entrypoints.http.edge.openapi.components import ERROR_SCHEMAS, form_or_json_body, json_body, share_errors, share_models
 from entrypoints.http.edge.openapi.security import SECURITY_SCHEMES, alternatives_of
 from entrypoints.http.edge.queries import repeatable_parameters
 from entrypoints.http.edge.rate_limits import RateLimits
@@ -167,6 +167,7 @@ class Provider(OpenAPIProvider):
         schema["components"]["schemas"] = dict(sorted(schema["components"]["schemas"].items()))
         schema["paths"] = dict(sorted(schema["paths"].items()))
         share_models(schema)
+        share_errors(schema, ERRORS)
         return schema
 
     def build_paths(self, rule: Rule) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -343,7 +344,7 @@ def describe_interface(app: Quart, tags: Mapping[str, str]) -> None:
 
 
 def interface_description(app: Quart) -> dict[str, Any]:
-    """Return the API description. Raises: ValueError if two operations have the same id, or two different models the same name."""
+    """Return the API description. Raises: ValueError if two operations have one id, or two different models or responses one name."""
     document: dict[str, Any] = app.extensions["QUART_SCHEMA"].openapi_provider.schema()
     ids = [operation["operationId"] for path in document["paths"].values() for operation in path.values()]
     duplicates = {name for name in ids if ids.count(name) > 1}
