@@ -1,7 +1,8 @@
 """X.509 certificates: self-signed certificates for our own keys, and certificates of services."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any, Final
 
 import trio
@@ -23,11 +24,12 @@ MAX_RSA_BITS: Final = 8192  # larger keys make signatures slow to verify
 class X509Certificates:
     """Implements `ports.crypto.Certificates`."""
 
-    def __init__(self) -> None:
+    def __init__(self, generate_key: Callable[[], rsa.RSAPrivateKey] = partial(rsa.generate_private_key, 65537, _KEY_SIZE)) -> None:
+        self._generate_key = generate_key
         self._generation = trio.CapacityLimiter(1)
 
     async def create(self, organization: str, name: str, now: datetime, years: int) -> SamlCertificate:
-        return await trio.to_thread.run_sync(_create, organization, name, now, years, limiter=self._generation)
+        return await trio.to_thread.run_sync(_create, self._generate_key, organization, name, now, years, limiter=self._generation)
 
     async def read(self, pem: str) -> str:
         return await trio.to_thread.run_sync(_read, pem, limiter=self._generation)
@@ -105,7 +107,7 @@ def _read(pem: str) -> str:
     return certificate.public_bytes(Encoding.PEM).decode()
 
 
-def _create(organization: str, name: str, now: datetime, years: int) -> SamlCertificate:
+def _create(generate_key: Callable[[], rsa.RSAPrivateKey], organization: str, name: str, now: datetime, years: int) -> SamlCertificate:
     from cryptography import x509  # needs megabytes, and is rarely used
     from cryptography.x509.oid import NameOID
 
@@ -115,7 +117,7 @@ def _create(organization: str, name: str, now: datetime, years: int) -> SamlCert
         valid_until = valid_from.replace(year=valid_from.year + years)
     except ValueError:  # 29 February
         valid_until = valid_from.replace(year=valid_from.year + years, day=28) + timedelta(days=1)
-    private_key = rsa.generate_private_key(65537, _KEY_SIZE)
+    private_key = generate_key()
     subject = x509.Name([x509.NameAttribute(NameOID.ORGANIZATION_NAME, organization), x509.NameAttribute(NameOID.COMMON_NAME, name)])
     certificate = (
         x509.CertificateBuilder()

@@ -7,11 +7,12 @@ import json
 import re
 import socket
 import ssl
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from functools import lru_cache
+from functools import lru_cache, partial
+from itertools import cycle
 from typing import Any, TypeVar
 from uuid import UUID
 
@@ -140,6 +141,12 @@ def user_agents() -> UserAgents:
 
 
 @lru_cache
+def _certificate_keys() -> Iterator[rsa.RSAPrivateKey]:
+    """Return the keys of certificates. To generate each anew would take a tenth of a second."""
+    return cycle([rsa.generate_private_key(65537, 2048) for _ in range(6)])
+
+
+@lru_cache
 def _signing_key_pem() -> bytes:
     return rsa.generate_private_key(65537, 2048).private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
 
@@ -199,7 +206,7 @@ async def make_ports(
         client_assertions=JwtClientAssertions(),
         pipeline_tokens=JwtPipelineTokens(),
         dpop_proofs=JwtDpopProofs(),
-        certificates=X509Certificates(),
+        certificates=X509Certificates(partial(next, _certificate_keys())),
         saml=XmlDocuments(BASE_URL, clock),
         saml_providers=XmlProviders(),
         email_templates=EmailTemplates(BASE_URL, policy),

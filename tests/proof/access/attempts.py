@@ -1,10 +1,11 @@
 """Requests of another tenant with values of the home organization in every place."""
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cache, partial
-from typing import Any
+from itertools import count
+from typing import Any, TypeVar
 
 from tests.proof.access.calls import Request, filled, without_variant
 from tests.proof.access.decoys import DECOYS, ID
@@ -43,6 +44,7 @@ FEW = (DECOYS["id"], DECOYS["email"], DECOYS["text"])
 # and device tokens refer only to their sender.
 _REFERENCE = re.compile(r"(^|[_.])(id|slug|email|(?<!form_)(?<!device_)token|domain|domains|value|userName)$")
 
+_Field = TypeVar("_Field")
 Schema = Mapping[str, Any]  # of JSON
 Body = Mapping[str, Any]
 
@@ -63,8 +65,9 @@ def attempts(route: str, spy: str, world: World, secrets: Secrets) -> Iterator[A
     """Yield the valid request, and requests with a value of the home organization in each text.
 
     Each field is tried with every text of the decoy, and with the home organization's things of the
-    same kind. The callers that get furthest also try every id of the same kind, and the texts of
-    columns in which the decoy has none. Secrets, such as the token of an invitation, are not sent alone.
+    same kind. The callers that get furthest also try every id of the same kind, and the texts of columns
+    of the same kind in which the decoy has none. Of the others, which reach the same handlers, one in turn tries
+    each field. Secrets, such as the token of an invitation, are not sent alone.
     """
     plain, turned_away = REQUESTS.get(route, Request()), is_turned_away(route, spy)
     home_things = {name: text for name, text in world.home.things.items() if text in secrets.texts}
@@ -79,13 +82,19 @@ def attempts(route: str, spy: str, world: World, secrets: Secrets) -> Iterator[A
         return
     # Also for a member of both: a change by one organization must not affect the other.
     both, thorough = str(world.both.id), spy in THOROUGH
+    others = [each for each in SPIES if each not in THOROUGH and not is_turned_away(route, each)]
+    turns = count(len(route))
+
+    def tried(fields: Iterable[_Field]) -> Iterator[_Field]:
+        return (field for field in fields if thorough or others[next(turns) % len(others)] == spy)
 
     def values(field: str) -> list[str]:
         kind = kind_of(field)
         texts = [text for name, text in home_things.items() if kind & kind_of(name)]
         if thorough:
             texts += [text for text, column in secrets.ids.items() if kind & kind_of(column)]
-            texts += [*(secrets.ids if not texts and _REFERENCE.search(field) else ()), *secrets.uncovered]
+            texts += [*secrets.ids, *secrets.uncovered.values()] if not texts and _REFERENCE.search(field) else []
+            texts += [text for column, text in secrets.uncovered.items() if kind & kind_of(column)]
         return list(dict.fromkeys([both, *DECOYS.values(), *texts]))
 
     slugs = {text for name, text in home_things.items() if name.endswith("_slug")} | {
@@ -93,20 +102,20 @@ def attempts(route: str, spy: str, world: World, secrets: Secrets) -> Iterator[A
         home_things["service_id"],
         DECOYS["text"],
     }
-    for name in variables:
+    for name in tried(variables):
         for value in values(name):
             if value in slugs if name.endswith("_slug") else ID.fullmatch(value):
                 where = f"<{name}> of both" if value == both else f"<{name}>"
                 yield Attempt(replace(plain, things={**plain.things, name: value}), (value,), where)
-    for name, schema in fields_of_query(route).items():
+    for name, schema in tried(fields_of_query(route).items()):
         for value in values(name):
             if allows(schema, value):
                 yield Attempt(replace(plain, query={**plain.query, name: literal(value)}), (value,), f"?{name}=")
-    for where, schema, put in bodies(route, plain.body or {}):
+    for where, schema, put in tried(bodies(route, plain.body or {})):
         for value in values(where) if _REFERENCE.search(where) else FEW:
             if allows(schema, value):
                 yield Attempt(replace(plain, body=put(literal(value))), (value,), f"body.{where}")
-    for name in plain.form or ():
+    for name in tried(plain.form or ()):
         for value in values(name) if _REFERENCE.search(name) else FEW:
             yield Attempt(replace(plain, form={**(plain.form or {}), name: literal(value)}), (value,), f"form.{name}")
 

@@ -139,13 +139,13 @@ SEEN: Final = {
 
 async def parameters(app: QuartTrio, world: World) -> dict[str, list[str]]:
     """Return the documented parameters of each page outside the console, of its query or its form."""
-    answer = await call(app, "GET /openapi.json", Request(), world.callers["anonymous"])
+    paths = (await call(app, "GET /openapi.json", Request(), world.callers["anonymous"])).json["paths"]
     found, console = {}, operations(app)
     for route, view in routes(app):
         method, rule = route.split()
         if docs_of(view).is_page is False or route in console:
             continue
-        described = json.loads(answer.text)["paths"].get(re.sub("<(?:[a-z]+:)?([a-z_]+)>", r"{\1}", rule), {}).get(method.lower(), {})
+        described = paths.get(re.sub("<(?:[a-z]+:)?([a-z_]+)>", r"{\1}", rule), {}).get(method.lower(), {})
         body = described.get("requestBody", {}).get("content", {}).get("application/x-www-form-urlencoded", {}).get("schema", {})
         names = [each["name"] for each in described.get("parameters", ()) if each.get("in") == "query"]
         found[route] = sorted({*names, *body.get("properties", {})} - {"form_token"})

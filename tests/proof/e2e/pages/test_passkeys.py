@@ -17,12 +17,14 @@ SETTINGS: Final = {"SSO_PLATFORM_OWNER_EMAIL": ADA, "SSO_PLATFORM_OWNER_PASSWORD
 EVE: Final = "eve@example.com"
 SECURITY: Final = "/app/account/security"
 NEW: Final = "/app/account/passkeys/new"
-TRANSPORTS: Final = ("internal", "usb", "hybrid")
 # Transport of an authenticator, and whether it keeps passkeys, verifies its user, and syncs. Each two values are in one row.
 AUTHENTICATORS: Final = [
-    (transport, resident, verified, (number + index) % 2 == 0)
-    for number, transport in enumerate(TRANSPORTS)
-    for index, (resident, verified) in enumerate([(True, True), (True, False), (False, True), (False, False)])
+    ("internal", True, True, True),
+    ("internal", False, False, False),
+    ("usb", True, True, False),
+    ("usb", False, False, True),
+    ("hybrid", True, False, True),
+    ("hybrid", False, True, False),
 ]
 KEY: Final = {"transport": "usb", "hasResidentKey": False, "hasUserVerification": False, "isUserVerified": False}  # as a plain security key
 
