@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
-from functools import partial
 from typing import Any, Final
 
 import trio
@@ -21,10 +20,14 @@ MIN_RSA_BITS: Final = 2048
 MAX_RSA_BITS: Final = 8192  # larger keys make signatures slow to verify
 
 
+def generate_key() -> rsa.RSAPrivateKey:
+    return rsa.generate_private_key(65537, _KEY_SIZE)
+
+
 class X509Certificates:
     """Implements `ports.crypto.Certificates`."""
 
-    def __init__(self, generate_key: Callable[[], rsa.RSAPrivateKey] = partial(rsa.generate_private_key, 65537, _KEY_SIZE)) -> None:
+    def __init__(self, generate_key: Callable[[], rsa.RSAPrivateKey] = generate_key) -> None:
         self._generate_key = generate_key
         self._generation = trio.CapacityLimiter(1)
 

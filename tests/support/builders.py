@@ -36,6 +36,7 @@ from adapters.crypto import (
     WebAuthnPasskeys,
     X509Certificates,
 )
+from adapters.crypto.certificates import generate_key
 from adapters.email.message import EmailTemplates
 from adapters.http.client_documents import HttpClientDocuments
 from adapters.http.client_keys import HttpClientKeys, HttpIssuerKeys
@@ -143,7 +144,7 @@ def user_agents() -> UserAgents:
 @lru_cache
 def _certificate_keys() -> Iterator[rsa.RSAPrivateKey]:
     """Return the keys of certificates. To generate each anew would take a tenth of a second."""
-    return cycle([rsa.generate_private_key(65537, 2048) for _ in range(6)])
+    return cycle([generate_key() for _ in range(6)])
 
 
 @lru_cache
