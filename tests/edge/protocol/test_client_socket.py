@@ -50,3 +50,19 @@ async def test_a_client_that_reads_too_slowly_is_reset(autojump_clock: trio.test
             await slow.send(b"more")
         accepted.close()
         assert client.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR) == errno.ECONNRESET  # so the kernel has discarded the rest
+
+
+async def test_a_response_that_is_cut_off_does_not_end(autojump_clock: trio.testing.MockClock) -> None:
+    """A client that reads on could otherwise take it for complete."""
+    with connected_sockets() as (accepted, client):
+        slow = ClientSocket(accepted, SEND_WITHIN)
+        with pytest.raises(ClientGone):
+            await slow.send(bytes(4 * SEND_AT_ONCE))
+        slow.end()
+        with trio.move_on_after(1) as waiting:
+            while True:
+                await trio.lowlevel.wait_readable(client)
+                assert client.recv(SEND_AT_ONCE), "the client sees an end"
+        assert waiting.cancelled_caught
+        accepted.close()
+        assert client.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR) == errno.ECONNRESET

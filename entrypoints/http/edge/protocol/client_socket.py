@@ -102,7 +102,9 @@ class ClientSocket:
         self.is_gone = True
 
     def end(self) -> None:
-        """End the responses. The client can still send."""
+        """End the responses. The client can still send. A response that is cut off does not end, so that it cannot look complete."""
+        if self.is_gone:
+            return
         with suppress(OSError):
             self._socket.shutdown(socket.SHUT_WR)
 
