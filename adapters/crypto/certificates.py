@@ -20,14 +20,15 @@ MIN_RSA_BITS: Final = 2048
 MAX_RSA_BITS: Final = 8192  # larger keys make signatures slow to verify
 
 
-def generate_key() -> rsa.RSAPrivateKey:
+def generate_rsa_key() -> rsa.RSAPrivateKey:
+    """Return a new key of 2048 bits. This takes about a tenth of a second of a processor."""
     return rsa.generate_private_key(65537, _KEY_SIZE)
 
 
 class X509Certificates:
     """Implements `ports.crypto.Certificates`."""
 
-    def __init__(self, generate_key: Callable[[], rsa.RSAPrivateKey] = generate_key) -> None:
+    def __init__(self, generate_key: Callable[[], rsa.RSAPrivateKey] = generate_rsa_key) -> None:
         self._generate_key = generate_key
         self._generation = trio.CapacityLimiter(1)
 

@@ -36,7 +36,7 @@ from adapters.crypto import (
     WebAuthnPasskeys,
     X509Certificates,
 )
-from adapters.crypto.certificates import generate_key
+from adapters.crypto.certificates import generate_rsa_key
 from adapters.email.message import EmailTemplates
 from adapters.http.client_documents import HttpClientDocuments
 from adapters.http.client_keys import HttpClientKeys, HttpIssuerKeys
@@ -143,8 +143,8 @@ def user_agents() -> UserAgents:
 
 @lru_cache
 def _certificate_keys() -> Iterator[rsa.RSAPrivateKey]:
-    """Return the keys of certificates. To generate each anew would take a tenth of a second."""
-    return cycle([generate_key() for _ in range(6)])
+    """Return the keys of all certificates, which come again after the sixth, because generating them is slow."""
+    return cycle([generate_rsa_key() for _ in range(6)])
 
 
 @lru_cache

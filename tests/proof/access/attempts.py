@@ -83,7 +83,7 @@ def attempts(route: str, spy: str, world: World, secrets: Secrets) -> Iterator[A
     # Also for a member of both: a change by one organization must not affect the other.
     both, thorough = str(world.both.id), spy in THOROUGH
     others = [each for each in SPIES if each not in THOROUGH and not is_turned_away(route, each)]
-    turns = count(len(route))
+    turns = count(len(route))  # so that another caller begins at most routes
 
     def tried(fields: Iterable[_Field]) -> Iterator[_Field]:
         return (field for field in fields if thorough or others[next(turns) % len(others)] == spy)
