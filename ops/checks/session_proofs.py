@@ -53,8 +53,13 @@ def _names_column(path: str, value: object) -> bool:
 
 
 if __name__ == "__main__":
-    modules = sorted(path for layer in LAYERS for path in Path(layer).rglob("*.py"))
-    faults = [fault for path in modules for fault in find_faults(str(path), path.read_text())]
+    faults = [
+        fault
+        for layer in LAYERS
+        for path in sorted(Path(layer).rglob("*.py"))
+        if "proof" in (text := path.read_text()).lower()  # each fault names proofs, and parsing takes long
+        for fault in find_faults(str(path), text)
+    ]
     for fault in faults:
         print(fault)
     sys.exit(bool(faults))
