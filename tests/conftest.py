@@ -13,6 +13,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
+import hypothesis
 import psycopg
 import pytest
 import structlog
@@ -43,6 +44,7 @@ def pytest_configure(config: pytest.Config) -> None:
         # A shell lets background jobs ignore SIGINT, and every service that tests start would
         # inherit that.
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    hypothesis.settings.load_profile("ci")  # also elsewhere: the same examples in each run, however long they take
     # By default, structlog shows the local variables of an exception in color. This takes longer
     # than most tests.
     renderer = structlog.dev.ConsoleRenderer(colors=False, exception_formatter=structlog.dev.plain_traceback)

@@ -41,7 +41,7 @@ from ports import Ports
 from tests.support.builders import Api, add_account
 from tests.support.direct import ask
 
-STEADY = settings(derandomize=True, deadline=None, max_examples=100, database=None)
+STEADY = settings(max_examples=100)
 
 PLAIN_TEXT = st.text(st.characters(exclude_categories=["Cs"]))
 INTEGERS = st.integers(min_value=-(10**18), max_value=10**18)

@@ -13,7 +13,7 @@ ORGANIZATIONS = [UUID(int=number) for number in range(2 * MAX_IN_TOTAL)]
 
 
 @pytest.mark.slow
-@settings(derandomize=True, deadline=None, max_examples=500, database=None)
+@settings(max_examples=500)
 @given(st.lists(st.tuples(st.sampled_from(ORGANIZATIONS), st.booleans(), st.integers(0, 99)), max_size=60))
 def test_a_few_organizations_cannot_take_all_places(steps: list[tuple[UUID, bool, int]]) -> None:
     """A new organization is refused only if at least six others have bodies."""

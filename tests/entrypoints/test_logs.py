@@ -13,7 +13,7 @@ from uuid import UUID
 
 import pytest
 import structlog
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from entrypoints import logs
@@ -193,7 +193,6 @@ def test_values_cannot_forge_lines_or_control_a_terminal(log_format: Any, output
     assert not CONTROLS.search(written())
 
 
-@settings(derandomize=True, deadline=None, database=None)
 @given(st.text(), st.text(max_size=3000))
 def test_any_text_survives_json(event: str, value: str) -> None:
     readable, writable = os.pipe()

@@ -24,7 +24,7 @@ from core.kernel.errors import Invalid
 from core.kernel.values import Email, new_id
 from entrypoints.common_passwords import default_common_passwords
 
-REPEATABLE = settings(derandomize=True, deadline=None, max_examples=300, database=None)
+REPEATABLE = settings(max_examples=300)
 NOW = datetime(2026, 3, 14, tzinfo=UTC)
 ADA = Email("ada@example.com")
 

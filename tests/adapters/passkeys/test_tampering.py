@@ -15,7 +15,7 @@ from tests.support.passkeys.authenticator import SoftAuthenticator, b64, unb64
 pytestmark = pytest.mark.slow
 VALUES: list[Any] = [None, True, 0, "", "x", [], {}, "A" * 30_000, "é", "AB==", "A", "\x00"]
 CREDENTIAL = new_credential(SoftAuthenticator(origin=ORIGIN))
-REPEATABLE = settings(derandomize=True, deadline=None, max_examples=60, database=None)
+REPEATABLE = settings(max_examples=60)
 
 
 async def test_every_member_missing_or_of_another_type_is_refused() -> None:

@@ -47,7 +47,7 @@ from core.kernel.values import Email
 NOW, MINUTE = datetime(2026, 3, 14, 15, 9, 26, 535897, tzinfo=UTC), timedelta(minutes=1)
 TOTP, BACKUP_CODE = Proof(Method.TOTP, NOW), Proof(Method.BACKUP_CODE, NOW)
 ACME, OTHER, OKTA = (UUID(int=number) for number in (1, 2, 3))
-REPEATABLE = settings(derandomize=True, deadline=None, max_examples=300, database=None)
+REPEATABLE = settings(max_examples=300)
 PROOFS = st.lists(
     st.builds(
         Proof,

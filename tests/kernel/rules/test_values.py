@@ -35,7 +35,7 @@ def test_printable_text_can_be_part_of_an_xml_document() -> None:
     assert len(printable) > 1_100_000
 
 
-REPEATABLE = settings(derandomize=True, deadline=None, max_examples=300, database=None)
+REPEATABLE = settings(max_examples=300)
 
 LOCAL = st.text(st.sampled_from("abcXYZ019!#$%&'*+/=?^_`{|}~-"), min_size=1, max_size=20)
 # "=?" starts an encoded word, which an address must not contain.

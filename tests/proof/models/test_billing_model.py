@@ -308,7 +308,7 @@ def test_the_state_follows_from_the_newest_events(conninfo: str, machine: type[B
         BillingMachine.ports = background.run(make_ports, BillingMachine.pool, BillingMachine.clock, FakeMailTransport(), FakeMetrics())
         try:
             # The e2e test of billing delivers events in random orders too, and the storage tests prove each rule.
-            steady = settings(derandomize=True, deadline=None, max_examples=75, stateful_step_count=40, database=None)
+            steady = settings(max_examples=75, stateful_step_count=40)
             run_state_machine_as_test(machine, settings=steady)
         finally:
             background.run(BillingMachine.pool.aclose)

@@ -28,7 +28,7 @@ from tests.proof.models.test_sign_in_policy_model import (
     to_policy,
 )
 
-STEADY = settings(derandomize=True, database=None, deadline=None, max_examples=120)
+STEADY = settings(max_examples=120)
 # Policies that accept different methods, one of which is saved two days after the other one
 DIFFERENT = st.fixed_dictionaries(
     {},

@@ -1175,7 +1175,7 @@ def test_users_get_the_responses_of_the_model(conninfo: str, limit: int) -> None
         PeopleMachine.shared = background.run(_ports, PeopleMachine.pool, PeopleMachine.sent, policy, locations)
         try:
             seed(limit)(PeopleMachine)  # otherwise both would have the same effect
-            steady = settings(derandomize=True, deadline=None, max_examples=16, stateful_step_count=30, database=None)
+            steady = settings(max_examples=16, stateful_step_count=30)
             run_state_machine_as_test(PeopleMachine, settings=steady)
         finally:
             background.run(PeopleMachine.pool.aclose)

@@ -453,7 +453,7 @@ def test_rights_are_those_of_the_reference(conninfo: str) -> None:
         RightsMachine.background, RightsMachine.pool = background, Pool(conninfo, size=2)
         RightsMachine.ports = background.run(make_ports, RightsMachine.pool, FakeClock(), FakeMailTransport(), FakeMetrics())
         try:
-            steady = settings(derandomize=True, deadline=None, max_examples=8, stateful_step_count=40, database=None)
+            steady = settings(max_examples=8, stateful_step_count=40)
             walk(RightsMachine())
             run_state_machine_as_test(RightsMachine, settings=steady)
         finally:

@@ -82,7 +82,7 @@ filters: st.SearchStrategy[ScimFilter] = st.recursive(
 def examples(count: int) -> list[ScimFilter]:
     collected: list[ScimFilter] = []
 
-    @settings(derandomize=True, database=None, deadline=None, max_examples=count)
+    @settings(max_examples=count)
     @given(filters)
     def collect(filter_: ScimFilter) -> None:
         collected.append(filter_)

@@ -256,13 +256,13 @@ class PolicyMachine(RuleBasedStateMachine):
 
 @pytest.mark.slow
 def test_sign_in_policies_decide_as_the_reference() -> None:
-    steady = settings(derandomize=True, deadline=None, max_examples=80, stateful_step_count=30, database=None)
+    steady = settings(max_examples=40, stateful_step_count=30)
     run_state_machine_as_test(PolicyMachine, settings=steady)
 
 
 @pytest.mark.slow
 def test_single_decisions_are_those_of_the_reference() -> None:
-    @settings(derandomize=True, database=None, deadline=None, max_examples=1500)
+    @settings(max_examples=700)
     @given(ALL_SAVED, USERS, MOMENTS)
     @example(
         [{"methods": ["password", "passkey"], "second_factor": ["everyone"]}],
@@ -289,7 +289,7 @@ def test_single_decisions_are_those_of_the_reference() -> None:
 def test_a_decision_holds_until_its_end() -> None:
     """A pass is the decision about a session that has been used now."""
 
-    @settings(derandomize=True, database=None, deadline=None, max_examples=300)
+    @settings(max_examples=150)
     @given(st.one_of(st.lists(TRUSTING, min_size=1, max_size=1), ALL_SAVED), USERS, MOMENTS)
     def check(documents: list[Policy], user: User, now: int) -> None:
         policy, user = to_policy(documents), replace(user, used_at=now)
@@ -307,7 +307,7 @@ def test_a_decision_holds_until_its_end() -> None:
 
 @pytest.mark.slow
 def test_rules_start_as_in_the_reference() -> None:
-    @settings(derandomize=True, database=None, deadline=None, max_examples=200)
+    @settings(max_examples=100)
     @given(st.lists(st.tuples(DOCUMENTS, st.sampled_from([0, DAY, 14 * DAY])), min_size=2, max_size=3))
     def check(saves: list[tuple[Policy, int]]) -> None:
         document, rules, now = Policy(), Rules(), 0
@@ -325,7 +325,7 @@ def test_rules_start_as_in_the_reference() -> None:
 def test_two_policies_together_allow_what_each_allows_alone() -> None:
     """The order of the two does not matter, and together they never allow more, nor for longer. So one pass serves both (SP-9)."""
 
-    @settings(derandomize=True, database=None, deadline=None, max_examples=250)
+    @settings(max_examples=120)
     @given(OF_APPLICATION, OF_APPLICATION, USERS, MOMENTS)
     def check(one: Policy, other: Policy, user: User, now: int) -> None:
         facts = to_facts(user, now)
