@@ -4,7 +4,7 @@ import os
 import socket
 import struct
 import tempfile
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
@@ -48,6 +48,14 @@ class NotifySocket:
         while not set(lines) <= set(received):
             received += [f"{name}={value}" for name, value in self.receive().items()]
         return received
+
+    def drop_received(self) -> None:
+        """Drop the messages that have arrived."""
+        self._socket.setblocking(False)
+        with suppress(BlockingIOError):
+            while True:
+                self._socket.recv(4096)
+        self._socket.settimeout(PATIENCE)
 
     def __enter__(self) -> Self:
         return self

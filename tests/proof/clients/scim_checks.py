@@ -13,12 +13,12 @@ from scim2_tester import CheckResult, Status, check_server, filling
 _GOOD: Final = {Status.SUCCESS, Status.COMPLIANT, Status.ACCEPTABLE}
 
 
-def run_checks(address: str, token: str) -> list[tuple[str, bool]]:
-    """Return the name of each check, and whether it passed."""
+def run_checks(address: str, token: str, resource_types: list[str]) -> list[tuple[str, bool]]:
+    """Return the name of each check of these resource types and of the discovery, and whether it passed."""
     client = _Client(address, token)
     try:
         with patch.object(filling, "get_random_example_value", _with_valid_values(filling.get_random_example_value)):
-            return [(_name(result), result.status in _GOOD) for result in check_server(client)]
+            return [(_name(result), result.status in _GOOD) for result in check_server(client, resource_types=resource_types)]
     finally:
         client.close()
 

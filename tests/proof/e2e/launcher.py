@@ -1,4 +1,4 @@
-"""Processes of `gatehouse` that are forked from one that has imported everything.
+"""Processes of `gatehouse`, and of some programs of tests, that are forked from one that has imported everything.
 
 A new interpreter spends most of a start on imports and on building the routes. A forked process is as real: it has its own process id,
 process group, environment, descriptors and exit code, and signals reach it alone. Its environment is not in
@@ -15,12 +15,14 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
+import traceback
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
-from typing import Final
+from typing import Final, NoReturn
 
 from tests import ROOT
 
@@ -73,15 +75,17 @@ class Launcher:
         with theirs:
             self._process = subprocess.Popen([sys.executable, "-m", __name__], cwd=ROOT, stdin=theirs.fileno())
 
-    def launch(self, arguments: Sequence[str], *, home: Path, environment: Mapping[str, str], streams: Sequence[int]) -> Forked:
-        """Run `gatehouse` with these arguments in a process group of its own. `streams` become its descriptors 0 to 2."""
+    def launch(
+        self, arguments: Sequence[str], *, home: Path, environment: Mapping[str, str], streams: Sequence[int], program: str = "gatehouse"
+    ) -> Forked:
+        """Run a program with these arguments in a process group of its own. `streams` become its descriptors 0 to 2."""
         report, status = os.pipe()
-        order = {"arguments": list(arguments), "home": str(home), "environment": dict(environment)}
+        order = {"arguments": [program, *arguments], "home": str(home), "environment": dict(environment)}
         try:
             socket.send_fds(self._orders, [json.dumps(order).encode()], [*streams, status])
         finally:
             os.close(status)
-        return Forked(["gatehouse", *arguments], report)
+        return Forked([program, *arguments], report)
 
     def close(self) -> None:
         self._orders.close()
@@ -105,7 +109,7 @@ def close() -> None:
 
 
 def main() -> bool:
-    """Fork for each order until there are no more. Return whether this is a forked process, which continues as `gatehouse`."""
+    """Fork for each order until there are no more. Return whether this is a forked process, which continues as its program."""
     orders = socket.socket(fileno=os.dup(0))
     statuses: dict[int, int] = {}  # descriptors for the exit status, by those of the processes
     with selectors.DefaultSelector() as selector:
@@ -157,23 +161,82 @@ def _become(order: dict[str, object], streams: Sequence[int]) -> None:
     os.chdir(str(order["home"]))
     os.environ.clear()
     os.environ.update(order["environment"])  # type: ignore[call-overload]
-    sys.argv = ["gatehouse", *order["arguments"]]  # type: ignore[misc]
+    sys.argv = list(order["arguments"])  # type: ignore[call-overload]
     tempfile.tempdir = None  # it is computed again from TMPDIR
 
 
-def _build_once() -> None:
-    """Build the routes once, so that forked services share them. A start with a new interpreter builds them itself."""
-    import entrypoints.main  # noqa: F401 (before the first fork)
+class _Checked:
+    """The check of the libraries, which has already succeeded."""
+
+    def finish(self) -> None:
+        pass
+
+
+def _prepare_once() -> None:
+    """Import, read and build once what each start needs, so that forked services share it. A new interpreter does it at each start."""
+    import tests.proof.wire.several  # noqa: F401 (before the first fork)
+    from adapters.saml import libraries
+    from entrypoints import common_passwords, huge_pages, main
     from entrypoints.http import app
 
+    libraries.LibraryCheck().finish()
+    libraries.LibraryCheck = _Checked  # type: ignore[assignment,misc]
     routes = app.build_routes()
     app.build_routes = lambda: routes
+    main.build_routes = app.build_routes  # type: ignore[attr-defined]
+    common_passwords.default_common_passwords()
+    huge_pages.collapse = lambda: 0  # a copy of the memory that these processes share pays after minutes only
     gc.freeze()
 
 
-if __name__ == "__main__":
-    from entrypoints import cli
+def _run_to_the_end() -> NoReturn:
+    """Run the program, and end without freeing its objects: that would copy all memory that the forked processes share."""
+    try:
+        _run()
+        code: int | str | None = 0
+    except SystemExit as end:
+        code = end.code
+    except KeyboardInterrupt:
+        traceback.print_exc()
+        code = 128 + signal.SIGINT
+    except BaseException:
+        traceback.print_exc()
+        code = 1
+    if isinstance(code, str):
+        print(code, file=sys.stderr)
+    if left := [each for each in threading.enumerate() if each is not threading.main_thread() and not each.daemon]:
+        print(f"These threads would keep the process alive: {left}", file=sys.stderr)
+        code = 1
+    with suppress(OSError):  # the reader of the output has gone
+        sys.stdout.flush()
+        sys.stderr.flush()
+    os._exit(code if isinstance(code, int) else code is not None)
 
-    _build_once()
+
+def _run() -> None:
+    """Run the program with the name in `sys.argv`."""
+    from entrypoints import cli
+    from tests.proof.wire import several
+
+    match sys.argv[0]:
+        case "several":
+            several.main()
+        case "database":
+            _own_database(Path(sys.argv[1]))
+        case _:
+            cli.main(prog_name="gatehouse")
+
+
+def _own_database(data: Path) -> None:
+    """Run a database server until the end of the standard input, and print its connection string."""
+    from adapters.postgres.engine import embedded
+
+    with embedded.start(data, durable=False) as running:
+        print(running.conninfo, flush=True)
+        sys.stdin.read()
+
+
+if __name__ == "__main__":
+    _prepare_once()
     if main():
-        cli.main(prog_name="gatehouse")
+        _run_to_the_end()

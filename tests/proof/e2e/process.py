@@ -125,6 +125,8 @@ class Service:
             "SSO_BIND": f"localhost:{self.port}",
             "SSO_LOG_FORMAT": "json",
             "SSO_RATE_LIMITS": "off",
+            # Each connection costs the database as much as the requests of a short test. Without a limit, a start opens ten.
+            "SSO_DB_POOL_SIZE": "4",
             **CHEAP_HASHES,
             **settings,
         }
@@ -294,38 +296,32 @@ def is_storage_down(answer: httpx.Response) -> bool:
     )
 
 
-# A database server of the test
-
-# It runs in another process, because PostgreSQL ends with the thread that has started it, and
-# because starting it forks.
-_OWNER: Final = """
-import sys
-from pathlib import Path
-from adapters.postgres.engine import embedded
-with embedded.start(Path(sys.argv[1]), durable=sys.argv[2] == "durable") as running:
-    print(running.conninfo, flush=True)
-    sys.stdin.read()
-"""
-
-
 class DatabaseServer:
-    """A PostgreSQL server that a test starts and stops. `conninfo` stays the same."""
+    """A PostgreSQL server that a test starts and stops. `conninfo` stays the same.
 
-    def __init__(self, home: Path) -> None:
+    It runs in another process, because PostgreSQL ends with the thread that has started it. Its data is a copy of `stopped`, or new.
+    """
+
+    def __init__(self, home: Path, stopped: Path | None = None) -> None:
         self._data = home / "server"
-        self._process: subprocess.Popen[str] | None = None
+        self._stopped = stopped
+        self._process: Forked | None = None
+        self._stdin = -1
         self.conninfo = ""
 
     def start(self) -> Self:
-        self._process = subprocess.Popen(
-            [sys.executable, "-c", _OWNER, str(self._data), "fast"],
-            cwd=ROOT,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        assert self._process.stdout is not None
-        conninfo = self._process.stdout.readline().strip()
+        if self._stopped is not None and not self._data.exists():
+            copy_database(self._stopped, self._data)
+        (stdin, self._stdin), (output, stdout) = os.pipe(), os.pipe()
+        try:
+            self._process = launcher().launch(
+                [str(self._data)], program="database", home=self._data.parent, environment=os.environ, streams=[stdin, stdout, 2]
+            )
+        finally:
+            os.close(stdin)
+            os.close(stdout)
+        with os.fdopen(output) as lines:
+            conninfo = lines.readline().strip()
         assert conninfo, "the database server did not start"
         assert self.conninfo in ("", conninfo)
         self.conninfo = conninfo
@@ -338,14 +334,18 @@ class DatabaseServer:
             self._process.wait(PATIENCE)
 
     def begin_stop(self) -> None:
-        if self._process is not None:
-            for stream in (self._process.stdin, self._process.stdout):
-                if stream is not None:
-                    stream.close()
+        if self._stdin >= 0:
+            os.close(self._stdin)
+            self._stdin = -1
 
     @property
     def runs(self) -> bool:
         return self._process is not None and self._process.poll() is None
+
+
+def copy_database(stopped: Path, data: Path) -> None:
+    """Copy the data of a stopped database with its owner."""
+    subprocess.run(["cp", "-a", stopped, data], check=True)
 
 
 # Processes of the machine

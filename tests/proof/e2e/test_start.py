@@ -15,15 +15,11 @@ from adapters.crypto import generate_key
 from adapters.prometheus import ACTORS
 from tests.proof.e2e.conftest import Start
 from tests.proof.e2e.process import Port, Service, family
-from tests.support.waiting import PATIENCE, until
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.slow
 
 OWNER: Final = {"SSO_PLATFORM_OWNER_EMAIL": "owner@example.com", "SSO_PLATFORM_OWNER_PASSWORD": "all the keys of the house"}
-
-# Promised for a warm idle machine, and measured on one. Other tests can run on this machine, so
-# here the start only has to happen, within ten times that time.
-SECONDS_TO_START_AGAIN: Final = 2
 
 
 def sentence(service: Service) -> str:
@@ -43,7 +39,7 @@ def sentence(service: Service) -> str:
 def test_a_port_in_use_is_reported(service: Start) -> None:
     with Port() as taken:
         taken.listen()
-        message = sentence(service(SSO_BIND=f"127.0.0.1:{taken.number}").in_new_interpreter().launch())
+        message = sentence(service(SSO_BIND=f"127.0.0.1:{taken.number}").launch())
         assert f"127.0.0.1:{taken.number} is already in use" in message
 
 
@@ -148,6 +144,7 @@ def test_a_too_short_password_of_the_owner_is_reported(service: Start, own_datab
     assert "S3cret" not in message
 
 
+@pytest.mark.usefixtures("migrated_home")
 def test_a_second_service_on_one_data_directory_is_refused(service: Start, home: Path) -> None:
     first = service().start()
     second = service()
@@ -164,18 +161,18 @@ GOLD: Final = {"name": "gold", "display_name": "Gold", "default_max_services": 5
 
 @pytest.mark.parametrize(("workers", "shows_password"), [("1", True), ("2", False)])
 def test_each_start_shows_the_addresses_and_saves_the_tiers_and_only_the_first_shows_the_owner(
-    service: Start, workers: str, shows_password: bool, home: Path
+    service: Start, workers: str, shows_password: bool, home: Path, request: pytest.FixtureRequest
 ) -> None:
     """The password is shown only if ./run has generated it, and never if the operator has set it (security L-3)."""
+    if workers == "2":
+        request.getfixturevalue("migrated_home")
     running = service("--welcome", *["--show-password"] * shows_password, "--workers", workers, **OWNER)
-    if workers == "1":
-        running.in_new_interpreter()
     tiers = []
     for is_first, price in ((True, 4900), (False, 5900)):
         if running.output_file.exists():
             running.output_file.unlink()
         running.settings["SSO_TIERS"] = json.dumps([{**GOLD, "price_cents": price}])
-        running.start(patience=2 * PATIENCE if is_first or workers == "2" else 10 * SECONDS_TO_START_AGAIN)
+        running.in_new_interpreter(is_first and workers == "1").start()
         until(lambda: "Ctrl-C" in running.output, "the welcome is complete")
         welcome = "\n".join(line for line in running.output.splitlines() if not line.startswith("{"))
         assert running.address in welcome
@@ -229,7 +226,7 @@ def check_files(home: Path) -> None:
 def test_logs_on_a_terminal_are_readable(service: Start, own_database: dict[str, str], home: Path) -> None:
     leader, follower = os.openpty()
     try:
-        running = service(**own_database, SSO_LOG_FORMAT="auto", NO_COLOR="1").in_new_interpreter()
+        running = service(**own_database, SSO_LOG_FORMAT="auto", NO_COLOR="1")
         running.start(output=follower)
         until(lambda: running.get("/api/user", **{"X-Request-Id": "trace-0815"}).status_code == 401, "it answers")
         output = b""
@@ -268,6 +265,6 @@ def test_sigterm_ends_a_service_that_waits_for_its_database(waiting: Service) ->
 def test_an_xmlsec_that_does_not_match_lxml_is_reported(service: Start, home: Path) -> None:
     # The error of xmlsec if it finds another libxml2 than that of its build.
     (home / "xmlsec.py").write_text('raise ImportError("lxml & xmlsec libxml2 library version mismatch")')
-    message = sentence(service(PYTHONPATH=str(home)).launch())
+    message = sentence(service(PYTHONPATH=str(home)).in_new_interpreter().launch())
     assert "version mismatch" in message
     assert "lock file" in message

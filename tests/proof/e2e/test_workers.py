@@ -123,7 +123,7 @@ def test_every_worker_shows_the_same_metrics_of_all_requests(pair: Pair) -> None
         assert names
         failed = samples(answer.text, "sso_login_failures_total")
         assert failed['{reason="credentials"}'] == failures['{reason="credentials"}'] + 2
-    until(lambda: running.metric("sso_db_pool_connections_max") == {'{backend="postgres"}': 20}, "two pools are counted")
+    until(lambda: running.metric("sso_db_pool_connections_max") == {'{backend="postgres"}': 8}, "two pools are counted")
 
     def agree() -> bool:
         """Compare the metrics of two workers, except for the requests to /metrics."""
@@ -175,7 +175,7 @@ def test_a_killed_worker_is_replaced_and_the_others_continue(pair: Pair) -> None
         assert running.metric("sso_auth_tokens_issued_total")[""] == counted
     assert [line["pid"] for line in running.logged("worker_died")[died:]] == [killed]
     # The connections of the dead process are no longer counted.
-    until(lambda: running.metric("sso_db_pool_connections_max") == {'{backend="postgres"}': 20}, "two pools are counted")
+    until(lambda: running.metric("sso_db_pool_connections_max") == {'{backend="postgres"}': 8}, "two pools are counted")
 
 
 async def test_a_worker_that_is_killed_under_load_loses_only_its_running_requests(pair: Pair) -> None:
@@ -315,6 +315,7 @@ def test_an_email_in_delivery_at_shutdown_is_sent_once(service: Start, sink: Mai
     assert len(sink.emails_to(EMAIL)) == 1
 
 
+@pytest.mark.usefixtures("migrated_home")
 @pytest.mark.parametrize("workers", [1, 2])
 def test_ctrl_c_stops_all_processes_including_the_database(workers: int, service: Start, home: Path) -> None:
     running = service("--workers", str(workers)).start()
@@ -353,6 +354,7 @@ def check_second_ctrl_c(running: Service, home: Path, workers: int) -> None:
     assert "Traceback" not in running.output
 
 
+@pytest.mark.usefixtures("migrated_home")
 def test_no_process_stays_when_the_parent_of_idle_workers_is_killed(service: Start, home: Path) -> None:
     running = all_serving(service("--workers", "2").start(), 2)
     assert len(children(running.process.pid)) == 3

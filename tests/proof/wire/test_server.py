@@ -102,10 +102,27 @@ class SmallApplication:
 MODES: Final = [f"{server}{tls}" for server in wire.SERVERS for tls in ("", " with TLS")]
 
 
+# Tests of how a connection ends.
+OF_ENDS: Final = {
+    "test_connection_close_is_obeyed",
+    "test_a_disconnecting_client_does_not_cancel_its_handler",
+    "test_a_client_reads_the_413_while_it_still_sends",
+    "test_a_body_that_breaks_while_the_application_runs_is_recorded_without_a_response",
+    "test_data_after_the_last_request_of_a_connection_does_not_cut_its_response",
+    "test_responses_to_disconnected_clients_are_not_faults",
+    "test_a_body_that_differs_from_its_content_length_ends_the_connection",
+}
+
+
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Run the tests that use `serving` with both servers, each with plain HTTP and with TLS."""
+    """Run the tests that use `serving` with both servers, each with plain HTTP and with TLS.
+
+    Tests of many requests do not depend on TLS: each runs with plain HTTP at one server, and with TLS at the other. Those of how a
+    connection ends run in all modes.
+    """
     if "serving" in metafunc.function.__code__.co_names:
-        metafunc.parametrize("tls", MODES, indirect=True)
+        is_table = any(metafunc.definition.iter_markers("parametrize")) and metafunc.function.__name__ not in OF_ENDS
+        metafunc.parametrize("tls", [MODES[0], MODES[-1]] if is_table else MODES, indirect=True)
 
 
 @pytest.fixture(scope="session")

@@ -2,8 +2,6 @@
 
 import os
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -14,18 +12,21 @@ import trio
 
 from tests import ROOT
 from tests.fakes.supervisor import NotifySocket
+from tests.proof.e2e.conftest import launcher_ends
+from tests.proof.e2e.launcher import Forked, launcher
 from tests.proof.wire.wire import Client
 from tests.support.waiting import PATIENCE, eventually
+
+__all__ = ["launcher_ends"]
 
 pytestmark = pytest.mark.slow
 
 
 class Service:
-    def __init__(self, process: trio.Process) -> None:
-        assert process.stdout is not None
+    def __init__(self, process: Forked, stdout: trio.lowlevel.FdStream) -> None:
         self.process = process
         self.lines: list[str] = []  # of the standard output
-        self._stdout = process.stdout
+        self._stdout = stdout
         self._buffer = b""
         self.port = 0
 
@@ -46,30 +47,27 @@ class Service:
 
     async def wait(self) -> int:
         """Wait for the end of the parent. Return its exit code."""
-        with trio.fail_after(PATIENCE):
-            return await self.process.wait()
+        return await trio.to_thread.run_sync(self.process.wait, PATIENCE)
 
 
 @asynccontextmanager
 async def service(*arguments: str, **variables: str) -> AsyncIterator[Service]:
-    process = await trio.lowlevel.open_process(
-        [sys.executable, "-m", "tests.proof.wire.several", *arguments],
-        cwd=ROOT,
-        env={**os.environ, **variables},
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        start_new_session=True,
-    )
-    service = Service(process)
+    (reader, writer), nothing = os.pipe(), os.open(os.devnull, os.O_RDONLY)
     try:
-        service.port = int((await service.wait_for_lines("port"))[0])
-        yield service
+        process = launcher().launch(
+            arguments, program="several", home=ROOT, environment={**os.environ, **variables}, streams=[nothing, writer, writer]
+        )
     finally:
-        if process.returncode is None:
+        os.close(nothing)
+        os.close(writer)
+    async with trio.lowlevel.FdStream(reader) as stdout:
+        service = Service(process, stdout)
+        try:
+            service.port = int((await service.wait_for_lines("port"))[0])
+            yield service
+        finally:
             process.kill()  # this ends the workers too
-            with trio.CancelScope(shield=True):
-                await process.wait()
+            process.wait(PATIENCE)
 
 
 def is_alive(pid: int) -> bool:

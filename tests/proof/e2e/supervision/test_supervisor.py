@@ -6,7 +6,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
@@ -19,7 +19,7 @@ from adapters.crypto import generate_key
 from tests import ROOT
 from tests.fakes.supervisor import NotifySocket
 from tests.proof.e2e.conftest import Start
-from tests.proof.e2e.process import CHEAP_HASHES, DatabaseServer, children, environment
+from tests.proof.e2e.process import CHEAP_HASHES, DatabaseServer, Service, children, environment
 from tests.support.waiting import PATIENCE, until
 
 pytestmark = pytest.mark.slow
@@ -50,34 +50,52 @@ def _signal(pid: int, number: int) -> None:
         os.kill(pid, number)
 
 
-@pytest.mark.parametrize("workers", ["1", "2"])
-def test_a_frozen_database_restarts_nothing(service: Start, server: DatabaseServer, tmp_path: Path, workers: str) -> None:
+def test_a_frozen_database_restarts_nothing(service: Start, server: DatabaseServer, home: Path, tmp_path: Path) -> None:
+    """Neither a single process nor workers. Both run at once, because this test waits for the beats of several seconds."""
     locations = tmp_path / "locations.mmdb"
     shutil.copy(LOCATIONS, locations)
-    conninfo = server.start().conninfo
-    settings = {"SSO_DATABASE_URL": conninfo, "SSO_ENCRYPTION_KEYS": generate_key(), "SSO_GEOIP_DATABASE": str(locations)}
-    with NotifySocket() as supervisor:
-        running = service("--workers", workers, **settings, **supervisor.variables(watchdog=4)).launch()
-        supervisor.receive_until("EXTEND_TIMEOUT_USEC=60000000")
-        running.process.send_signal(signal.SIGHUP)  # it serves nothing yet, so there is nothing to reload
-        started = supervisor.receive_until("READY=1")
-        assert {line.partition("=")[0] for line in started} <= {"EXTEND_TIMEOUT_USEC", "READY"}
-        assert running.get("/health/live").status_code == 200
-        processes = running.workers
-        with frozen(conninfo):
+    settings = {
+        "SSO_DATABASE_URL": server.start().conninfo,
+        "SSO_ENCRYPTION_KEYS": generate_key(),
+        "SSO_BASE_URL": "https://id.example.com",
+        "SSO_GEOIP_DATABASE": str(locations),
+    }
+    with NotifySocket() as one, NotifySocket() as other:
+        supervised = {
+            workers: (supervisor, start(service, home, supervisor, workers, settings)) for workers, supervisor in ((1, one), (2, other))
+        }
+        processes = {workers: running.workers for workers, (_, running) in supervised.items()}
+        with frozen(server.conninfo):
+            for supervisor, _ in supervised.values():
+                supervisor.drop_received()
             for _ in range(PERIODS):
-                supervisor.receive_until("WATCHDOG=1")
-        assert running.workers == processes
-        assert not running.logged("worker_died")
+                for supervisor, _ in supervised.values():
+                    supervisor.receive_until("WATCHDOG=1")
+        assert {workers: running.workers for workers, (_, running) in supervised.items()} == processes
 
         locations.write_bytes(b"no longer usable")
-        running.process.send_signal(signal.SIGHUP)
-        assert "RELOADING=1" in supervisor.receive_until("READY=1")
-        until(lambda: len(running.logged("file_not_reloaded")) == int(workers), "each worker has kept the last file")
-        assert running.get("/health/live").status_code == 200
-        running.process.terminate()
-        supervisor.receive_until("STOPPING=1")
-        assert running.wait() == 0
+        for workers, (supervisor, running) in supervised.items():
+            assert not running.logged("worker_died")
+            running.process.send_signal(signal.SIGHUP)
+            assert "RELOADING=1" in supervisor.receive_until("READY=1")
+            until(lambda: len(running.logged("file_not_reloaded")) == workers, "each worker has kept the last file")  # noqa: B023
+            assert running.get("/health/live").status_code == 200
+            running.process.terminate()
+            supervisor.receive_until("STOPPING=1")
+            assert running.wait() == 0
+
+
+def start(service: Start, home: Path, supervisor: NotifySocket, workers: int, settings: Mapping[str, str]) -> Service:
+    """Start a service with this supervisor."""
+    running = service("--workers", str(workers), **settings, **supervisor.variables(watchdog=2))
+    running.output_file = home / f"{workers}.output"
+    running.launch()
+    supervisor.receive_until("EXTEND_TIMEOUT_USEC=60000000")
+    running.process.send_signal(signal.SIGHUP)  # it serves nothing yet, so there is nothing to reload
+    started = supervisor.receive_until("READY=1")
+    assert {line.partition("=")[0] for line in started} <= {"EXTEND_TIMEOUT_USEC", "READY"}
+    assert running.get("/health/live").status_code == 200
+    return running
 
 
 # Start a program with the first argument as descriptor 3, as systemd does.
@@ -88,12 +106,11 @@ os.execve(sys.argv[2], sys.argv[2:], {**os.environ, "LISTEN_PID": str(os.getpid(
 """
 
 
-@pytest.mark.parametrize("family", [socket.AF_UNIX, socket.AF_INET])
-def test_the_shell_script_becomes_the_service(own_database: dict[str, str], home: Path, family: socket.AddressFamily) -> None:
+def test_the_shell_script_becomes_the_service(own_database: dict[str, str], home: Path) -> None:
     """The process that systemd has started reports, and it takes the socket of systemd. A proxy there must name the client."""
     path = home / "tmp" / "socket"
-    with NotifySocket() as supervisor, socket.socket(family) as listening:
-        listening.bind(str(path) if family == socket.AF_UNIX else ("127.0.0.1", 0))
+    with NotifySocket() as supervisor, socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(str(path))
         listening.listen()
         settings = {**own_database, **CHEAP_HASHES, "SSO_BIND": "systemd", "SSO_BASE_URL": "https://id.example.com", "SSO_WORKERS": "2"}
         process = subprocess.Popen(
@@ -104,9 +121,8 @@ def test_the_shell_script_becomes_the_service(own_database: dict[str, str], home
         )
         try:
             supervisor.receive_until("READY=1")
-            port = 80 if family == socket.AF_UNIX else listening.getsockname()[1]
-            transport = httpx.HTTPTransport(uds=str(path) if family == socket.AF_UNIX else None)
-            with httpx.Client(transport=transport, base_url=f"http://127.0.0.1:{port}", timeout=PATIENCE) as proxy:
+            transport = httpx.HTTPTransport(uds=str(path))
+            with httpx.Client(transport=transport, base_url="http://127.0.0.1", timeout=PATIENCE) as proxy:
                 assert proxy.get("/health/ready").status_code == 200
                 assert proxy.get("/api/user").status_code == 400
                 assert proxy.get("/api/user", headers={"X-Forwarded-For": "203.0.113.9"}).status_code == 401
@@ -116,7 +132,7 @@ def test_the_shell_script_becomes_the_service(own_database: dict[str, str], home
         finally:
             process.kill()
         assert supervisor.senders == {process.pid}
-        assert family == socket.AF_INET or path.exists(), "systemd keeps its socket"
+        assert path.exists(), "systemd keeps its socket"
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can create a namespace of processes")
