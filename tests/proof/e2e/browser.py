@@ -74,6 +74,7 @@ class Browser:
         self._driver = webdriver.Chrome(options, service)
         self._driver.set_page_load_timeout(PATIENCE)
         self._is_phone = False
+        self.kept: dict[str, str] = {}
 
     def __enter__(self) -> Self:
         return self
@@ -228,9 +229,9 @@ class Browser:
     def wait_until(self, condition: Any) -> None:
         WebDriverWait(self._driver, PATIENCE, poll_frequency=0.01, ignored_exceptions=[Exception]).until(lambda _: condition())
 
-    def script(self, source: str) -> Any:
+    def script(self, source: str, *arguments: Any) -> Any:
         """Return the result of a function body in the page."""
-        return self._driver.execute_script(source)
+        return self._driver.execute_script(source, *arguments)
 
     @contextmanager
     def on_new_pages(self, source: str) -> Iterator[None]:
@@ -279,17 +280,16 @@ class Browser:
             self._driver.get("about:blank")
             assert self._driver.execute_script(scripts.WRITE, body)
 
-    def audit(self, name: str, checked: Collection[str] = ("light", "dark")) -> dict[str, list[str]]:
+    def audit(self, name: str) -> dict[str, list[str]]:
         """Return what axe-core finds on the page, by look: light, dark and phone. Also save screenshots.
 
-        Of the `checked` looks, the light one is checked against all rules, and the dark one for its contrast.
+        The light look is checked against all rules, and the dark one for its contrast.
         In any look, a page that is wider than the window is a finding.
         """
         findings = {}
-        # A dark look that is not checked is as wide as the light one.
-        for look in self._looks(name, skipped={"dark"} - set(checked)):
+        for look in self._looks(name):
             violations = []
-            if look in checked:
+            if look in ("light", "dark"):
                 violations = self._run_axe({"runOnly": ["color-contrast"]} if look == "dark" else {})
             if not self.script(scripts.FITS):
                 violations.append("the page is wider than the window")
@@ -302,6 +302,13 @@ class Browser:
             self._driver.execute_script(AXE.read_text("utf-8"))
             return self._run_axe(options)
         return violations
+
+    def keep(self, name: str) -> None:
+        """Keep the page for `audit_kept` at the end of the test, and save screenshots if they are wanted."""
+        assert name not in self.kept, name
+        self.kept[name] = self.script(scripts.SNAPSHOT)
+        if os.environ.get(SCREENSHOTS_VARIABLE):
+            self.photograph_whole(name)
 
     def photograph_whole(self, name: str) -> None:
         """Check that the page fits a desktop and a phone, and save screenshots: light and dark, and on a phone."""

@@ -235,33 +235,3 @@ def test_the_pages_can_be_used_with_the_keyboard_alone(running: Service, browser
     for page in PAGES:
         browser.open(f"{running.address}/app/{page}")
         assert reachable_ids(browser) == displayed(browser), page
-
-
-def test_the_pages_fit_a_desktop_and_a_phone(running: Service, browser: Browser) -> None:
-    browser.open(f"{running.address}/")
-    browser.photograph_whole("home")
-    browser.open(f"{running.address}/app/forgot-password")
-    browser.photograph_whole("forgot-password")
-    sign_in(browser, running, "a wrong password")
-    browser.photograph_whole("sign-in-refused")
-    sign_in(browser, running)
-    running.login(ADA, PASSWORD)
-    for page in PAGES:
-        browser.open(f"{running.address}/app/{page}")
-        browser.photograph_whole(page.replace("/", "-"))
-    browser.open(f"{running.address}/app/account/devices")
-    with browser.leaving():
-        browser.find("#devices .rows a")[0].click()
-    browser.photograph_whole("account-device")
-    browser.open(f"{running.address}/app/account/two-factor")
-    browser.press("Set up")
-    browser.photograph_whole("two-factor-setup")
-    enrol(browser, running)
-    browser.photograph_whole("backup-codes")
-    browser.follow("I've saved these codes")
-    browser.photograph_whole("two-factor-on")
-    browser.open(f"{running.address}/app/account")
-    browser.photograph_whole("account-with-mfa")
-    browser.press("Sign out")
-    sign_in(browser, running)
-    browser.photograph_whole("sign-in-code")

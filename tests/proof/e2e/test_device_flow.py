@@ -94,7 +94,7 @@ def test_authlib_signs_in_through_a_browser(
         assert browser.heading == "Sign in this device?"
         for text in (f"A device wants to sign in to Shop by Acme as {ADA}.", codes["user_code"], address_of_localhost(), "acme-cli/2.1"):
             assert text in browser.text
-        browser.photograph_whole("device-confirm")
+        browser.photograph("device-confirm")
         browser.press("Approve")
         assert browser.heading == "Your device is signed in"
         browser.photograph("device-approved")

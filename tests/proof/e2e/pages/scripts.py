@@ -55,4 +55,13 @@ return true;
 """
 # Return the time at which the page was requested, and whether it is loaded. No two pages have the same time.
 PAGE: Final = "return [performance.timeOrigin, document.readyState === 'complete']"
+# Return the page as one document that needs no server, without its scripts.
+SNAPSHOT: Final = """
+const rules = [...document.styleSheets].flatMap((sheet) => [...sheet.cssRules].map((rule) => rule.cssText));
+const copy = document.documentElement.cloneNode(true);
+copy.querySelectorAll("script, style, link[rel=stylesheet]").forEach((element) => element.remove());
+const style = copy.querySelector("head").appendChild(document.createElement("style"));
+style.textContent = rules.join(" ");
+return `<!doctype html>${copy.outerHTML}`;
+"""
 FITS: Final = "return document.documentElement.scrollWidth <= document.documentElement.clientWidth"

@@ -7,6 +7,7 @@ import pytest
 from core.tenancy.model.settings import BrandingSettings, Design
 from tests.edge.test_pages import OUTSIDE, PAGES, render
 from tests.proof.e2e.browser import Browser
+from tests.proof.e2e.pages.audits import audit
 
 pytestmark = pytest.mark.slow
 
@@ -23,11 +24,4 @@ def bodies(name: str) -> dict[str, str]:
 
 
 def test_no_page_breaks_a_rule_of_axe(browser: Browser) -> None:
-    findings = {}
-    for name in OUTSIDE:
-        for title, body in bodies(name).items():
-            browser.show(body)
-            for look, violations in browser.audit(title).items():
-                if violations:
-                    findings[f"{title}, {look}"] = violations
-    assert findings == {}
+    assert audit(browser, {title: body for name in OUTSIDE for title, body in bodies(name).items()}) == {}

@@ -18,6 +18,7 @@ import pytest
 
 from tests.proof.e2e.browser import ARTEFACTS, SCREENSHOTS_VARIABLE, Browser, name_of
 from tests.proof.e2e.conftest import SharedService, settings_of_owner
+from tests.proof.e2e.pages.audits import audit_kept
 from tests.proof.e2e.process import Service
 from tests.proof.e2e.sink import MailSink
 from tests.proof.e2e.test_oauth_clients import Callback
@@ -32,7 +33,6 @@ SETTINGS: Final = {
 }
 # Only an application without https asks each time. One with https does not ask after a sign-up for it (RFC 8252 section 8.6).
 CONSENT: Final = "Continue to Shop?"
-NOTHING: Final[dict[str, list[str]]] = {"light": [], "dark": [], "phone": []}
 
 
 @pytest.fixture
@@ -104,13 +104,14 @@ class Walk:
                 self._browser.follow(label)
 
     def read(self) -> None:
-        """Count the page, and check it with axe-core. Its screenshots are saved, if they are wanted."""
+        """Count the page, and keep it for axe-core. Its screenshots are saved, if they are wanted."""
         self.pages.append(self._browser.heading)
-        assert self._browser.audit(f"{self._name}-{len(self.pages)}") == NOTHING
+        self._browser.keep(f"{self._name}-{len(self.pages)}")
 
     def arrive(self, emails: int) -> None:
-        """Check that the browser has no complaints, and report the walk."""
+        """Check that the browser has no complaints, and the pages with axe-core. Report the walk."""
         assert self._browser.complaints() == []
+        assert audit_kept(self._browser) == {}
         if os.environ.get(SCREENSHOTS_VARIABLE):
             with (ARTEFACTS / "joining.txt").open("a") as report:
                 report.write(f"{self._name}: {emails} email, {len(self.pages)} pages, {self._seconds:.2f} s\n")

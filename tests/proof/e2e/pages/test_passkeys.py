@@ -7,6 +7,7 @@ import pytest
 
 from tests.proof.e2e.browser import Browser, name_of
 from tests.proof.e2e.conftest import SharedService
+from tests.proof.e2e.pages.audits import audit_kept
 from tests.proof.e2e.process import Service
 from tests.proof.e2e.test_oauth_clients import ADA, PASSWORD
 from tests.support.passkeys.virtual import Authenticator
@@ -101,12 +102,6 @@ def take_away(authenticator: Authenticator) -> dict[str, Any]:
     return credential
 
 
-def check(browser: Browser, name: str) -> None:
-    """Check the page by the rules of axe-core, in light and dark, and that it fits a phone."""
-    findings = browser.audit(name)
-    assert not any(findings.values()), findings
-
-
 def complaints(browser: Browser) -> list[str]:
     """Return the messages of the console about anything but the status of a refused form."""
     return [each for each in browser.complaints() if "the server responded with a status of 401" not in each]
@@ -114,32 +109,33 @@ def complaints(browser: Browser) -> list[str]:
 
 def test_a_passkey_is_added_renamed_and_deleted(running: Service, browser: Browser) -> None:
     sign_in(browser, running)
-    check(browser, "security-without-passkeys")
+    browser.keep("security-without-passkeys")
     with browser.authenticator() as authenticator:
         browser.follow("Add a passkey")
-        check(browser, "new-passkey")
+        browser.keep("new-passkey")
         browser.press("Create the passkey")
         assert "Passkey added." in browser.text
         [credential] = authenticator.credentials()
         assert (credential["userName"], credential["isResidentCredential"]) == (ADA, True)
-        check(browser, "security-with-passkey")
+        browser.keep("security-with-passkey")
         browser.follow("Add a passkey")
         browser.find("button[data-passkey]")[0].click()
         browser.wait_until(lambda: "already has a passkey" in browser.text)
-        check(browser, "new-passkey-refused")
+        browser.keep("new-passkey-refused")
         browser.open(running.address + SECURITY)
         browser.follow("Manage Passkey")
-        check(browser, "passkey")
+        browser.keep("passkey")
         browser.fill("Name", "<b>Laptop</b>")
         browser.press("Save name")
         browser.follow("Manage <b>Laptop</b>")
         browser.follow("Delete")
-        check(browser, "delete-passkey")
+        browser.keep("delete-passkey")
         assert "You can still sign in with your password" in browser.text
         browser.press("Delete")
         assert "You have no passkeys yet." in browser.text
         browser.wait_until(lambda: authenticator.credentials() == [])  # the page has signaled it
     assert complaints(browser) == []
+    assert audit_kept(browser) == {}
 
 
 def test_the_sign_in_page_takes_a_passkey_from_its_button_and_from_its_field(
@@ -150,7 +146,7 @@ def test_the_sign_in_page_takes_a_passkey_from_its_button_and_from_its_field(
         add_passkey(browser, running)
         credential = take_away(authenticator)
         open_sign_in(browser, running)
-        check(browser, "sign-in-with-passkeys")
+        browser.keep("sign-in-with-passkeys")
         authenticator.add(credential)
         browser.press("Sign in with a passkey")
         assert "Passkey" in browser.find("#sign-ins")[0].text
@@ -170,7 +166,7 @@ def test_the_sign_in_page_takes_a_passkey_from_its_button_and_from_its_field(
             connection.execute("delete from former_passkeys")
         use_passkey(browser, running)
         assert "This passkey is not known here." in browser.text
-        check(browser, "sign-in-with-unknown-passkey")
+        browser.keep("sign-in-with-unknown-passkey")
         browser.wait_until(lambda: authenticator.credentials() == [])
         browser.find("button[data-passkey]")[0].click()
         browser.wait_until(lambda: "Nothing was chosen." in browser.text)
@@ -178,6 +174,7 @@ def test_the_sign_in_page_takes_a_passkey_from_its_button_and_from_its_field(
         browser.follow("Not now")
         assert browser.heading == "Security"
     assert complaints(browser) == []
+    assert audit_kept(browser) == {}
 
 
 def test_without_scripts_the_pages_say_what_to_do(running: Service, browser: Browser) -> None:
@@ -230,32 +227,34 @@ def test_a_security_key_is_the_second_factor(running: Service, browser: Browser)
     sign_in(browser, running)
     with browser.authenticator(**KEY) as authenticator:
         browser.follow("Add a security key")
-        check(browser, "new-security-key")
+        browser.keep("new-security-key")
         browser.press("Create the security key")
         assert browser.heading == "Your backup codes", browser.text
-        check(browser, "security-key-codes")
+        browser.keep("security-key-codes")
         [credential] = authenticator.credentials()
         assert credential["isResidentCredential"] is False
         browser.open(running.address + SECURITY)
-        check(browser, "security-with-key")
+        browser.keep("security-with-key")
         open_sign_in(browser, running)
         fill_in(browser)
-        check(browser, "sign-in-with-key")
+        browser.keep("sign-in-with-key")
         browser.press("Use a passkey or security key")
         assert "Security" in browser.heading
     assert complaints(browser) == []
+    assert audit_kept(browser) == {}
 
 
 def test_a_passkey_is_offered_once_after_a_password(running: Service, browser: Browser) -> None:
     with browser.authenticator(), browser.on_new_pages(NEVER):
         sign_in(browser, running)
         assert browser.heading == "Sign in faster next time"
-        check(browser, "passkey-offer")
+        browser.keep("passkey-offer")
         browser.follow("Not now")
         assert "You have no passkeys yet." in browser.text
         sign_in(browser, running)
         assert browser.heading == "Security"
     assert complaints(browser) == []
+    assert audit_kept(browser) == {}
 
 
 def test_the_offer_creates_a_passkey_while_the_browser_waits_in_the_background(running: Service, browser: Browser) -> None:
@@ -364,8 +363,9 @@ def test_a_passkey_confirms_that_it_is_the_user(running: Service, browser: Brows
         browser.fill("Name", "Laptop")
         browser.press("Save name")
         assert browser.heading == "Confirm that it's you"
-        check(browser, "reauthenticate-with-passkey")
+        browser.keep("reauthenticate-with-passkey")
         browser.press("Use a passkey")
         browser.press("Continue: Rename one of your passkeys or security keys")
         assert "Manage Laptop" in [name_of(link) for link in browser.find("#passkeys a")]
     assert complaints(browser) == []
+    assert audit_kept(browser) == {}

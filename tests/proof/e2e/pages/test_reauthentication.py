@@ -12,6 +12,7 @@ from tests.fakes.provider import FakeProvider
 from tests.proof.e2e.browser import Browser
 from tests.proof.e2e.conftest import Start, settings_of_owner
 from tests.proof.e2e.docs.documented import DOCS, files
+from tests.proof.e2e.pages.audits import audit_kept
 from tests.proof.e2e.pages.frontend import serving_files
 from tests.proof.e2e.process import Service
 from tests.proof.e2e.test_account import STEP, code_of, enrol
@@ -42,12 +43,6 @@ def make_old(database: dict[str, str]) -> None:
         connection.execute("update sessions set created_at = created_at - interval '3 hours', authenticated_at = null")
 
 
-def check_rules(browser: Browser, name: str) -> None:
-    """Check the page by the rules of axe-core, in light and dark, and that it fits a phone."""
-    findings = browser.audit(name)
-    assert not any(findings.values()), findings
-
-
 def click(browser: Browser, selector: str) -> None:
     """Press a button that leaves the page as it is."""
     [button] = browser.find(selector)
@@ -66,26 +61,27 @@ def test_our_pages_ask_and_come_back_with_the_form(service: Start, own_database:
     make_old(own_database)
     browser.press("Create token")
     assert browser.heading == "Confirm that it's you"
-    check_rules(browser, "reauthenticate")
+    browser.keep("reauthenticate")
     browser.fill("Password", "a wrong password")
     browser.press("Confirm")
     assert "The password is wrong." in browser.text
-    check_rules(browser, "reauthenticate-refused")
+    browser.keep("reauthenticate-refused")
     browser.fill("Password", PASSWORD)
     browser.press("Confirm")
     assert browser.heading == "Thanks, it's you"
-    check_rules(browser, "kept-form")
+    browser.keep("kept-form")
     kept = browser.address
     browser.press("Continue: Create a personal access token")
     assert "gatehouse_pat_" in browser.source
     browser.open(kept)  # as the Back button does
     assert browser.heading == "Form expired or already sent"
-    check_rules(browser, "kept-form-ended")
+    browser.keep("kept-form-ended")
     browser.follow("Open the page of the form")
     assert browser.heading == "Create personal access token"
     browser.open(f"{running.address}/app/account/personal-tokens")
     assert "Nightly export" in browser.text
     assert all("401" in complaint or "400" in complaint for complaint in browser.complaints())
+    assert audit_kept(browser) == {}
 
 
 def test_an_account_without_a_password_confirms_at_its_provider_and_with_its_code(
@@ -101,28 +97,29 @@ def test_an_account_without_a_password_confirms_at_its_provider_and_with_its_cod
     browser.press("Save password")
     assert "After this, fill in the form again" in browser.text
     assert browser.find("input[type=password]") == []
-    check_rules(browser, "reauthenticate-at-provider")
+    browser.keep("reauthenticate-at-provider")
     browser.press("Email me a code")
-    check_rules(browser, "reauthenticate-emailed")
+    browser.keep("reauthenticate-emailed")
     browser.press("Continue with Websuite")
     browser.wait_until(lambda: browser.find("#code"))
-    check_rules(browser, "reauthenticate-code")
+    browser.keep("reauthenticate-code")
     browser.fill("Code from your authenticator app", "000000")
     browser.press("Confirm")
     assert "code is wrong" in browser.text
-    check_rules(browser, "reauthenticate-wrong-code")
+    browser.keep("reauthenticate-wrong-code")
     browser.fill("Code from your authenticator app", code_of(secret, later=STEP))
     browser.press("Confirm")
     assert (browser.heading, "Fill in the form again" in browser.text) == ("Set a password", True)
-    check_rules(browser, "form-not-kept")
+    browser.keep("form-not-kept")
     make_old(own_database)
     websuite.refuses = "access_denied"
     browser.open(f"{running.address}/app/account/password")
     browser.press("Continue with Websuite")
     browser.wait_until(lambda: browser.heading == "We couldn't confirm that it's you")
-    check_rules(browser, "not-confirmed")
+    browser.keep("not-confirmed")
     browser.follow("Try again")
     assert browser.heading == "Confirm that it's you"
+    assert audit_kept(browser) == {}
 
 
 def test_a_frontend_asks_and_repeats_the_request(
