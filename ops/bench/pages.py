@@ -15,7 +15,7 @@ from ops.bench.wrk import Request
 
 LENGTH: Final = 50  # items on a page
 FEW: Final = 1000  # users
-QUICK_REQUESTS: Final = 20  # of a measurement with --quick, which needs no figure
+QUICK_REQUESTS: Final = 5  # of a measurement with --quick, which needs no figure
 LARGE, SMALL, FULL_PAGE = 0, 1, 2  # the positions in a filling
 
 T = TypeVar("T")

@@ -34,10 +34,10 @@ INSERTS: Final = """
     select gen_random_uuid(), md5('u' || 1 + mod(n, %(size)s))::uuid,
            (array['mfa_verify_attempt', 'mfa_verify_success', 'mfa_verify_failed', 'backup_code_used', 'mfa_disabled'])[1 + mod(n, 5)],
            true, %(now)s - n * interval '10 minutes'
-    from generate_series(1, 5 * %(size)s) n;
+    from generate_series(1, %(size)s) n;
     insert into login_events (id, user_id, provider, success, created_at)
     select gen_random_uuid(), md5('u' || 1 + mod(n, %(size)s))::uuid, 'password', true, %(now)s - n * interval '10 minutes'
-    from generate_series(1, 5 * %(size)s) n"""
+    from generate_series(1, %(size)s) n"""
 
 
 @pytest.fixture(scope="module")

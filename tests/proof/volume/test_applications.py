@@ -72,7 +72,7 @@ async def test_the_activity_of_an_application_is_found_among_many_sign_ins(stora
 # Costs in a large organization
 
 ORG, TWIN, SHOP, TINY, OTHER = (UUID(int=number) for number in range(1, 6))
-SIZE: Final = 20_000
+SIZE: Final = 6000
 # Nine other organizations have three times as many users together. With so few organizations, a
 # planner that relies on averages expects a page to be a large part of all accounts.
 INSERTS: Final = """

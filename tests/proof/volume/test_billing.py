@@ -21,7 +21,7 @@ from tests.support.rows import DAY, NOW, account, add
 
 pytestmark = pytest.mark.slow
 
-MANY = 20_000
+MANY = 4000
 Query = Callable[[Repositories, Shop], Awaitable[object]]
 # Frequent statements, each with the table that it must not scan
 FREQUENT: dict[str, tuple[str, Query]] = {

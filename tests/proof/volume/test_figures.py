@@ -19,7 +19,7 @@ from tests.support.rows import NOW
 pytestmark = pytest.mark.slow
 
 ORG = UUID(int=1)
-SIZE: Final = 50_000
+SIZE: Final = 20_000
 DAYS: Final = 90
 # Sign-ins to ten applications of two organizations, over 90 days. Every tenth one is of a member to the platform, and
 # every ninth one failed. A user signs in five times.

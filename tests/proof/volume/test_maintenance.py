@@ -1,50 +1,59 @@
 """Sweeps of deferred deletions find records by index in large tables."""
 
+from collections.abc import Iterator
 from typing import Final, LiteralString
-from uuid import uuid4
+from uuid import UUID
 
 import pytest
 
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.maintenance.housekeeping import SWEEPS
-from adapters.postgres.storage import Postgres
 from core.maintenance.model.housekeeping import Sweep
 from tests.maintenance.storage.tombstones import FILLING, TOMBSTONE_TABLES, add_tombstone, count_records
-from tests.proof.volume.plans import PLAN_MODES, plan_nodes, rows_of, without_foreign_keys
-from tests.support.rows import ADA, NOW, account, add
+from tests.proof.volume.plans import PLAN_MODES, filled_database, plan_nodes, rows_of
+from tests.support.rows import NOW
 
 pytestmark = pytest.mark.slow
 
-MANY: Final = 30_000
+MANY: Final = 10_000
+TABLES: Final = ("users", "service_users", "end_users", "login_events", "login_totals", "webhook_deliveries")
+# Each plan mode has a deleted organization of its own, with 100 rows in each table.
+GONE = {mode: UUID(int=number) for number, mode in enumerate(PLAN_MODES, 2)}
+INSERTS: Final[LiteralString] = """
+    insert into users (id, email, origin, created_at, updated_at)
+    select gen_random_uuid(), n || '@example.com', 'platform', now(), now() from generate_series(1, %(many)s) n;
+    create temporary table owners as
+    select case when n <= 200 then (%(gone)s::uuid[])[1 + mod(n, 2)] else %(other)s end as org, n, u.id as user_id, u.email
+    from generate_series(1, %(many)s) n join users u on u.email = n || '@example.com';
+    insert into service_users (service_id, user_id, org_id, email, deactivated, created_at)
+    select org, user_id, org, email, false, now() from owners;
+    insert into end_users (org_id, user_id, email, deactivated, created_at) select org, user_id, email, false, now() from owners;
+    insert into login_events (id, user_id, org_id, service_id, provider, success, created_at)
+    select gen_random_uuid(), %(user)s, org, org, 'x', true, now() from owners;
+    insert into login_totals (org_id, service_id, day, provider, shard, total)
+    select org, org, date '2026-01-01' + n, 'x', 0, 1 from owners;
+    insert into webhook_deliveries (id, org_id, webhook_id, event_type, payload, status, due_at, created_at, updated_at)
+    select gen_random_uuid(), org, org, 'x', '{}', 'done', now(), now(), now() from owners"""
+
+
+@pytest.fixture(scope="module")
+def large_database(server: str) -> Iterator[str]:
+    """A filled database for both plan modes."""
+    parameters = {"many": MANY, "gone": list(GONE.values()), "other": UUID(int=1), "user": UUID(int=1)}
+    with filled_database(server, INSERTS, parameters, *TABLES) as conninfo:
+        yield conninfo
+
+
+@pytest.fixture
+def conninfo(large_database: str) -> str:
+    return large_database
 
 
 @pytest.mark.parametrize("mode", PLAN_MODES)
-async def test_records_are_found_by_index_even_if_there_are_few(storage: Postgres, pool: Pool, mode: str) -> None:
+async def test_records_are_found_by_index_even_if_there_are_few(pool: Pool, mode: str) -> None:
     """A planner that expects the whole table to belong to one organization would read all of it, every few minutes."""
-    await add(storage, account(ADA))
-    gone = uuid4()
-    fills: tuple[LiteralString, ...] = (
-        """insert into users (id, email, origin, created_at, updated_at)
-           select gen_random_uuid(), n || '@example.com', 'platform', now(), now() from generate_series(1, %(many)s) n""",
-        """create temporary table owners as
-           select n, case when n <= 100 then %(gone)s::uuid else %(other)s end as org
-           from generate_series(1, %(many)s) n""",
-        """insert into service_users (service_id, user_id, org_id, email, deactivated, created_at)
-           select org, id, org, email, false, now() from owners join users u on u.email = n || '@example.com'""",
-        """insert into end_users (org_id, user_id, email, deactivated, created_at)
-           select org, id, email, false, now() from owners join users u on u.email = n || '@example.com'""",
-        """insert into login_events (id, user_id, org_id, service_id, provider, success, created_at)
-           select gen_random_uuid(), u.id, org, org, 'x', true, now() from owners, users u where u.email = 'ada@example.com'""",
-        """insert into login_totals (org_id, service_id, day, provider, shard, total)
-           select org, org, date '2026-01-01' + n, 'x', 0, 1 from owners""",
-        """insert into webhook_deliveries (id, org_id, webhook_id, event_type, payload, status, due_at, created_at, updated_at)
-           select gen_random_uuid(), org, org, 'x', '{}', 'done', now(), now(), now() from owners""",
-        "drop table owners",
-    )
-    async with without_foreign_keys(pool) as connection:
-        for statement in fills:
-            await connection.execute(statement, {"gone": gone, "other": uuid4(), "many": MANY})
-        await connection.execute("analyze users, service_users, end_users, login_events, login_totals, webhook_deliveries")
+    gone = GONE[mode]
+    assert sum((await count_records(pool, gone)).values()) == 100 * (len(TABLES) - 1)
     for kind in TOMBSTONE_TABLES:
         await add_tombstone(pool, kind, gone)
     for kind in (Sweep.DELETED_SERVICES, Sweep.DELETED_WEBHOOKS, Sweep.DELETED_ORGANIZATIONS):

@@ -18,7 +18,7 @@ from tests.support.rows import NOW
 pytestmark = pytest.mark.slow
 
 ORG = UUID(int=1)
-SIZE: Final = 20_000
+SIZE: Final = 8000
 # ORG has three admins among its members. Its busy webhook has the newest deliveries, and those of
 # its quiet webhook are the oldest. All certificates of other organizations have expired.
 INSERTS: Final = """

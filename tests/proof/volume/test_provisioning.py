@@ -22,7 +22,7 @@ async def test_one_request_changes_thousands_of_members(acme: Tenant, directory:
         """
         with inserted as (
             insert into users (id, email, origin, origin_org_id, created_at, updated_at)
-            select gen_random_uuid(), 'p' || n || '@acme.example', 'scim', %s, now(), now() from generate_series(1, 12000) n returning id)
+            select gen_random_uuid(), 'p' || n || '@acme.example', 'scim', %s, now(), now() from generate_series(1, 3000) n returning id)
         insert into scim_users (org_id, user_id, provisioned, membership_id, joined_at, updated_at)
         select %s, id, true, gen_random_uuid(), now(), now() from inserted""",
         acme.org,
@@ -32,17 +32,17 @@ async def test_one_request_changes_thousands_of_members(acme: Tenant, directory:
     analyze = "analyze users, scim_users, memberships"  # the database does this by itself some time after a bulk insert
     await run_sql(acme.pool, analyze)
     answer = await directory.put_group(*ids)
-    assert (answer.status, len(answer.json["members"])) == (200, 12001)
+    assert (answer.status, len(answer.json["members"])) == (200, 3001)
     await run_sql(acme.pool, analyze)
-    assert len(await acme.members()) == 12001
+    assert len(await acme.members()) == 3001
     assert (await directory.put_group()).status == 200
     assert await acme.members() == {"owner@acme.example": ("owner", True)}
     assert await directory.find_user_names(f'userName eq "{GRACE}"') == []
-    listed = await directory.list_users(startIndex=11_990, count=1000)
-    assert (listed["totalResults"], listed["itemsPerPage"]) == (12001, 12)
+    listed = await directory.list_users(startIndex=2990, count=1000)
+    assert (listed["totalResults"], listed["itemsPerPage"]) == (3001, 12)
     for query, most in (({}, 100), ({"count": 1001}, 1000), ({"count": 10**9}, 1000)):
         listed = await directory.list_users(**query)
-        assert (listed["totalResults"], listed["itemsPerPage"], len(listed["Resources"])) == (12001, most, most)
+        assert (listed["totalResults"], listed["itemsPerPage"], len(listed["Resources"])) == (3001, most, most)
 
 
 async def test_a_patch_of_the_group_can_have_thousands_of_operations(acme: Tenant, directory: Directory) -> None:

@@ -26,7 +26,7 @@ from tests.support.rows import ADA, DAY, HOUR, NOW, SECOND
 
 pytestmark = pytest.mark.slow
 
-SIZE: Final = 200_000
+SIZE: Final = 30_000
 TABLE: Final = "sign_in_flows"
 SHOP, USER, EMAIL_ID = UUID(int=1), UUID(int=2), UUID(int=3)
 BROWSER, STATE, LINK, NAME = (digest(name) for name in ("a browser", "a state", "a link", "a name"))

@@ -1,4 +1,4 @@
-"""Policies of 10,000 organizations, and their passes, slow down no request and no refresh."""
+"""Policies of 3,000 organizations, and their passes, slow down no request and no refresh."""
 
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.slow
 FILL: Final = (
     """
     insert into sign_in_policies (id, org_id, rules, changed_at)
-    select gen_random_uuid(), gen_random_uuid(), '{"second_factor": ["everyone"]}', now() from generate_series(1, 10000)""",
+    select gen_random_uuid(), gen_random_uuid(), '{"second_factor": ["everyone"]}', now() from generate_series(1, 3000)""",
     """
     insert into policy_passes (session_id, org_id, version, role, valid_until, used_at)
     select gen_random_uuid(), org_id, version, 'member', now(), now() from sign_in_policies, generate_series(1, 3)""",

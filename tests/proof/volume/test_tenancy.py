@@ -1,10 +1,10 @@
 """Statements about invitations, members, deleted organizations and the list of organizations read few rows of large tables."""
 
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from datetime import timedelta
 from functools import partial
 from typing import Final
-from uuid import UUID, uuid4
+from uuid import UUID
 
 import pytest
 
@@ -37,12 +37,12 @@ ORG = UUID(int=1)
 INSERTS: Final = """
     insert into invitations (id, org_id, email, role, invited_by, status, token_hash, expires_at, created_at, ended_at)
     select gen_random_uuid(), case when mod(n, 4) = 0 then %(org)s else md5(mod(n, 100)::text)::uuid end, n || '@example.com', 'member',
-           gen_random_uuid(), status, decode(md5(n::text), 'hex'), %(now)s + (n - 39990) * interval '1 second',
+           gen_random_uuid(), status, decode(md5(n::text), 'hex'), %(now)s + (n - 11990) * interval '1 second',
            %(now)s - n * interval '1 second', case when status = 'pending' then null else %(now)s end
-    from generate_series(1, 40000) n, lateral (
-        select case when n > 39980 then 'pending' when n > 39960 then 'accepted' when mod(n, 8) = 0 then 'rejected' else 'expired' end
+    from generate_series(1, 12000) n, lateral (
+        select case when n > 11980 then 'pending' when n > 11960 then 'accepted' when mod(n, 8) = 0 then 'rejected' else 'expired' end
         as status) s"""
-TOTALS = {None: 10_000, PENDING: 3, EXPIRED: 4_997, InvitationStatus.ACCEPTED: 5, InvitationStatus.REJECTED: 4_995}
+TOTALS = {None: 3000, PENDING: 3, EXPIRED: 1497, InvitationStatus.ACCEPTED: 5, InvitationStatus.REJECTED: 1495}
 
 
 @pytest.fixture(scope="module")
@@ -70,24 +70,38 @@ async def rows_read(pool: Pool, mode: str, limit: int) -> float:
     return sum(rows_of(node) for node in nodes if node.get("Relation Name") in ("audit_log", "events"))
 
 
+# A log with 100 entries of a deleted organization for each plan mode.
+GONE = {mode: UUID(int=number) for number, mode in enumerate(PLAN_MODES)}
+LOGS: Final = """
+    create temporary table numbers as
+    select case when n <= 200 then (%(gone)s::uuid[])[1 + mod(n, 2)]
+                else ('00000000-0000-4000-9000-' || lpad(mod(n, %(others)s)::text, 12, '0'))::uuid end as org, now() as at
+    from generate_series(1, 30200) n;
+    insert into audit_log (id, org_id, action, target_type, target_id, details, created_at)
+    select gen_random_uuid(), org, 'x', 'user', 'x', '{}', at from numbers;
+    insert into events (id, org_id, name, target_id, data, created_at)
+    select gen_random_uuid(), org, 'x', 'x', '{}', at from numbers"""
+
+
+@pytest.fixture(scope="module", params=[1, 30])
+def large_logs(server: str, request: pytest.FixtureRequest) -> Iterator[str]:
+    """The logs of one organization or of 30, and of the deleted ones."""
+    with filled_database(server, LOGS, {"gone": list(GONE.values()), "others": request.param}, "audit_log", "events") as conninfo:
+        yield conninfo
+
+
+@pytest.fixture
+async def pool_of_logs(large_logs: str) -> AsyncIterator[Pool]:
+    opened = Pool(large_logs, size=2)
+    yield opened
+    await opened.aclose()
+
+
 @pytest.mark.parametrize("mode", PLAN_MODES)
-@pytest.mark.parametrize("others", [1, 30])
-async def test_a_sweep_finds_few_records_without_reading_the_whole_log(pool: Pool, others: int, mode: str) -> None:
+async def test_a_sweep_finds_few_records_without_reading_the_whole_log(pool_of_logs: Pool, mode: str) -> None:
     """A planner that expects many records of an organization reads the whole log each time."""
-    fill = """
-        with numbers as (
-            select case when n <= 100 then %(gone)s::uuid
-                        else ('00000000-0000-4000-9000-' || lpad(mod(n, %(others)s)::text, 12, '0'))::uuid end as org, now() as at
-            from generate_series(1, 30100) n),
-        logged as (
-            insert into audit_log (id, org_id, action, target_type, target_id, details, created_at)
-            select gen_random_uuid(), org, 'x', 'user', 'x', '{}', at from numbers)
-        insert into events (id, org_id, name, target_id, data, created_at)
-        select gen_random_uuid(), org, 'x', 'x', '{}', at from numbers"""
-    gone = uuid4()
-    async with pool.connection() as connection:
-        await connection.execute(fill, {"others": others, "gone": gone})
-        await connection.execute("analyze audit_log, events")
+    pool, gone = pool_of_logs, GONE[mode]
+    assert await records_of(pool, gone) == [100, 100, 0]
     await run_sql(pool, "insert into deleted_organizations (id, deleted_at) values (%s, %s)", gone, NOW - DAY)
     assert await rows_read(pool, mode, 80) <= 300
     assert await rows_read(pool, mode, 1000) <= 400
@@ -151,24 +165,24 @@ async def test_a_page_of_ten_thousand_organizations_reads_only_its_own_members(s
     assert (listed.total, last.total, pending.total) == (10_000, 10_000, 100)
 
 
-# A list of 100,000 members that begins with the newest of 100,000 invitations.
+# A list of 20,000 members that begins with the newest of 20,000 invitations.
 
 CROWD = UUID(int=2)
-A_MEMBER = UUID(int=77_777)
+A_MEMBER = UUID(int=17_777)
 CROWD_INSERTS: Final = """
     insert into organizations (id, slug, name, status, created_at, updated_at, member_count)
-    values (%(crowd)s, 'crowd', 'Crowd', 'active', %(now)s, %(now)s, 100000);
+    values (%(crowd)s, 'crowd', 'Crowd', 'active', %(now)s, %(now)s, 20000);
     insert into users (id, email, is_platform_owner, origin, created_at, updated_at)
-    select lpad(to_hex(n), 32, '0')::uuid, n || '@example.com', false, 'platform', %(now)s, %(now)s from generate_series(1, 100000) n;
+    select lpad(to_hex(n), 32, '0')::uuid, n || '@example.com', false, 'platform', %(now)s, %(now)s from generate_series(1, 20000) n;
     insert into memberships (id, org_id, user_id, email, role, created_at, confirmed_at)
     select gen_random_uuid(), %(crowd)s, lpad(to_hex(n), 32, '0')::uuid, n || '@example.com',
            case when mod(n, 1000) = 0 then 'admin' else 'member' end, %(now)s - n * interval '1 second', %(now)s
-    from generate_series(1, 100000) n;
+    from generate_series(1, 20000) n;
     insert into invitations (id, org_id, email, role, invited_by, status, token_hash, expires_at, created_at, ended_at)
     select gen_random_uuid(), %(crowd)s, n || '@example.com', 'member', lpad(to_hex(1), 32, '0')::uuid,
            case when mod(n, 2) = 0 then 'pending' else 'accepted' end, decode(md5(n::text), 'hex'), %(now)s + interval '1 day',
            %(now)s - n * interval '1 minute', case when mod(n, 2) = 1 then %(now)s - n * interval '1 second' end
-    from generate_series(1, 100000) n"""
+    from generate_series(1, 20000) n"""
 
 
 @pytest.fixture(scope="module")
@@ -179,20 +193,20 @@ def crowd(server: str) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("mode", PLAN_MODES)
-async def test_the_list_of_a_hundred_thousand_members_reads_few_rows(crowd: str, mode: str) -> None:
+async def test_the_list_of_many_members_reads_few_rows(crowd: str, mode: str) -> None:
     async with await connect(crowd, timeout=5) as connection:
         repositories = Repositories(connection, make_vault(), NoSignals())
         members, invitations = repositories.members, repositories.invitations
         for order in MemberOrder:
             listed, reads = await count_reads(connection, mode, partial(members.page, CROWD, MemberFilter(), ALL, order=order))
             assert listed is not None
-            assert (listed.total, len(listed.members), reads.scans.keys() & {"memberships", "users"}) == (100_000, 50, set()), order
+            assert (listed.total, len(listed.members), reads.scans.keys() & {"memberships", "users"}) == (20_000, 50, set()), order
             assert (reads.rows["memberships"] <= 100, reads.rows["users"] <= 100) == (True, True), (order, reads)
             user_ids = [member.user_id for member in listed.members]
         accounts, reads = await count_reads(connection, mode, partial(members.accounts, CROWD, user_ids))
         assert (len(accounts), reads.rows["memberships"] <= 100, reads.rows["users"] <= 100) == (50, True, True), reads
         pending, reads = await count_reads(connection, mode, partial(invitations.page, CROWD, PENDING, Page(1, 10), NOW))
-        assert (pending.total, len(pending.items), reads.rows["users"] <= 10) == (50_000, 10, True), reads
+        assert (pending.total, len(pending.items), reads.rows["users"] <= 10) == (10_000, 10, True), reads
         accepted, reads = await count_reads(connection, mode, partial(invitations.accepted_by, CROWD, A_MEMBER))
         assert (accepted.inviter.email if accepted else None, reads.rows["invitations"] <= 2) == ("1@example.com", True), reads
         ids = [each.invitation.id for each in pending.items]
