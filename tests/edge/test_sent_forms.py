@@ -1,6 +1,6 @@
 """Forms that work once: what uses their key up, and what does not (security G-2, decision 410).
 
-`tests/proof/access/pages/test_sent_forms.py` sends each of these forms twenty times at once.
+`tests/proof/access/pages/test_sent_forms.py` sends each of these forms several times at once.
 """
 
 from datetime import timedelta

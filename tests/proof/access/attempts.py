@@ -41,8 +41,11 @@ IN_THE_REQUEST = {"client", "registration_token", "billing_signature"}
 FEW = (DECOYS["id"], DECOYS["email"], DECOYS["text"])
 
 # Fields with references. Other fields hold free text and are tried with FEW values. Form tokens
-# and device tokens refer only to their sender.
+# and device tokens refer only to their sender. Form tokens are checked before all other fields.
 _REFERENCE = re.compile(r"(^|[_.])(id|slug|email|(?<!form_)(?<!device_)token|domain|domains|value|userName)$")
+_FORM_TOKEN = "form_token"
+# The access decorator finds the organization of these routes, and knows it by nothing but its slug.
+_OF_ORGANIZATION = re.compile(r"^[A-Z]+ /(api|app)/organizations/<org_slug>")
 
 _Field = TypeVar("_Field")
 Schema = Mapping[str, Any]  # of JSON
@@ -65,58 +68,73 @@ def attempts(route: str, spy: str, world: World, secrets: Secrets) -> Iterator[A
     """Yield the valid request, and requests with a value of the home organization in each text.
 
     Each field is tried with every text of the decoy, and with the home organization's things of the
-    same kind. The callers that get furthest also try every id of the same kind, and the texts of columns
-    of the same kind in which the decoy has none. Of the others, which reach the same handlers, one in turn tries
-    each field. Secrets, such as the token of an invitation, are not sent alone.
+    same kind. The callers that get furthest also try ids of the same kind, one of each column and all of the table that the field
+    names, and the texts of columns of the same kind in which the decoy has none. Of the others, which reach the same handlers, one
+    in turn tries each path, query parameter and reference. A caller that the access check refuses sends everything in one request,
+    except `foreign-owner`, which sends it in two. Secrets, such as the token of an invitation, are not sent alone.
     """
     plain, turned_away = REQUESTS.get(route, Request()), is_turned_away(route, spy)
     home_things = {name: text for name, text in world.home.things.items() if text in secrets.texts}
     variables = re.findall(r"<([a-z_]+)>", route)
-    if not turned_away:
-        yield Attempt(plain)
-    yield Attempt(smuggling(route, plain, home_things), tuple(home_things.values()), "fields that do not exist")
-    if variables:
-        theirs = {name: filled(plain.things.get(name, f"{{{name}}}"), world.home.things) for name in variables}
-        yield Attempt(replace(plain, things={**plain.things, **theirs}), tuple(theirs.values()), "all of the path")
-    if turned_away:
+    theirs = {name: filled(plain.things.get(name, f"{{{name}}}"), world.home.things) for name in variables}
+    smuggled = smuggling(route, plain, home_things)
+    if turned_away and variables and spy != "foreign-owner":
+        sent = (*home_things.values(), *theirs.values())
+        yield Attempt(replace(smuggled, things={**plain.things, **theirs}), sent, "all of the path")
         return
     # Also for a member of both: a change by one organization must not affect the other.
     both, thorough = str(world.both.id), spy in THOROUGH
     others = [each for each in SPIES if each not in THOROUGH and not is_turned_away(route, each)]
     turns = count(len(route))  # so that another caller begins at most routes
+    few = FEW if thorough or all(is_turned_away(route, each) for each in THOROUGH) else ()
+
+    def is_turn() -> bool:
+        return thorough or turned_away or others[next(turns) % len(others)] == spy
 
     def tried(fields: Iterable[_Field]) -> Iterator[_Field]:
-        return (field for field in fields if thorough or others[next(turns) % len(others)] == spy)
+        return (field for field in fields if is_turn())
 
-    def values(field: str) -> list[str]:
+    def texts_of(field: str) -> list[str]:
         kind = kind_of(field)
         texts = [text for name, text in home_things.items() if kind & kind_of(name)]
         if thorough:
-            texts += [text for text, column in secrets.ids.items() if kind & kind_of(column)]
-            texts += [*secrets.ids, *secrets.uncovered.values()] if not texts and _REFERENCE.search(field) else []
+            texts += [text for text, column in secrets.ids.items() if column.endswith(".id") and kind == kind_of(column)]
+            texts += [text for column, text in secrets.samples.items() if kind & kind_of(column)]
+            texts += [*secrets.samples.values(), *secrets.uncovered.values()] if not texts and _REFERENCE.search(field) else []
             texts += [text for column, text in secrets.uncovered.items() if kind & kind_of(column)]
-        return list(dict.fromkeys([both, *DECOYS.values(), *texts]))
+        return texts
 
+    def values(field: str) -> list[str]:
+        return list(dict.fromkeys([both, *DECOYS.values(), *texts_of(field)]))
+
+    if not turned_away:
+        yield Attempt(plain)
+    if is_turn():
+        yield Attempt(smuggled, tuple(home_things.values()), "fields that do not exist")
+    if variables and is_turn():
+        yield Attempt(replace(plain, things={**plain.things, **theirs}), tuple(theirs.values()), "all of the path")
+    if turned_away:
+        return
     slugs = {text for name, text in home_things.items() if name.endswith("_slug")} | {
         home_things["org_id"],
         home_things["service_id"],
         DECOYS["text"],
     }
     for name in tried(variables):
-        for value in values(name):
+        for value in [theirs[name]] if name == "org_slug" and _OF_ORGANIZATION.match(route) else values(name):
             if value in slugs if name.endswith("_slug") else ID.fullmatch(value):
                 where = f"<{name}> of both" if value == both else f"<{name}>"
                 yield Attempt(replace(plain, things={**plain.things, name: value}), (value,), where)
     for name, schema in tried(fields_of_query(route).items()):
-        for value in values(name):
+        for value in values(name) if _REFERENCE.search(name) else dict.fromkeys([*FEW, *texts_of(name)]):
             if allows(schema, value):
                 yield Attempt(replace(plain, query={**plain.query, name: literal(value)}), (value,), f"?{name}=")
     for where, schema, put in tried(bodies(route, plain.body or {})):
-        for value in values(where) if _REFERENCE.search(where) else FEW:
+        for value in values(where) if _REFERENCE.search(where) else few:
             if allows(schema, value):
                 yield Attempt(replace(plain, body=put(literal(value))), (value,), f"body.{where}")
-    for name in tried(plain.form or ()):
-        for value in values(name) if _REFERENCE.search(name) else FEW:
+    for name in tried(each for each in plain.form or () if each != _FORM_TOKEN):
+        for value in values(name) if _REFERENCE.search(name) else few:
             yield Attempt(replace(plain, form={**(plain.form or {}), name: literal(value)}), (value,), f"form.{name}")
 
 

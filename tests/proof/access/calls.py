@@ -2,8 +2,9 @@
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from secrets import token_urlsafe
 from typing import Any
 from urllib.parse import quote, unquote, urlencode
@@ -132,11 +133,14 @@ def filled(value: Any, things: Things) -> Any:
     return value
 
 
-def routes(app: Quart) -> Iterator[tuple[str, Any]]:
-    """Yield the application's routes and views.
+@cache
+def routes(app: Quart) -> tuple[tuple[str, Any], ...]:
+    """Return the application's routes and views.
 
     HEAD and OPTIONS are left out: they come with GET.
     """
-    for rule in app.url_map.iter_rules():
-        for method in sorted((rule.methods or set()) - {"HEAD", "OPTIONS"}):
-            yield f"{method} {rule.rule}", app.view_functions[rule.endpoint]
+    return tuple(
+        (f"{method} {rule.rule}", app.view_functions[rule.endpoint])
+        for rule in app.url_map.iter_rules()
+        for method in sorted((rule.methods or set()) - {"HEAD", "OPTIONS"})
+    )

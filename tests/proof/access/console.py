@@ -8,11 +8,11 @@ from functools import cache
 from typing import Final
 
 from core.kernel.sign_in_age import SignInAge
-from entrypoints.http.app import build_routes
 from entrypoints.http.edge.access.declaration import Access, access_of
 from entrypoints.http.edge.openapi import docs_of
 from entrypoints.http.pages.curl import operations_of
 from tests.proof.access.calls import without_variant
+from tests.support.builders import application
 
 # A page answers success with itself, or with a redirect to a page of the console.
 DONE: Final = "done"
@@ -37,20 +37,20 @@ VARIANTS: Final = {
 @cache
 def console_operations() -> Mapping[str, tuple[Access, str]]:
     """Return the access rule of each page, and the operation of the API that does the same."""
-    pages = ((operation, access_of(view), docs_of(view).api) for operation, view in operations_of(build_routes()))
+    pages = ((operation, access_of(view), docs_of(view).api) for operation, view in operations_of(application()))
     return {operation: (access, api[0]) for operation, access, api in pages if access.name in CONSOLE and _is_own(operation)}
 
 
 @cache
 def personal_pages() -> frozenset[str]:
     """Return the pages on which the users act on their own account."""
-    return frozenset(operation for operation, view in operations_of(build_routes()) if access_of(view).name == "page_session")
+    return frozenset(operation for operation, view in operations_of(application()) if access_of(view).name == "page_session")
 
 
 @cache
 def fresh_pages() -> frozenset[str]:
     """Return the pages that need a fresh sign-in, also to open them."""
-    return frozenset(operation for operation, view in operations_of(build_routes()) if access_of(view).sign_in is SignInAge.FRESH)
+    return frozenset(operation for operation, view in operations_of(application()) if access_of(view).sign_in is SignInAge.FRESH)
 
 
 def _is_own(operation: str) -> bool:

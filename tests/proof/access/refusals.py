@@ -1,6 +1,7 @@
 """The callers that the access decorator of a route refuses, and the refusals that repeat each other."""
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from inspect import getclosurevars
 
 from quart_trio import QuartTrio
@@ -21,18 +22,32 @@ def refused_alike(app: QuartTrio, table: Iterable[str], callers: Mapping[str, Ca
     """Return the callers of each route, by name, that repeat a refusal at another route.
 
     The decorator refuses them before a handler reads the request. It is the outermost function of each view (`access_of`), and knows
-    its rule, how it authenticates, the method, and of the path only the organization. So all callers try the first route of each such
-    kind, and one of the refused ones in turn each of the others.
+    its rule, how it authenticates, whether the method changes something, and of the path only the organization. Limits are another
+    step. So all callers try the first route of each such kind, and one of the refused ones in turn each of the others. Some callers are
+    refused at each such rule, whatever its capability, permission and area. They try one route of all these rules.
     """
-    views, tried = dict(routes(app)), set[object]()
-    repeated: dict[str, frozenset[str]] = {}
-    for number, route in enumerate(table):
-        view, method = views[without_variant(route)], route.partition(" ")[0]
-        access, authenticate = access_of(view), getclosurevars(view).nonlocals["steps"].authenticate
-        refused = [name for name, caller in callers.items() if decorator_refusal(without_variant(route), access, caller) is not None]
-        kind = (access, authenticate, method, "<org_slug>" in route)
-        repeated[route] = frozenset(refused) - {refused[number % len(refused)]} if kind in tried and refused else frozenset()
-        tried.add(kind)
+    views = dict(routes(app))
+    refused: dict[str, frozenset[str]] = {}
+    kinds: dict[str, object] = {}  # of each route
+    wide_kinds: dict[str, object] = {}  # the same without the right that the rule asks for
+    refused_by_all: dict[object, frozenset[str]] = {}  # by wide kind
+    for route in table:
+        view = views[without_variant(route)]
+        access = access_of(view)
+        rest = getclosurevars(view).nonlocals["steps"].authenticate, route.startswith("GET"), "<org_slug>" in route
+        refused[route] = frozenset(
+            name for name, caller in callers.items() if decorator_refusal(without_variant(route), access, caller) is not None
+        )
+        kinds[route] = replace(access, limit=()), rest
+        wide: object = replace(access, limit=(), capability=None, permission=None, area=None), rest
+        wide_kinds[route] = wide
+        refused_by_all[wide] = refused_by_all.get(wide, refused[route]) & refused[route]
+    tried, repeated = set[object](), dict[str, frozenset[str]]()
+    for number, route in enumerate(refused):
+        kind, wide, names = kinds[route], wide_kinds[route], sorted(refused[route])
+        known = refused[route] if kind in tried else refused_by_all[wide] if wide in tried else frozenset()
+        repeated[route] = known - {names[number % len(names)]} if names else known
+        tried |= {kind, wide}
     return repeated
 
 

@@ -8,18 +8,17 @@ from quart_trio import QuartTrio
 
 from adapters.postgres.engine.pool import Pool
 from core.kernel.roles import Capability
-from entrypoints.http.app import build_routes
 from entrypoints.http.edge.access.declaration import access_of
 from tests.proof.access.calls import Request, call, prepare, routes, without_variant
 from tests.proof.access.state import changes_since, mark, undo
 from tests.proof.access.table import REQUESTS, read_matrix
 from tests.proof.access.tokens_table import ORG
 from tests.proof.access.world import World
-from tests.support.builders import run_sql
+from tests.support.builders import application, run_sql
 
 pytestmark = pytest.mark.slow
 
-ACCESS = {route: access_of(view) for route, view in routes(build_routes())}
+ACCESS = {route: access_of(view) for route, view in routes(application())}
 # These routes have other capabilities, and name users.
 FURTHER = {
     "GET /api/organizations/<org_slug>/analytics/recent-logins",

@@ -1,4 +1,7 @@
-"""One table of paths times rules: what each rule of a sign-in policy does on every path to a session or a token."""
+"""One table of paths times rules: what each rule of a sign-in policy does on every path to a session or a token.
+
+The module is longer than 400 lines, because its table has all paths.
+"""
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
@@ -319,6 +322,7 @@ async def _introspect(world: World, refresh_token: Any) -> str:
 STRICTEST: Final = {"phishing_resistant": ["everyone"], "admin_networks": ["198.51.100.0/24"], "session_lifetime_minutes": 1}
 OF_CODE: Final = ("code left out", "code used")
 ALL: Final = tuple(RULES)
+STATES_OF_IGNORING_PATHS: Final = ("bare", "passkey left out")
 ALWAYS_NEW: Final = (*OF_AGE, *OF_NETWORKS)
 INVALID_GRANT: Final = {STEP_UP: "invalid grant", ENROLL: "invalid grant"}
 PATHS: Final[Mapping[str, Path]] = {
@@ -363,9 +367,14 @@ PATHS: Final[Mapping[str, Path]] = {
 async def test_a_rule_has_its_outcome_on_every_path(
     api: Api, app: QuartTrio, ports: Ports, pool: Pool, clock: FakeClock, rule: str, state: str
 ) -> None:
-    """The paths are taken one after the other, each of them as if it was the first one after the policy was stored."""
+    """The paths are taken one after the other, each of them as if it was the first one after the policy was stored.
+
+    Paths that ignore all rules are taken in two states only. In one, most rules ask to enroll. In the other, they ask for a step up.
+    """
     world = await new_world(api, app, ports, pool, clock)
     paths = {name: path for name, path in PATHS.items() if not {state, rule} & {*path.skips}}
+    if state not in STATES_OF_IGNORING_PATHS:
+        paths = {name: path for name, path in paths.items() if path.ignores != ALL}
     await world.enter(STATES[state])
     prepared = {name: await path.prepare(world) for name, path in paths.items() if not path.is_short}
     clock.advance(RULES[rule].wait)

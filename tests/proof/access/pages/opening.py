@@ -1,7 +1,8 @@
 """Opens every page of the console, and sends every form: as the access matrix sends it, and without its fields."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection
 from dataclasses import dataclass
+from functools import cache
 from typing import Final
 
 from quart_trio import QuartTrio
@@ -44,6 +45,7 @@ def caller_of(world: World, view: object) -> Caller:
     return world.callers["platform-browser" if access.name == "platform_page" else "browser"]
 
 
+@cache
 def operations(app: QuartTrio) -> dict[str, object]:
     """Return the routes of the console with their views."""
     return {route: view for route, view in routes(app) if access_of(view).name in IN_CONSOLE and route != EMAIL_PREVIEW}
@@ -56,9 +58,11 @@ async def opened_pages(app: QuartTrio, pool: Pool, world: World) -> list[Opened]
     return _opened
 
 
-async def open_all(app: QuartTrio, pool: Pool, world: World) -> AsyncIterator[Opened]:
-    """Yield each page that the routes of the console return. What a form changes is undone."""
+async def open_all(app: QuartTrio, pool: Pool, world: World, only: Collection[str] | None = None) -> AsyncIterator[Opened]:
+    """Yield each page that these routes of the console return, by default all. What a form changes is undone."""
     for route, view in operations(app).items():
+        if only is not None and route not in only:
+            continue
         caller, request = caller_of(world, view), REQUESTS.get(route, Request())
         variants = {route: request}
         if route.startswith("POST"):

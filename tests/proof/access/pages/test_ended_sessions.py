@@ -11,7 +11,6 @@ from core.authentication.ended_forms import seal_owner
 from core.kernel.callers import Member, OrganizationContext, OrganizationStatus, Person
 from core.kernel.roles import OWNER, rights_of
 from core.kernel.values import new_id
-from entrypoints.http.app import build_routes
 from entrypoints.http.edge.access.declaration import access_of
 from entrypoints.http.edge.ended_sessions import LEFT_OUT, RESTORES_ATTRIBUTE
 from ports import Ports
@@ -21,12 +20,12 @@ from tests.proof.access.pages.opening import opened_pages
 from tests.proof.access.state import changes_since, mark, undo
 from tests.proof.access.table import REQUESTS, read_matrix
 from tests.proof.access.world import Caller, World
-from tests.support.builders import run_sql
+from tests.support.builders import application, run_sql
 
 pytestmark = pytest.mark.slow
 
 BROWSERS = ("browser", "admin-browser", "platform-browser", "suspended-browser")
-VIEWS = dict(routes(build_routes()))
+VIEWS = dict(routes(application()))
 TABLE = read_matrix()
 FORMS = [
     (route, name)

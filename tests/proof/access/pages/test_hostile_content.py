@@ -93,10 +93,12 @@ def findings(page: Opened) -> list[str]:
     return [f"{page.route} {each}" for each in found]
 
 
+LINKS: Final = "|".join(f"//@{name}" for name in ("href", "src", "action", "formaction", "data", "poster", "background", "srcset", "ping"))
+
+
 def links(document: html.HtmlElement) -> list[tuple[str, str, str]]:
     """Return each attribute that leads elsewhere: element, attribute and value."""
-    names = ("href", "src", "action", "formaction", "data", "poster", "background", "srcset", "ping")
-    return [(str(each.tag), name, each.get(name)) for name in names for each in document.xpath(f"//*[@{name}]")]
+    return [(str(link.getparent().tag), link.attrname, link) for link in document.xpath(LINKS)]
 
 
 @pytest.mark.parametrize("text", [MARKUP, SCRIPT_URL], ids=["markup", "script-url"])
@@ -110,7 +112,9 @@ async def test_no_text_of_the_database_becomes_markup(app: QuartTrio, pool: Pool
             if kind == "text" and column.endswith(("url", "uri", "picture")):
                 await run_sql(pool, f"update {table} set {column} = %s where {column} is not null", text)  # noqa: S608
     try:
-        wrong = [finding async for page in open_all(app, pool, world) for finding in findings(page)]
+        # No form takes a stored URL, so the answers to forms show what their pages show.
+        routes_of = [route for route in operations(app) if text == MARKUP or route.startswith("GET")]
+        wrong = [finding async for page in open_all(app, pool, world, routes_of) for finding in findings(page)]
         assert not wrong, "\n".join(wrong)
     finally:
         await undo(pool)

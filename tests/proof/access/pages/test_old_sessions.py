@@ -9,7 +9,6 @@ from quart_trio import QuartTrio
 
 from adapters.postgres.engine.pool import Pool
 from core.kernel.sign_in_age import SignInAge
-from entrypoints.http.app import build_routes
 from entrypoints.http.edge.access.declaration import access_of
 from entrypoints.http.edge.reauthentication import SECRETS
 from tests.proof.access.calls import Request, call, prepare, routes, without_variant
@@ -19,13 +18,13 @@ from tests.proof.access.state import changes_since, mark, state, undo
 from tests.proof.access.table import REQUESTS, read_matrix
 from tests.proof.access.world import Caller, World
 from tests.support.browser import hidden_fields
-from tests.support.builders import Answer, run_concurrently, run_sql
+from tests.support.builders import Answer, application, run_concurrently, run_sql
 
 pytestmark = pytest.mark.slow
 
 CONFIRMATION = "/app/reauthenticate"
 BROWSERS = ("browser", "admin-browser", "platform-browser", "suspended-browser")
-ACCESS = {route: access_of(view) for route, view in routes(build_routes())}
+ACCESS = {route: access_of(view) for route, view in routes(application())}
 TABLE = read_matrix()
 CHANGES = [
     (route, next((name for name in BROWSERS if TABLE[route].get(name) in (DONE, "200", "303")), None))

@@ -10,7 +10,6 @@ from adapters.postgres.engine.pool import Pool
 from core.kernel.causes import SYSTEM
 from core.kernel.sign_in_policy.rules import Document, Rules
 from core.tenancy.model.sign_in_policies import SignInPolicy
-from entrypoints.http.app import build_routes
 from entrypoints.http.edge.access.declaration import access_of
 from ports import Ports
 from tests.proof.access.calls import Request, call, prepare, routes, without_variant
@@ -18,12 +17,12 @@ from tests.proof.access.state import changes_since, mark, state, undo
 from tests.proof.access.table import CODES, REQUESTS, read_matrix
 from tests.proof.access.world import World
 from tests.proof.policy.world import ENROLL, REFUSED, outcome_of, outcome_of_page
-from tests.support.builders import Answer, run_sql
+from tests.support.builders import Answer, application, run_sql
 
 pytestmark = pytest.mark.slow
 
 TABLE = read_matrix()
-ACCESS = {route: access_of(view) for route, view in routes(build_routes())}
+ACCESS = {route: access_of(view) for route, view in routes(application())}
 # Each platform owner, and a user in the same place without any right.
 OWNERS = {"platform": "stranger", "platform-application": "application", "platform-browser": "stranger-browser"}
 # Platform owners who act as a user, and the same caller without a session.

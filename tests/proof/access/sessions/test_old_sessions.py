@@ -10,18 +10,17 @@ from quart_trio import QuartTrio
 from adapters.postgres.engine.pool import Pool
 from core.kernel.policy import Policy
 from core.kernel.sign_in_age import SignInAge
-from entrypoints.http.app import build_routes
 from entrypoints.http.edge.access.declaration import Access, access_of
 from tests.proof.access.calls import Request, call, prepare, routes, without_variant
 from tests.proof.access.state import changes_since, mark, state, undo
 from tests.proof.access.table import REQUESTS, read_matrix
 from tests.proof.access.world import World
-from tests.support.builders import run_sql
+from tests.support.builders import application, run_sql
 
 pytestmark = pytest.mark.slow
 
 TABLE = read_matrix()
-ACCESS = {route: access_of(view) for route, view in routes(build_routes())}
+ACCESS = {route: access_of(view) for route, view in routes(application())}
 SECOND = timedelta(seconds=1)
 
 # Changes that outlive the session, and still need no recent sign-in.

@@ -1,8 +1,9 @@
 """The preview of a sign-in policy against what happens to each member after it was saved."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import timedelta
-from random import Random
+from itertools import product
 from typing import Any
 from uuid import UUID
 
@@ -23,20 +24,36 @@ from tests.support.identities import NOWHERE, add_identity
 from tests.support.tenants import Tenant
 from tests.tenancy.api.policy.policies import preview, save, try_preview
 
-MEMBERS = 200
 DAY = timedelta(days=1)
 
 
 @dataclass(frozen=True)
-class RandomMember:
+class Kind:
+    """The role and the factors of a member. Each has a password, an identity or a passkey."""
+
+    role: str
+    has_password: bool
+    has_app: bool
+    has_passkey: bool
+    has_identity: bool
+
+
+def kinds() -> Iterator[Kind]:
+    for role, has in product(["admin", "member"], product([True, False], repeat=4)):
+        kind = Kind(role, *has)
+        if kind.has_password or kind.has_passkey or kind.has_identity:
+            yield kind
+
+
+@dataclass(frozen=True)
+class SignedInMember:
     id: UUID
     token: str
 
 
-async def add_random_member(acme: Tenant, ports: Ports, pool: Pool, random: Random, number: int) -> RandomMember:
-    """Add a member with some of the factors, and a session that used all of them."""
-    has_password, has_app, has_passkey = random.random() < 0.8, random.random() < 0.5, random.random() < 0.3
-    now = ports.clock.now()
+async def add_member_of(kind: Kind, acme: Tenant, ports: Ports, pool: Pool, number: int) -> SignedInMember:
+    """Add a member with a session that used all of their factors."""
+    has_password, has_app, has_passkey, now = kind.has_password, kind.has_app, kind.has_passkey, ports.clock.now()
     account = await add_account(
         ports,
         f"user{number}@example.com",
@@ -46,17 +63,17 @@ async def add_random_member(acme: Tenant, ports: Ports, pool: Pool, random: Rand
     )
     hashed = "a hash" if has_password else None
     await run_sql(pool, "update users set password_hash = %s, passkey_count = %s where id = %s", hashed, int(has_passkey), account.id)
-    await add_member(pool, acme.org, account.id, random.choice(["admin", "member", "member"]), confirmed=True)
+    await add_member(pool, acme.org, account.id, kind.role, confirmed=True)
     session = await sign_in(ports, account, acme.org)
     way = "password" if has_password else "websuite"
-    if not has_password and not (has_passkey and random.random() < 0.5):  # the others have only a passkey
+    if kind.has_identity:
         await add_identity(pool, account.id, "websuite")
     proofs: Proofs = two_factors(now, way) if has_app else one_factor(now, way)
     if has_passkey:
         proofs = (Proof(Method.PASSKEY, now, user_verified=True, phishing_resistant=True),)
     async with ports.storage.transaction(by=SYSTEM) as tx:
         await tx.session_sign_ins.reauthenticate(session.session_id, account.id, proofs)
-    return RandomMember(account.id, session.access_token)
+    return SignedInMember(account.id, session.access_token)
 
 
 @pytest.mark.slow
@@ -74,12 +91,11 @@ async def test_a_preview_names_the_members_who_are_then_stopped(
     acme: Tenant, api: Api, app: QuartTrio, ports: Ports, pool: Pool, clock: FakeClock, rules: dict[str, Any], grace_days: int
 ) -> None:
     change_ports(app, providers=HttpProviders([platform_connection(WEBSUITE, NOWHERE)], clock))
-    random = Random(56)  # noqa: S311
-    members = [await add_random_member(acme, ports, pool, random, number) for number in range(MEMBERS)]
+    members = [await add_member_of(kind, acme, ports, pool, number) for number, kind in enumerate(kinds())]
     people = [person.id for person in acme.people.values()]
     await run_sql(pool, "update users set passkey_count = 1, password_hash = 'a hash' where id = any(%s)", people)
     seen = await preview(acme, {**rules, "grace_days": grace_days})
-    assert seen["members"]["concerned"] == MEMBERS + len(acme.people)
+    assert seen["members"]["concerned"] == len(members) + len(acme.people)
     assert (await save(acme, {**rules, "grace_days": grace_days})).status == 200
 
     async def stopped() -> set[str]:
@@ -100,11 +116,24 @@ async def test_a_preview_names_the_members_who_are_then_stopped(
             acme.org,
         )
     at_last = await stopped()
-    assert 0 < len(at_last) < MEMBERS
+    assert 0 < len(at_last) < len(members)
     assert len(at_last) == seen["members"]["stopped_later" if grace_days else "stopped_now"]
-    named = {person["user_id"] for person in seen["people"]}
-    assert named <= at_last
-    assert len(named) == min(100, len(at_last))
+    assert {person["user_id"] for person in seen["people"]} == at_last
+
+
+async def test_a_preview_names_a_hundred_members(acme: Tenant, pool: Pool) -> None:
+    await run_sql(
+        pool,
+        """
+        with added as (
+            insert into users (id, email, origin, created_at, updated_at)
+            select gen_random_uuid(), n || '@acme.example', 'platform', now(), now() from generate_series(1, 110) n returning id, email)
+        insert into memberships (id, org_id, user_id, email, role, created_at, confirmed_at)
+        select gen_random_uuid(), %s, id, email, 'member', now(), now() from added""",
+        acme.org,
+    )
+    seen = await preview(acme, {"second_factor": ["everyone"]})
+    assert (seen["members"]["stopped_now"], len(seen["people"])) == (110 + len(acme.people), 100)
 
 
 async def test_a_preview_names_members_only_to_callers_who_may_see_them(acme: Tenant) -> None:
