@@ -11,10 +11,10 @@ from typing import Any, Final
 
 import pytest
 
-from entrypoints.http.app import describe
 from tests.proof.clients.service_providers import CLIENTS
 from tests.proof.e2e.conftest import settings_of_owner
 from tests.proof.e2e.process import Service
+from tests.support.openapi import description
 
 pytestmark = pytest.mark.slow
 
@@ -35,10 +35,10 @@ NOT_GENERATED = [
 
 
 @pytest.fixture
-def description(tmp_path: Path) -> Path:
+def file(tmp_path: Path) -> Path:
     """The API description as a file."""
     path = tmp_path / "openapi.json"
-    path.write_text(json.dumps(describe()))
+    path.write_text(json.dumps(description()))
     return path
 
 
@@ -50,16 +50,15 @@ def run(*command: str, cwd: Path) -> str:
 
 
 def test_the_description_is_valid_openapi_3_1() -> None:
-    document = describe()
-    assert document["openapi"].startswith("3.1.")
-    assert importlib.import_module("tests.proof.clients.openapi_checks").errors_of(document) == []
+    assert description()["openapi"].startswith("3.1.")
+    assert importlib.import_module("tests.proof.clients.openapi_checks").errors_of(description()) == []
 
 
 def test_openapi_python_client_generates_a_usable_client(
-    running: Service, description: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    running: Service, file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "settings.yaml").write_text("post_hooks: []")  # by default, it formats the generated files
-    command = (sys.executable, "-m", "openapi_python_client", "generate", "--path", str(description), "--config", "settings.yaml")
+    command = (sys.executable, "-m", "openapi_python_client", "generate", "--path", str(file), "--config", "settings.yaml")
     output = run(*command, "--meta", "none", "--output-path", "generated", cwd=tmp_path)
     warnings = [line.removeprefix("WARNING parsing ") for line in output.splitlines() if line.startswith("WARNING")]
     assert sorted(set(warnings)) == NOT_GENERATED
@@ -82,7 +81,7 @@ def test_openapi_python_client_generates_a_usable_client(
     assert [each.organization.slug for each in organizations] == ["acme"]
 
 
-def test_openapi_typescript_generates_a_usable_client(running: Service, description: Path, tmp_path: Path) -> None:
+def test_openapi_typescript_generates_a_usable_client(running: Service, file: Path, tmp_path: Path) -> None:
     if not (CLIENTS / "node_modules").is_dir():
         assert not os.environ.get("CI"), "npm and the packages of tests/proof/clients/node are missing"
         pytest.skip("npm is missing")
@@ -92,7 +91,7 @@ def test_openapi_typescript_generates_a_usable_client(running: Service, descript
         shutil.copy(CLIENTS / name, tmp_path)
     tools = tmp_path / "node_modules/.bin"
     # Not schema.d.ts: tsc checks the types of this file as it checks our own, and skips those of libraries.
-    run(str(tools / "openapi-typescript"), str(description), "--output", "schema.ts", cwd=tmp_path)
+    run(str(tools / "openapi-typescript"), str(file), "--output", "schema.ts", cwd=tmp_path)
     run(str(tools / "tsc"), cwd=tmp_path)
     results = json.loads(run("node", "use_api.js", running.address, EMAIL, PASSWORD, cwd=tmp_path))
     assert results == {"code": "BAD_REQUEST", "slugs": ["acme"]}

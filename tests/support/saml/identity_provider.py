@@ -4,6 +4,7 @@ import html
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
+from functools import cache
 from typing import Any, Final
 
 import xmlsec
@@ -137,7 +138,7 @@ def sign(element: Any, certificate: SamlCertificate, form: Form = USUAL) -> Any:
             xmlsec.template.transform_add_c14n_inclusive_namespaces(node, form.prefixes)
     xmlsec.template.add_x509_data(xmlsec.template.ensure_key_info(signature))
     context = xmlsec.SignatureContext()
-    context.key = _private_key(certificate)
+    context.key = _private_key(certificate.private_key(), certificate.certificate)
     for target in element.getroottree().getroot().iter():
         if target.get("ID") is not None:
             context.register_id(target, "ID")
@@ -145,9 +146,11 @@ def sign(element: Any, certificate: SamlCertificate, form: Form = USUAL) -> Any:
     return signature
 
 
-def _private_key(certificate: SamlCertificate) -> Any:
-    key = xmlsec.Key.from_memory(certificate.private_key(), constants.KeyDataFormatPem)
-    key.load_cert_from_memory(certificate.certificate, constants.KeyDataFormatPem)
+@cache
+def _private_key(pem: bytes, certificate: bytes) -> Any:
+    """Return the key. Loading a key checks it, which takes longer than a signature, so each is loaded once."""
+    key = xmlsec.Key.from_memory(pem, constants.KeyDataFormatPem)
+    key.load_cert_from_memory(certificate, constants.KeyDataFormatPem)
     return key
 
 

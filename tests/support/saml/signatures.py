@@ -1,5 +1,6 @@
 """Signatures of SAML applications, made without the code under test."""
 
+from functools import cache
 from urllib.parse import quote, urlencode
 
 import xmlsec
@@ -30,10 +31,16 @@ def signed_url(
     """
     relay = {} if relay_state is None else {"RelayState": relay_state}
     query = urlencode({"SAMLRequest": encode_base64(deflate(message)), **relay, "SigAlg": algorithm}, quote_via=quote)
-    private_key = load_pem_private_key(key.private_key(), None)
-    assert isinstance(private_key, rsa.RSAPrivateKey)
-    signature = encode_base64(private_key.sign(query.encode(), padding.PKCS1v15(), HASHES[algorithm]))
+    signature = encode_base64(_private_key(key.private_key()).sign(query.encode(), padding.PKCS1v15(), HASHES[algorithm]))
     return f"{path}?Signature={quote(signature, safe='')}&" + "&".join(reversed(query.split("&")))
+
+
+@cache
+def _private_key(pem: bytes) -> rsa.RSAPrivateKey:
+    """Return the key. Loading a key checks it, which takes longer than a signature, so each is loaded once."""
+    key = load_pem_private_key(pem, None)
+    assert isinstance(key, rsa.RSAPrivateKey)
+    return key
 
 
 def signed_document(message: bytes, key: SamlCertificate, algorithm: str = f"{MORE}rsa-sha256") -> bytes:

@@ -1,8 +1,10 @@
 """The adapter with a server of several OpenID providers, and sign-ins through it."""
 
 import socket
+import ssl
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import Any, Final
 from uuid import UUID
 
@@ -88,4 +90,10 @@ class Case:
 
 
 def make_adapter(clock: FakeClock, *, deadline: float = 10.0, lookup: Lookup = socket.getaddrinfo) -> HttpOpenIdProviders:
-    return HttpOpenIdProviders(GuardedSender(Guard([LOOPBACK], lookup=lookup)), clock, deadline=deadline)
+    return HttpOpenIdProviders(GuardedSender(Guard([LOOPBACK], lookup=lookup), authorities()), clock, deadline=deadline)
+
+
+@cache
+def authorities() -> ssl.SSLContext:
+    """Return the certificate authorities of the system, which take longer to load than a sign-in."""
+    return ssl.create_default_context()
