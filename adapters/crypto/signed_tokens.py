@@ -130,12 +130,11 @@ class SignedTokens:
 
     def _parse(self, key: SigningKey) -> LoadedKey:
         known = self._keys.get(key.kid)
-        # The first signature with a newly loaded key takes three times as long as later ones, so a known key is kept.
+        # Do not load a known key again: checking its primes takes tens of milliseconds.
         if known is not None and known.pem == key.private_key:
             private, headers = known.private, known.headers
         else:
-            # The vault has authenticated the key, and a check of its primes would block the event loop for 50 ms.
-            loaded = serialization.load_pem_private_key(key.private_key, password=None, unsafe_skip_rsa_key_validation=True)
+            loaded = serialization.load_pem_private_key(key.private_key, password=None)
             if not isinstance(loaded, rsa.RSAPrivateKey) or loaded.key_size < _KEY_SIZE:
                 raise ValueError(f"The signing key {key.kid} is not an RSA key of at least {_KEY_SIZE} bits.")
             private = loaded
