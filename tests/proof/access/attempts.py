@@ -86,6 +86,7 @@ def attempts(route: str, spy: str, world: World, secrets: Secrets) -> Iterator[A
     both, thorough = str(world.both.id), spy in THOROUGH
     others = [each for each in SPIES if each not in THOROUGH and not is_turned_away(route, each)]
     turns = count(len(route))  # so that another caller begins at most routes
+    samples = {column: text for text, column in secrets.ids.items()}  # one id of each column
     few = FEW if thorough or all(is_turned_away(route, each) for each in THOROUGH) else ()
 
     def is_turn() -> bool:
@@ -99,8 +100,8 @@ def attempts(route: str, spy: str, world: World, secrets: Secrets) -> Iterator[A
         texts = [text for name, text in home_things.items() if kind & kind_of(name)]
         if thorough:
             texts += [text for text, column in secrets.ids.items() if column.endswith(".id") and kind == kind_of(column)]
-            texts += [text for column, text in secrets.samples.items() if kind & kind_of(column)]
-            texts += [*secrets.samples.values(), *secrets.uncovered.values()] if not texts and _REFERENCE.search(field) else []
+            texts += [text for column, text in samples.items() if kind & kind_of(column)]
+            texts += [*samples.values(), *secrets.uncovered.values()] if not texts and _REFERENCE.search(field) else []
             texts += [text for column, text in secrets.uncovered.items() if kind & kind_of(column)]
         return texts
 

@@ -77,7 +77,6 @@ class Secrets:
     rows: State
     texts: Mapping[str, str]
     ids: Mapping[str, str]  # of things, with their columns
-    samples: Mapping[str, str]  # one id of each column
     uncovered: Mapping[str, str]  # one text of each column in which the decoy has none, and which a request can name
     rival: str  # the id of the rival organization
     _index: Index  # also of secrets that no row has: passwords and tokens, which are stored as hashes
@@ -101,8 +100,7 @@ class Secrets:
         uncovered = {column: text for text, column in columns if column not in covered}
         index = Index([*private.items(), *unwritten.items()])
         ids = {text: column for text, column in private.items() if ID.fullmatch(text) and column.partition(".")[0] not in LEFT_BEHIND}
-        samples = {column: text for text, column in ids.items()}
-        return cls(rows, private, ids, samples, uncovered, str(world.rival.organization.id), index)
+        return cls(rows, private, ids, uncovered, str(world.rival.organization.id), index)
 
     def private_texts(self, response: str, *sent: str) -> list[str]:
         """Return the private texts in a response.

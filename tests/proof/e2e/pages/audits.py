@@ -138,7 +138,7 @@ def audit_kept(browser: Browser) -> dict[str, list[str]]:
 
 
 def _audit_round(browser: Browser, look: str, documents: Mapping[str, str], findings: dict[str, list[str]]) -> dict[str, str]:
-    """Add the findings of a look. Return the documents whose contrast was checked."""
+    """Add the findings of a look. Return the documents in which contrast was checked."""
     colored = dict[str, str]()
     for batch in _batches(list(documents)):
         results = browser.wait_for_script(AUDIT, [documents[name] for name in batch], look)
