@@ -65,7 +65,7 @@ async def _prepare(
             draft = TokenDraft(link.name, proposal.document.prefix or "", proposal.token_hash or refuse(SetupNotReady))
             return lambda tx: tokens.store(tx, caller, draft, now)
         case SetupPart.CERTIFICATE:
-            certificates = await connection.read_certificates(ports, proposal.document.certificate or "")
+            certificates = await connection.read_proposed_certificates(ports, proposal.document)
             return lambda tx: renewal.store(tx, caller, link, certificates)
         case SetupPart.SIEM:
             return lambda tx: forwarding.store(tx, caller, proposal, now)

@@ -85,7 +85,8 @@ async def import_metadata(ports: Ports, caller: SetupLinkCaller, text: str, url:
     described = await read_metadata(ports, caller, text, url)
     found = {name: described.settings.get(name) or "" for name in ("entity_id", "sso_url", "sso_binding", "slo_url", "slo_response_url")}
     certificates = join_certificates(described.certificates)
-    await _store(ports, caller, proposal, ProviderValues(**found, metadata_url="" if text else url, certificate=certificates))
+    values = ProviderValues(**found, metadata_url="" if text else url, certificate=certificates)
+    await _store(ports, caller, proposal, values, tuple(each.fingerprint for each in described.certificates))
 
 
 async def read_metadata(ports: Ports, caller: SetupLinkCaller, text: str, url: str) -> DescribedProvider:
@@ -108,12 +109,14 @@ async def save(ports: Ports, caller: SetupLinkCaller, values: ProviderValues) ->
     if (values.entity_id, values.sso_url) == (before.entity_id, before.sso_url):  # the values that only metadata gives stay
         kept = {name: getattr(before, name) or "" for name in ("sso_binding", "slo_url", "slo_response_url", "metadata_url")}
         values = replace(values, **kept)
-    await _store(ports, caller, proposal, values)
+    await _store(ports, caller, proposal, values, before.metadata_fingerprints)
 
 
-async def _store(ports: Ports, caller: SetupLinkCaller, proposal: SetupProposal, values: ProviderValues) -> None:
+async def _store(
+    ports: Ports, caller: SetupLinkCaller, proposal: SetupProposal, values: ProviderValues, metadata_fingerprints: tuple[str, ...]
+) -> None:
     given = {name: value for name, value in asdict(values).items() if value or name != "client_secret"}
-    document = replace(proposal.document, **given)
+    document = replace(proposal.document, **given, metadata_fingerprints=metadata_fingerprints)
     for name in _needed(document):
         if not getattr(document, name):
             raise ConnectionSettingInvalid(name, "Copy this value from the console of your identity provider.")
@@ -159,7 +162,7 @@ async def build(ports: Ports, link: SetupLink, proposal: SetupProposal) -> TripC
     connection = _draft(link, document, now)
     if isinstance(connection.settings, SamlSettings):
         keys = {} if document.private_key is None else {CertificateState.ACTIVE: await _read_key(ports, document, now)}
-        certificates = await read_certificates(ports, document.certificate or "")
+        certificates = await read_proposed_certificates(ports, document)
         return TripConnection(connection, ConnectionDetails(connection, keys, certificates))
     client = OpenIdClient(
         connection_id=connection.id,
@@ -257,6 +260,16 @@ async def read_certificates(ports: Ports, text: str) -> list[ProviderCertificate
     facts = {each.fingerprint: each for each in [await ports.certificates.facts(pem) for pem in pems]}
     now = ports.clock.now()
     return [ProviderCertificate(**asdict(each), source=CertificateSource.ADMIN, is_active=True, added_at=now) for each in facts.values()]
+
+
+async def read_proposed_certificates(ports: Ports, document: SetupDocument) -> list[ProviderCertificate]:
+    """Return the certificates of a proposal. New metadata replace those that metadata gave.
+
+    Raises: the errors of `read_certificates`.
+    """
+    certificates = await read_certificates(ports, document.certificate or "")
+    of_metadata = document.metadata_fingerprints
+    return [replace(each, source=CertificateSource.METADATA) if each.fingerprint in of_metadata else each for each in certificates]
 
 
 async def find_certificate_problems(ports: Ports, proposals: Iterable[SetupProposal]) -> dict[SetupPart, list[ConnectionProblem]]:

@@ -27,7 +27,7 @@ from core.kernel.connections import ConnectionProtocol
 from core.kernel.display import format_utc
 from core.kernel.errors import refuse
 from core.setup import proposals
-from core.setup.connection import join_certificates, read_certificates, read_metadata
+from core.setup.connection import join_certificates, read_certificates, read_metadata, read_proposed_certificates
 from core.setup.model.links import SetupDocument, SetupLink, SetupLinkDetails, SetupNotReady
 from ports import Ports
 from ports.storage import Reading, Transaction
@@ -60,7 +60,7 @@ async def propose(ports: Ports, caller: SetupLinkCaller, pem: str) -> None:
     """
     details = await _load_details(ports, await proposals.load(ports, caller))
     certificates = await read_certificates(ports, pem) or refuse(ProviderCertificateInvalid)
-    await _propose(ports, caller, details, certificates)
+    await _propose(ports, caller, details, certificates, are_of_metadata=False)
 
 
 async def import_metadata(ports: Ports, caller: SetupLinkCaller, text: str, url: str) -> None:
@@ -72,17 +72,24 @@ async def import_metadata(ports: Ports, caller: SetupLinkCaller, text: str, url:
     described, settings = await read_metadata(ports, caller, text, url), details.connection.settings
     if not isinstance(settings, SamlSettings) or described.settings.get("entity_id") != settings.entity_id:
         raise MetadataOfAnother
-    await _propose(ports, caller, details, described.certificates)
+    await _propose(ports, caller, details, described.certificates, are_of_metadata=True)
 
 
 async def _propose(
-    ports: Ports, caller: SetupLinkCaller, details: ConnectionDetails, certificates: Sequence[CertificateFacts | ProviderCertificate]
+    ports: Ports,
+    caller: SetupLinkCaller,
+    details: ConnectionDetails,
+    certificates: Sequence[CertificateFacts | ProviderCertificate],
+    *,
+    are_of_metadata: bool,
 ) -> None:
     present = {each.fingerprint for each in details.certificates}
     new = [each for each in certificates if each.fingerprint not in present] or refuse(ProviderCertificateExists)
+    fingerprints = tuple(each.fingerprint for each in new)
     document = SetupDocument(
         certificate=join_certificates(new),
-        fingerprints=tuple(each.fingerprint for each in new),
+        metadata_fingerprints=fingerprints if are_of_metadata else (),
+        fingerprints=fingerprints,
         valid_until=format_utc(min(each.valid_until for each in new)),
     )
     await proposals.propose(ports, caller, SetupPart.CERTIFICATE, document, is_ready=True)
@@ -95,7 +102,7 @@ async def load_proposed(ports: Ports, caller: SetupLinkCaller) -> TripConnection
     if proposal is None or proposal.applied_at is not None:
         raise SetupNotReady
     details = await _load_details(ports, link)
-    certificates = await read_certificates(ports, proposal.document.certificate or "")
+    certificates = await read_proposed_certificates(ports, proposal.document)
     return TripConnection(details.connection, replace(details, certificates=certificates))
 
 

@@ -1,17 +1,25 @@
 """The certificates and metadata that a set-up link proposes, and their validity."""
 
+from collections.abc import Iterator
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from quart_trio import QuartTrio
 
+from adapters.postgres.engine.pool import Pool
+from core.federation.connections import health
 from core.kernel.display import format_utc
+from core.kernel.values import new_id
 from ports import Ports
 from tests.fakes.outside import FakeClock
+from tests.federation.connections.saml.test_renewal import Publisher
 from tests.federation.connections.saml.visits import SSO_URL, connect
-from tests.setup.test_links import STEPS
+from tests.setup.test_links import STEPS, embedded, path_of, token_of
 from tests.setup.test_testing import CERTIFICATE, VALUES, open_embedded
-from tests.support.builders import Api
+from tests.support.browser import FakeBrowser
+from tests.support.builders import Api, run_sql, with_loopback_sender
+from tests.support.direct import change_ports
 from tests.support.saml import identity_provider_metadata, new_certificate, with_validity
 from tests.support.saml.identity_provider import ENTITY_ID
 from tests.support.tenants import Tenant
@@ -48,3 +56,51 @@ async def test_a_proposed_certificate_that_is_not_valid_now_is_named_to_the_read
     for path, start in ((f"{CERTIFICATE}/metadata", "new_"), (f"{STEPS}/connection/metadata", "")):
         refused = await reader.submit(path, STEPS, **{f"{start}metadata": metadata, f"{start}metadata_url": ""})
         assert (refused.status, "This metadata was valid until 29 February 2020 at 12:30 UTC." in refused.text) == (400, True)
+
+
+@pytest.fixture
+def publisher() -> Iterator[Publisher]:
+    with Publisher() as server:
+        yield server
+
+
+async def test_new_metadata_replace_the_certificates_that_a_link_took_from_earlier_ones(
+    app: QuartTrio, acme: Tenant, api: Api, ports: Ports, pool: Pool, clock: FakeClock, publisher: Publisher
+) -> None:
+    """The certificates that the reader typed stay."""
+    reaching, admin = with_loopback_sender(ports), acme.token("admin")
+    change_ports(app, sender=reaching.sender)
+    typed, *published = [(await new_certificate(clock.now(), name)).certificate for name in ("typed", "first", "second", "third")]
+
+    async def apply(part: str, step: str, product: dict[str, str], form: dict[str, str], **values: str) -> dict[str, Any]:
+        """Send forms to the steps of a part of a new link, and let an admin apply it. Return the connection."""
+        link, reader = await embedded(acme, parts=[part], **values), FakeBrowser(app)
+        await reader.fill(await reader.open(path_of(link)), token=token_of(link))
+        for path, fields in ((f"{STEPS}/{part}", product), (f"{STEPS}/{part}{step}", form)):
+            if fields:
+                assert (await reader.submit(path, STEPS, **fields)).status == 303
+        applied = await api.post(f"{acme.path}/setup-links/{link['id']}/parts/{part}/apply", token=admin)
+        assert applied.status == 200, applied.text
+        connection: dict[str, Any]
+        [connection] = (await api.get(f"{acme.path}/connections", token=admin)).json["connections"]
+        return connection
+
+    async def problems(connection: dict[str, Any]) -> list[str]:
+        checked = await api.post(f"{acme.path}/connections/{connection['slug']}/check", token=admin)
+        return [each["code"] for each in checked.json["problems"] if each["code"] != "no_domain"]
+
+    address = f"{publisher.address}/metadata"
+    publisher.publish(published[0])
+    product = {"preset": "keycloak", "protocol": "saml"}
+    connection = await apply("connection", "/metadata", product, {"metadata": "", "metadata_url": address})
+    assert await problems(connection) == []
+    publisher.publish(published[1])
+    for step, form in (("/metadata", {"new_metadata": "", "new_metadata_url": address}), ("", {"new_certificate": typed})):
+        await apply("certificate", step, {}, form, connection=connection["slug"])
+    publisher.publish(published[2], typed)
+    assert await problems(connection) == ["metadata_changed"]
+    await run_sql(pool, "update connections set state = 'active' where org_id is not null")
+    await health.refresh_due(reaching, new_id())
+    assert await problems(connection) == []
+    rows = await run_sql(pool, "select certificate, source from connection_certificates")
+    assert {(pem.strip(), source) for pem, source in rows} == {(published[2].strip(), "metadata"), (typed.strip(), "admin")}

@@ -9,7 +9,7 @@ from datetime import datetime
 
 from core.federation.connections import connections, metadata, openid, routing, trips
 from core.federation.connections.model.asserted import SubjectMissing
-from core.federation.connections.model.connections import CertificateSource, ConnectionProblem
+from core.federation.connections.model.connections import ConnectionProblem
 from core.federation.connections.model.details import ConnectionDetails
 from core.federation.connections.model.health import HEALTH_PROBLEMS, CertificateEnd
 from core.federation.connections.model.openid import (
@@ -162,8 +162,8 @@ async def _check_metadata(
         return []
     problems = [*described.problems_of(settings, ports.clock.now())]
     differ = any(getattr(settings, name) != value for name, value in described.settings.items())
-    of_metadata = {each.fingerprint for each in details.certificates if each.source is CertificateSource.METADATA}
-    if differ or of_metadata != {facts.fingerprint for facts in described.certificates}:
+    former, new = described.compare_certificates(details.certificates)
+    if differ or former or new:
         problems.append(ConnectionProblem("metadata_changed", False, "The identity provider has changed its metadata. Import them again."))
     return problems
 

@@ -48,6 +48,13 @@ class DescribedProvider:
         if message := describe_expiry(self.valid_until, now, "identity provider"):
             raise MetadataExpired(message)
 
+    def compare_certificates(self, present: Sequence[ProviderCertificate]) -> tuple[list[ProviderCertificate], list[CertificateFacts]]:
+        """Return the present certificates of earlier metadata that these metadata lack, and the certificates here that are not present."""
+        present_fingerprints = {each.fingerprint for each in present}
+        fingerprints = {each.fingerprint for each in self.certificates}
+        former = [each for each in present if each.source is CertificateSource.METADATA and each.fingerprint not in fingerprints]
+        return former, [facts for facts in self.certificates if facts.fingerprint not in present_fingerprints]
+
     def problems_of(self, settings: SamlSettings, now: datetime) -> Iterator[ConnectionProblem]:
         """Return the problems: the metadata have expired, or the identity provider does not support the NameID format of the settings."""
         if expiry := describe_expiry(self.valid_until, now, "identity provider"):
@@ -167,10 +174,8 @@ async def apply(
     values: dict[str, Any] = {**described.settings, "metadata_url": metadata_url}
     settings = replace(connection.settings, **values)
     changed = await connections.save_change(tx, connection, replace(connection, settings=settings))
-    present = {each.fingerprint: each for each in await tx.connection_keys.certificates(connection.org_id, connection.id)}
-    kept = {facts.fingerprint for facts in described.certificates}
-    former = [each for each in present.values() if each.source is CertificateSource.METADATA and each.fingerprint not in kept]
-    new = [facts for facts in described.certificates if facts.fingerprint not in present]
+    present = await tx.connection_keys.certificates(connection.org_id, connection.id)
+    former, new = described.compare_certificates(present)
     if len(present) - len(former) + len(new) > MAX_CERTIFICATES:
         raise TooManyProviderCertificates
     for each in former:

@@ -113,6 +113,7 @@ class SetupDocument:
     slo_response_url: str | None = None
     metadata_url: str | None = None  # of the metadata that the values were taken from, if they have an address
     certificate: str | None = None  # PEM
+    metadata_fingerprints: tuple[str, ...] = ()  # of the certificates that metadata gave
     own_certificate: str | None = None  # PEM, of our key
     private_key: str | None = field(default=None, repr=False)  # PKCS #8 in PEM
     fingerprints: tuple[str, ...] = ()  # of renewed certificates
@@ -124,7 +125,8 @@ class SetupDocument:
     @classmethod
     def read(cls, stored: Mapping[str, Any]) -> "SetupDocument":
         domains = tuple(ProposedDomain(**each) for each in stored["domains"])
-        return cls(**{**stored, "domains": domains, "fingerprints": tuple(stored["fingerprints"])})
+        of_metadata = tuple(stored.get("metadata_fingerprints", ()))  # earlier proposals lack them
+        return cls(**{**stored, "domains": domains, "fingerprints": tuple(stored["fingerprints"]), "metadata_fingerprints": of_metadata})
 
 
 NO_DOCUMENT: Final = SetupDocument()

@@ -102,6 +102,14 @@ if (waiting) {
   timer = setTimeout(check, 3000);
 }
 
+// <form data-stored="settings"> acts on the stored values of the form #settings. It waits until changes there are saved.
+for (const form of document.querySelectorAll("form[data-stored]")) {
+  document.getElementById(form.dataset.stored).addEventListener("input", () => {
+    form.querySelector(".button").hidden = true;
+    form.querySelector(".hint").hidden = false;
+  });
+}
+
 // A preset checks boxes in place, and "All of them" those of its area. An event that needs a choice of its own is in a [data-alone].
 for (const link of document.querySelectorAll("a[data-checks]")) {
   link.addEventListener("click", (event) => {

@@ -190,4 +190,4 @@ def browser(chromium: Browser) -> Iterator[Browser]:
     chromium.forget()
     chromium.kept.clear()
     yield chromium
-    assert chromium.kept == {}, "the test has kept pages, and has not checked them with `audit_kept`"
+    assert list(chromium.kept) == [], "the test has kept pages, and has not checked them with `audit_kept`"

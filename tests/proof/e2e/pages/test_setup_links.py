@@ -150,6 +150,11 @@ class Walk:
         self.browser.follow("Test and activate it")
         self.browser.follow("Settings")
         self.look("draft")
+        self.browser.fill("Name", "Single sign-on of Globex")
+        assert "Save your changes below, then activate the connection." in self.browser.text
+        assert "Activate connection" not in self.browser.text
+        self.browser.press("Save connection")
+        assert "Connection saved." in self.browser.text, self.browser.text[:600]
         self.browser.press("Activate connection")
         assert "Connection activated." in self.browser.text
         self.look("active")

@@ -35,6 +35,15 @@ FIELDS: Final[Fields] = {
     ProviderCertificateExists: "certificate",
 }
 CLAIM: Final = "claim_"  # in front of the names of the fields of the mapping
+CLAIM_LABELS: Final = {  # of these fields
+    f"{CLAIM}email": "Email address",
+    f"{CLAIM}name": "Full name",
+    f"{CLAIM}given_name": "Given name",
+    f"{CLAIM}family_name": "Family name",
+    f"{CLAIM}groups": "Groups",
+    f"{CLAIM}picture": "Picture",
+    f"{CLAIM}locale": "Language",
+}
 NAME_ID_FORMATS: Final = [each for each in NameIdFormat if each is not NameIdFormat.TRANSIENT]
 
 
@@ -68,6 +77,7 @@ async def connection_values(form: Form | None, connection_slug: str) -> dict[str
         "is_stored": form is None,
         "endpoints": own_endpoints(connection.id, connection.protocol),
         "reach": await routing.find_reach(ports(), connection),
+        "claim_labels": CLAIM_LABELS,
         "name_id_formats": [(each.value, each.short_name) for each in NAME_ID_FORMATS],
         "typed": stored if form is None else form,
     }
