@@ -205,11 +205,18 @@ async def end_factor(tx: Transaction, caller: Caller, account: Account, factor: 
 
 
 async def reset_factors(tx: Transaction, caller: Caller, account: Account, now: datetime) -> None:
-    """Remove all passkeys and second factors of a locked account, and record it."""
+    """Remove all passkeys and second factors of a locked account, and record it. All sign-ins end, because one could be the thief's."""
     await _end_factors(tx, caller, account, tuple(ENABLED), now)
     await tx.passkeys.remove_all(account.id)
-    await session_proofs.forget_passkeys(tx, replace(account, mfa_enabled_at=None, passkey_second_at=None))
+    await end_sign_ins(tx, account.id, now)
     await tx.accounts.set_recovery_required(account.id, None)
+
+
+async def end_sign_ins(tx: Transaction, user_id: UUID, now: datetime) -> None:
+    """End the sessions, trusted devices and pending sign-ins of a locked account."""
+    await tx.sessions.end_all(user_id, now)
+    await tx.devices.distrust(user_id, now)
+    await tx.flows.forget_user(user_id)
 
 
 async def _end_factors(

@@ -217,7 +217,7 @@ async def _start(
     require_within_limit(earlier, now, TooManyRecoveries)
     await tx.recoveries.put(recovery, code_hash)
     await tx.one_time_tokens.void(account.id, TokenPurpose.RECOVER_ACCOUNT)
-    await _end_everything(tx, account.id, now)
+    await mfa.end_sign_ins(tx, account.id, now)
     await tx.mfa.log(account.id, [MfaEvent.RECOVERY_ISSUED], caller, now, reason=reason)
     await tx.email_queue.add(new_email(EmailKind.RECOVERY_LINK, account.email, now, org_id=recovery.org_id))
 
@@ -226,12 +226,6 @@ async def _cancel(tx: Transaction, account: Account, org_id: UUID | None) -> Acc
     recovery = await tx.recoveries.remove(account.id, org_id) or refuse(RecoveryNotFound)
     await tx.one_time_tokens.void(account.id, TokenPurpose.RECOVER_ACCOUNT)
     return recovery
-
-
-async def _end_everything(tx: Transaction, user_id: UUID, now: datetime) -> None:
-    await tx.sessions.end_all(user_id, now)
-    await tx.devices.distrust(user_id, now)
-    await tx.flows.forget_user(user_id)
 
 
 # For the user, who has no session
@@ -355,7 +349,7 @@ def _binding(recovery: AccountRecovery) -> ChallengeBinding:
 
 
 async def _use_up(tx: Transaction, caller: Caller, opened: OpenRecovery, browser_id: str, now: datetime) -> Account:
-    """Lock the account, end its recovery and all its factors, and return it. Raises: RecoveryEnded."""
+    """Lock the account, end its recovery its factors and its sign-ins, and return it. Raises: RecoveryEnded."""
     account = await tx.accounts.lock(opened.recovery.user_id) or refuse(RecoveryEnded)
     # Checked again under the lock: another request may have finished or canceled it.
     if not account.is_usable or not await tx.recoveries.take(opened.recovery.id, digest(browser_id), now):
@@ -369,7 +363,6 @@ async def _finish(
     tx: Transaction, caller: Caller, recovery: AccountRecovery, account: Account, factor: FactorKind, codes: BackupCodes, now: datetime
 ) -> None:
     await tx.mfa.replace_codes(account.id, codes.salt, codes.hashes)
-    await _end_everything(tx, account.id, now)
     await tx.mfa.log(account.id, [MfaEvent.RECOVERED, ENABLED[factor], MfaEvent.BACKUP_CODES_GENERATED], caller, now)
     await tx.email_queue.add(new_email(EmailKind.RECOVERED, account.email, now))
     for event in (*account_events.mfa_enabled(account.id, factor), events.recovery_used(recovery, factor)):

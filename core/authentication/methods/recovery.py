@@ -55,7 +55,7 @@ class RecoveryLink:
 
 
 async def _reset(tx: Transaction, caller: Caller, account: Account, now: datetime) -> Account:
-    """Remove all factors of a locked account but the password, and return the account as it is now. All platform owners get an email."""
+    """Remove all factors of a locked account but the password, end its sign-ins, and return it. All platform owners get an email."""
     await mfa.reset_factors(tx, caller, account, now)
     await email_changes.end_all(tx, account, now)  # an undo link could restore an earlier factor
     for address in await tx.accounts.platform_owner_addresses():  # the account is one of them

@@ -10,10 +10,6 @@ import pytest
 from quart_trio import QuartTrio
 
 from adapters.postgres.engine.pool import Pool
-from core.accounts import mfa
-from core.kernel.access import AccountGone
-from core.kernel.causes import SYSTEM
-from core.kernel.errors import refuse
 from core.kernel.proofs import Method, Proof, first_proof
 from ports import Ports
 from tests.fakes.outside import FakeClock
@@ -22,7 +18,6 @@ from tests.proof.policy.world import ALLOWED, STATES, STEP_UP, World, new_world,
 from tests.support.browser import leads_to
 from tests.support.builders import PASSWORD, Api, run_sql, sign_in
 from tests.support.connections.proofs import write_proofs
-from tests.support.mfa import add_mfa
 from tests.support.passkeys.users import PASSKEYS, PasskeyUser
 
 SECOND_FACTOR: Final[dict[str, Any]] = {"second_factor": ["everyone"]}
@@ -73,13 +68,6 @@ async def replace_app_by_key(world: World, keys: Keys) -> None:
     await world.put(SECOND_FACTOR)
 
 
-async def reset(world: World, _: Keys) -> None:
-    """As the link of `gatehouse owner recover --reset-factors` does, which ends no session."""
-    async with world.ports.storage.transaction(by=SYSTEM) as tx:
-        await mfa.reset_factors(tx, SYSTEM, await tx.accounts.lock(world.ada.id) or refuse(AccountGone), world.clock.now())
-    await add_mfa(world.ports, world.ada)
-
-
 Made = Callable[[datetime, Keys], Proof]
 
 
@@ -105,8 +93,6 @@ WAYS: Final[Mapping[str, tuple[Made, Removal]]] = {
     "keys are no longer a second factor": (by_key, turn_off_keys),
     "backup codes are replaced": (second(Method.BACKUP_CODE), replace_codes),
     "a key replaces the app": (second(Method.TOTP), replace_app_by_key),
-    "all factors are reset, after the app": (second(Method.BACKUP_CODE), reset),
-    "all factors are reset, after the passkey": (by_passkey, reset),
 }
 
 

@@ -108,13 +108,17 @@ async def test_a_link_that_resets_the_factors_needs_none_and_removes_all(
     api: Api, browser: FakeBrowser, owner: Account, ports: Ports, pool: Pool, sent: FakeMailTransport
 ) -> None:
     await add_platform_owner(ports, EVE)
-    await PasskeyUser(api, (await sign_in(ports, owner)).access_token).add_key()
+    earlier = await sign_in(ports, owner)
+    await PasskeyUser(api, earlier.access_token).add_key()
     await add_mfa(ports, owner)
     token = await owner_recovery.create_link(ports, ADA, "root", resets_factors=True)
     assert (await browser.open(f"{PATH}?token={token}")).status == 200
     assert await factors_of(pool, owner) == [(True, True, 1, 10)], "only its use removes them"
     assert await browser.ends_at(await use(browser, token)) in (HOME_PATH, "/app/enroll")
     assert await factors_of(pool, owner) == [(False, False, 0, 0)]
+    assert (await api.get("/api/user", token=earlier.access_token)).status == 401
+    assert (await api.post("/api/auth/refresh", {"refresh_token": earlier.refresh_token})).status == 401
+    assert await count_sessions(pool) == 1, "that of the link"
     assert (await use(browser, token)).status == 400, "once"
     await deliver(ports)
     created, used = (
