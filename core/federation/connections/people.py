@@ -183,22 +183,20 @@ async def _complete_new(tx: Transaction, account: Account, person: AssertedPerso
 async def _require_controlled(
     tx: Transaction, organization: Organization, account: Account, person: AssertedPerson, now: datetime
 ) -> Account:
-    """Check that the organization controls this account, so that no question is needed.
+    """Check that the organization controls this account, and that its address is that of the person, so that no question is needed.
 
-    An address that was never verified may be that of another person. Then only the word of the identity provider proves it,
-    and never against another person of the same provider: their account would change hands.
+    Only the word of the identity provider proves the address. If it was never verified here, it proves nothing against another person
+    of the same provider: their account would change hands.
 
     Raises: LinkNeeded, BlockedByDirectory, OtherPersonLinked.
     """
     if await tx.directory_blocks.exists(organization.id, account.id):
         raise BlockedByDirectory
     control = await tx.accounts.account_control(account.id, organization.id)
-    if not (control.controls_account and control.at_verified_domain) or control.is_of_admin:
+    if not (person.is_email_verified and control.controls_account and control.at_verified_domain) or control.is_of_admin:
         raise LinkNeeded
     if account.first_verified_at is not None:
         return account
-    if not person.is_email_verified:
-        raise LinkNeeded
     if (person.connection_id, account.id) in await tx.connection_identities.connections_of(organization.id, (account.id,)):
         raise OtherPersonLinked
     return await mailbox.prove_mailbox(tx, account, now) or refuse(LinkNeeded)

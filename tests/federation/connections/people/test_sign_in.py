@@ -146,6 +146,9 @@ async def test_an_account_with_the_address_is_linked_only_if_the_organization_co
     _, role, outcome = ACCOUNTS[kind]
     user = await prepare(house, kind)
     before = await run_sql(pool, "select count(*) from users")
+    for verified in (False, None) if outcome == LINKED else ():
+        unproved = await house.arrive(email_verified=verified)
+        assert (unproved.status, ADA in unproved.text, await house.known()) == (200, True, []), "the address may be that of another person"
     answer = await house.arrive()
     known = [("another", ADA)] if role == "known" else []
     if outcome == LINKED:
