@@ -64,6 +64,13 @@ class NotForBreakGlass(Invalid):
     """Only owners and admins who have confirmed their membership can be listed for break glass. Choose up to three of them."""
 
 
+class BreakGlassNeedsFactors(Invalid):
+    """A user lacks the factors that your sign-in policy asks for. Ask them to set up the factors first."""
+
+    def __init__(self, email: str) -> None:
+        super().__init__(f"{email} lacks the factors that your sign-in policy asks for. Ask them to set up the factors first.")
+
+
 class NoAdminNetworks(Invalid):
     """The admins of this organization may act from any network. There is nothing to remove."""
 

@@ -15,6 +15,7 @@ from tests.support.browser import FakeBrowser
 from tests.support.builders import Answer, add_account, add_member, one_factor, run_sql
 from tests.support.connections import add_connection
 from tests.support.connections.proofs import connection_proof, write_proofs
+from tests.support.passkeys.users import RP_ID, add_passkeys
 from tests.support.services import add_service
 from tests.support.tenants import Tenant
 from tests.tenancy.api.policy.policies import load, path_of, preview, save, try_preview
@@ -152,6 +153,19 @@ async def test_only_confirmed_owners_and_admins_are_listed_for_break_glass(acme:
     assert await listed() == {acme.people["owner"].email: True, acme.people["admin"].email: False}
     assert (await acme.api.post(f"{acme.path}/leave", token=acme.token("admin"))).status < 300
     assert await listed() == {acme.people["owner"].email: True}
+
+
+async def test_a_user_is_listed_for_break_glass_only_with_the_factors_of_the_policy(acme: Tenant, pool: Pool) -> None:
+    """A rule that starts later counts, too. The owner has a passkey, so that it does not lock out the one who saves it."""
+    await add_passkeys(pool, acme.people["owner"].id, RP_ID)
+    assert (await save(acme, {"phishing_resistant": ["admins"], "grace_days": 14})).status == 200
+    admin = acme.people["admin"]
+    refused = await put_list(acme, "owner", "admin")
+    assert (refused.status, f"{admin.email} lacks the factors" in refused.json["error"]) == (400, True), refused.text
+    await add_passkeys(pool, admin.id, RP_ID)
+    assert (await put_list(acme, "owner", "admin")).status == 200
+    await run_sql(pool, "delete from passkeys where user_id = %s", admin.id)
+    assert (await put_list(acme, "admin")).status == 200, "a change of the list is no reason to lose the others in it"
 
 
 async def test_the_pages_save_the_rules_and_the_list_and_show_refusals(owner_browser: FakeBrowser, ports: Ports, pool: Pool) -> None:
