@@ -17,12 +17,12 @@ from core.federation.saml.model.messages import ReceivedDocument, SamlMessageInv
 from core.federation.saml.model.sign_on import SignOnResult
 from core.kernel.access import AddressNotVerified, OwnProofNeeded
 from core.kernel.callers import Visitor
-from core.kernel.errors import Refusal, refuse
+from core.kernel.errors import refuse
 from core.kernel.rate_limits import AUTH
 from entrypoints.http.api.federation.saml.configuration import PROVIDER, SAML
 from entrypoints.http.base import cookies
 from entrypoints.http.base.context import app_context, caller, ports, signed_in
-from entrypoints.http.base.redirects import redirect, to_sign_in
+from entrypoints.http.base.redirects import redirect
 from entrypoints.http.edge.access import anyone
 from entrypoints.http.edge.access.callers import as_anyone, as_person_or_browser
 from entrypoints.http.edge.access.declaration import Access, Bounded, Credentials
@@ -111,10 +111,7 @@ async def _to_sign_in(org_slug: str, service_slug: str) -> Response:
     relay_state, browser = request.args.get("RelayState"), cookies.browser_id()
     await take_token((AUTH,))
     await keep_taken(browser)
-    try:
-        flow = await target.begin_unsolicited(ports(), caller(), org_slug, service_slug, relay_state, browser)
-    except Refusal:  # told to signed-in users only
-        return to_sign_in()
+    flow = await target.begin_unsolicited(ports(), caller(), org_slug, service_slug, relay_state, browser)
     return redirect(path_of(flow, f"/{Step.SIGN_IN.value}"))
 
 
