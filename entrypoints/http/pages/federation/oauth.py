@@ -71,7 +71,7 @@ REQUEST_PARAMETERS: Final = {
     "connection": "The slug of the active connection at which the user signs in, instead of the sign-in page. Without `organization`, "
     "it is one of the application's organization.",
     "ui_locales": "Accepted and ignored: the pages are in English.",
-    "acr_values": "`mfa` asks users who have a second factor to use it.",
+    "acr_values": "`mfa` asks users who have a second factor to use it, and `phr` asks for a passkey.",
     "id_token_hint": "An ID token of the user who should be signed in.",
     "claims": "Single claims, as a JSON object (OpenID Connect Core section 5.5).",
     "resource": "The audience of the access token (RFC 8707): an API resource of the organization, our own API, or the userinfo endpoint, "
