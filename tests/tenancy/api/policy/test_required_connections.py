@@ -156,7 +156,7 @@ async def test_only_confirmed_owners_and_admins_are_listed_for_break_glass(acme:
 
 
 async def test_a_user_is_listed_for_break_glass_only_with_the_factors_of_the_policy(acme: Tenant, pool: Pool) -> None:
-    """A rule that starts later counts, too. The owner has a passkey, so that it does not lock out the one who saves it."""
+    """A rule that starts later counts, too. The owner has a passkey, so that the rule does not lock the owner out."""
     await add_passkeys(pool, acme.people["owner"].id, RP_ID)
     assert (await save(acme, {"phishing_resistant": ["admins"], "grace_days": 14})).status == 200
     admin = acme.people["admin"]
