@@ -161,7 +161,7 @@ def check_xml_libraries() -> Finding:
 def check_password_hashing(settings: Settings) -> Finding:
     """Measure Argon2, which limits the number of password sign-ins per second."""
     tags = metadata.distribution("argon2-cffi-bindings").read_text("WHEEL") or ""
-    build = "the generic wheel (a C compiler would let ./run build a faster one)" if "manylinux" in tags else "built for this processor"
+    build = "the generic wheel, for all processors of the architecture" if "manylinux" in tags else "built for this processor"
     cores = hashes_at_once()
     parameters = (settings.argon2_memory_kib, settings.argon2_time_cost, settings.argon2_parallelism)
     one, all_cores = verifications_per_second(*parameters, threads=1), verifications_per_second(*parameters, threads=cores)

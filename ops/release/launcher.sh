@@ -29,6 +29,7 @@ install() {
     say "installing the packages for $("$python" -V), once ..."
     folder=$1 mask=$(umask)
     umask 022 # the service can be another user than the one that installs
+    find "$folder" -maxdepth 1 -name '.new.*' -mmin +60 -exec rm -rf {} + 2>/dev/null || : # of a start that was killed
     mkdir -p "$folder" 2>/dev/null && new=$(mktemp -d "$folder/.new.XXXXXX" 2>/dev/null) ||
         die "the packages cannot be installed in $folder. Run this command once as root, or set GATEHOUSE_PACKAGES to a directory of yours."
     trap 'rm -rf "$new"' EXIT

@@ -8,8 +8,16 @@ from pydantic import SecretStr
 from entrypoints.settings import Settings
 from tests import ROOT
 
-# The chart sets these itself, from other values.
-OF_THE_CHART: Final = {"SSO_BASE_URL", "SSO_BIND", "SSO_DATA_DIR", "SSO_TLS_CERTIFICATE", "SSO_TLS_KEY", "SSO_TRUSTED_PROXIES"}
+# The chart sets these itself, from other values, or has no port for them.
+OF_THE_CHART: Final = {
+    "SSO_BASE_URL",
+    "SSO_BIND",
+    "SSO_DATA_DIR",
+    "SSO_TLS_CERTIFICATE",
+    "SSO_TLS_KEY",
+    "SSO_TLS_REDIRECT_BIND",
+    "SSO_TRUSTED_PROXIES",
+}
 
 
 def test_the_chart_admits_all_settings_that_are_not_secret() -> None:
