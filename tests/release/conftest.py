@@ -24,8 +24,9 @@ PREVIOUS = [entry for entry in tomllib.loads((ROOT / "ops/releases.toml").read_t
 _SCRIPT: Final = ("ops/release", "ops/requirements", "ops/systemd", "ops/helm")
 Shared = Callable[[str, Callable[[Path], object]], Path]
 
-# The longest tests by words of their names. One worker begins with the first ones, and another with the second ones.
-_LONGEST: Final = (("test_image", "wheel"), ("debian_service", "archive_starts", "debian_package"))
+# The longest tests by words of their names. One worker begins with the first ones, and another with the second ones. Tests of the chart
+# need no release, which the first worker builds in the meantime.
+_LONGEST: Final = (("test_image", "wheel"), ("test_chart", "debian_service", "archive_starts", "debian_package"))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
