@@ -182,13 +182,6 @@ def test_the_notes_and_the_log_name_the_command_that_prints_the_link_of_the_firs
     assert f"\n{command} owner link you@example.com\n" in PAGE.read_text()
 
 
-def test_a_release_has_the_chart_with_its_version(release: Path) -> None:
-    with tarfile.open(release / f"gatehouse-{VERSION}.tgz") as chart:
-        about = chart.extractfile("gatehouse/Chart.yaml")
-        assert about is not None
-        assert f"version: {VERSION}\nappVersion: {VERSION}" in about.read().decode()
-
-
 def parse_compose(text: str) -> Any:
     """Return the content of a Compose file that a parser of the specification accepts."""
     parse = """-c
@@ -224,3 +217,10 @@ def test_the_documented_override_of_the_compose_file_is_valid_and_changes_the_se
     for file in gatehouse["environment"].values():
         assert file.startswith(f"{volume.split(':')[1]}/")
     assert port.split(":")[1] in parse_compose((ROOT / "ops/compose.yaml").read_text())["services"]["gatehouse"]["ports"][0]
+
+
+def test_a_release_has_the_chart_with_its_version(release: Path) -> None:
+    with tarfile.open(release / f"gatehouse-{VERSION}.tgz") as chart:
+        about = chart.extractfile("gatehouse/Chart.yaml")
+        assert about is not None
+        assert f"version: {VERSION}\nappVersion: {VERSION}" in about.read().decode()

@@ -12,6 +12,7 @@ from typing import Final
 import pytest
 
 from tests.release.bare_root import BareRoot
+from tests.release.conftest import Shared
 
 LINK: Final = "etc/systemd/system/multi-user.target.wants/gatehouse.service"
 ACTIVE: Final = "run/gatehouse-is-active"
@@ -57,17 +58,28 @@ class Machine:
         return self.service
 
 
+@pytest.fixture(scope="session")
+def small_package(shared: Shared, release: Path) -> Path:
+    """The package without its wheels, and with COMMAND."""
+
+    def make(folder: Path) -> None:
+        [package] = release.glob("*_amd64.deb")
+        folder.mkdir()
+        subprocess.run(["dpkg-deb", "--raw-extract", package, folder / "files"], check=True)
+        shutil.rmtree(folder / "files/usr/lib/gatehouse/wheels")
+        (folder / "files/usr/lib/gatehouse/gatehouse").write_text(COMMAND)
+        build = ("dpkg-deb", "--build", "--root-owner-group", "-Znone", folder / "files", folder / "small.deb")
+        subprocess.run(build, check=True)
+
+    return shared("small_package", make) / "small.deb"
+
+
 @pytest.fixture
-def machine(debian: BareRoot, release: Path, tmp_path: Path) -> Machine:
-    [package] = release.glob("*_amd64.deb")
-    folder = tmp_path / "package"
-    subprocess.run(["dpkg-deb", "--raw-extract", package, folder], check=True)
-    shutil.rmtree(folder / "usr/lib/gatehouse/wheels")
-    (folder / "usr/lib/gatehouse/gatehouse").write_text(COMMAND)
-    subprocess.run(["dpkg-deb", "--build", "--root-owner-group", "-Znone", folder, debian.folder / "root/small.deb"], check=True)
+def machine(debian: BareRoot, small_package: Path) -> Machine:
+    shutil.copy(small_package, debian.folder / "root")
     debian.add_program("/usr/bin/systemctl", SYSTEMCTL)
     (debian.folder / "run/systemd/system").mkdir(parents=True)
-    return Machine(debian, "/root/small.deb")
+    return Machine(debian, f"/root/{small_package.name}")
 
 
 def test_each_installation_enables_and_starts_the_service(machine: Machine) -> None:
