@@ -44,6 +44,9 @@ FEW = (DECOYS["id"], DECOYS["email"], DECOYS["text"])
 # and device tokens refer only to their sender. Form tokens are checked before all other fields.
 _REFERENCE = re.compile(r"(^|[_.])(id|slug|email|(?<!form_)(?<!device_)token|domain|domains|value|userName)$")
 _FORM_TOKEN = "form_token"
+# The places of the valid request, and of the same with fields that do not exist.
+NO_FIELD = "no field"
+EXTRA_FIELDS = "fields that do not exist"
 # The access decorator finds the organization of these routes, and knows it by nothing but its slug.
 _OF_ORGANIZATION = re.compile(r"^[A-Z]+ /(api|app)/organizations/<org_slug>")
 
@@ -58,7 +61,7 @@ class Attempt:
 
     request: Request
     sent: tuple[str, ...] = ()
-    where: str = "no field"
+    where: str = NO_FIELD
 
     def __str__(self) -> str:
         return f"with {' '.join(self.sent)} in {self.where}"
@@ -108,10 +111,10 @@ def attempts(route: str, spy: str, world: World, secrets: Secrets) -> Iterator[A
     def values(field: str) -> list[str]:
         return list(dict.fromkeys([both, *DECOYS.values(), *texts_of(field)]))
 
+    if is_turn():
+        yield Attempt(smuggled, tuple(home_things.values()), EXTRA_FIELDS)
     if not turned_away:
         yield Attempt(plain)
-    if is_turn():
-        yield Attempt(smuggled, tuple(home_things.values()), "fields that do not exist")
     if variables and is_turn():
         yield Attempt(replace(plain, things={**plain.things, **theirs}), tuple(theirs.values()), "all of the path")
     if turned_away:
