@@ -118,7 +118,17 @@ async def _find_account(tx: Transaction, person: AssertedPerson, now: datetime, 
             await mapped_groups.renew(tx, await _find_subject(tx, person), person, account.id, now)
         if not known.is_provisioned:  # what the directory says wins
             await _follow_names(tx, account, person, now)
+        account = await _verify_address(tx, account, person, now)
     return account
+
+
+async def _verify_address(tx: Transaction, account: Account, person: AssertedPerson, now: datetime) -> Account:
+    """Take the word of the identity provider for the address of an account that the connection created, and return the account."""
+    is_proof = person.is_email_verified and person.email == account.email and account.origin_org_id == person.org_id
+    if account.first_verified_at is not None or not is_proof or await tx.domains.verified_owner(account.email) != person.org_id:
+        return account
+    await tx.accounts.mark_verified(account.id, now)
+    return await tx.accounts.lock(account.id) or refuse(ConnectionNotActive)
 
 
 async def _follow_names(tx: Transaction, account: Account, person: AssertedPerson, now: datetime) -> None:

@@ -59,6 +59,13 @@ async def test_a_known_subject_keeps_its_account_whatever_the_address_says(house
     assert (await house.arrive(subject="4712", email="new@example.com")).status == 403
 
 
+async def test_a_later_sign_in_verifies_the_address_of_an_account_that_the_connection_created(house: House, pool: Pool) -> None:
+    verified = "select email_verified_at is not null from users"
+    for email, claim, expected in ((ADA, False, False), ("eve@example.com", True, False), (ADA, True, True), (ADA, False, True)):
+        assert (await house.arrive(email=email, email_verified=claim)).status == 303
+        assert await run_sql(pool, verified) == [(expected,)], (email, claim)
+
+
 async def test_the_names_follow_the_claims_in_an_account_that_the_organization_controls(house: House, pool: Pool) -> None:
     """What a directory says wins, and the names of an account that is used elsewhere are its user's."""
     names = "select name, profile_details ->> 'given_name', picture from users"
