@@ -127,10 +127,7 @@ def test_a_debian_package_is_installed_upgraded_and_purged(debian: BareRoot, rel
 
 
 def test_a_wheel_is_installed_beside_other_packages_and_upgraded(debian: BareRoot, release: Path, previous: Path) -> None:
-    """In an environment that `pipx` makes, and without a package of ours that is called `core`.
-
-    The archive has the same wheel, and the test of the archive starts it without data.
-    """
+    """In an environment that `pipx` makes, and without a package of ours that is called `core`."""
     environment = "/home/app/environment"
     command = f"{environment}/bin/gatehouse"
     debian.run("python3", "-m", "venv", "--without-pip", environment, user="app")
@@ -145,6 +142,10 @@ def test_a_wheel_is_installed_beside_other_packages_and_upgraded(debian: BareRoo
     with debian.running(command, "serve", user="app", **OWNER):
         check_that_the_user_is_still_signed_in(debian, tokens)
         assert "FAIL" not in debian.run(command, "doctor", user="app", succeeds=False, **OWNER).stdout
+    debian.run("rm", "-r", "/home/app/.local")
+    with debian.running(command, user="app") as output:
+        assert "/auth/recover-owner?token=" in output.read_text()
+    debian.run("rm", "-r", environment, user="app")
 
 
 def unpack_pip(debian: BareRoot, archive: str) -> None:
