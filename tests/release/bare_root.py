@@ -4,12 +4,11 @@ import hashlib
 import json
 import os
 import shlex
-import shutil
 import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from functools import cache
@@ -178,27 +177,6 @@ def require_namespaces() -> None:
         pytest.skip(reason)
 
 
-def keep(name: str, key: str, make: Callable[[Path], object]) -> Path:
-    """Return the file or folder that `make` writes, or that an earlier run has kept for this key.
-
-    It is removed after a week without use.
-    """
-    caches = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "gatehouse"
-    caches.mkdir(parents=True, exist_ok=True)
-    kept = caches / f"{name}-{hashlib.sha256(key.encode()).hexdigest()[:16]}"
-    if not kept.exists():
-        for old in caches.glob(f"{name}-*"):
-            if time.time() - old.stat().st_mtime > _WEEK:  # another checkout can use a newer one
-                shutil.rmtree(old, ignore_errors=True) if old.is_dir() else old.unlink(missing_ok=True)
-        with tempfile.TemporaryDirectory(dir=caches) as partial:
-            made = Path(partial, "made")
-            make(made)
-            with suppress(OSError):  # another checkout was faster
-                made.rename(kept)
-    os.utime(kept)
-    return kept
-
-
 def create(folder: Path, suite: str) -> None:
     """Unpack a Debian of this suite with PACKAGES and the user `app`. It is made once a week, and needs root and namespaces."""
     require_namespaces()
@@ -210,10 +188,16 @@ def create(folder: Path, suite: str) -> None:
         '--aptopt=Acquire::Languages "none"',
         '--customize-hook=chroot "$1" useradd --create-home app',
     )
-
-    def make(packed: Path) -> None:
-        subprocess.run(["mmdebstrap", "--quiet", "--format=tar", *options, suite, packed], check=True)
-
-    packed = keep(f"debian-{suite}", repr((options, datetime.now(UTC).isocalendar()[:2])), make)
+    recipe = hashlib.sha256(repr((options, datetime.now(UTC).isocalendar()[:2])).encode()).hexdigest()[:16]
+    caches = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "gatehouse"
+    caches.mkdir(parents=True, exist_ok=True)
+    packed = caches / f"debian-{suite}-{recipe}.tar"
+    if not packed.exists():
+        for old in caches.glob(f"debian-{suite}-*.tar"):
+            if time.time() - old.stat().st_mtime > _WEEK:  # another checkout can use a newer one
+                old.unlink(missing_ok=True)
+        with tempfile.TemporaryDirectory(dir=caches) as partial:
+            subprocess.run(["mmdebstrap", "--quiet", *options, suite, f"{partial}/root.tar"], check=True)
+            Path(partial, "root.tar").rename(packed)
     folder.mkdir()
     subprocess.run(["tar", "-xf", packed, "--numeric-owner", "-C", folder], check=True)

@@ -1,10 +1,8 @@
 """The files of this release and of the one before, and a Debian without a network."""
 
 import fcntl
-import hashlib
 import os
 import subprocess
-import sys
 import tomllib
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,15 +11,12 @@ from typing import Final
 import pytest
 
 from entrypoints.version import VERSION
-from ops.release.source import sha256
 from tests import ROOT
 from tests.release import bare_root
 from tests.release.bare_root import BareRoot
 
 # The release before, as `ops/releases.toml` records it. The present version is there, too, when it is published.
 PREVIOUS = [entry for entry in tomllib.loads((ROOT / "ops/releases.toml").read_text())["release"] if entry["version"] != VERSION][-1]
-# The folders that `./run release` reads beside the revision.
-_SCRIPT: Final = ("ops/release", "ops/requirements", "ops/systemd", "ops/helm")
 Shared = Callable[[str, Callable[[Path], object]], Path]
 
 # The longest tests by words of their names. One worker begins with the first ones, and another with the second ones. Tests of the chart
@@ -89,24 +84,8 @@ def rebuilt(shared: Shared, release: Path) -> Path:
 
 @pytest.fixture(scope="session")
 def previous(shared: Shared, release: Path) -> Path:
-    """The files of the release before, built by the present script, with the wheels that the build of `release` has downloaded.
-
-    They are kept as long as the script is the same.
-    """
-
-    def find(folder: Path) -> None:
-        arguments = ("--machine", "x86_64", "--revision", PREVIOUS["revision"])
-        folder.symlink_to(bare_root.keep("release", repr((arguments, script())), lambda made: build(made, *arguments)))
-
-    return shared("previous", find)
-
-
-def script() -> str:
-    """Return a checksum of everything but the revision that a build depends on."""
-    total = hashlib.sha256(sys.version.encode())
-    for path in sorted(file for folder in _SCRIPT for file in (ROOT / folder).rglob("*") if file.is_file() and file.suffix != ".pyc"):
-        total.update(f"{path.relative_to(ROOT)} {sha256(path)}\n".encode())
-    return total.hexdigest()
+    """The files of the release before, built by the present script, with the wheels that the build of `release` has downloaded."""
+    return shared("previous", lambda folder: build(folder, "--machine", "x86_64", "--revision", PREVIOUS["revision"]))
 
 
 @pytest.fixture
