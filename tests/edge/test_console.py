@@ -12,7 +12,6 @@ from quart_schema.validation import QUART_SCHEMA_QUERYSTRING_ATTRIBUTE, QUART_SC
 from core.kernel.errors import Invalid
 from core.kernel.page_paths import ACCOUNT_PATH
 from entrypoints.http.api.applications.services import ServiceUpdateRequest
-from entrypoints.http.app import build_routes
 from entrypoints.http.base.rendering.icons import icon
 from entrypoints.http.edge.access.declaration import Access, access_of
 from entrypoints.http.edge.openapi import docs_of
@@ -21,8 +20,9 @@ from entrypoints.http.pages.applications.client_settings import GROUPS
 from entrypoints.http.pages.curl import commands, operations_of
 from entrypoints.http.pages.navigation import OF_ORGANIZATION, OF_PERSON, OF_PLATFORM, ORGANIZATION_PATH, PLATFORM_PATH, Group
 from tests.proof.access.console import CONSOLE
+from tests.support.builders import application
 
-APP = build_routes()
+APP = application()
 OPERATIONS = dict(operations_of(APP))
 PAGES = {
     operation: view for operation, view in OPERATIONS.items() if access_of(view).name in CONSOLE and operation.startswith(("GET", "POST"))

@@ -7,10 +7,9 @@ import pytest
 from core.federation.oauth import own_permissions
 from core.kernel.api_scopes import ApiScope
 from core.kernel.sign_in_age import SignInAge
-from entrypoints.http.app import build_routes
 from entrypoints.http.edge.access.declaration import access_of
 from tests.proof.access.calls import routes
-from tests.support.builders import Api
+from tests.support.builders import Api, application
 from tests.support.openapi import Operation, operations
 from tests.support.paths import filled
 
@@ -42,7 +41,7 @@ def test_an_operation_names_the_sign_in_that_it_needs() -> None:
     minutes = {SignInAge.FRESH: "10", SignInAge.RECENT: "60"}
     needed = {
         re.sub(r"<(?:[a-z]+:)?([a-z_]+)>", r"{\1}", route): access_of(view).sign_in_age(route.partition(" ")[0])
-        for route, view in routes(build_routes())
+        for route, view in routes(application())
         if access_of(view).is_of_api
     }
     named = {

@@ -8,9 +8,9 @@ from adapters.prometheus import JOB_TYPES, PrometheusMetrics
 from core.authentication.model.openid import USER_CLAIMS
 from core.kernel import rate_limits
 from core.kernel.rate_limits import Bucket
-from entrypoints.http.app import build_routes
 from entrypoints.http.edge.access.declaration import access_of
 from entrypoints.http.pages.curl import operations_of
+from tests.support.builders import application
 
 ROOT = Path(__file__).parents[2]
 PAGES = ROOT / "docs/reference"
@@ -60,7 +60,7 @@ def test_the_limits_page_has_every_rate_limit() -> None:
 
 def test_the_limits_page_names_each_route_that_chooses_its_limit() -> None:
     page = (PAGES / "limits.md").read_text().partition("choose their limit themselves")[2].partition("## ")[0]
-    limitless = (operation.split()[1] for operation, view in operations_of(build_routes()) if access_of(view).limit is None)
+    limitless = (operation.split()[1] for operation, view in operations_of(application()) if access_of(view).limit is None)
     routes = {path.replace("<", "{").replace(">", "}") for path in limitless}  # only the API's paths have braces
     assert [route for route in routes if route.startswith(("/auth/", "/api/")) and f"`{route}`" not in page] == []
 

@@ -14,20 +14,19 @@ from quart_trio import QuartTrio
 from adapters.postgres.engine.pool import Pool
 from core.accounts.model.accounts import Account
 from core.kernel.sign_in_age import SignInAge
-from entrypoints.http.app import build_routes
 from entrypoints.http.edge.access.declaration import access_of
 from ports import Ports
 from tests.accounts.api.test_reset_and_policies import put_policy
 from tests.fakes.outside import FakeClock
 from tests.proof.access.calls import routes
 from tests.support.browser import FakeBrowser, form_token, hidden_fields, leads_to, main_of
-from tests.support.builders import EMAIL, Answer, Api, run_sql
+from tests.support.builders import EMAIL, Answer, Api, application, run_sql
 from tests.support.mfa import Authenticator, add_mfa
 from tests.support.passkeys.users import PasskeyUser
 from tests.support.services import add_service, add_service_user
 from tests.support.tenants import Tenant
 
-ACCESS: Final = {route: access_of(view) for route, view in routes(build_routes())}
+ACCESS: Final = {route: access_of(view) for route, view in routes(application())}
 OF_USERS: Final = ("person", "verified_person", "person_anywhere", "page_session", "sign_in_session")
 LATER: Final = timedelta(minutes=11)
 CODES: Final = "/app/account/two-factor/backup-codes"

@@ -7,7 +7,6 @@ from typing import Final
 from urllib.parse import parse_qs, urlencode, urlsplit
 
 from core.kernel.page_paths import REAUTHENTICATION_PATH
-from entrypoints.http.app import build_routes
 from entrypoints.http.edge.access.declaration import Bounded, Credentials, access_of
 from entrypoints.http.edge.reauthentication import OWN_PROOF
 from tests.federation.api.relying import RelyingParty, add_relying_party
@@ -15,7 +14,7 @@ from tests.proof.access.calls import routes
 from tests.proof.hostile.asserted import REFUSED, Attack, adds_to, outcome
 from tests.proof.hostile.world import World, count_sessions
 from tests.support.browser import FakeBrowser
-from tests.support.builders import PASSWORD, Answer, add_member, run_sql
+from tests.support.builders import PASSWORD, Answer, add_member, application, run_sql
 from tests.support.services import add_service_user
 
 OWN, GOOD, LIVE = "asks for a proof of the account's own", "good in A", "still there"
@@ -36,7 +35,7 @@ def of_account(answer: Answer) -> str:
 @cache
 def closed_pages() -> list[str]:
     """Return the pages without parameters that are about the account itself or the platform."""
-    pages = ((route, access_of(view)) for route, view in routes(build_routes()))
+    pages = ((route, access_of(view)) for route, view in routes(application()))
     return sorted(
         route.removeprefix("GET ")
         for route, access in pages

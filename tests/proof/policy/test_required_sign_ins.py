@@ -15,7 +15,6 @@ from adapters.postgres.engine.pool import Pool
 from core.kernel.proofs import Method, Proof, Proofs, first_proof
 from core.kernel.roles import OWNER, Capability
 from core.kernel.sign_in_age import SignInAge
-from entrypoints.http.app import build_routes
 from entrypoints.http.edge.access.declaration import Access, access_of
 from ports import Ports
 from tests.fakes.outside import FakeClock
@@ -23,10 +22,10 @@ from tests.proof.access.calls import routes
 from tests.proof.policy.test_required_connection import BY_DOMAIN, START, list_for_break_glass, verify_domain
 from tests.proof.policy.world import STATES, World, new_world
 from tests.support.browser import form_token
-from tests.support.builders import Answer, Api, run_sql
+from tests.support.builders import Answer, Api, application, run_sql
 from tests.support.connections.proofs import connection_proof, write_proofs
 
-ACCESS: Final = {route: access_of(view) for route, view in routes(build_routes())}
+ACCESS: Final = {route: access_of(view) for route, view in routes(application())}
 AGES: Final = {SignInAge.FRESH: timedelta(minutes=10), SignInAge.RECENT: timedelta(minutes=60)}
 LEAVING: Final = "POST /api/organizations/<org_slug>/leave"  # it asks no policy of the organization
 SECOND: Final = timedelta(seconds=1)
