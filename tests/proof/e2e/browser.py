@@ -63,7 +63,7 @@ class Browser:
             "--disable-background-networking",
             "--disable-component-update",
             "--disable-sync",
-            # Otherwise each page gets new objects of the browser for its frame, which takes a third of the time. No page can tell.
+            # Otherwise each page gets new objects of the browser for its frame, which takes a fifth of its time. No page can tell.
             "--disable-features=RenderDocument",
             f"--user-data-dir={profile}",
             f"--window-size={DESKTOP[0]},{DESKTOP[1]}",
