@@ -18,8 +18,8 @@ _MICROSOFT: Final = "http://schemas.microsoft.com/"
 
 
 PLAIN: Final = ClaimMapping()
-# The parameter of an authorization request that names the domain of the user.
-DOMAIN_PARAMETERS: Final[Mapping[str | None, str]] = MappingProxyType({"entra-id": "domain_hint", "google-workspace": "hd"})
+# The parameter of an authorization request that names the domain of the user, of products with a name of their own for it.
+DOMAIN_PARAMETERS: Final[Mapping[str | None, str]] = MappingProxyType({"google-workspace": "hd"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
