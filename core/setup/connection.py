@@ -24,7 +24,7 @@ from core.federation.connections.model.connections import (
 )
 from core.federation.connections.model.details import ConnectionDetails
 from core.federation.connections.model.openid import OpenIdClient
-from core.federation.connections.model.presets import PRESETS, PresetUnknown
+from core.federation.connections.model.presets import PRESETS, PresetUnknown, first_settings
 from core.federation.connections.model.settings import ConnectionSettingInvalid, OidcSettings, SamlSettings, SsoBinding
 from core.federation.connections.trips import TripConnection
 from core.federation.saml.metadata import charge_fetch_of, fetch
@@ -222,23 +222,19 @@ async def _find_saml(ports: Ports, caller: SetupLinkCaller) -> SetupProposal:
 
 
 def _settings(document: SetupDocument) -> OidcSettings | SamlSettings:
-    preset = PRESETS.get(document.preset or "")
-    if document.protocol == ConnectionProtocol.SAML:
-        settings = SamlSettings(
-            entity_id=document.entity_id or "",
-            sso_url=document.sso_url or "",
-            sso_binding=SsoBinding(document.sso_binding or SsoBinding.REDIRECT),
-            slo_url=document.slo_url or None,
-            slo_response_url=document.slo_response_url or None,
-            metadata_url=document.metadata_url or None,
-            signs_requests=document.private_key is not None,
-        )
-        if preset is None:
-            return settings
-        values = preset.protocols[ConnectionProtocol.SAML]
-        return replace(settings, name_id_format=values.name_id_format, subject=values.subject)
-    oidc = OidcSettings(issuer=document.issuer or "", client_id=document.client_id or "")
-    return oidc if preset is None else replace(oidc, scopes=preset.protocols[ConnectionProtocol.OIDC].scopes)
+    first = first_settings(document.preset, ConnectionProtocol(document.protocol or ConnectionProtocol.OIDC))
+    if isinstance(first, OidcSettings):
+        return replace(first, issuer=document.issuer or "", client_id=document.client_id or "")
+    return replace(
+        first,
+        entity_id=document.entity_id or "",
+        sso_url=document.sso_url or "",
+        sso_binding=SsoBinding(document.sso_binding or SsoBinding.REDIRECT),
+        slo_url=document.slo_url or None,
+        slo_response_url=document.slo_response_url or None,
+        metadata_url=document.metadata_url or None,
+        signs_requests=document.private_key is not None,
+    )
 
 
 def _draft(link: SetupLink, document: SetupDocument, now: datetime) -> OrganizationConnection:

@@ -54,7 +54,7 @@ async def events_of(pool: Pool, name: str) -> list[Mapping[str, Any]]:
 async def test_a_new_connection_is_a_draft_with_the_mapping_of_its_preset(api: Api, acme: Tenant, pool: Pool) -> None:
     connection = await created(api, acme, preset="okta")
     assert (connection["state"], connection["protocol"], connection["preset"], connection["saml"]) == ("draft", "oidc", "okta", None)
-    defaults = {"client_authentication": "client_secret_basic", "scopes": ["email", "profile"]}
+    defaults = {"client_authentication": "client_secret_basic", "scopes": ["email", "profile", "groups"]}
     assert connection["oidc"] == {**OIDC, **defaults, "targets": [], "trusts_email": False, "trusts_second_factor": False}
     assert connection["mapping"]["groups"] == "groups"
     assert (connection["keys"], connection["certificates"], connection["client_secret_set_at"]) == ([], [], None)
@@ -81,6 +81,20 @@ async def test_a_new_connection_is_a_draft_with_the_mapping_of_its_preset(api: A
     assert [each["slug"] for each in listed] == ["okta", "saml"]
     [details] = [each for each in await events_of(pool, "connection.created") if each["slug"] == "okta"]
     assert (details["name"], details["preset"], details["settings"]["issuer"]) == ("Okta", "okta", OIDC["issuer"])
+
+
+async def test_a_new_connection_has_the_settings_of_its_preset_that_the_request_leaves_out(api: Api, acme: Tenant) -> None:
+    for name, preset in PRESETS.items():
+        for protocol, values in preset.protocols.items():
+            connection = await created(api, acme, slug=f"{name}-{protocol}", preset=name, **{"oidc": None, protocol: {}})
+            expected = {"scopes": list(values.scopes)}
+            if protocol is ConnectionProtocol.SAML:
+                expected = {"name_id_format": values.name_id_format, "subject": values.subject}
+            assert connection[protocol].items() >= expected.items(), name
+    own = {"name_id_format": "persistent", "subject": None, "signs_requests": False}
+    saml = (await created(api, acme, slug="own", preset="okta", oidc=None, saml=own))["saml"]
+    assert (saml["name_id_format"].rpartition(":")[2], saml["subject"], saml["signs_requests"]) == ("persistent", None, False)
+    assert (await created(api, acme, slug="scopes", preset="okta", oidc={"scopes": ["email"]}))["oidc"]["scopes"] == ["email"]
 
 
 @pytest.mark.parametrize(
