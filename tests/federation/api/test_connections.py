@@ -87,7 +87,7 @@ async def test_a_new_connection_has_the_settings_of_its_preset_that_the_request_
     for name, preset in PRESETS.items():
         for protocol, values in preset.protocols.items():
             connection = await created(api, acme, slug=f"{name}-{protocol}", preset=name, **{"oidc": None, protocol: {}})
-            expected = {"scopes": list(values.scopes)}
+            expected: dict[str, object] = {"scopes": list(values.scopes)}
             if protocol is ConnectionProtocol.SAML:
                 expected = {"name_id_format": values.name_id_format, "subject": values.subject}
             assert connection[protocol].items() >= expected.items(), name

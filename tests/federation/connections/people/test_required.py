@@ -145,7 +145,9 @@ async def test_a_form_that_needs_a_recent_sign_in_waits_for_the_connection_alone
 
 
 @pytest.mark.parametrize("has_policy", [False, True])
-async def test_the_application_of_another_organization_says_why_it_asks(house: House, ports: Ports, pool: Pool, *, has_policy: bool) -> None:
+async def test_the_application_of_another_organization_says_why_it_asks(
+    house: House, ports: Ports, pool: Pool, *, has_policy: bool
+) -> None:
     """It requires no second factor, and the sign-in at the connection is not too old either."""
     browser = FakeBrowser(house.app)
     await house.arrive(browser)
