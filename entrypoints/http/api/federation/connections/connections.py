@@ -307,7 +307,7 @@ async def activate(org_slug: str, connection_slug: str, data: ConnectionActivati
 
     Users sign in through it from now on, so the caller needs all rights of an admin. Its issuer, entity id and subject are fixed
     afterwards. Send the `version` of the connection that you looked at: another member could change it before you activate it. 400 names
-    the values that are missing. 409: the connection has changed since, or the organization already has 5 active connections.
+    the values that are missing. 409: the connection has changed since.
     """
     await connections.activate(ports(), acting(), connection_slug, data.version)
     return to_details(await connections.find(ports(), acting(), connection_slug))
