@@ -19,8 +19,10 @@ from core.federation.connections.model.openid import ALGORITHMS, OpenIdFault
 
 # Of the providers that the platform has set up.
 PLATFORM_ALGORITHMS: Final = ("RS256", "PS256", "ES256")
-ID_TOKEN_TYPE: Final = "jwt"  # noqa: S105
-LOGOUT_TOKEN_TYPE: Final = "logout+jwt"  # noqa: S105
+ID_TOKEN_TYPES: Final = ("jwt",)
+# Many libraries write JWT by default, and logout+jwt is a recommendation (Back-Channel Logout section 2.4). The claims tell the
+# two kinds of tokens apart: a logout token has no nonce.
+LOGOUT_TOKEN_TYPES: Final = ("logout+jwt", "jwt")
 LEEWAY: Final = timedelta(seconds=30)  # tolerated difference between the provider's clock and ours (security J-3)
 MAX_SUBJECT_LENGTH: Final = 255  # OpenID Connect Core section 2
 
@@ -56,7 +58,7 @@ def read_id_token(
 
     Raises: IdTokenInvalid, IdTokenKeyUnknown.
     """
-    claims = _verify(token, keys, ID_TOKEN_TYPE, algorithms)
+    claims = _verify(token, keys, ID_TOKEN_TYPES, algorithms)
     try:
         _check_id_token(claims, issuer, client_id, nonce, now)
     except IdTokenInvalid as invalid:
@@ -81,13 +83,13 @@ def read_logout_token(token: str, keys: Keys, *, issuer: str, client_id: str, al
 
     Raises: IdTokenInvalid, IdTokenKeyUnknown.
     """
-    claims = _verify(token, keys, LOGOUT_TOKEN_TYPE, algorithms)
+    claims = _verify(token, keys, LOGOUT_TOKEN_TYPES, algorithms)
     _check_party(claims, issuer, client_id)
     return claims
 
 
-def _verify(token: str, keys: Keys, type_: str, algorithms: Collection[str]) -> dict[str, Any]:
-    """Return the claims of a token with a valid signature and this type, or without a type.
+def _verify(token: str, keys: Keys, types: Collection[str], algorithms: Collection[str]) -> dict[str, Any]:
+    """Return the claims of a token with a valid signature and one of these types, or without a type.
 
     Raises: IdTokenInvalid, IdTokenKeyUnknown.
     """
@@ -100,7 +102,7 @@ def _verify(token: str, keys: Keys, type_: str, algorithms: Collection[str]) -> 
     algorithm = header.get("alg")
     if not isinstance(algorithm, str) or algorithm not in algorithms:
         raise IdTokenInvalid(OpenIdFault.ALGORITHM, "the ID token is signed in a way that is not accepted")
-    if not REFUSED_HEADERS.isdisjoint(header) or ("typ" in header and not has_type(header, type_)):
+    if not REFUSED_HEADERS.isdisjoint(header) or ("typ" in header and not any(has_type(header, type_) for type_ in types)):
         raise IdTokenInvalid(OpenIdFault.FORM, "the ID token has a header that is not accepted")
     key = _find_key(keys, algorithm, header.get("kid"))
     try:

@@ -22,6 +22,7 @@ class Destination:
     has_sign_in_policy: bool = False  # the organization of the application has one
     org_slug: str | None = None  # of the organization of an authorization request
     login_hint: str | None = None  # the email address to fill in
+    domain_hint: str | None = None  # of the user, for an identity provider
     offers_sign_up: bool = True  # a new user can get access by signing up
     api: ApiResource | None = None  # that the application asks for
     redirect_uri: str | None = None  # where the browser goes after an authorization request

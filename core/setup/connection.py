@@ -24,7 +24,7 @@ from core.federation.connections.model.connections import (
 )
 from core.federation.connections.model.details import ConnectionDetails
 from core.federation.connections.model.openid import OpenIdClient
-from core.federation.connections.model.presets import PRESETS, PresetUnknown
+from core.federation.connections.model.presets import PRESETS, PresetUnknown, first_settings
 from core.federation.connections.model.settings import ConnectionSettingInvalid, OidcSettings, SamlSettings, SsoBinding
 from core.federation.connections.trips import TripConnection
 from core.federation.saml.metadata import charge_fetch_of, fetch
@@ -33,7 +33,7 @@ from core.federation.saml.model.metadata import MAX_METADATA_LENGTH
 from core.kernel.callers import SetupLinkCaller, SetupPart
 from core.kernel.connections import ConnectionProtocol
 from core.kernel.display import format_utc
-from core.kernel.errors import refuse
+from core.kernel.errors import Limited, refuse
 from core.kernel.values import Slug, new_id
 from core.setup import proposals
 from core.setup.model.links import SetupDocument, SetupLink, SetupNotReady, SetupProductMissing, SetupProposal, SetupSessionMissing
@@ -74,10 +74,10 @@ async def has_values(ports: Ports, caller: SetupLinkCaller) -> bool:
     return proposal is not None and (proposal.is_ready or proposal.document.private_key is not None) and proposal.applied_at is None
 
 
-async def import_metadata(ports: Ports, caller: SetupLinkCaller, text: str, url: str) -> None:
+async def import_metadata(ports: Ports, caller: SetupLinkCaller, text: str, url: str) -> list[ConnectionProblem]:
     """Take the values of the proposed connection from SAML metadata: of `text`, or without it of the document at `url`.
 
-    The connection keeps this address, so that its metadata is refreshed later.
+    The connection keeps this address, so that its metadata is refreshed later. Return the problems of the metadata.
 
     Raises: SetupProductMissing, SetupNotReady; the errors of `read_metadata` and of `save`.
     """
@@ -86,7 +86,8 @@ async def import_metadata(ports: Ports, caller: SetupLinkCaller, text: str, url:
     found = {name: described.settings.get(name) or "" for name in ("entity_id", "sso_url", "sso_binding", "slo_url", "slo_response_url")}
     certificates = join_certificates(described.certificates)
     values = ProviderValues(**found, metadata_url="" if text else url, certificate=certificates)
-    await _store(ports, caller, proposal, values, tuple(each.fingerprint for each in described.certificates))
+    settings = await _store(ports, caller, proposal, values, tuple(each.fingerprint for each in described.certificates))
+    return [*described.problems_of(settings, ports.clock.now())] if isinstance(settings, SamlSettings) else []
 
 
 async def read_metadata(ports: Ports, caller: SetupLinkCaller, text: str, url: str) -> DescribedProvider:
@@ -114,16 +115,17 @@ async def save(ports: Ports, caller: SetupLinkCaller, values: ProviderValues) ->
 
 async def _store(
     ports: Ports, caller: SetupLinkCaller, proposal: SetupProposal, values: ProviderValues, metadata_fingerprints: tuple[str, ...]
-) -> None:
+) -> OidcSettings | SamlSettings:
     given = {name: value for name, value in asdict(values).items() if value or name != "client_secret"}
     document = replace(proposal.document, **given, metadata_fingerprints=metadata_fingerprints)
     for name in _needed(document):
         if not getattr(document, name):
             raise ConnectionSettingInvalid(name, "Copy this value from the console of your identity provider.")
-    _settings(document).check()
+    settings = _settings(document).check()
     if document.protocol == ConnectionProtocol.SAML:
         await read_certificates(ports, document.certificate or "")
     await proposals.propose(ports, caller, SetupPart.CONNECTION, document, is_ready=True, replaces=proposal)
+    return settings
 
 
 def _needed(document: SetupDocument) -> tuple[str, ...]:
@@ -132,15 +134,31 @@ def _needed(document: SetupDocument) -> tuple[str, ...]:
 
 
 async def check(ports: Ports, caller: SetupLinkCaller, base_url: str) -> list[ConnectionProblem]:
-    """Return the problems of the proposed connection with OpenID Connect. Its metadata and keys are fetched now.
+    """Return the problems of the proposed connection. Metadata and keys are fetched now.
+
+    The format of the NameID is no problem here: the product decides about it, and the reader cannot change it.
 
     Raises: SetupProductMissing, SetupNotReady, Limited.
     """
     proposed = await load_proposed(ports, caller)
-    if not isinstance(proposed.own, OpenIdClient):
-        raise SetupNotReady
-    await charge_fetch_of(ports, caller.org_id)
-    return await checks.check_client(ports, proposed.own, openid.redirect_uri(proposed.connection, base_url))
+    match proposed.own, proposed.connection.settings:
+        case OpenIdClient() as client, _:
+            await charge_fetch_of(ports, caller.org_id)
+            return await checks.check_client(ports, client, openid.redirect_uri(proposed.connection, base_url))
+        case ConnectionDetails() as details, SamlSettings() as settings:
+            return await checks.check_saml(ports, caller.org_id, details, settings)
+    raise SetupNotReady
+
+
+async def check_saved(ports: Ports, caller: SetupLinkCaller, base_url: str) -> list[ConnectionProblem]:
+    """Return the problems of values that were just saved. After too many checks, the only one is that this check was not made.
+
+    Raises: SetupProductMissing, SetupNotReady.
+    """
+    try:
+        return await check(ports, caller, base_url)
+    except Limited:
+        return [checks.NOT_CHECKED]
 
 
 async def load_proposed(ports: Ports, caller: SetupLinkCaller, connection_id: UUID | None = None) -> TripConnection:
@@ -222,23 +240,19 @@ async def _find_saml(ports: Ports, caller: SetupLinkCaller) -> SetupProposal:
 
 
 def _settings(document: SetupDocument) -> OidcSettings | SamlSettings:
-    preset = PRESETS.get(document.preset or "")
-    if document.protocol == ConnectionProtocol.SAML:
-        settings = SamlSettings(
-            entity_id=document.entity_id or "",
-            sso_url=document.sso_url or "",
-            sso_binding=SsoBinding(document.sso_binding or SsoBinding.REDIRECT),
-            slo_url=document.slo_url or None,
-            slo_response_url=document.slo_response_url or None,
-            metadata_url=document.metadata_url or None,
-            signs_requests=document.private_key is not None,
-        )
-        if preset is None:
-            return settings
-        values = preset.protocols[ConnectionProtocol.SAML]
-        return replace(settings, name_id_format=values.name_id_format, subject=values.subject)
-    oidc = OidcSettings(issuer=document.issuer or "", client_id=document.client_id or "")
-    return oidc if preset is None else replace(oidc, scopes=preset.protocols[ConnectionProtocol.OIDC].scopes)
+    first = first_settings(document.preset, ConnectionProtocol(document.protocol or ConnectionProtocol.OIDC))
+    if isinstance(first, OidcSettings):
+        return replace(first, issuer=document.issuer or "", client_id=document.client_id or "")
+    return replace(
+        first,
+        entity_id=document.entity_id or "",
+        sso_url=document.sso_url or "",
+        sso_binding=SsoBinding(document.sso_binding or SsoBinding.REDIRECT),
+        slo_url=document.slo_url or None,
+        slo_response_url=document.slo_response_url or None,
+        metadata_url=document.metadata_url or None,
+        signs_requests=document.private_key is not None,
+    )
 
 
 def _draft(link: SetupLink, document: SetupDocument, now: datetime) -> OrganizationConnection:

@@ -281,6 +281,12 @@ def sessions_revoked(org_id: UUID, user_id: UUID, count: int) -> Event:
     return Event(EVENT_KINDS["user.sessions_revoked"], str(user_id), org_id=org_id, details={"sessions_revoked": count})
 
 
+def connection_person_unlinked(org_id: UUID, connection_id: UUID, user_id: UUID) -> Event:
+    """A connection no longer knows an account."""
+    details = {"connection_id": str(connection_id)}
+    return Event(EVENT_KINDS["connection.person.unlinked"], str(user_id), org_id=org_id, details=details)
+
+
 def attribute_created(attribute: Attribute) -> Event:
     """An organization declared an attribute of its users."""
     return _attribute_event("organization.attribute.created", attribute, {"kind": attribute.kind.value})

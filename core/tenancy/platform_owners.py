@@ -24,7 +24,7 @@ from core.kernel.callers import Person
 from core.kernel.causes import SYSTEM
 from core.kernel.errors import Limited
 from core.kernel.values import Email
-from core.tenancy import grants
+from core.tenancy import connection_links, grants
 from ports import Ports
 from ports.storage import Transaction
 
@@ -67,8 +67,12 @@ async def create_first_owner(ports: Ports, email: Email, password: str) -> None:
 
 
 async def make_owner(tx: Transaction, user_id: UUID, now: datetime) -> None:
-    """Make a user a platform owner. Groups give them no roles any longer, and grants by such roles end (security R-11)."""
+    """Make a user a platform owner. Groups give them no roles any longer, and grants by such roles end (security R-11).
+
+    Their links to connections of organizations end, too (security S-12).
+    """
     await tx.accounts.promote(user_id, now)
+    await connection_links.remove_all(tx, user_id, now)
     for org_id in await _lock_organizations_of(tx, user_id):
         await grants.void_grants(tx, org_id, [user_id], now)
 
@@ -77,7 +81,8 @@ async def promote(ports: Ports, caller: Person, user_id: UUID, reason: str | Non
     """Make a user with a second factor a platform owner. A platform owner stays one (security I-1).
 
     Sessions that impersonate the user end (security I-3). So do the rights that groups of organizations gave the user,
-    with what the user gave by these (security R-11). All platform owners get an email.
+    with what the user gave by these (security R-11). Links to connections end, with the sign-ins there. All platform owners get an
+    email.
 
     Raises: AccountNotFound; NotAPlatformOwner; AccountNotUsable; AccountNotVerified; SecondFactorNeeded; Limited if the
     user has just joined another organization.

@@ -69,12 +69,13 @@ class FakeIssuer:
         self.codes[code] = query
         return answer | {"code": code}
 
-    def logout_token(self, **changes: Any) -> str:
+    def logout_token(self, typ: str | None = "logout+jwt", **changes: Any) -> str:
         now = int(self.now())
         claims = {"iss": self.url, "aud": CLIENT_ID, "iat": now, "exp": now + 120, "jti": str(new_id()), "sub": self.subject, "sid": "s1"}
         event = "http://schemas.openid.net/event/backchannel-logout"
         changed = {**claims, "events": {event: {}}, **changes}
-        return sign({name: value for name, value in changed.items() if value is not None}, typ="logout+jwt")
+        header = {} if typ is None else {"typ": typ}
+        return sign({name: value for name, value in changed.items() if value is not None}, **header)
 
     def reply(self, request: ReceivedRequest, endpoint: str) -> Answer:
         self.counted[endpoint] += 1

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any, Final
 from urllib.parse import parse_qs, urlencode, urlsplit
 from uuid import UUID
@@ -11,18 +12,22 @@ import pytest
 from quart_trio import QuartTrio
 
 from adapters.postgres.engine.pool import Pool
+from core.federation.saml.model.configuration import NameIdFormat
+from core.kernel.rate_limits import METADATA_FETCH
 from core.kernel.roles import ADMIN
 from ports import Ports
 from tests.fakes.openid_issuers import CLIENT_ID, SECRET, FakeIssuer, OpenIdIssuers
 from tests.fakes.outside import FakeClock
-from tests.federation.connections.saml.visits import SamlVisits, arrive, connect, read_request
+from tests.federation.connections.saml.visits import SSO_URL, SamlVisits, arrive, connect, read_request
 from tests.setup.test_links import STEPS, embedded, everything, path_of, token_of
 from tests.support.browser import FakeBrowser, main_of
 from tests.support.builders import EMAIL, Answer, Api, add_account, add_member, run_sql, with_loopback_sender
 from tests.support.connections import make_connection
-from tests.support.saml import identity_provider_metadata
+from tests.support.direct import change_ports
+from tests.support.saml import identity_provider_metadata, new_certificate
 from tests.support.saml.identity_provider import ENTITY_ID, GCM, new_identity_provider
 from tests.support.tenants import Tenant
+from tests.tenancy.api.groups.test_group_role_pages import browser_of
 
 CERTIFICATE: Final = f"{STEPS}/certificate"
 TEST: Final = f"{STEPS}/connection/test"
@@ -78,6 +83,9 @@ async def test_a_test_shows_what_arrives_and_no_account(app: QuartTrio, acme: Te
 
     known, unknown = await result(EMAIL), await result("nemo@globex.example")
     assert (known.status, unknown.status) == (200, 200)
+    heading = "<h1>Test sign-in at <bdi>your identity provider</bdi></h1>"
+    [brand] = re.findall("(?s)<header>.*?</header>", (await reader.open(STEPS)).text)
+    assert (heading in known.text, brand in known.text) == (True, True), known.text
     assert main_of(known).replace(EMAIL, "") == main_of(unknown).replace("nemo@globex.example", "")
     for shown in ("4711", EMAIL, "not verified", "&lt;b&gt;staff", "family_name", f'href="{STEPS}"'):
         assert shown in known.text, shown
@@ -87,6 +95,50 @@ async def test_a_test_shows_what_arrives_and_no_account(app: QuartTrio, acme: Te
     issuer.refuses = "access_denied"
     refused = await reader.open(await begin(reader, issuer))
     assert (refused.status, "Code:" in refused.text) == (200, True)
+
+
+async def test_a_save_shows_the_problems_of_the_values_and_keeps_them(
+    app: QuartTrio, acme: Tenant, ports: Ports, issuer: FakeIssuer, clock: FakeClock
+) -> None:
+    change_ports(app, sender=ports.sender)
+    reader = await open_link(app, acme, "oidc")
+    values = {"issuer": issuer.url, "client_id": CLIENT_ID}
+    wrong = await reader.submit(VALUES, STEPS, **values, client_secret="guessed")
+    assert (wrong.status, "does not accept our credentials" in wrong.text, "Your values are saved." in wrong.text) == (200, True, True)
+    assert (await reader.submit(VALUES, STEPS, **values, client_secret=SECRET)).status == 303
+    for _ in range(METADATA_FETCH.burst):
+        limited = await reader.submit(VALUES, STEPS, **values, client_secret=SECRET)
+    assert (limited.status, "The check was not made" in limited.text) == (200, True)
+    clock.advance(timedelta(minutes=2))
+    assert (await reader.submit(f"{STEPS}/connection", STEPS, preset="", protocol="saml", confirmed="yes")).status == 303
+    ends_soon, valid = [await new_certificate(clock.now() + timedelta(days=days)) for days in (20 - 3 * 365, 0)]
+    metadata = identity_provider_metadata(ENTITY_ID, certificates=[valid.certificate])
+    of_other_format = identity_provider_metadata(ENTITY_ID, certificates=[valid.certificate], formats=[NameIdFormat.EMAIL])
+    for text, status in ((of_other_format, 200), (metadata, 303)):
+        assert (await reader.submit(f"{STEPS}/connection/metadata", STEPS, metadata=text, metadata_url="")).status == status
+    checked = await reader.submit(f"{STEPS}/connection/check", STEPS)
+    assert "The check found no problem." in checked.text
+    values = {"entity_id": ENTITY_ID, "sso_url": SSO_URL}
+    expiring = await reader.submit(VALUES, STEPS, **values, certificate=ends_soon.certificate)
+    assert (expiring.status, "expires soon" in expiring.text) == (200, True)
+
+
+async def test_a_private_key_that_is_typed_in_place_of_a_certificate_is_never_shown(
+    app: QuartTrio, acme: Tenant, ports: Ports, clock: FakeClock
+) -> None:
+    await connect(ports, acme.org)
+    reader = await open_embedded(app, acme, connection="okta", parts=["certificate", "connection"])
+    await reader.submit(f"{STEPS}/connection", STEPS, preset="okta", protocol="saml")
+    private = (await new_certificate(clock.now())).private_key().decode()
+    of_reader = {"entity_id": ENTITY_ID, "sso_url": SSO_URL, "certificate": private}
+    keys = "/app/organizations/acme/connections/okta/keys"
+    for browser, path, page, form in (
+        (reader, VALUES, STEPS, of_reader),
+        (reader, CERTIFICATE, STEPS, {"new_certificate": private}),
+        (await browser_of(app, acme, "admin"), f"{keys}/certificates", keys, {"certificate": private}),
+    ):
+        refused = await browser.submit(path, page, **form)
+        assert (refused.status, "PRIVATE KEY" in refused.text, private.split()[4] in refused.text) == (400, False, False), path
 
 
 async def test_only_the_browser_of_the_reader_sees_the_result(app: QuartTrio, acme: Tenant, issuer: FakeIssuer) -> None:

@@ -110,7 +110,7 @@ FILTERS: Final[dict[str, LiteralString]] = {
 }
 
 
-# An organization sees its own connections. Members also sign in through those of others.
+# An organization sees its own connections alone.
 OF_OWN_CONNECTION: Final = "from connections c where c.id = l.connection_id and c.org_id = %(org_id)s"
 OF_CONNECTION: Final = "from connections c where c.id = l.connection_id"
 

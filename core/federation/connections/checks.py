@@ -6,6 +6,8 @@ it looks at the certificates, and compares the settings with the metadata, if th
 
 from collections.abc import Iterator
 from datetime import datetime
+from typing import Final
+from uuid import UUID
 
 from core.federation.connections import connections, metadata, openid, routing, trips
 from core.federation.connections.model.asserted import SubjectMissing
@@ -33,6 +35,12 @@ from core.kernel.errors import Limited, Refusal
 from core.kernel.outbound import SendFailure
 from core.kernel.rate_limits import METADATA_FETCH
 from ports import Ports
+
+NOT_CHECKED: Final = ConnectionProblem(
+    "not_checked",
+    False,
+    f"The check was not made, because your organization had {METADATA_FETCH.burst} checks within a minute. Wait a minute, and check then.",
+)
 
 
 async def check(ports: Ports, caller: OrganizationCaller, slug: str, base_url: str) -> list[ConnectionProblem]:
@@ -62,8 +70,7 @@ async def check_saved(ports: Ports, caller: OrganizationCaller, slug: str, base_
     try:
         return await _check_settings(ports, caller, details, base_url)
     except Limited:
-        reason = f"your organization had {METADATA_FETCH.burst} checks within a minute"
-        return [ConnectionProblem("not_checked", False, f"The check was not made, because {reason}. Wait a minute, and check then.")]
+        return [NOT_CHECKED]
 
 
 async def _check_settings(ports: Ports, caller: OrganizationCaller, details: ConnectionDetails, base_url: str) -> list[ConnectionProblem]:
@@ -73,11 +80,7 @@ async def _check_settings(ports: Ports, caller: OrganizationCaller, details: Con
             await charge_fetch_of(ports, caller.acts_in.id)
             return await _check_openid(ports, details, settings, base_url)
         case SamlSettings() as settings:
-            return [
-                *_check_certificates(details, ports.clock.now()),
-                *_check_name_id(settings),
-                *await _check_metadata(ports, caller, details, settings),
-            ]
+            return [*await check_saml(ports, caller.acts_in.id, details, settings), *_check_name_id(settings)]
 
 
 async def begin_test(ports: Ports, caller: Member, slug: str, way_back: str, device_cookie: str, base_url: str) -> ProviderVisit:
@@ -146,12 +149,15 @@ def _check_name_id(settings: SamlSettings) -> Iterator[ConnectionProblem]:
         yield ConnectionProblem("name_id_can_change", False, message)
 
 
-async def _check_metadata(
-    ports: Ports, caller: OrganizationCaller, details: ConnectionDetails, settings: SamlSettings
-) -> list[ConnectionProblem]:
+async def check_saml(ports: Ports, org_id: UUID, details: ConnectionDetails, settings: SamlSettings) -> list[ConnectionProblem]:
+    """Return the problems of the certificates and of the metadata, which are fetched now if they have an address. Raises: Limited."""
+    return [*_check_certificates(details, ports.clock.now()), *await _check_metadata(ports, org_id, details, settings)]
+
+
+async def _check_metadata(ports: Ports, org_id: UUID, details: ConnectionDetails, settings: SamlSettings) -> list[ConnectionProblem]:
     """Compare the settings and certificates with the metadata, if they have an address. They are fetched now."""
     try:
-        described = await metadata.fetch_own(ports, caller.acts_in.id, settings)
+        described = await metadata.fetch_own(ports, org_id, settings)
     except Limited:
         raise
     except metadata.MetadataExpired as problem:

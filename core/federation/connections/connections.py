@@ -11,7 +11,6 @@ from uuid import UUID
 from core.federation.connections import events, mapped_groups
 from core.federation.connections.access import load_details, lock, lock_to_refresh, require_power_over_users, require_rights_of_people
 from core.federation.connections.model.connections import (
-    MAX_ACTIVE_CONNECTIONS,
     MAX_CERTIFICATES,
     MAX_CONNECTIONS,
     CertificateSource,
@@ -29,7 +28,6 @@ from core.federation.connections.model.connections import (
     ProviderCertificate,
     ProviderCertificateExists,
     ProviderCertificateNotFound,
-    TooManyActiveConnections,
     TooManyConnections,
     TooManyProviderCertificates,
 )
@@ -169,7 +167,7 @@ async def activate(ports: Ports, caller: OrganizationCaller, slug: str, version:
     `version` is that of the details that the caller looked at. A member with `integrations.manage` alone could otherwise change which
     users come in, before the caller activates the connection (security S-12). None: the present one.
 
-    Raises: OrganizationConnectionNotFound, ConnectionForTestsOnly, ConnectionChanged, ConnectionIncomplete, TooManyActiveConnections;
+    Raises: OrganizationConnectionNotFound, ConnectionForTestsOnly, ConnectionChanged, ConnectionIncomplete;
     the errors of `require_power_over_users`.
     """
     now = ports.clock.now()
@@ -184,8 +182,6 @@ async def activate(ports: Ports, caller: OrganizationCaller, slug: str, version:
             return
         await require_power_over_users(tx, caller)
         details.require_complete()
-        if sum(each.is_active for each in await tx.connections.of_org(old.org_id)) >= MAX_ACTIVE_CONNECTIONS:
-            raise TooManyActiveConnections
         new = replace(old, state=ConnectionState.ACTIVE, first_activated_at=old.first_activated_at or now)
         await tx.connections.save(new)
         tx.record(events.activated(new))

@@ -2,7 +2,6 @@
 
 from datetime import datetime
 from typing import Any
-from uuid import UUID
 
 from core.federation.connections.model.connections import ConnectionGroup, ConnectionIdentity, OrganizationConnection, ProviderCertificate
 from core.federation.connections.model.health import ConnectionHealth
@@ -45,16 +44,8 @@ def deactivated(connection: OrganizationConnection) -> Event:
 
 def person_linked(identity: ConnectionIdentity) -> Event:
     """A connection knows an account from now on."""
-    return _of_person("connection.person.linked", identity.org_id, identity.connection_id, identity.user_id)
-
-
-def person_unlinked(org_id: UUID, connection_id: UUID, user_id: UUID) -> Event:
-    """A connection no longer knows an account."""
-    return _of_person("connection.person.unlinked", org_id, connection_id, user_id)
-
-
-def _of_person(name: str, org_id: UUID, connection_id: UUID, user_id: UUID) -> Event:
-    return Event(EVENT_KINDS[name], str(user_id), org_id=org_id, details={"connection_id": str(connection_id)})
+    details = {"connection_id": str(identity.connection_id)}
+    return Event(EVENT_KINDS["connection.person.linked"], str(identity.user_id), org_id=identity.org_id, details=details)
 
 
 def group_mapped(connection: OrganizationConnection, mapping: ConnectionGroup) -> Event:

@@ -1,21 +1,19 @@
 """The links of accounts to connections, as admins and users see and remove them."""
 
 from collections.abc import Sequence
-from datetime import datetime
 from uuid import UUID
 
 from core.accounts import required_connections
 from core.accounts.own_account import lock_own_account
-from core.federation.connections import events
 from core.federation.connections.access import lock, require_rights_of_people
 from core.federation.connections.model.connections import OrganizationConnectionNotFound
 from core.federation.connections.model.people import ConnectionNotLinked, ConnectionPerson, ConnectionPersonNotFound, OwnConnectionLink
 from core.kernel.callers import OrganizationCaller, Person
 from core.kernel.errors import refuse
 from core.kernel.values import Page, PageResult
+from core.tenancy import connection_links
 from core.tenancy.model.members import MemberHasMoreRights
 from ports import Ports
-from ports.storage import Transaction
 
 
 async def list_page(
@@ -39,7 +37,7 @@ async def remove(ports: Ports, caller: OrganizationCaller, slug: str, user_id: U
     async with ports.storage.transaction(by=caller) as tx:
         connection = await lock(tx, caller, slug)
         await require_rights_of_people(tx, caller, connection, MemberHasMoreRights, user_id)
-        if not await _remove(tx, connection.org_id, connection.id, user_id, ports.clock.now()):
+        if not await connection_links.remove(tx, connection.org_id, connection.id, user_id, ports.clock.now()):
             raise ConnectionPersonNotFound
 
 
@@ -60,13 +58,5 @@ async def remove_own(ports: Ports, caller: Person, connection_id: UUID) -> None:
         org_id = own.get(connection_id) or refuse(ConnectionNotLinked)
         account = await lock_own_account(tx, caller, now)
         await required_connections.give_up_link(tx, account, connection_id, now)
-        if not await _remove(tx, org_id, connection_id, caller.user_id, now):
+        if not await connection_links.remove(tx, org_id, connection_id, caller.user_id, now):
             raise ConnectionNotLinked
-
-
-async def _remove(tx: Transaction, org_id: UUID, connection_id: UUID, user_id: UUID, now: datetime) -> bool:
-    await tx.session_sign_ins.end_of_connection(org_id, connection_id, user_id, now)
-    if not await tx.connection_identities.remove(org_id, connection_id, user_id):
-        return False
-    tx.record(events.person_unlinked(org_id, connection_id, user_id))
-    return True

@@ -86,8 +86,9 @@ def _hints(preset: str | None, hints: ProviderHints | None) -> dict[str, str]:
     """Return the parameters of hints. That of the domain depends on the product."""
     if hints is None:
         return {}
-    sent = {"login_hint": hints.login, DOMAIN_PARAMETERS.get(preset, ""): hints.domain}
-    return {name: hint for name, hint in sent.items() if name and hint and len(hint) <= MAX_HINT_LENGTH and is_printable(hint)}
+    # Providers ignore parameters that they do not know (RFC 6749 section 3.1).
+    sent = {"login_hint": hints.login, DOMAIN_PARAMETERS.get(preset, "domain_hint"): hints.domain}
+    return {name: hint for name, hint in sent.items() if hint and len(hint) <= MAX_HINT_LENGTH and is_printable(hint)}
 
 
 async def published_keys(ports: Ports, connection_id: UUID) -> list[Mapping[str, str]]:

@@ -81,12 +81,13 @@ class WaitingRequest:
     @property
     def destination(self) -> Destination:
         """The destination that the pages of the sign-in name."""
-        service, context = self.authorization.service, self.authorization.context
+        service, context, request = self.authorization.service, self.authorization.context, self.authorization.request
         return Destination(
             service=service,
             has_sign_in_policy=context is not None and context.has_sign_in_policy,
             org_slug=None if context is None else context.org_slug,
-            login_hint=self.authorization.request.login_hint,
+            login_hint=request.login_hint,
+            domain_hint=request.domain_hint,
             offers_sign_up=_offers_sign_up(service),
             api=self.authorization.api,
             redirect_uri=self.authorization.redirect_uri,

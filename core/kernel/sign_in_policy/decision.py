@@ -61,6 +61,7 @@ class Decision:
     connection: RequiredConnection | None = None  # through which the user has to come. They may have done so
     breaks_glass: bool = False  # the user may come without it
     asks_own: bool = False  # the identity provider vouches for the user without having asked them: a way of their own has to follow
+    is_elsewhere: bool = False  # the session began at the connection of another organization, and counts there alone
     is_of_request: bool = False  # the age is what the request needs, and no rule of the policy
     valid_until: datetime | None = None
     ends_at: datetime | None = None  # of an allowed session, by its greatest lifetime
@@ -85,6 +86,11 @@ class Decision:
 
 
 NO_POLICY: Final = Decision(outcome=Outcome.ALLOWED)
+
+
+def sign_in_elsewhere(name: str) -> Decision:
+    """Return the decision about a session that began at the connection of another organization. `name` is where it does not count."""
+    return Decision(outcome=Outcome.STEP_UP, rule=Rule.SESSION_LIFETIME, source=name, is_elsewhere=True)
 
 
 def decide(policy: EffectivePolicy | None, facts: PolicyFacts) -> Decision:
@@ -115,8 +121,8 @@ def decide(policy: EffectivePolicy | None, facts: PolicyFacts) -> Decision:
 
 def _judge(policy: EffectivePolicy, now: Moment, later: Sequence[Moment], facts: PolicyFacts) -> Decision:
     """Return the decision about a user who comes through the required connection, if any, or may come without it."""
-    if not facts.proofs:  # the session began at the connection of another organization
-        return Decision(outcome=Outcome.STEP_UP, rule=Rule.SESSION_LIFETIME, source=policy.name)
+    if not facts.proofs:
+        return sign_in_elsewhere(policy.name)
     too_old = _rule_about_age(now.rules, facts) if facts.ages else None
     return _next_step(policy, now, facts, too_old) or _allow(policy, now.rules, later, facts)
 

@@ -24,6 +24,8 @@ _FACTS: Final = {
 def explain(decision: Decision) -> str:
     """Return a sentence about the rule of a decision. It names the organization, the application or the platform."""
     assert decision.rule is not None, "only decisions with a rule are explained"
+    if decision.is_elsewhere:
+        return f"You signed in through an organization, and that counts there only. {decision.source} needs a sign-in of your own."
     if decision.asks_own:
         return f"The identity provider of {decision.source} did not confirm that it asked you to sign in."
     if decision.is_of_request and decision.max_age is not None:

@@ -7,6 +7,7 @@ import pytest
 from quart_trio import QuartTrio
 
 from adapters.postgres.engine.pool import Pool
+from core.kernel.proofs import first_proof
 from ports import Ports
 from ports.outside import EmailMessage
 from tests.accounts.api.platform_paths import OWNERS, SEARCH, UNKNOWN_ID
@@ -25,8 +26,11 @@ from tests.support.builders import (
     run_sql,
     sign_in,
 )
+from tests.support.connections import LINK, add_connection
+from tests.support.connections.proofs import connection_proof, write_proofs
 from tests.support.platform import Platform
 from tests.support.refusals import BAD, FORBIDDEN, MISSING, refused
+from tests.support.services import add_service
 
 NOW = FakeClock().now()
 
@@ -135,6 +139,38 @@ async def test_a_promotion_ends_impersonations_of_the_user(platform: Platform, p
     assert [(await api.get("/api/user", token=token)).status for token in (own_token, impersonation)] == [200, 200]
     assert (await promote(platform, user.id)).status == 200
     assert [(await api.get("/api/user", token=token)).status for token in (own_token, impersonation)] == [200, 401]
+
+
+async def test_a_promotion_ends_the_links_to_connections_and_the_sign_ins_there(
+    platform: Platform, ports: Ports, api: Api, pool: Pool
+) -> None:
+    """The sessions of applications end, too. A session with a sign-in of the user's own keeps that one."""
+    emails = ("ada@example.com", "ben@example.com", "eve@example.com")
+    ada, ben, eve = [await add_account(ports, email, None, mfa_enabled_at=NOW) for email in emails]
+    org, other_org = await add_organization(pool, "acme"), await add_organization(pool, "beta")
+    await add_member(pool, org, ada.id, confirmed=True)  # and no member of the other one
+    connections = [await add_connection(ports.storage, org_id) for org_id in (org, other_org)]
+    there = connection_proof(org, NOW, connection=connections[0].id)
+    sessions: dict[UUID, UUID] = {}
+    for account, proofs in ((ada, (there,)), (ben, (there, first_proof("password", NOW))), (eve, (there,))):
+        for connection in connections:
+            await run_sql(pool, LINK, connection.org_id, connection.id, account.id, str(account.id))
+        sessions[account.id] = (await sign_in(ports, account)).session_id
+        await write_proofs(pool, account.id, proofs)
+    application, service = (await sign_in(ports, ada)).session_id, await add_service(pool, org)
+    await write_proofs(pool, ada.id, (there,))
+    await run_sql(pool, "update sessions set service_id = %s, org_id = %s where id = %s", service, org, application)
+    for account in (ada, ben):
+        assert (await promote(platform, account.id)).status == 200
+    rows = await run_sql(pool, "select id, ended_at is null, jsonb_array_length(proofs) from sessions")
+    live = {id_: proofs for id_, is_live, proofs in rows if is_live}
+    assert {application, *sessions.values()} & live.keys() == {sessions[ben.id], sessions[eve.id]}
+    assert live[sessions[ben.id]] == 1, "the own sign-in"
+    assert await run_sql(pool, "select distinct user_id from connection_identities") == [(eve.id,)]
+    logged = await run_sql(pool, "select org_id, target_id, details from audit_log where action = 'connection.person.unlinked'")
+    assert {(org_id, user_id, details["connection_id"]) for org_id, user_id, details in logged} == {
+        (each.org_id, str(account.id), str(each.id)) for each in connections for account in (ada, ben)
+    }
 
 
 async def test_a_demotion_ends_impersonations_by_the_user(platform: Platform, ports: Ports, api: Api) -> None:

@@ -7,13 +7,11 @@ import pytest
 
 from adapters.postgres.engine.pool import Pool
 from core.federation.connections.model.connections import (
-    MAX_ACTIVE_CONNECTIONS,
     MAX_CERTIFICATES,
     MAX_CONNECTIONS,
     ConnectionAboveOwn,
     ConnectionIdentity,
     ConnectionState,
-    TooManyActiveConnections,
     TooManyConnections,
     TooManyProviderCertificates,
 )
@@ -54,7 +52,7 @@ async def events_of(pool: Pool, name: str) -> list[Mapping[str, Any]]:
 async def test_a_new_connection_is_a_draft_with_the_mapping_of_its_preset(api: Api, acme: Tenant, pool: Pool) -> None:
     connection = await created(api, acme, preset="okta")
     assert (connection["state"], connection["protocol"], connection["preset"], connection["saml"]) == ("draft", "oidc", "okta", None)
-    defaults = {"client_authentication": "client_secret_basic", "scopes": ["email", "profile"]}
+    defaults = {"client_authentication": "client_secret_basic", "scopes": ["email", "profile", "groups"]}
     assert connection["oidc"] == {**OIDC, **defaults, "targets": [], "trusts_email": False, "trusts_second_factor": False}
     assert connection["mapping"]["groups"] == "groups"
     assert (connection["keys"], connection["certificates"], connection["client_secret_set_at"]) == ([], [], None)
@@ -81,6 +79,20 @@ async def test_a_new_connection_is_a_draft_with_the_mapping_of_its_preset(api: A
     assert [each["slug"] for each in listed] == ["okta", "saml"]
     [details] = [each for each in await events_of(pool, "connection.created") if each["slug"] == "okta"]
     assert (details["name"], details["preset"], details["settings"]["issuer"]) == ("Okta", "okta", OIDC["issuer"])
+
+
+async def test_a_new_connection_has_the_settings_of_its_preset_that_the_request_leaves_out(api: Api, acme: Tenant) -> None:
+    for name, preset in PRESETS.items():
+        for protocol, values in preset.protocols.items():
+            connection = await created(api, acme, slug=f"{name}-{protocol}", preset=name, **{"oidc": None, protocol: {}})
+            expected: dict[str, object] = {"scopes": list(values.scopes)}
+            if protocol is ConnectionProtocol.SAML:
+                expected = {"name_id_format": values.name_id_format, "subject": values.subject}
+            assert connection[protocol].items() >= expected.items(), name
+    own = {"name_id_format": "persistent", "subject": None, "signs_requests": False}
+    saml = (await created(api, acme, slug="own", preset="okta", oidc=None, saml=own))["saml"]
+    assert (saml["name_id_format"].rpartition(":")[2], saml["subject"], saml["signs_requests"]) == ("persistent", None, False)
+    assert (await created(api, acme, slug="scopes", preset="okta", oidc={"scopes": ["email"]}))["oidc"]["scopes"] == ["email"]
 
 
 @pytest.mark.parametrize(
@@ -178,10 +190,9 @@ async def test_a_connection_is_activated_when_nothing_is_missing(api: Api, acme:
         assert (await api.post(f"{path}/deactivate", {}, token=token)).json["state"] == "inactive"
     for name in ("connection.activated", "connection.deactivated"):
         assert [each["slug"] for each in await events_of(pool, name)] == ["okta"]
-    for number in range(MAX_ACTIVE_CONNECTIONS):
+    for number in range(MAX_CONNECTIONS - 1):
         await add_connection(acme.ports.storage, acme.org, f"okta-{number}")
-    full = await api.post(f"{path}/activate", {}, token=token)
-    assert (full.status, full.json["error"]) == (409, TooManyActiveConnections.__doc__)
+    assert (await api.post(f"{path}/activate", {}, token=token)).json["state"] == "active", "all can be active"
 
 
 @pytest.mark.parametrize("action", ["deactivate", "remove"])

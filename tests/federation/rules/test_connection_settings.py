@@ -30,6 +30,8 @@ TIME = datetime(2026, 11, 27, tzinfo=UTC)
     ("settings", "setting", "changes"),
     [
         *((OIDC, "issuer", {"issuer": issuer}) for issuer in ("acme", "http://acme.example", "https://a.example/#", "https://a@b.example")),
+        *((OIDC, "issuer", {"issuer": f"https://a.example/{query}"}) for query in ("?", "?tenant=acme")),
+        (OIDC, "issuer", {"issuer": "https://LOGIN.microsoftonline.com/Common/v2.0"}),
         *(
             (OIDC, "issuer", {"issuer": f"https://login.microsoftonline.com/{tenant}/v2.0"})
             for tenant in ("common", "organizations", "consumers", "{tenantid}")

@@ -659,7 +659,7 @@ SETUP: Final = """
 
 GET    /setup/steps                           200
 POST   /setup/steps/connection                200
-POST   /setup/steps/connection/values         303
+POST   /setup/steps/connection/values         200
 POST   /setup/steps/connection/check          200
 GET    /setup/steps/connection/metadata       409
 POST   /setup/steps/connection/metadata       409

@@ -16,7 +16,6 @@ from core.kernel.errors import Conflict, Forbidden, Invalid, NotFound
 from core.kernel.values import Email, Slug
 
 MAX_CONNECTIONS: Final = 20  # of one organization
-MAX_ACTIVE_CONNECTIONS: Final = 5  # of one organization
 MAX_GROUPS: Final = 200  # mappings of one connection
 MAX_CERTIFICATES: Final = 8  # of one identity provider
 # The path of the page that creates a connection. Version 0.9.0 finds the others by their slugs alone.
@@ -33,10 +32,6 @@ class ConnectionSlugTaken(Conflict):
 
 class TooManyConnections(Conflict):
     """The organization has 20 connections. Remove one that is no longer used."""
-
-
-class TooManyActiveConnections(Conflict):
-    """The organization has 5 active connections. Deactivate one before you activate another one."""
 
 
 class ConnectionIncomplete(Invalid):

@@ -9,6 +9,7 @@ from types import MappingProxyType
 from typing import Final
 
 from core.federation.connections.model.mapping import ClaimMapping
+from core.federation.connections.model.settings import OidcSettings, SamlSettings
 from core.federation.saml.model.configuration import NameIdFormat
 from core.kernel.connections import TEST_PROVIDER, ConnectionProtocol
 from core.kernel.errors import Invalid
@@ -18,8 +19,8 @@ _MICROSOFT: Final = "http://schemas.microsoft.com/"
 
 
 PLAIN: Final = ClaimMapping()
-# The parameter of an authorization request that names the domain of the user.
-DOMAIN_PARAMETERS: Final[Mapping[str | None, str]] = MappingProxyType({"entra-id": "domain_hint", "google-workspace": "hd"})
+# The parameter of an authorization request that names the domain of the user, of products with a name of their own for it.
+DOMAIN_PARAMETERS: Final[Mapping[str | None, str]] = MappingProxyType({"google-workspace": "hd"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,6 +56,15 @@ def default_mapping(preset: str | None, protocol: ConnectionProtocol) -> ClaimMa
     if preset == TEST_PROVIDER:
         return _GROUPS
     return PLAIN if preset is None else PRESETS[preset].protocols[protocol].mapping
+
+
+def first_settings(preset: str | None, protocol: ConnectionProtocol) -> OidcSettings | SamlSettings:
+    """Return the settings of a new connection, with the values of its preset that an organization need not know."""
+    product = PRESETS.get(preset or "")
+    values = None if product is None else product.protocols[protocol]
+    if protocol is ConnectionProtocol.OIDC:
+        return OidcSettings() if values is None else OidcSettings(scopes=values.scopes)
+    return SamlSettings() if values is None else SamlSettings(name_id_format=values.name_id_format, subject=values.subject)
 
 
 def _preset(name: str, *, oidc: PresetProtocol, saml: PresetProtocol) -> Preset:

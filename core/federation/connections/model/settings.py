@@ -92,7 +92,9 @@ class OidcSettings:
         """Return the valid settings, with URLs in the stored form. Raises: ConnectionSettingInvalid."""
         # The issuer is compared byte for byte with that of the provider, so its spelling stays.
         _require_url(self.issuer, "issuer", "The issuer")
-        if not SHARED_TENANTS.isdisjoint(self.issuer.split("/")):
+        if "?" in self.issuer:  # OpenID Connect Core section 2
+            _refuse("issuer", "The issuer is not valid: it must not have a query.")
+        if not SHARED_TENANTS.isdisjoint(self.issuer.lower().split("/")):  # Entra ID ignores the case
             _refuse("issuer", "The issuer must be that of one tenant. Replace the last part but one by the id of your tenant.")
         _require_text(self.client_id, "client_id", "The client id")
         if len(self.scopes) > MAX_SCOPES or len(set(self.scopes)) < len(self.scopes):

@@ -322,8 +322,8 @@ class RemovePlatformOwnerQuery(Query):
 async def add_owner(data: AddPlatformOwnerRequest) -> PlatformOwnerResponse:
     """Make a user a platform owner.
 
-    Sessions that impersonate the user end, and all platform owners get an email. If the user already is a
-    platform owner, nothing changes.
+    Sessions that impersonate the user end, and so do the links to connections of organizations with the sign-ins there. All platform
+    owners get an email. If the user already is a platform owner, nothing changes.
     """
     await platform_owners.promote(ports(), signed_in(), data.user_id, data.reason)
     return PlatformOwnerResponse(message="This user is now a platform owner.", user_id=data.user_id)

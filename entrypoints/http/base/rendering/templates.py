@@ -5,6 +5,7 @@ allows nothing else (security G-1). Pages work without scripts, but for ceremoni
 """
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -12,6 +13,7 @@ from functools import cache, partial
 from hashlib import sha256
 from secrets import token_urlsafe
 from types import MappingProxyType
+from typing import Final
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 from markupsafe import Markup, escape
@@ -32,6 +34,8 @@ from entrypoints.http.base.rendering.guides import GUIDES
 from entrypoints.http.base.rendering.icons import icon
 from entrypoints.http.base.rendering.labels import label, sign_in_methods
 from ports.outside import EmailMessage
+
+PRIVATE_MEMBER: Final = re.compile(r'"d"\s*:')  # of a JWK (RFC 7518 sections 6.2.2 and 6.3.2)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +71,7 @@ def _environment() -> Environment:
         "initials": initials,
         "hue": hue,
         "json": _json,
+        "without_private_key": _without_private_key,
     }
     environment.globals |= {
         "platform": PRODUCT,
@@ -99,6 +104,12 @@ def _template(name: str) -> Template:
 def _json(value: object) -> Markup:
     """Return a value as JSON in an attribute with double quotes."""
     return escape(json.dumps(value, separators=(",", ":")))
+
+
+def _without_private_key(text: str) -> str:
+    """Return the typed text of a field, or an empty one if it has a private key, in PEM or as a JWK. No page shows one."""
+    is_jwk = '"kty"' in text and PRIVATE_MEMBER.search(text) is not None
+    return "" if is_jwk or "PRIVATE KEY-----" in text else text
 
 
 def _ago(time: datetime) -> str:

@@ -254,8 +254,8 @@ def _connections(destination: Destination, flow: Flow) -> dict[str, tuple[str, s
     """Return the name of each connection that the request asks for, and the path that starts the sign-in there, by slug."""
     if flow.connection_link is not None:  # the user signs in to the account that a connection waits for
         return {}
-    hint = destination.login_hint
-    return {each.slug: (each.name, connection_path(flow, each.id, login_hint=hint)) for each in destination.connections}
+    hints = {"login_hint": destination.login_hint, "domain_hint": destination.domain_hint}
+    return {each.slug: (each.name, connection_path(flow, each.id, **hints)) for each in destination.connections}
 
 
 def _providers(slugs: Iterable[ConnectionSlug], flow: Flow) -> dict[str, tuple[str, str]]:

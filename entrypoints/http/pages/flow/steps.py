@@ -17,7 +17,7 @@ from core.federation.oauth import requests
 from core.kernel.callers import Visitor
 from core.kernel.errors import Forbidden, Refusal
 from core.kernel.proofs import Strength, seen_in, session_strength
-from core.kernel.sign_in_policy.decision import Decision, Outcome
+from core.kernel.sign_in_policy.decision import Decision, Outcome, sign_in_elsewhere
 from core.kernel.sign_in_policy.explanations import explain
 from core.kernel.sign_in_policy.rules import Rule
 from core.kernel.values import Email
@@ -136,13 +136,15 @@ async def _link_page(flow: Flow, requested: Step | None, email: Email) -> Respon
 
 
 def _step_up(asked: Asked, user: Visitor | None) -> Decision | None:
-    """Return the rule for which the present session is not enough: of a sign-in policy, or a strength that the application requires."""
+    """Return why the session is not enough: for a sign-in policy, for a required strength, or because it counts elsewhere alone."""
     if not asked.admission.is_allowed:
         return asked.admission.decision
     destination = asked.destination
     if user is None or destination is None or destination.service is None:
         return None
     seen = seen_in(user.browser.proofs, destination.service.org_id, ports().clock.now())
+    if not seen:
+        return sign_in_elsewhere(destination.service.known_name)
     if session_strength(seen) >= destination.required:
         return None
     rule = Rule.PHISHING_RESISTANT if destination.required is Strength.PHISHING_RESISTANT else Rule.SECOND_FACTOR

@@ -1,11 +1,12 @@
 """The pages of an opened set-up link on which its reader prepares a connection, step by step for their product."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from quart import Blueprint, Response
 
 from core.federation.connections import checks
+from core.federation.connections.model.connections import ConnectionProblem
 from core.federation.connections.model.openid import OpenIdAnswerRefused, OpenIdProviderUnreachable
 from core.federation.connections.model.presets import PRESETS
 from core.federation.connections.model.settings import ConnectionSettingInvalid
@@ -38,6 +39,7 @@ TEST_ANSWERS: Final = {
     409: "It has no values yet.",
     429: "Too many tests.",
 }
+SAVED: Final = {**ANSWERS, 200: "The values are saved. The page shows the problems that the check found."}
 VALUES: Final = ("issuer", "client_id", "client_secret", "entity_id", "sso_url", "certificate")
 
 
@@ -75,22 +77,32 @@ def _wrong_value(refusal: Refusal) -> str:
 
 @routes.post(f"{PATH}/values")
 @setup_link
-@describes_page(ANSWERS, form=["form_token", *VALUES])
+@describes_page(SAVED, form=["form_token", *VALUES])
 @in_part(SetupPart.CONNECTION, shown=[name for name in VALUES if name != "client_secret"], wrong=_wrong_value)
 async def save_values(form: Mapping[str, str]) -> Response:
-    """Save the values of the proposed connection.
+    """Save the values of the proposed connection, and check it.
 
     They are those that the console of the product shows. An empty client secret keeps the earlier one.
     """
     typed = {name: form[name] if name == "certificate" else trim(form.get(name, "")) for name in VALUES if name in form}
     await connection.save(ports(), setup_reader(), ProviderValues(**typed))
-    return redirect(STEPS_PATH)
+    return await _saved(await connection.check_saved(ports(), setup_reader(), app_context().base_url))
+
+
+async def _saved(problems: Sequence[ConnectionProblem]) -> Response:
+    """Return the redirect to the steps, or the page with the problems of the values, which are saved."""
+    return await _checked(problems, is_saved=True) if problems else redirect(STEPS_PATH)
+
+
+async def _checked(problems: Sequence[ConnectionProblem], *, is_saved: bool = False) -> Response:
+    shown = {**await steps_values(), "checked": problems, "is_saved": is_saved}
+    return page_response(render("setup/steps.html", problem=None, **shown))
 
 
 @routes.post(f"{PATH}/metadata")
 @setup_link
 @describes_page(
-    {**ANSWERS, 409: "It is no connection with SAML.", 429: "Too many fetches."},
+    {**SAVED, 409: "It is no connection with SAML.", 429: "Too many fetches."},
     form=["form_token", "metadata", "metadata_url"],
 )
 @in_part(SetupPart.CONNECTION, shown=["metadata_url"], wrong="metadata_url")
@@ -99,8 +111,8 @@ async def import_metadata(form: Mapping[str, str]) -> Response:
 
     They are pasted or read from a file, or fetched from their address.
     """
-    await connection.import_metadata(ports(), setup_reader(), form.get("metadata", ""), trim(form.get("metadata_url", "")))
-    return redirect(STEPS_PATH)
+    text, url = form.get("metadata", ""), trim(form.get("metadata_url", ""))
+    return await _saved(await connection.import_metadata(ports(), setup_reader(), text, url))
 
 
 @routes.get(f"{PATH}/metadata")
@@ -144,12 +156,12 @@ async def create_key(_: Mapping[str, str]) -> Response:
 )
 @in_part(SetupPart.CONNECTION)
 async def check_connection(_: Mapping[str, str]) -> Response:
-    """Check the proposed connection with OpenID Connect.
+    """Check the proposed connection.
 
-    The metadata and the keys of the provider are fetched, and our credentials are tried there.
+    With OpenID Connect, the metadata and the keys of the provider are fetched, and our credentials are tried there. With SAML,
+    the certificates are checked, and the values are compared with the metadata, if they have an address.
     """
-    problems = await connection.check(ports(), setup_reader(), app_context().base_url)
-    return page_response(render("setup/steps.html", problem=None, **{**await steps_values(), "checked": problems}))
+    return await _checked(await connection.check(ports(), setup_reader(), app_context().base_url))
 
 
 @routes.get(f"{PATH}/test")
@@ -168,8 +180,7 @@ async def begin_test(part: SetupPart) -> Response:
     try:
         visit = await testing.begin(ports(), setup_reader(), part, cookies.browser_id(), app_context().base_url)
     except (OpenIdAnswerRefused, OpenIdProviderUnreachable) as problem:
-        shown = {**await steps_values(), "checked": [checks.describe(problem)]}
-        return page_response(render("setup/steps.html", problem=None, **shown))
+        return await _checked([checks.describe(problem)])
     except Refusal as refusal:
         return await refused_steps(refusal, part)
     return visit_response(visit)

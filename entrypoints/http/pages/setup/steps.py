@@ -80,6 +80,7 @@ async def steps_values(part: SetupPart | None = None) -> dict[str, Any]:
         "typed": {} if document is None else {**asdict(document), "client_secret": "", "private_key": ""},
         "wrong": None,
         "checked": None,
+        "is_saved": False,
         "is_prepared": all(each in details.proposals and details.proposals[each].is_ready for each in details.link.parts),
         "scripted": True,
     }

@@ -82,6 +82,16 @@ async def test_a_reported_sign_out_ends_the_session_here(provider: Provider, poo
     assert details["sessions_revoked"] == 1
 
 
+async def test_a_logout_token_has_its_own_type_or_that_of_every_jwt(provider: Provider) -> None:
+    """An ID token of the user, which has the latter, too, is refused."""
+    types = ("logout+jwt", "application/logout+jwt", "JWT", "jwt", "application/jwt", None, "at+jwt", "secevent+jwt")
+    answers = {typ: await provider.report(provider.issuer.logout_token(typ)) for typ in types}
+    refused = LogoutTokenRefused.__name__
+    assert answers == {**dict.fromkeys(types, "accepted"), "at+jwt": refused, "secevent+jwt": refused}
+    for of_id_token in ({"events": None, "nonce": "n"}, {"events": None}, {"nonce": "n"}):
+        assert await provider.report(provider.issuer.logout_token("JWT", **of_id_token)) == refused, of_id_token
+
+
 async def test_a_logout_token_works_once_at_its_connection(provider: Provider, pool: Pool, clock: FakeClock) -> None:
     token = provider.issuer.logout_token(jti="once")
     other = await add_connection(

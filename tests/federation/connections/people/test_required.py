@@ -15,8 +15,8 @@ from core.tenancy.model.sign_in_policies import SignInPolicy
 from ports import Ports
 from tests.fakes.outside import FakeClock
 from tests.federation.connections.people.conftest import House
-from tests.support.browser import FakeBrowser, hidden_fields, leads_to
-from tests.support.builders import PASSWORD, add_account, add_member, run_sql
+from tests.support.browser import FakeBrowser, hidden_fields, leads_to, main_of
+from tests.support.builders import PASSWORD, add_account, add_member, add_organization, run_sql
 from tests.support.saml import add_application
 from tests.support.services import add_service_user
 
@@ -142,3 +142,22 @@ async def test_a_form_that_needs_a_recent_sign_in_waits_for_the_connection_alone
         waiting = await browser.open(confirmation)
     assert leads_to(await browser.send(NEW_GROUP, **hidden_fields(waiting))).startswith("/app/organizations/acme/groups/")
     assert await run_sql(pool, "select count(*)::int from audit_log where action = 'break_glass.used'") == [(int(is_listed),)]
+
+
+@pytest.mark.parametrize("has_policy", [False, True])
+async def test_the_application_of_another_organization_says_why_it_asks(
+    house: House, ports: Ports, pool: Pool, *, has_policy: bool
+) -> None:
+    """It requires no second factor, and the sign-in at the connection is not too old either."""
+    browser = FakeBrowser(house.app)
+    await house.arrive(browser)
+    beta = await add_organization(pool, "beta")
+    await add_application(ports, pool, beta, "beta")
+    if has_policy:
+        async with ports.storage.transaction(by=SYSTEM) as tx:
+            rules = Rules(session_lifetime=timedelta(hours=8))
+            await tx.sign_in_policies.put(SignInPolicy(org_id=beta, rules=rules, changed_at=ports.clock.now()))
+    [(client_id,)] = await run_sql(pool, "select client_id from services")
+    page = await browser.open(f"/auth/authorize?{urlencode({'client_id': str(client_id), 'redirect_uri': CALLBACK})}")
+    assert "You signed in through an organization, and that counts there only." in page.text, main_of(page)
+    assert not any(text in page.text for text in ("second factor", "asks for a newer sign-in")), main_of(page)

@@ -1,6 +1,8 @@
 """The parameters of an authorization request that lead to a connection (OpenID Connect Core section 3.1.2.1; RFC 9126)."""
 
+import re
 from base64 import b64encode
+from html import unescape
 from typing import Any
 from urllib.parse import parse_qs, urlencode, urlsplit
 
@@ -102,8 +104,13 @@ async def test_parameters_lead_to_a_connection(app: Any, browser: FakeBrowser, w
 
 
 async def test_the_page_of_the_flow_offers_the_connections(browser: FakeBrowser, world: RoutedWorld, client_id: str, acme: Tenant) -> None:
-    page = await browser.open(f"/auth/authorize?{urlencode({**SHOP, 'organization': 'acme'})}")
+    """The hints of the request go on from there."""
+    hints = {"login_hint": "grace@us.acme.example", "domain_hint": "us.acme.example"}  # has no route
+    page = await browser.open(f"/auth/authorize?{urlencode({**SHOP, 'organization': 'acme', **hints})}")
     assert [f"Continue with {name}" in page.text for name in ("Acme-Okta", "Acme-Entra", "Acme-Draft")] == [True, True, False]
+    [path] = re.findall(f'href="({world.start_of("acme-okta")}[^"]+)"', page.text)
+    query = parse_qs(urlsplit(unescape(path)).query)
+    assert {name: query.get(name) for name in hints} == {name: [hint] for name, hint in hints.items()}
     # The user comes back from the connection, and can choose another way.
     start = leads_to(await browser.open(f"/auth/authorize?{urlencode({**SHOP, 'connection': 'acme-okta'})}", follows=False))
     [flow] = parse_qs(urlsplit(start).query)["flow"]

@@ -15,8 +15,10 @@ from ports import Ports
 from tests.fakes.openid_issuers import FakeIssuer, OpenIdIssuers
 from tests.fakes.outside import FakeClock, FakeTxtRecords
 from tests.federation.connections.openid.test_checks import connect, reach_loopback
+from tests.federation.connections.routing.conftest import put_routes
 from tests.support.browser import FakeBrowser, leads_to
 from tests.support.builders import run_sql
+from tests.support.services import add_service
 from tests.support.tenants import Tenant
 from tests.tenancy.domains import prove_domain
 
@@ -74,14 +76,27 @@ async def test_an_initiation_of_another_provider_is_refused(
     assert (await browser.open(right, (b"sec-fetch-dest", b"iframe"))).status == 403
 
 
+@pytest.mark.parametrize(("preset", "parameter"), [("google-workspace", "hd"), ("entra-id", "domain_hint"), (None, "domain_hint")])
 async def test_hints_go_on_to_the_provider_as_its_product_names_them(
-    connected: tuple[FakeIssuer, OrganizationConnection], browser: FakeBrowser
+    connected: tuple[FakeIssuer, OrganizationConnection],
+    browser: FakeBrowser,
+    pool: Pool,
+    acme: Tenant,
+    preset: str | None,
+    parameter: str,
 ) -> None:
+    """Also from an authorization request, which leads there by the organization, by the connection, or by the domain itself."""
+    _, connection = connected
+    await run_sql(pool, "update connections set preset = %s where id = %s", preset, connection.id)
+    await put_routes(acme, {"acme.example": connection.slug})
+    await add_service(pool, acme.org, "shop")
+    application = {"org": acme.slug, "service": "shop", "redirect_uri": "https://shop.example.com/callback", "response_type": "code"}
     hints = {"login_hint": "grace@acme.example", "domain_hint": "acme.example"}
-    answer = await browser.open(f"/auth/connections/{connected[1].id}/start?{urlencode({'next': '/app', **hints})}", follows=False)
-    sent = parse_qs(urlsplit(str(answer.headers["Location"])).query)
-    assert {name: sent.get(name) for name in ("login_hint", "hd", "domain_hint")} == {
-        "login_hint": ["grace@acme.example"],
-        "hd": ["acme.example"],
-        "domain_hint": None,
-    }
+    starts = [f"/auth/connections/{connection.id}/start?{urlencode({'next': '/app', **hints})}"]
+    for choice in ({"organization": acme.slug}, {"connection": connection.slug}, {}):
+        waiting = await browser.open(f"/auth/authorize?{urlencode({**application, **choice, **hints})}", follows=False)
+        starts.append(leads_to(waiting))
+    for start in starts:
+        sent = parse_qs(urlsplit(str((await browser.open(start, follows=False)).headers["Location"])).query)
+        names = {"login_hint", "hd", "domain_hint"} & sent.keys()
+        assert {name: sent[name] for name in names} == {"login_hint": ["grace@acme.example"], parameter: ["acme.example"]}, start

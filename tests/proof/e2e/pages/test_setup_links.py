@@ -32,7 +32,7 @@ VERIFIED: Final = """
     insert into domains (org_id, domain, challenge, verified_at, created_at)
     select id, %s, 'x', now(), now() from organizations"""
 EVERYWHERE, ON_PHONE = "okta", "keycloak"  # the walk with axe-core on each page, and the one on a phone
-OF_PRODUCT: Final = frozenset({"values", "prepared", "tested"})
+OF_PRODUCT: Final = frozenset({"values", "key", "prepared", "tested"})
 NAMES: Final = (("email", ["grace@globex.example"]), ("firstName", ["Grace"]), ("lastName", ["Hopper"]), ("groups", ["staff"]))
 
 
@@ -203,6 +203,9 @@ def keycloak_with_metadata_at_its_address(walk: Walk) -> None:
     walk.create_link("Single sign-on")
     walk.open_link()
     walk.choose_product("Keycloak", "SAML 2.0")
+    walk.browser.press("Create our certificate")
+    assert "BEGIN CERTIFICATE" in walk.browser.text
+    walk.look("key")
     walk.saml.attributes = NAMES
     walk.browser.fill("Metadata URL", walk.saml.entity_id)
     walk.browser.press("Read metadata")

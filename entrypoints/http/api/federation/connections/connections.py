@@ -1,5 +1,6 @@
 """API of the connections of an organization: its own identity providers."""
 
+from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
@@ -17,7 +18,7 @@ from core.federation.connections.model.connections import (
 )
 from core.federation.connections.model.details import ConnectionDetails
 from core.federation.connections.model.logins import BACK_FROM_LOGOUT
-from core.federation.connections.model.presets import PRESETS
+from core.federation.connections.model.presets import PRESETS, first_settings
 from core.federation.connections.model.settings import OidcSettings, SamlSettings
 from core.federation.saml.model.configuration import MAX_CERTIFICATE_LENGTH, CertificateState, SamlCertificate
 from core.kernel.connections import ConnectionProtocol
@@ -61,8 +62,8 @@ class ConnectionRequest(RequestModel):
         description=f"The product, or null: {', '.join(f'`{name}`' for name in PRESETS)}. Or `test` for the test provider, which cannot be "
         "activated.",
     )
-    oidc: OidcSettingsRequest | None = Field(None, description="The settings with OpenID Connect.")
-    saml: SamlSettingsRequest | None = Field(None, description="The settings with SAML.")
+    oidc: OidcSettingsRequest | None = Field(None, description="The settings with OpenID Connect. The preset has the default ones.")
+    saml: SamlSettingsRequest | None = Field(None, description="The settings with SAML. The preset has the default ones.")
     mapping: ClaimMappingRequest | None = Field(None, description="The claims to read. The default is the mapping of the preset.")
 
     def to_draft(self, settings: OidcSettings | SamlSettings) -> ConnectionDraft:
@@ -241,7 +242,10 @@ async def create(org_slug: str, data: ConnectionRequest) -> ConnectionDetailsRes
     """
     if (data.oidc is None) == (data.saml is None):
         raise ConnectionProtocolMissing
-    settings = data.oidc.build() if data.oidc is not None else data.saml.build()  # type: ignore[union-attr]
+    sent: OidcSettingsRequest | SamlSettingsRequest = data.oidc or data.saml  # type: ignore[assignment]
+    built = sent.build()
+    chosen = {name: getattr(built, name) for name in sent.model_fields_set}
+    settings = replace(first_settings(data.preset, built.protocol), **chosen)
     return to_details(ConnectionDetails(await connections.create(ports(), acting(), data.to_draft(settings)), {}, ()))
 
 
@@ -303,7 +307,7 @@ async def activate(org_slug: str, connection_slug: str, data: ConnectionActivati
 
     Users sign in through it from now on, so the caller needs all rights of an admin. Its issuer, entity id and subject are fixed
     afterwards. Send the `version` of the connection that you looked at: another member could change it before you activate it. 400 names
-    the values that are missing. 409: the connection has changed since, or the organization already has 5 active connections.
+    the values that are missing. 409: the connection has changed since.
     """
     await connections.activate(ports(), acting(), connection_slug, data.version)
     return to_details(await connections.find(ports(), acting(), connection_slug))

@@ -9,7 +9,7 @@ from core.federation.connections import connections, metadata
 from core.federation.connections.model.connections import (
     MAX_CONNECTIONS,
 )
-from core.federation.connections.model.presets import PRESETS
+from core.federation.connections.model.presets import PRESETS, first_settings
 from core.federation.connections.model.settings import OidcSettings, SamlSettings
 from core.kernel.connections import TEST_PROVIDER, ConnectionProtocol
 from core.kernel.roles import Capability
@@ -95,19 +95,10 @@ async def create(org_slug: str, form: Form) -> Response:
     """Create a connection."""
     data = to_model(ConnectionRequest, form)
     protocol = ConnectionProtocol.SAML if form.get("protocol") == ConnectionProtocol.SAML else ConnectionProtocol.OIDC
-    added = await connections.create(ports_once(), acting_member(), data.to_draft(_first_settings(data.preset, protocol)))
+    added = await connections.create(ports_once(), acting_member(), data.to_draft(first_settings(data.preset, protocol)))
     if added.uses_test_provider:
         return redirect_with_notice("connection-for-tests-created", path_of(f"{added.slug}/test"))
     return redirect_with_notice("connection-created", path_of(added.slug))
-
-
-def _first_settings(preset: str | None, protocol: ConnectionProtocol) -> OidcSettings | SamlSettings:
-    """Return the settings of a new connection, with the values of the preset that its organization need not know."""
-    product = PRESETS.get(preset or "")
-    values = None if product is None else product.protocols[protocol]
-    if protocol is ConnectionProtocol.OIDC:
-        return OidcSettings() if values is None else OidcSettings(scopes=values.scopes)
-    return SamlSettings() if values is None else SamlSettings(name_id_format=values.name_id_format, subject=values.subject)
 
 
 async def _stored_values(_: Form | None, connection_slug: str) -> dict[str, Any]:

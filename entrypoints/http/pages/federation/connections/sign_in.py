@@ -10,6 +10,7 @@ from core.authentication.flow.model import Flow, FlowEnded, FlowTarget, Provider
 from core.federation.connections import people, routing, trips
 from core.federation.connections.model.connections import OrganizationConnectionNotFound
 from core.federation.connections.model.people import LinkNeeded
+from core.federation.connections.model.presets import PRESETS
 from core.federation.connections.people import ConnectionAnswer
 from core.federation.connections.trips import (
     ConnectionReturn,
@@ -23,7 +24,7 @@ from core.kernel.callers import Visitor
 from core.kernel.errors import refuse
 from core.kernel.page_paths import connection_endpoint_path
 from core.kernel.values import parse_id
-from core.setup import testing
+from core.setup import opening, testing
 from entrypoints.http.base import cookies
 from entrypoints.http.base.context import app_context, caller, ports
 from entrypoints.http.base.redirects import redirect
@@ -164,7 +165,10 @@ async def finish(returned: ConnectionReturn) -> Response:
             return result_page(result)
         case SetupTestReturned(trip):
             base_url = app_context().base_url
-            return result_page(await testing.finish(ports(), caller(), cookies.setup_cookie(), trip, returned, base_url))
+            tested = await testing.finish(ports(), caller(), cookies.setup_cookie(), trip, returned, base_url)
+            product = PRESETS.get(tested.connection.preset or "")
+            name = "your identity provider" if product is None else product.name
+            return result_page(tested, name, await opening.load_design(ports(), tested.connection.org_id))
         case SignedInAgain(next_path):
             return redirect(next_path)
     return await _arrive(result, user)

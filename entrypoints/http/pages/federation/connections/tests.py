@@ -9,6 +9,7 @@ from core.federation.connections.model.connections import ConnectionIncomplete
 from core.federation.connections.model.openid import OpenIdAnswerRefused, OpenIdProviderUnreachable
 from core.federation.connections.trips import ConnectionTestResult
 from core.kernel.roles import Capability
+from core.tenancy.model.settings import Design
 from entrypoints.http.api.federation.connections.connections import CONNECTION as API
 from entrypoints.http.base import cookies
 from entrypoints.http.base.context import acting_member, app_context, ports
@@ -66,13 +67,14 @@ async def start(org_slug: str, connection_slug: str) -> Response:
     return visit_response(visit)
 
 
-def result_page(result: ConnectionTestResult) -> Response:
-    """Return the page with the result of a test sign-in."""
+def result_page(result: ConnectionTestResult, name: str | None = None, design: Design | None = None) -> Response:
+    """Return the page with the result of a test sign-in. The reader of a set-up link gets another `name`, and a `design`."""
     problem = None if result.problem is None else checks.describe(result.problem)
     received = {} if result.received is None else {**result.received.values, **dict.fromkeys(result.received.objects)}
     page = render(
         "federation/connection_test_result.html",
-        connection_name=result.connection.name,
+        design=design,
+        connection_name=name or result.connection.name,
         path=result.way_back,
         failure=problem,
         person=result.person,

@@ -78,6 +78,7 @@ async def connection_values(form: Form | None, connection_slug: str) -> dict[str
         "endpoints": own_endpoints(connection.id, connection.protocol),
         "reach": await routing.find_reach(ports(), connection),
         "claim_labels": CLAIM_LABELS,
+        "mapped": [(CLAIM_LABELS[CLAIM + name], claim) for name, claim in connection.mapping.document.items() if claim],
         "name_id_formats": [(each.value, each.short_name) for each in NAME_ID_FORMATS],
         "typed": stored if form is None else form,
     }
