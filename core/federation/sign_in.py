@@ -143,7 +143,7 @@ async def continue_over_api(
     """Verify one factor of an API client's flow. Raises: SignOnNotFound; the errors of `prove`."""
     outcome = await prove(ports, caller, flow, method, client)
     if isinstance(outcome, Flow):
-        return _pre_auth_token(ports, outcome, await second_factor.load_options(ports, outcome))
+        return _pre_auth_token(ports, outcome, await second_factor.load_options(ports, caller, outcome, client))
     next_path = await saml_target.complete_sign_in(ports, caller, outcome.request, outcome) if outcome.request else None
     return ApiSignIn(issue_first_tokens(ports, outcome), outcome.device_token, next_path, outcome.enrollment)
 

@@ -462,6 +462,7 @@ PAGES: dict[str, dict[str, object]] = {
     "authentication/sign_in_code.html": {
         **LINKS,
         **{"form_token": "c4ca4238", "methods": ["totp", "passkey", "backup_code"], "passkey": CEREMONY, "problem": "It is wrong."},
+        "asked": "Acme & Sons requires a second factor: a passkey or security key.",
     },
     "authentication/flow_ended.html": {
         "is_signed_in": False,

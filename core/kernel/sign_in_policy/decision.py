@@ -268,7 +268,7 @@ def _counts(rules: Rules, facts: PolicyFacts, proof: Proof) -> bool:
     if _is_through(rules.required_for(facts.connections), proof):
         return True
     if proof.method is Method.BACKUP_CODE and rules.methods is not None:
-        return any(map(rules.may_use, _second_methods(facts)))
+        return stands_for_second(rules, facts.factors)
     name = _name_of(proof)
     is_known = proof.method is not Method.PROVIDER or rules.methods is None or name in facts.first_ways
     return is_known and rules.may_use(name)
@@ -283,14 +283,19 @@ def _is_through(required: Collection[RequiredConnection], proof: Proof) -> bool:
     return any(proof.connection == each.id for each in required)
 
 
-def _second_methods(facts: PolicyFacts) -> set[Method]:
-    """Return the methods of the account's second factors. TOTP has a name of its own, and every other one is a key."""
-    return {Method.TOTP if factor.kind is FactorKind.TOTP else Method.PASSKEY for factor in facts.factors if factor.is_second}
+def stands_for_second(rules: Rules, factors: Collection[Factor]) -> bool:
+    """Return whether these rules accept a backup code: it stands for the second factors of the account, of which one must be allowed."""
+    return any(map(rules.may_use, _second_methods(factors)))
+
+
+def _second_methods(factors: Collection[Factor]) -> set[Method]:
+    """Return the methods of the second factors of an account. TOTP has a name of its own, and every other one is a key."""
+    return {Method.TOTP if factor.kind is FactorKind.TOTP else Method.PASSKEY for factor in factors if factor.is_second}
 
 
 def _is_trusted(rules: Rules, facts: PolicyFacts) -> bool:
     """Return whether the device counts. It may have been trusted by each second factor of the account, so all must be allowed."""
-    if facts.factor_at_device is None or facts.risk_is_high or not all(map(rules.may_use, _second_methods(facts))):
+    if facts.factor_at_device is None or facts.risk_is_high or not all(map(rules.may_use, _second_methods(facts.factors))):
         return False
     return rules.device_trust is None or facts.now - facts.factor_at_device < rules.device_trust
 
@@ -302,7 +307,7 @@ def _reachable(rules: Rules, facts: PolicyFacts) -> Strength:
         return Strength.PHISHING_RESISTANT
     if _lacks_first(rules, facts):
         return Strength.NONE
-    return Strength.TWO if any(map(rules.may_use, _second_methods(facts))) else Strength.ONE
+    return Strength.TWO if stands_for_second(rules, facts.factors) else Strength.ONE
 
 
 def _lacks_first(rules: Rules, facts: PolicyFacts) -> bool:

@@ -7,6 +7,7 @@ from quart import Blueprint
 
 from core.authentication.model.sessions import ReauthenticationProof
 from core.authentication.reauthentication import reauthentication
+from core.authentication.reauthentication.options import load_next_options
 from core.kernel.page_paths import ACCOUNT_PATH
 from core.kernel.rate_limits import EMAIL_SIGN_IN, LOGIN, MFA_VERIFICATION
 from core.kernel.sign_in_age import SignInAge, SignInFacts
@@ -52,7 +53,7 @@ async def get_options() -> ReauthenticationOptionsResponse:
     connection that did not confirm that it asked you, it lists the ways that count beside this sign-in.
     """
     user = signed_in()
-    options = await reauthentication.load_next_options(ports(), user)
+    options = await load_next_options(ports(), user)
     ways = (("password", options.password), ("email", options.email_code), ("passkey", options.passkey))
     assert user.sign_in is not None, "the session of a user begins with a sign-in"
     return ReauthenticationOptionsResponse(
@@ -144,6 +145,6 @@ async def start_at_provider(provider: str) -> LinkStartResponse:
     Open the URL in the browser in which you signed in to this session. If your account has a second
     factor, send its code afterwards.
     """
-    options = await reauthentication.load_next_options(ports(), signed_in())
+    options = await load_next_options(ports(), signed_in())
     ticket = await reauthentication.start_at_provider(ports(), signed_in(), options, provider, ACCOUNT_PATH)
     return LinkStartResponse(authorization_url=f"{app_context().base_url}/auth/{provider}?{urlencode({'link': ticket})}")

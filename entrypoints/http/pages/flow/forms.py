@@ -20,9 +20,10 @@ from core.federation.sign_in import SignInOptions
 from core.kernel import uris
 from core.kernel.callers import Visitor
 from core.kernel.errors import Invalid, Refusal
+from core.kernel.sign_in_policy.explanations import explain
 from core.programs.model.client_policy import ClientAdmission
 from entrypoints.http.base import cookies
-from entrypoints.http.base.context import app_context, ports
+from entrypoints.http.base.context import app_context, caller, ports
 from entrypoints.http.base.redirects import FORM_NOT_SENT
 from entrypoints.http.base.rendering.avatars import image_path
 from entrypoints.http.base.rendering.templates import page_response, render
@@ -107,14 +108,19 @@ async def sign_up_form(flow: Flow, destination: Destination | None = None) -> Re
 
 async def code_form(flow: Flow, destination: Destination | None = None) -> Response:
     """Return the page for the second factor. Raises: FlowEnded."""
-    values = {**values_of(await load_options(flow, destination), flow), **await second_factor_values(flow)}
-    return form_page("authentication/sign_in_code.html", problem=None, **values)
+    return form_page("authentication/sign_in_code.html", problem=None, **await code_values(flow, destination))
 
 
-async def second_factor_values(flow: Flow) -> dict[str, Any]:
-    """Return the second factors that the flow accepts, with the options for a passkey. Raises: PreAuthInvalid."""
-    options = await second_factor.load_options(ports(), flow)
-    return {"methods": options.methods, "passkey": options.passkey_options, "scripted": True}
+async def code_values(flow: Flow, destination: Destination | None = None) -> dict[str, Any]:
+    """Return the values of the page for the second factor, with the options for a passkey. Raises: FlowEnded, PreAuthInvalid."""
+    options = await load_options(flow, destination)
+    required, client = options.destination.required, PresentedDevice(device_id=cookies.device_cookie(), token=cookies.trust_cookie())
+    seconds = await second_factor.load_options(ports(), caller(), flow, client, required)
+    asked = None if seconds.policy is None else "This application accepts only a passkey."
+    if seconds.policy is not None and seconds.policy.rule is not None:
+        asked = explain(seconds.policy)
+    values = {"methods": seconds.methods, "passkey": seconds.passkey_options, "asked": asked, "scripted": True}
+    return {**values_of(options, flow), **values}
 
 
 async def question_page(flow: Flow, asked: Asked, user: Visitor, problem: Refusal | None) -> Response:
