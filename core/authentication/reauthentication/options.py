@@ -18,7 +18,6 @@ from core.kernel.callers import Person
 from core.kernel.connections import ConnectionSlug
 from core.kernel.errors import refuse
 from core.kernel.proofs import Factor, Method, Proof, Strength
-from core.kernel.sign_in_age import SignInAge, is_enough
 from core.kernel.sign_in_policy.decision import Decision, stands_for_second
 from core.kernel.sign_in_policy.rules import PROVIDER_PREFIX, Rule, Rules
 from ports import Ports
@@ -26,15 +25,14 @@ from ports.storage import Reading, Transaction
 
 
 async def load_next_options(ports: Ports, caller: Person) -> ReauthenticationOptions:
-    """Return the ways in which the caller can prove that they are here. If they just did, those that a sign-in policy still asks for.
+    """Return the ways in which the caller can prove that they are here, without those that their sign-in policies refuse.
 
-    Beside a sign-in through the connection that the organization of their token requires, they are those that count there.
+    If they just did, these are the ways that a policy still asks for. Beside a sign-in through the connection that the organization of
+    their token requires, they are those that count there.
 
     Raises: AccountGone.
     """
-    decision = await connection_sign_ins.find_own_way(ports, caller)
-    if decision is None and is_enough(caller.sign_in, SignInAge.FRESH, ports.policy, ports.clock.now()):
-        decision = await factor_changes.find_missing_sign_in(ports, caller)
+    decision = await connection_sign_ins.find_own_way(ports, caller) or await factor_changes.find_missing_sign_in(ports, caller)
     return await load_options(ports, caller, decision)
 
 

@@ -48,8 +48,9 @@ async def get_options() -> ReauthenticationOptionsResponse:
     """Return how you can confirm that it's you in this session.
 
     The answer lists the ways that your account has, such as the password, a code by email or an
-    identity provider, and says whether a second factor is needed too. After a sign-in of the last
-    10 minutes, it lists the ways that a sign-in policy of yours still asks for. If the organization of your token requires a
+    identity provider, and says whether a second factor is needed too. It leaves out those that your
+    sign-in policies do not accept. After a sign-in of the last 10 minutes, it lists the ways that one
+    of them still asks for. If the organization of your token requires a
     connection that did not confirm that it asked you, it lists the ways that count beside this sign-in.
     """
     user = signed_in()
