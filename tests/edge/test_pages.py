@@ -186,6 +186,8 @@ TO_SHOP: dict[str, object] = {
     "address_first": False,
     "requires_passkey": True,
     "requires_second": False,
+    "without_passkey": "ada@example.com",
+    "is_platform_owner": False,
     "folded_providers": {"websuite": ("Websuite", "/auth/websuite?next=%2F")},
 }
 PAGES: dict[str, dict[str, object]] = {
@@ -374,6 +376,8 @@ PAGES: dict[str, dict[str, object]] = {
         ),
         "providers": {"codehost": "Codehost"},
         "again_at": "Okta & Co",
+        "is_only_passkey": True,
+        "is_platform_owner": True,
         "passkey": CEREMONY,
         "wrong": "code",
         "is_emailed": False,

@@ -131,6 +131,37 @@ async def test_each_second_factor_that_the_page_offers_leads_to_the_application(
     assert not any(refused.values()), refused
 
 
+RECOVERY: Final = "Only a recovery replaces it: ask an admin of your organization, or the operator of this site."
+ON_THE_SERVER: Final = "<code>gatehouse owner recover --reset-factors</code>"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("is_owner", [False, True], ids=["user", "platform owner"])
+@pytest.mark.parametrize("kinds", [{"passkey"}, {"app", "passkey"}], ids=lambda kinds: " ".join(sorted(kinds)))
+async def test_where_only_a_passkey_helps_each_page_names_the_way_for_a_lost_one(
+    world: World, app: QuartTrio, kinds: set[str], is_owner: bool
+) -> None:
+    """Also if the session began with all other factors. No page then promises that another way sets a passkey up."""
+    ada, missing = await Person.create(world, kinds), list[str]()
+    await run_sql(world.pool, "update users set is_platform_owner = %s where id = %s", is_owner, world.ada.id)
+    for name in ("a passkey", "a passkey alone", "an application with passkeys"):
+        await world.put(POLICIES.get(name, {}))
+        await run_sql(world.pool, "update services set required_acr = %s", None if name in POLICIES else "phr")
+        await ada.next_time()
+        after_password = await show_password(world, app, is_high=False)
+        await world.open_browser()
+        with_session = await world.browser.open(leads_to(await world.authorize()))
+        pages = {"after the password": after_password, "with a session": with_session}
+        if name in POLICIES:
+            pages["confirmation"] = await world.browser.open("/app/reauthenticate?policy=acme/shop&next=/app")
+        for where, page in pages.items():
+            is_code = "app" in kinds and where == "after the password"
+            expected = ON_THE_SERVER if is_owner and not is_code else RECOVERY
+            if expected not in main_of(page) or "Use one of them" in main_of(page) or 'data-passkey="get"' not in main_of(page):
+                missing.append(f"{name}, {where}")
+    assert not missing, missing
+
+
 @pytest.mark.parametrize(("kinds", "asks_for"), [({"app", "passkey"}, "Use your passkey or security key."), ({"app"}, None)], ids=str)
 async def test_the_pages_say_that_an_app_is_not_accepted(world: World, app: QuartTrio, kinds: set[str], asks_for: str | None) -> None:
     """Without an accepted factor, the app leads to the page that sets one up."""

@@ -155,6 +155,7 @@ async def _values(target: dict[str, str], kept: KeptForm | None, *, is_emailed: 
     has_keys = options.passkey or with_keys
     passkey = await reauthentication.start_passkey(ports(), user, with_keys=with_keys) if has_keys else None
     again_at = await _connection(target, decision, options)
+    others = (options.password, options.email_code, options.providers, again_at, not options.needs_first_factor)
     silent_at = again_at.name if decision is None and again_at is not None and _has_just_vouched(again_at) else None
     glass = decision.connection if decision is not None and decision.breaks_glass and again_at is None else None
     return {
@@ -168,6 +169,8 @@ async def _values(target: dict[str, str], kept: KeptForm | None, *, is_emailed: 
         "connection": None if glass is None else connection_start_path(glass.id, next=_path(target)),
         "providers": {place.provider: _name(place) for place in options.providers},
         "again_at": None if again_at is None else again_at.name,
+        "is_only_passkey": options.passkey and not any(others),
+        "is_platform_owner": user.is_platform_owner,
         "is_emailed": is_emailed and options.email_code,
         "label": kept and kept.label,
         "way_back": page_of_form(kept.path) if kept else _way_back(target),

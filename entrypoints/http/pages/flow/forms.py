@@ -42,17 +42,24 @@ NOTICES: Final = {
 }
 
 
-async def sign_in_form(flow: Flow, destination: Destination | None = None, asked: str | None = None, email: str | None = None) -> Response:
+async def sign_in_form(
+    flow: Flow,
+    destination: Destination | None = None,
+    asked: str | None = None,
+    email: str | None = None,
+    without_passkey: Visitor | None = None,
+) -> Response:
     """Return the sign-in page, with the sentence that says why it is asked, or a notice about the step before, if any.
 
-    `email` is the address to fill in, instead of that of the request. Raises: FlowEnded.
+    `email` is the address to fill in, instead of that of the request. `without_passkey` is the user if the session lacks only their
+    passkey: no other way helps them, and if they have lost it, only a recovery does. Raises: FlowEnded.
     """
     notice = asked or NOTICES.get(cookies.notice_cookie() or "")
     options = await load_options(flow, destination)
     email = email or options.destination.login_hint or ""
     # A user who must meet a rule of the sign-in policy, or who links an account, is known already.
     address_first = asked is None and await asks_address_first()
-    response = await _sign_in_form(options, flow, email, notice=notice, address_first=address_first)
+    response = await _sign_in_form(options, flow, email, notice=notice, address_first=address_first, without_passkey=without_passkey)
     if notice is not None:
         cookies.clear_notice_cookie(response)
     return response
@@ -64,10 +71,18 @@ async def password_form(flow: Flow, email: str) -> Response:
 
 
 async def _sign_in_form(
-    options: SignInOptions, flow: Flow, email: str, *, notice: str | None = None, address_first: bool = False
+    options: SignInOptions,
+    flow: Flow,
+    email: str,
+    *,
+    notice: str | None = None,
+    address_first: bool = False,
+    without_passkey: Visitor | None = None,
 ) -> Response:
     values = {"email": email, "problem": None, "notice": notice, "is_unverified": False, "is_wrong": False}
     values |= {**values_of(options, flow), "address_first": address_first, **await _passkey_values()}
+    if without_passkey is not None:
+        values |= {"without_passkey": without_passkey.email, "is_platform_owner": without_passkey.is_platform_owner}
     return form_page("authentication/sign_in.html", **values)
 
 
