@@ -177,6 +177,7 @@ TO_SHOP: dict[str, object] = {
     "organization_name": "Acme & Sons",
     "providers": {"codehost": ("Codehost", "/auth/codehost?next=%2F")},
     "needs_fresh_sign_in": True,
+    "hides_providers": True,
     "offers_sign_up": True,
     "other_ways": [("Email me a code", "/sign-in/email")],
     "accepts_password": True,
@@ -265,6 +266,7 @@ PAGES: dict[str, dict[str, object]] = {
         "token": "8f14e45f",
         "asks_name": True,
         "typed_name": "Ada",
+        "resets_factors": True,
         "problem": "It is too long.",
     },
     "tenancy/invitation.html": {
@@ -1080,3 +1082,9 @@ def test_an_asset_is_cached_forever_under_the_name_of_its_content() -> None:
 def test_other_files_do_not_exist(name: str) -> None:
     assert assets.asset(name) is None
     assert assets.asset(name + assets.asset_url("icon.svg")) is None
+
+
+def test_pages_quote_the_links_of_other_pages_as_they_are() -> None:
+    texts = {path.name: path.read_text() for path in TEMPLATES.rglob("*.html")}
+    quoted = {name: re.findall(r"[Ff]orgot [^<.]*password\?", text) for name, text in texts.items()}
+    assert {each for links in quoted.values() for each in links} == {"Forgot your password?"}
