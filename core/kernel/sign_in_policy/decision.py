@@ -61,6 +61,7 @@ class Decision:
     connection: RequiredConnection | None = None  # through which the user has to come. They may have done so
     breaks_glass: bool = False  # the user may come without it
     asks_own: bool = False  # the identity provider vouches for the user without having asked them: a way of their own has to follow
+    is_of_risk: bool = False  # the rule asks for it because the risk of this sign-in is high
     is_of_request: bool = False  # the age is what the request needs, and no rule of the policy
     valid_until: datetime | None = None
     ends_at: datetime | None = None  # of an allowed session, by its greatest lifetime
@@ -168,7 +169,8 @@ def find_step_up(policy: EffectivePolicy, facts: PolicyFacts) -> Decision | None
         for is_high in (False, True)
     ]
     step_ups = [step for step in steps if step is not None and step.outcome is Outcome.STEP_UP]
-    return max(step_ups, key=strictness, default=None)
+    step_up = max(step_ups, key=strictness, default=None)
+    return None if step_up is None else replace(step_up, is_of_risk=False)  # it is about every sign-in
 
 
 def strictness(step: Decision) -> tuple[Strength, bool]:
@@ -202,6 +204,7 @@ def _next_step(policy: EffectivePolicy, moment: Moment, facts: PolicyFacts, too_
         is_present=max_age is not None and not used and facts.now - proved_at(facts.proofs) <= max_age,
         first_at=max((at for at, _ in _sign_ins(rules, facts)), default=None),
         connection=used[0] if used else None,
+        is_of_risk=rule in (Rule.SECOND_FACTOR, Rule.PHISHING_RESISTANT) and need > _needed(rules, replace(facts, risk_is_high=False)),
     )
 
 
@@ -220,7 +223,7 @@ def _allow(policy: EffectivePolicy, rules: Rules, later: Sequence[Moment], facts
         step = _next_step(policy, moment, facts)
         if step is not None and step.outcome is Outcome.ENROLL:
             until = allowed.valid_until
-            return replace(step, outcome=Outcome.ALLOWED, due_at=moment.at, valid_until=until, ends_at=ends_at, idle=idle)
+            return replace(step, outcome=Outcome.ALLOWED, is_of_risk=False, due_at=moment.at, valid_until=until, ends_at=ends_at, idle=idle)
     return allowed
 
 
