@@ -337,6 +337,16 @@ async def judge_visit(
         )
 
 
+async def asks_next(ports: Ports, application: tuple[UUID | None, UUID | None], user_id: UUID, session_id: UUID) -> bool:
+    """Return whether the sign-in policy of the application that the user goes on to asks for something first, now or later."""
+    org_id, service_id = application
+    if org_id is None:
+        return False
+    async with ports.storage.reading() as read:
+        subject = await read.policy_passes.load(org_id, service_id, user_id, session_id)
+    return Admission(subject, judge(ports, PolicyPath.PREVIEW, subject, ports.clock.now())).asks
+
+
 async def hide_from_strangers(
     read: Reading | Transaction,
     admission: Admission,
