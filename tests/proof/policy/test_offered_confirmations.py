@@ -123,7 +123,7 @@ async def test_with_two_organizations_no_confirmation_is_in_vain(ada: Confirming
     await world.put(POLICIES[first])
     await world.put(POLICIES[second], org=other)
     await ada.begin(timedelta(minutes=20))
-    policies = []
+    policies = list[str]()
     while (answer := await ada.act()).status == 401 and len(policies) < 3:
         policies.append(answer.json["organization"])
         await ada.confirm((await ada.list_ways())[0])

@@ -47,7 +47,8 @@ class Person:
     @classmethod
     async def create(cls, world: World, kinds: set[str]) -> "Person":
         await world.enter(STATES["bare"])
-        keys, codes = {kind: PasskeyUser(world.api, world.token) for kind in ("passkey", "key") if kind in kinds}, list[str]()
+        keys: dict[str, PasskeyUser] = {kind: PasskeyUser(world.api, world.token) for kind in kinds - {"app"}}
+        codes = list[str]()
         if "passkey" in keys:
             await keys["passkey"].add()
         if "key" in keys:
