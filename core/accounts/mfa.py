@@ -21,6 +21,7 @@ from core.accounts.model.mfa import (
     MfaStatus,
     NotEnabled,
     NotSetUp,
+    OwnerRecoveryNeeded,
     RecoveryNeeded,
     SetupCodeMalformed,
     SetupCodeWrong,
@@ -236,11 +237,11 @@ async def force_removal(
 
     All sessions of the user end, and the user gets an email. `org_id` is the organization of the caller, if any.
 
-    Raises: RecoveryNeeded where a policy, also of an application, asks for a second factor at some risk, because a removal would
-    go around it (security M-8).
+    Raises: RecoveryNeeded, or OwnerRecoveryNeeded for a platform owner, where a policy, also of an application, asks for a second factor
+    at some risk, because a removal would go around it (security M-8).
     """
     if await factor_changes.strictest_anywhere(tx, account.id, now, org_id) >= Strength.TWO:
-        raise RecoveryNeeded
+        raise OwnerRecoveryNeeded if account.is_platform_owner else RecoveryNeeded
     removed = await remove_factors(tx, account, now)
     if removed:
         await tx.sessions.end_all(account.id, now)

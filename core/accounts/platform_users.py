@@ -69,7 +69,7 @@ async def remove_mfa(ports: Ports, caller: PlatformCaller, user_id: UUID, reason
     organizations of their confirmed memberships get an event and an audit entry, and the platform's
     log gets the reason.
 
-    Raises: CannotRemoveOwnMfa; NotAPlatformOwner; AccountNotFound; RecoveryNeeded.
+    Raises: CannotRemoveOwnMfa; NotAPlatformOwner; AccountNotFound; RecoveryNeeded, OwnerRecoveryNeeded.
     """
     if user_id == caller.actor_id:
         raise CannotRemoveOwnMfa

@@ -21,6 +21,12 @@ async def list_own(ports: Ports, caller: Person, *, without: Method | Connection
         return await remaining(ports, read, account, without=without)
 
 
+async def has_passkey(ports: Ports, caller: Person) -> bool:
+    """Return whether the caller has a passkey that works here. Without one, they can set one up."""
+    async with ports.storage.reading() as read:
+        return any(key.kind is PasskeyKind.PASSKEY for key in (await relying_party.load_usable(ports, read, caller.user_id))[1])
+
+
 async def remaining(
     ports: Ports,
     read: Reading | Transaction,

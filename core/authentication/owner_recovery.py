@@ -76,6 +76,12 @@ async def _replace_link(
     await tx.one_time_tokens.add(digest(token), purpose, account.id, account.email, created_at=now, expires_at=now + lifetime)
 
 
+async def resets_factors(ports: Ports, token: str) -> bool:
+    """Return whether the sign-in with this link removes all factors of the account."""
+    async with ports.storage.reading() as read:
+        return await read.one_time_tokens.live_email(digest(token), TokenPurpose.RESET_OWNER, ports.clock.now()) is not None
+
+
 async def lacks_name(ports: Ports, token: str) -> bool:
     """Return whether the owner has no name yet. The link must work now, and is not used up. Raises: RecoveryLinkInvalid."""
     async with ports.storage.reading() as read:

@@ -31,7 +31,7 @@ from core.kernel.page_paths import ENROLL_PATH, ORGANIZATION_PATH, REAUTHENTICAT
 from core.kernel.proofs import Factor, FactorKind, Proofs, Strength, covers, in_session, seen_in
 from core.kernel.roles import is_admin
 from core.kernel.sign_in_age import SignInAge
-from core.kernel.sign_in_policy.decision import NO_POLICY, Decision, Outcome, PolicyFacts, decide
+from core.kernel.sign_in_policy.decision import NO_POLICY, Decision, Outcome, PolicyFacts, decide, stands_for_second
 from core.kernel.sign_in_policy.explanations import name_methods
 from core.kernel.sign_in_policy.rules import Rule, Rules
 from core.kernel.sign_in_policy.silent_sign_ins import beside_own, vouched_at
@@ -157,9 +157,15 @@ class Admission:
 
     @property
     def needs_passkey(self) -> bool:
-        """Whether only a sign-in with a passkey meets the policy: it asks for two factors, and the account has no second one."""
-        is_asked = self.decision.outcome is Outcome.STEP_UP and self.decision.required >= Strength.TWO
-        return is_asked and not any(factor.is_second for factor in self.factors)
+        """Whether only a sign-in with a passkey of the account meets the policy."""
+        decision, subject = self.decision, self.subject
+        if subject is None or decision.outcome is not Outcome.STEP_UP or decision.leads_to is not None:
+            return False
+        methods = decision.methods
+        if methods is not None and decision.rule is not Rule.CONNECTION and methods.isdisjoint(decision.first_ways):
+            return True
+        has_second = stands_for_second(Rules(methods=methods), subject.account.factors)
+        return decision.required >= (Strength.PHISHING_RESISTANT if has_second else Strength.TWO)
 
     @property
     def has_app(self) -> bool:
@@ -329,6 +335,16 @@ async def judge_visit(
         return await hide_from_strangers(
             read, admission, (service.org_id, service.id), user.user_id, ports.clock.now(), is_sign_on=is_sign_on
         )
+
+
+async def asks_next(ports: Ports, application: tuple[UUID | None, UUID | None], user_id: UUID, session_id: UUID) -> bool:
+    """Return whether the sign-in policy of the application that the user goes on to asks for something first, now or later."""
+    org_id, service_id = application
+    if org_id is None:
+        return False
+    async with ports.storage.reading() as read:
+        subject = await read.policy_passes.load(org_id, service_id, user_id, session_id)
+    return Admission(subject, judge(ports, PolicyPath.PREVIEW, subject, ports.clock.now())).asks
 
 
 async def hide_from_strangers(

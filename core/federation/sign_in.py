@@ -20,7 +20,7 @@ from core.authentication.methods.second_factor import Code, SecondPasskey
 from core.authentication.model.login import PreAuthToken, SecondFactorOptions
 from core.authentication.model.policy import DueEnrollment, PolicyPlace
 from core.authentication.model.sessions import TokenPair
-from core.authentication.policy_checks import enrollment_path
+from core.authentication.policy_checks import asks_next, enrollment_path
 from core.authentication.service_access import find_password_service
 from core.authentication.session_start import issue_first_tokens
 from core.authentication.sessions import end_replaced
@@ -98,6 +98,7 @@ class SignInOptions:
     password_at_sign_up: bool = True  # the application accepts the password that a new user chooses
     is_folded: bool = False  # passwords and emails are not accepted
     folded_providers: list[ConnectionSlug] = field(default_factory=list)
+    hides_providers: bool = False  # some cannot ask their users again, which this sign-in needs
 
 
 # Over the API
@@ -143,7 +144,7 @@ async def continue_over_api(
     """Verify one factor of an API client's flow. Raises: SignOnNotFound; the errors of `prove`."""
     outcome = await prove(ports, caller, flow, method, client)
     if isinstance(outcome, Flow):
-        return _pre_auth_token(ports, outcome, await second_factor.load_options(ports, outcome))
+        return _pre_auth_token(ports, outcome, await second_factor.load_options(ports, caller, outcome, client))
     next_path = await saml_target.complete_sign_in(ports, caller, outcome.request, outcome) if outcome.request else None
     return ApiSignIn(issue_first_tokens(ports, outcome), outcome.device_token, next_path, outcome.enrollment)
 
@@ -208,8 +209,10 @@ async def sign_in_browser(
     expires_at = outcome.session.expires_at
     if cookie is not None:
         expires_at = await end_replaced(ports, caller, cookie, outcome.session)
+    user_id, session_id = outcome.session.user_id, outcome.session.id
     offers = can_passkey and first_method_of(in_session(outcome.session.proofs)) == Method.PASSWORD
-    offers = offers and await passkey_offers.is_due(ports, outcome.session.user_id, outcome.session.id, outcome.session.created_at)
+    offers = offers and await passkey_offers.is_due(ports, user_id, session_id, outcome.session.created_at)
+    offers = offers and not await asks_next(ports, flow.application[:2], user_id, session_id)
     return BrowserSignIn(outcome.secret, expires_at, outcome.device_token, offers, people.made_link(linking, outcome.session.proofs))
 
 
@@ -232,9 +235,12 @@ async def load_options(ports: Ports, flow: Flow, base_url: str, destination: Des
     """Return the contents of the sign-in page of a flow to this destination, which is loaded if it is missing. Raises: FlowEnded."""
     destination = destination or await targets.find_destination(ports, flow, base_url)
     service = destination.service
+    providers = await trips.available_providers(ports, flow, service)
+    every = await trips.available_providers(ports, replace(flow, wants_fresh=False), service) if flow.wants_fresh else providers
     options = SignInOptions(
         destination=destination,
-        providers=await trips.available_providers(ports, flow, service),
+        providers=providers,
+        hides_providers=len(every) > len(providers),
         design=None if service is None else await branding.get_design(ports, service.org_id),
         email_sign_in=ports.policy.offers_email(None if service is None else service.email_sign_in),
     )

@@ -177,6 +177,7 @@ TO_SHOP: dict[str, object] = {
     "organization_name": "Acme & Sons",
     "providers": {"codehost": ("Codehost", "/auth/codehost?next=%2F")},
     "needs_fresh_sign_in": True,
+    "hides_providers": True,
     "offers_sign_up": True,
     "other_ways": [("Email me a code", "/sign-in/email")],
     "accepts_password": True,
@@ -186,6 +187,8 @@ TO_SHOP: dict[str, object] = {
     "address_first": False,
     "requires_passkey": True,
     "requires_second": False,
+    "without_passkey": "ada@example.com",
+    "is_platform_owner": False,
     "folded_providers": {"websuite": ("Websuite", "/auth/websuite?next=%2F")},
 }
 PAGES: dict[str, dict[str, object]] = {
@@ -263,6 +266,7 @@ PAGES: dict[str, dict[str, object]] = {
         "token": "8f14e45f",
         "asks_name": True,
         "typed_name": "Ada",
+        "resets_factors": True,
         "problem": "It is too long.",
     },
     "tenancy/invitation.html": {
@@ -374,6 +378,8 @@ PAGES: dict[str, dict[str, object]] = {
         ),
         "providers": {"codehost": "Codehost"},
         "again_at": "Okta & Co",
+        "is_only_passkey": True,
+        "is_platform_owner": True,
         "passkey": CEREMONY,
         "wrong": "code",
         "is_emailed": False,
@@ -462,6 +468,7 @@ PAGES: dict[str, dict[str, object]] = {
     "authentication/sign_in_code.html": {
         **LINKS,
         **{"form_token": "c4ca4238", "methods": ["totp", "passkey", "backup_code"], "passkey": CEREMONY, "problem": "It is wrong."},
+        "asked": "Acme & Sons requires a second factor: a passkey or security key.",
     },
     "authentication/flow_ended.html": {
         "is_signed_in": False,
@@ -1075,3 +1082,9 @@ def test_an_asset_is_cached_forever_under_the_name_of_its_content() -> None:
 def test_other_files_do_not_exist(name: str) -> None:
     assert assets.asset(name) is None
     assert assets.asset(name + assets.asset_url("icon.svg")) is None
+
+
+def test_pages_quote_the_links_of_other_pages_as_they_are() -> None:
+    texts = {path.name: path.read_text() for path in TEMPLATES.rglob("*.html")}
+    quoted = {name: re.findall(r"[Ff]orgot [^<.]*password\?", text) for name, text in texts.items()}
+    assert {each for links in quoted.values() for each in links} == {"Forgot your password?"}

@@ -143,6 +143,10 @@ class RecoveryNeeded(Forbidden):
     """A sign-in policy asks this user for a second factor, so it is not removed. Start a recovery, with which they set up a new one."""
 
 
+class OwnerRecoveryNeeded(Forbidden):
+    """A sign-in policy asks this platform owner for a second factor. Run `gatehouse owner recover --reset-factors` on the server."""
+
+
 class NotEnabled(Invalid):
     """Two-factor authentication is off. Set it up first."""
 

@@ -12,8 +12,9 @@ from core.accounts.model.accounts import Account
 from core.accounts.model.attempt_limits import SecretKind
 from core.accounts.model.devices import PresentedDevice
 from core.accounts.model.mfa import CodeWrong, FirstFactor, RedeemedCode, attempt_subject
-from core.accounts.model.passkeys import Ceremony, ChallengeBinding, Json, PasskeyRefused
+from core.accounts.model.passkeys import Ceremony, ChallengeBinding, Json, PasskeyKind, PasskeyRefused
 from core.authentication.flow import flows
+from core.authentication.flow.accepted_factors import find_accepted
 from core.authentication.flow.methods import Proved, SendBehind, record_failure
 from core.authentication.flow.model import CodeAttempt, Flow
 from core.authentication.methods import passkey
@@ -30,7 +31,7 @@ from core.authentication.model.login import (
 from core.kernel.causes import Caller
 from core.kernel.deferred import Deferred
 from core.kernel.errors import Refusal, refuse
-from core.kernel.proofs import Method, Proof, first_method_of
+from core.kernel.proofs import Method, Proof, Strength, first_method_of
 from ports import Ports
 from ports.storage import Transaction
 
@@ -47,17 +48,30 @@ class _RightAnswer:
 Check = Callable[[CodeAttempt, datetime], Awaitable[_RightAnswer]]
 
 
-async def load_options(ports: Ports, flow: Flow) -> SecondFactorOptions:
-    """Return the second factors that a flow with a first factor accepts. Raises: PreAuthInvalid."""
+async def load_options(
+    ports: Ports, caller: Caller, flow: Flow, client: PresentedDevice, required: Strength = Strength.ONE
+) -> SecondFactorOptions:
+    """Return the second factors that a flow with a first factor accepts, without those that are not enough for the application.
+
+    `required` as in `find_accepted`. Raises: PreAuthInvalid.
+    """
     user_id = flow.user_id or refuse(PreAuthInvalid)
     async with ports.storage.reading() as read:
         status = await read.mfa.status(user_id) or refuse(PreAuthInvalid)
         party, keys = await relying_party.load_usable(ports, read, user_id) if Method.PASSKEY in status.methods else (None, [])
-    methods = tuple(method for method in status.methods if method is not Method.PASSKEY or keys)
-    if party is None:
-        return SecondFactorOptions(methods, None)
-    challenge = ports.passkeys.new_challenge(_binding(flow), ports.clock.now())
-    return SecondFactorOptions(methods, ports.passkeys.request_options(party, challenge, keys, verification=False))
+    now, passkeys = ports.clock.now(), [key for key in keys if key.kind is PasskeyKind.PASSKEY]
+    full = [Proof(Method.PASSKEY, now, user_verified=True, phishing_resistant=True)] if passkeys else []
+    present = [Proof(method, now) for method in status.methods if method is not Method.PASSKEY or keys]
+    seconds, decision = await find_accepted(ports, caller, flow, client, present + full, required)
+    accepted = {second.method for second in seconds}
+    methods = tuple(method for method in status.methods if method in accepted)
+    policy = decision if len(seconds) < len(present + full) else None
+    if party is None or Method.PASSKEY not in accepted:
+        return SecondFactorOptions(methods, None, policy)
+    verification = seconds == full  # a key that does not verify its user is not enough
+    challenge = ports.passkeys.new_challenge(_binding(flow), now)
+    options = ports.passkeys.request_options(party, challenge, passkeys if verification else keys, verification=verification)
+    return SecondFactorOptions(methods, options, policy)
 
 
 def _binding(flow: Flow) -> ChallengeBinding:

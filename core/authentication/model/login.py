@@ -24,6 +24,7 @@ from core.kernel.callers import Person, ServiceContext
 from core.kernel.deferred import Deferred
 from core.kernel.errors import Conflict, Invalid, NotFound, OrganizationNotActive, Refusal, Unauthenticated
 from core.kernel.proofs import Method, Proofs, SessionProofs
+from core.kernel.sign_in_policy.decision import Decision
 from core.kernel.values import Email
 from core.tenancy.model.invitations import ReceivedInvitation
 
@@ -128,6 +129,7 @@ class SecondFactorOptions:
 
     methods: tuple[Method, ...]
     passkey_options: Json | None  # for `navigator.credentials.get`, if `methods` has PASSKEY
+    policy: Decision | None = None  # of the sign-in policy for which some second factors of the account are left out
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,11 +7,11 @@ methods stay beside it, because the sign-in policies of the user can ask for dif
 """
 
 import hmac
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime
 from uuid import UUID
 
-from core.accounts import attempt_limits, factor_changes, relying_party, session_proofs
+from core.accounts import attempt_limits, relying_party, session_proofs
 from core.accounts.factors import codes
 from core.accounts.factors.codes import VerifiedCode
 from core.accounts.model import mfa as mfa_model
@@ -21,13 +21,13 @@ from core.accounts.model.email_queue import EmailKind, new_email
 from core.accounts.model.mfa import CodeWrong
 from core.accounts.model.passkeys import Ceremony, ChallengeBinding, Json, NoPasskey, PasskeyKind
 from core.accounts.own_account import lock_own_account
-from core.authentication import connection_sign_ins, events
+from core.authentication import events
 from core.authentication.flow.methods import record_failure
 from core.authentication.identities import add_ticket
 from core.authentication.methods import passkey
 from core.authentication.methods.passkey import VerifiedPasskey
 from core.authentication.model import login as login_model
-from core.authentication.model.identities import LinkedPlace, parse_provider
+from core.authentication.model.identities import parse_provider
 from core.authentication.model.login import LoginFailure
 from core.authentication.model.sessions import (
     CODE_TTL,
@@ -42,147 +42,16 @@ from core.authentication.model.sessions import (
     ReauthenticationProof,
     SecondFactorMissing,
 )
-from core.authentication.oauth_credentials import platform_providers
+from core.authentication.reauthentication.options import has_recent_first_factor
 from core.kernel.access import AccountGone
 from core.kernel.callers import Person
 from core.kernel.connections import ConnectionSlug
 from core.kernel.errors import SessionEnded, refuse
-from core.kernel.proofs import Method, Proof, Strength, complete, first_method_of, first_proof
-from core.kernel.sign_in_age import SignInAge, SignInFacts, is_enough
-from core.kernel.sign_in_policy.decision import Decision
-from core.kernel.sign_in_policy.rules import PROVIDER_PREFIX, Rule, Rules
+from core.kernel.proofs import Method, Proof, complete, first_method_of, first_proof
+from core.kernel.sign_in_age import SignInFacts
 from core.kernel.values import digest
 from ports import Ports
-from ports.storage import Reading, Transaction
-
-
-async def load_next_options(ports: Ports, caller: Person) -> ReauthenticationOptions:
-    """Return the ways in which the caller can prove that they are here. If they just did, those that a sign-in policy still asks for.
-
-    Beside a sign-in through the connection that the organization of their token requires, they are those that count there.
-
-    Raises: AccountGone.
-    """
-    decision = await connection_sign_ins.find_own_way(ports, caller)
-    if decision is None and is_enough(caller.sign_in, SignInAge.FRESH, ports.policy, ports.clock.now()):
-        decision = await factor_changes.find_missing_sign_in(ports, caller)
-    return await load_options(ports, caller, decision)
-
-
-async def load_options(ports: Ports, caller: Person, decision: Decision | None = None) -> ReauthenticationOptions:
-    """Return the ways in which the caller can prove that they are here, or those that meet a sign-in policy with this decision.
-
-    Raises: AccountGone.
-    """
-    now = ports.clock.now()
-    async with ports.storage.reading() as read:
-        account = await read.accounts.by_id(caller.user_id) or refuse(AccountGone)
-        places = await _find_places(ports, read, caller, account)
-        pending = await read.reauthentications.load(caller.session_id)
-        status = await read.mfa.status(account.id) or refuse(AccountGone)
-        seconds = await session_proofs.find_recent_seconds(ports, read, caller.session_id, account, now)
-        keys = (await relying_party.load_usable(ports, read, account.id))[1] if status.has_keys else []
-    is_recent = _has_recent_first_factor(ports, caller, now) if decision is None else _is_recent(ports, decision, now)
-    needs_second = bool(account.second_factors)
-    # A sign-in at a provider waits for the second factor, and counts for nothing if this was turned off since.
-    is_waiting = needs_second and pending is not None and now - pending.at <= ports.policy.fresh_sign_in_ttl
-    waiting = pending.provider if pending is not None and is_waiting else None
-    # A provider that cannot ask its user again proves little where the password could, and no second factor follows.
-    accepts_password = decision is None or decision.methods is None or Method.PASSWORD in decision.methods
-    shows_user = account.password_hash is None or (decision is not None and needs_second and not seconds)
-    takes_all = shows_user or not (accepts_password or _is_too_old(caller, decision, now))
-    options = ReauthenticationOptions(
-        needs_first_factor=not is_recent,
-        password=account.password_hash is not None,
-        email_code=account.email_verified_at is not None,
-        passkey=any(key.kind is PasskeyKind.PASSKEY for key in keys),
-        providers=tuple(place for place in places if takes_all or ports.providers.connections[place.provider].can_reauthenticate),
-        needs_second_factor=needs_second and not any(_is_accepted(second, decision) for second in seconds),
-        second_methods=tuple(method for method in status.methods if method is not Method.PASSKEY or keys),
-    )
-    if decision is not None:
-        meeting = _that_meet(options, decision, waiting)
-        if takes_all or decision.leads_to is not None or any((meeting.password, meeting.email_code, meeting.passkey, meeting.providers)):
-            return meeting
-        return replace(options, needs_first_factor=True, is_for_policy=False)  # the provider that cannot ask follows
-    return replace(options, needs_first_factor=options.needs_first_factor and waiting is None)
-
-
-def _has_recent_first_factor(ports: Ports, caller: Person, now: datetime) -> bool:
-    """Return whether the caller has just shown a first factor of the account's own, so that only the second one may be missing."""
-    if caller.bounded_to is not None or caller.sign_in is None:
-        return False
-    return caller.sign_in.is_younger_than(ports.policy.fresh_sign_in_ttl, now)
-
-
-def _is_recent(ports: Ports, decision: Decision, now: datetime) -> bool:
-    """Return whether no new first factor is needed: the last one, or the sign-in at the required connection, is new enough."""
-    if decision.connection is not None and decision.max_age is None and not decision.breaks_glass:
-        return decision.rule is not Rule.CONNECTION
-    return decision.first_at is not None and now - decision.first_at <= ports.policy.fresh_sign_in_ttl
-
-
-def _is_too_old(caller: Person, decision: Decision | None, now: datetime) -> bool:
-    """Return whether the session needs a newer sign-in, beside the method that the decision of a sign-in policy asks for."""
-    if caller.bounded_to is not None or caller.sign_in is None:
-        return True
-    return decision is not None and decision.max_age is not None and not caller.sign_in.is_younger_than(decision.max_age, now)
-
-
-def _is_accepted(second: Proof, decision: Decision | None) -> bool:
-    """Return whether a second factor of the session counts for the decision of a sign-in policy, if any."""
-    if decision is None or decision.required <= Strength.ONE or second.method is Method.BACKUP_CODE:
-        return True
-    return Rules(methods=decision.methods).may_use(second.method)
-
-
-def _that_meet(options: ReauthenticationOptions, decision: Decision, waiting: ConnectionSlug | None) -> ReauthenticationOptions:
-    """Return the ways that are enough for the decision of a sign-in policy. A first factor shows that the user is here now.
-
-    After a sign-in at the `waiting` provider, only the second factor is missing, if the policy accepts this provider.
-    """
-    rules = Rules(methods=decision.methods)
-    second_methods = tuple(method for method in options.second_methods if rules.may_use(method))
-    if decision.methods is not None and second_methods == (Method.BACKUP_CODE,):  # it stands for one of the others
-        second_methods = ()
-    if decision.leads_to is not None:  # a sign-in there alone makes the session newer
-        return replace(options, needs_first_factor=True, password=False, email_code=False, passkey=False, providers=())
-    # Without an allowed second factor, only a passkey gives two factors.
-    by_passkey_only = decision.required >= (Strength.PHISHING_RESISTANT if second_methods else Strength.TWO)
-    allowed, first_ways = decision.methods, () if by_passkey_only else decision.methods
-    if decision.required <= Strength.ONE:  # the account asks for its second factor, and the policy does not
-        second_methods = options.second_methods
-    of_providers = None if first_ways is None else decision.first_ways.intersection(first_ways)
-    if decision.breaks_glass or decision.asks_own or decision.rule is Rule.CONNECTION:  # they prove nothing here
-        of_providers = frozenset()
-    is_next = waiting is not None and (of_providers is None or PROVIDER_PREFIX + waiting in of_providers)
-    asks_again = options.needs_first_factor or decision.rule is not Rule.SECOND_FACTOR or not second_methods
-    return replace(
-        options,
-        needs_first_factor=asks_again and not is_next,
-        second_methods=second_methods,
-        password=options.password and (first_ways is None or Method.PASSWORD in first_ways),
-        email_code=options.email_code and not decision.asks_own and (first_ways is None or Method.EMAIL in first_ways),
-        passkey=options.passkey and (allowed is None or Method.PASSKEY in allowed),
-        connection=decision.asks_own or first_ways is None or Method.CONNECTION in first_ways,
-        providers=tuple(place for place in options.providers if of_providers is None or PROVIDER_PREFIX + place.provider in of_providers),
-    )
-
-
-async def _find_places(ports: Ports, read: Reading | Transaction, caller: Person, account: Account) -> tuple[LinkedPlace, ...]:
-    """Return for each linked identity provider where its sign-in can prove that the caller is here.
-
-    That is the account itself, or an application whose credentials are used, as at a sign-in there. The way there and back needs
-    the browser of the session. A session that is good in one organization only names no applications of others.
-    """
-    if await read.session_sign_ins.browser_of(caller.session_id, account.id) is None:
-        return ()
-    of_platform, places = platform_providers(ports), dict[ConnectionSlug, LinkedPlace]()
-    for place in await read.identities.list_places(account.id):
-        is_elsewhere = caller.bounded_to is not None and place.org_id not in (None, caller.bounded_to)
-        if not is_elsewhere and (place.has_credentials or place.provider in of_platform):
-            places.setdefault(place.provider, place)
-    return tuple(places[slug] for slug in ports.providers.connections if slug in places)
+from ports.storage import Transaction
 
 
 async def send_email_code(ports: Ports, caller: Person) -> None:
@@ -228,10 +97,11 @@ async def complete_at_provider(
         await tx.reauthentications.save_provider(session_id, provider, proof.at)
 
 
-async def start_passkey(ports: Ports, caller: Person) -> Json:
-    """Return the options with which the caller's browser uses one of their passkeys or security keys. Raises: NoPasskey."""
+async def start_passkey(ports: Ports, caller: Person, *, with_keys: bool = True) -> Json:
+    """Return the options with which the caller's browser uses one of their passkeys, or security keys too. Raises: NoPasskey."""
     async with ports.storage.reading() as read:
         party, own = await relying_party.load_usable(ports, read, caller.user_id)
+    own = [each for each in own if with_keys or each.kind is PasskeyKind.PASSKEY]
     challenge = ports.passkeys.new_challenge(_binding(caller), ports.clock.now())
     # A security key may be unable to verify its user.
     verification = all(each.kind is PasskeyKind.PASSKEY for each in own)
@@ -335,7 +205,7 @@ async def _verify_first_factor(
             is_at_connection = await session_proofs.has_connection(read, caller.session_id, account)
         if pending is not None and now - pending.at <= ports.policy.fresh_sign_in_ttl:
             return _FirstFactor(first_proof(pending.provider, pending.at))
-        if is_at_connection or _has_recent_first_factor(ports, caller, now):
+        if is_at_connection or has_recent_first_factor(ports, caller, now):
             return _FirstFactor(None)
     if not is_needed:
         return _FirstFactor(None)

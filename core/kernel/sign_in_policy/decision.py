@@ -62,6 +62,7 @@ class Decision:
     breaks_glass: bool = False  # the user may come without it
     asks_own: bool = False  # the identity provider vouches for the user without having asked them: a way of their own has to follow
     is_elsewhere: bool = False  # the session began at the connection of another organization, and counts there alone
+    is_of_risk: bool = False  # the rule asks for it because the risk of this sign-in is high
     is_of_request: bool = False  # the age is what the request needs, and no rule of the policy
     valid_until: datetime | None = None
     ends_at: datetime | None = None  # of an allowed session, by its greatest lifetime
@@ -174,7 +175,8 @@ def find_step_up(policy: EffectivePolicy, facts: PolicyFacts) -> Decision | None
         for is_high in (False, True)
     ]
     step_ups = [step for step in steps if step is not None and step.outcome is Outcome.STEP_UP]
-    return max(step_ups, key=strictness, default=None)
+    step_up = max(step_ups, key=strictness, default=None)
+    return None if step_up is None else replace(step_up, is_of_risk=False)  # it is about every sign-in
 
 
 def strictness(step: Decision) -> tuple[Strength, bool]:
@@ -208,6 +210,7 @@ def _next_step(policy: EffectivePolicy, moment: Moment, facts: PolicyFacts, too_
         is_present=max_age is not None and not used and facts.now - proved_at(facts.proofs) <= max_age,
         first_at=max((at for at, _ in _sign_ins(rules, facts)), default=None),
         connection=used[0] if used else None,
+        is_of_risk=rule in (Rule.SECOND_FACTOR, Rule.PHISHING_RESISTANT) and need > _needed(rules, replace(facts, risk_is_high=False)),
     )
 
 
@@ -226,7 +229,7 @@ def _allow(policy: EffectivePolicy, rules: Rules, later: Sequence[Moment], facts
         step = _next_step(policy, moment, facts)
         if step is not None and step.outcome is Outcome.ENROLL:
             until = allowed.valid_until
-            return replace(step, outcome=Outcome.ALLOWED, due_at=moment.at, valid_until=until, ends_at=ends_at, idle=idle)
+            return replace(step, outcome=Outcome.ALLOWED, is_of_risk=False, due_at=moment.at, valid_until=until, ends_at=ends_at, idle=idle)
     return allowed
 
 
@@ -274,7 +277,7 @@ def _counts(rules: Rules, facts: PolicyFacts, proof: Proof) -> bool:
     if _is_through(rules.required_for(facts.connections), proof):
         return True
     if proof.method is Method.BACKUP_CODE and rules.methods is not None:
-        return any(map(rules.may_use, _second_methods(facts)))
+        return stands_for_second(rules, facts.factors)
     name = _name_of(proof)
     is_known = proof.method is not Method.PROVIDER or rules.methods is None or name in facts.first_ways
     return is_known and rules.may_use(name)
@@ -289,14 +292,19 @@ def _is_through(required: Collection[RequiredConnection], proof: Proof) -> bool:
     return any(proof.connection == each.id for each in required)
 
 
-def _second_methods(facts: PolicyFacts) -> set[Method]:
-    """Return the methods of the account's second factors. TOTP has a name of its own, and every other one is a key."""
-    return {Method.TOTP if factor.kind is FactorKind.TOTP else Method.PASSKEY for factor in facts.factors if factor.is_second}
+def stands_for_second(rules: Rules, factors: Collection[Factor]) -> bool:
+    """Return whether these rules accept a backup code: it stands for the second factors of the account, of which one must be allowed."""
+    return any(map(rules.may_use, _second_methods(factors)))
+
+
+def _second_methods(factors: Collection[Factor]) -> set[Method]:
+    """Return the methods of the second factors of an account. TOTP has a name of its own, and every other one is a key."""
+    return {Method.TOTP if factor.kind is FactorKind.TOTP else Method.PASSKEY for factor in factors if factor.is_second}
 
 
 def _is_trusted(rules: Rules, facts: PolicyFacts) -> bool:
     """Return whether the device counts. It may have been trusted by each second factor of the account, so all must be allowed."""
-    if facts.factor_at_device is None or facts.risk_is_high or not all(map(rules.may_use, _second_methods(facts))):
+    if facts.factor_at_device is None or facts.risk_is_high or not all(map(rules.may_use, _second_methods(facts.factors))):
         return False
     return rules.device_trust is None or facts.now - facts.factor_at_device < rules.device_trust
 
@@ -308,7 +316,7 @@ def _reachable(rules: Rules, facts: PolicyFacts) -> Strength:
         return Strength.PHISHING_RESISTANT
     if _lacks_first(rules, facts):
         return Strength.NONE
-    return Strength.TWO if any(map(rules.may_use, _second_methods(facts))) else Strength.ONE
+    return Strength.TWO if stands_for_second(rules, facts.factors) else Strength.ONE
 
 
 def _lacks_first(rules: Rules, facts: PolicyFacts) -> bool:

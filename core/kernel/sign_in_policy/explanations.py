@@ -30,7 +30,17 @@ def explain(decision: Decision) -> str:
         return f"The identity provider of {decision.source} did not confirm that it asked you to sign in."
     if decision.is_of_request and decision.max_age is not None:
         return f"{decision.source} asks for a sign-in of the last {decision.max_age // timedelta(minutes=1)} minutes here."
-    return _FACTS[decision.rule].format(decision.source, ", ".join(decision.method_names))
+    sentence = _FACTS[decision.rule].format(decision.source, ", ".join(decision.method_names))
+    if decision.rule is Rule.SECOND_FACTOR and (seconds := _accepted_seconds(decision)) is not None:
+        sentence = f"{decision.source} requires a second factor: {seconds}."
+    return f"This sign-in is unusual. {sentence}" if decision.is_of_risk else sentence
+
+
+def _accepted_seconds(decision: Decision) -> str | None:
+    """Return the kind of second factor that the policy accepts, or None if it accepts each."""
+    kinds = {Method.TOTP: "an authenticator app", Method.PASSKEY: "a passkey or security key"}
+    names = [name for method, name in kinds.items() if decision.methods is None or method in decision.methods]
+    return names[0] if len(names) == 1 else None
 
 
 def name_methods(decision: Decision, providers: Mapping[ConnectionSlug, str]) -> Decision:

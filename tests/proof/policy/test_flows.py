@@ -77,7 +77,7 @@ async def test_a_password_leads_to_the_passkey_that_the_application_asks_for(
         page = await world.browser.open(target)
         assert words in main_of(page)
         if asks_by == "policy" or strength == "a passkey":
-            assert main_of(page).index('data-passkey="get"') < main_of(page).index("Sign in another way"), "the other ways are folded"
+            assert main_of(page).index('data-passkey="get"') < main_of(page).index("Sign in as another user"), "the other ways are folded"
         target = leads_to(await world.browser.fill(page, email=world.ada.email, password=PASSWORD))
         target = leads_to(await world.browser.open(target, follows=False))
     silent = await (world.authorize(prompt="none") if protocol == "OAuth" else world.sign_on(IsPassive="true"))

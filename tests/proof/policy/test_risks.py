@@ -17,6 +17,7 @@ from ports import Ports
 from tests.fakes.outside import FakeClock
 from tests.proof.policy.test_paths import PATHS
 from tests.proof.policy.world import ALLOWED, ENROLL, STATES, STEP_UP, World, new_world, outcome_of
+from tests.support.browser import main_of
 from tests.support.builders import BASE_URL, PASSWORD, Answer, Api, run_sql
 from tests.support.connections.proofs import ProvedSignIn, connection_proof
 from tests.support.mfa import add_mfa
@@ -163,3 +164,16 @@ async def test_no_first_factor_lowers_a_high_risk(world: World, method: str) -> 
         cookie = outcome.cookie
         world.clock.advance(timedelta(minutes=1))
     assert await run_sql(world.pool, "select risk_is_high from sessions") == [(True,), (True,)]
+
+
+@pytest.mark.parametrize("is_high", [False, True], ids=["usual", "unusual"])
+async def test_pages_and_answers_say_that_a_sign_in_is_unusual(world: World, is_high: bool) -> None:
+    """Only if the rule asks for nothing in other sign-ins."""
+    await world.enter(STATES["bare"])
+    await run_sql(world.pool, "update sessions set risk_is_high = %s", is_high)
+    await world.put({"second_factor": ["high_risk"] if is_high else ["everyone"]})
+    sentence = "This sign-in is unusual. Acme requires a second factor." if is_high else "Acme requires a second factor."
+    answer = await world.api.get("/api/organizations/acme/members", token=world.token)
+    assert answer.json["error"] == f"{sentence} Set it up, and sign in again."
+    page = await world.browser.open("/app/enroll?org=acme")
+    assert f"<p>{sentence} Set it up now." in main_of(page)

@@ -59,6 +59,8 @@ class Holder:
         proof: dict[str, Any]
         if way == "key":
             assert self.key is not None
+            if "passkey_options" not in login.json:  # a key is not accepted there
+                return login
             proof = {"passkey": self.key.authenticator.get(login.json["passkey_options"])}
         elif way == "backup code":
             proof = {"code": self.backup_codes.pop()}

@@ -8,6 +8,8 @@ import pytest
 from quart_trio import QuartTrio
 
 from adapters.postgres.engine.pool import Pool
+from core.applications.model.services import Service
+from core.authentication.flow.model import Flow
 from core.federation.upstream import trips
 from core.kernel.connections import CODEHOST, WEBSUITE, ConnectionSlug
 from core.kernel.values import digest, new_secret
@@ -114,3 +116,37 @@ async def test_rules_of_the_application_count_with_those_of_its_organization(wor
     await world.put({"methods": ["passkey", "email"]}, service=world.service)
     page = await world.browser.open(leads_to(await world.authorize()))
     assert offered(page) == ({"passkey"}, EVERY - {"passkey"})
+
+
+@pytest.mark.parametrize(
+    ("document", "is_offered"),
+    [
+        ({}, True),
+        ({"methods": ["password", "passkey"]}, True),
+        ({"phishing_resistant": ["everyone"]}, False),
+        ({"methods": ["passkey"]}, False),
+        ({"second_factor": ["everyone"]}, False),
+        ({"methods": ["passkey"], "due_at": {"methods": "2099-01-01T00:00:00Z"}}, False),
+    ],
+    ids=str,
+)
+async def test_no_passkey_is_offered_where_the_page_of_the_policy_follows(world: World, document: dict[str, Any], is_offered: bool) -> None:
+    await world.put(document)
+    page = await world.browser.open(leads_to(await world.authorize()))
+    after = leads_to(await world.browser.fill(page, email=world.ada.email, password=PASSWORD, can_passkey="yes"))
+    assert after.startswith("/app/passkey") is is_offered
+    if not is_offered:
+        assert leads_to(await world.browser.open(after, follows=False)).startswith("/app/enroll")
+
+
+@pytest.mark.parametrize("silent", [[], [WEBSUITE]], ids=["no provider", "one that cannot ask"])
+async def test_the_page_speaks_of_missing_providers_only_where_there_are_some(
+    world: World, monkeypatch: pytest.MonkeyPatch, silent: list[ConnectionSlug]
+) -> None:
+    async def providers(_ports: Ports, flow: Flow, _service: Service | None) -> list[ConnectionSlug]:
+        return [] if flow.wants_fresh else silent
+
+    monkeypatch.setattr(trips, "available_providers", providers)
+    page = await world.browser.open(leads_to(await world.authorize(prompt="login")))
+    assert "asks you to sign in again" in main_of(page)
+    assert ("isn't shown here" in main_of(page)) is bool(silent)

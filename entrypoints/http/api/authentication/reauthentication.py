@@ -7,6 +7,7 @@ from quart import Blueprint
 
 from core.authentication.model.sessions import ReauthenticationProof
 from core.authentication.reauthentication import reauthentication
+from core.authentication.reauthentication.options import load_next_options
 from core.kernel.page_paths import ACCOUNT_PATH
 from core.kernel.rate_limits import EMAIL_SIGN_IN, LOGIN, MFA_VERIFICATION
 from core.kernel.sign_in_age import SignInAge, SignInFacts
@@ -47,12 +48,13 @@ async def get_options() -> ReauthenticationOptionsResponse:
     """Return how you can confirm that it's you in this session.
 
     The answer lists the ways that your account has, such as the password, a code by email or an
-    identity provider, and says whether a second factor is needed too. After a sign-in of the last
-    10 minutes, it lists the ways that a sign-in policy of yours still asks for. If the organization of your token requires a
+    identity provider, and says whether a second factor is needed too. It leaves out those that your
+    sign-in policies do not accept. After a sign-in of the last 10 minutes, it lists the ways that one
+    of them still asks for. If the organization of your token requires a
     connection that did not confirm that it asked you, it lists the ways that count beside this sign-in.
     """
     user = signed_in()
-    options = await reauthentication.load_next_options(ports(), user)
+    options = await load_next_options(ports(), user)
     ways = (("password", options.password), ("email", options.email_code), ("passkey", options.passkey))
     assert user.sign_in is not None, "the session of a user begins with a sign-in"
     return ReauthenticationOptionsResponse(
@@ -144,6 +146,6 @@ async def start_at_provider(provider: str) -> LinkStartResponse:
     Open the URL in the browser in which you signed in to this session. If your account has a second
     factor, send its code afterwards.
     """
-    options = await reauthentication.load_next_options(ports(), signed_in())
+    options = await load_next_options(ports(), signed_in())
     ticket = await reauthentication.start_at_provider(ports(), signed_in(), options, provider, ACCOUNT_PATH)
     return LinkStartResponse(authorization_url=f"{app_context().base_url}/auth/{provider}?{urlencode({'link': ticket})}")

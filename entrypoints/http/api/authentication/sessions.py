@@ -73,7 +73,8 @@ class LoginResponse(SignInResponse):
     refresh_token: str = Field(description="The refresh token. It works once. With `mfa_required`, it is empty.")
     mfa_required: bool | None = absent_if_none("True if the second factor is still required. Otherwise the field is absent.")
     methods: list[str] | None = absent_if_none(
-        "The second factors of the account, with `mfa_required`: `totp`, `passkey`, which is also a security key, and `backup_code`."
+        "The second factors of the account, with `mfa_required`: `totp`, `passkey`, which is also a security key, and `backup_code`. Those "
+        "that the sign-in policy of the application does not accept are left out, unless it accepts none."
     )
     passkey_options: dict[str, Any] | None = absent_if_none(
         "PublicKeyCredentialRequestOptionsJSON for `navigator.credentials.get()`, if `methods` has `passkey`. Send the result as `passkey`."

@@ -28,6 +28,7 @@ from core.authentication.model.sessions import (
     SecondFactorMissing,
 )
 from core.authentication.reauthentication import kept_forms, reauthentication
+from core.authentication.reauthentication.options import load_options
 from core.federation.connections import session_proofs, trips
 from core.federation.connections.model.connections import OrganizationConnection
 from core.kernel.access import OwnProofNeeded
@@ -149,10 +150,12 @@ def _has_just_vouched(connection: OrganizationConnection) -> bool:
 
 async def _values(target: dict[str, str], kept: KeptForm | None, *, is_emailed: bool, decision: Decision | None) -> dict[str, Any]:
     user = signed_in()
-    options = await reauthentication.load_options(ports(), user, decision)
-    has_keys = options.passkey or Method.PASSKEY in options.second_methods
-    passkey = await reauthentication.start_passkey(ports(), user) if has_keys else None
+    options = await load_options(ports(), user, decision)
+    with_keys = Method.PASSKEY in options.second_methods
+    has_keys = options.passkey or with_keys
+    passkey = await reauthentication.start_passkey(ports(), user, with_keys=with_keys) if has_keys else None
     again_at = await _connection(target, decision, options)
+    others = (options.password, options.email_code, options.providers, again_at, not options.needs_first_factor)
     silent_at = again_at.name if decision is None and again_at is not None and _has_just_vouched(again_at) else None
     glass = decision.connection if decision is not None and decision.breaks_glass and again_at is None else None
     return {
@@ -166,6 +169,8 @@ async def _values(target: dict[str, str], kept: KeptForm | None, *, is_emailed: 
         "connection": None if glass is None else connection_start_path(glass.id, next=_path(target)),
         "providers": {place.provider: _name(place) for place in options.providers},
         "again_at": None if again_at is None else again_at.name,
+        "is_only_passkey": options.passkey and not any(others),
+        "is_platform_owner": user.is_platform_owner,
         "is_emailed": is_emailed and options.email_code,
         "label": kept and kept.label,
         "way_back": page_of_form(kept.path) if kept else _way_back(target),
@@ -297,7 +302,7 @@ async def start_at_provider(provider: str) -> Response:
     form = await _read_own_form()
     target = _target(form)
     try:
-        options = await reauthentication.load_options(ports(), signed_in(), await _step_up(target))
+        options = await load_options(ports(), signed_in(), await _step_up(target))
         ticket = await reauthentication.start_at_provider(ports(), signed_in(), options, provider, _path(target))
     except Invalid as refusal:
         return await _refused(refusal, target, is_emailed=False)
@@ -317,7 +322,7 @@ async def start_at_connection() -> Response:
     form, user = await _read_own_form(), signed_in()
     target = _target(form)
     decision = await _step_up(target)
-    connection = await _connection(target, decision, await reauthentication.load_options(ports(), user, decision))
+    connection = await _connection(target, decision, await load_options(ports(), user, decision))
     if connection is None or not isinstance(user, Visitor):
         return await _refused(FieldInvalid("Choose one of these ways.", ""), target, is_emailed=False)
     try:

@@ -46,10 +46,9 @@ from entrypoints.http.pages.flow.flows import (
     in_flow,
     links,
     load_options,
-    page_values,
     path_of,
 )
-from entrypoints.http.pages.flow.forms import SIGNED_OUT, UPGRADED, password_form, second_factor_values, sign_in_again
+from entrypoints.http.pages.flow.forms import SIGNED_OUT, UPGRADED, code_values, password_form, sign_in_again
 from entrypoints.http.pages.flow.routing import ADDRESS, STEP, find_connection, lead_to_connection
 from entrypoints.http.pages.flow.steps import step_page
 from entrypoints.http.pages.form_pages import check_session_form, form_page, read_own_form, refused_form_page
@@ -188,8 +187,7 @@ async def sign_in_with_code(flow: Flow) -> Response:
     except LastCodeWrong as refusal:
         return await sign_in_again(refusal, flow)
     except (CodeMalformed, CodeWrong, PasskeyRefused, Limited) as refusal:
-        values = {**await page_values(flow), **await second_factor_values(flow)}
-        return refused_form_page(refusal, "authentication/sign_in_code.html", **values)
+        return refused_form_page(refusal, "authentication/sign_in_code.html", **await code_values(flow))
     except Unauthenticated as refusal:
         return await sign_in_again(refusal if isinstance(refusal, PreAuthInvalid) else PreAuthInvalid(), flow)
 

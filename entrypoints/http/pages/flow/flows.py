@@ -237,6 +237,8 @@ def values_of(options: SignInOptions, flow: Flow) -> dict[str, Any]:
         "accepts_passkey": options.passkey,
         "is_folded": options.is_folded,
         "address_first": False,
+        "without_passkey": None,
+        "is_platform_owner": False,
         "requires_passkey": options.destination.required is Strength.PHISHING_RESISTANT,
         "requires_second": options.destination.required is Strength.TWO,
         "folded_providers": _providers(options.folded_providers, flow),
@@ -245,6 +247,7 @@ def values_of(options: SignInOptions, flow: Flow) -> dict[str, Any]:
         "organization_name": options.design.organization_name if options.design and service and not service.is_external else None,
         "other_ways": [(label, path) for path, (label, is_there) in OTHER_WAYS.items() if is_there(options)],
         "needs_fresh_sign_in": flow.wants_fresh,
+        "hides_providers": options.hides_providers,
         "offers_sign_up": options.destination.offers_sign_up,
         "design": options.design,
     }

@@ -20,9 +20,10 @@ from core.federation.sign_in import SignInOptions
 from core.kernel import uris
 from core.kernel.callers import Visitor
 from core.kernel.errors import Invalid, Refusal
+from core.kernel.sign_in_policy.explanations import explain
 from core.programs.model.client_policy import ClientAdmission
 from entrypoints.http.base import cookies
-from entrypoints.http.base.context import app_context, ports
+from entrypoints.http.base.context import app_context, caller, ports
 from entrypoints.http.base.redirects import FORM_NOT_SENT
 from entrypoints.http.base.rendering.avatars import image_path
 from entrypoints.http.base.rendering.templates import page_response, render
@@ -41,17 +42,24 @@ NOTICES: Final = {
 }
 
 
-async def sign_in_form(flow: Flow, destination: Destination | None = None, asked: str | None = None, email: str | None = None) -> Response:
+async def sign_in_form(
+    flow: Flow,
+    destination: Destination | None = None,
+    asked: str | None = None,
+    email: str | None = None,
+    without_passkey: Visitor | None = None,
+) -> Response:
     """Return the sign-in page, with the sentence that says why it is asked, or a notice about the step before, if any.
 
-    `email` is the address to fill in, instead of that of the request. Raises: FlowEnded.
+    `email` is the address to fill in, instead of that of the request. `without_passkey` is the user if the session lacks only their
+    passkey: no other way helps them, and if they have lost it, only a recovery does. Raises: FlowEnded.
     """
     notice = asked or NOTICES.get(cookies.notice_cookie() or "")
     options = await load_options(flow, destination)
     email = email or options.destination.login_hint or ""
     # A user who must meet a rule of the sign-in policy, or who links an account, is known already.
     address_first = asked is None and await asks_address_first()
-    response = await _sign_in_form(options, flow, email, notice=notice, address_first=address_first)
+    response = await _sign_in_form(options, flow, email, notice=notice, address_first=address_first, without_passkey=without_passkey)
     if notice is not None:
         cookies.clear_notice_cookie(response)
     return response
@@ -63,10 +71,18 @@ async def password_form(flow: Flow, email: str) -> Response:
 
 
 async def _sign_in_form(
-    options: SignInOptions, flow: Flow, email: str, *, notice: str | None = None, address_first: bool = False
+    options: SignInOptions,
+    flow: Flow,
+    email: str,
+    *,
+    notice: str | None = None,
+    address_first: bool = False,
+    without_passkey: Visitor | None = None,
 ) -> Response:
     values = {"email": email, "problem": None, "notice": notice, "is_unverified": False, "is_wrong": False}
     values |= {**values_of(options, flow), "address_first": address_first, **await _passkey_values()}
+    if without_passkey is not None:
+        values |= {"without_passkey": without_passkey.email, "is_platform_owner": without_passkey.is_platform_owner}
     return form_page("authentication/sign_in.html", **values)
 
 
@@ -107,14 +123,19 @@ async def sign_up_form(flow: Flow, destination: Destination | None = None) -> Re
 
 async def code_form(flow: Flow, destination: Destination | None = None) -> Response:
     """Return the page for the second factor. Raises: FlowEnded."""
-    values = {**values_of(await load_options(flow, destination), flow), **await second_factor_values(flow)}
-    return form_page("authentication/sign_in_code.html", problem=None, **values)
+    return form_page("authentication/sign_in_code.html", problem=None, **await code_values(flow, destination))
 
 
-async def second_factor_values(flow: Flow) -> dict[str, Any]:
-    """Return the second factors that the flow accepts, with the options for a passkey. Raises: PreAuthInvalid."""
-    options = await second_factor.load_options(ports(), flow)
-    return {"methods": options.methods, "passkey": options.passkey_options, "scripted": True}
+async def code_values(flow: Flow, destination: Destination | None = None) -> dict[str, Any]:
+    """Return the values of the page for the second factor, with the options for a passkey. Raises: FlowEnded, PreAuthInvalid."""
+    options = await load_options(flow, destination)
+    required, client = options.destination.required, PresentedDevice(device_id=cookies.device_cookie(), token=cookies.trust_cookie())
+    seconds = await second_factor.load_options(ports(), caller(), flow, client, required)
+    asked = None if seconds.policy is None else "This application accepts only a passkey."
+    if seconds.policy is not None and seconds.policy.rule is not None:
+        asked = explain(seconds.policy)
+    values = {"methods": seconds.methods, "passkey": seconds.passkey_options, "asked": asked, "scripted": True}
+    return {**values_of(options, flow), **values}
 
 
 async def question_page(flow: Flow, asked: Asked, user: Visitor, problem: Refusal | None) -> Response:

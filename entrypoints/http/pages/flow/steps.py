@@ -6,6 +6,7 @@ from typing import Final
 
 from quart import Blueprint, Response
 
+from core.accounts import ways_in
 from core.authentication import policy_checks, policy_enrollment
 from core.authentication.browser import FormTokenInvalid
 from core.authentication.flow import flows
@@ -107,7 +108,9 @@ async def step_page(flow: Flow, requested: Step | None = None, reply: PageAnswer
         rule, destination = decision.rule, outcome.destination
         if outcome.admission.needs_passkey:
             rule, destination = Rule.PHISHING_RESISTANT, destination and replace(destination, required=Strength.PHISHING_RESISTANT)
-        return await sign_in_form(flow, destination, f"{explain(decision)} {WAYS.get(rule, 'Sign in again.')}")
+        is_lost = rule is Rule.PHISHING_RESISTANT and user is not None and await ways_in.has_passkey(ports(), user)
+        asked = f"{explain(decision)} {WAYS.get(rule, 'Sign in again.')}"
+        return await sign_in_form(flow, destination, asked, without_passkey=user if is_lost else None)
     if step in FORMS:
         return await FORMS[step](flow, outcome.destination)
     assert user is not None, "the others are questions to a signed-in user"

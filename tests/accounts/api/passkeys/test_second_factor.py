@@ -3,6 +3,7 @@
 from datetime import timedelta
 
 import pytest
+from quart_trio import QuartTrio
 
 from adapters.postgres.engine.pool import Pool
 from core.accounts.model.accounts import Account
@@ -10,6 +11,7 @@ from core.accounts.model.security_notices import UNDO_TTL
 from ports import Ports
 from tests.accounts.email_changes import undo
 from tests.fakes.outside import FakeClock, FakeMailTransport
+from tests.support.browser import FakeBrowser, main_of
 from tests.support.builders import Answer, Api, add_member, add_organization, deliver, link, run_sql, sign_in
 from tests.support.mfa import add_mfa
 from tests.support.passkeys.users import PASSKEYS, PasskeyUser, start_login, verify_second
@@ -180,3 +182,12 @@ async def test_platform_owners_see_how_many_keys_a_user_has(api: Api, holder: Pa
     await PasskeyUser(api, holder.token).add_key()
     details = (await api.get(f"/api/platform/users/{user.id}", token=platform.token)).json
     assert (details["passkeys"], details["security_keys"]) == (1, 1)
+
+
+async def test_the_pages_about_keys_as_second_factor_speak_of_no_app(holder: PasskeyUser, app: QuartTrio) -> None:
+    await holder.add()
+    browser = FakeBrowser(app)
+    await browser.sign_in()
+    codes = await browser.submit("/app/account/passkeys/second-factor", enabled="yes")
+    assert "Sign-ins ask for your second factor from now on." in main_of(codes)
+    assert not any(word in main_of(codes) for word in ("need a code", "authenticator app"))

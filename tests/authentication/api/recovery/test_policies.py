@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from adapters.postgres.engine.pool import Pool
-from core.accounts.model.mfa import RecoveryNeeded
+from core.accounts.model.mfa import OwnerRecoveryNeeded, RecoveryNeeded
 from core.authentication.model.recovery import (
     FactorNotEnough,
     PasskeyNotAccepted,
@@ -123,3 +123,10 @@ async def test_the_rules_of_an_organization_protect_its_end_users(ada: LostUser,
     await run_sql(pool, "delete from sign_in_policies where org_id = %s", ada.acme.org)
     await ada.require(phishing_resistant=["everyone"])
     assert "authenticator app</h2>" not in (await ada.browser.open(path)).text
+
+
+async def test_for_a_platform_owner_the_refusal_names_the_command_that_helps(ada: LostUser, pool: Pool, platform: Platform) -> None:
+    await run_sql(pool, "update users set is_platform_owner = true where id = %s", ada.account.id)
+    await ada.require(second_factor=["everyone"])
+    answer = await ada.acme.api.call("DELETE", f"/api/platform/users/{ada.account.id}/mfa", {"reason": REASON}, token=platform.token)
+    assert (answer.status, answer.json["error"]) == (403, str(OwnerRecoveryNeeded.__doc__))

@@ -229,3 +229,17 @@ async def test_a_start_has_no_link_for_other_accounts_or_beside_another_platform
     assert await owner_recovery.create_first_link(ports, Email("unknown@example.com")) is None
     await add_platform_owner(ports, EVE)
     assert await owner_recovery.create_first_link(ports, ADA) is None
+
+
+@pytest.mark.parametrize("resets_factors", [False, True])
+async def test_the_page_says_whether_the_link_removes_all_factors(
+    browser: FakeBrowser, owner: Account, ports: Ports, resets_factors: bool
+) -> None:
+    token = await owner_recovery.create_link(ports, ADA, "root", resets_factors=resets_factors)
+    page = (await browser.open(f"{PATH}?token={token}")).text
+    told = "Signing in removes all passkeys, the authenticator app and the backup codes of the account." in page
+    assert (told, "Sign in and remove all factors" in page, "you'll need that too" in page) == (
+        resets_factors,
+        resets_factors,
+        not resets_factors,
+    )

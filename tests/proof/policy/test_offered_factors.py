@@ -1,0 +1,178 @@
+"""Every factor that a sign-in offers leads on: no page and no answer offers one that the policy then refuses."""
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from html import unescape
+from typing import Any, Final
+
+import pytest
+from quart_trio import QuartTrio
+
+from adapters.postgres.engine.pool import Pool
+from core.kernel.values import base64url
+from ports import Ports
+from tests.fakes.outside import FakeClock
+from tests.proof.policy.test_second_factors import TO_SHOP
+from tests.proof.policy.world import ALLOWED, ENROLL, STATES, World, new_world, outcome_of_flow
+from tests.support.browser import leads_to, main_of
+from tests.support.builders import PASSWORD, Answer, Api, run_sql
+from tests.support.mfa import add_mfa
+from tests.support.passkeys.users import PasskeyUser
+from tests.support.saml.browser import SamlBrowser
+
+POLICIES: Final[Mapping[str, dict[str, Any]]] = {
+    "any": {"second_factor": ["everyone"]},
+    "an app": {"methods": ["password", "totp"], "second_factor": ["everyone"]},
+    "a key": {"methods": ["password", "passkey"], "second_factor": ["everyone"]},
+    "a key at high risk": {"methods": ["password", "passkey"], "second_factor": ["high_risk"]},
+    "a passkey": {"phishing_resistant": ["everyone"]},
+    "a passkey alone": {"methods": ["passkey"]},
+}
+ACCOUNTS: Final = ({"app", "key"}, {"app", "passkey"}, {"key", "passkey"})
+MARKS: Final = {"passkey": 'data-passkey="get"', "totp": "No access to your app?", "backup_code": 'name="code"'}
+
+
+@dataclass(slots=True)
+class Person:
+    """Ada with some of an app, a passkey that her sign-ins do not ask for, and a security key as second factor."""
+
+    world: World
+    kinds: set[str]
+    keys: dict[str, PasskeyUser]
+    backup_codes: list[str]
+
+    @classmethod
+    async def create(cls, world: World, kinds: set[str]) -> "Person":
+        await world.enter(STATES["bare"])
+        keys: dict[str, PasskeyUser] = {kind: PasskeyUser(world.api, world.token) for kind in kinds - {"app"}}
+        codes = list[str]()
+        if "passkey" in keys:
+            await keys["passkey"].add()
+        if "key" in keys:
+            codes = (await keys["key"].add_key(second_factor=True))["backup_codes"]
+        world.authenticator = await add_mfa(world.ports, world.ada) if "app" in kinds else None
+        return cls(world, kinds, keys, list(world.authenticator.backup_codes) if world.authenticator else codes)
+
+    def answers(self, methods: set[str], options: Mapping[str, Any] | None) -> list[dict[str, Any]]:
+        """Return an answer by each of these methods, and for a ceremony, by each of the keys that it takes."""
+        taken = {each["id"] for each in (options or {}).get("allowCredentials", [])}
+        credentials = [key.authenticator for key in self.keys.values()] if "passkey" in methods else []
+        by_keys = [each.get(dict(options or {})) for each in credentials if taken & {base64url(one.id) for one in each.credentials}]
+        codes = []
+        if "totp" in methods:
+            assert self.world.authenticator is not None, "the account has an app"
+            codes.append(self.world.authenticator.code())
+        if "backup_code" in methods:
+            codes.append(self.backup_codes[-1])
+        return [{"credential": each} for each in by_keys] + [{"code": each} for each in codes]
+
+    async def next_time(self) -> None:
+        """Let the codes of before be old, and the limits of attempts be new."""
+        self.world.clock.advance(timedelta(minutes=1))
+        await run_sql(self.world.pool, "delete from rates")
+
+
+def read_offer(page: Answer) -> tuple[set[str], dict[str, Any] | None]:
+    """Return the second factors that the page offers, and the options of its ceremony."""
+    main = main_of(page)
+    found = re.search(r'data-passkey="get" data-options="([^"]*)"', main)
+    return {name for name, mark in MARKS.items() if mark in main}, json.loads(unescape(found[1])) if found else None
+
+
+@pytest.fixture
+async def world(api: Api, app: QuartTrio, ports: Ports, pool: Pool, clock: FakeClock) -> World:
+    return await new_world(api, app, ports, pool, clock)
+
+
+async def show_password(world: World, app: QuartTrio, *, is_high: bool) -> Answer:
+    """Sign in to Shop with the password, in a new browser, and return the next page."""
+    world.browser = SamlBrowser(app, world.clock)
+    for _ in range(4 if is_high else 0):
+        await run_sql(world.pool, "delete from rates")
+        await world.api.login(world.ada.email, "a wrong password")
+    page = await world.browser.open(leads_to(await world.authorize()))
+    answer = await world.browser.fill(page, email=world.ada.email, password=PASSWORD)
+    return await world.browser.open(leads_to(answer))
+
+
+async def find_refused(ada: Person, app: QuartTrio, *, is_high: bool) -> list[str]:
+    """Show each factor that the page after the password offers. Return those after which the user is asked to sign in again."""
+    world, refused = ada.world, list[str]()
+    await ada.next_time()
+    offered, options = read_offer(await show_password(world, app, is_high=is_high))
+    login = await world.api.post("/api/auth/login", {"email": world.ada.email, "password": PASSWORD, **TO_SHOP})
+    assert offered, "the account asks for a second factor"
+    if not is_high and login.json.get("mfa_required"):
+        assert {*login.json["methods"]} == offered, "the API offers the same"
+    for number in range(len(ada.answers(offered, options))):
+        await ada.next_time()
+        page = await show_password(world, app, is_high=is_high)
+        sent = ada.answers(*read_offer(page))[number]
+        ada.backup_codes = [code for code in ada.backup_codes if code != sent.get("code")]
+        answer = await world.browser.fill(page, **{key: value if key == "code" else json.dumps(value) for key, value in sent.items()})
+        outcome = await outcome_of_flow(world, await world.browser.open(leads_to(answer), follows=False))
+        refused += [] if outcome in (ALLOWED, ENROLL) else [f"answer {number} of {sorted(offered)}: {outcome}"]
+    return refused
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kinds", ACCOUNTS, ids=lambda kinds: " ".join(sorted(kinds)))
+async def test_each_second_factor_that_the_page_offers_leads_to_the_application(world: World, app: QuartTrio, kinds: set[str]) -> None:
+    """Or to the page that sets up another one, if the account has none that is accepted. No step comes twice."""
+    ada, refused = await Person.create(world, kinds), dict[str, list[str]]()
+    for name, document in POLICIES.items():
+        await world.put(document)
+        refused[name] = await find_refused(ada, app, is_high="risk" in name)
+    await world.put({})
+    await run_sql(world.pool, "update services set required_acr = 'phr'")
+    refused["an application with passkeys"] = await find_refused(ada, app, is_high=False)
+    assert not any(refused.values()), refused
+
+
+RECOVERY: Final = "Only a recovery replaces it: ask an admin of your organization, or the operator of this site."
+ON_THE_SERVER: Final = "<code>gatehouse owner recover --reset-factors</code>"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("is_owner", [False, True], ids=["user", "platform owner"])
+@pytest.mark.parametrize("kinds", [{"passkey"}, {"app", "passkey"}], ids=lambda kinds: " ".join(sorted(kinds)))
+async def test_where_only_a_passkey_helps_each_page_names_the_way_for_a_lost_one(
+    world: World, app: QuartTrio, kinds: set[str], is_owner: bool
+) -> None:
+    """Also if the session began with all other factors. No page then promises that another way sets a passkey up."""
+    ada, missing = await Person.create(world, kinds), list[str]()
+    await run_sql(world.pool, "update users set is_platform_owner = %s where id = %s", is_owner, world.ada.id)
+    for name in ("a passkey", "a passkey alone", "an application with passkeys"):
+        await world.put(POLICIES.get(name, {}))
+        await run_sql(world.pool, "update services set required_acr = %s", None if name in POLICIES else "phr")
+        await ada.next_time()
+        after_password = await show_password(world, app, is_high=False)
+        await world.open_browser()
+        with_session = await world.browser.open(leads_to(await world.authorize()))
+        pages = {"after the password": after_password, "with a session": with_session}
+        if name in POLICIES:
+            pages["confirmation"] = await world.browser.open("/app/reauthenticate?policy=acme/shop&next=/app")
+        for where, page in pages.items():
+            is_code = "app" in kinds and where == "after the password"
+            expected = ON_THE_SERVER if is_owner and not is_code else RECOVERY
+            if expected not in main_of(page) or "Use one of them" in main_of(page) or 'data-passkey="get"' not in main_of(page):
+                missing.append(f"{name}, {where}")
+    assert not missing, missing
+
+
+@pytest.mark.parametrize(("kinds", "asks_for"), [({"app", "passkey"}, "Use your passkey or security key."), ({"app"}, None)], ids=str)
+async def test_the_pages_say_that_an_app_is_not_accepted(world: World, app: QuartTrio, kinds: set[str], asks_for: str | None) -> None:
+    """Without an accepted factor, the app leads to the page that sets one up."""
+    ada, sentence = await Person.create(world, kinds), "Acme requires a second factor: a passkey or security key."
+    await world.put(POLICIES["a key"])
+    await ada.next_time()
+    page = await show_password(world, app, is_high=False)
+    if asks_for is not None:
+        assert f"<p>{sentence} {asks_for}</p>" in main_of(page)
+        return
+    answer = await world.browser.fill(page, **ada.answers(*read_offer(page))[0])
+    enroll = await world.browser.open(leads_to(await world.browser.open(leads_to(answer), follows=False)))
+    assert sentence in main_of(enroll)
