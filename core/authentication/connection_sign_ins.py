@@ -10,7 +10,7 @@ from datetime import datetime
 from uuid import UUID
 
 from core.authentication import policy_passes
-from core.authentication.model.policy import PolicyPath, PolicySubject
+from core.authentication.model.policy import PolicyPath, PolicySession, PolicySubject
 from core.authentication.policy_checks import Admission, judge, refusal_of
 from core.kernel.callers import ConnectionSignIn, Member, Person
 from core.kernel.proofs import seen_in
@@ -27,10 +27,15 @@ def judge_age(ports: Ports, path: PolicyPath, subject: PolicySubject, age: SignI
 
     The policy is asked with the age as the lifetime of a session: no other first factor makes the session newer.
     """
-    session, policy = subject.session, subject.policy
-    if age is SignInAge.ANY or session is None or not policy.in_force(now).required_for(subject.connections):
+    if age is SignInAge.ANY or subject.session is None or not subject.policy.in_force(now).required_for(subject.connections):
         return None
-    limit = age.limit(ports.policy)
+    return _judge_with_age(ports, path, subject, subject.session, age, user, now)
+
+
+def _judge_with_age(
+    ports: Ports, path: PolicyPath, subject: PolicySubject, session: PolicySession, age: SignInAge, user: Person, now: datetime
+) -> Decision:
+    policy, limit = subject.policy, age.limit(ports.policy)
     seen = beside_own(seen_in(session.proofs, policy.org_id, now), needs_user=subject.account.password_hash is not None)
     proofs = tuple(proof for proof in seen if not proof.is_second or now - proof.at <= limit)
     part = PolicyPart(policy.name, Rules(session_lifetime=limit))
@@ -39,6 +44,23 @@ def judge_age(ports: Ports, path: PolicyPath, subject: PolicySubject, age: SignI
     decision, lifetime = judge(ports, path, aged, now, user.address), policy.in_force(now).session_lifetime
     is_of_request = decision.rule is Rule.SESSION_LIFETIME and (lifetime is None or lifetime > limit)
     return replace(decision, is_of_request=True) if is_of_request else decision
+
+
+async def find_renewal(ports: Ports, user: Person, org_slug: str) -> Decision | None:
+    """Return the fresh sign-in that the policy of an organization accepts from its member, or None if each one will do.
+
+    None as well if the policy requires a connection, which has pages of its own.
+    """
+    now = ports.clock.now()
+    async with ports.storage.reading() as read:
+        org_id = await read.organizations.id_by_slug(org_slug)
+        if org_id is None or user.bounded_to not in (None, org_id) or not await read.members.exists(org_id, user.user_id):
+            return None
+        subject = await read.policy_passes.load(org_id, None, user.user_id, user.session_id)
+    if subject is None or subject.session is None or subject.policy.in_force(now).required_for(subject.connections):
+        return None
+    decision = _judge_with_age(ports, PolicyPath.CONSOLE, subject, subject.session, SignInAge.FRESH, user, now)
+    return decision if decision.outcome is Outcome.STEP_UP else None
 
 
 async def find(ports: Ports, path: PolicyPath, member: Member, age: SignInAge, *, is_of_part: bool = False) -> ConnectionSignIn:

@@ -28,18 +28,20 @@ KEPT_FORM: Final = "kept_form"  # the field with the id of the kept form that is
 SECRETS: Final = frozenset({"current_password", "new_password", "password", "client_secret", "token"})
 
 
-async def to_reauthentication(for_policy: str | None = None, age: SignInAge = SignInAge.ANY) -> Response:
+async def to_reauthentication(for_policy: str | None = None, age: SignInAge = SignInAge.ANY, org_slug: str | None = None) -> Response:
     """Return a redirect to the page that asks users to confirm that it's them, and then leads back here.
 
     A form that our own page sent is kept for them, unless it has a secret. The fields of a kept form
     that the view has taken are kept again.
 
     `for_policy` names the sign-in policy that asks for it, as in acme, acme/shop, PLATFORM or EVERYWHERE. `age` is that of the
-    sign-in through its required connection that the request needs.
+    sign-in through its required connection that the request needs. `org_slug` is the organization in which the user acts, if its policy
+    limits the ways to confirm.
 
     Raises: FormTokenInvalid.
     """
     policy = {} if for_policy is None else {"policy": for_policy} | _age_field(age)
+    policy |= {} if org_slug is None or for_policy is not None else {"org": org_slug}
     if request.method in ("GET", "HEAD"):
         return _redirect({"next": requested_path(), **policy})
     form = await read_form()

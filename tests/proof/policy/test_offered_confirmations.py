@@ -16,6 +16,7 @@ from core.kernel.proofs import Method
 from ports import Ports
 from tests.fakes.outside import FakeClock, FakeMailTransport
 from tests.proof.policy.world import STATES, State, World, new_world
+from tests.support.browser import form_token, leads_to, main_of
 from tests.support.builders import PASSWORD, Answer, Api, add_member, add_organization, deliver, run_sql, sign_in
 from tests.support.direct import change_ports
 from tests.support.mfa import add_mfa
@@ -128,3 +129,24 @@ async def test_with_two_organizations_no_confirmation_is_in_vain(ada: Confirming
         policies.append(answer.json["organization"])
         await ada.confirm((await ada.list_ways())[0])
     assert (answer.status, len(policies)) == (200, len({*policies})), policies
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [name for name, document in POLICIES.items() if "email" not in name])
+async def test_the_page_for_an_old_sign_in_offers_what_the_organization_accepts(ada: Confirming, name: str) -> None:
+    """An act in the organization changes no factor, and its policy was met by the old sign-in."""
+    world = ada.world
+    await world.put(POLICIES[name])
+    session_id = await world.open_browser()
+    async with world.ports.storage.transaction(by=SYSTEM) as tx:
+        old = EVERY.proofs(world.clock.now() - timedelta(minutes=65))
+        await tx.session_sign_ins.reauthenticate(session_id, world.ada.id, old)
+    token = form_token(await world.browser.open("/app/account"))
+    asks = leads_to(await world.browser.send("/app/organizations/acme/sign-in-policy", form_token=token, version="0"))
+    page = main_of(await world.browser.open(asks))
+    assert "not recently enough for this" in page
+    offered = {mark for mark in ('name="password"', 'name="code"', 'data-passkey="get"') if mark in page}
+    every = {'name="password"', 'name="code"', 'data-passkey="get"'}
+    by_passkey = {'data-passkey="get"'}
+    accepted = {"passkey": by_passkey, "phr": by_passkey, "password and key": by_passkey, "password and app": every - by_passkey}
+    assert offered == accepted.get(name, every)

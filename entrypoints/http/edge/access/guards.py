@@ -22,7 +22,7 @@ from core.eventing import refusals
 from core.eventing.refusals import RefusedChange
 from core.kernel.access import OwnProofNeeded
 from core.kernel.api_scopes import Area
-from core.kernel.callers import ScimClient
+from core.kernel.callers import Member, ScimClient
 from core.kernel.errors import Refusal, SessionEnded
 from core.kernel.rate_limits import Bucket
 from core.kernel.sign_in_age import SignInAge, SignInNotRecent
@@ -169,7 +169,9 @@ class _Steps:
         except SignInNotRecent as refusal:  # of the route, or of a part of it that the view knows
             if self.access.credentials is not Credentials.COOKIE:
                 raise
-            return await to_reauthentication(EVERYWHERE if isinstance(refusal, SignInNotAccepted) else None)
+            for_policy, user = EVERYWHERE if isinstance(refusal, SignInNotAccepted) else None, g.get("caller")
+            acts_in = user.acts_in.slug if isinstance(user, Member) and user.has_sign_in_policy else None
+            return await to_reauthentication(for_policy, org_slug=acts_in)
         except OwnProofNeeded as refusal:
             if self.access.credentials is not Credentials.COOKIE:
                 raise

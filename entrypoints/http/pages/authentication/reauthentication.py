@@ -4,6 +4,7 @@ It comes back to the page that the user opened, or shows a button that sends the
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Final
 from urllib.parse import urlencode
 
@@ -13,10 +14,10 @@ from core.accounts import factor_changes
 from core.accounts.model.accounts import PasswordTooLong
 from core.accounts.model.mfa import CodeMalformed, CodeWrong
 from core.accounts.model.passkeys import PasskeyRefused
-from core.authentication import policy_enrollment
+from core.authentication import connection_sign_ins, policy_enrollment
 from core.authentication.model.identities import LinkedPlace
 from core.authentication.model.login import EmailCodeMalformed
-from core.authentication.model.policy import NO_SLUG
+from core.authentication.model.policy import NO_SLUG, PolicyPlace
 from core.authentication.model.sessions import (
     EmailedCodeWrong,
     FirstFactorMissing,
@@ -81,7 +82,7 @@ ANSWERS: Final = {303: "Continue at the next page.", 403: "The form was not sent
 
 def _target(fields: Any) -> dict[str, str]:
     """Return what the page comes back to: the path of a page, which can have a form that was not kept, or the id of a kept form."""
-    return {name: fields[name] for name in ("form", "next", "empty", "policy", "age") if fields.get(name)}
+    return {name: fields[name] for name in ("form", "next", "empty", "policy", "age", "org") if fields.get(name)}
 
 
 def _path(target: dict[str, str], **more: str) -> str:
@@ -102,6 +103,14 @@ async def _step_up(target: dict[str, str]) -> Decision | None:
     age = SignInAge(target["age"]) if target.get("age") in tuple(SignInAge) else SignInAge.ANY
     enrollment = await policy_enrollment.find_enrollment(ports(), signed_in(), place_of(target["policy"]), age)
     return enrollment.decision if enrollment.decision.outcome is Outcome.STEP_UP else None
+
+
+async def _load_options(target: dict[str, str], decision: Decision | None) -> ReauthenticationOptions:
+    """Return the ways that the page offers. The policy of the organization in which the user acts leaves out what it does not accept."""
+    user = signed_in()
+    if decision is None and "org" in target and "policy" not in target:
+        decision = await connection_sign_ins.find_renewal(ports(), user, PolicyPlace.read(target["org"]).org_slug or NO_SLUG)
+    return await load_options(ports(), user, decision)
 
 
 def _reason(target: dict[str, str], decision: Decision | None, silent_at: str | None) -> str | None:
@@ -150,7 +159,9 @@ def _has_just_vouched(connection: OrganizationConnection) -> bool:
 
 async def _values(target: dict[str, str], kept: KeptForm | None, *, is_emailed: bool, decision: Decision | None) -> dict[str, Any]:
     user = signed_in()
-    options = await load_options(ports(), user, decision)
+    options = await _load_options(target, decision)
+    if options.passkey and options.needs_second_factor and options.second_methods == (Method.PASSKEY,):  # it stands for the first one, too
+        options = replace(options, password=False, email_code=False, providers=())
     with_keys = Method.PASSKEY in options.second_methods
     has_keys = options.passkey or with_keys
     passkey = await reauthentication.start_passkey(ports(), user, with_keys=with_keys) if has_keys else None
@@ -192,6 +203,7 @@ async def _values(target: dict[str, str], kept: KeptForm | None, *, is_emailed: 
         "emailed": "Whether a code was just emailed.",
         "policy": "The sign-in policy that asks for it: `acme`, `acme/shop`, `*` for the platform, or `**` for all of the user. `***` asks "
         "for a way of the account's own.",
+        "org": "The slug of the organization in which the user acts, if its sign-in policy limits the ways.",
         "age": "The age of the sign-in through the connection that the policy requires: `fresh` or `recent`.",
     },
 )
@@ -302,7 +314,7 @@ async def start_at_provider(provider: str) -> Response:
     form = await _read_own_form()
     target = _target(form)
     try:
-        options = await load_options(ports(), signed_in(), await _step_up(target))
+        options = await _load_options(target, await _step_up(target))
         ticket = await reauthentication.start_at_provider(ports(), signed_in(), options, provider, _path(target))
     except Invalid as refusal:
         return await _refused(refusal, target, is_emailed=False)
@@ -322,7 +334,7 @@ async def start_at_connection() -> Response:
     form, user = await _read_own_form(), signed_in()
     target = _target(form)
     decision = await _step_up(target)
-    connection = await _connection(target, decision, await load_options(ports(), user, decision))
+    connection = await _connection(target, decision, await _load_options(target, decision))
     if connection is None or not isinstance(user, Visitor):
         return await _refused(FieldInvalid("Choose one of these ways.", ""), target, is_emailed=False)
     try:
