@@ -349,7 +349,7 @@ def _binding(recovery: AccountRecovery) -> ChallengeBinding:
 
 
 async def _use_up(tx: Transaction, caller: Caller, opened: OpenRecovery, browser_id: str, now: datetime) -> Account:
-    """Lock the account, end its recovery its factors and its sign-ins, and return it. Raises: RecoveryEnded."""
+    """Lock the account, end its recovery, its factors and its sign-ins, and return it. Raises: RecoveryEnded."""
     account = await tx.accounts.lock(opened.recovery.user_id) or refuse(RecoveryEnded)
     # Checked again under the lock: another request may have finished or canceled it.
     if not account.is_usable or not await tx.recoveries.take(opened.recovery.id, digest(browser_id), now):

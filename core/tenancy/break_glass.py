@@ -8,8 +8,8 @@ from uuid import UUID
 
 from core.kernel.callers import Member
 from core.kernel.roles import Capability
-from core.tenancy import events, organizations, sign_in_policies
-from core.tenancy.model.sign_in_policies import MAX_BREAK_GLASS, BreakGlassNeedsFactors, BreakGlassUser, NotForBreakGlass
+from core.tenancy import break_glass_factors, events, organizations, sign_in_policies
+from core.tenancy.model.sign_in_policies import MAX_BREAK_GLASS, BreakGlassUser, NotForBreakGlass
 from ports import Ports
 
 
@@ -28,24 +28,17 @@ async def list_candidates(ports: Ports, caller: Member) -> Sequence[BreakGlassUs
 async def replace_users(ports: Ports, caller: Member, user_ids: Collection[UUID]) -> Sequence[BreakGlassUser]:
     """Replace the list of the caller's organization, and return it. All sessions are asked for the sign-in policy again.
 
-    A user who is new in it has the factors that the sign-in policy asks for. Otherwise the password alone could add them, and then
-    open the organization.
-
-    Raises: NotForBreakGlass, BreakGlassNeedsFactors, WouldLockYouOut; the errors of `lock_organization_for`.
+    Raises: NotForBreakGlass, WouldLockYouOut; BreakGlassNeedsFactors; the errors of `lock_organization_for`.
     """
     now, listed = ports.clock.now(), set(user_ids)
     async with ports.storage.transaction(by=caller) as tx:
         organization, _ = await organizations.lock_organization_for(tx, caller, Capability.SIGN_IN_POLICY_MANAGE)
         people = [await tx.sign_in_policies.person(organization.id, user_id) for user_id in sorted(listed)[: MAX_BREAK_GLASS + 1]]
-        admins = [person for person in people if person is not None and person.is_admin]
-        if len(listed) > MAX_BREAK_GLASS or len(admins) < len(people):
+        if len(listed) > MAX_BREAK_GLASS or not all(person is not None and person.is_admin for person in people):
             raise NotForBreakGlass
         before = {each.user_id for each in await tx.sign_in_policies.break_glass_users(organization.id)}
-        policy = await tx.sign_in_policies.effective(organization.id)
-        for person in admins:
-            if person.account.id not in before and policy is not None and not sign_in_policies.has_factors(ports, policy, person, now):
-                raise BreakGlassNeedsFactors(person.account.email)
         await tx.sign_in_policies.put_break_glass_users(organization.id, listed)
+        await break_glass_factors.require_factors_of_listed(ports, tx, organization.id, now)
         await sign_in_policies.require_way_in_here(ports, tx, caller, organization.id, now)
         if listed != before:
             await tx.sign_in_policies.renew(organization.id)

@@ -19,7 +19,7 @@ from core.kernel.connections import RequiredConnection
 from core.kernel.errors import refuse
 from core.kernel.proofs import Method, seen_in
 from core.kernel.roles import Capability
-from core.kernel.sign_in_policy.decision import Decision, decide, met_situations, situations
+from core.kernel.sign_in_policy.decision import Decision, decide
 from core.kernel.sign_in_policy.rules import (
     METHODS,
     PROVIDER_PREFIX,
@@ -34,7 +34,7 @@ from core.kernel.sign_in_policy.rules import (
     Rules,
 )
 from core.kernel.values import Batches
-from core.tenancy import events, organizations
+from core.tenancy import break_glass_factors, events, organizations
 from core.tenancy.model.organizations import Organization
 from core.tenancy.model.sign_in_policies import (
     MAX_COUNTED,
@@ -107,7 +107,7 @@ async def save(
 
     `version` is that of the policy that the caller has seen. A rule that becomes stricter starts when the grace period ends.
 
-    Raises: PolicyInvalid; PolicyChanged; MethodsUnavailable; NoPasskeysHere; WouldLockYouOut; the errors of
+    Raises: PolicyInvalid; PolicyChanged; MethodsUnavailable; NoPasskeysHere; WouldLockYouOut; BreakGlassNeedsFactors; the errors of
     `lock_organization_for`.
     """
     now = ports.clock.now()
@@ -127,6 +127,7 @@ async def save(
         if changes := changes_of(old.rules, new.rules):
             new = replace(new, version=await tx.sign_in_policies.put(new))
             tx.record(events.sign_in_policy_updated(organization.id, new.service_id, changes))
+            await break_glass_factors.require_factors_of_listed(ports, tx, organization.id, now)
     return PolicyDetails(new, effective.in_force(now))
 
 
@@ -273,13 +274,6 @@ async def require_way_in_here(ports: Ports, tx: Transaction, caller: Member, org
     """Check that the caller can meet the stored policy of the organization. Raises: WouldLockYouOut."""
     if (policy := await tx.sign_in_policies.effective(org_id)) is not None:
         await _require_way_in(ports, tx, caller, None, policy, now)
-
-
-def has_factors(ports: Ports, policy: EffectivePolicy, person: PolicyPerson, now: datetime) -> bool:
-    """Return whether the own factors of this person are enough in each situation, also by the rules that start later."""
-    factors = relying_party.without_lost_keys(ports, person.account, person.keys).factors
-    facts = person.facts(policy.in_force(now), now, factors, email_is_on=_offers_email(ports, None))
-    return met_situations(policy, facts) == situations(policy, now)
 
 
 def judge(ports: Ports, policy: EffectivePolicy, person: PolicyPerson, at: datetime, *, email_is_on: bool) -> Decision:

@@ -65,10 +65,11 @@ class NotForBreakGlass(Invalid):
 
 
 class BreakGlassNeedsFactors(Invalid):
-    """A user lacks the factors that your sign-in policy asks for. Ask them to set up the factors first."""
+    """A user on the list of break glass lacks the factors that a sign-in policy asks for. Ask them to set up the factors first."""
 
     def __init__(self, email: str) -> None:
-        super().__init__(f"{email} lacks the factors that your sign-in policy asks for. Ask them to set up the factors first.")
+        advice = "Ask them to set up the factors first, or leave them off the list."
+        super().__init__(f"For break glass, {email} needs the factors that the sign-in policy asks for. {advice}")
 
 
 class NoAdminNetworks(Invalid):

@@ -155,17 +155,31 @@ async def test_only_confirmed_owners_and_admins_are_listed_for_break_glass(acme:
     assert await listed() == {acme.people["owner"].email: True}
 
 
-async def test_a_user_is_listed_for_break_glass_only_with_the_factors_of_the_policy(acme: Tenant, pool: Pool) -> None:
-    """A rule that starts later counts, too. The owner has a passkey, so that the rule does not lock the owner out."""
-    await add_passkeys(pool, acme.people["owner"].id, RP_ID)
-    assert (await save(acme, {"phishing_resistant": ["admins"], "grace_days": 14})).status == 200
-    admin = acme.people["admin"]
+@pytest.mark.usefixtures("okta")
+@pytest.mark.parametrize("factor_rule", [{"phishing_resistant": ["admins"], "grace_days": 14}, {"second_factor": ["high_risk"]}], ids=str)
+@pytest.mark.parametrize("is_of_application", [False, True])
+async def test_listed_users_have_the_factors_that_the_policy_asks_for(
+    acme: Tenant, pool: Pool, factor_rule: dict[str, Any], is_of_application: bool
+) -> None:
+    """Rules that start later, or ask at a high risk, count, too: the list and the policy are saved in either order."""
+    owner, admin = acme.people["owner"], acme.people["admin"]
+    await add_passkeys(pool, owner.id, RP_ID)
+    await run_sql(pool, "update users set passkey_second_at = now() where id = %s", owner.id)
+    await add_service(pool, acme.org, "shop")
+    rules = {**factor_rule, **({"required_connection": "okta"} if is_of_application else BY_DOMAIN)}
+    service = "shop" if is_of_application else None
+    needed = f"For break glass, {admin.email} needs the factors"
+    assert (await put_list(acme, "owner", "admin")).status == 200, "no policy asks for them yet"
+    refused = await save(acme, rules, service)
+    assert (refused.status, needed in refused.json["error"]) == (400, True), refused.text
+    assert (await put_list(acme, "owner")).status == 200
+    saved = await save(acme, rules, service)
+    assert saved.status == 200, saved.text
     refused = await put_list(acme, "owner", "admin")
-    assert (refused.status, f"{admin.email} lacks the factors" in refused.json["error"]) == (400, True), refused.text
+    assert (refused.status, needed in refused.json["error"]) == (400, True), refused.text
     await add_passkeys(pool, admin.id, RP_ID)
+    await run_sql(pool, "update users set passkey_second_at = now() where id = %s", admin.id)
     assert (await put_list(acme, "owner", "admin")).status == 200
-    await run_sql(pool, "delete from passkeys where user_id = %s", admin.id)
-    assert (await put_list(acme, "admin")).status == 200, "a change of the list is no reason to lose the others in it"
 
 
 async def test_the_pages_save_the_rules_and_the_list_and_show_refusals(owner_browser: FakeBrowser, ports: Ports, pool: Pool) -> None:
