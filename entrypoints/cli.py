@@ -157,7 +157,9 @@ def owner_link(email: str) -> None:
 
 @owner.command("recover", epilog="Example: gatehouse owner recover ada@example.com")
 @click.argument("email")
-@click.option("--reset-factors", is_flag=True, help="The link also removes all passkeys and second factors. Asks for the address again.")
+@click.option(
+    "--reset-factors", is_flag=True, help="The link also removes all factors, and signs out all devices. Asks for the address again."
+)
 @click.option("--yes", is_flag=True, help="With --reset-factors: do not ask.")
 def owner_recover(email: str, reset_factors: bool, yes: bool) -> None:
     """Print a link that signs the platform owner EMAIL in, once, within 15 minutes.

@@ -87,7 +87,8 @@ async def import_metadata(ports: Ports, caller: SetupLinkCaller, text: str, url:
     certificates = join_certificates(described.certificates)
     values = ProviderValues(**found, metadata_url="" if text else url, certificate=certificates)
     settings = await _store(ports, caller, proposal, values, tuple(each.fingerprint for each in described.certificates))
-    return [*described.problems_of(settings, ports.clock.now())] if isinstance(settings, SamlSettings) else []
+    assert isinstance(settings, SamlSettings), "the proposal is one with SAML"
+    return [*described.problems_of(settings, ports.clock.now())]
 
 
 async def read_metadata(ports: Ports, caller: SetupLinkCaller, text: str, url: str) -> DescribedProvider:
@@ -136,7 +137,7 @@ def _needed(document: SetupDocument) -> tuple[str, ...]:
 async def check(ports: Ports, caller: SetupLinkCaller, base_url: str) -> list[ConnectionProblem]:
     """Return the problems of the proposed connection. Metadata and keys are fetched now.
 
-    The format of the NameID is no problem here: the product decides about it, and the reader cannot change it.
+    Whether the NameID can change is no problem here: the product decides about it, and the reader has no choice.
 
     Raises: SetupProductMissing, SetupNotReady, Limited.
     """
@@ -151,7 +152,7 @@ async def check(ports: Ports, caller: SetupLinkCaller, base_url: str) -> list[Co
 
 
 async def check_saved(ports: Ports, caller: SetupLinkCaller, base_url: str) -> list[ConnectionProblem]:
-    """Return the problems of values that were just saved. After too many checks, the only one is that this check was not made.
+    """Return the problems of values that were just saved. If there were too many checks, return NOT_CHECKED alone.
 
     Raises: SetupProductMissing, SetupNotReady.
     """

@@ -66,13 +66,16 @@ async def propose(ports: Ports, caller: SetupLinkCaller, pem: str) -> None:
 async def import_metadata(ports: Ports, caller: SetupLinkCaller, text: str, url: str) -> None:
     """Propose the certificates of SAML metadata that the connection does not trust yet: of `text`, or of the document at `url`.
 
+    If the connection reads its metadata at another address, they count as typed: its next refresh would remove them.
+
     Raises: SetupNotReady, MetadataOfAnother, ProviderCertificateExists, SetupPartFixed; the errors of `read_metadata`.
     """
     details = await _load_details(ports, await proposals.load(ports, caller))
     described, settings = await read_metadata(ports, caller, text, url), details.connection.settings
     if not isinstance(settings, SamlSettings) or described.settings.get("entity_id") != settings.entity_id:
         raise MetadataOfAnother
-    await _propose(ports, caller, details, described.certificates, are_of_metadata=True)
+    are_of_metadata = settings.metadata_url is None or (not text and url == settings.metadata_url)
+    await _propose(ports, caller, details, described.certificates, are_of_metadata=are_of_metadata)
 
 
 async def _propose(

@@ -67,10 +67,11 @@ def publisher() -> Iterator[Publisher]:
 async def test_new_metadata_replace_the_certificates_that_a_link_took_from_earlier_ones(
     app: QuartTrio, acme: Tenant, api: Api, ports: Ports, pool: Pool, clock: FakeClock, publisher: Publisher
 ) -> None:
-    """The certificates that the reader typed stay."""
+    """Certificates that the reader typed, or took from a file while the metadata have an address, stay."""
     reaching, admin = with_loopback_sender(ports), acme.token("admin")
     change_ports(app, sender=reaching.sender)
-    typed, *published = [(await new_certificate(clock.now(), name)).certificate for name in ("typed", "first", "second", "third")]
+    names = ("typed", "filed", "first", "second", "third")
+    typed, filed, *published = [(await new_certificate(clock.now(), name)).certificate for name in names]
 
     async def apply(part: str, step: str, product: dict[str, str], form: dict[str, str], **values: str) -> dict[str, Any]:
         """Send forms to the steps of a part of a new link, and let an admin apply it. Return the connection."""
@@ -95,7 +96,12 @@ async def test_new_metadata_replace_the_certificates_that_a_link_took_from_earli
     connection = await apply("connection", "/metadata", product, {"metadata": "", "metadata_url": address})
     assert await problems(connection) == []
     publisher.publish(published[1])
-    for step, form in (("/metadata", {"new_metadata": "", "new_metadata_url": address}), ("", {"new_certificate": typed})):
+    file = identity_provider_metadata(ENTITY_ID, certificates=[filed])
+    for step, form in (
+        ("/metadata", {"new_metadata": "", "new_metadata_url": address}),
+        ("/metadata", {"new_metadata": file, "new_metadata_url": ""}),
+        ("", {"new_certificate": typed}),
+    ):
         await apply("certificate", step, {}, form, connection=connection["slug"])
     publisher.publish(published[2], typed)
     assert await problems(connection) == ["metadata_changed"]
@@ -103,4 +109,5 @@ async def test_new_metadata_replace_the_certificates_that_a_link_took_from_earli
     await health.refresh_due(reaching, new_id())
     assert await problems(connection) == []
     rows = await run_sql(pool, "select certificate, source from connection_certificates")
-    assert {(pem.strip(), source) for pem, source in rows} == {(published[2].strip(), "metadata"), (typed.strip(), "admin")}
+    expected = {(published[2], "metadata"), (filed, "admin"), (typed, "admin")}
+    assert {(pem.strip(), source) for pem, source in rows} == {(pem.strip(), source) for pem, source in expected}

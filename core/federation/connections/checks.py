@@ -39,7 +39,7 @@ from ports import Ports
 NOT_CHECKED: Final = ConnectionProblem(
     "not_checked",
     False,
-    f"The check was not made, because your organization had {METADATA_FETCH.burst} checks within a minute. Wait a minute, and check then.",
+    f"The check was not made: your organization had {METADATA_FETCH.burst} checks within a minute. Wait a minute, then check again.",
 )
 
 

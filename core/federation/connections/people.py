@@ -123,8 +123,12 @@ async def _find_account(tx: Transaction, person: AssertedPerson, now: datetime, 
 
 
 async def _verify_address(tx: Transaction, account: Account, person: AssertedPerson, now: datetime) -> Account:
-    """Take the word of the identity provider for the address of an account that the connection created, and return the account."""
-    is_proof = person.is_email_verified and person.email == account.email and account.origin_org_id == person.org_id
+    """Take the word of the identity provider for the address of an account that the connection created, and return the account.
+
+    Only the identity provider has a way into such an account, so nothing is cleared (security A-7).
+    """
+    is_own = account.origin is AccountOrigin.CONNECTION and account.origin_org_id == person.org_id
+    is_proof = is_own and person.is_email_verified and person.email == account.email
     if account.first_verified_at is not None or not is_proof or await tx.domains.verified_owner(account.email) != person.org_id:
         return account
     await tx.accounts.mark_verified(account.id, now)

@@ -107,7 +107,7 @@ OPENID_FAULTS: Final[Mapping[OpenIdFault, str]] = MappingProxyType(
         OpenIdFault.CODE: "The identity provider does not accept its code. Check the redirect URI, and start the sign-in again.",
         OpenIdFault.REQUEST: "The token endpoint refused the request. Check the settings of the application at the identity provider.",
         OpenIdFault.TOKENS: "The token endpoint returned no ID token. Allow the scope openid.",
-        OpenIdFault.FORM: "The token is no signed JWT of the expected type (typ). If tokens are encrypted, turn that off.",
+        OpenIdFault.FORM: "The token is not a signed JWT of the expected type (typ). If tokens are encrypted, turn that off.",
         OpenIdFault.ALGORITHM: "The algorithm of the token's signature is not accepted. Sign with RS256.",
         OpenIdFault.SIGNING_KEY: "The key of the token is not published, or is too weak. Sign with a published RSA key of 2048 bits.",
         OpenIdFault.SIGNATURE: "The signature of the token is wrong. Report this to the identity provider.",

@@ -1,5 +1,7 @@
 """Codes and backup codes, and turning the second factor off (security M-3, M-4, M-5)."""
 
+from typing import Final
+
 import pytest
 
 from adapters.postgres.engine.pool import Pool
@@ -112,20 +114,23 @@ async def test_regenerating_while_off_is_refused(user: MfaUser, pool: Pool) -> N
     assert await queued_emails(pool) == []
 
 
+# Of all accounts, one each.
+TRUSTED_DEVICES: Final = """
+    insert into devices (id, user_id, name, device_type, browser, os, last_used_at, risk_score, risk_factors, trust_hash,
+                         trust_expires_at, created_at, updated_at)
+    select gen_random_uuid(), id, 'Laptop', 'browser', 'Firefox', 'Linux', now(), 0, '{}', decode(md5(id::text), 'hex'),
+           now() + interval '90 days', now(), now() from users"""
+PENDING_SIGN_INS: Final = """
+    insert into sign_in_flows (id, target, request, wants_fresh, keeps_trust, user_id, proofs, proofs_expire_at, begun_at, expires_at)
+    select gen_random_uuid(), 'api', '', false, true, id, '[]', now() + interval '10 minutes', now(), 'infinity' from users"""
+
+
 @pytest.mark.parametrize("act", ["enable", "disable"])
 async def test_enabling_and_disabling_end_device_trust_and_pending_sign_ins(user: MfaUser, pool: Pool, clock: FakeClock, act: str) -> None:
     other_user = await add_account(user.ports, "eve@example.com", None)
-    device = """
-        insert into devices (id, user_id, name, device_type, browser, os, last_used_at, risk_score, risk_factors, trust_hash,
-                             trust_expires_at, created_at, updated_at)
-        select gen_random_uuid(), id, 'Laptop', 'browser', 'Firefox', 'Linux', now(), 0, '{}', decode(md5(id::text), 'hex'),
-               now() + interval '90 days', now(), now() from users"""
-    flow = """
-        insert into sign_in_flows (id, target, request, wants_fresh, keeps_trust, user_id, proofs, proofs_expire_at, begun_at, expires_at)
-        select gen_random_uuid(), 'api', '', false, true, id, '[]', now() + interval '10 minutes', now(), 'infinity' from users"""
     app = await user.enable() if act == "disable" else await user.start_setup()
-    await run_sql(pool, device)
-    await run_sql(pool, flow)
+    await run_sql(pool, TRUSTED_DEVICES)
+    await run_sql(pool, PENDING_SIGN_INS)
     answer = await user.disable() if act == "disable" else await user.verify(app.code())
     assert answer.status == 200
     assert await run_sql(pool, "select user_id from devices where trust_hash is not null") == [(other_user.id,)]

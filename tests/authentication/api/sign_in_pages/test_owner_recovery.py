@@ -15,6 +15,7 @@ from core.kernel.values import Email
 from entrypoints.http.app import Edge
 from ports import Ports
 from ports.storage import Transaction
+from tests.accounts.api.mfa.test_codes import PENDING_SIGN_INS, TRUSTED_DEVICES
 from tests.authentication.api.sign_in_pages.paths import count_sessions
 from tests.fakes.outside import FakeClock, FakeMailTransport
 from tests.support.browser import FakeBrowser, form_token, is_step, leads_to
@@ -111,6 +112,8 @@ async def test_a_link_that_resets_the_factors_needs_none_and_removes_all(
     earlier = await sign_in(ports, owner)
     await PasskeyUser(api, earlier.access_token).add_key()
     await add_mfa(ports, owner)
+    await run_sql(pool, TRUSTED_DEVICES)
+    await run_sql(pool, PENDING_SIGN_INS)
     token = await owner_recovery.create_link(ports, ADA, "root", resets_factors=True)
     assert (await browser.open(f"{PATH}?token={token}")).status == 200
     assert await factors_of(pool, owner) == [(True, True, 1, 10)], "only its use removes them"
@@ -119,6 +122,8 @@ async def test_a_link_that_resets_the_factors_needs_none_and_removes_all(
     assert (await api.get("/api/user", token=earlier.access_token)).status == 401
     assert (await api.post("/api/auth/refresh", {"refresh_token": earlier.refresh_token})).status == 401
     assert await count_sessions(pool) == 1, "that of the link"
+    assert await run_sql(pool, "select 1 from devices where user_id = %s and trust_hash is not null", owner.id) == []
+    assert await run_sql(pool, "select 1 from sign_in_flows where user_id = %s", owner.id) == []
     assert (await use(browser, token)).status == 400, "once"
     await deliver(ports)
     created, used = (

@@ -162,7 +162,7 @@ async def test_saved_values_are_checked_at_once(
     for number in range(METADATA_FETCH.burst - 4):
         assert await save(f"Right {number}") == "303"
     before = len(issuer.received)
-    assert f"The check was not made, because your organization had {METADATA_FETCH.burst} checks" in await save("Too many")
+    assert f"The check was not made: your organization had {METADATA_FETCH.burst} checks" in await save("Too many")
     assert len(issuer.received) == before
     fields["client_id"] = ""
     await owner_browser.submit(f"{settings}/deactivate", settings)
