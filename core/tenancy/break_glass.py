@@ -8,7 +8,7 @@ from uuid import UUID
 
 from core.kernel.callers import Member
 from core.kernel.roles import Capability
-from core.tenancy import break_glass_factors, events, organizations, sign_in_policies
+from core.tenancy import events, organizations, sign_in_policies
 from core.tenancy.model.sign_in_policies import MAX_BREAK_GLASS, BreakGlassUser, NotForBreakGlass
 from ports import Ports
 
@@ -38,7 +38,7 @@ async def replace_users(ports: Ports, caller: Member, user_ids: Collection[UUID]
             raise NotForBreakGlass
         before = {each.user_id for each in await tx.sign_in_policies.break_glass_users(organization.id)}
         await tx.sign_in_policies.put_break_glass_users(organization.id, listed)
-        await break_glass_factors.require_factors_of_listed(ports, tx, organization.id, now)
+        await sign_in_policies.require_factors_of_listed(ports, tx, organization.id, now)
         await sign_in_policies.require_way_in_here(ports, tx, caller, organization.id, now)
         if listed != before:
             await tx.sign_in_policies.renew(organization.id)

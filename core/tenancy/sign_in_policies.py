@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
+from itertools import product
 from time import monotonic
 from typing import Final
 from uuid import UUID
@@ -19,7 +20,7 @@ from core.kernel.connections import RequiredConnection
 from core.kernel.errors import refuse
 from core.kernel.proofs import Method, seen_in
 from core.kernel.roles import Capability
-from core.kernel.sign_in_policy.decision import Decision, decide
+from core.kernel.sign_in_policy.decision import Decision, decide, met_situations, situations
 from core.kernel.sign_in_policy.rules import (
     METHODS,
     PROVIDER_PREFIX,
@@ -34,11 +35,12 @@ from core.kernel.sign_in_policy.rules import (
     Rules,
 )
 from core.kernel.values import Batches
-from core.tenancy import break_glass_factors, events, organizations
+from core.tenancy import events, organizations
 from core.tenancy.model.organizations import Organization
 from core.tenancy.model.sign_in_policies import (
     MAX_COUNTED,
     MAX_PEOPLE,
+    BreakGlassNeedsFactors,
     ConnectionRequired,
     MethodsUnavailable,
     PeopleCount,
@@ -127,7 +129,7 @@ async def save(
         if changes := changes_of(old.rules, new.rules):
             new = replace(new, version=await tx.sign_in_policies.put(new))
             tx.record(events.sign_in_policy_updated(organization.id, new.service_id, changes))
-            await break_glass_factors.require_factors_of_listed(ports, tx, organization.id, now)
+            await require_factors_of_listed(ports, tx, organization.id, now)
     return PolicyDetails(new, effective.in_force(now))
 
 
@@ -274,6 +276,24 @@ async def require_way_in_here(ports: Ports, tx: Transaction, caller: Member, org
     """Check that the caller can meet the stored policy of the organization. Raises: WouldLockYouOut."""
     if (policy := await tx.sign_in_policies.effective(org_id)) is not None:
         await _require_way_in(ports, tx, caller, None, policy, now)
+
+
+async def require_factors_of_listed(ports: Ports, tx: Transaction, org_id: UUID, now: datetime) -> None:
+    """Check that the users on the list of break glass have the factors that each policy asks for, where it requires a connection of them.
+
+    Otherwise the password alone could add the factors, and then open the organization. Raises: BreakGlassNeedsFactors.
+    """
+    listed = [each.user_id for each in await tx.sign_in_policies.break_glass_users(org_id)]
+    if not listed:
+        return
+    applications = [application.id for application, _ in await tx.sign_in_policies.of_applications(org_id)]
+    people = [await tx.sign_in_policies.person(org_id, user_id) or refuse(NotOfThisOrganization) for user_id in listed]
+    effective = [await tx.sign_in_policies.effective(org_id, service_id) for service_id in (None, *applications)]
+    for policy, person in product(filter(None, effective), people):
+        rules, factors = policy.in_force(now), relying_party.without_lost_keys(ports, person.account, person.keys).factors
+        facts = person.facts(rules, now, factors, email_is_on=_offers_email(ports, None))
+        if rules.required_for(person.connections) and met_situations(policy, facts) != situations(policy, now):
+            raise BreakGlassNeedsFactors(person.account.email)
 
 
 def judge(ports: Ports, policy: EffectivePolicy, person: PolicyPerson, at: datetime, *, email_is_on: bool) -> Decision:

@@ -242,7 +242,7 @@ async def test_the_page_says_whether_the_link_removes_all_factors(
 ) -> None:
     token = await owner_recovery.create_link(ports, ADA, "root", resets_factors=resets_factors)
     page = (await browser.open(f"{PATH}?token={token}")).text
-    told = "Signing in removes all passkeys, the authenticator app and the backup codes of the account." in page
+    told = "Signing in removes all passkeys, the authenticator app and the backup codes of the account, and signs it out" in page
     assert (told, "Sign in and remove all factors" in page, "you'll need that too" in page) == (
         resets_factors,
         resets_factors,
