@@ -50,7 +50,7 @@ def fingerprint(ports: Ports, caller: Caller, client: PresentedDevice) -> Device
 
 
 async def match_device(tx: Transaction, user_id: UUID, fingerprint: DeviceFingerprint, org_id: UUID | None, now: datetime) -> DeviceMatch:
-    """Match a sign-in to a device as `to_match` does. The account is locked."""
+    """Match a sign-in that began at no connection to a device, as `to_match` does. The account is locked."""
     known = tx.devices.find_match_deferred(user_id, fingerprint, org_id, now)
     await tx.send_deferred()
     return to_match(user_id, fingerprint, known, now)
@@ -61,8 +61,10 @@ def to_match(user_id: UUID, fingerprint: DeviceFingerprint, found: Deferred[Know
 
     A device is matched by its trust token, else by the client's device id, else, for clients
     without an id, by browser, operating system and type. If the last sign-in of a device had a high risk and no
-    second factor, the device counts as new for the risk. The account has been locked since before it was `found`.
+    second factor, the device counts as new for the risk.
     The trust period of the organization of the service applies, if any, like those of the user's organizations.
+
+    To store the match, lock the account before the device is `found`.
     """
     known = found.value
     assert known is not None, "the trust period always has a row"

@@ -28,10 +28,10 @@ from core.authentication.model.policy import (
 from core.kernel.callers import OrganizationContext, Person, PolicyState, ServiceContext
 from core.kernel.errors import Refusal
 from core.kernel.page_paths import ENROLL_PATH, ORGANIZATION_PATH, REAUTHENTICATION_PATH, connection_start_path
-from core.kernel.proofs import Factor, FactorKind, Proofs, Strength, covers, in_session, seen_in
+from core.kernel.proofs import Factor, FactorKind, Proofs, covers, in_session, seen_in
 from core.kernel.roles import is_admin
 from core.kernel.sign_in_age import SignInAge
-from core.kernel.sign_in_policy.decision import NO_POLICY, Decision, Outcome, PolicyFacts, decide, stands_for_second
+from core.kernel.sign_in_policy.decision import NO_POLICY, Decision, Outcome, PolicyFacts, decide, stands_for_second, takes_passkey_only
 from core.kernel.sign_in_policy.explanations import name_methods
 from core.kernel.sign_in_policy.rules import Rule, Rules
 from core.kernel.sign_in_policy.silent_sign_ins import beside_own, vouched_at
@@ -49,6 +49,13 @@ def judge(ports: Ports, path: PolicyPath, subject: PolicySubject | None, now: da
     """Return the decision about a user's session, and count it. Without a policy, everything is allowed."""
     if subject is None:
         return NO_POLICY
+    decision = _judge(ports, path, subject, now, address)
+    ports.metrics.sign_in_policy_decided(path, decision.outcome)
+    return decision
+
+
+def _judge(ports: Ports, path: PolicyPath, subject: PolicySubject, now: datetime, address: str | None = None) -> Decision:
+    """Return the decision about a user's session, uncounted."""
     session = subject.session or PolicySession(())
     seen = beside_own(seen_in(session.proofs, subject.policy.org_id, now))
     decision = decide(
@@ -72,7 +79,6 @@ def judge(ports: Ports, path: PolicyPath, subject: PolicySubject | None, now: da
     )
     if (ends := [proof.until for proof in seen if proof.until is not None]) and decision.outcome is Outcome.ALLOWED:
         decision = replace(decision, valid_until=min(ends if decision.valid_until is None else [*ends, decision.valid_until]))
-    ports.metrics.sign_in_policy_decided(path, decision.outcome)
     if path in _CONFIRMING and subject.account.password_hash is not None:
         decision = _ask_own(decision, seen, now)
     return name_methods(decision, ports.policy.provider_names)
@@ -165,7 +171,7 @@ class Admission:
         if methods is not None and decision.rule is not Rule.CONNECTION and methods.isdisjoint(decision.first_ways):
             return True
         has_second = stands_for_second(Rules(methods=methods), subject.account.factors)
-        return decision.required >= (Strength.PHISHING_RESISTANT if has_second else Strength.TWO)
+        return takes_passkey_only(decision, has_second=has_second)
 
     @property
     def has_app(self) -> bool:
@@ -300,13 +306,15 @@ def _is_inside(state: PolicyState, address: str | None) -> bool:
 # Sessions of applications
 
 
-def judge_sign_in(ports: Ports, subject: PolicySubject | None, proofs: Proofs, device: DeviceMatch, now: datetime) -> Admission:
-    """Return the decision about a sign-in with these proofs, before its session starts."""
+def judge_sign_in(
+    ports: Ports, subject: PolicySubject | None, proofs: Proofs, device: DeviceMatch, now: datetime, *, counts: bool = True
+) -> Admission:
+    """Return the decision about a sign-in with these proofs, before its session starts. `counts`: in the metric of decisions."""
     if subject is None:
         return NO_ADMISSION
     is_high, mfa_at = device.device.risk.is_high, device.device.mfa_at if device.is_trusted else None
     subject = replace(subject, session=PolicySession(proofs, mfa_at, is_high))
-    return Admission(subject, judge(ports, PolicyPath.SIGN_IN, subject, now))
+    return Admission(subject, (judge if counts else _judge)(ports, PolicyPath.SIGN_IN, subject, now))
 
 
 async def judge_visit(
@@ -328,23 +336,16 @@ async def judge_visit(
     if not admission.asks:  # most visits: no connection is needed
         return admission
     async with ports.storage.reading() as read:
-        if external_for is not None:
-            is_hidden = not await read.api_resources.may_use(service.org_id, external_for, user.user_id)
-            return NO_ACCESS if is_hidden else admission
-        is_sign_on = path is PolicyPath.SAML
+        application, is_sign_on = (service.org_id, service.id), path is PolicyPath.SAML
         return await hide_from_strangers(
-            read, admission, (service.org_id, service.id), user.user_id, ports.clock.now(), is_sign_on=is_sign_on
+            read, admission, application, user.user_id, ports.clock.now(), is_sign_on=is_sign_on, external_for=external_for
         )
 
 
-async def asks_next(ports: Ports, application: tuple[UUID | None, UUID | None], user_id: UUID, session_id: UUID) -> bool:
-    """Return whether the sign-in policy of the application that the user goes on to asks for something first, now or later."""
-    org_id, service_id = application
-    if org_id is None:
-        return False
-    async with ports.storage.reading() as read:
-        subject = await read.policy_passes.load(org_id, service_id, user_id, session_id)
-    return Admission(subject, judge(ports, PolicyPath.PREVIEW, subject, ports.clock.now())).asks
+async def preview_session(ports: Ports, read: Reading, application: tuple[UUID, UUID | None], user_id: UUID, session_id: UUID) -> Admission:
+    """Return the decision about this session at the application, for a page before the one that asks. It is not counted."""
+    subject = await read.policy_passes.load(*application, user_id, session_id)
+    return NO_ADMISSION if subject is None else Admission(subject, _judge(ports, PolicyPath.PREVIEW, subject, ports.clock.now()))
 
 
 async def hide_from_strangers(
@@ -355,13 +356,18 @@ async def hide_from_strangers(
     now: datetime,
     *,
     is_sign_on: bool = False,
+    external_for: UUID | None = None,
 ) -> Admission:
     """Return the decision, or NO_ACCESS if it asks for something and the user may not use the application.
 
-    `is_sign_on`: with SAML.
+    `is_sign_on`: with SAML. `external_for`: as in `judge_visit`.
     """
     org_id, service_id = application
-    if org_id is None or service_id is None or not admission.asks:
+    if org_id is None or not admission.asks:
+        return admission
+    if external_for is not None:
+        return admission if await read.api_resources.may_use(org_id, external_for, user_id) else NO_ACCESS
+    if service_id is None:
         return admission
     may_use = read.end_users.may_sign_on if is_sign_on else read.end_users.may_use
     return admission if await may_use(org_id, service_id, user_id, now) else NO_ACCESS

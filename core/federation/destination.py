@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 from core.applications.model.services import Service
+from core.authentication.flow.admission import ApplicationNeeds
 from core.authentication.flow.steps import Step
 from core.authentication.model.agreements import Agreement, ClientFacts
 from core.authentication.model.openid import OpenIdGrant, in_order
@@ -28,6 +29,17 @@ class Destination:
     redirect_uri: str | None = None  # where the browser goes after an authorization request
     required: Strength = Strength.ONE  # of the sign-in, by the request or the settings of the application
     connections: Sequence[ConnectionRef] = ()  # of an organization, at which the request lets the user sign in
+
+    @property
+    def needs(self) -> ApplicationNeeds:
+        """What the application asks of a sign-in."""
+        service, api = self.service, self.api
+        return ApplicationNeeds(
+            name=None if service is None else service.known_name,
+            required=self.required,
+            has_sign_in_policy=self.has_sign_in_policy,
+            external_for=api.id if api is not None and service is not None and service.is_external else None,
+        )
 
     @property
     def target(self) -> str | None:

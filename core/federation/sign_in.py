@@ -11,8 +11,9 @@ from uuid import UUID
 from core.accounts import passkey_offers
 from core.accounts.model.devices import PresentedDevice
 from core.authentication import joining
+from core.authentication.flow.admission import asks_next
 from core.authentication.flow.methods import SignInMethod
-from core.authentication.flow.model import Flow, FlowTarget, new_flow
+from core.authentication.flow.model import Flow, FlowEnded, FlowTarget, new_flow
 from core.authentication.flow.prove import confirm_membership_if_admitted, prove
 from core.authentication.methods import second_factor
 from core.authentication.methods.invitation import InvitationSignIn
@@ -20,7 +21,7 @@ from core.authentication.methods.second_factor import Code, SecondPasskey
 from core.authentication.model.login import PreAuthToken, SecondFactorOptions
 from core.authentication.model.policy import DueEnrollment, PolicyPlace
 from core.authentication.model.sessions import TokenPair
-from core.authentication.policy_checks import asks_next, enrollment_path
+from core.authentication.policy_checks import enrollment_path
 from core.authentication.service_access import find_password_service
 from core.authentication.session_start import issue_first_tokens
 from core.authentication.sessions import end_replaced
@@ -28,6 +29,7 @@ from core.federation import targets
 from core.federation.connections import people
 from core.federation.destination import Destination
 from core.federation.oauth.model.authorization import OrgOrServiceMissing
+from core.federation.oauth.model.client_registration import SealedClientInvalid
 from core.federation.saml import target as saml_target
 from core.federation.upstream import trips
 from core.kernel.callers import ServiceContext
@@ -212,8 +214,19 @@ async def sign_in_browser(
     user_id, session_id = outcome.session.user_id, outcome.session.id
     offers = can_passkey and first_method_of(in_session(outcome.session.proofs)) == Method.PASSWORD
     offers = offers and await passkey_offers.is_due(ports, user_id, session_id, outcome.session.created_at)
-    offers = offers and not await asks_next(ports, flow.application[:2], user_id, session_id)
+    offers = offers and not await _asks_next(ports, flow, user_id, session_id)
     return BrowserSignIn(outcome.secret, expires_at, outcome.device_token, offers, people.made_link(linking, outcome.session.proofs))
+
+
+async def _asks_next(ports: Ports, flow: Flow, user_id: UUID, session_id: UUID) -> bool:
+    """Return whether the application's policy asks for another step, now or later. Of an external client, its request is read."""
+    external_for = None
+    if flow.external_client is not None:
+        try:
+            external_for = (await targets.find_destination(ports, flow, ports.tokens.issuer)).needs.external_for
+        except (FlowEnded, SealedClientInvalid):  # the next page says so
+            return False
+    return await asks_next(ports, flow, user_id, session_id, external_for)
 
 
 async def join(

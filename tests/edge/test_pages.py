@@ -187,7 +187,7 @@ TO_SHOP: dict[str, object] = {
     "address_first": False,
     "requires_passkey": True,
     "requires_second": False,
-    "without_passkey": "ada@example.com",
+    "lost_passkey_email": "ada@example.com",
     "is_platform_owner": False,
     "folded_providers": {"websuite": ("Websuite", "/auth/websuite?next=%2F")},
 }

@@ -2,67 +2,53 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from datetime import datetime
 
 from core.accounts import devices
 from core.accounts.model.devices import PresentedDevice
+from core.authentication.flow.admission import AccountFacts, ApplicationNeeds, hide_in_flow, may_have_policy
 from core.authentication.flow.model import Flow
-from core.authentication.model.policy import PolicyPath, PolicySession, PolicySubject
-from core.authentication.policy_checks import Admission, hide_from_strangers, judge
+from core.authentication.policy_checks import Admission, judge_sign_in
 from core.kernel.causes import Caller
-from core.kernel.proofs import Proof, Proofs, Strength, complete, strength_of
-from core.kernel.sign_in_policy.decision import NO_POLICY, Decision, Outcome
+from core.kernel.display import PRODUCT
+from core.kernel.proofs import Proof, Proofs, complete, strength_of
+from core.kernel.sign_in_policy.decision import Decision, step_up_to
 from ports import Ports
 
 
 async def find_accepted(
-    ports: Ports, caller: Caller, flow: Flow, client: PresentedDevice, seconds: Sequence[Proof], required: Strength
-) -> tuple[Sequence[Proof], Decision]:
-    """Return those proofs of a second factor that let the user of the flow in, and the decision about the first factor alone.
+    ports: Ports, caller: Caller, flow: Flow, client: PresentedDevice, seconds: Sequence[Proof], needs: ApplicationNeeds
+) -> tuple[Sequence[Proof], Decision | None]:
+    """Return those proofs of a second factor that let the user of the flow in, and the decision that leaves others out, if one does.
 
-    `required` is the strength that the application or its request asks for. If none of the proofs is enough, the user signs in with a
-    present factor, and then sets another one up: all are returned.
+    If none is enough, return all: the user then sets up another factor.
     """
-    now = ports.clock.now()
     if not flow.proofs:
-        return seconds, NO_POLICY
-    first = replace(flow.proofs[0], at=now)
-    seconds = [second for second in seconds if strength_of(complete(first, second)) >= required] or seconds
-    subject = await _load_subject(ports, flow)
-    if subject is None:
-        return seconds, NO_POLICY
-    decide_on = await _with_risk(ports, caller, flow, client, subject, now)
-    async with ports.storage.reading() as read:
-        seen = Admission(subject, decide_on((first,)))
-        admission = await hide_from_strangers(read, seen, flow.application[:2], subject.account.id, now)
-    if admission.is_allowed:  # a user who may not use the application learns nothing about its policy
-        return seconds, NO_POLICY
-    enough = [second for second in seconds if decide_on(complete(first, second)).outcome is Outcome.ALLOWED]
-    return enough or seconds, admission.decision
+        return seconds, None
+    first = replace(flow.proofs[0], at=ports.clock.now())
+    reason = step_up_to(needs.required, needs.name or PRODUCT)
+    enough = [second for second in seconds if strength_of(complete(first, second)) >= needs.required] or seconds
+    judge = await _load_policy(ports, caller, flow, client, first, needs) if needs.has_sign_in_policy else None
+    if judge is not None:
+        reason = judge((first,)).decision
+        enough = [second for second in enough if judge(complete(first, second)).is_allowed] or enough
+    return enough, reason if len(enough) < len(seconds) else None
 
 
-async def _load_subject(ports: Ports, flow: Flow) -> PolicySubject | None:
-    """Return the user of the flow with the sign-in policy of the application, if it has one."""
-    org_id, service_id, _ = flow.application
-    if org_id is None or flow.user_id is None or (flow.service is not None and not flow.service.has_sign_in_policy):
+async def _load_policy(
+    ports: Ports, caller: Caller, flow: Flow, client: PresentedDevice, first: Proof, needs: ApplicationNeeds
+) -> Callable[[Proofs], Admission] | None:
+    """Return the decision of the application's policy as a function of the proofs, at the risk that the sign-in has on this device.
+
+    None: there is no policy, the first factor alone meets it, or the user may not use the application and learns nothing about it.
+    """
+    if flow.user_id is None or not may_have_policy(flow):
         return None
-    async with ports.storage.reading() as read:
-        subject = await read.policy_passes.load(org_id, service_id, flow.user_id, None)
-    if subject is None or flow.identity is None:
-        return subject
-    return replace(subject, providers=subject.providers | {flow.identity.provider})  # this sign-in links it
+    now, fingerprint = ports.clock.now(), devices.fingerprint(ports, caller, client)
+    async with ports.storage.transaction(by=caller, in_session=False) as tx:  # it stores nothing, so the account is not locked
+        device, subject = await AccountFacts(tx, flow, fingerprint, first.connection, now).load(flow.user_id, flow.identity)
 
+        def judge(proofs: Proofs) -> Admission:
+            return judge_sign_in(ports, subject, proofs, device, now, counts=False)
 
-async def _with_risk(
-    ports: Ports, caller: Caller, flow: Flow, client: PresentedDevice, subject: PolicySubject, now: datetime
-) -> Callable[[Proofs], Decision]:
-    """Return the decision of the policy as a function of the proofs, at the risk that the sign-in has on this device."""
-    fingerprint, org_id = devices.fingerprint(ports, caller, client), None if flow.service is None else flow.service.org_id
-    async with ports.storage.transaction(by=caller, in_session=False) as tx:
-        match = await devices.match_device(tx, subject.account.id, fingerprint, org_id, now)
-    is_high = match.device.risk.is_high
-
-    def decide_on(proofs: Proofs) -> Decision:
-        return judge(ports, PolicyPath.PREVIEW, replace(subject, session=PolicySession(proofs, risk_is_high=is_high)), now)
-
-    return decide_on
+        admission = await hide_in_flow(tx, flow, judge((first,)), flow.user_id, now, needs.external_for)
+    return None if admission.is_allowed else judge

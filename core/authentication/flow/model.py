@@ -96,6 +96,11 @@ class Flow:
         """Whether the sign-in uses our own pages."""
         return self.target is not FlowTarget.API
 
+    @property
+    def is_sign_on(self) -> bool:
+        """Whether it continues with SAML. The request of an API client is the sign-on that waits for it."""
+        return self.target is FlowTarget.SAML or (self.target is FlowTarget.API and self.request != "")
+
     def is_open(self, now: datetime) -> bool:
         return self.closed_at is None and self.expires_at > now
 

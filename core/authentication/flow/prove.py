@@ -12,10 +12,11 @@ from uuid import UUID
 from core.accounts import devices, factor_changes, session_proofs
 from core.accounts import events as account_events
 from core.accounts.model.accounts import Account
-from core.accounts.model.devices import DeviceFingerprint, DeviceMatch, KnownDevice, PresentedDevice
+from core.accounts.model.devices import DeviceFingerprint, PresentedDevice
 from core.accounts.model.email_queue import EmailKind
 from core.accounts.notices import security_notices
 from core.applications.model.users import NoAccessToService
+from core.authentication.flow.admission import AccountFacts, hide_in_flow
 from core.authentication.flow.methods import Proved, SignInMethod, record_failure
 from core.authentication.flow.model import FLOW_TTL, Flow, FlowEnded, FlowTarget
 from core.authentication.flow.steps import Facts, Needs, Step, next_step
@@ -30,15 +31,14 @@ from core.authentication.model.login import (
     VerifiedSignIn,
     failure_of,
 )
-from core.authentication.model.policy import POLICY_REFUSALS, PolicyPath, PolicySubject
+from core.authentication.model.policy import POLICY_REFUSALS, PolicyPath
 from core.authentication.model.sign_in_log import ConnectionAttempt
-from core.authentication.policy_checks import hide_from_strangers, judge_sign_in
+from core.authentication.policy_checks import judge_sign_in
 from core.authentication.service_access import find_refusal
 from core.authentication.session_start import start_session
 from core.kernel.access import BlockedByDirectory
 from core.kernel.callers import Person, ServiceContext
 from core.kernel.causes import Caller
-from core.kernel.deferred import Deferred
 from core.kernel.errors import Refusal
 from core.kernel.proofs import Proofs, complete, first_method_of, is_by_provider
 from core.kernel.values import new_id
@@ -121,7 +121,8 @@ async def _complete(
 ) -> SignedIn | Flow:
     person = None if proved.account is None else _person(proved.account, caller, flow.service)
     async with ports.storage.transaction(by=person or caller, in_session=False) as tx:
-        facts = _FactsOfAccount(tx, flow, proved, fingerprint, now)
+        proofs = _with(flow, proved, now)
+        facts = AccountFacts(tx, flow, fingerprint, proofs[0].connection, now)
         account, identity = await proved.lock(tx, person or caller, facts.send_behind)
         if not account.is_usable:
             raise _closed(account)
@@ -130,12 +131,9 @@ async def _complete(
         if person is None:
             person = _person(account, caller, flow.service)
             tx.acts_as(person)
-        device, policy = await facts.load(account.id)
-        proofs = _with(flow, proved, now)
-        if identity is not None and policy is not None:  # this sign-in links it
-            policy = replace(policy, providers=policy.providers | {identity.provider})
+        device, policy = await facts.load(account.id, identity)
         admission = judge_sign_in(ports, policy, proofs, device, now)
-        admission = await hide_from_strangers(tx, admission, flow.application[:2], account.id, now)
+        admission = await hide_in_flow(tx, flow, admission, account.id, now)
         step = next_step(
             Facts(
                 needs=Needs(keeps_trust=flow.keeps_trust and not admission.asks_all_factors),
@@ -147,7 +145,10 @@ async def _complete(
         )
         if step is Step.SECOND_FACTOR:
             earlier = await _find_recent_seconds(ports, tx, flow, account, cookie, now)
-            if not earlier or not judge_sign_in(ports, policy, (*proofs, *earlier), device, now).is_allowed:
+            if not earlier:
+                return await _save(ports, tx, flow, account, proofs, identity, now)
+            with_earlier = judge_sign_in(ports, policy, (*proofs, *earlier), device, now)
+            if not (await hide_in_flow(tx, flow, with_earlier, account.id, now)).is_allowed:
                 return await _save(ports, tx, flow, account, proofs, identity, now)
             proofs = (*proofs, *earlier)
         if flow.service is not None and not admission.has_access:
@@ -183,41 +184,6 @@ async def _find_recent_seconds(ports: Ports, tx: Transaction, flow: Flow, accoun
     if cookie is None or not flow.keeps_trust:
         return ()
     return await session_proofs.find_recent_seconds_of_browser(ports, tx, cookie, account, now)
-
-
-class _FactsOfAccount:
-    """The facts about an account that a sign-in depends on. They are read under its lock, in the same round trip if possible."""
-
-    def __init__(self, tx: Transaction, flow: Flow, proved: Proved, fingerprint: DeviceFingerprint, now: datetime) -> None:
-        self._tx = tx
-        self._connection_id = proved.proof.connection
-        self._flow = flow
-        self._fingerprint = fingerprint
-        self._now = now
-        self._known: Deferred[KnownDevice] | None = None
-        self._policy: Deferred[PolicySubject] | None = None
-
-    def send_behind(self, user_id: UUID) -> None:
-        """Send the statements with the one that locks the account."""
-        org_id = None if self._flow.service is None else self._flow.service.org_id
-        self._policy = _load_policy(self._tx, self._flow, user_id)
-        self._known = self._tx.devices.find_match_deferred(user_id, self._fingerprint, org_id, self._now, self._connection_id)
-
-    async def load(self, user_id: UUID) -> tuple[DeviceMatch, PolicySubject | None]:
-        """Return the device of the sign-in, and the sign-in policy of the application, if it has one."""
-        if self._known is None:
-            self.send_behind(user_id)
-            await self._tx.send_deferred()
-        assert self._known is not None, "it was sent"
-        return devices.to_match(user_id, self._fingerprint, self._known, self._now), None if self._policy is None else self._policy.value
-
-
-def _load_policy(tx: Transaction, flow: Flow, user_id: UUID) -> Deferred[PolicySubject] | None:
-    """Return the sign-in policy of the application that the flow is for, available after the next statement, or None without one."""
-    org_id, service_id, _ = flow.application
-    if org_id is None or (flow.service is not None and not flow.service.has_sign_in_policy):
-        return None
-    return tx.policy_passes.load_deferred(org_id, service_id, user_id)
 
 
 def _closed(account: Account) -> AccountClosed:

@@ -15,6 +15,7 @@ from core.accounts.model.mfa import CodeWrong, FirstFactor, RedeemedCode, attemp
 from core.accounts.model.passkeys import Ceremony, ChallengeBinding, Json, PasskeyKind, PasskeyRefused
 from core.authentication.flow import flows
 from core.authentication.flow.accepted_factors import find_accepted
+from core.authentication.flow.admission import NO_NEEDS, ApplicationNeeds
 from core.authentication.flow.methods import Proved, SendBehind, record_failure
 from core.authentication.flow.model import CodeAttempt, Flow
 from core.authentication.methods import passkey
@@ -31,7 +32,7 @@ from core.authentication.model.login import (
 from core.kernel.causes import Caller
 from core.kernel.deferred import Deferred
 from core.kernel.errors import Refusal, refuse
-from core.kernel.proofs import Method, Proof, Strength, first_method_of
+from core.kernel.proofs import Method, Proof, first_method_of
 from ports import Ports
 from ports.storage import Transaction
 
@@ -49,12 +50,9 @@ Check = Callable[[CodeAttempt, datetime], Awaitable[_RightAnswer]]
 
 
 async def load_options(
-    ports: Ports, caller: Caller, flow: Flow, client: PresentedDevice, required: Strength = Strength.ONE
+    ports: Ports, caller: Caller, flow: Flow, client: PresentedDevice, needs: ApplicationNeeds = NO_NEEDS
 ) -> SecondFactorOptions:
-    """Return the second factors that a flow with a first factor accepts, without those that are not enough for the application.
-
-    `required` as in `find_accepted`. Raises: PreAuthInvalid.
-    """
+    """Return the second factors that are enough for the application. The flow has a first factor. Raises: PreAuthInvalid."""
     user_id = flow.user_id or refuse(PreAuthInvalid)
     async with ports.storage.reading() as read:
         status = await read.mfa.status(user_id) or refuse(PreAuthInvalid)
@@ -62,16 +60,15 @@ async def load_options(
     now, passkeys = ports.clock.now(), [key for key in keys if key.kind is PasskeyKind.PASSKEY]
     full = [Proof(Method.PASSKEY, now, user_verified=True, phishing_resistant=True)] if passkeys else []
     present = [Proof(method, now) for method in status.methods if method is not Method.PASSKEY or keys]
-    seconds, decision = await find_accepted(ports, caller, flow, client, present + full, required)
+    seconds, left_out_for = await find_accepted(ports, caller, flow, client, present + full, needs)
     accepted = {second.method for second in seconds}
     methods = tuple(method for method in status.methods if method in accepted)
-    policy = decision if len(seconds) < len(present + full) else None
     if party is None or Method.PASSKEY not in accepted:
-        return SecondFactorOptions(methods, None, policy)
+        return SecondFactorOptions(methods, None, left_out_for)
     verification = seconds == full  # a key that does not verify its user is not enough
     challenge = ports.passkeys.new_challenge(_binding(flow), now)
     options = ports.passkeys.request_options(party, challenge, passkeys if verification else keys, verification=verification)
-    return SecondFactorOptions(methods, options, policy)
+    return SecondFactorOptions(methods, options, left_out_for)
 
 
 def _binding(flow: Flow) -> ChallengeBinding:

@@ -129,7 +129,7 @@ class SecondFactorOptions:
 
     methods: tuple[Method, ...]
     passkey_options: Json | None  # for `navigator.credentials.get`, if `methods` has PASSKEY
-    policy: Decision | None = None  # of the sign-in policy for which some second factors of the account are left out
+    left_out_for: Decision | None = None  # for which some second factors of the account are left out
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,16 +9,14 @@ from core.accounts.model.accounts import Account
 from core.accounts.model.passkeys import PasskeyKind
 from core.authentication import connection_sign_ins
 from core.authentication.model.identities import LinkedPlace
-from core.authentication.model.sessions import (
-    ReauthenticationOptions,
-)
+from core.authentication.model.sessions import ReauthenticationOptions
 from core.authentication.oauth_credentials import platform_providers
 from core.kernel.access import AccountGone
 from core.kernel.callers import Person
 from core.kernel.connections import ConnectionSlug
 from core.kernel.errors import refuse
 from core.kernel.proofs import Factor, Method, Proof, Strength
-from core.kernel.sign_in_policy.decision import Decision, stands_for_second
+from core.kernel.sign_in_policy.decision import Decision, stands_for_second, takes_passkey_only
 from core.kernel.sign_in_policy.rules import PROVIDER_PREFIX, Rule, Rules
 from ports import Ports
 from ports.storage import Reading, Transaction
@@ -27,8 +25,8 @@ from ports.storage import Reading, Transaction
 async def load_next_options(ports: Ports, caller: Person) -> ReauthenticationOptions:
     """Return the ways in which the caller can prove that they are here, without those that their sign-in policies refuse.
 
-    If they just did, these are the ways that a policy still asks for. Beside a sign-in through the connection that the organization of
-    their token requires, they are those that count there.
+    If they just did, these are the ways that a policy still asks for. If the organization of their token requires a connection, return
+    the ways that count beside a sign-in there.
 
     Raises: AccountGone.
     """
@@ -120,7 +118,7 @@ def _that_meet(
     if decision.leads_to is not None:  # a sign-in there alone makes the session newer
         return replace(options, needs_first_factor=True, password=False, email_code=False, passkey=False, providers=())
     # Without an allowed second factor, only a passkey gives two factors.
-    by_passkey_only = decision.required >= (Strength.PHISHING_RESISTANT if second_methods else Strength.TWO)
+    by_passkey_only = takes_passkey_only(decision, has_second=bool(second_methods))
     allowed, first_ways = decision.methods, () if by_passkey_only else decision.methods
     if decision.required <= Strength.ONE:  # the account asks for its second factor, and the policy does not
         second_methods = options.second_methods

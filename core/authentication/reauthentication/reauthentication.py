@@ -97,14 +97,20 @@ async def complete_at_provider(
         await tx.reauthentications.save_provider(session_id, provider, proof.at)
 
 
-async def start_passkey(ports: Ports, caller: Person, *, with_keys: bool = True) -> Json:
-    """Return the options with which the caller's browser uses one of their passkeys, or security keys too. Raises: NoPasskey."""
+async def start_passkey(ports: Ports, caller: Person, options: ReauthenticationOptions) -> Json:
+    """Return the options with which the caller's browser uses one of their passkeys, or a security key if the `options` accept it.
+
+    A security key alone is never enough. Raises: NoPasskey.
+    """
+    with_keys = Method.PASSKEY in options.second_methods
     async with ports.storage.reading() as read:
         party, own = await relying_party.load_usable(ports, read, caller.user_id)
     own = [each for each in own if with_keys or each.kind is PasskeyKind.PASSKEY]
     challenge = ports.passkeys.new_challenge(_binding(caller), ports.clock.now())
     # A security key may be unable to verify its user.
     verification = all(each.kind is PasskeyKind.PASSKEY for each in own)
+    if not own:
+        raise NoPasskey
     return ports.passkeys.request_options(party or refuse(NoPasskey), challenge, own, verification=verification)
 
 

@@ -90,8 +90,22 @@ NO_POLICY: Final = Decision(outcome=Outcome.ALLOWED)
 
 
 def sign_in_elsewhere(name: str) -> Decision:
-    """Return the decision about a session that began at the connection of another organization. `name` is where it does not count."""
+    """Return the decision about a session that began at the connection of another organization.
+
+    `name` is the organization or application that does not accept it.
+    """
     return Decision(outcome=Outcome.STEP_UP, rule=Rule.SESSION_LIFETIME, source=name, is_elsewhere=True)
+
+
+def step_up_to(required: Strength, name: str) -> Decision:
+    """Return the decision about a sign-in without the strength that the application with this name, or its request, requires."""
+    rule = Rule.PHISHING_RESISTANT if required is Strength.PHISHING_RESISTANT else Rule.SECOND_FACTOR
+    return Decision(outcome=Outcome.STEP_UP, rule=rule, source=name)
+
+
+def takes_passkey_only(decision: Decision, *, has_second: bool) -> bool:
+    """Return whether only a passkey has the strength that the decision asks for. `has_second`: the account has an allowed second factor."""
+    return decision.required >= (Strength.PHISHING_RESISTANT if has_second else Strength.TWO)
 
 
 def decide(policy: EffectivePolicy | None, facts: PolicyFacts) -> Decision:

@@ -30,9 +30,10 @@ def explain(decision: Decision) -> str:
         return f"The identity provider of {decision.source} did not confirm that it asked you to sign in."
     if decision.is_of_request and decision.max_age is not None:
         return f"{decision.source} asks for a sign-in of the last {decision.max_age // timedelta(minutes=1)} minutes here."
-    sentence = _FACTS[decision.rule].format(decision.source, ", ".join(decision.method_names))
     if decision.rule is Rule.SECOND_FACTOR and (seconds := _accepted_seconds(decision)) is not None:
         sentence = f"{decision.source} requires a second factor: {seconds}."
+    else:
+        sentence = _FACTS[decision.rule].format(decision.source, ", ".join(decision.method_names))
     return f"This sign-in is unusual. {sentence}" if decision.is_of_risk else sentence
 
 

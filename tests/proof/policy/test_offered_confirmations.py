@@ -13,6 +13,7 @@ from quart_trio import QuartTrio
 from adapters.postgres.engine.pool import Pool
 from core.kernel.causes import SYSTEM
 from core.kernel.proofs import Method
+from core.kernel.values import base64url
 from ports import Ports
 from tests.fakes.outside import FakeClock, FakeMailTransport
 from tests.proof.policy.world import STATES, State, World, new_world
@@ -33,14 +34,15 @@ POLICIES: Final[Mapping[str, dict[str, Any]]] = {
     "none": {},
 }
 EVERY: Final = State((), (Method.PASSWORD, Method.EMAIL, Method.TOTP, Method.PASSKEY))
-Ways = list[dict[str, str]]  # each with the fields of a confirmation, with empty values
+KEYS: Final = ("passkey", "security key")
+Ways = list[dict[str, str]]  # each with the fields of a confirmation. The value of `passkey` is one of KEYS, and the others are empty
 
 
 class Confirming:
-    """Ada with a password, an app and a passkey, who acts with old sign-ins."""
+    """Ada with a password, an app, a passkey and a security key, who acts with old sign-ins."""
 
-    def __init__(self, world: World, key: PasskeyUser, sent: FakeMailTransport) -> None:
-        self.world, self.key, self.sent = world, key, sent
+    def __init__(self, world: World, keys: Mapping[str, PasskeyUser], sent: FakeMailTransport) -> None:
+        self.world, self.keys, self.sent = world, keys, sent
 
     async def begin(self, age: timedelta) -> None:
         """Begin a session with a sign-in of this age with all factors."""
@@ -56,15 +58,24 @@ class Confirming:
         return await self.world.api.post(f"{PASSKEYS}/options", token=self.world.token)
 
     async def list_ways(self) -> Ways:
-        """Return each way that the API offers, which is one method with one second factor."""
+        """Return each way that the API offers, which is one method with one second factor. The ceremony names the keys that it takes."""
         offered = (await self.world.api.get(REAUTHENTICATE, token=self.world.token)).json
         fields = {"password": "password", "email": "email_code", "totp": "code"}
         seconds = [name for name in offered["second_methods"] if name != "backup_code"] if offered["needs_second_factor"] else [""]
         firsts = offered["methods"] if offered["needs_first_factor"] else [""]
-        ways = [{"passkey": ""}] if "passkey" in firsts else []
+        keys, ways = await self._list_keys(), Ways()
+        if "passkey" in firsts:  # a security key among them is a second factor, if the API names one
+            ways += [{"passkey": key} for key in (KEYS[:1] if "passkey" in seconds else keys)]
         for first, second in product([name for name in firsts if name != "passkey"], seconds):
-            ways.append({fields.get(name, name): "" for name in (first, second) if name})
+            way = {fields.get(name, name): "" for name in (first, second) if name}
+            ways += [{**way, "passkey": key} for key in keys] if second == "passkey" else [way]
         return ways
+
+    async def _list_keys(self) -> list[str]:
+        """Return the keys that the ceremony of the API takes."""
+        options = (await self.world.api.post(f"{REAUTHENTICATE}/passkey/options", token=self.world.token)).json.get("publicKey", {})
+        taken = {each["id"] for each in options.get("allowCredentials", [])}
+        return [name for name in KEYS if any(base64url(one.id) in taken for one in self.keys[name].authenticator.credentials)]
 
     async def confirm(self, way: Mapping[str, str]) -> None:
         """Confirm with these fields."""
@@ -81,7 +92,7 @@ class Confirming:
             body["code"] = world.authenticator.code()
         if "passkey" in body:
             options = await world.api.post(f"{REAUTHENTICATE}/passkey/options", token=world.token)
-            body["passkey"] = self.key.authenticator.get(options.json["publicKey"])
+            body["passkey"] = self.keys[way["passkey"]].authenticator.get(options.json["publicKey"])
         answer = await world.api.post(REAUTHENTICATE, body, token=world.token)
         assert answer.status == 200, (way, answer.text)
 
@@ -91,10 +102,11 @@ async def ada(api: Api, app: QuartTrio, ports: Ports, pool: Pool, clock: FakeClo
     change_ports(app, policy=replace(ports.policy, email_sign_in=True))
     world = await new_world(api, app, ports, pool, clock)
     await world.enter(STATES["bare"])
-    key = PasskeyUser(api, world.token)
-    await key.add()
+    keys = {name: PasskeyUser(api, world.token) for name in KEYS}
+    await keys["passkey"].add()
+    await keys["security key"].add_key(second_factor=True)
     world.authenticator = await add_mfa(ports, world.ada)
-    return Confirming(world, key, sent)
+    return Confirming(world, keys, sent)
 
 
 @pytest.mark.slow
@@ -110,7 +122,7 @@ async def test_each_offered_way_is_enough_for_the_act(ada: Confirming) -> None:
             assert (await ada.act()).status == 401, "the sign-in is too old"
             await ada.confirm(way)
             if (await ada.act()).status != 200:
-                wrong[f"{name} after {age}"] = [*way]
+                wrong[f"{name} after {age}"] = way
     assert not wrong, wrong
 
 
@@ -148,5 +160,5 @@ async def test_the_page_for_an_old_sign_in_offers_what_the_organization_accepts(
     offered = {mark for mark in ('name="password"', 'name="code"', 'data-passkey="get"') if mark in page}
     every = {'name="password"', 'name="code"', 'data-passkey="get"'}
     by_passkey = {'data-passkey="get"'}
-    accepted = {"passkey": by_passkey, "phr": by_passkey, "password and key": by_passkey, "password and app": every - by_passkey}
+    accepted = {"passkey": by_passkey, "phr": by_passkey, "password and app": every - by_passkey}
     assert offered == accepted.get(name, every)

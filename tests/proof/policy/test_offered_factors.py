@@ -7,18 +7,26 @@ from dataclasses import dataclass
 from datetime import timedelta
 from html import unescape
 from typing import Any, Final
+from uuid import UUID
 
 import pytest
 from quart_trio import QuartTrio
 
 from adapters.postgres.engine.pool import Pool
+from core.accounts.model.devices import PresentedDevice
+from core.authentication.flow import flows
+from core.authentication.flow.model import Flow
+from core.authentication.model.policy import PolicyPath
+from core.federation.sign_in import sign_in_browser
+from core.kernel.causes import Anonymous
 from core.kernel.values import base64url
 from ports import Ports
-from tests.fakes.outside import FakeClock
+from tests.fakes.outside import FakeClock, FakeMetrics
 from tests.proof.policy.test_second_factors import TO_SHOP
 from tests.proof.policy.world import ALLOWED, ENROLL, STATES, World, new_world, outcome_of_flow
 from tests.support.browser import leads_to, main_of
 from tests.support.builders import PASSWORD, Answer, Api, run_sql
+from tests.support.connections.proofs import ProvedSignIn, connection_proof
 from tests.support.mfa import add_mfa
 from tests.support.passkeys.users import PasskeyUser
 from tests.support.saml.browser import SamlBrowser
@@ -152,12 +160,15 @@ async def test_where_only_a_passkey_helps_each_page_names_the_way_for_a_lost_one
         after_password = await show_password(world, app, is_high=False)
         await world.open_browser()
         with_session = await world.browser.open(leads_to(await world.authorize()))
-        pages = {"after the password": after_password, "with a session": with_session}
+        refused = await world.browser.fill(with_session, email=world.ada.email, password="a wrong password")
+        pages = {"after the password": after_password, "with a session": with_session, "after a wrong password": refused}
+        if is_code := "app" in kinds:
+            source = "Acme" if name == "a passkey" else "Shop"
+            assert name == "a passkey alone" or f"{source} requires a passkey. Use your passkey." in main_of(after_password)
         if name in POLICIES:
             pages["confirmation"] = await world.browser.open("/app/reauthenticate?policy=acme/shop&next=/app")
         for where, page in pages.items():
-            is_code = "app" in kinds and where == "after the password"
-            expected = ON_THE_SERVER if is_owner and not is_code else RECOVERY
+            expected = ON_THE_SERVER if is_owner and not (is_code and where == "after the password") else RECOVERY
             if expected not in main_of(page) or "Use one of them" in main_of(page) or 'data-passkey="get"' not in main_of(page):
                 missing.append(f"{name}, {where}")
     assert not missing, missing
@@ -176,3 +187,38 @@ async def test_the_pages_say_that_an_app_is_not_accepted(world: World, app: Quar
     answer = await world.browser.fill(page, **ada.answers(*read_offer(page))[0])
     enroll = await world.browser.open(leads_to(await world.browser.open(leads_to(answer), follows=False)))
     assert sentence in main_of(enroll)
+
+
+@pytest.mark.slow
+async def test_after_a_sign_in_at_a_connection_the_factors_are_enough_at_its_risk(world: World, app: QuartTrio) -> None:
+    """The risk there is high after wrong passwords. A right one since has no part in the history of the connection."""
+    assert (await world.api.login(world.ada.email, PASSWORD)).status == 200
+    ada = await Person.create(world, {"app", "passkey"})
+    await world.put({"phishing_resistant": ["high_risk"]})
+    for _ in range(4):
+        await world.api.login(world.ada.email, "a wrong password")
+    await run_sql(world.pool, "update login_events set created_at = created_at + interval '30 seconds' where success")
+    await ada.next_time()
+    world.browser = SamlBrowser(app, world.clock)
+    begun = leads_to(await world.authorize())
+    cookie = world.browser.cookies["gatehouse-device"]
+    flow = await flows.load_open(world.ports, UUID(begun.split("/")[3]), cookie)
+    proved = ProvedSignIn(world.ada, connection_proof(world.org, world.clock.now()))
+    assert isinstance(await sign_in_browser(world.ports, Anonymous(), flow, proved, None, PresentedDevice(cookie)), Flow)
+    page = await world.browser.open(f"/app/flow/{flow.id}")
+    offered, options = read_offer(page)
+    assert offered == {"passkey"}
+    answer = await world.browser.fill(page, credential=json.dumps(ada.answers(offered, options)[0]["credential"]))
+    assert await outcome_of_flow(world, await world.browser.open(leads_to(answer), follows=False)) == ALLOWED
+    assert await run_sql(world.pool, "select risk_is_high from sessions order by created_at desc limit 1") == [(True,)]
+
+
+async def test_a_page_counts_no_decision(world: World, app: QuartTrio) -> None:
+    """The metric has the decisions about sign-ins, not those about what a page offers."""
+    await Person.create(world, {"app", "key"})
+    await world.put(POLICIES["a key"])
+    metrics = world.ports.metrics
+    assert isinstance(metrics, FakeMetrics)
+    metrics.policy_decisions.clear()
+    await show_password(world, app, is_high=False)
+    assert {path: count for (path, _), count in metrics.policy_decisions.items()} == {PolicyPath.SIGN_IN: 1}

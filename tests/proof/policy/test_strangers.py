@@ -14,10 +14,12 @@ from ports import Ports
 from tests.fakes.outside import FakeClock
 from tests.proof.policy.test_flows import DUE
 from tests.proof.policy.world import STATES, World, new_world
-from tests.support.browser import FLOW, form_token
+from tests.support.browser import FLOW, form_token, leads_to, main_of
 from tests.support.builders import PASSWORD, Answer, Api, run_sql
+from tests.support.mfa import add_mfa
 from tests.support.passkeys.users import PasskeyUser, sign_in_with_passkey
 from tests.support.saml import posted_response
+from tests.support.saml.browser import SamlBrowser
 
 NONE: Final = "no rules"
 RULES: Final[Mapping[str, Mapping[str, Any]]] = {
@@ -132,6 +134,13 @@ def _seen(answer: Answer) -> SeenAnswer:
     )
 
 
+async def _take_access(world: World, access_policy: str) -> None:
+    """Make Ada a stranger at Shop, which has this access policy."""
+    await run_sql(world.pool, "update services set access_policy = %s", access_policy)
+    for statement in ("delete from memberships", "delete from service_users", "delete from end_users"):
+        await run_sql(world.pool, statement)
+
+
 @pytest.mark.slow
 async def test_users_without_access_get_the_answers_of_an_application_without_a_policy(
     api: Api, app: QuartTrio, ports: Ports, pool: Pool, clock: FakeClock
@@ -142,9 +151,7 @@ async def test_users_without_access_get_the_answers_of_an_application_without_a_
     passkey = PasskeyUser(world.api, world.token)
     await passkey.add()
     had = {rule: await _prepare(world, passkey.authenticator) for rule in RULES}
-    await run_sql(pool, "update services set access_policy = 'assigned'")
-    for statement in ("delete from memberships", "delete from service_users", "delete from end_users"):
-        await run_sql(pool, statement)
+    await _take_access(world, "assigned")
     clock.advance(timedelta(minutes=5))
     answers = dict[str, dict[str, SeenAnswer]]()
     for rule, document in RULES.items():
@@ -156,3 +163,40 @@ async def test_users_without_access_get_the_answers_of_an_application_without_a_
         (rule, name): (told, without[name]) for rule, of_rule in answers.items() for name, told in of_rule.items() if told != without[name]
     }
     assert not differences
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("is_sign_on", "access_policy"), [(False, "assigned"), (True, "assigned"), (True, "anyone")])
+async def test_the_page_for_the_second_factor_says_nothing_to_users_without_access(
+    api: Api, app: QuartTrio, ports: Ports, pool: Pool, clock: FakeClock, is_sign_on: bool, access_policy: str
+) -> None:
+    """SAML admits no strangers where anyone may use the application."""
+    world, seen = await new_world(api, app, ports, pool, clock), dict[bool, str]()
+    await world.enter(STATES["bare"])
+    await PasskeyUser(world.api, world.token).add_key(second_factor=True)
+    await add_mfa(ports, world.ada)
+    for has_access in (True, False):
+        await world.put({"methods": ["password", "passkey"], "second_factor": ["everyone"]})
+        if not has_access:
+            await _take_access(world, access_policy)
+        clock.advance(timedelta(minutes=1))
+        world.browser = SamlBrowser(app, clock)
+        begun = await world.sign_on() if is_sign_on else await world.authorize()
+        answer = await world.browser.fill(await world.browser.open(leads_to(begun)), email=world.ada.email, password=PASSWORD)
+        seen[has_access] = main_of(await world.browser.open(leads_to(answer)))
+    assert ["Acme requires" in seen[has_access] for has_access in (True, False)] == [True, False]
+    assert ["your authenticator app" in seen[has_access] for has_access in (True, False)] == [False, True]
+
+
+async def test_users_without_access_are_offered_a_passkey_whatever_the_policy_asks_for(
+    api: Api, app: QuartTrio, ports: Ports, pool: Pool, clock: FakeClock
+) -> None:
+    world, offers = await new_world(api, app, ports, pool, clock), list[bool]()
+    await _take_access(world, "assigned")
+    for document in ({}, {"second_factor": ["everyone"]}):
+        await world.put(document)
+        world.browser = SamlBrowser(app, clock)
+        page = await world.browser.open(leads_to(await world.authorize()))
+        after = leads_to(await world.browser.fill(page, email=world.ada.email, password=PASSWORD, can_passkey="yes"))
+        offers.append(after.startswith("/app/passkey"))
+    assert offers == [True, True]

@@ -134,7 +134,8 @@ async def start_with_passkey() -> RequestOptionsResponse:
     Give `publicKey` to `navigator.credentials.get()` in the browser, and send the result as `passkey` to
     `POST /api/auth/reauthenticate` in the same session. The challenge works once, for 10 minutes.
     """
-    return RequestOptionsResponse(publicKey=dict(await reauthentication.start_passkey(ports(), signed_in())))
+    options = await load_next_options(ports(), signed_in())
+    return RequestOptionsResponse(publicKey=dict(await reauthentication.start_passkey(ports(), signed_in(), options)))
 
 
 @routes.post(f"{PATH}/<provider>")

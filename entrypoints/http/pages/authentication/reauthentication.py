@@ -162,9 +162,8 @@ async def _values(target: dict[str, str], kept: KeptForm | None, *, is_emailed: 
     options = await _load_options(target, decision)
     if options.passkey and options.needs_second_factor and options.second_methods == (Method.PASSKEY,):  # it stands for the first one, too
         options = replace(options, password=False, email_code=False, providers=())
-    with_keys = Method.PASSKEY in options.second_methods
-    has_keys = options.passkey or with_keys
-    passkey = await reauthentication.start_passkey(ports(), user, with_keys=with_keys) if has_keys else None
+    has_keys = options.passkey or Method.PASSKEY in options.second_methods
+    passkey = await reauthentication.start_passkey(ports(), user, options) if has_keys else None
     again_at = await _connection(target, decision, options)
     others = (options.password, options.email_code, options.providers, again_at, not options.needs_first_factor)
     silent_at = again_at.name if decision is None and again_at is not None and _has_just_vouched(again_at) else None

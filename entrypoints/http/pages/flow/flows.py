@@ -237,7 +237,7 @@ def values_of(options: SignInOptions, flow: Flow) -> dict[str, Any]:
         "accepts_passkey": options.passkey,
         "is_folded": options.is_folded,
         "address_first": False,
-        "without_passkey": None,
+        "lost_passkey_email": None,
         "is_platform_owner": False,
         "requires_passkey": options.destination.required is Strength.PHISHING_RESISTANT,
         "requires_second": options.destination.required is Strength.TWO,

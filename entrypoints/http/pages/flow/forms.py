@@ -5,6 +5,7 @@ from typing import Any, Final
 
 from quart import Response
 
+from core.accounts import ways_in
 from core.accounts.model.devices import PresentedDevice
 from core.accounts.model.passkeys import NoPasskeysHere
 from core.applications.model.client_names import client_host
@@ -28,10 +29,11 @@ from entrypoints.http.base.redirects import FORM_NOT_SENT
 from entrypoints.http.base.rendering.avatars import image_path
 from entrypoints.http.base.rendering.templates import page_response, render
 from entrypoints.http.pages import notices
-from entrypoints.http.pages.flow.flows import links, load_options, page_values, values_of
+from entrypoints.http.pages.flow.flows import links, load_options, values_of
 from entrypoints.http.pages.flow.routing import asks_address_first
 from entrypoints.http.pages.form_pages import form_page, refused_form_page, refused_page, session_form_token
 from entrypoints.http.pages.passkey_forms import CredentialMissing
+from entrypoints.http.pages.visitors import visitor_with_mfa
 
 SIGNED_OUT, JOINED, UPGRADED = "signed-out", "organization-joined", "upgraded"  # values of the notice cookie
 NOTICES: Final = {
@@ -47,19 +49,19 @@ async def sign_in_form(
     destination: Destination | None = None,
     asked: str | None = None,
     email: str | None = None,
-    without_passkey: Visitor | None = None,
+    lost_passkey_user: Visitor | None = None,
 ) -> Response:
     """Return the sign-in page, with the sentence that says why it is asked, or a notice about the step before, if any.
 
-    `email` is the address to fill in, instead of that of the request. `without_passkey` is the user if the session lacks only their
-    passkey: no other way helps them, and if they have lost it, only a recovery does. Raises: FlowEnded.
+    `email` is the address to fill in, instead of that of the request. `lost_passkey_user` is the user if the session lacks only
+    their passkey: no other way helps them, and if they have lost it, only a recovery does. Raises: FlowEnded.
     """
     notice = asked or NOTICES.get(cookies.notice_cookie() or "")
     options = await load_options(flow, destination)
     email = email or options.destination.login_hint or ""
     # A user who must meet a rule of the sign-in policy, or who links an account, is known already.
     address_first = asked is None and await asks_address_first()
-    response = await _sign_in_form(options, flow, email, notice=notice, address_first=address_first, without_passkey=without_passkey)
+    response = await _sign_in_form(options, flow, email, notice=notice, address_first=address_first, lost_passkey_user=lost_passkey_user)
     if notice is not None:
         cookies.clear_notice_cookie(response)
     return response
@@ -77,13 +79,24 @@ async def _sign_in_form(
     *,
     notice: str | None = None,
     address_first: bool = False,
-    without_passkey: Visitor | None = None,
+    lost_passkey_user: Visitor | None = None,
 ) -> Response:
     values = {"email": email, "problem": None, "notice": notice, "is_unverified": False, "is_wrong": False}
-    values |= {**values_of(options, flow), "address_first": address_first, **await _passkey_values()}
-    if without_passkey is not None:
-        values |= {"without_passkey": without_passkey.email, "is_platform_owner": without_passkey.is_platform_owner}
+    values |= {**values_of(options, flow), "address_first": address_first, **await _passkey_values(), **_lost_passkey(lost_passkey_user)}
     return form_page("authentication/sign_in.html", **values)
+
+
+def _lost_passkey(user: Visitor | None) -> dict[str, Any]:
+    """Return the values of the sign-in page about the user who may have lost their passkey, if any."""
+    return {} if user is None else {"lost_passkey_email": user.email, "is_platform_owner": user.is_platform_owner}
+
+
+async def _find_lost_passkey_user(options: SignInOptions) -> Visitor | None:
+    """Return the user of the session if the application accepts only a passkey, and they have one, which they may have lost."""
+    if not options.is_folded or not options.passkey or options.providers:
+        return None
+    user = await visitor_with_mfa()
+    return user if user is not None and await ways_in.has_passkey(ports(), user) else None
 
 
 async def _passkey_values(unknown: str | None = None) -> dict[str, Any]:
@@ -107,8 +120,10 @@ async def sign_in_again(
     is_unverified = isinstance(refusal, EmailNotVerified)
     # A wrong pair marks both fields, because the page must not say which of them is wrong.
     is_wrong = isinstance(refusal, Invalid | CredentialsInvalid) and not isinstance(refusal, CredentialMissing)
-    values = {"email": email, "notice": None, "is_unverified": is_unverified, "is_wrong": is_wrong, **await page_values(flow)}
+    options = await load_options(flow)
+    values = {"email": email, "notice": None, "is_unverified": is_unverified, "is_wrong": is_wrong, **values_of(options, flow)}
     values |= {"address_first": address_first, **await _passkey_values(unknown_credential)}
+    values |= _lost_passkey(await _find_lost_passkey_user(options))
     return refused_form_page(refusal, "authentication/sign_in.html", **values)
 
 
@@ -129,11 +144,9 @@ async def code_form(flow: Flow, destination: Destination | None = None) -> Respo
 async def code_values(flow: Flow, destination: Destination | None = None) -> dict[str, Any]:
     """Return the values of the page for the second factor, with the options for a passkey. Raises: FlowEnded, PreAuthInvalid."""
     options = await load_options(flow, destination)
-    required, client = options.destination.required, PresentedDevice(device_id=cookies.device_cookie(), token=cookies.trust_cookie())
-    seconds = await second_factor.load_options(ports(), caller(), flow, client, required)
-    asked = None if seconds.policy is None else "This application accepts only a passkey."
-    if seconds.policy is not None and seconds.policy.rule is not None:
-        asked = explain(seconds.policy)
+    client = PresentedDevice(device_id=cookies.device_cookie(), token=cookies.trust_cookie())
+    seconds = await second_factor.load_options(ports(), caller(), flow, client, options.destination.needs)
+    asked = None if seconds.left_out_for is None else explain(seconds.left_out_for)
     values = {"methods": seconds.methods, "passkey": seconds.passkey_options, "asked": asked, "scripted": True}
     return {**values_of(options, flow), **values}
 

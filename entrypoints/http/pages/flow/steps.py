@@ -18,7 +18,7 @@ from core.federation.oauth import requests
 from core.kernel.callers import Visitor
 from core.kernel.errors import Forbidden, Refusal
 from core.kernel.proofs import Strength, seen_in, session_strength
-from core.kernel.sign_in_policy.decision import Decision, Outcome, sign_in_elsewhere
+from core.kernel.sign_in_policy.decision import Decision, Outcome, sign_in_elsewhere, step_up_to
 from core.kernel.sign_in_policy.explanations import explain
 from core.kernel.sign_in_policy.rules import Rule
 from core.kernel.values import Email
@@ -110,7 +110,7 @@ async def step_page(flow: Flow, requested: Step | None = None, reply: PageAnswer
             rule, destination = Rule.PHISHING_RESISTANT, destination and replace(destination, required=Strength.PHISHING_RESISTANT)
         is_lost = rule is Rule.PHISHING_RESISTANT and user is not None and await ways_in.has_passkey(ports(), user)
         asked = f"{explain(decision)} {WAYS.get(rule, 'Sign in again.')}"
-        return await sign_in_form(flow, destination, asked, without_passkey=user if is_lost else None)
+        return await sign_in_form(flow, destination, asked, lost_passkey_user=user if is_lost else None)
     if step in FORMS:
         return await FORMS[step](flow, outcome.destination)
     assert user is not None, "the others are questions to a signed-in user"
@@ -150,8 +150,7 @@ def _step_up(asked: Asked, user: Visitor | None) -> Decision | None:
         return sign_in_elsewhere(destination.service.known_name)
     if session_strength(seen) >= destination.required:
         return None
-    rule = Rule.PHISHING_RESISTANT if destination.required is Strength.PHISHING_RESISTANT else Rule.SECOND_FACTOR
-    return Decision(outcome=Outcome.STEP_UP, rule=rule, source=destination.service.known_name)
+    return step_up_to(destination.required, destination.service.known_name)
 
 
 def _present(flow: Flow, asked: Asked, requested: Step | None) -> Step:

@@ -1,0 +1,100 @@
+"""The facts about an account that a sign-in in progress depends on, and what its user may learn about the sign-in policy."""
+
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Final
+from uuid import UUID
+
+from core.accounts import devices
+from core.accounts.model.devices import DeviceFingerprint, DeviceMatch, KnownDevice
+from core.authentication.flow.model import Flow
+from core.authentication.model.identities import PendingIdentity
+from core.authentication.model.policy import PolicySubject
+from core.authentication.policy_checks import Admission, hide_from_strangers, preview_session
+from core.kernel.deferred import Deferred
+from core.kernel.proofs import Strength
+from ports import Ports
+from ports.storage import Reading, Transaction
+
+
+@dataclass(frozen=True, slots=True)
+class ApplicationNeeds:
+    """What the application of a flow asks of a sign-in, with the parts of its request that the flow itself does not have."""
+
+    name: str | None = None  # of the application; None: the platform
+    required: Strength = Strength.ONE  # by the application or its request
+    has_sign_in_policy: bool = True  # False: its organization has none, so it is not loaded
+    external_for: UUID | None = None  # the API resource that an external client asks for: it decides about access
+
+
+NO_NEEDS: Final = ApplicationNeeds()
+
+
+class AccountFacts:
+    """The facts about an account that a sign-in depends on. They are read in one round trip, with the lock on the account if possible.
+
+    `connection_id` is that of the organization's connection at which the sign-in began, if it did: its risk has a history of its own.
+    """
+
+    def __init__(self, tx: Transaction, flow: Flow, fingerprint: DeviceFingerprint, connection_id: UUID | None, now: datetime) -> None:
+        self._tx = tx
+        self._flow = flow
+        self._fingerprint = fingerprint
+        self._connection_id = connection_id
+        self._now = now
+        self._known: Deferred[KnownDevice] | None = None
+        self._policy: Deferred[PolicySubject] | None = None
+
+    def send_behind(self, user_id: UUID) -> None:
+        """Send the statements with the one that locks the account."""
+        org_id = None if self._flow.service is None else self._flow.service.org_id
+        self._policy = _load_policy(self._tx, self._flow, user_id)
+        self._known = self._tx.devices.find_match_deferred(user_id, self._fingerprint, org_id, self._now, self._connection_id)
+
+    async def load(self, user_id: UUID, identity: PendingIdentity | None) -> tuple[DeviceMatch, PolicySubject | None]:
+        """Return the device of the sign-in, and the sign-in policy of the application, if it has one. The sign-in links the `identity`."""
+        if self._known is None:
+            self.send_behind(user_id)
+            await self._tx.send_deferred()
+        assert self._known is not None, "it was sent"
+        device = devices.to_match(user_id, self._fingerprint, self._known, self._now)
+        subject = None if self._policy is None else self._policy.value
+        if subject is not None and identity is not None:
+            subject = replace(subject, providers=subject.providers | {identity.provider})
+        return device, subject
+
+
+def may_have_policy(flow: Flow) -> bool:
+    """Return whether a sign-in policy of an organization can count in this flow."""
+    return flow.application.org_id is not None and (flow.service is None or flow.service.has_sign_in_policy)
+
+
+def _load_policy(tx: Transaction, flow: Flow, user_id: UUID) -> Deferred[PolicySubject] | None:
+    """Return the sign-in policy of the application that the flow is for, available after the next statement, or None without one."""
+    org_id, service_id, _ = flow.application
+    return None if org_id is None or not may_have_policy(flow) else tx.policy_passes.load_deferred(org_id, service_id, user_id)
+
+
+async def hide_in_flow(
+    read: Reading | Transaction, flow: Flow, admission: Admission, user_id: UUID, now: datetime, external_for: UUID | None = None
+) -> Admission:
+    """Return the decision about a sign-in of this user, or NO_ACCESS, as `hide_from_strangers` does for the application of the flow.
+
+    `external_for`: as in `ApplicationNeeds`. Without it, the decision about an external client is not hidden.
+    """
+    application, is_sign_on = flow.application[:2], flow.is_sign_on
+    return await hide_from_strangers(read, admission, application, user_id, now, is_sign_on=is_sign_on, external_for=external_for)
+
+
+async def asks_next(ports: Ports, flow: Flow, user_id: UUID, session_id: UUID, external_for: UUID | None) -> bool:
+    """Return whether the application's policy asks for another step, now or later. A user who may not use the application learns nothing.
+
+    `external_for`: as in `ApplicationNeeds`.
+    """
+    org_id, service_id, _ = flow.application
+    if org_id is None:
+        return False
+    now = ports.clock.now()
+    async with ports.storage.reading() as read:
+        admission = await preview_session(ports, read, (org_id, service_id), user_id, session_id)
+        return (await hide_in_flow(read, flow, admission, user_id, now, external_for)).asks
