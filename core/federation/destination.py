@@ -32,7 +32,7 @@ class Destination:
 
     @property
     def needs(self) -> ApplicationNeeds:
-        """What the application asks of a sign-in."""
+        """The requirements of the application for a sign-in."""
         service, api = self.service, self.api
         return ApplicationNeeds(
             name=None if service is None else service.known_name,

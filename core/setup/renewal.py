@@ -22,6 +22,7 @@ from core.federation.connections.model.connections import (
 from core.federation.connections.model.details import ConnectionDetails
 from core.federation.connections.model.settings import SamlSettings
 from core.federation.connections.trips import TripConnection
+from core.kernel import uris
 from core.kernel.callers import OrganizationCaller, SetupLinkCaller, SetupPart
 from core.kernel.connections import ConnectionProtocol
 from core.kernel.display import format_utc
@@ -74,7 +75,7 @@ async def import_metadata(ports: Ports, caller: SetupLinkCaller, text: str, url:
     described, settings = await read_metadata(ports, caller, text, url), details.connection.settings
     if not isinstance(settings, SamlSettings) or described.settings.get("entity_id") != settings.entity_id:
         raise MetadataOfAnother
-    are_of_metadata = settings.metadata_url is None or (not text and url == settings.metadata_url)
+    are_of_metadata = settings.metadata_url is None or (not text and uris.canonicalize(url) == settings.metadata_url)
     await _propose(ports, caller, details, described.certificates, are_of_metadata=are_of_metadata)
 
 

@@ -28,9 +28,9 @@ async def find_accepted(
     reason = step_up_to(needs.required, needs.name or PRODUCT)
     enough = [second for second in seconds if strength_of(complete(first, second)) >= needs.required] or seconds
     judge = await _load_policy(ports, caller, flow, client, first, needs) if needs.has_sign_in_policy else None
-    if judge is not None:
-        reason = judge((first,)).decision
-        enough = [second for second in enough if judge(complete(first, second)).is_allowed] or enough
+    met = enough if judge is None else [second for second in enough if judge(complete(first, second)).is_allowed]
+    if judge is not None and 0 < len(met) < len(enough):
+        reason, enough = judge((first,)).decision, met
     return enough, reason if len(enough) < len(seconds) else None
 
 

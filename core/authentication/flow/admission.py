@@ -19,7 +19,7 @@ from ports.storage import Reading, Transaction
 
 @dataclass(frozen=True, slots=True)
 class ApplicationNeeds:
-    """What the application of a flow asks of a sign-in, with the parts of its request that the flow itself does not have."""
+    """The requirements of an application for a sign-in, with the parts of its request that the flow itself does not have."""
 
     name: str | None = None  # of the application; None: the platform
     required: Strength = Strength.ONE  # by the application or its request

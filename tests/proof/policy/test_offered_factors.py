@@ -174,7 +174,11 @@ async def test_where_only_a_passkey_helps_each_page_names_the_way_for_a_lost_one
     assert not missing, missing
 
 
-@pytest.mark.parametrize(("kinds", "asks_for"), [({"app", "passkey"}, "Use your passkey or security key."), ({"app"}, None)], ids=str)
+@pytest.mark.parametrize(
+    ("kinds", "asks_for"),
+    [({"app", "passkey"}, "Use your passkey or security key."), ({"app"}, None)],
+    ids=["with a passkey", "without one"],
+)
 async def test_the_pages_say_that_an_app_is_not_accepted(world: World, app: QuartTrio, kinds: set[str], asks_for: str | None) -> None:
     """Without an accepted factor, the app leads to the page that sets one up."""
     ada, sentence = await Person.create(world, kinds), "Acme requires a second factor: a passkey or security key."

@@ -169,9 +169,10 @@ class _Steps:
         except SignInNotRecent as refusal:  # of the route, or of a part of it that the view knows
             if self.access.credentials is not Credentials.COOKIE:
                 raise
-            for_policy, user = EVERYWHERE if isinstance(refusal, SignInNotAccepted) else None, g.get("caller")
-            acts_in = user.acts_in.slug if isinstance(user, Member) and user.has_sign_in_policy else None
-            return await to_reauthentication(for_policy, org_slug=acts_in)
+            for_policy = EVERYWHERE if isinstance(refusal, SignInNotAccepted) else None
+            user = g.get("caller")
+            org_slug = user.acts_in.slug if isinstance(user, Member) and user.has_sign_in_policy else None
+            return await to_reauthentication(for_policy, org_slug=org_slug)
         except OwnProofNeeded as refusal:
             if self.access.credentials is not Credentials.COOKIE:
                 raise

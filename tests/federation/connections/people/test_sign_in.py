@@ -64,6 +64,10 @@ async def test_a_later_sign_in_verifies_the_address_of_an_account_that_the_conne
     for email, claim, expected in ((ADA, False, False), ("eve@example.com", True, False), (ADA, True, True), (ADA, False, True)):
         assert (await house.arrive(email=email, email_verified=claim)).status == 303
         assert await run_sql(pool, verified) == [(expected,)], (email, claim)
+    for origin in (AccountOrigin.SCIM, AccountOrigin.SIGN_UP):  # another way into such an account can be another person's
+        await house.set("update users set origin = %s, email_verified_at = null, first_verified_at = null", origin)
+        assert (await house.arrive(email_verified=True)).status == 303
+        assert await run_sql(pool, verified) == [(False,)], origin
 
 
 async def test_the_names_follow_the_claims_in_an_account_that_the_organization_controls(house: House, pool: Pool) -> None:

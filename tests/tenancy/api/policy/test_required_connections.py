@@ -167,6 +167,8 @@ async def test_listed_users_have_the_factors_that_the_policy_asks_for(
     service = "shop" if is_of_application else None
     needed = f"For break glass, {admin.email} needs the factors"
     assert (await put_list(acme, "admin")).status == 200, "no policy asks for them yet"
+    assert (await save(acme, factor_rule, service)).status == 200, "no connection is required"
+    assert (await save(acme, {}, service)).status == 200
     refused = await save(acme, rules, service)
     assert (refused.status, needed in refused.json["error"]) == (400, True), refused.text
     assert (await put_list(acme)).status == 200
