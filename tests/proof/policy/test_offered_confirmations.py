@@ -144,10 +144,14 @@ async def test_with_two_organizations_no_confirmation_is_in_vain(ada: Confirming
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("has_key", [True, False], ids=["with a security key", "without one"])
 @pytest.mark.parametrize("name", [name for name, document in POLICIES.items() if "email" not in name])
-async def test_the_page_for_an_old_sign_in_offers_what_the_organization_accepts(ada: Confirming, name: str) -> None:
+async def test_the_page_for_an_old_sign_in_offers_what_the_organization_accepts(ada: Confirming, name: str, has_key: bool) -> None:
     """An act in the organization changes no factor, and its policy was met by the old sign-in."""
     world = ada.world
+    if not has_key:
+        await run_sql(world.pool, "delete from passkeys where kind = 'security_key'")
+        await run_sql(world.pool, "update users set passkey_second_at = null")
     await world.put(POLICIES[name])
     session_id = await world.open_browser()
     async with world.ports.storage.transaction(by=SYSTEM) as tx:
@@ -161,4 +165,6 @@ async def test_the_page_for_an_old_sign_in_offers_what_the_organization_accepts(
     every = {'name="password"', 'name="code"', 'data-passkey="get"'}
     by_passkey = {'data-passkey="get"'}
     accepted = {"passkey": by_passkey, "phr": by_passkey, "password and app": every - by_passkey}
+    if not has_key:  # the passkey stands for the password, too
+        accepted["password and key"] = by_passkey
     assert offered == accepted.get(name, every)
