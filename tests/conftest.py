@@ -5,6 +5,7 @@ A run has one database server. Each worker has one database, which is emptied af
 
 import gc
 import os
+import re
 import signal
 from collections.abc import AsyncIterator, Iterator
 from contextlib import suppress
@@ -69,6 +70,13 @@ def pytest_collection(session: pytest.Session) -> None:
     for file in [file for file in files if not str(file).startswith(ignored)][number :: worker["workercount"]]:
         with suppress(Exception, pytest.skip.Exception):  # the collection reports it
             import_module(".".join(file.with_suffix("").parts))
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Refuse ids that come from sets, such as {'app', 'key'}: their order differs between processes, and so would the collected tests."""
+    unstable = [item.nodeid for item in items if re.search(r"\{'[^':{}]*'(, '[^':{}]*')+\}", item.nodeid)]
+    if unstable:
+        raise pytest.UsageError(f"Give these tests ids of their own, because the order of a set differs between processes: {unstable}")
 
 
 def pytest_collection_finish() -> None:
