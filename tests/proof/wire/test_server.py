@@ -22,6 +22,7 @@ from quart_trio import QuartTrio
 from entrypoints.http.edge.middleware import App, Receive, Send
 from entrypoints.http.edge.protocol.accepting import HEADERS_WITHIN
 from entrypoints.http.edge.protocol.client_socket import SEND_WITHIN
+from entrypoints.http.edge.protocol.hypercorn_requests import MAX_WAITING
 from entrypoints.http.edge.protocol.listening import BACKLOG, BindError, listen
 from entrypoints.http.edge.protocol.request_checks import Scope
 from entrypoints.http.edge.protocol.server import Http1Server
@@ -230,10 +231,13 @@ async def note_turns(events: list[str]) -> None:
         await trio.lowlevel.checkpoint()
 
 
-def assert_other_tasks_have_turns(events: list[str], step: str) -> None:
-    """Check that no four steps follow each other. Trio shuffles each batch of tasks, so two can, and the last step can follow at once."""
+def assert_other_tasks_have_turns(events: list[str], step: str, *, most: int = 3) -> None:
+    """Check that at most so many steps follow each other.
+
+    Trio shuffles each batch of tasks, so two can, and the last step can follow at once.
+    """
     assert events.count(step) > 10
-    assert [step] * 4 not in [events[i : i + 4] for i in range(len(events))]
+    assert [step] * (most + 1) not in [events[i : i + most + 1] for i in range(len(events))]
 
 
 async def test_pipelined_requests_do_not_hold_up_other_tasks() -> None:
@@ -271,7 +275,9 @@ async def test_a_large_body_does_not_hold_up_other_tasks() -> None:
         arrived.set()
         await client.reply()
         nursery.cancel_scope.cancel()
-    assert_other_tasks_have_turns(events, "part")
+    # With Hypercorn, the application takes the waiting pieces at once, and then the next one.
+    is_hypercorn = wire.server_in_use is wire.SERVERS["hypercorn"]
+    assert_other_tasks_have_turns(events, "part", most=2 * (MAX_WAITING + 1) if is_hypercorn else 3)
 
 
 async def test_a_long_response_does_not_hold_up_other_tasks() -> None:

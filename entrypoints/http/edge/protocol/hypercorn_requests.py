@@ -68,8 +68,6 @@ class Inbox:
         self._space.set()
         message = self._messages.popleft()
         await self._on_taken(len(message.get("body", b"")))
-        if message.get("more_body"):
-            await trio.lowlevel.cancel_shielded_checkpoint()  # other tasks have a turn between two pieces of a body
         return message
 
     async def close(self) -> None:
