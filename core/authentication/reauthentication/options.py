@@ -146,8 +146,8 @@ def _that_meet(
 async def _find_places(ports: Ports, read: Reading | Transaction, caller: Person, account: Account) -> tuple[LinkedPlace, ...]:
     """Return for each linked identity provider where its sign-in can prove that the caller is here.
 
-    That is the account itself, or an application whose credentials are used, as at a sign-in there. The way there and back needs
-    the browser of the session. A session that is good in one organization only names no applications of others.
+    The place is the account itself, or the application that lends its credentials, as at a sign-in to it. The user comes back in the
+    browser of the session. A session that is good in one organization only names no applications of others.
     """
     if await read.session_sign_ins.browser_of(caller.session_id, account.id) is None:
         return ()

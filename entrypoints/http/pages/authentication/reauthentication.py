@@ -106,7 +106,7 @@ async def _step_up(target: dict[str, str]) -> Decision | None:
 
 
 async def _load_options(target: dict[str, str], decision: Decision | None) -> ReauthenticationOptions:
-    """Return the ways that the page offers. The policy of the organization in which the user acts leaves out what it does not accept."""
+    """Return the ways that the page offers, without those that the policy of the organization in which the user acts refuses."""
     user = signed_in()
     if decision is None and "org" in target and "policy" not in target:
         decision = await connection_sign_ins.find_renewal(ports(), user, PolicyPlace.read(target["org"]).org_slug or NO_SLUG)
