@@ -50,7 +50,8 @@ class FormBrowser:
 
     def __init__(self, *origins: str) -> None:
         self._origins = {urlsplit(origin).netloc for origin in origins}
-        self._client = httpx.Client(verify=NO_TLS, trust_env=False, timeout=PATIENCE)
+        # A server may close a connection that it has just promised to keep. A browser then sends a GET again, httpx does not.
+        self._client = httpx.Client(verify=NO_TLS, trust_env=False, timeout=PATIENCE, limits=httpx.Limits(max_keepalive_connections=0))
         # By host, whatever the port. As in browsers, a loopback address also gets cookies that are `Secure`.
         self._cookies: dict[str, dict[str, str]] = {}
         self.address = ""
