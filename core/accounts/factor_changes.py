@@ -71,6 +71,25 @@ class Demands:
         missing = (step for step in steps if step is not None)
         return max(missing, key=strictness, default=None)
 
+    def for_break_glass(self, org_id: UUID | None = None) -> "Demands":
+        """Return the demands of this organization, or of all that list the user for break glass, where a connection is required."""
+        policies = [each for each in self.policies if each.is_for_break_glass and org_id in (None, each.policy.org_id)]
+        return replace(self, policies=policies)
+
+    def find_refused_loss(self, policy: PolicyOfUser, before: Account, left: Account, without: Collection[str]) -> Strength | None:
+        """Return the strength of one of the policies if its user may not do without it, and the account no longer reaches it.
+
+        That is the strength that an organization's policy in force asks of each sign-in. For break glass, policies of applications
+        count, too, at any time and risk: otherwise a password alone could add a factor later, and open the organization.
+        """
+        if policy.is_for_break_glass:
+            losses = (
+                replace(self, now=moment.at).find_loss(policy, before, left, without, risk_is_high=True)
+                for moment in policy.policy.moments(self.now)
+            )
+            return next((loss for loss in losses if loss is not None), None)
+        return None if policy.service_id is not None else self.find_loss(policy, before, left, without, risk_is_high=False)
+
     def find_loss(
         self, policy: PolicyOfUser, before: Account, left: Account, without: Collection[str], *, risk_is_high: bool
     ) -> Strength | None:
@@ -190,7 +209,7 @@ async def lock_account_to_add(ports: Ports, tx: Transaction, caller: Person, now
     Raises: RecoveryRequired; the errors of `lock_account`.
     """
     account = await lock_account(ports, tx, caller, now)
-    await require_no_recovery(ports, tx, account, now)
+    await require_no_recovery(ports, tx, account, now, caller.session_id)
     return account
 
 
@@ -212,52 +231,90 @@ async def require_proof_to_link(ports: Ports, tx: Transaction, account: Account,
         raise LinkNeedsProof(missing.source or "")
 
 
-async def require_no_recovery(ports: Ports, tx: Transaction, account: Account, now: datetime) -> None:
-    """Refuse another way to sign in for a locked account that needs a recovery. Raises: RecoveryRequired."""
+async def require_no_recovery(ports: Ports, tx: Transaction, account: Account, now: datetime, session_id: UUID | None = None) -> None:
+    """Refuse another way to sign in for a locked account that needs a recovery. `session_id`: as in `needs_recovery`.
+
+    Raises: RecoveryRequired.
+    """
+    if await needs_recovery(ports, tx, account, now, session_id):
+        raise RecoveryRequired
     if await tx.accounts.is_recovery_required(account.id):
-        if await needs_recovery(ports, tx, account, now):
-            raise RecoveryRequired
         await tx.accounts.set_recovery_required(account.id, None)
 
 
 async def may_add(ports: Ports, read: Reading | Transaction, session_id: UUID, account: Account, now: datetime) -> bool:
     """Return whether the policies of the account's user let this session add another way to sign in."""
-    if await needs_recovery(ports, read, account, now):
+    if await needs_recovery(ports, read, account, now, session_id):
         return False
     return await _find_missing_sign_in(ports, read, session_id, account, now) is None
 
 
-async def needs_recovery(ports: Ports, read: Reading | Transaction, account: Account, now: datetime) -> bool:
-    """Return whether only a recovery can give the account the factor that a policy asks for now or later (security A-13)."""
+async def needs_recovery(
+    ports: Ports, read: Reading | Transaction, account: Account, now: datetime, session_id: UUID | None = None
+) -> bool:
+    """Return whether only a recovery can give the account the factor that a policy asks for now or later (security A-13).
+
+    That is so after an undo that removed the factor. Where the user is listed for break glass, it is so in any case: the list was
+    saved with the factor. For a platform owner, the operator's command is the recovery. `session_id` is the session that adds it.
+    """
+    demands = await load_demands(ports, read, account.id, now)
     if not await read.accounts.is_recovery_required(account.id):
+        demands = demands.for_break_glass()
+        if not demands.policies or (session_id is not None and await _is_recovered(read, session_id, account, now)):
+            return False
+    return not demands.are_met_by(await relying_party.load_without_lost_keys(ports, read, account))
+
+
+async def lacks_for_break_glass(ports: Ports, read: Reading | Transaction, account: Account, now: datetime, org_id: UUID) -> bool:
+    """Return whether the organization lists the user for break glass, and the account does not meet its policies at any time and risk."""
+    demands = (await load_demands(ports, read, account.id, now)).for_break_glass(org_id)
+    return not demands.are_met_by(await relying_party.load_without_lost_keys(ports, read, account))
+
+
+async def _is_recovered(read: Reading | Transaction, session_id: UUID, account: Account, now: datetime) -> bool:
+    """Return whether the session of a platform owner began with a link of the operator."""
+    if not account.is_platform_owner:
         return False
-    present = await relying_party.load_without_lost_keys(ports, read, account)
-    return not (await load_demands(ports, read, account.id, now)).are_met_by(present)
+    session = await read.session_sign_ins.load_factors(session_id, account.id)
+    return session is not None and any(proof.method is Method.OWNER_RECOVERY for proof in seen_in(session.proofs, None, now))
 
 
 @dataclass(frozen=True, slots=True)
 class LostAccess:
-    """An organization or application that then asks the user to set up another factor."""
+    """An organization or application that then asks the user to set up another factor, or does not let the user do without."""
 
     name: str
     always: bool  # otherwise only for sign-ins with a high risk
+    is_refused: bool = False  # the user has to add another factor first
+    is_for_break_glass: bool = False  # because the user is listed for break glass
+
+    def __or__(self, other: "LostAccess") -> "LostAccess":
+        """Return the loss by this policy and another one of the same name."""
+        return LostAccess(
+            self.name,
+            self.always or other.always,
+            self.is_refused or other.is_refused,
+            self.is_for_break_glass or other.is_for_break_glass,
+        )
 
 
 async def list_losses(ports: Ports, before: Account, left: Account, *, removed: UUID | None = None) -> Sequence[LostAccess]:
     """Return the organizations and applications of the user that need more than the factors which are left, ordered by name.
 
-    The user may do without: only policies of `require_left` refuse the change. `removed` is the key that goes, if any.
+    `removed` is the key that goes, if any.
     """
-    losses = dict[str, bool]()
+    losses = dict[str, LostAccess]()
     async with ports.storage.reading() as read:
         demands = await load_demands(ports, read, before.id, ports.clock.now())
         before = await relying_party.load_without_lost_keys(ports, read, before)
         left = await relying_party.load_without_lost_keys(ports, read, left, removed=removed)
     for each in demands.policies:
         always, at_most = (demands.find_loss(each, before, left, (), risk_is_high=is_high) for is_high in (False, True))
-        if at_most is not None:
-            losses[each.name] = losses.get(each.name, False) or always is not None
-    return [LostAccess(name, always) for name, always in sorted(losses.items())]
+        is_refused = demands.find_refused_loss(each, before, left, ()) is not None
+        if at_most is not None or is_refused:
+            loss = LostAccess(each.name, always is not None, is_refused, is_refused and each.is_for_break_glass)
+            losses[each.name] = loss | losses.get(each.name, loss)
+    return [loss for _, loss in sorted(losses.items())]
 
 
 async def require_left(
@@ -270,15 +327,15 @@ async def require_left(
     removed: UUID | None = None,
     without: Collection[str] = (),
 ) -> None:
-    """Refuse a change of a locked account after which it can no longer meet a sign-in policy, by strength or by method.
+    """Refuse a change of a locked account after which it can no longer meet a sign-in policy, as `Demands.find_refused_loss` says.
 
     `removed` is the key that goes, if any, and `without` has the identity providers that are unlinked. Passkeys of an earlier RP ID do
     not count. Raises: FactorRequired.
     """
     before = await relying_party.load_without_lost_keys(ports, tx, before)
     left = await relying_party.load_without_lost_keys(ports, tx, left, removed=removed)
-    demands = Demands(await tx.sign_in_policies.of_user(left.id), ports.policy, now)
+    demands = await load_demands(ports, tx, left.id, now)
     for each in demands.policies:
-        needed = demands.find_loss(each, before, left, without, risk_is_high=False)
+        needed = demands.find_refused_loss(each, before, left, without)
         if needed is not None:
-            raise FactorRequired(each.name, needed)
+            raise FactorRequired(each.name, needed, for_break_glass=each.is_for_break_glass)

@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import Final
 from uuid import UUID
 
-from core.accounts import email_changes, mfa, passkeys, relying_party
+from core.accounts import email_changes, factor_changes, mfa, passkeys, relying_party
 from core.accounts import events as account_events
 from core.accounts.email_queue import require_within_limit
 from core.accounts.factors import backup_codes, totp
@@ -126,13 +126,15 @@ async def cancel_by_platform(ports: Ports, caller: Person, user_id: UUID) -> Non
         tx.record(events.recovery_canceled(await _cancel(tx, account, None), by_platform=True))
 
 
-async def cancel_by_sign_in(tx: Transaction, account: Account, proofs: Proofs) -> None:
+async def cancel_by_sign_in(ports: Ports, tx: Transaction, account: Account, proofs: Proofs, now: datetime) -> None:
     """End the open recovery of a locked account if its user signs in as strongly as the account can: then no factor is lost.
 
     A weaker sign-in changes nothing. The user may need the recovery for the factor that is missing. This one is missing in any case
-    after an undo that the recovery must follow (security A-13).
+    if only a recovery gives it back, as after an undo (security A-13).
     """
     if strength_of(proofs) < reachable_strength(account.factors) or await tx.accounts.is_recovery_required(account.id):
+        return
+    if await factor_changes.needs_recovery(ports, tx, account, now):
         return
     recovery = await tx.recoveries.remove(account.id)
     if recovery is not None:

@@ -40,7 +40,7 @@ async def find_enrollment(ports: Ports, user: Person, place: PolicyPlace, age: S
         return NO_ENROLLMENT
     if place.org_slug is None:
         admission = await judge_session(ports, PolicyPath.ENROLL, None, None, user)
-        return await _to_enrollment(ports, admission)
+        return await _to_enrollment(ports, admission, user)
     async with ports.storage.reading() as read:
         org_id = await read.organizations.id_by_slug(place.org_slug)
         if org_id is None or user.bounded_to not in (None, org_id):
@@ -51,14 +51,15 @@ async def find_enrollment(ports: Ports, user: Person, place: PolicyPlace, age: S
         if found is None and not await _is_known(read, org_id, user.user_id):
             return NO_ENROLLMENT
     admission = await judge_session(ports, PolicyPath.ENROLL, org_id, None if found is None else found[0].id, user)
-    return await _to_enrollment(ports, connection_sign_ins.with_age(ports, admission, age, user))
+    return await _to_enrollment(ports, connection_sign_ins.with_age(ports, admission, age, user), user)
 
 
-async def _to_enrollment(ports: Ports, admission: Admission) -> Enrollment:
+async def _to_enrollment(ports: Ports, admission: Admission, user: Person) -> Enrollment:
     needs_recovery, decision = False, admission.decision
     if admission.subject is not None and (decision.outcome is Outcome.ENROLL or decision.due_at is not None):
         async with ports.storage.reading() as read:
-            needs_recovery = await factor_changes.needs_recovery(ports, read, admission.subject.account, ports.clock.now())
+            account = admission.subject.account
+            needs_recovery = await factor_changes.needs_recovery(ports, read, account, ports.clock.now(), user.session_id)
     return Enrollment(decision, admission.has_unused_key, admission.has_app, needs_recovery)
 
 

@@ -52,7 +52,7 @@ async def start_session(ports: Ports, tx: Transaction, sign_in: VerifiedSignIn, 
     if not sign_in.device.was_unproved:  # the user got the email about the first of these sign-ins
         await _warn_of_risk(tx, account, device, sign_in.proofs, now)
     if sign_in.device.has_recovery:
-        await account_recovery.cancel_by_sign_in(tx, account, own)
+        await account_recovery.cancel_by_sign_in(ports, tx, account, own, now)
     if account.is_platform_owner:
         await platform_sign_in_policy.ensure(tx, now)
     bound = boundary_of(sign_in.proofs)

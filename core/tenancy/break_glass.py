@@ -42,6 +42,5 @@ async def replace_users(ports: Ports, caller: Member, user_ids: Collection[UUID]
         await sign_in_policies.require_way_in_here(ports, tx, caller, organization.id, now)
         if listed != before:
             await tx.sign_in_policies.renew(organization.id)
-            changes = {"break_glass_users": {"old": sorted(map(str, before)), "new": sorted(map(str, listed))}}
-            tx.record(events.sign_in_policy_updated(organization.id, None, changes))
+            tx.record(events.break_glass_users_changed(organization.id, before, listed))
         return await tx.sign_in_policies.break_glass_users(organization.id)

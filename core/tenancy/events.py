@@ -3,7 +3,7 @@
 Each function returns one event.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from uuid import UUID
 
 from core.kernel.event_catalog import EVENT_KINDS, Event, Target, field_changes
@@ -163,6 +163,12 @@ def sign_in_policy_updated(org_id: UUID | None, service_id: UUID | None, changes
     if service_id is None:
         return Event(EVENT_KINDS["organization.sign_in_policy.updated"], str(org_id), org_id=org_id, details=details)
     return Event(EVENT_KINDS["service.sign_in_policy.updated"], str(service_id), org_id=org_id, details=details)
+
+
+def break_glass_users_changed(org_id: UUID, old: Collection[UUID], new: Collection[UUID]) -> Event:
+    """The list of break glass, which belongs to the sign-in policy of the organization, was changed."""
+    users = {"old": sorted(map(str, old)), "new": sorted(map(str, new))}
+    return sign_in_policy_updated(org_id, None, {"break_glass_users": users})
 
 
 def owner_changed(org_id: UUID, old_owner_id: UUID, new_owner_id: UUID, reason: str | None = None) -> Event:

@@ -6,7 +6,7 @@ from uuid import UUID
 
 from core.accounts.notices import ended_secrets
 from core.kernel.roles import MEMBER, NO_RIGHTS, Capability, Rights, Role, RoleName, may_give, needs_roles_manage
-from core.tenancy import events
+from core.tenancy import break_glass_ends, events
 from core.tenancy.model.group_roles import find_unfounded, require_equal_creators
 from core.tenancy.model.members import may_invite
 from core.tenancy.program_ends import report_created_secrets
@@ -41,11 +41,12 @@ async def _void_grants_of(tx: Transaction, org_id: UUID, user_id: UUID, roles: S
 async def stop_unfounded(tx: Transaction, org_id: UUID, now: datetime) -> None:
     """Stop the roles of groups that their givers may no longer give, after a change that can take rights away.
 
-    The members of the groups lose the rights with their next request, and their grants by these end. The caller has
-    locked the organization, and has stored the change.
+    The members of the groups lose the rights with their next request, and their grants by these end. In the end, users who are no
+    longer owners or admins are off the list of break glass. The caller has locked the organization, and has stored the change.
     """
     stopped = find_unfounded(await tx.group_roles.active(org_id))
     if not stopped:
+        await break_glass_ends.end_of_former_admins(tx, org_id)
         return
     group_ids = [mapping.group_id for mapping in stopped]
     await tx.group_roles.stop(org_id, group_ids, now)

@@ -8,19 +8,18 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
-from itertools import product
 from time import monotonic
 from typing import Final
 from uuid import UUID
 
-from core.accounts import relying_party
+from core.accounts import factor_changes, relying_party
 from core.kernel.access import NotOfThisOrganization, may_view
 from core.kernel.callers import Member, Person
 from core.kernel.connections import RequiredConnection
 from core.kernel.errors import refuse
 from core.kernel.proofs import Method, seen_in
 from core.kernel.roles import Capability
-from core.kernel.sign_in_policy.decision import Decision, decide, met_situations, situations
+from core.kernel.sign_in_policy.decision import Decision, decide
 from core.kernel.sign_in_policy.rules import (
     METHODS,
     PROVIDER_PREFIX,
@@ -223,16 +222,22 @@ async def _require_available(
             _require_available_in(ports, both, other, now, names_application=True)
 
 
-async def require_compatible(ports: Ports, read: Reading | Transaction, org_id: UUID, application: PolicyApplication) -> None:
-    """Check that every user can meet the policies of an application with these settings, which can be new, now and later.
+async def require_compatible(ports: Ports, tx: Transaction, org_id: UUID, application: PolicyApplication) -> None:
+    """Check that every user can meet the policies of a stored application with its settings, now and later.
 
-    Raises: SettingsBeyondPolicies; NoPasskeysHere.
+    Users on the list of break glass must have the factors for it.
+
+    Raises: SettingsBeyondPolicies; NoPasskeysHere; BreakGlassNeedsFactors without an address, which the caller may not see.
     """
-    effective = await read.sign_in_policies.effective(org_id, application.id) or EffectivePolicy(org_id, 0, ())
+    effective, now = await tx.sign_in_policies.effective(org_id, application.id) or EffectivePolicy(org_id, 0, ()), ports.clock.now()
     try:
-        _require_available_in(ports, effective, application, ports.clock.now())
+        _require_available_in(ports, effective, application, now)
     except MethodsUnavailable:
         raise SettingsBeyondPolicies from None
+    try:
+        await require_factors_of_listed(ports, tx, org_id, now)
+    except BreakGlassNeedsFactors:
+        raise BreakGlassNeedsFactors(None) from None
 
 
 def _require_available_in(
@@ -279,21 +284,17 @@ async def require_way_in_here(ports: Ports, tx: Transaction, caller: Member, org
 
 
 async def require_factors_of_listed(ports: Ports, tx: Transaction, org_id: UUID, now: datetime) -> None:
-    """Check that the users on the list of break glass have the factors that each policy asks for, where it requires a connection of them.
+    """Check that the users on the list of break glass have the factors that each policy asks for, where it requires a connection.
 
-    Otherwise the password alone could add the factors, and then open the organization. Raises: BreakGlassNeedsFactors.
+    Otherwise the password alone could add the factors, and then open the organization. Later, only a recovery replaces a lost one
+    (`factor_changes.needs_recovery`). The accounts are locked, so that a removal that began before is seen.
+
+    Raises: BreakGlassNeedsFactors.
     """
-    listed = [each.user_id for each in await tx.sign_in_policies.break_glass_users(org_id)]
-    if not listed:
-        return
-    applications = [application.id for application, _ in await tx.sign_in_policies.of_applications(org_id)]
-    people = [await tx.sign_in_policies.person(org_id, user_id) or refuse(NotOfThisOrganization) for user_id in listed]
-    effective = [await tx.sign_in_policies.effective(org_id, service_id) for service_id in (None, *applications)]
-    for policy, person in product(filter(None, effective), people):
-        rules, factors = policy.in_force(now), relying_party.without_lost_keys(ports, person.account, person.keys).factors
-        facts = person.facts(rules, now, factors, email_is_on=_offers_email(ports, None))
-        if rules.required_for(person.connections) and met_situations(policy, facts) != situations(policy, now):
-            raise BreakGlassNeedsFactors(person.account.email)
+    for user_id in sorted(each.user_id for each in await tx.sign_in_policies.break_glass_users(org_id)):
+        account = await tx.accounts.lock(user_id) or refuse(NotOfThisOrganization)
+        if await factor_changes.lacks_for_break_glass(ports, tx, account, now, org_id):
+            raise BreakGlassNeedsFactors(account.email)
 
 
 def judge(ports: Ports, policy: EffectivePolicy, person: PolicyPerson, at: datetime, *, email_is_on: bool) -> Decision:

@@ -15,10 +15,15 @@ def connection_facts(org_id: LiteralString, user: LiteralString) -> Columns:
         f"""
         {verified_domain_of(org_id, f"split_part({user}.email, '@', 2)")},
         array(select x.connection_id from connection_identities x where x.org_id = {org_id} and x.user_id = {user}.id),
-        exists (select from break_glass_users b where b.org_id = {org_id} and b.user_id = {user}.id)""",
+        {is_listed(org_id, f"{user}.id")}""",
         3,
         to_connection_facts,
     )
+
+
+def is_listed(org_id: LiteralString, user_id: LiteralString) -> LiteralString:
+    """Return the condition that the user is listed for break glass."""
+    return f"exists (select from break_glass_users b where b.org_id = {org_id} and b.user_id = {user_id})"
 
 
 def to_connection_facts(row: Row) -> ConnectionFacts:

@@ -13,7 +13,7 @@ from adapters.postgres.accounts.passkeys import KEY_HOSTS, to_key_hosts
 from adapters.postgres.engine.records import Column, Record
 from adapters.postgres.engine.statements import Repository, Row
 from adapters.postgres.kernel.clients import REGISTERED
-from adapters.postgres.kernel.connection_facts import connection_facts, to_connection_facts
+from adapters.postgres.kernel.connection_facts import connection_facts, is_listed, to_connection_facts
 from adapters.postgres.kernel.linked_providers import linked_providers
 from adapters.postgres.kernel.roles import is_admin
 from core.accounts.model.required_connections import ConnectionRequirement
@@ -66,16 +66,18 @@ EFFECTIVE: Final = """
     order by p.service_id nulls first"""
 # An unconfirmed membership gives its organization no power over the account (security R-5).
 OF_USER: Final = f"""
-    select o.id, o.name, p.rules, p.version, {is_admin("m", "o.id")}, {linked_providers("%(user_id)s", "o.id")}
+    select o.id, o.name, p.rules, p.version, {is_admin("m", "o.id")}, {is_listed("o.id", "%(user_id)s")},
+           {linked_providers("%(user_id)s", "o.id")}
     from memberships m join organizations o on o.id = m.org_id
     join sign_in_policies p on p.org_id = o.id and p.service_id is null
     where m.user_id = %(user_id)s and m.confirmed_at is not null
     union all
-    select null, null, p.rules, p.version, true, {linked_providers("%(user_id)s", "null")}
+    select null, null, p.rules, p.version, true, false, {linked_providers("%(user_id)s", "null")}
     from users u join sign_in_policies p on p.org_id is null
     where u.id = %(user_id)s and u.is_platform_owner
     order by 2 nulls last, 1"""
-# The user uses these applications, has a role there, or may open them as an assigned user or a confirmed member.
+# The user uses these applications, has a role there, or may open them as an assigned user or a confirmed member. For the users on its
+# list of break glass, all applications of an organization count.
 OF_OWN_APPLICATIONS: Final = f"""
     with c as materialized (
         select service_id from service_users where user_id = %(user_id)s
@@ -84,8 +86,11 @@ OF_OWN_APPLICATIONS: Final = f"""
         where i.user_id = %(user_id)s
         union select g.service_id from group_members i join service_role_groups g on g.group_id = i.group_id where i.user_id = %(user_id)s
         union select v.id from memberships m join services v on v.org_id = m.org_id and v.access_policy <> 'assigned' and {REGISTERED}
-        where m.user_id = %(user_id)s and m.confirmed_at is not null)
+        where m.user_id = %(user_id)s and m.confirmed_at is not null
+        union select v.id from memberships m join services v on v.org_id = m.org_id and {REGISTERED}
+        where m.user_id = %(user_id)s and {is_listed("m.org_id", "m.user_id")})
     select v.org_id, o.name, coalesce(p.rules, '{{}}'), coalesce({is_admin("m", "v.org_id")}, false),
+           {is_listed("v.org_id", "%(user_id)s")},
            {linked_providers("%(user_id)s", "v.org_id")}, v.id, v.name, v.email_sign_in, v.required_acr, coalesce(q.rules, '{{}}')
     from c join services v on v.id = c.service_id join organizations o on o.id = v.org_id
     left join sign_in_policies p on p.org_id = v.org_id and p.service_id is null
@@ -264,6 +269,20 @@ class SignInPolicies(Repository):
             user_ids=sorted(user_ids),
         )
 
+    async def end_break_glass(self, org_id: UUID) -> tuple[Collection[UUID], Collection[UUID]]:
+        is_left = f"""
+            exists (
+                select from memberships m
+                where m.org_id = b.org_id and m.user_id = b.user_id and m.confirmed_at is not null and {is_admin("m", "%(org_id)s")})"""
+        sql = f"""
+            with judged as materialized (select b.user_id, {is_left} as is_left from break_glass_users b where b.org_id = %(org_id)s),
+            gone as (
+                delete from break_glass_users b using judged j
+                where b.org_id = %(org_id)s and b.user_id = j.user_id and not j.is_left)
+            select user_id, is_left from judged"""
+        rows = await self._rows(sql, org_id=org_id)
+        return [user_id for user_id, left in rows if left], [user_id for user_id, left in rows if not left]
+
     async def renew(self, org_id: UUID) -> None:
         await self._run(NEXT_VERSION, org_id=org_id)
 
@@ -317,11 +336,16 @@ def _to_break_glass_user(row: Row) -> BreakGlassUser:
 
 def _to_policies_of_application(row: Row) -> list[PolicyOfUser]:
     """Return the policy of an application together with its organization's, and that of the settings of the application, if any."""
-    org_id, name, rules, counts_as_admin, providers = row[:5]
-    application, own_rules = _to_application(row[5:])
+    org_id, name, rules, counts_as_admin, listed, providers = row[:6]
+    application, own_rules = _to_application(row[6:])
     parts = PolicyPart(name, Rules.read(rules)), PolicyPart(application.name, own_rules)
     policy = PolicyOfUser(
-        EffectivePolicy(org_id, 0, parts), counts_as_admin, application.id, frozenset(providers), application.email_sign_in
+        EffectivePolicy(org_id, 0, parts),
+        counts_as_admin,
+        application.id,
+        frozenset(providers),
+        application.email_sign_in,
+        is_for_break_glass=_is_for_break_glass(parts, counts_as_admin=counts_as_admin, listed=listed),
     )
     of_settings = application.settings_part
     if of_settings is None:
@@ -330,6 +354,12 @@ def _to_policies_of_application(row: Row) -> list[PolicyOfUser]:
 
 
 def _to_policy_of_user(row: Row) -> PolicyOfUser:
-    org_id, name, rules, version, counts_as_admin, providers = row
+    org_id, name, rules, version, counts_as_admin, listed, providers = row
     policy = EffectivePolicy(org_id, version, (PolicyPart(name or PRODUCT, Rules.read(rules)),))
-    return PolicyOfUser(policy, counts_as_admin, providers=frozenset(providers))
+    is_for_break_glass = _is_for_break_glass(policy.parts, counts_as_admin=counts_as_admin, listed=listed)
+    return PolicyOfUser(policy, counts_as_admin, providers=frozenset(providers), is_for_break_glass=is_for_break_glass)
+
+
+def _is_for_break_glass(parts: Sequence[PolicyPart], *, counts_as_admin: bool, listed: bool) -> bool:
+    # Also if the connection is not required of this user yet: a new address, or a link to the connection, would change that.
+    return counts_as_admin and listed and any(part.rules.requires_connection for part in parts)

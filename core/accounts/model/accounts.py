@@ -202,7 +202,7 @@ class PasskeysNotEnough(Invalid):
 
 
 class RecoveryRequired(Forbidden):
-    """The link "This wasn't me" removed a factor that a sign-in policy requires. Ask an admin or the operator for a recovery."""
+    """Your account no longer has a factor that a sign-in policy requires. Ask an admin or the operator for a recovery."""
 
 
 class SignInNotAccepted(SignInNotRecent):
@@ -229,11 +229,15 @@ class LinkNeedsProof(Forbidden):
 class FactorRequired(Invalid):
     """A sign-in policy requires this factor. Add another one first."""
 
-    def __init__(self, source: str, needed: Strength) -> None:
-        """`source` is the name of the organization that has the policy. `needed`: the strength that it requires."""
+    def __init__(self, source: str, needed: Strength, *, for_break_glass: bool = False) -> None:
+        """`source` is the name of the organization or application that has the policy. `needed`: the strength that it requires."""
         factors = {Strength.PHISHING_RESISTANT: "a passkey", Strength.TWO: "a second factor"}
         factor = factors.get(needed, "a way to sign in that it accepts, and this is your last one")
-        super().__init__(f"{source} requires {factor}. Add another one first.")
+        if for_break_glass:
+            advice = "Add another one first, or ask an admin to take you off the list."
+            super().__init__(f"You are listed for break glass, for which {source} requires {factor}. {advice}")
+        else:
+            super().__init__(f"{source} requires {factor}. Add another one first.")
 
 
 class CurrentPasswordWrong(Unauthenticated):

@@ -329,6 +329,7 @@ class PolicyOfUser:
     providers: frozenset[str] = frozenset()  # those linked in the account itself, or at an application of the organization
     email_sign_in: bool | None = None  # whether the application offers sign-in by email; None: as the platform does
     is_of_settings: bool = False
+    is_for_break_glass: bool = False  # a connection is required there, and the user is listed as an admin who may come without it
 
     @property
     def name(self) -> str:

@@ -67,9 +67,11 @@ class NotForBreakGlass(Invalid):
 class BreakGlassNeedsFactors(Invalid):
     """A user on the list of break glass lacks the factors that a sign-in policy asks for. Ask them to set up the factors first."""
 
-    def __init__(self, email: str) -> None:
+    def __init__(self, email: str | None) -> None:
         advice = "Ask them to set up the factors first, or leave them off the list."
-        super().__init__(f"For break glass, {email} needs the factors that the sign-in policy asks for. {advice}")
+        super().__init__(
+            None if email is None else f"For break glass, {email} needs the factors that the sign-in policy asks for. {advice}"
+        )
 
 
 class NoAdminNetworks(Invalid):
@@ -288,6 +290,7 @@ def name_connections(
 def recovery_methods(policies: Sequence[PolicyOfUser], now: datetime) -> frozenset[Method]:
     """Return the factors that a recovery may set up: those that each policy in force accepts, an authenticator app or a passkey.
 
+    For break glass, rules that start later count, too: with a factor that they do not accept, the user would need another recovery.
     Policies that accept neither do not count, nor do policies that have none in common: then the sign-in asks for the missing factor.
     """
     accepted = [own for each in policies if (own := _second_methods(each, now))]
@@ -295,9 +298,10 @@ def recovery_methods(policies: Sequence[PolicyOfUser], now: datetime) -> frozens
 
 
 def _second_methods(policy: PolicyOfUser, now: datetime) -> frozenset[Method]:
-    rules = policy.policy.in_force(now)
-    methods = frozenset(method for method in SECOND_METHODS if rules.may_use(method))
-    is_passkey_needed = strictest(policy.policy, is_admin=policy.is_admin, now=now) is Strength.PHISHING_RESISTANT
+    moments = policy.policy.moments(now) if policy.is_for_break_glass else policy.policy.moments(now)[:1]
+    methods = frozenset(method for method in SECOND_METHODS if all(moment.rules.may_use(method) for moment in moments))
+    needed = (strictest(policy.policy, is_admin=policy.is_admin, now=moment.at) for moment in moments)
+    is_passkey_needed = Strength.PHISHING_RESISTANT in needed
     return methods - {Method.TOTP} if is_passkey_needed else methods
 
 

@@ -44,12 +44,19 @@ def sentence(text: str, *names: object) -> Markup:
 
 
 def describe_losses(losses: Sequence[LostAccess]) -> list[Markup]:
-    """Return a sentence about each organization and application that then asks the user for another factor, at most ten."""
+    """Return a sentence about each organization and application that then asks for another factor, or asks first, at most ten."""
+    refusals = {
+        True: "Add another factor first: you are listed for break glass, for which {} requires this one.",
+        False: "Add another factor first: {} requires this one.",
+    }
     texts = {
         True: "{} then asks you to set up another factor before you sign in there.",
         False: "{} then asks you to set up another factor if the risk of a sign-in is high, such as from a new device.",
     }
-    return [sentence(texts[loss.always], loss.name) for loss in losses[:10]]
+    return [
+        sentence(refusals[loss.is_for_break_glass] if loss.is_refused else texts[loss.always], loss.name)
+        for loss in sorted(losses, key=lambda each: not each.is_refused)[:10]
+    ]
 
 
 def count(number: int, noun: str) -> str:

@@ -3,6 +3,7 @@
 import json
 from datetime import timedelta
 from typing import Any
+from uuid import UUID
 
 import pytest
 
@@ -35,6 +36,21 @@ async def test_a_policy_that_asks_for_passkeys_refuses_an_app(ada: LostUser) -> 
     assert "authenticator app</h2>" not in page.text
     refused = await ada.browser.send(f"{path}/app", form_token=form_token(page), code=app.code())
     assert (refused.status, "Set up a passkey." in refused.text) == (400, True)
+    assert (await ada.send_passkey(path, SoftAuthenticator(origin=BASE_URL))).status == 200
+
+
+@pytest.mark.parametrize("is_listed", [False, True])
+async def test_for_break_glass_a_recovery_sets_up_the_factor_of_later_rules(ada: LostUser, pool: Pool, is_listed: bool) -> None:
+    """Otherwise the user would need a second recovery when the rule starts."""
+    connection = {"acme.example": {"id": str(UUID(int=1)), "slug": "okta"}}
+    due_at = {"phishing_resistant": "2100-01-01T00:00:00+00:00"}
+    await ada.require(phishing_resistant=["admins"], due_at=due_at, required_connections=connection)
+    path = await ada.recover()
+    await run_sql(pool, "update memberships set role = 'admin' where user_id = %s", ada.account.id)
+    if is_listed:
+        await run_sql(pool, "insert into break_glass_users (org_id, user_id) values (%s, %s)", ada.acme.org, ada.account.id)
+    page = await ada.browser.open(path)
+    assert [name for name in ("app", "passkey") if f'action="{path}/{name}"' in page.text] == ["app", "passkey"][is_listed:]
     assert (await ada.send_passkey(path, SoftAuthenticator(origin=BASE_URL))).status == 200
 
 

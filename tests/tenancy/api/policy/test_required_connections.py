@@ -15,6 +15,7 @@ from tests.support.browser import FakeBrowser
 from tests.support.builders import Answer, add_account, add_member, one_factor, run_sql
 from tests.support.connections import add_connection
 from tests.support.connections.proofs import connection_proof, write_proofs
+from tests.support.mfa import add_mfa
 from tests.support.passkeys.users import RP_ID, add_passkeys
 from tests.support.services import add_service
 from tests.support.tenants import Tenant
@@ -178,6 +179,20 @@ async def test_listed_users_have_the_factors_that_the_policy_asks_for(
     assert (refused.status, needed in refused.json["error"]) == (400, True), refused.text
     await add_passkeys(pool, admin.id, RP_ID)
     assert (await put_list(acme, "admin")).status == 200
+
+
+async def test_settings_of_applications_ask_listed_users_for_factors(acme: Tenant, okta: OrganizationConnection, pool: Pool) -> None:
+    """The refusal names no user: a program may change settings, and may not see members."""
+    admin, path, token = acme.people["admin"], f"{acme.path}/services", acme.token("owner")
+    await add_service(pool, acme.org, "shop")
+    assert (await save(acme, BY_DOMAIN)).status == 200
+    assert (await put_list(acme, "admin")).status == 200
+    new = {"slug": "store", "name": "Store", "service_type": "web", "required_acr": "mfa"}
+    for method, to, body in (("PATCH", f"{path}/shop", {"required_acr": "mfa"}), ("POST", path, new)):
+        refused = await acme.api.call(method, to, body, token=token)
+        assert (refused.status, "A user on the list of break glass lacks the factors" in refused.json["error"]) == (400, True), refused.text
+    await add_mfa(acme.ports, admin)
+    assert (await acme.api.patch(f"{path}/shop", {"required_acr": "mfa"}, token=token)).status == 200
 
 
 async def test_the_pages_save_the_rules_and_the_list_and_show_refusals(owner_browser: FakeBrowser, ports: Ports, pool: Pool) -> None:
