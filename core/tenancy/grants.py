@@ -1,4 +1,4 @@
-"""The end of grants by rights that the giver has lost (security R-4): invitations, credentials, roles, and roles of groups."""
+"""The end of grants by rights that the giver has lost (security R-4): invitations, credentials, roles, roles of groups, and break glass."""
 
 from collections.abc import Collection, Sequence
 from datetime import datetime
@@ -6,7 +6,7 @@ from uuid import UUID
 
 from core.accounts.notices import ended_secrets
 from core.kernel.roles import MEMBER, NO_RIGHTS, Capability, Rights, Role, RoleName, may_give, needs_roles_manage
-from core.tenancy import break_glass_ends, events
+from core.tenancy import events
 from core.tenancy.model.group_roles import find_unfounded, require_equal_creators
 from core.tenancy.model.members import may_invite
 from core.tenancy.program_ends import report_created_secrets
@@ -46,13 +46,24 @@ async def stop_unfounded(tx: Transaction, org_id: UUID, now: datetime) -> None:
     """
     stopped = find_unfounded(await tx.group_roles.active(org_id))
     if not stopped:
-        await break_glass_ends.end_of_former_admins(tx, org_id)
+        await _end_break_glass(tx, org_id)
         return
     group_ids = [mapping.group_id for mapping in stopped]
     await tx.group_roles.stop(org_id, group_ids, now)
     for mapping in stopped:
         tx.record(events.group_mapping_stopped(org_id, mapping))
     await void_grants(tx, org_id, await tx.group_roles.givers_in(org_id, group_ids), now)
+
+
+async def _end_break_glass(tx: Transaction, org_id: UUID) -> None:
+    """Take the users off the list of break glass who no longer count as admins, or have left: no later role brings them back.
+
+    All sessions are asked for the sign-in policy again.
+    """
+    left, ended = await tx.sign_in_policies.end_break_glass(org_id)
+    if ended:
+        await tx.sign_in_policies.renew(org_id)
+        tx.record(events.break_glass_users_changed(org_id, {*left, *ended}, left))
 
 
 async def require_power_over_directories(tx: Transaction, org_id: UUID, rights: Rights, now: datetime) -> None:
