@@ -59,7 +59,7 @@ async def find_renewal(ports: Ports, user: Person, org_slug: str) -> Decision | 
         subject = await read.policy_passes.load(org_id, None, user.user_id, user.session_id)
     if subject is None or subject.session is None or subject.policy.in_force(now).required_for(subject.connections):
         return None
-    decision = _judge_with_age(ports, PolicyPath.CONSOLE, subject, subject.session, SignInAge.FRESH, user, now)
+    decision = _judge_with_age(ports, PolicyPath.ENROLL, subject, subject.session, SignInAge.FRESH, user, now)
     return decision if decision.outcome is Outcome.STEP_UP else None
 
 
@@ -115,7 +115,7 @@ async def find_own_way(ports: Ports, user: Person) -> Decision | None:
     if subject is None:
         return None
     ages, now = (SignInAge.FRESH, SignInAge.RECENT), ports.clock.now()
-    decisions = (judge_age(ports, PolicyPath.API, subject, age, user, now) for age in ages)
+    decisions = (judge_age(ports, PolicyPath.ENROLL, subject, age, user, now) for age in ages)
     asked = (decision for decision in decisions if decision is not None and decision.outcome is Outcome.STEP_UP)
     return next((decision for decision in asked if decision.asks_own), None)
 

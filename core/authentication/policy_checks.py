@@ -43,14 +43,17 @@ KEYS: Final = (FactorKind.PASSKEY, FactorKind.SECURITY_KEY)
 _ACTING = (PolicyPath.API, PolicyPath.CONSOLE, PolicyPath.PERSONAL_TOKEN)
 # Paths on which users confirm that they are here, in the session that they have.
 _CONFIRMING = (PolicyPath.API, PolicyPath.CONSOLE, PolicyPath.ENROLL)
+# Paths on which a page or an answer only says what the user can do next. The request that follows is counted.
+_VIEWS = (PolicyPath.ENROLL, PolicyPath.PREVIEW)
 
 
 def judge(ports: Ports, path: PolicyPath, subject: PolicySubject | None, now: datetime, address: str | None = None) -> Decision:
-    """Return the decision about a user's session, and count it. Without a policy, everything is allowed."""
+    """Return the decision about a user's session, and count it, unless it is about a view. Without a policy, everything is allowed."""
     if subject is None:
         return NO_POLICY
     decision = _judge(ports, path, subject, now, address)
-    ports.metrics.sign_in_policy_decided(path, decision.outcome)
+    if path not in _VIEWS:
+        ports.metrics.sign_in_policy_decided(path, decision.outcome)
     return decision
 
 
@@ -345,7 +348,7 @@ async def judge_visit(
 async def preview_session(ports: Ports, read: Reading, application: tuple[UUID, UUID | None], user_id: UUID, session_id: UUID) -> Admission:
     """Return the decision about this session at the application, for a page before the one that asks. It is not counted."""
     subject = await read.policy_passes.load(*application, user_id, session_id)
-    return NO_ADMISSION if subject is None else Admission(subject, _judge(ports, PolicyPath.PREVIEW, subject, ports.clock.now()))
+    return NO_ADMISSION if subject is None else Admission(subject, judge(ports, PolicyPath.PREVIEW, subject, ports.clock.now()))
 
 
 async def hide_from_strangers(

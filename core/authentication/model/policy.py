@@ -40,8 +40,8 @@ class PolicyPath(StrEnum):
     API = "api"
     CONSOLE = "console"
     PERSONAL_TOKEN = "personal_token"  # noqa: S105  (a name)
-    ENROLL = "enroll"
-    PREVIEW = "preview"
+    ENROLL = "enroll"  # the ways to confirm, or to set up a factor; not counted
+    PREVIEW = "preview"  # not counted
 
 
 @dataclass(frozen=True, slots=True)

@@ -295,6 +295,7 @@ class ReauthenticationOptions:
     password: bool
     email_code: bool
     passkey: bool  # instead of all other factors
+    security_key: bool  # the account has one: it is a second factor, if `second_methods` has passkeys
     providers: tuple[LinkedPlace, ...]  # one place for each provider
     needs_second_factor: bool
     second_methods: tuple[Method, ...]  # for the second factor

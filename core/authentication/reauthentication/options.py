@@ -62,6 +62,7 @@ async def load_options(ports: Ports, caller: Person, decision: Decision | None =
         password=account.password_hash is not None,
         email_code=account.email_verified_at is not None,
         passkey=any(key.kind is PasskeyKind.PASSKEY for key in keys),
+        security_key=any(key.kind is PasskeyKind.SECURITY_KEY for key in keys),
         providers=tuple(place for place in places if takes_all or ports.providers.connections[place.provider].can_reauthenticate),
         needs_second_factor=needs_second and not any(_is_accepted(second, decision) for second in seconds),
         second_methods=tuple(method for method in status.methods if method is not Method.PASSKEY or keys),

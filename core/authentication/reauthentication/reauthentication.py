@@ -97,12 +97,12 @@ async def complete_at_provider(
         await tx.reauthentications.save_provider(session_id, provider, proof.at)
 
 
-async def start_passkey(ports: Ports, caller: Person, options: ReauthenticationOptions) -> Json:
+async def start_passkey(ports: Ports, caller: Person, options: ReauthenticationOptions, *, is_alone: bool = False) -> Json:
     """Return the options with which the caller's browser uses one of their passkeys, or a security key if the `options` accept it.
 
-    A security key alone is never enough. Raises: NoPasskey.
+    `is_alone`: no first factor comes with it, so that only a passkey is enough. Raises: NoPasskey.
     """
-    with_keys = Method.PASSKEY in options.second_methods
+    with_keys = Method.PASSKEY in options.second_methods and not is_alone
     async with ports.storage.reading() as read:
         party, own = await relying_party.load_usable(ports, read, caller.user_id)
     own = [each for each in own if with_keys or each.kind is PasskeyKind.PASSKEY]

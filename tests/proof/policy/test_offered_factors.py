@@ -39,8 +39,9 @@ POLICIES: Final[Mapping[str, dict[str, Any]]] = {
     "a passkey": {"phishing_resistant": ["everyone"]},
     "a passkey alone": {"methods": ["passkey"]},
 }
-ACCOUNTS: Final = ({"app", "key"}, {"app", "passkey"}, {"key", "passkey"})
-MARKS: Final = {"passkey": 'data-passkey="get"', "totp": "No access to your app?", "backup_code": 'name="code"'}
+NO_CODES: Final = "no codes"  # instead of a factor: no backup code is left
+ACCOUNTS: Final = ({"app", "key"}, {"app", "passkey"}, {"key", "passkey"}, {"app", "key", "passkey", NO_CODES})
+MARKS: Final = {"passkey": 'data-passkey="get"', "totp": "6-digit code from your authenticator app", "backup_code": " backup code"}
 
 
 @dataclass(slots=True)
@@ -55,13 +56,15 @@ class Person:
     @classmethod
     async def create(cls, world: World, kinds: set[str]) -> "Person":
         await world.enter(STATES["bare"])
-        keys: dict[str, PasskeyUser] = {kind: PasskeyUser(world.api, world.token) for kind in kinds - {"app"}}
+        keys: dict[str, PasskeyUser] = {kind: PasskeyUser(world.api, world.token) for kind in kinds & {"passkey", "key"}}
         codes = list[str]()
         if "passkey" in keys:
             await keys["passkey"].add()
         if "key" in keys:
             codes = (await keys["key"].add_key(second_factor=True))["backup_codes"]
         world.authenticator = await add_mfa(world.ports, world.ada) if "app" in kinds else None
+        if NO_CODES in kinds:
+            await run_sql(world.pool, "update backup_codes set used_at = now()")
         return cls(world, kinds, keys, list(world.authenticator.backup_codes) if world.authenticator else codes)
 
     def answers(self, methods: set[str], options: Mapping[str, Any] | None) -> list[dict[str, Any]]:

@@ -160,17 +160,22 @@ def _has_just_vouched(connection: OrganizationConnection) -> bool:
 async def _values(target: dict[str, str], kept: KeptForm | None, *, is_emailed: bool, decision: Decision | None) -> dict[str, Any]:
     user = signed_in()
     options = await _load_options(target, decision)
-    if options.passkey and options.needs_second_factor and options.second_methods == (Method.PASSKEY,):  # it stands for the first one, too
-        options = replace(options, password=False, email_code=False, providers=())
-    has_keys = options.passkey or Method.PASSKEY in options.second_methods
-    passkey = await reauthentication.start_passkey(ports(), user, options) if has_keys else None
+    is_second = options.needs_second_factor and Method.PASSKEY in options.second_methods
+    if is_second and options.passkey and not options.security_key and options.second_methods == (Method.PASSKEY,):
+        options = replace(options, password=False, email_code=False, providers=())  # the passkey stands for the first factor, too
+    # Without a first factor, a security key is not enough: it gets a button beside the password.
+    is_alone = options.passkey and (options.needs_first_factor or not is_second)
+    is_beside = is_second and (options.security_key or not is_alone)
+    passkey = await reauthentication.start_passkey(ports(), user, options, is_alone=True) if is_alone else None
+    key = await reauthentication.start_passkey(ports(), user, options) if is_beside else None
     again_at = await _connection(target, decision, options)
     others = (options.password, options.email_code, options.providers, again_at, not options.needs_first_factor)
     silent_at = again_at.name if decision is None and again_at is not None and _has_just_vouched(again_at) else None
     glass = decision.connection if decision is not None and decision.breaks_glass and again_at is None else None
     return {
         "passkey": passkey,
-        "scripted": has_keys,
+        "key": key,
+        "scripted": passkey is not None or key is not None,
         "form_token": session_form_token(),
         "email": user.email,
         "target": target,

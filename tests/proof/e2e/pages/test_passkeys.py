@@ -369,3 +369,23 @@ def test_a_passkey_confirms_that_it_is_the_user(running: Service, browser: Brows
         assert "Manage Laptop" in [name_of(link) for link in browser.find("#passkeys a")]
     assert complaints(browser) == []
     assert audit_kept(browser) == {}
+
+
+def test_a_security_key_confirms_beside_the_password_of_an_account_with_a_passkey(
+    running: Service, browser: Browser, shared: SharedService
+) -> None:
+    sign_in(browser, running)
+    with browser.authenticator():
+        add_passkey(browser, running)
+    with browser.authenticator(**KEY):
+        browser.open(f"{running.address}{NEW}?kind=security_key")
+        browser.press("Create the security key")
+        with psycopg.connect(shared.conninfo) as connection:
+            connection.execute("update sessions set created_at = created_at - interval '3 hours', authenticated_at = null, proofs = null")
+        browser.open(running.address + NEW)
+        browser.keep("reauthenticate-with-passkey-and-key")
+        browser.fill("Password", PASSWORD)
+        browser.press("Use your security key")
+        assert browser.heading == "Add a passkey"
+    assert complaints(browser) == []
+    assert audit_kept(browser) == {}
