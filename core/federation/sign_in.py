@@ -202,7 +202,8 @@ async def sign_in_browser(
     Raises: the errors of `prove`.
     """
     linking = people.with_link(ports, flow, method)
-    outcome = await prove(ports, caller, flow, linking, client, present_id, cookie)
+    external_for = await _find_external(ports, flow)
+    outcome = await prove(ports, caller, flow, linking, client, present_id, cookie, external_for)
     if isinstance(outcome, Flow):
         return outcome
     is_meant = flow.target is not FlowTarget.PAGE and not is_by_provider(in_session(outcome.session.proofs))
@@ -214,19 +215,18 @@ async def sign_in_browser(
     user_id, session_id = outcome.session.user_id, outcome.session.id
     offers = can_passkey and first_method_of(in_session(outcome.session.proofs)) == Method.PASSWORD
     offers = offers and await passkey_offers.is_due(ports, user_id, session_id, outcome.session.created_at)
-    offers = offers and not await _asks_next(ports, flow, user_id, session_id)
+    offers = offers and not await asks_next(ports, flow, user_id, session_id, external_for)
     return BrowserSignIn(outcome.secret, expires_at, outcome.device_token, offers, people.made_link(linking, outcome.session.proofs))
 
 
-async def _asks_next(ports: Ports, flow: Flow, user_id: UUID, session_id: UUID) -> bool:
-    """Return whether the application's policy asks for another step, now or later. Of an external client, its request is read."""
-    external_for = None
-    if flow.external_client is not None:
-        try:
-            external_for = (await targets.find_destination(ports, flow, ports.tokens.issuer)).needs.external_for
-        except (FlowEnded, SealedClientInvalid):  # the next page says so
-            return False
-    return await asks_next(ports, flow, user_id, session_id, external_for)
+async def _find_external(ports: Ports, flow: Flow) -> UUID | None:
+    """Return the API resource that an external client asks for in the request of the flow, or None."""
+    if flow.external_client is None:
+        return None
+    try:
+        return (await targets.find_destination(ports, flow, ports.tokens.issuer)).needs.external_for
+    except (FlowEnded, SealedClientInvalid):  # the next page says so
+        return None
 
 
 async def join(

@@ -10,7 +10,7 @@ from core.accounts.model.devices import DeviceFingerprint, DeviceMatch, KnownDev
 from core.authentication.flow.model import Flow
 from core.authentication.model.identities import PendingIdentity
 from core.authentication.model.policy import PolicySubject
-from core.authentication.policy_checks import Admission, hide_from_strangers, preview_session
+from core.authentication.policy_checks import NO_ACCESS, Admission, hide_from_strangers, preview_session
 from core.kernel.deferred import Deferred
 from core.kernel.proofs import Strength
 from ports import Ports
@@ -80,9 +80,11 @@ async def hide_in_flow(
 ) -> Admission:
     """Return the decision about a sign-in of this user, or NO_ACCESS, as `hide_from_strangers` does for the application of the flow.
 
-    `external_for`: as in `ApplicationNeeds`. Without it, the decision about an external client is not hidden.
+    `external_for`: as in `ApplicationNeeds`. Without it, no user may use an external client.
     """
     application, is_sign_on = flow.application[:2], flow.is_sign_on
+    if flow.external_client is not None and external_for is None:
+        return NO_ACCESS if admission.asks else admission
     return await hide_from_strangers(read, admission, application, user_id, now, is_sign_on=is_sign_on, external_for=external_for)
 
 

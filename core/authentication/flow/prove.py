@@ -54,9 +54,11 @@ async def prove(
     client: PresentedDevice,
     present_id: UUID | None = None,
     cookie: str | None = None,
+    external_for: UUID | None = None,
 ) -> SignedIn | Flow:
     """Verify an answer. Return the session that it starts, or the stored flow that still needs the second factor.
 
+    `external_for`: as in `ApplicationNeeds`.
     `cookie` is that of the session in this browser, if any: if it is of the same user, a second factor of its last minutes counts.
     `present_id` is the user who is signed in in this browser, if any. A sign-in at an identity provider never replaces them with
     another user: any page can send a browser there, and the provider may not ask its user.
@@ -68,7 +70,7 @@ async def prove(
     flow = proved.flow or flow
     fingerprint = devices.fingerprint(ports, caller, client)
     try:
-        outcome = await _complete(ports, caller, flow, proved, fingerprint, ports.clock.now(), present_id, cookie)
+        outcome = await _complete(ports, caller, flow, proved, fingerprint, ports.clock.now(), present_id, cookie, external_for)
     except AccountClosed as refusal:
         used, attempt = _first_method(flow, proved), _attempt(proved)
         await record_failure(ports, caller, LoginFailure.CLOSED, used, refusal.user_id, flow.application, connection=attempt)
@@ -118,6 +120,7 @@ async def _complete(
     now: datetime,
     present_id: UUID | None,
     cookie: str | None,
+    external_for: UUID | None,
 ) -> SignedIn | Flow:
     person = None if proved.account is None else _person(proved.account, caller, flow.service)
     async with ports.storage.transaction(by=person or caller, in_session=False) as tx:
@@ -133,7 +136,7 @@ async def _complete(
             tx.acts_as(person)
         device, policy = await facts.load(account.id, identity)
         admission = judge_sign_in(ports, policy, proofs, device, now)
-        admission = await hide_in_flow(tx, flow, admission, account.id, now)
+        admission = await hide_in_flow(tx, flow, admission, account.id, now, external_for)
         step = next_step(
             Facts(
                 needs=Needs(keeps_trust=flow.keeps_trust and not admission.asks_all_factors),
@@ -148,7 +151,7 @@ async def _complete(
             if not earlier:
                 return await _save(ports, tx, flow, account, proofs, identity, now)
             with_earlier = judge_sign_in(ports, policy, (*proofs, *earlier), device, now)
-            if not (await hide_in_flow(tx, flow, with_earlier, account.id, now)).is_allowed:
+            if not (await hide_in_flow(tx, flow, with_earlier, account.id, now, external_for)).is_allowed:
                 return await _save(ports, tx, flow, account, proofs, identity, now)
             proofs = (*proofs, *earlier)
         if flow.service is not None and not admission.has_access:
