@@ -380,6 +380,7 @@ PAGES: dict[str, dict[str, object]] = {
         "providers": {"codehost": "Codehost"},
         "again_at": "Okta & Co",
         "is_only_passkey": True,
+        "needs_recovery": True,
         "is_platform_owner": True,
         "passkey": CEREMONY,
         "key": CEREMONY,

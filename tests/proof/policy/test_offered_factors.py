@@ -143,6 +143,8 @@ async def test_each_second_factor_that_the_page_offers_leads_to_the_application(
     assert not any(refused.values()), refused
 
 
+# Before the second factor, the page does not know the policies of the user.
+AFTER_PASSWORD: Final = "If your account asks for it, too, only a recovery replaces it: ask an admin of your organization"
 RECOVERY: Final = "Only a recovery replaces it: ask an admin of your organization, or the operator of this site."
 ON_THE_SERVER: Final = "<code>gatehouse owner recover --reset-factors</code>"
 
@@ -171,10 +173,43 @@ async def test_where_only_a_passkey_helps_each_page_names_the_way_for_a_lost_one
         if name in POLICIES:
             pages["confirmation"] = await world.browser.open("/app/reauthenticate?policy=acme/shop&next=/app")
         for where, page in pages.items():
-            expected = ON_THE_SERVER if is_owner and not (is_code and where == "after the password") else RECOVERY
+            expected = AFTER_PASSWORD if is_code and where == "after the password" else ON_THE_SERVER if is_owner else RECOVERY
             if expected not in main_of(page) or "Use one of them" in main_of(page) or 'data-passkey="get"' not in main_of(page):
                 missing.append(f"{name}, {where}")
     assert not missing, missing
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("is_user", [False, True], ids=["another user", "with a fresh passkey"])
+@pytest.mark.parametrize("kinds", [{"passkey"}, {"app", "passkey"}], ids=lambda kinds: " ".join(sorted(kinds)))
+async def test_no_page_names_a_recovery_where_the_account_can_add_a_passkey(
+    world: World, app: QuartTrio, kinds: set[str], is_user: bool
+) -> None:
+    """The policy of an application that anyone may use counts for the factors of its users alone."""
+    ada, wrong = await Person.create(world, kinds), list[str]()
+    if not is_user:
+        await run_sql(world.pool, "update services set access_policy = 'anyone'")
+        for statement in ("delete from memberships", "delete from service_users", "delete from end_users"):
+            await run_sql(world.pool, statement)
+    for name in ("a passkey", "a passkey alone", "an application with passkeys"):
+        await world.put(POLICIES.get(name, {}))
+        await run_sql(world.pool, "update services set required_acr = %s", None if name in POLICIES else "phr")
+        await ada.next_time()
+        pages = {} if is_user else {"after the password": await show_password(world, app, is_high=False)}
+        world.state = STATES["passkey used" if is_user else "code used" if "app" in kinds else "bare"]
+        await world.open_browser()
+        pages["with a session"] = await world.browser.open(leads_to(await world.authorize(**({"prompt": "login"} if is_user else {}))))
+        page = pages["with a session"]
+        pages["after a wrong password"] = await world.browser.fill(page, email=world.ada.email, password="a wrong password")
+        if name in POLICIES and not is_user:
+            pages["confirmation"] = await world.browser.open("/app/reauthenticate?policy=acme/shop&next=/app")
+        assert (await world.browser.open("/app/account/passkeys/new")).status == 200, "she can add one"
+        for where, page in pages.items():
+            text = main_of(page).replace(AFTER_PASSWORD, "")
+            is_missing = 'data-passkey="get"' not in text or not (is_user or "/app/account/security" in text)
+            if is_missing or re.search("[Rr]ecover|don't replace", text):
+                wrong.append(f"{name}, {where}")
+    assert not wrong, wrong
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from urllib.parse import urlencode
 
 from quart import Blueprint, Response, request
 
-from core.accounts import factor_changes
+from core.accounts import factor_changes, ways_in
 from core.accounts.model.accounts import PasswordTooLong
 from core.accounts.model.mfa import CodeMalformed, CodeWrong
 from core.accounts.model.passkeys import PasskeyRefused
@@ -170,6 +170,7 @@ async def _values(target: dict[str, str], kept: KeptForm | None, *, is_emailed: 
     key = await reauthentication.start_passkey(ports(), user, options) if is_beside else None
     again_at = await _connection(target, decision, options)
     others = (options.password, options.email_code, options.providers, again_at, not options.needs_first_factor)
+    is_only_passkey = options.passkey and not any(others)
     silent_at = again_at.name if decision is None and again_at is not None and _has_just_vouched(again_at) else None
     glass = decision.connection if decision is not None and decision.breaks_glass and again_at is None else None
     return {
@@ -184,7 +185,8 @@ async def _values(target: dict[str, str], kept: KeptForm | None, *, is_emailed: 
         "connection": None if glass is None else connection_start_path(glass.id, next=_path(target)),
         "providers": {place.provider: _name(place) for place in options.providers},
         "again_at": None if again_at is None else again_at.name,
-        "is_only_passkey": options.passkey and not any(others),
+        "is_only_passkey": is_only_passkey,
+        "needs_recovery": await ways_in.needs_passkey_recovery(ports(), user) if is_only_passkey else None,
         "is_platform_owner": user.is_platform_owner,
         "is_emailed": is_emailed and options.email_code,
         "label": kept and kept.label,

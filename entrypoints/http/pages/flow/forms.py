@@ -91,12 +91,13 @@ def _lost_passkey(user: Visitor | None) -> dict[str, Any]:
     return {} if user is None else {"lost_passkey_email": user.email, "is_platform_owner": user.is_platform_owner}
 
 
-async def _find_lost_passkey_user(options: SignInOptions) -> Visitor | None:
-    """Return the user of the session if the application accepts only a passkey, and they have one, which they may have lost."""
-    if not options.is_folded or not options.passkey or options.providers:
-        return None
-    user = await visitor_with_mfa()
-    return user if user is not None and await ways_in.has_passkey(ports(), user) else None
+async def _passkey_advice(options: SignInOptions) -> dict[str, Any]:
+    """Return the values of the sign-in page for a signed-in user, if the application accepts only a passkey: no other way sets one up."""
+    user = await visitor_with_mfa() if options.is_folded and options.passkey and not options.providers else None
+    if user is None:
+        return {}
+    is_lost = await ways_in.needs_passkey_recovery(ports(), user)
+    return {"requires_passkey": True, **_lost_passkey(user if is_lost else None)}
 
 
 async def _passkey_values(unknown: str | None = None) -> dict[str, Any]:
@@ -123,7 +124,7 @@ async def sign_in_again(
     options = await load_options(flow)
     values = {"email": email, "notice": None, "is_unverified": is_unverified, "is_wrong": is_wrong, **values_of(options, flow)}
     values |= {"address_first": address_first, **await _passkey_values(unknown_credential)}
-    values |= _lost_passkey(await _find_lost_passkey_user(options))
+    values |= await _passkey_advice(options)
     return refused_form_page(refusal, "authentication/sign_in.html", **values)
 
 

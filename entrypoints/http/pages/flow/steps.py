@@ -108,7 +108,7 @@ async def step_page(flow: Flow, requested: Step | None = None, reply: PageAnswer
         rule, destination = decision.rule, outcome.destination
         if outcome.admission.needs_passkey:
             rule, destination = Rule.PHISHING_RESISTANT, destination and replace(destination, required=Strength.PHISHING_RESISTANT)
-        is_lost = rule is Rule.PHISHING_RESISTANT and user is not None and await ways_in.has_passkey(ports(), user)
+        is_lost = rule is Rule.PHISHING_RESISTANT and user is not None and await ways_in.needs_passkey_recovery(ports(), user)
         asked = f"{explain(decision)} {WAYS.get(rule, 'Sign in again.')}"
         return await sign_in_form(flow, destination, asked, lost_passkey_user=user if is_lost else None)
     if step in FORMS:
