@@ -67,6 +67,11 @@ def fill_in(route: str, values: Mapping[str, object]) -> str:
     return re.sub("<(?:[a-z]+:)?([a-z_]+)>", lambda match: quote(str(values[match[1]])), route)
 
 
+def page_of_sent_form(path: str, fields: Mapping[str, str]) -> str:
+    """Return the page with the form for this path, with the field `next` if the form has one."""
+    return with_next(page_of_form(path), next_of(fields))
+
+
 def page_of_form(path: str) -> str:
     """Return the page with the form for this path: the one that its view names, or the one at the path itself or next above it."""
     routes = current_app.url_map.bind("")

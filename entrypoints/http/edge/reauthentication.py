@@ -3,6 +3,7 @@
 Source: security A-12, G-2.
 """
 
+from collections.abc import Mapping
 from typing import Final
 from urllib.parse import urlencode
 
@@ -15,7 +16,7 @@ from core.kernel.page_paths import REAUTHENTICATION_PATH
 from core.kernel.sign_in_age import SignInAge
 from entrypoints.http.base.context import ports, requested_path, signed_in
 from entrypoints.http.base.cookies import session_cookie
-from entrypoints.http.base.redirects import page_of_form, redirect
+from entrypoints.http.base.redirects import page_of_form, page_of_sent_form, redirect
 from entrypoints.http.edge.forms import read_form
 from entrypoints.http.edge.queries import path_id
 
@@ -49,12 +50,12 @@ async def to_reauthentication(for_policy: str | None = None, age: SignInAge = Si
     if "taken_form" in g:  # a part of what the view does needs a younger sign-in than the route
         form = g.taken_form
     elif KEPT_FORM in form:  # it stays as it is: the user waited too long with its button
-        return _redirect({**_target(form[KEPT_FORM]), **policy})
+        return _redirect({**_target(form), **policy})
     if not SECRETS.isdisjoint(form):
-        return _redirect({"next": page_of_form(request.path), "empty": "yes", **policy})
+        return _redirect({"next": page_of_sent_form(request.path, form), "empty": "yes", **policy})
     label, _, _ = (current_app.view_functions[request.endpoint or ""].__doc__ or "").partition("\n")
     kept = await kept_forms.keep(ports(), signed_in(), request.path, label.rstrip("."), form)
-    return _redirect({**_target(str(kept)), **policy})
+    return _redirect({**_target({**form, KEPT_FORM: str(kept)}), **policy})
 
 
 def to_reauthentication_for(place: PolicyPlace, next_path: str, age: SignInAge = SignInAge.ANY) -> Response:
@@ -104,11 +105,12 @@ async def take_form(form_id: str) -> dict[str, str]:
 
 async def to_ended_form() -> Response:
     """Return a redirect to the page that says that the kept form has ended, and leads to the page of the form."""
-    return _redirect(_target((await read_form())[KEPT_FORM]))
+    return _redirect(_target(await read_form()))
 
 
-def _target(form_id: str) -> dict[str, str]:
-    return {"form": form_id, "next": page_of_form(request.path)}
+def _target(form: Mapping[str, str]) -> dict[str, str]:
+    """Return the parameters that name a kept form and its page."""
+    return {"form": form[KEPT_FORM], "next": page_of_sent_form(request.path, form)}
 
 
 def _redirect(target: dict[str, str]) -> Response:

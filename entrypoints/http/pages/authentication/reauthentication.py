@@ -45,7 +45,7 @@ from core.kernel.sign_in_policy.rules import Rule
 from entrypoints.http.api.accounts.webauthn import AuthenticationCredentialRequest
 from entrypoints.http.base import cookies
 from entrypoints.http.base.context import app_context, ports, signed_in
-from entrypoints.http.base.redirects import page_of_form, redirect, safe_next
+from entrypoints.http.base.redirects import page_of_sent_form, redirect, safe_next
 from entrypoints.http.base.rendering.templates import page_response, render
 from entrypoints.http.edge.access import sign_in_session
 from entrypoints.http.edge.access.declaration import Bounded
@@ -190,7 +190,7 @@ async def _values(target: dict[str, str], kept: KeptForm | None, *, is_emailed: 
         "is_platform_owner": user.is_platform_owner,
         "is_emailed": is_emailed and options.email_code,
         "label": kept and kept.label,
-        "way_back": page_of_form(kept.path) if kept else _way_back(target),
+        "way_back": page_of_sent_form(kept.path, kept.fields) if kept else _way_back(target),
     }
 
 
@@ -236,7 +236,7 @@ async def show() -> Response:
         return page_response(render(TEMPLATE, problem=None, wrong=None, **values))
     if kept is None:
         return redirect_with_notice("form-not-kept", next_path) if "empty" in target else redirect(next_path)
-    values = {"form_token": session_form_token(), "kept": kept, "form_page": page_of_form(kept.path)}
+    values = {"form_token": session_form_token(), "kept": kept, "form_page": page_of_sent_form(kept.path, kept.fields)}
     return page_response(render("authentication/kept_form.html", **values))
 
 
