@@ -115,6 +115,11 @@ class Confirming:
         """Change a factor, which needs a fresh sign-in that all policies accept."""
         return await self.world.api.post(f"{PASSKEYS}/options", token=self.world.token)
 
+    async def invite(self) -> Answer:
+        """Invite an admin to Acme, which needs a recent sign-in, and one that its policy accepts."""
+        body = {"email": f"{self.world.clock.now().timestamp()}@example.com", "role": "admin"}
+        return await self.world.api.post("/api/organizations/acme/invitations", body, token=self.world.token)
+
     async def list_ways(self) -> set[Way]:
         """Return each way that the API offers, which is one method with one second factor. The ceremony names the keys that it takes."""
         offered = (await self.world.api.get(REAUTHENTICATE, token=self.world.token)).json
@@ -276,8 +281,30 @@ async def test_the_page_counts_no_decision(ada: Confirming) -> None:
     assert not metrics.policy_decisions
 
 
+TWO_POLICIES: Final = [("passkey", "password and app"), ("phr", "password and key"), ("email", "password and app")]
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize(("first", "second"), [("passkey", "password and app"), ("phr", "password and key"), ("email", "password and app")])
+@pytest.mark.parametrize(("first", "second"), [*TWO_POLICIES, *((second, first) for first, second in TWO_POLICIES)])
+async def test_each_way_is_enough_in_the_organization_of_the_token(ada: Confirming, first: str, second: str) -> None:
+    """The policy of another organization may accept none of these ways."""
+    world, wrong = ada.world, list[Way]()
+    await run_sql(world.pool, "update memberships set role = 'owner'")
+    other = await add_organization(world.pool, "globex")
+    await add_member(world.pool, other, world.ada.id, confirmed=True)
+    await world.put(POLICIES[first])
+    await world.put(POLICIES[second], org=other)
+    await ada.begin(timedelta(minutes=65))
+    for way in await ada.list_ways():
+        await ada.begin(timedelta(minutes=65))
+        assert (await ada.invite()).status == 401, "the sign-in is too old"
+        await ada.confirm(way)
+        wrong += [] if (await ada.invite()).status == 200 else [way]
+    assert not wrong, wrong
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("first", "second"), TWO_POLICIES)
 async def test_with_two_organizations_no_confirmation_is_in_vain(ada: Confirming, first: str, second: str) -> None:
     """Each confirmation is of a policy that the sign-in did not meet yet, so that two are enough."""
     world = ada.world
