@@ -3,6 +3,7 @@
 import re
 from collections.abc import Mapping
 from contextlib import suppress
+from types import MappingProxyType
 from typing import Final
 from urllib.parse import quote, unquote, urlencode
 
@@ -14,6 +15,7 @@ from entrypoints.http.base import cookies
 from entrypoints.http.base.context import requested_path
 
 FORM_NOT_SENT: Final = "form-not-sent"  # the notice about a form of an ended session that does not come back
+NO_FIELDS: Final[Mapping[str, str]] = MappingProxyType({})
 MAX_NEXT_LENGTH: Final = 8192  # enough for an authorization request with its redirect URI and state
 # A path with an optional query. It has only characters of URLs: no control characters, spaces or
 # backslashes (security G-4).
@@ -55,10 +57,13 @@ def redirect(target: str, status: int = 303, *, notice: str | None = None) -> Re
     return response
 
 
-def to_sign_in() -> Response:
-    """Return a redirect to the sign-in page, which leads back here, or to the page of the form that was sent and is lost."""
+def to_sign_in(fields: Mapping[str, str] = NO_FIELDS) -> Response:
+    """Return a redirect to the sign-in page, which leads back here, or to the page of the form that was sent and is lost.
+
+    `fields` are those of the form, if they were read.
+    """
     is_form = request.method not in ("GET", "HEAD")
-    target = page_of_form(request.path) if is_form else requested_path()
+    target = page_of_sent_form(request.path, fields) if is_form else requested_path()
     return redirect(with_next(SIGN_IN_PATH, target), notice=FORM_NOT_SENT if is_form else None)
 
 

@@ -9,11 +9,11 @@ from werkzeug.exceptions import HTTPException
 from core.authentication import ended_forms
 from core.kernel.errors import Refusal
 from entrypoints.http.base.context import ports
-from entrypoints.http.base.redirects import page_of_form, to_sign_in
+from entrypoints.http.base.redirects import page_of_sent_form, to_sign_in
 from entrypoints.http.base.rendering.templates import page_response, render
 from entrypoints.http.edge.forms import read_form, refuse_foreign_origin
 from entrypoints.http.edge.reauthentication import KEPT_FORM, SECRETS
-from entrypoints.http.edge.uploads import FILE
+from entrypoints.http.edge.uploads import FILE, is_upload
 
 OWNER: Final = "form_of"  # the field with the sealed owner of a form
 SEALED_FORM: Final = "sealed_form"  # the field with a form that waits in the page
@@ -38,12 +38,15 @@ async def to_sign_in_again() -> Response:
     if request.method in ("GET", "HEAD"):
         return to_sign_in()
     refuse_foreign_origin()
-    if not getattr(current_app.view_functions[request.endpoint or ""], RESTORES_ATTRIBUTE, False):
+    restores = getattr(current_app.view_functions[request.endpoint or ""], RESTORES_ATTRIBUTE, False)
+    if is_upload() and not restores:
         return to_sign_in()
     try:
         fields = await read_form()
     except (Refusal, HTTPException):
         return to_sign_in()
+    if not restores:
+        return to_sign_in(fields)
     is_again = SEALED_FORM in fields
     if is_again:
         form = ended_forms.open_sealed(ports(), fields[SEALED_FORM])
@@ -58,7 +61,7 @@ async def to_sign_in_again() -> Response:
         action=request.full_path.rstrip("?"),
         sealed=sealed,
         sign_in=SIGNED_IN_PATH,
-        form_page=page_of_form(request.path),
+        form_page=page_of_sent_form(request.path, form.fields),
         is_again=is_again,
         expires_at=form.expires_at,
     )

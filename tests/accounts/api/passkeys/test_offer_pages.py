@@ -24,8 +24,8 @@ LINKS: Final = ("/app/organizations/acme/members?search=a%26b&role=admin", "/app
 class Offered:
     """A user who opened a page, signed in with the password and is offered a passkey."""
 
-    def __init__(self, browser: FakeBrowser, clock: FakeClock, page: Answer) -> None:
-        self.browser, self.clock, self.page = browser, clock, page
+    def __init__(self, browser: FakeBrowser, clock: FakeClock, page: Answer, email: str) -> None:
+        self.browser, self.clock, self.page, self.email = browser, clock, page, email
 
     def _options(self, page: Answer) -> list[Any]:
         return [json.loads(unescape(found)) for found in re.findall('data-passkey="create" data-options="([^"]*)"', page.text)]
@@ -99,6 +99,14 @@ async def _forget(offered: Offered) -> str:
     return await _follow_link(offered, ended, "Open the page of the form")
 
 
+async def _sign_in_again(offered: Offered) -> str:
+    """Send the form without a session, and sign in."""
+    del offered.browser.cookies["gatehouse-session"]
+    page = await offered.browser.open(leads_to(await offered.create()))
+    answer = await offered.browser.fill(page, **{**hidden_fields(page), "email": offered.email, "password": PASSWORD})
+    return leads_to(await offered.browser.open(leads_to(answer)))
+
+
 async def _refuse(offered: Offered) -> str:
     return offered.not_now()
 
@@ -123,6 +131,7 @@ ANSWERS: Final[Mapping[str, Callable[[Offered], Awaitable[str]]]] = {
     "in the background": _create_in_background,
     "a failure in the background": _fail_in_background,
     "load the page again": _load_again,
+    "create, and sign in again": _sign_in_again,
     "create later": _confirm_late,
     "create later, and cancel": _cancel_late,
     "create later, confirm and cancel": _cancel_confirmed,
@@ -142,7 +151,7 @@ async def test_each_answer_leads_to_the_page_that_the_user_opened(acme: Tenant, 
         typed = {"email": account.email, "password": PASSWORD, "can_passkey": "yes"}
         offer = leads_to(await browser.fill(page, **{**hidden_fields(page), **typed}))
         assert offer.startswith(OFFER), offer
-        after = await ANSWERS[answer](Offered(browser, clock, await browser.open(offer)))
+        after = await ANSWERS[answer](Offered(browser, clock, await browser.open(offer), account.email))
         if after != link:
             wrong[link] = after
     assert not wrong, wrong
