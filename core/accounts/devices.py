@@ -62,7 +62,7 @@ def to_match(user_id: UUID, fingerprint: DeviceFingerprint, found: Deferred[Know
     A device is matched by its trust token, else by the client's device id, else, for clients
     without an id, by browser, operating system and type. If the last sign-in of a device had a high risk and no
     second factor, the device counts as new for the risk.
-    The trust period of the organization of the service applies, if any, like those of the user's organizations.
+    The trust periods of the user's organizations apply. That of the organization of the service, if any, applies at the service.
 
     To store the match, lock the account before the device is `found`.
     """
@@ -79,9 +79,16 @@ def to_match(user_id: UUID, fingerprint: DeviceFingerprint, found: Deferred[Know
         device = new_device(user_id, fingerprint, assessment, now)
     else:
         device = refresh_device(known.device, fingerprint, assessment, now)
-    is_trusted = device.has_trust_token(fingerprint.trust_hash) and device.remembers_second_factor(known.trust_days, now)
-    is_trusted = is_trusted and not assessment.is_high and not fingerprint.needs_second_factor
-    return DeviceMatch(device, is_trusted, is_new, was_unproved, known.has_recovery, known.is_member)
+    can_skip = device.has_trust_token(fingerprint.trust_hash) and not assessment.is_high and not fingerprint.needs_second_factor
+    return DeviceMatch(
+        device,
+        is_trusted=can_skip and device.remembers_second_factor(known.trust_days, now),
+        is_trusted_there=can_skip and device.remembers_second_factor(known.trust_days_there, now),
+        is_new=is_new,
+        was_unproved=was_unproved,
+        has_recovery=known.has_recovery,
+        is_member=known.is_member,
+    )
 
 
 def new_device(user_id: UUID, fingerprint: DeviceFingerprint, risk: LoginRisk, now: datetime) -> Device:

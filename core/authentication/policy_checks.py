@@ -25,6 +25,7 @@ from core.authentication.model.policy import (
     StepUpNeeded,
     TokenBelowPolicy,
 )
+from core.authentication.service_access import may_use
 from core.kernel.callers import OrganizationContext, Person, PolicyState, ServiceContext
 from core.kernel.errors import Refusal
 from core.kernel.page_paths import ENROLL_PATH, ORGANIZATION_PATH, REAUTHENTICATION_PATH, connection_start_path
@@ -315,7 +316,7 @@ def judge_sign_in(
     """Return the decision about a sign-in with these proofs, before its session starts. `counts`: in the metric of decisions."""
     if subject is None:
         return NO_ADMISSION
-    is_high, mfa_at = device.device.risk.is_high, device.device.mfa_at if device.is_trusted else None
+    is_high, mfa_at = device.device.risk.is_high, device.device.mfa_at if device.is_trusted_there else None
     subject = replace(subject, session=PolicySession(proofs, mfa_at, is_high))
     return Admission(subject, (judge if counts else _judge)(ports, PolicyPath.SIGN_IN, subject, now))
 
@@ -363,17 +364,11 @@ async def hide_from_strangers(
 ) -> Admission:
     """Return the decision, or NO_ACCESS if it asks for something and the user may not use the application.
 
-    `is_sign_on`: with SAML. `external_for`: as in `judge_visit`.
+    The last arguments are those of `may_use`.
     """
-    org_id, service_id = application
-    if org_id is None or not admission.asks:
+    if not admission.asks or await may_use(read, application, user_id, now, is_sign_on=is_sign_on, external_for=external_for):
         return admission
-    if external_for is not None:
-        return admission if await read.api_resources.may_use(org_id, external_for, user_id) else NO_ACCESS
-    if service_id is None:
-        return admission
-    may_use = read.end_users.may_sign_on if is_sign_on else read.end_users.may_use
-    return admission if await may_use(org_id, service_id, user_id, now) else NO_ACCESS
+    return NO_ACCESS
 
 
 async def judge_grant(

@@ -40,6 +40,28 @@ async def require_service_access(read: Reading | Transaction, org_id: UUID, serv
         raise await find_refusal(read, org_id, user_id)
 
 
+async def may_use(
+    read: Reading | Transaction,
+    application: tuple[UUID | None, UUID | None],
+    user_id: UUID,
+    now: datetime,
+    *,
+    is_sign_on: bool = False,
+    external_for: UUID | None = None,
+) -> bool:
+    """Return whether the user may use the application, and so learn about its sign-in policy. The platform has no strangers.
+
+    `is_sign_on`: with SAML. `external_for` is the API resource that an external client asks for, which decides about the access.
+    """
+    org_id, service_id = application
+    if org_id is not None and external_for is not None:
+        return await read.api_resources.may_use(org_id, external_for, user_id)
+    if org_id is None or service_id is None:
+        return True
+    is_admitted = read.end_users.may_sign_on if is_sign_on else read.end_users.may_use
+    return bool(await is_admitted(org_id, service_id, user_id, now))
+
+
 async def find_refusal(read: Reading | Transaction, org_id: UUID, user_id: UUID) -> BlockedByDirectory | NoAccessToService:
     """Return why a service of this organization refuses this user: a block, or its access policy."""
     if await read.directory_blocks.exists(org_id, user_id):

@@ -44,14 +44,15 @@ OWN_PERIOD: Final = """
 
 
 def _trust_period(user_id: LiteralString, *, at_organization: bool = True) -> LiteralString:
-    """Return the query for the trust period in days of a user, in SQL, and for whether the user is a confirmed member.
+    """Return the query for the trust periods in days of a user, in SQL, and for whether the user is a confirmed member.
 
-    The period is the shortest one of the organizations of the user's confirmed memberships, and of the organization of the service,
-    if `at_organization`. An unconfirmed membership gives its organization no power over the account (security R-5).
+    The period is the shortest one of the organizations of the user's confirmed memberships. The one at the service includes its
+    organization, if `at_organization`. An unconfirmed membership gives its organization no power over the account (security R-5).
     """
     of_service = f"union all select {OWN_PERIOD}, false from organizations o where o.id = %(org_id)s"
     return f"""
-        select coalesce(min(t.days), {TRUST_DAYS}) as days, coalesce(bool_or(t.is_member), false) as is_member from (
+        select coalesce(min(t.days) filter (where t.is_member), {TRUST_DAYS}) as days, coalesce(min(t.days), {TRUST_DAYS}) as days_there,
+            coalesce(bool_or(t.is_member), false) as is_member from (
             select {OWN_PERIOD} as days, true as is_member from memberships m join organizations o on o.id = m.org_id
             where m.user_id = {user_id} and m.confirmed_at is not null
             {of_service if at_organization else ""}) t"""
@@ -59,7 +60,7 @@ def _trust_period(user_id: LiteralString, *, at_organization: bool = True) -> Li
 
 # With the columns that depend on the caller's session and organizations.
 LISTED: Final = (
-    f"{DEVICE.columns}, d.id is not distinct from (select s.device_id from sessions s where s.id = %(session_id)s::uuid), period.days"
+    f"{DEVICE.columns}, d.id is not distinct from (select s.device_id from sessions s where s.id = %(session_id)s::uuid), period.days_there"
 )
 IN_ORDER: Final = "order by d.last_used_at desc, d.id desc"
 
@@ -97,7 +98,7 @@ AT_PLACE: Final = f"""
 # The keys: whether the sign-in is at an organization, and whether its place is known.
 MATCH: Final[Mapping[tuple[bool, bool], LiteralString]] = {
     (at_organization, has_place): f"""
-    select {DEVICE.columns}, period.days, period.is_member,
+    select {DEVICE.columns}, period.days, period.days_there, period.is_member,
         exists (select from account_recoveries r where r.user_id = %(user_id)s and r.expires_at > %(now)s),
         {HISTORY}, {AT_PLACE if has_place else "false"}
     from ({_trust_period("%(user_id)s", at_organization=at_organization)}) period
@@ -119,8 +120,8 @@ def to_listed_device(row: Row, now: datetime) -> ListedDevice:
 
 
 def _to_known_device(row: Row) -> KnownDevice:
-    trust_days, is_member, has_recovery, *history = row[DEVICE.width :]
-    return KnownDevice(to_device_if_any(row), trust_days, has_recovery, is_member, LoginHistory(*history))
+    trust_days, trust_days_there, is_member, has_recovery, *history = row[DEVICE.width :]
+    return KnownDevice(to_device_if_any(row), trust_days, trust_days_there, has_recovery, is_member, LoginHistory(*history))
 
 
 class Devices(Repository):

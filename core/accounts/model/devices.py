@@ -201,7 +201,8 @@ class KnownDevice:
     """The stored device that a fingerprint belongs to, with the data to decide about its trust."""
 
     device: Device | None  # None if the fingerprint matches no device of the user
-    trust_days: int  # the shortest trust period of the user's organizations and of the service's organization
+    trust_days: int  # the shortest trust period of the user's organizations
+    trust_days_there: int  # the shortest one of these and of the service's organization, if there is one
     has_recovery: bool  # whether the user's account has an open recovery
     is_member: bool  # whether the user has a confirmed membership
     history: LoginHistory
@@ -230,6 +231,7 @@ class DeviceMatch:
 
     device: Device
     is_trusted: bool  # the request has a valid trust token, and the risk is not high
+    is_trusted_there: bool  # the same with the period of the service's organization, which only users of the service may learn
     is_new: bool = False
     was_unproved: bool = False  # before this sign-in (`Device.is_unproved`)
     has_recovery: bool = False  # whether the account has an open recovery, so that sign-ins need no other statement to know

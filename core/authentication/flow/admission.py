@@ -11,6 +11,7 @@ from core.authentication.flow.model import Flow
 from core.authentication.model.identities import PendingIdentity
 from core.authentication.model.policy import PolicySubject
 from core.authentication.policy_checks import NO_ACCESS, Admission, hide_from_strangers, preview_session
+from core.authentication.service_access import may_use
 from core.kernel.deferred import Deferred
 from core.kernel.proofs import Strength
 from ports import Ports
@@ -86,6 +87,17 @@ async def hide_in_flow(
     if flow.external_client is not None and external_for is None:
         return NO_ACCESS if admission.asks else admission
     return await hide_from_strangers(read, admission, application, user_id, now, is_sign_on=is_sign_on, external_for=external_for)
+
+
+async def skips_second(tx: Transaction, flow: Flow, device: DeviceMatch, user_id: UUID, now: datetime) -> bool:
+    """Return whether the trusted device skips the second factor.
+
+    A user who may not use the service learns nothing about the period of its organization.
+    """
+    if device.is_trusted is device.is_trusted_there:
+        return device.is_trusted
+    is_user = await may_use(tx, flow.application[:2], user_id, now, is_sign_on=flow.is_sign_on)
+    return device.is_trusted_there if is_user else device.is_trusted
 
 
 async def asks_next(ports: Ports, flow: Flow, user_id: UUID, session_id: UUID, external_for: UUID | None) -> bool:

@@ -16,7 +16,7 @@ from core.accounts.model.devices import DeviceFingerprint, PresentedDevice
 from core.accounts.model.email_queue import EmailKind
 from core.accounts.notices import security_notices
 from core.applications.model.users import NoAccessToService
-from core.authentication.flow.admission import AccountFacts, hide_in_flow
+from core.authentication.flow.admission import AccountFacts, hide_in_flow, skips_second
 from core.authentication.flow.methods import Proved, SignInMethod, record_failure
 from core.authentication.flow.model import FLOW_TTL, Flow, FlowEnded, FlowTarget
 from core.authentication.flow.steps import Facts, Needs, Step, next_step
@@ -143,7 +143,7 @@ async def _complete(
                 now=now,
                 proofs=proofs,
                 factors=account.factors,
-                is_trusted=device.is_trusted,
+                is_trusted=await skips_second(tx, flow, device, account.id, now),
             )
         )
         if step is Step.SECOND_FACTOR:

@@ -127,7 +127,7 @@ def _that_meet(
     if decision.breaks_glass or decision.asks_own or decision.rule is Rule.CONNECTION:  # they prove nothing here
         of_providers = frozenset()
     is_next = waiting is not None and (of_providers is None or PROVIDER_PREFIX + waiting in of_providers)
-    asks_again = options.needs_first_factor or decision.rule is not Rule.SECOND_FACTOR or not second_methods
+    asks_again = options.needs_first_factor or decision.rule not in (Rule.SECOND_FACTOR, Rule.DEVICE_TRUST) or not second_methods
     meeting = replace(
         options,
         needs_first_factor=asks_again and not is_next,

@@ -7,7 +7,19 @@ from enum import Enum
 from typing import Final
 
 from core.kernel.connections import UNKNOWN_AT_CONNECTIONS, ConnectionFacts, RequiredConnection
-from core.kernel.proofs import Factor, FactorKind, Method, Proof, Proofs, Strength, proved_at, sign_in_with, strength_of
+from core.kernel.proofs import (
+    Factor,
+    FactorKind,
+    Method,
+    Proof,
+    Proofs,
+    Strength,
+    has_connection,
+    proved_at,
+    session_strength,
+    sign_in_with,
+    strength_of,
+)
 from core.kernel.sign_in_policy.rules import PROVIDER_PREFIX, Concerned, EffectivePolicy, Moment, Rule, Rules
 
 
@@ -204,12 +216,12 @@ def _next_step(policy: EffectivePolicy, moment: Moment, facts: PolicyFacts, too_
     `too_old` is the rule by which the sign-in is too old, if any.
     """
     rules = moment.rules
-    need, have, can = _needed(rules, facts), _proved(rules, facts), _reachable(rules, facts)
+    need, have, can = _needed_in_session(rules, facts), _proved(rules, facts), _reachable(rules, facts)
     if have >= need and too_old is None:
         return None
     outcome = Outcome.STEP_UP if can >= need else Outcome.ENROLL
     is_only_old = have >= need and outcome is Outcome.STEP_UP
-    rule = too_old if is_only_old and too_old is not None else _rule_about_factors(rules, min(have, can), need)
+    rule = too_old if is_only_old and too_old is not None else _rule_about_factors(rules, facts, min(have, can))
     max_age = {Rule.SESSION_LIFETIME: rules.session_lifetime, Rule.SESSION_IDLE: rules.session_idle}[too_old] if too_old else None
     used = _connections_used(rules, facts)
     return Decision(
@@ -254,6 +266,17 @@ def _is_recovered_owner(facts: PolicyFacts) -> bool:
 
 def _needed(rules: Rules, facts: PolicyFacts) -> Strength:
     return _required(rules, is_admin=facts.is_admin, risk_is_high=facts.risk_is_high)
+
+
+def _needed_in_session(rules: Rules, facts: PolicyFacts) -> Strength:
+    """Return the needed strength. It includes the second factor if a trusted device skipped it after the days of these rules."""
+    need, proved = _needed(rules, facts), facts.factor_at_device
+    if rules.device_trust is None or proved is None or not facts.proofs or session_strength(facts.proofs) >= Strength.TWO:
+        return need
+    is_over = proved_at(facts.proofs) - proved >= rules.device_trust
+    # A sign-in at a connection skips the second factor on each device.
+    is_asked = is_over and not has_connection(facts.proofs) and stands_for_second(rules, facts.factors)
+    return max(need, Strength.TWO) if is_asked else need
 
 
 def _required(rules: Rules, *, is_admin: bool, risk_is_high: bool) -> Strength:
@@ -343,7 +366,7 @@ def _accepted_at(rules: Rules, facts: PolicyFacts) -> datetime:
 
     A weaker one makes a session no newer. If none is enough, it is the time of the newest one, or of the newest by another method.
     """
-    sign_ins, need = _sign_ins(rules, facts), _needed(rules, facts)
+    sign_ins, need = _sign_ins(rules, facts), _needed_in_session(rules, facts)
     times = [at for at, strength in sign_ins if strength >= need] or [at for at, _ in sign_ins]
     return times[0] if times else proved_at(facts.proofs)
 
@@ -357,9 +380,12 @@ def _rule_about_age(rules: Rules, facts: PolicyFacts) -> Rule | None:
     return Rule.SESSION_IDLE if rules.session_idle is not None and facts.now - used_at > rules.session_idle else None
 
 
-def _rule_about_factors(rules: Rules, strength: Strength, need: Strength) -> Rule:
+def _rule_about_factors(rules: Rules, facts: PolicyFacts, strength: Strength) -> Rule:
+    need = _needed(rules, facts)
     if strength is Strength.NONE and rules.methods is not None:
         return Rule.METHODS
+    if need < _needed_in_session(rules, facts):
+        return Rule.DEVICE_TRUST
     if need is Strength.ONE:
         return Rule.SESSION_LIFETIME  # the session has no first factor at all
     return Rule.PHISHING_RESISTANT if need is Strength.PHISHING_RESISTANT else Rule.SECOND_FACTOR

@@ -16,6 +16,7 @@ _FACTS: Final = {
     Rule.METHODS: "{} accepts only some ways to sign in: {}.",
     Rule.SESSION_LIFETIME: "{} asks for a newer sign-in.",
     Rule.SESSION_IDLE: "You have not used {} for a while.",
+    Rule.DEVICE_TRUST: "{} asks for your second factor again on this trusted device.",
     Rule.ADMIN_NETWORKS: "{} lets people who manage it act only from its networks.",
     Rule.CONNECTION: "{} requires a sign-in through its identity provider.",
 }

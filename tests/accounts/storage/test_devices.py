@@ -178,7 +178,7 @@ async def test_the_trust_period_is_the_shortest_of_the_organizations(
     await save_devices(storage, one)
 
     async def period(org: UUID | None = None) -> int:
-        days = (await find_match(storage, user, org=org)).trust_days
+        days = (await find_match(storage, user, org=org)).trust_days_there
         # Lists use the same period.
         for now, is_trusted in ((NOW + days * DAY - MICROSECOND, True), (NOW + days * DAY, False)):
             [listed_device] = await list_devices(storage, user, org=org, now=now)

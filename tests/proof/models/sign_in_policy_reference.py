@@ -53,9 +53,11 @@ def judge(policies: list[Policy], user: User, now: int) -> Answer:
     recovered = any(method == "owner_recovery" for method, _ in user.proofs)
     if user.is_admin and user.acts and not recovered and not all(is_inside(policy, user.address) for policy in policies):
         return "refused", "admin_networks"
-    need, have, can = needed(policies, user), proved(policies, user, now), reachable(policies, user)
+    need, have, can = needed_in_session(policies, user), proved(policies, user, now), reachable(policies, user)
     if have < need:
-        return ("step_up" if can >= need else "enroll"), factor_rule(have if have < can else can, need)
+        rule = factor_rule(have if have < can else can, need)
+        is_of_device = need > needed(policies, user) and rule != "methods"
+        return ("step_up" if can >= need else "enroll"), ("device_trust_days" if is_of_device else rule)
     signed_in = signed_in_at(policies, user, now)
     for rule, start in (
         ("session_lifetime_minutes", signed_in),
@@ -79,6 +81,16 @@ def needed(policies: list[Policy], user: User) -> int:
         return "everyone" in concerned or ("admins" in concerned and user.is_admin) or ("high_risk" in concerned and user.risk)
 
     return 3 if is_asked("phishing_resistant") else 2 if is_asked("second_factor") else 1
+
+
+def needed_in_session(policies: list[Policy], user: User) -> int:
+    """Return the needed strength, with the second factor if the device skipped it after the shortest period of the policies."""
+    need, firsts = needed(policies, user), [minute for method, minute in user.proofs if method not in SECONDS]
+    if user.trusted_at is None or any(way in SECONDS | {"passkey"} for way, _ in user.proofs):
+        return need
+    days = min((policy["device_trust_days"] for policy in policies if "device_trust_days" in policy), default=None)
+    has_second = (user.has_totp and is_allowed(policies, "totp")) or (user.has_key and is_allowed(policies, "key"))
+    return max(need, 2) if days is not None and has_second and max(firsts) - user.trusted_at >= days * DAY else need
 
 
 def proved(policies: list[Policy], user: User, now: int) -> int:
@@ -135,7 +147,7 @@ def factor_rule(strength: int, need: int) -> str:
 
 def signed_in_at(policies: list[Policy], user: User, now: int) -> int:
     """Return the minute of the newest sign-in that is enough, or without one, of the newest that counts, or of the newest first factor."""
-    found, need = sign_ins(policies, user, now), needed(policies, user)
+    found, need = sign_ins(policies, user, now), needed_in_session(policies, user)
     enough = [minute for minute, strength in found if strength >= need] or [minute for minute, _ in found]
     return max(enough or [minute for method, minute in user.proofs if method not in SECONDS])
 

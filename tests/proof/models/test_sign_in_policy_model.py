@@ -157,7 +157,7 @@ def require_agreement(documents: list[Policy], user: User, now: int) -> None:
         assert decision.due_at == (None if due is None else at(due)), case
         return
     assert decision.rule == rule_, case
-    assert decision.required in (Strength.NONE, reference.needed(rules, user)), case
+    assert decision.required in (Strength.NONE, reference.needed_in_session(rules, user)), case
 
 
 class PolicyMachine(RuleBasedStateMachine):

@@ -49,6 +49,7 @@ _SIGN_INS: Final = (Step.SIGN_IN, Step.SIGN_UP, Step.SECOND_FACTOR)
 # How a user meets a rule in a further sign-in.
 WAYS: Final[Mapping[Rule | None, str]] = {
     Rule.SECOND_FACTOR: "Sign in with your passkey, or with your second factor.",
+    Rule.DEVICE_TRUST: "Sign in with your passkey, or with your second factor.",
     Rule.PHISHING_RESISTANT: "Sign in with your passkey.",
     Rule.CONNECTION: "Sign in there. In an emergency, you're listed for break glass: sign in with your passkey, password or email.",
 }
