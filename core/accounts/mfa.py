@@ -35,7 +35,7 @@ from core.kernel.display import PRODUCT
 from core.kernel.errors import refuse
 from core.kernel.proofs import FactorKind, Method, Proof, Strength
 from ports import Ports
-from ports.storage import Transaction
+from ports.storage import Reading, Transaction
 
 # The caller's own second factor. Functions that write also raise the errors of `factor_changes.lock_account`.
 
@@ -230,6 +230,15 @@ async def _end_factors(
     return removed
 
 
+async def is_protected(read: Reading | Transaction, user_id: UUID, now: datetime, org_id: UUID | None = None) -> bool:
+    """Return whether only a recovery replaces the second factor of this user: a policy, also of an application, asks for one at some risk.
+
+    A removal would go around the policy (security M-8). The platform's policy protects platform owners. `org_id` is the organization of
+    the caller, if any.
+    """
+    return await factor_changes.strictest_anywhere(read, user_id, now, org_id) >= Strength.TWO
+
+
 async def force_removal(
     tx: Transaction, caller: Caller, account: Account, now: datetime, *, org_id: UUID | None = None, reason: str | None = None
 ) -> tuple[FactorKind, ...]:
@@ -237,10 +246,9 @@ async def force_removal(
 
     All sessions of the user end, and the user gets an email. `org_id` is the organization of the caller, if any.
 
-    Raises: RecoveryNeeded, or OwnerRecoveryNeeded for a platform owner, where a policy, also of an application, asks for a second factor
-    at some risk, because a removal would go around it (security M-8).
+    Raises: RecoveryNeeded, or OwnerRecoveryNeeded for a platform owner, if the second factor is protected.
     """
-    if await factor_changes.strictest_anywhere(tx, account.id, now, org_id) >= Strength.TWO:
+    if await is_protected(tx, account.id, now, org_id):
         raise OwnerRecoveryNeeded if account.is_platform_owner else RecoveryNeeded
     removed = await remove_factors(tx, account, now)
     if removed:

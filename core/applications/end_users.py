@@ -6,6 +6,7 @@ organizations (security T-3).
 
 from uuid import UUID
 
+from core.accounts import mfa
 from core.applications.model.users import EndUserDetails, EndUserNotFound, EndUserSummary
 from core.kernel.callers import OrganizationCaller
 from core.kernel.errors import refuse
@@ -44,13 +45,15 @@ async def find_address(ports: Ports, caller: OrganizationCaller, user_id: UUID) 
 
 async def find(ports: Ports, caller: OrganizationCaller, user_id: UUID) -> EndUserDetails:
     """Return one end user. Raises: EndUserNotFound, AccountNotFound."""
-    org_id = caller.acts_in.id
+    org_id, now = caller.acts_in.id, ports.clock.now()
     async with ports.storage.reading() as read:
+        user = await read.end_users.by_id(org_id, user_id) or refuse(EndUserNotFound)
+        control = await read.accounts.account_control(user_id, org_id)
         return EndUserDetails(
-            user=await read.end_users.by_id(org_id, user_id) or refuse(EndUserNotFound),
+            user=user,
             services=await read.end_users.services(org_id, user_id),
             identities=await read.end_users.identities(org_id, user_id),
-            sessions=await read.organization_sessions.count_live(org_id, user_id, ports.clock.now()),
+            sessions=await read.organization_sessions.count_live(org_id, user_id, now),
             blocked_at=await read.end_users.blocked_at(org_id, user_id),
-            may_remove_second_factor=(await read.accounts.account_control(user_id, org_id)).may_remove_second_factor,
+            may_remove_second_factor=control.may_remove_second_factor and not await mfa.is_protected(read, user_id, now, org_id),
         )

@@ -6,6 +6,7 @@ from typing import Final
 from uuid import UUID
 
 from core.accounts import events as account_events
+from core.accounts import mfa
 from core.accounts.model.accounts import Account
 from core.accounts.model.devices import ListedDevice
 from core.accounts.model.email_queue import EmailKind, new_email
@@ -46,6 +47,7 @@ class UserDetails:
     sessions: PageResult[LiveSession]
     devices: Sequence[ListedDevice]
     identities: Sequence[LinkedIdentity]
+    may_remove_second_factor: bool  # only a recovery removes a protected one
 
 
 async def find(ports: Ports, caller: PlatformCaller, user_id: UUID) -> UserDetails:
@@ -64,6 +66,7 @@ async def find(ports: Ports, caller: PlatformCaller, user_id: UUID) -> UserDetai
             sessions=await read.sessions.list_live(user_id, MAX_LISTED_SESSIONS, now),
             devices=await read.devices.of_user(user_id, session_id, None, now, None, MAX_LISTED_DEVICES),
             identities=await read.identities.list_of_user(user_id, None),
+            may_remove_second_factor=not await mfa.is_protected(read, user_id, now),
         )
 
 

@@ -81,12 +81,13 @@ def _actions(details: UserDetails, *, recovers: bool) -> list[tuple[str, str, bo
     """Return the actions that the user may take on a person: label, path and whether it is dangerous."""
     person, is_owner = details.user, details.user.is_platform_owner
     is_active = person.deactivated_at is None
+    removes_factor = person.mfa_enabled and details.may_remove_second_factor and person.id != signed_in().user_id
     actions = (
         ("End all sessions", "end-sessions", False, True),
         ("Send reset link", "password-reset", False, is_active),
         ("Impersonate", "impersonate", False, bool(person.email) and is_active and not is_owner),
         ("Export data", "export", False, True),
-        ("Remove second factor", "second-factor", True, person.mfa_enabled and person.id != signed_in().user_id),
+        ("Remove second factor", "second-factor", True, removes_factor),
         ("Recover account", "recovery", False, is_active and bool(person.email) and not is_owner),
         ("Cancel recovery", "recovery/cancel", False, recovers),
         ("Make platform owner", "promote", True, not is_owner),

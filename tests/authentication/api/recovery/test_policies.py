@@ -6,6 +6,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
+from quart_trio import QuartTrio
 
 from adapters.postgres.engine.pool import Pool
 from core.accounts.model.mfa import OwnerRecoveryNeeded, RecoveryNeeded
@@ -13,10 +14,14 @@ from core.authentication.model.recovery import (
     FactorNotEnough,
     PasskeyNotAccepted,
 )
+from core.kernel.roles import ADMIN
+from core.kernel.values import new_id
 from tests.authentication.api.recovery.lost import REASON, LostUser, app_of, options_of, says
-from tests.support.browser import form_token, leads_to
+from tests.support.browser import FakeBrowser, form_token, leads_to
 from tests.support.builders import (
     BASE_URL,
+    PASSWORD,
+    add_account,
     add_organization,
     run_sql,
     sign_in,
@@ -112,6 +117,24 @@ async def test_where_a_policy_asks_for_a_second_factor_only_a_recovery_removes_i
         answer = await ada.acme.api.call("DELETE", path, body, token=token)
         assert (answer.status, answer.json["error"]) == (403, str(RecoveryNeeded.__doc__)), answer.text
     assert await run_sql(pool, "select mfa_enabled_at is not null from users where id = %s", ada.account.id) == [(True,)]
+
+
+@pytest.mark.parametrize("asks", ["no policy", "organization", "platform"])
+async def test_pages_offer_only_a_removal_that_is_possible(ada: LostUser, app: QuartTrio, pool: Pool, asks: str) -> None:
+    """The policy of the platform protects its owners in the grace period, too."""
+    await add_service_user(ada.acme.ports, await add_service(pool, ada.acme.org), ada.account.id)
+    await ada.acme.join("grace", await add_account(ada.acme.ports, "grace@acme.example", is_platform_owner=True), ADMIN)
+    if asks == "organization":
+        await ada.require(second_factor=["high_risk"])
+    if asks == "platform":
+        await run_sql(pool, "update users set is_platform_owner = true where id = %s", ada.account.id)
+        rules = {"second_factor": ["everyone"], "due_at": {"second_factor": "2100-01-01T00:00:00+00:00"}}
+        await run_sql(pool, "insert into sign_in_policies (id, rules, changed_at) values (%s, %s, now())", new_id(), json.dumps(rules))
+    browser = FakeBrowser(app)
+    await browser.sign_in("grace@acme.example", PASSWORD)
+    for page in (f"/app/platform/people/{ada.account.id}", f"/app/organizations/acme/users/{ada.account.id}"):
+        text = (await browser.open(page)).text
+        assert (f'href="{page}/end-sessions"' in text, f'href="{page}/second-factor"' in text) == (True, asks == "no policy"), page
 
 
 async def test_the_rules_of_other_applications_keep_no_second_factor(ada: LostUser, pool: Pool) -> None:
