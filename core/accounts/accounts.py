@@ -190,14 +190,21 @@ async def find_reset(ports: Ports, token: str) -> PasswordReset | None:
         account = await read.accounts.by_email(email)
         if account is None:
             return PasswordReset(is_first_password=False, ends_sessions=True)
-        added, needs_linked = await added_methods.find(ports, read, account, ports.clock.now())
+        now = ports.clock.now()
+        added, needs_linked = await added_methods.find(ports, read, account, now)
         # The reset of an address that was never proved deletes passkeys, and makes those of a second factor security keys.
         key_count = 0 if account.is_unproven and account.passkey_second_at is None else account.key_count
-        factor_count = key_count + (account.mfa_enabled_at is not None)
-        keeps_factors = needs_linked or factor_count > sum(method.provider is None for method in added)
+        keys_stay = key_count > sum(method.passkey is not None for method in added)
+        app_stays = account.mfa_enabled_at is not None and not any(method.id == account.id for method in added)
+        asks_for_factors = app_stays or (keys_stay and account.passkey_second_at is not None)
         is_first = account.password_hash is None
-        ends_sessions = not is_first or await read.accounts.has_signed_in(account.id)
-        return PasswordReset(is_first_password=is_first, ends_sessions=ends_sessions, added=tuple(added), keeps_factors=keeps_factors)
+        return PasswordReset(
+            is_first_password=is_first,
+            ends_sessions=not is_first or await read.accounts.has_signed_in(account.id),
+            added=tuple(added),
+            keeps_factors=needs_linked or keys_stay or app_stays,
+            is_enough=not asks_for_factors and await factor_changes.accept_password(read, account.id, now),
+        )
 
 
 async def reset_password(ports: Ports, caller: Caller, token: str, new_password: str, kept: Collection[UUID] | None = None) -> None:

@@ -201,6 +201,15 @@ async def strictest_anywhere(read: Reading | Transaction, user_id: UUID, now: da
     return max((strictest(each.policy, is_admin=each.is_admin, now=at, risk_is_high=True) for each, at in moments), default=Strength.ONE)
 
 
+async def accept_password(read: Reading | Transaction, user_id: UUID, now: datetime) -> bool:
+    """Return whether each policy of the user in force accepts a password alone, if the risk is not high."""
+    for each in await read.sign_in_policies.anywhere(user_id, None):
+        needed = strictest(each.policy, is_admin=each.is_admin, now=now)
+        if needed >= Strength.TWO or not each.policy.in_force(now).may_use(Method.PASSWORD):
+            return False
+    return True
+
+
 async def lock_account_to_add(ports: Ports, tx: Transaction, caller: Person, now: datetime) -> Account:
     """Lock the caller's account before it gets another way to sign in.
 

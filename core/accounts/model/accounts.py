@@ -309,6 +309,7 @@ class PasswordReset:
     ends_sessions: bool  # False if the user has never signed in
     added: tuple[AddedSignInMethod, ...] = ()  # after the sign-up
     keeps_factors: bool = False  # the account has other factors, or linked accounts that a policy needs, which stay
+    is_enough: bool = True  # the new password alone signs in, everywhere
 
 
 # The longest time to prove the new address. It is shorter than UNDO_TTL: the old address then has
