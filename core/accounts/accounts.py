@@ -204,6 +204,7 @@ async def find_reset(ports: Ports, token: str) -> PasswordReset | None:
             added=tuple(added),
             keeps_factors=needs_linked or keys_stay or app_stays,
             is_enough=not asks_for_factors and await factor_changes.accept_password(read, account.id, now),
+            least_length=await new_passwords.find_least_length(read, account),
         )
 
 
@@ -261,6 +262,13 @@ async def get_own(ports: Ports, caller: Person) -> Account:
     """Return the caller's account. Raises: AccountGone."""
     async with ports.storage.reading() as read:
         return await read.accounts.by_id(caller.user_id) or refuse(AccountGone)
+
+
+async def find_own_password_rules(ports: Ports, caller: Person) -> tuple[Account, int]:
+    """Return the caller's account, and the least length of its new password. Raises: AccountGone."""
+    async with ports.storage.reading() as read:
+        account = await read.accounts.by_id(caller.user_id) or refuse(AccountGone)
+        return account, await new_passwords.find_least_length(read, account)
 
 
 async def set_password(ports: Ports, caller: Person, new_password: str) -> None:

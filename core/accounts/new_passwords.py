@@ -1,6 +1,6 @@
 """The check of a new password by the rules of the platform, and of the organization that controls the account."""
 
-from core.accounts.model.accounts import Account, RequiredLength, check_new_password
+from core.accounts.model.accounts import MIN_PASSWORD_LENGTH, Account, RequiredLength, check_new_password
 from core.kernel.values import Email
 from ports import Ports
 from ports.storage import Reading
@@ -13,6 +13,12 @@ async def check(ports: Ports, account: Account | None, email: Email, password: s
         async with ports.storage.reading() as read:
             required = await _required_length(read, account)
     check_new_password(password, email, ports.policy.common_passwords, required)
+
+
+async def find_least_length(read: Reading, account: Account) -> int:
+    """Return the least length of a new password of this account. Only its user may learn it."""
+    required = await _required_length(read, account)
+    return MIN_PASSWORD_LENGTH if required is None else max(MIN_PASSWORD_LENGTH, required.length)
 
 
 async def check_of_address(ports: Ports, email: Email, password: str) -> None:

@@ -569,6 +569,7 @@ PAGES: dict[str, dict[str, object]] = {
         **ACCOUNT,
         "email": "ada@example.org",
         "has_password": True,
+        "least_length": 20,
         "about_current": False,
         "problem": "Too short.",
     },

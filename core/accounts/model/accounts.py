@@ -310,6 +310,7 @@ class PasswordReset:
     added: tuple[AddedSignInMethod, ...] = ()  # after the sign-up
     keeps_factors: bool = False  # the account has other factors, or linked accounts that a policy needs, which stay
     is_enough: bool = True  # the new password alone signs in, everywhere
+    least_length: int = MIN_PASSWORD_LENGTH  # of the new password
 
 
 # The longest time to prove the new address. It is shorter than UNDO_TTL: the old address then has

@@ -101,8 +101,8 @@ async def download_data() -> Response:
 
 
 async def _password_values(_: Form) -> dict[str, Any]:
-    account = await accounts.get_own(ports(), signed_in())
-    return {"email": account.email, "has_password": account.password_hash is not None}
+    account, least_length = await accounts.find_own_password_rules(ports(), signed_in())
+    return {"email": account.email, "has_password": account.password_hash is not None, "least_length": least_length}
 
 
 def _wrong_password(refusal: Refusal, form: Form) -> str:

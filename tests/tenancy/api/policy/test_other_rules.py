@@ -1,10 +1,15 @@
 """The rules about passwords, invited addresses and trusted devices, which count outside of a sign-in."""
 
+import re
 from typing import Any
+
+import pytest
+from quart_trio import QuartTrio
 
 from adapters.postgres.engine.pool import Pool
 from ports import Ports
 from tests.fakes.outside import FakeMailTransport
+from tests.support.browser import FakeBrowser
 from tests.support.builders import PASSWORD, Answer, Api, add_account, add_member, deliver, link, log_in, mark_created_by, run_sql, sign_in
 from tests.support.tenants import Tenant
 from tests.tenancy.api.policy.policies import save
@@ -48,6 +53,30 @@ async def test_an_organization_sets_the_least_length_for_accounts_that_it_contro
     assert (refused.status, refused.json["error"]) == (400, REFUSED)
     await add_member(pool, other_tenant.org, user.id, confirmed=True)
     assert (await api.post("/api/user/set-password", {"new_password": SHORT}, token=token)).status == 200
+
+
+@pytest.mark.parametrize("is_controlled", [True, False])
+async def test_pages_for_a_new_password_say_the_least_length_of_the_account(
+    acme: Tenant, api: Api, app: QuartTrio, ports: Ports, pool: Pool, sent: FakeMailTransport, is_controlled: bool
+) -> None:
+    """They say it to a signed-in user, and to one who proved the mailbox."""
+    user = await add_account(ports, EMAIL)
+    await add_member(pool, acme.org, user.id, confirmed=True)
+    if is_controlled:
+        await mark_created_by(pool, acme.org, user.id)
+    assert (await save(acme, {"min_password_length": 20})).status == 200
+    await api.post("/api/auth/forgot-password", {"email": EMAIL})
+    await deliver(ports)
+    browser, reset = FakeBrowser(app), f"/auth/reset-password?token={link(sent.newest('/auth/reset-password', EMAIL))}"
+    pages = [await browser.open(reset)]
+    await browser.sign_in(EMAIL, PASSWORD)
+    pages.append(await browser.open("/app/account/password"))
+    await run_sql(pool, "update users set password_hash = null where id = %s", user.id)
+    pages.append(await browser.open("/app/account/password"))
+    pages.append(await browser.open(f"{reset[:-1]}x"))
+    lengths = [re.findall(r'minlength="(\d+)"|Use (\d+) to 128 characters', page.text) for page in pages]
+    least = "20" if is_controlled else "8"
+    assert lengths == [[(least, ""), ("", least)]] * 3 + [[]]
 
 
 async def test_only_addresses_at_the_allowed_domains_are_invited(acme: Tenant, api: Api) -> None:
