@@ -32,7 +32,7 @@ from core.kernel.page_paths import ENROLL_PATH, ORGANIZATION_PATH, REAUTHENTICAT
 from core.kernel.proofs import Factor, FactorKind, Proofs, covers, in_session, seen_in
 from core.kernel.roles import is_admin
 from core.kernel.sign_in_age import SignInAge
-from core.kernel.sign_in_policy.decision import NO_POLICY, Decision, Outcome, PolicyFacts, decide, stands_for_second, takes_passkey_only
+from core.kernel.sign_in_policy.decision import NO_POLICY, Decision, Outcome, PolicyFacts, decide
 from core.kernel.sign_in_policy.explanations import name_methods
 from core.kernel.sign_in_policy.rules import Rule, Rules
 from core.kernel.sign_in_policy.silent_sign_ins import beside_own, vouched_at
@@ -164,18 +164,6 @@ class Admission:
     def has_unused_key(self) -> bool:
         """Whether the account has a passkey or security key that sign-ins do not ask for."""
         return any(factor.kind in KEYS and not factor.is_second for factor in self.factors)
-
-    @property
-    def needs_passkey(self) -> bool:
-        """Whether only a sign-in with a passkey of the account meets the policy."""
-        decision, subject = self.decision, self.subject
-        if subject is None or decision.outcome is not Outcome.STEP_UP or decision.leads_to is not None:
-            return False
-        methods = decision.methods
-        if methods is not None and decision.rule is not Rule.CONNECTION and methods.isdisjoint(decision.first_ways):
-            return True
-        has_second = stands_for_second(Rules(methods=methods), subject.account.factors)
-        return takes_passkey_only(decision, has_second=has_second)
 
     @property
     def has_app(self) -> bool:

@@ -11,7 +11,7 @@ from uuid import UUID
 from core.accounts import passkey_offers
 from core.accounts.model.devices import PresentedDevice
 from core.authentication import joining
-from core.authentication.flow.admission import asks_next
+from core.authentication.flow import admission
 from core.authentication.flow.methods import SignInMethod
 from core.authentication.flow.model import Flow, FlowEnded, FlowTarget, new_flow
 from core.authentication.flow.prove import confirm_membership_if_admitted, prove
@@ -215,7 +215,7 @@ async def sign_in_browser(
     user_id, session_id = outcome.session.user_id, outcome.session.id
     offers = can_passkey and first_method_of(in_session(outcome.session.proofs)) == Method.PASSWORD
     offers = offers and await passkey_offers.is_due(ports, user_id, session_id, outcome.session.created_at)
-    offers = offers and not await asks_next(ports, flow, user_id, session_id, external_for)
+    offers = offers and not (await admission.preview(ports, flow, user_id, session_id, external_for)).asks
     return BrowserSignIn(outcome.secret, expires_at, outcome.device_token, offers, people.made_link(linking, outcome.session.proofs))
 
 

@@ -18,9 +18,10 @@ from core.accounts.model.accounts import PasswordReset
 from core.authentication.model.identities import LinkedPlace
 from core.authentication.model.sessions import KeptForm, ReauthenticationOptions
 from core.federation.connections.people import LinkQuestion
-from core.kernel.callers import SetupPart
+from core.kernel.callers import BrowserSession, SetupPart, Visitor
 from core.kernel.connections import CODEHOST, ConnectionProtocol
-from core.kernel.proofs import Method
+from core.kernel.proofs import Factor, FactorKind, Method, Strength
+from core.kernel.sign_in_policy.decision import step_up_to
 from core.kernel.values import Email
 from core.programs.model.api_resources import ResourceAccess, ResourceScope
 from core.setup.model.links import SetupDocument, SetupLink, SetupLinkKind, SetupProposal
@@ -28,6 +29,7 @@ from core.setup.renewal import RenewedConnection
 from core.tenancy.model.settings import BrandingSettings, Design
 from entrypoints.http.base.rendering import assets, form_targets, templates
 from entrypoints.http.base.rendering.templates import Page
+from entrypoints.http.pages.flow.step_ups import StepUp
 from entrypoints.http.pages.navigation import Link, Mode, Navigation
 from tests.accounts.profiles import ALL_FIELDS
 
@@ -170,6 +172,8 @@ LINKS: dict[str, object] = {
     "sign_up": "/app/sign-up?next=%2F",
     "forgot_password": "/app/forgot-password?next=%2F",
 }
+ADA = Visitor(user_id=UUID(int=1), email=Email("ada@example.com"), session_id=UUID(int=1), browser=BrowserSession(UUID(int=1), None, ()))
+STEP_UP = StepUp(ADA, step_up_to(Strength.TWO, "Portal & Shop"), (Factor(FactorKind.PASSKEY),), needs_recovery=True)
 TO_SHOP: dict[str, object] = {
     **LINKS,
     "form_token": "c4ca4238",
@@ -187,8 +191,7 @@ TO_SHOP: dict[str, object] = {
     "address_first": False,
     "requires_passkey": True,
     "requires_second": False,
-    "lost_passkey_email": "ada@example.com",
-    "is_platform_owner": False,
+    "step_up": STEP_UP,
     "folded_providers": {"websuite": ("Websuite", "/auth/websuite?next=%2F")},
 }
 PAGES: dict[str, dict[str, object]] = {

@@ -10,7 +10,7 @@ from core.accounts.model.devices import DeviceFingerprint, DeviceMatch, KnownDev
 from core.authentication.flow.model import Flow
 from core.authentication.model.identities import PendingIdentity
 from core.authentication.model.policy import PolicySubject
-from core.authentication.policy_checks import NO_ACCESS, Admission, hide_from_strangers, preview_session
+from core.authentication.policy_checks import NO_ACCESS, NO_ADMISSION, Admission, hide_from_strangers, preview_session
 from core.authentication.service_access import may_use
 from core.kernel.deferred import Deferred
 from core.kernel.proofs import Strength
@@ -100,15 +100,15 @@ async def skips_second(tx: Transaction, flow: Flow, device: DeviceMatch, user_id
     return device.is_trusted_there if is_user else device.is_trusted
 
 
-async def asks_next(ports: Ports, flow: Flow, user_id: UUID, session_id: UUID, external_for: UUID | None) -> bool:
-    """Return whether the application's policy asks for another step, now or later. A user who may not use the application learns nothing.
+async def preview(ports: Ports, flow: Flow, user_id: UUID, session_id: UUID, external_for: UUID | None) -> Admission:
+    """Return the decision of the application's policy about this session. A user who may not use the application learns nothing.
 
     `external_for`: as in `ApplicationNeeds`.
     """
     org_id, service_id, _ = flow.application
     if org_id is None:
-        return False
+        return NO_ADMISSION
     now = ports.clock.now()
     async with ports.storage.reading() as read:
         admission = await preview_session(ports, read, (org_id, service_id), user_id, session_id)
-        return (await hide_in_flow(read, flow, admission, user_id, now, external_for)).asks
+        return await hide_in_flow(read, flow, admission, user_id, now, external_for)

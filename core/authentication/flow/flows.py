@@ -11,7 +11,7 @@ from core.authentication.flow.steps import Needs
 from core.kernel.access import AccountGone
 from core.kernel.callers import ServiceContext, Visitor, proofs_at
 from core.kernel.errors import refuse
-from core.kernel.proofs import Strength, reachable_strength, session_strength
+from core.kernel.proofs import Factor, Strength, reachable_strength, session_strength
 from core.kernel.values import digest
 from ports import Ports
 
@@ -61,9 +61,14 @@ async def find_reachable(ports: Ports, visitor: Visitor | None, service: Service
     """Return the strength that the present factors of the account reach, where the session lacks the one that is required."""
     if visitor is None or session_strength(proofs_at(service, visitor.browser.proofs, ports.clock.now())) >= needs.required:
         return Strength.ONE
+    return reachable_strength(await load_factors(ports, visitor))
+
+
+async def load_factors(ports: Ports, visitor: Visitor) -> tuple[Factor, ...]:
+    """Return the factors of the account that work here. Raises: AccountGone."""
     async with ports.storage.reading() as read:
         account = await read.accounts.by_id(visitor.user_id) or refuse(AccountGone)
-        return reachable_strength((await relying_party.load_without_lost_keys(ports, read, account)).factors)
+        return (await relying_party.load_without_lost_keys(ports, read, account)).factors
 
 
 async def with_service(ports: Ports, flow: Flow) -> Flow:

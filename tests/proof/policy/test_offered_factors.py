@@ -2,9 +2,10 @@
 
 import json
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
 from datetime import timedelta
+from functools import partial
 from html import unescape
 from typing import Any, Final
 from uuid import UUID
@@ -23,12 +24,13 @@ from core.kernel.values import base64url
 from ports import Ports
 from tests.fakes.outside import FakeClock, FakeMetrics
 from tests.proof.policy.test_second_factors import TO_SHOP
+from tests.proof.policy.test_sign_in_page import offered
 from tests.proof.policy.world import ALLOWED, ENROLL, STATES, World, new_world, outcome_of_flow
-from tests.support.browser import leads_to, main_of
+from tests.support.browser import FLOW, action_of, form_token, is_step, leads_to, main_of
 from tests.support.builders import PASSWORD, Answer, Api, run_sql
 from tests.support.connections.proofs import ProvedSignIn, connection_proof
 from tests.support.mfa import add_mfa
-from tests.support.passkeys.users import PasskeyUser
+from tests.support.passkeys.users import NO_TARGET, PasskeyUser
 from tests.support.saml.browser import SamlBrowser
 
 POLICIES: Final[Mapping[str, dict[str, Any]]] = {
@@ -39,8 +41,53 @@ POLICIES: Final[Mapping[str, dict[str, Any]]] = {
     "a passkey": {"phishing_resistant": ["everyone"]},
     "a passkey alone": {"methods": ["passkey"]},
 }
+
+
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """What asks for more than a password: a policy of the organization, a setting of the application, or a request."""
+
+    policy: Mapping[str, Any] = field(default_factory=dict)
+    required_acr: str | None = None
+    request: Mapping[str, str] = field(default_factory=dict)
+
+    async def put(self, world: World) -> None:
+        await world.put(self.policy)
+        await run_sql(world.pool, "update services set required_acr = %s", self.required_acr)
+
+
+def essential(acr: str) -> dict[str, str]:
+    """Return the parameters of a request that requires this acr."""
+    claims = {"id_token": {"acr": {"essential": True, "values": [acr]}}}
+    return {"scope": "openid", "response_type": "code", "claims": json.dumps(claims)}
+
+
+def wished(acr: str) -> dict[str, str]:
+    """Return the parameters of a request that would like this acr."""
+    return {"scope": "openid", "response_type": "code", "acr_values": acr}
+
+
+DEMANDS: Final[Mapping[str, Demand]] = {
+    **{name: Demand(policy=document) for name, document in POLICIES.items()},
+    "an application with a second factor": Demand(required_acr="mfa"),
+    "an application with passkeys": Demand(required_acr="phr"),
+    "an application with passkeys, and a policy": Demand({"second_factor": ["everyone"]}, "phr"),
+    "a request for a second factor": Demand(request=essential("mfa")),
+    "a request for a passkey": Demand(request=essential("phr")),
+    "a wish for a second factor": Demand(request=wished("mfa")),
+    "a wish for a passkey": Demand(request=wished("phr")),
+}
 NO_CODES: Final = "no codes"  # instead of a factor: no backup code is left
-ACCOUNTS: Final = ({"app", "key"}, {"app", "passkey"}, {"key", "passkey"}, {"app", "key", "passkey", NO_CODES})
+ACCOUNTS: Final = (
+    set[str](),
+    {"app"},
+    {"key"},
+    {"passkey"},
+    {"app", "key"},
+    {"app", "passkey"},
+    {"key", "passkey"},
+    {"app", "key", "passkey", NO_CODES},
+)
 MARKS: Final = {"passkey": 'data-passkey="get"', "totp": "6-digit code from your authenticator app", "backup_code": " backup code"}
 
 
@@ -98,29 +145,58 @@ async def world(api: Api, app: QuartTrio, ports: Ports, pool: Pool, clock: FakeC
     return await new_world(api, app, ports, pool, clock)
 
 
-async def show_password(world: World, app: QuartTrio, *, is_high: bool) -> Answer:
+async def show_password(world: World, app: QuartTrio, *, is_high: bool, request: Mapping[str, str] = NO_TARGET) -> Answer:
     """Sign in to Shop with the password, in a new browser, and return the next page."""
     world.browser = SamlBrowser(app, world.clock)
     for _ in range(4 if is_high else 0):
         await run_sql(world.pool, "delete from rates")
         await world.api.login(world.ada.email, "a wrong password")
-    page = await world.browser.open(leads_to(await world.authorize()))
+    page = await world.browser.open(leads_to(await world.authorize(**request)))
     answer = await world.browser.fill(page, email=world.ada.email, password=PASSWORD)
     return await world.browser.open(leads_to(answer))
 
 
-async def find_refused(ada: Person, app: QuartTrio, *, is_high: bool) -> list[str]:
-    """Show each factor that the page after the password offers. Return those after which the user is asked to sign in again."""
-    world, refused = ada.world, list[str]()
+async def show_with_session(ada: Person, app: QuartTrio, request: Mapping[str, str]) -> Answer:
+    """Open Shop with a session that began with the password and the app, if she has one, and return the page."""
+    world = ada.world
+    world.browser, world.state = SamlBrowser(app, world.clock), STATES["code used" if "app" in ada.kinds else "bare"]
+    await world.open_browser()
+    answer = await world.authorize(**request)
+    target = answer.headers["Location"]
+    return await world.browser.open(target) if FLOW.fullmatch(target) else answer
+
+
+async def find_refused(ada: Person, app: QuartTrio, demand: Demand, *, is_high: bool) -> list[str]:
+    """Take each way that the pages offer. Return those after which the user is asked to sign in again."""
+    world, request = ada.world, demand.request
+
+    async def show_first() -> Answer:
+        return await show_password(world, app, is_high=is_high, request=request)
+
     await ada.next_time()
-    offered, options = read_offer(await show_password(world, app, is_high=is_high))
-    login = await world.api.post("/api/auth/login", {"email": world.ada.email, "password": PASSWORD, **TO_SHOP})
+    page = await show_first()
+    if page.status == 200 and is_step(world.browser.path, "code"):
+        refused = await find_refused_seconds(ada, page, show_first, is_high=is_high or bool(request))
+    else:
+        refused = await find_refused_firsts(ada, page, show_first)
+    if not is_high:
+        await ada.next_time()
+        page = await show_with_session(ada, app, request)
+        refused += await find_refused_firsts(ada, page, partial(show_with_session, ada, app, request))
+    return refused
+
+
+async def find_refused_seconds(ada: Person, page: Answer, show: Callable[[], Awaitable[Answer]], *, is_high: bool) -> list[str]:
+    """Show each factor that the page after the password offers. `is_high`: the API does not offer the same."""
+    world, refused = ada.world, list[str]()
+    offered, options = read_offer(page)
     assert offered, "the account asks for a second factor"
-    if not is_high and login.json.get("mfa_required"):
-        assert {*login.json["methods"]} == offered, "the API offers the same"
+    if not is_high:
+        login = await world.api.post("/api/auth/login", {"email": world.ada.email, "password": PASSWORD, **TO_SHOP})
+        assert not login.json.get("mfa_required") or {*login.json["methods"]} == offered, "the API offers the same"
     for number in range(len(ada.answers(offered, options))):
         await ada.next_time()
-        page = await show_password(world, app, is_high=is_high)
+        page = await show()
         sent = ada.answers(*read_offer(page))[number]
         ada.backup_codes = [code for code in ada.backup_codes if code != sent.get("code")]
         answer = await world.browser.fill(page, **{key: value if key == "code" else json.dumps(value) for key, value in sent.items()})
@@ -129,18 +205,72 @@ async def find_refused(ada: Person, app: QuartTrio, *, is_high: bool) -> list[st
     return refused
 
 
+async def find_refused_firsts(ada: Person, page: Answer, show: Callable[[], Awaitable[Answer]]) -> list[str]:
+    """Use each way that the sign-in page does not fold away, also after a wrong password. Another page leads on."""
+    world, refused = ada.world, list[str]()
+    if page.status != 200 or not is_step(world.browser.path, "sign-in"):
+        asks = is_step(world.browser.path, "consent") or is_step(world.browser.path, "confirm")  # after the sign-in
+        outcome = ALLOWED if asks else await outcome_of_flow(world, page)
+        return [] if outcome in (ALLOWED, ENROLL) else [f"no page: {outcome}"]
+    wrong = await world.browser.fill(page, email=world.ada.email, password="a wrong password")
+    shown = offered(page)[0]
+    if offered(wrong)[0] != shown:
+        refused.append(f"{sorted(offered(wrong)[0])} after a wrong password, {sorted(shown)} before")
+    for way in sorted(shown):
+        if way == "passkey" and "passkey" not in ada.keys:
+            continue  # the page does not know the user
+        await ada.next_time()
+        page = await show()
+        if way == "password":
+            answer = await world.browser.fill(page, email=world.ada.email, password=PASSWORD)
+        else:
+            credential = ada.keys["passkey"].authenticator.get(read_offer(page)[1] or {})
+            answer = await world.browser.send(f"{action_of(page)}/passkey", form_token=form_token(page), credential=json.dumps(credential))
+        if is_step(leads_to(answer), "code"):
+            continue  # the factors that it offers are tried after the password
+        outcome = await outcome_of_flow(world, await world.browser.open(leads_to(answer), follows=False))
+        refused += [] if outcome in (ALLOWED, ENROLL) else [f"{way} of {sorted(shown)}: {outcome}"]
+    return refused
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("kinds", ACCOUNTS, ids=lambda kinds: " ".join(sorted(kinds)))
-async def test_each_second_factor_that_the_page_offers_leads_to_the_application(world: World, app: QuartTrio, kinds: set[str]) -> None:
-    """Or to the page that sets up another one, if the account has none that is accepted. No step comes twice."""
+@pytest.mark.parametrize("kinds", ACCOUNTS, ids=lambda kinds: " ".join(sorted(kinds)) or "password")
+async def test_each_way_that_a_page_offers_leads_to_the_application(world: World, app: QuartTrio, kinds: set[str]) -> None:
+    """Or to the page that sets up another factor, if the account has none that is accepted. No step comes twice."""
     ada, refused = await Person.create(world, kinds), dict[str, list[str]]()
-    for name, document in POLICIES.items():
-        await world.put(document)
-        refused[name] = await find_refused(ada, app, is_high="risk" in name)
-    await world.put({})
-    await run_sql(world.pool, "update services set required_acr = 'phr'")
-    refused["an application with passkeys"] = await find_refused(ada, app, is_high=False)
-    assert not any(refused.values()), refused
+    for name, demand in DEMANDS.items():
+        await demand.put(world)
+        refused[name] = await find_refused(ada, app, demand, is_high="risk" in name)
+    assert not (found := {name: ways for name, ways in refused.items() if ways}), found
+
+
+@pytest.mark.parametrize(
+    ("kinds", "acr", "sentence", "first", "other"),
+    [
+        (
+            {"passkey"},
+            "mfa",
+            "a second factor. Sign in with your passkey.",
+            "Sign in with a passkey",
+            "These ways don't replace your passkey.",
+        ),
+        ({"passkey"}, "phr", "a passkey. Sign in with your passkey.", "Sign in", "These ways don't replace your passkey."),
+        (set(), "phr", "a passkey. Create one in your account, and then sign in here with it.", "Create a passkey", "another account"),
+        (set(), "mfa", "a second factor. Set one up in your account, and then sign in here with it.", "Set up", "another account"),
+    ],
+    ids=["passkey, mfa", "passkey, phr", "password, phr", "password, mfa"],
+)
+async def test_the_page_names_what_helps_this_account(
+    world: World, app: QuartTrio, kinds: set[str], acr: str, sentence: str, first: str, other: str
+) -> None:
+    ada = await Person.create(world, kinds)
+    await Demand(required_acr=acr).put(world)
+    shown, _, folded = main_of(await show_with_session(ada, app, {})).partition("<details")
+    assert f"Shop requires {sentence}" in shown
+    assert re.findall('class="button[^>]*>([^<]*)<', shown)[0].startswith(first), "it is the next step"
+    assert "<summary>Sign in as another user</summary>" in folded
+    assert other in folded
+    assert "in your account</a> first" not in folded
 
 
 # Before the second factor, the page does not know the policies of the user.

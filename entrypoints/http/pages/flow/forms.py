@@ -5,10 +5,10 @@ from typing import Any, Final
 
 from quart import Response
 
-from core.accounts import ways_in
 from core.accounts.model.devices import PresentedDevice
 from core.accounts.model.passkeys import NoPasskeysHere
 from core.applications.model.client_names import client_host
+from core.authentication.flow import admission
 from core.authentication.flow.model import Flow, FlowEnded
 from core.authentication.flow.steps import Step
 from core.authentication.methods import passkey, second_factor
@@ -20,7 +20,10 @@ from core.federation.oauth.model.client_metadata import ClientMethod
 from core.federation.sign_in import SignInOptions
 from core.kernel import uris
 from core.kernel.callers import Visitor
+from core.kernel.display import PRODUCT
 from core.kernel.errors import Invalid, Refusal
+from core.kernel.proofs import Strength
+from core.kernel.sign_in_policy.decision import step_up_to
 from core.kernel.sign_in_policy.explanations import explain
 from core.programs.model.client_policy import ClientAdmission
 from entrypoints.http.base import cookies
@@ -29,8 +32,10 @@ from entrypoints.http.base.redirects import FORM_NOT_SENT
 from entrypoints.http.base.rendering.avatars import image_path
 from entrypoints.http.base.rendering.templates import page_response, render
 from entrypoints.http.pages import notices
+from entrypoints.http.pages.flow import step_ups
 from entrypoints.http.pages.flow.flows import links, load_options, values_of
 from entrypoints.http.pages.flow.routing import asks_address_first
+from entrypoints.http.pages.flow.step_ups import StepUp
 from entrypoints.http.pages.form_pages import form_page, refused_form_page, refused_page, session_form_token
 from entrypoints.http.pages.passkey_forms import CredentialMissing
 from entrypoints.http.pages.visitors import visitor_with_mfa
@@ -49,19 +54,19 @@ async def sign_in_form(
     destination: Destination | None = None,
     asked: str | None = None,
     email: str | None = None,
-    lost_passkey_user: Visitor | None = None,
+    step_up: StepUp | None = None,
 ) -> Response:
     """Return the sign-in page, with the sentence that says why it is asked, or a notice about the step before, if any.
 
-    `email` is the address to fill in, instead of that of the request. `lost_passkey_user` is the user if the session lacks only
-    their passkey: no other way helps them, and if they have lost it, only a recovery does. Raises: FlowEnded.
+    `email` is the address to fill in, instead of that of the request. `step_up` is of a user with a session. Raises: FlowEnded.
     """
+    asked = step_up.sentence if step_up is not None else asked
     notice = asked or NOTICES.get(cookies.notice_cookie() or "")
     options = await load_options(flow, destination)
     email = email or options.destination.login_hint or ""
     # A user who must meet a rule of the sign-in policy, or who links an account, is known already.
     address_first = asked is None and await asks_address_first()
-    response = await _sign_in_form(options, flow, email, notice=notice, address_first=address_first, lost_passkey_user=lost_passkey_user)
+    response = await _sign_in_form(options, flow, email, notice=notice, address_first=address_first, step_up=step_up)
     if notice is not None:
         cookies.clear_notice_cookie(response)
     return response
@@ -79,25 +84,23 @@ async def _sign_in_form(
     *,
     notice: str | None = None,
     address_first: bool = False,
-    lost_passkey_user: Visitor | None = None,
+    step_up: StepUp | None = None,
 ) -> Response:
-    values = {"email": email, "problem": None, "notice": notice, "is_unverified": False, "is_wrong": False}
-    values |= {**values_of(options, flow), "address_first": address_first, **await _passkey_values(), **_lost_passkey(lost_passkey_user)}
+    values: dict[str, Any] = {"email": email, "problem": None, "notice": notice, "is_unverified": False, "is_wrong": False}
+    values |= {**values_of(options, flow), "address_first": address_first, "step_up": step_up, **await _passkey_values()}
     return form_page("authentication/sign_in.html", **values)
 
 
-def _lost_passkey(user: Visitor | None) -> dict[str, Any]:
-    """Return the values of the sign-in page about the user who may have lost their passkey, if any."""
-    return {} if user is None else {"lost_passkey_email": user.email, "is_platform_owner": user.is_platform_owner}
-
-
-async def _passkey_advice(options: SignInOptions) -> dict[str, Any]:
-    """Return the values of the sign-in page for a signed-in user, if the application accepts only a passkey: no other way sets one up."""
-    user = await visitor_with_mfa() if options.is_folded and options.passkey and not options.providers else None
+async def _find_step_up(flow: Flow, options: SignInOptions) -> StepUp | None:
+    """Return the step-up of the user of this browser, if any, after a refused attempt at the page with these options."""
+    user, needs = await visitor_with_mfa(), options.destination.needs
     if user is None:
-        return {}
-    is_lost = await ways_in.needs_passkey_recovery(ports(), user)
-    return {"requires_passkey": True, **_lost_passkey(user if is_lost else None)}
+        return None
+    of_policy = await admission.preview(ports(), flow, user.user_id, user.session_id, needs.external_for)
+    step_up = await step_ups.find(user, options.destination, of_policy)
+    if step_up is None and options.is_folded and options.passkey and not options.providers:
+        return await step_ups.load(user, step_up_to(Strength.PHISHING_RESISTANT, needs.name or PRODUCT))
+    return step_up
 
 
 async def _passkey_values(unknown: str | None = None) -> dict[str, Any]:
@@ -122,9 +125,10 @@ async def sign_in_again(
     # A wrong pair marks both fields, because the page must not say which of them is wrong.
     is_wrong = isinstance(refusal, Invalid | CredentialsInvalid) and not isinstance(refusal, CredentialMissing)
     options = await load_options(flow)
+    if (step_up := await _find_step_up(flow, options)) is not None:
+        options = await load_options(flow, step_up.narrow(options.destination))
     values = {"email": email, "notice": None, "is_unverified": is_unverified, "is_wrong": is_wrong, **values_of(options, flow)}
-    values |= {"address_first": address_first, **await _passkey_values(unknown_credential)}
-    values |= await _passkey_advice(options)
+    values |= {"address_first": address_first, "step_up": step_up, **await _passkey_values(unknown_credential)}
     return refused_form_page(refusal, "authentication/sign_in.html", **values)
 
 

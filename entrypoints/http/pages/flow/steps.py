@@ -6,7 +6,6 @@ from typing import Final
 
 from quart import Blueprint, Response
 
-from core.accounts import ways_in
 from core.authentication import policy_checks, policy_enrollment
 from core.authentication.browser import FormTokenInvalid
 from core.authentication.flow import flows
@@ -17,10 +16,7 @@ from core.federation.destination import Asked, Destination, PageAnswer
 from core.federation.oauth import requests
 from core.kernel.callers import Visitor
 from core.kernel.errors import Forbidden, Refusal
-from core.kernel.proofs import Strength, seen_in, session_strength
-from core.kernel.sign_in_policy.decision import Decision, Outcome, sign_in_elsewhere, step_up_to
-from core.kernel.sign_in_policy.explanations import explain
-from core.kernel.sign_in_policy.rules import Rule
+from core.kernel.sign_in_policy.decision import Outcome
 from core.kernel.values import Email
 from entrypoints.http.base.context import ports
 from entrypoints.http.base.redirects import redirect
@@ -30,6 +26,7 @@ from entrypoints.http.edge.openapi import describes_page
 from entrypoints.http.edge.reauthentication import to_reauthentication_for
 from entrypoints.http.pages.federation import oauth
 from entrypoints.http.pages.federation.saml import continuation
+from entrypoints.http.pages.flow import step_ups
 from entrypoints.http.pages.flow.flows import FLOW_PATH, connection_path, in_flow, leads_to_request, path_of
 from entrypoints.http.pages.flow.forms import FORMS, question_page, sign_in_form
 from entrypoints.http.pages.form_pages import check_session_form
@@ -44,15 +41,6 @@ ANSWERS: Final = {
 }
 # Steps of a browser without a sufficient session. Its user can go from one to another.
 _SIGN_INS: Final = (Step.SIGN_IN, Step.SIGN_UP, Step.SECOND_FACTOR)
-
-
-# How a user meets a rule in a further sign-in.
-WAYS: Final[Mapping[Rule | None, str]] = {
-    Rule.SECOND_FACTOR: "Sign in with your passkey, or with your second factor.",
-    Rule.DEVICE_TRUST: "Sign in with your passkey, or with your second factor.",
-    Rule.PHISHING_RESISTANT: "Sign in with your passkey.",
-    Rule.CONNECTION: "Sign in there. In an emergency, you're listed for break glass: sign in with your passkey, password or email.",
-}
 _OTHER_SESSION: Final = "You've signed in again since this page was opened. Read it again before you continue."
 
 
@@ -101,17 +89,13 @@ async def step_page(flow: Flow, requested: Step | None = None, reply: PageAnswer
     step = _present(flow, outcome, requested)
     if step is not requested:
         return redirect(path_of(flow, f"/{step.value}"))
-    if step is Step.SIGN_IN and (decision := _step_up(outcome, user)) is not None:
-        if (connection := decision.leads_to) is not None:
+    step_up = await step_ups.find(user, outcome.destination, outcome.admission) if step is Step.SIGN_IN else None
+    if step_up is not None:
+        if (connection := step_up.decision.leads_to) is not None:
             return redirect(connection_path(flow, connection.id))
-        if user is not None and await _confirms_there(outcome, user):
+        if await _confirms_there(outcome, step_up.user):
             return to_reauthentication_for(outcome.admission.place, path_of(flow))
-        rule, destination = decision.rule, outcome.destination
-        if outcome.admission.needs_passkey:
-            rule, destination = Rule.PHISHING_RESISTANT, destination and replace(destination, required=Strength.PHISHING_RESISTANT)
-        is_lost = rule is Rule.PHISHING_RESISTANT and user is not None and await ways_in.needs_passkey_recovery(ports(), user)
-        asked = f"{explain(decision)} {WAYS.get(rule, 'Sign in again.')}"
-        return await sign_in_form(flow, destination, asked, lost_passkey_user=user if is_lost else None)
+        return await sign_in_form(flow, step_up.narrow(outcome.destination), step_up=step_up)
     if step in FORMS:
         return await FORMS[step](flow, outcome.destination)
     assert user is not None, "the others are questions to a signed-in user"
@@ -136,22 +120,7 @@ async def _link_page(flow: Flow, requested: Step | None, email: Email) -> Respon
         return redirect(path_of(flow, f"/{step.value}"))
     if step is Step.SECOND_FACTOR:
         return await FORMS[step](flow, None)
-    return await sign_in_form(flow, None, f"Sign in to your account {email} to link it.", email)
-
-
-def _step_up(asked: Asked, user: Visitor | None) -> Decision | None:
-    """Return why the session is not enough: for a sign-in policy, for a required strength, or because it counts elsewhere alone."""
-    if not asked.admission.is_allowed:
-        return asked.admission.decision
-    destination = asked.destination
-    if user is None or destination is None or destination.service is None:
-        return None
-    seen = seen_in(user.browser.proofs, destination.service.org_id, ports().clock.now())
-    if not seen:
-        return sign_in_elsewhere(destination.service.known_name)
-    if session_strength(seen) >= destination.required:
-        return None
-    return step_up_to(destination.required, destination.service.known_name)
+    return await sign_in_form(flow, asked=f"Sign in to your account {email} to link it.", email=email)
 
 
 def _present(flow: Flow, asked: Asked, requested: Step | None) -> Step:

@@ -134,6 +134,7 @@ async def show_preview(org_slug: str) -> Response:
         "accepts_passkey": True,
         "is_folded": False,
         "address_first": False,
+        "step_up": None,
         "requires_passkey": False,
         "requires_second": False,
         "folded_providers": {},
