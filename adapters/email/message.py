@@ -244,7 +244,7 @@ class EmailTemplates:
             case EmailKind.OWNER_RECOVERY | EmailKind.OWNER_RESET | EmailKind.OWNER_RESET_USED | EmailKind.RECOVERY_ISSUED:
                 return {"recovered": mail.token}
             case EmailKind.RECOVERY_LINK:
-                return {"issuer": mail.detail}
+                return {"issuer": mail.detail, "factors": mail.factors}
             case kind if kind in OWNER_CHANGE_EMAILS:
                 return {"change": OwnerChange.parse(mail.token)}
             case kind if kind in CONNECTION_EMAILS:

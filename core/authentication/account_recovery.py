@@ -43,6 +43,7 @@ from core.authentication.model.recovery import (
     RecoveryRefused,
     TooManyRecoveries,
     format_code,
+    name_factors,
     normalize_code,
 )
 from core.kernel.access import OrganizationNotFound
@@ -50,7 +51,7 @@ from core.kernel.callers import Member, Person
 from core.kernel.causes import Caller
 from core.kernel.display import PRODUCT
 from core.kernel.errors import Refusal, refuse
-from core.kernel.proofs import FactorKind, Proofs, reachable_strength, strength_of
+from core.kernel.proofs import FactorKind, Method, Proofs, reachable_strength, strength_of
 from core.kernel.roles import OWNER, Capability, Rights, rights_of
 from core.kernel.values import digest, new_id
 from core.tenancy import organizations
@@ -58,7 +59,7 @@ from core.tenancy.model.members import AccountControl, MemberNotFound
 from core.tenancy.model.organizations import Organization
 from core.tenancy.model.sign_in_policies import recovery_methods
 from ports import Ports
-from ports.storage import Transaction
+from ports.storage import Reading, Transaction
 
 NO_RECOVERY: Final = UUID(int=0)
 
@@ -287,8 +288,25 @@ async def find_open(ports: Ports, recovery_id: UUID, browser_id: str) -> OpenRec
         account = await read.accounts.by_id(recovery.user_id)
         if account is None or not account.is_usable:
             raise RecoveryEnded
-        methods = recovery_methods(await read.sign_in_policies.anywhere(account.id, recovery.org_id), now)
+        methods = await load_methods(read, recovery, now)
     return OpenRecovery(recovery, account.email, MfaSetup(secret, ports.codes.uri(secret, account.email, PRODUCT)), methods)
+
+
+async def load_methods(read: Reading | Transaction, recovery: AccountRecovery, now: datetime) -> frozenset[Method]:
+    """Return the factors that the recovery can set up: those that the sign-in policies of the account accept."""
+    return recovery_methods(await read.sign_in_policies.anywhere(recovery.user_id, recovery.org_id), now)
+
+
+async def find_factors(ports: Ports, token: str) -> str | None:
+    """Return the factors that the recovery with this link can set up, in words, or None if the link does not work.
+
+    The email with the link says the same, so a page can show them to its reader.
+    """
+    now = ports.clock.now()
+    async with ports.storage.reading() as read:
+        address = await read.one_time_tokens.live_email(digest(token), TokenPurpose.RECOVER_ACCOUNT, now)
+        recovery = None if address is None else await read.recoveries.of_address(address, now)
+        return None if recovery is None else name_factors(await load_methods(read, recovery, now))
 
 
 async def finish_with_app(ports: Ports, caller: Caller, recovery_id: UUID, browser_id: str, code: str) -> Sequence[str]:

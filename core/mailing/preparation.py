@@ -33,9 +33,10 @@ from core.accounts.model.email_queue import (
     QueuedEmail,
     TokenPurpose,
 )
+from core.authentication import account_recovery
 from core.authentication.methods import email as email_method
 from core.authentication.model.login import IssuedEmailSignIn, new_code
-from core.authentication.model.recovery import RECOVERY_TTL
+from core.authentication.model.recovery import RECOVERY_TTL, name_factors
 from core.authentication.model.sessions import CODE_TTL
 from core.kernel.callers import OrganizationStatus
 from core.kernel.causes import SYSTEM
@@ -192,7 +193,7 @@ async def _add_token(
 
 
 async def _prepare_recovery(ports: Ports, tx: Transaction, email: PreparedEmail, now: datetime) -> PreparedEmail | EmailResult:
-    """Return the email with its link and the name of the issuer, or its result if the recovery has ended or was replaced."""
+    """Return the email with its link, the issuer and the accepted factors, or its result if the recovery has ended or was replaced."""
     recovery = await tx.recoveries.of_address(email.address, now)
     if recovery is None or recovery.created_at != email.created_at:
         return DROPPED
@@ -200,7 +201,8 @@ async def _prepare_recovery(ports: Ports, tx: Transaction, email: PreparedEmail,
     name = "An admin" if issuer is None else issuer.profile.name or issuer.email
     organization = None if recovery.org_id is None else await tx.organizations.by_id(recovery.org_id)
     of_organization = "" if organization is None else f" of {organization.name}"
-    named = replace(email, link_until=recovery.expires_at, detail=f"{name}{of_organization}")
+    factors = name_factors(await account_recovery.load_methods(tx, recovery, now))
+    named = replace(email, link_until=recovery.expires_at, detail=f"{name}{of_organization}", factors=factors)
     return await _prepare_link(ports, tx, named, None, now)
 
 

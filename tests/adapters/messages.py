@@ -73,6 +73,7 @@ MAIL = PreparedEmail(
     link_until=datetime(2026, 3, 7, 5, 6, 7, tzinfo=UTC),
     undo_until=datetime(2026, 3, 7, 5, 6, 7, tzinfo=UTC),
     detail="codehost",
+    factors="passkey or authenticator app",
     secret=SecretNotice(
         kind=NoticedSecret.API_KEY,
         name="Nightly & <Export>",

@@ -1,6 +1,7 @@
 """The recovery of an account that lost its factors: a link by email, and a code from a person who checked who asks (security M-8)."""
 
 import re
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Final
@@ -28,6 +29,12 @@ class AccountRecovery:
     code_salt: bytes = field(repr=False)
     created_at: datetime
     expires_at: datetime
+
+
+def name_factors(methods: Collection[Method]) -> str:
+    """Return the factors that a recovery can set up, in words for its user, such as "passkey or authenticator app"."""
+    names = {Method.PASSKEY: "passkey", Method.TOTP: "authenticator app"}
+    return " or ".join(name for method, name in names.items() if method in methods)
 
 
 @dataclass(frozen=True, slots=True)

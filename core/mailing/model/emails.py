@@ -26,6 +26,7 @@ class PreparedEmail(QueuedEmail):
     owner: Email | None = None  # the address of its owner, if the owner's account is usable
     link_until: datetime | None = None  # when the link that proves a new address expires
     detail: str | None = None  # of the security notice; for RECOVERY_LINK the issuer
+    factors: str | None = None  # for RECOVERY_LINK, those that the recovery can set up
     undo_until: datetime | None = None  # when the undo link of a security notice expires
     server: MailServer | None = None  # the organization's mail server; None for the platform's
     design: Design | None = None  # the organization's branding; None for the platform's

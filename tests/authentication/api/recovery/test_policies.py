@@ -16,7 +16,7 @@ from core.authentication.model.recovery import (
 )
 from core.kernel.roles import ADMIN
 from core.kernel.values import new_id
-from tests.authentication.api.recovery.lost import REASON, LostUser, app_of, options_of, says
+from tests.authentication.api.recovery.lost import REASON, RECOVER, WRONG, LostUser, app_of, options_of, says
 from tests.support.browser import FakeBrowser, form_token, leads_to
 from tests.support.builders import (
     BASE_URL,
@@ -42,6 +42,25 @@ async def test_a_policy_that_asks_for_passkeys_refuses_an_app(ada: LostUser) -> 
     refused = await ada.browser.send(f"{path}/app", form_token=form_token(page), code=app.code())
     assert (refused.status, "Set up a passkey." in refused.text) == (400, True)
     assert (await ada.send_passkey(path, SoftAuthenticator(origin=BASE_URL))).status == 200
+
+
+@pytest.mark.parametrize(
+    ("methods", "factors"),
+    [
+        (["password", "totp"], "authenticator app"),
+        (["password", "passkey"], "passkey"),
+        (["password", "totp", "passkey"], "passkey or authenticator app"),
+    ],
+    ids=str,
+)
+async def test_the_email_and_the_page_for_the_code_name_the_accepted_factors(ada: LostUser, methods: list[str], factors: str) -> None:
+    await ada.issue()
+    await ada.require(methods=methods)  # the email is prepared afterwards
+    token, sentence = await ada.link(), f"you set up a new {factors}."
+    message = ada.sent.newest(RECOVER, ada.account.email)
+    assert [sentence in " ".join(text.split()) for text in (message.text, message.html)] == [True, True]
+    assert sentence in (await ada.browser.open(f"{RECOVER}?token={token}")).text
+    assert "you set up a new way to prove" in (await ada.browser.open(f"{RECOVER}?token={WRONG}")).text, "it does not know the account"
 
 
 @pytest.mark.parametrize("is_listed", [False, True])
