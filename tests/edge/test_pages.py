@@ -387,6 +387,7 @@ PAGES: dict[str, dict[str, object]] = {
         "is_platform_owner": True,
         "passkey": CEREMONY,
         "key": CEREMONY,
+        "key_name": "security key",
         "wrong": "code",
         "is_emailed": False,
         "label": "Create an API key",
@@ -474,6 +475,7 @@ PAGES: dict[str, dict[str, object]] = {
     "authentication/sign_in_code.html": {
         **LINKS,
         **{"form_token": "c4ca4238", "methods": ["totp", "passkey", "backup_code"], "passkey": CEREMONY, "problem": "It is wrong."},
+        "key": "security key",
         "asked": "Acme & Sons requires a second factor: a passkey or security key.",
     },
     "authentication/flow_ended.html": {

@@ -1,6 +1,6 @@
 """The passkeys of an account, their ceremonies (WebAuthn Level 3), and the errors of both."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -33,6 +33,13 @@ class PasskeyKind(StrEnum):
 
     PASSKEY = "passkey"
     SECURITY_KEY = "security_key"
+
+
+def name_kinds(kinds: Iterable[PasskeyKind]) -> str:
+    """Return the name of keys of these kinds for users, such as "passkey or security key"."""
+    names = {PasskeyKind.PASSKEY: "passkey", PasskeyKind.SECURITY_KEY: "security key"}
+    present = frozenset(kinds)
+    return " or ".join(name for kind, name in names.items() if kind in present)
 
 
 class Ceremony(StrEnum):

@@ -12,7 +12,7 @@ from core.accounts.model.accounts import Account
 from core.accounts.model.attempt_limits import SecretKind
 from core.accounts.model.devices import PresentedDevice
 from core.accounts.model.mfa import CodeWrong, FirstFactor, RedeemedCode, attempt_subject
-from core.accounts.model.passkeys import Ceremony, ChallengeBinding, Json, PasskeyKind, PasskeyRefused
+from core.accounts.model.passkeys import Ceremony, ChallengeBinding, Json, PasskeyKind, PasskeyRefused, name_kinds
 from core.authentication.flow import flows
 from core.authentication.flow.accepted_factors import find_accepted
 from core.authentication.flow.admission import NO_NEEDS, ApplicationNeeds
@@ -67,8 +67,9 @@ async def load_options(
         return SecondFactorOptions(methods, None, left_out_for)
     verification = seconds == full  # a key that does not verify its user is not enough
     challenge = ports.passkeys.new_challenge(_binding(flow), now)
-    options = ports.passkeys.request_options(party, challenge, passkeys if verification else keys, verification=verification)
-    return SecondFactorOptions(methods, options, left_out_for)
+    taken = passkeys if verification else keys
+    options = ports.passkeys.request_options(party, challenge, taken, verification=verification)
+    return SecondFactorOptions(methods, options, left_out_for, name_kinds(key.kind for key in taken))
 
 
 def _binding(flow: Flow) -> ChallengeBinding:

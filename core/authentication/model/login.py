@@ -130,6 +130,7 @@ class SecondFactorOptions:
     methods: tuple[Method, ...]
     passkey_options: Json | None  # for `navigator.credentials.get`, if `methods` has PASSKEY
     left_out_for: Decision | None = None  # for which some second factors of the account are left out
+    key_name: str = ""  # of the keys that the ceremony takes, for users
 
 
 @dataclass(frozen=True, slots=True)

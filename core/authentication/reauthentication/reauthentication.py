@@ -19,7 +19,7 @@ from core.accounts.model.accounts import Account, check_password_length
 from core.accounts.model.attempt_limits import SecretKind, session_subject
 from core.accounts.model.email_queue import EmailKind, new_email
 from core.accounts.model.mfa import CodeWrong
-from core.accounts.model.passkeys import Ceremony, ChallengeBinding, Json, NoPasskey, PasskeyKind
+from core.accounts.model.passkeys import Ceremony, ChallengeBinding, Json, NoPasskey, PasskeyKind, name_kinds
 from core.accounts.own_account import lock_own_account
 from core.authentication import events
 from core.authentication.flow.methods import record_failure
@@ -97,21 +97,27 @@ async def complete_at_provider(
         await tx.reauthentications.save_provider(session_id, provider, proof.at)
 
 
-async def start_passkey(ports: Ports, caller: Person, options: ReauthenticationOptions, *, is_alone: bool = False) -> Json:
+async def start_passkey(
+    ports: Ports, caller: Person, options: ReauthenticationOptions, only: PasskeyKind | None = None
+) -> tuple[Json, str]:
     """Return the options with which the caller's browser uses one of their passkeys, or a security key if the `options` accept it.
 
-    `is_alone`: no first factor comes with it, so that only a passkey is enough. Raises: NoPasskey.
+    With them comes the name of these keys for users, as `name_kinds` returns it. `only`: keys of another kind do not count.
+    Without a first factor, only a passkey is enough.
+
+    Raises: NoPasskey.
     """
-    with_keys = Method.PASSKEY in options.second_methods and not is_alone
+    with_keys = Method.PASSKEY in options.second_methods
     async with ports.storage.reading() as read:
         party, own = await relying_party.load_usable(ports, read, caller.user_id)
-    own = [each for each in own if with_keys or each.kind is PasskeyKind.PASSKEY]
+    own = [each for each in own if (with_keys or each.kind is PasskeyKind.PASSKEY) and only in (None, each.kind)]
     challenge = ports.passkeys.new_challenge(_binding(caller), ports.clock.now())
     # A security key may be unable to verify its user.
     verification = all(each.kind is PasskeyKind.PASSKEY for each in own)
     if not own:
         raise NoPasskey
-    return ports.passkeys.request_options(party or refuse(NoPasskey), challenge, own, verification=verification)
+    request = ports.passkeys.request_options(party or refuse(NoPasskey), challenge, own, verification=verification)
+    return request, name_kinds(each.kind for each in own)
 
 
 def _binding(caller: Person) -> ChallengeBinding:

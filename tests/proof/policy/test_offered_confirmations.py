@@ -39,6 +39,12 @@ POLICIES: Final[Mapping[str, dict[str, Any]]] = {
     "none": {},
 }
 KEYS: Final = ("passkey", "security key")
+# The name of a button that takes these keys
+LABELS: Final = {
+    ("passkey",): "Use a passkey",
+    ("security key",): "Use your security key",
+    KEYS: "Use a passkey or security key",
+}
 SECOND, NO_CODES = "second", "no codes"
 # What the account has beside its password and mailbox: SECOND makes its keys a second factor beside an app, and without one they are it
 # in any case. With NO_CODES, no backup code is left.
@@ -182,7 +188,9 @@ class Confirming:
                 first = Way((name.replace("email", "email_code"), value) for name, value in firsts)
                 found = re.search(r'data-passkey="get" data-options="([^"]*)"', form)
                 options = json.loads(unescape(found[1])) if found else {}
-                seconds: list[Way] = [Way({("passkey", key)}) for key in self._keys_in(options)]
+                keys = self._keys_in(options)
+                assert re.findall(r"<button[^>]* data-passkey[^>]*>([^<]*)<", form) == [LABELS[each] for each in [tuple(keys)] if each]
+                seconds: list[Way] = [Way({("passkey", key)}) for key in keys]
                 if 'name="code"' in form:
                     marks = {Method.TOTP: "Code from your authenticator app", Method.BACKUP_CODE: "ABCD-2345"}
                     seconds += [Way({("code", code.value)}) for code, mark in marks.items() if mark in form]

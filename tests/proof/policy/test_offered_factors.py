@@ -127,6 +127,12 @@ class Person:
             codes.append(self.backup_codes[-1])
         return [{"credential": each} for each in by_keys] + [{"code": each} for each in codes]
 
+    def names_of_keys(self, options: Mapping[str, Any] | None) -> list[str]:
+        """Return the names of the keys that the ceremony takes."""
+        taken, names = {each["id"] for each in (options or {}).get("allowCredentials", [])}, {"passkey": "passkey", "key": "security key"}
+        own = {kind: {base64url(one.id) for one in user.authenticator.credentials} for kind, user in self.keys.items()}
+        return [name for kind, name in names.items() if taken & own.get(kind, set())]
+
     async def next_time(self) -> None:
         """Let the codes of before be old, and the limits of attempts be new."""
         self.world.clock.advance(timedelta(minutes=1))
@@ -191,6 +197,8 @@ async def find_refused_seconds(ada: Person, page: Answer, show: Callable[[], Awa
     world, refused = ada.world, list[str]()
     offered, options = read_offer(page)
     assert offered, "the account asks for a second factor"
+    taken = ada.names_of_keys(options)
+    assert not taken or f"Use your {' or '.join(taken)}" in main_of(page), "it names what the account has"
     if not is_high:
         login = await world.api.post("/api/auth/login", {"email": world.ada.email, "password": PASSWORD, **TO_SHOP})
         assert not login.json.get("mfa_required") or {*login.json["methods"]} == offered, "the API offers the same"
@@ -244,17 +252,14 @@ async def test_each_way_that_a_page_offers_leads_to_the_application(world: World
     assert not (found := {name: ways for name, ways in refused.items() if ways}), found
 
 
+KEPT: Final = "These ways don't replace your passkey."
+
+
 @pytest.mark.parametrize(
     ("kinds", "acr", "sentence", "first", "other"),
     [
-        (
-            {"passkey"},
-            "mfa",
-            "a second factor. Sign in with your passkey.",
-            "Sign in with a passkey",
-            "These ways don't replace your passkey.",
-        ),
-        ({"passkey"}, "phr", "a passkey. Sign in with your passkey.", "Sign in", "These ways don't replace your passkey."),
+        ({"passkey"}, "mfa", "a second factor. Sign in with your passkey.", "Sign in", KEPT),
+        ({"passkey"}, "phr", "a passkey. Sign in with your passkey.", "Sign in", KEPT),
         (set(), "phr", "a passkey. Create one in your account, and then sign in here with it.", "Create a passkey", "another account"),
         (set(), "mfa", "a second factor. Set one up in your account, and then sign in here with it.", "Set up", "another account"),
     ],
@@ -344,7 +349,7 @@ async def test_no_page_names_a_recovery_where_the_account_can_add_a_passkey(
 
 @pytest.mark.parametrize(
     ("kinds", "asks_for"),
-    [({"app", "passkey"}, "Use your passkey or security key."), ({"app"}, None)],
+    [({"app", "passkey"}, "Use your passkey."), ({"app"}, None)],
     ids=["with a passkey", "without one"],
 )
 async def test_the_pages_say_that_an_app_is_not_accepted(world: World, app: QuartTrio, kinds: set[str], asks_for: str | None) -> None:

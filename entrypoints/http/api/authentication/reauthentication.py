@@ -135,7 +135,8 @@ async def start_with_passkey() -> RequestOptionsResponse:
     `POST /api/auth/reauthenticate` in the same session. The challenge works once, for 10 minutes.
     """
     options = await load_next_options(ports(), signed_in())
-    return RequestOptionsResponse(publicKey=dict(await reauthentication.start_passkey(ports(), signed_in(), options)))
+    request, _ = await reauthentication.start_passkey(ports(), signed_in(), options)
+    return RequestOptionsResponse(publicKey=dict(request))
 
 
 @routes.post(f"{PATH}/<provider>")

@@ -13,7 +13,7 @@ from quart import Blueprint, Response, request
 from core.accounts import factor_changes, ways_in
 from core.accounts.model.accounts import PasswordTooLong
 from core.accounts.model.mfa import CodeMalformed, CodeWrong
-from core.accounts.model.passkeys import PasskeyRefused
+from core.accounts.model.passkeys import PasskeyKind, PasskeyRefused
 from core.authentication import connection_sign_ins, policy_enrollment
 from core.authentication.model.identities import LinkedPlace
 from core.authentication.model.login import EmailCodeMalformed
@@ -166,8 +166,9 @@ async def _values(target: dict[str, str], kept: KeptForm | None, *, is_emailed: 
     # Without a first factor, a security key is not enough: it gets a button beside the password.
     is_alone = options.passkey and (options.needs_first_factor or not is_second)
     is_beside = is_second and (options.security_key or not is_alone)
-    passkey = await reauthentication.start_passkey(ports(), user, options, is_alone=True) if is_alone else None
-    key = await reauthentication.start_passkey(ports(), user, options) if is_beside else None
+    passkey, _ = await reauthentication.start_passkey(ports(), user, options, PasskeyKind.PASSKEY) if is_alone else (None, "")
+    kind = PasskeyKind.SECURITY_KEY if is_alone else None
+    key, key_name = await reauthentication.start_passkey(ports(), user, options, kind) if is_beside else (None, "")
     again_at = await _connection(target, decision, options)
     others = (options.password, options.email_code, options.providers, again_at, not options.needs_first_factor)
     is_only_passkey = options.passkey and not any(others)
@@ -176,6 +177,7 @@ async def _values(target: dict[str, str], kept: KeptForm | None, *, is_emailed: 
     return {
         "passkey": passkey,
         "key": key,
+        "key_name": key_name,
         "scripted": passkey is not None or key is not None,
         "form_token": session_form_token(),
         "email": user.email,

@@ -152,7 +152,7 @@ async def code_values(flow: Flow, destination: Destination | None = None) -> dic
     client = PresentedDevice(device_id=cookies.device_cookie(), token=cookies.trust_cookie())
     seconds = await second_factor.load_options(ports(), caller(), flow, client, options.destination.needs)
     asked = None if seconds.left_out_for is None else explain(seconds.left_out_for)
-    values = {"methods": seconds.methods, "passkey": seconds.passkey_options, "asked": asked, "scripted": True}
+    values = {"methods": seconds.methods, "passkey": seconds.passkey_options, "key": seconds.key_name, "asked": asked, "scripted": True}
     return {**values_of(options, flow), **values}
 
 

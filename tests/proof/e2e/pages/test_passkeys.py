@@ -238,7 +238,7 @@ def test_a_security_key_is_the_second_factor(running: Service, browser: Browser)
         open_sign_in(browser, running)
         fill_in(browser)
         browser.keep("sign-in-with-key")
-        browser.press("Use a passkey or security key")
+        browser.press("Use a security key")
         assert "Security" in browser.heading
     assert complaints(browser) == []
     assert audit_kept(browser) == {}
@@ -292,7 +292,7 @@ def test_each_kind_of_authenticator_is_a_passkey_or_a_security_key(running: Serv
                 browser.open(f"{running.address}{NEW}?kind=security_key")
                 browser.press("Create the security key")
                 sign_in(browser, running)
-                browser.press("Use a passkey or security key")
+                browser.press("Use a security key")
                 if browser.heading == "Sign in faster next time":  # an authenticator that verifies its user could have a passkey
                     browser.follow("Not now")
             assert browser.heading == "Security", row
