@@ -356,6 +356,7 @@ PAGES: dict[str, dict[str, object]] = {
     "federation/form_post.html": {"redirect_uri": "https://app.example/callback", "parameters": {"code": "s3cr3t", "state": "a & b"}},
     "authentication/enroll.html": {
         "form_token": "c4ca4238",
+        "done": "You've joined the organization.",
         "explanation": "Acme & Sons requires a second factor.",
         "due_at": AT,
         "target": {"org": "acme", "next": "/app/account"},

@@ -23,6 +23,7 @@ from entrypoints.http.edge.forms import read_form
 from entrypoints.http.edge.openapi import describes_page
 from entrypoints.http.edge.reauthentication import to_reauthentication_for
 from entrypoints.http.pages.form_pages import check_session_form, session_form_token
+from entrypoints.http.pages.notices import NOTICES
 
 routes = Blueprint("enroll_pages", __name__)
 
@@ -69,7 +70,8 @@ def _values(enrollment: Enrollment, place: PolicyPlace, next_path: str) -> dict[
 async def show() -> Response:
     """Ask the user to set up the factor that a sign-in policy requires.
 
-    `next` is the path on this server to continue at. If the rule starts later, the user can leave it for now.
+    `next` is the path on this server to continue at. If the rule starts later, the user can leave it for now. The page also says what the
+    user has just done, such as joining the organization.
     """
     place, next_path = _place(request.args), next_of(request.args)
     enrollment = await policy_enrollment.find_enrollment(ports(), signed_in(), place)
@@ -79,7 +81,10 @@ async def show() -> Response:
         response = redirect(next_path)
         cookies.clear_enrollment_cookie(response)
         return response
-    response = page_response(render(TEMPLATE, **_values(enrollment, place, next_path)))
+    notice = NOTICES.get(cookies.notice_cookie() or "")
+    response = page_response(render(TEMPLATE, done=notice, **_values(enrollment, place, next_path)))
+    if notice is not None:
+        cookies.clear_notice_cookie(response)
     cookies.set_enrollment_cookie(response, policy_checks.enrollment_path(place, next=next_path))
     return response
 

@@ -209,7 +209,7 @@ async def _join(form: dict[str, str], token: str) -> Response:
 def _continue(response: Response, place: str | None) -> Response:
     """Return the redirect to the organization's application, or to the page of the user's organizations, which shows a notice.
 
-    A page of ours before that page does not show the notice.
+    If the sign-in policy asks for a factor first, the page that asks for it shows the notice.
     """
     if place is None or place.startswith("/"):
         cookies.set_notice_cookie(response, JOINED)

@@ -253,6 +253,9 @@ async def test_a_new_user_joins_with_a_passkey_where_passwords_are_not_accepted(
     assert enroll == "/app/enroll?org=acme&next=%2Fapp%2Faccount%2Forganizations"
     asked = await browser.open(enroll)
     assert ("Create a passkey" in asked.text, "Set a password" in asked.text, "authenticator app" in asked.text) == (True, False, False)
+    joined = "You've joined the organization."
+    assert joined in unescape(asked.text)
+    assert joined not in unescape((await browser.open(enroll)).text), "the first page says it"
     assert leads_to(await browser.open("/app/organizations/acme")).startswith("/app/enroll"), "not without the passkey"
     authenticator, new = SoftAuthenticator(origin=BASE_URL), "/app/account/passkeys/new"
     options = re.search('data-options="([^"]*)"', (await browser.open(new)).text)
