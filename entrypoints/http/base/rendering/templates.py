@@ -5,7 +5,6 @@ allows nothing else (security G-1). Pages work without scripts, but for ceremoni
 """
 
 import json
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -13,7 +12,6 @@ from functools import cache, partial
 from hashlib import sha256
 from secrets import token_urlsafe
 from types import MappingProxyType
-from typing import Final
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 from markupsafe import Markup, escape
@@ -33,9 +31,8 @@ from entrypoints.http.base.rendering.form_targets import form_action, referrer_p
 from entrypoints.http.base.rendering.guides import GUIDES
 from entrypoints.http.base.rendering.icons import icon
 from entrypoints.http.base.rendering.labels import label, sign_in_methods
+from entrypoints.http.base.rendering.private_keys import can_hold_private_key
 from ports.outside import EmailMessage
-
-PRIVATE_MEMBER: Final = re.compile(r'"d"\s*:')  # of a JWK (RFC 7518 sections 6.2.2 and 6.3.2)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,10 +103,9 @@ def _json(value: object) -> Markup:
     return escape(json.dumps(value, separators=(",", ":")))
 
 
-def _without_private_key(text: str) -> str:
-    """Return the typed text of a field, or an empty one if it has a private key, in PEM or as a JWK. No page shows one."""
-    is_jwk = '"kty"' in text and PRIVATE_MEMBER.search(text) is not None
-    return "" if is_jwk or "PRIVATE KEY-----" in text else text
+def _without_private_key(value: object, name: str) -> object:
+    """Return the value of the field `name`, or an empty text if it can hold a private key."""
+    return "" if isinstance(value, str) and can_hold_private_key(name, value) else value
 
 
 def _ago(time: datetime) -> str:

@@ -9,7 +9,7 @@ from pydantic import Field
 from quart import Blueprint, Response
 
 from core.applications import services
-from core.applications.model.client_settings import MIN_TOKEN_SECONDS, PrivateKeySent
+from core.applications.model.client_settings import MIN_TOKEN_SECONDS
 from core.applications.model.registered_uris import POST_LOGOUT_REDIRECT_URIS, REDIRECT_URIS, UnregisteredUri
 from core.applications.model.services import FormerSecretWorks, NoClientSecret, Service, ServiceOrder, ServiceType
 from core.authentication import sign_in_log
@@ -280,8 +280,6 @@ async def change_application(org_slug: str, service_slug: str, form: Form) -> Re
 
 async def _refused_settings(refusal: Invalid | SharedNameTaken, service: Service, group: str, typed: dict[str, Any]) -> Response:
     wrong = "name" if isinstance(refusal, SharedNameTaken) else client_settings.refused_field(refusal, group, typed)
-    if isinstance(refusal, PrivateKeySent):
-        typed["jwks"] = ""  # do not send a private key back
     values = {**await _page_values(service, group), "typed": {**client_settings.stored_values(service), **typed}}
     return await refused_console_page(refusal, "applications/application.html", wrong=wrong, **values)
 

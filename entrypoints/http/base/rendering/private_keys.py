@@ -1,0 +1,85 @@
+"""Texts of forms that can hold a private key. No page shows one again (security G-1).
+
+Users paste keys into every field, with all kinds of headers or without. So this does not look for the known spellings of a key alone.
+A field for certificates, keys or metadata comes back only if all its long values are public. Another field comes back unless a
+value begins like a key, or is longer than any name.
+"""
+
+import re
+from base64 import urlsafe_b64decode
+from collections.abc import Iterator
+from typing import Final
+
+# The fields for certificates, keys and metadata.
+KEY_FIELDS: Final = frozenset({"certificate", "new_certificate", "slo_certificate", "metadata", "new_metadata", "public_key", "jwks"})
+
+_HEADER: Final = re.compile(r"-\s*(?:begin|end)\b[^-]{0,40}private\s*key|private\s*key\s*--", re.IGNORECASE)  # RFC 7468, and misspelled
+_PRIVATE_MEMBER: Final = re.compile(r"""["'](?:d|k)["']\s*:""")  # of a JWK (RFC 7518 sections 6.2.2, 6.3.2 and 6.4.1)
+# Public values besides certificates: addresses, members of a JWK, and the signature and the digest of metadata.
+_PUBLIC: Final = re.compile(
+    r"""\b(?:https?://|urn:)[^\s"'<>]*"""
+    r"""|"(?:n|x|y|e|kid)"\s*:\s*"[^"]*\""""
+    r"""|<(?:\w+:)?(?:SignatureValue|DigestValue)\b[^<>]*>[^<]*<"""
+    r"""|-----(?:BEGIN|END)\ CERTIFICATE-----"""
+)
+_WORD: Final = re.compile(r"[A-Za-z0-9+/_-]{40,}")
+_WRAPPED: Final = re.compile(r"[A-Za-z0-9+/_-]{16,}(?:\s+[A-Za-z0-9+/_-]+)*")
+_SHORTEST: Final = 40  # characters: 32 bytes in base64 are 43
+_LONGEST_NAME: Final = 128  # such as a client id
+_SEQUENCE, _INTEGER, _VERSION = 0x30, 0x02, 0xA0  # tags of DER (X.690 section 8)
+_OPENSSH: Final = b"openssh-key-v1"
+
+
+def can_hold_private_key(name: str, text: str) -> bool:
+    """Return whether the text of the field `name` can hold a private key."""
+    if _HEADER.search(text) or ("kty" in text and _PRIVATE_MEMBER.search(text)):
+        return True
+    if len(text) < _SHORTEST:
+        return False
+    rest = _PUBLIC.sub(" | ", text)
+    if name in KEY_FIELDS:
+        return any(_is_random(value) and not _is_certificate(_decode(value)) for value in _values(_WRAPPED, rest))
+    return any(_is_random(value) and (len(value) > _LONGEST_NAME or _begins_as_key(_decode(value))) for value in _values(_WORD, rest))
+
+
+def _values(form: re.Pattern[str], text: str) -> Iterator[str]:
+    for match in form.finditer(text):
+        value = "".join(match[0].split())
+        if len(value) >= _SHORTEST:
+            yield value
+
+
+def _is_random(value: str) -> bool:
+    """Return whether the value is no path, word or list of words."""
+    is_hex = len(value) >= 64 and re.fullmatch(r"[0-9a-fA-F]+", value) is not None
+    return is_hex or all(re.search(kind, value) for kind in ("[a-z]", "[A-Z]", "[0-9]"))
+
+
+def _decode(value: str) -> bytes:
+    """Return the bytes of a value in base64 or base64url, without an incomplete end."""
+    whole = value.translate(str.maketrans("+/", "-_"))
+    return urlsafe_b64decode(whole + "=" * (-len(whole) % 4)) if len(whole) % 4 != 1 else urlsafe_b64decode(whole[:-1])
+
+
+def _is_certificate(der: bytes) -> bool:
+    """Return whether the bytes are one X.509 certificate and nothing more. A private key has an INTEGER or an OBJECT IDENTIFIER there."""
+    start, end = _read_sequence(der, 0)
+    inner, _ = _read_sequence(der, start)
+    return end == len(der) and inner > start > 0 and der[inner : inner + 1] in (bytes([_VERSION]), bytes([_INTEGER]))
+
+
+def _begins_as_key(value: bytes) -> bool:
+    start, _ = _read_sequence(value, 0)
+    is_der = start > 0 and value[start : start + 1] in (bytes([_INTEGER]), bytes([_SEQUENCE])) and not _is_certificate(value)
+    return is_der or value.startswith(_OPENSSH)
+
+
+def _read_sequence(der: bytes, at: int) -> tuple[int, int]:
+    """Return the start and the end of the content of the SEQUENCE at this place, or zeros."""
+    if at + 2 > len(der) or der[at] != _SEQUENCE:
+        return 0, 0
+    size = der[at + 1]
+    if size < 0x80:
+        return at + 2, at + 2 + size
+    start = at + 2 + (size & 0x7F)
+    return start, start + int.from_bytes(der[at + 2 : start])
