@@ -145,13 +145,19 @@ async def test_metadata_that_have_expired_are_named_with_their_date(
 async def test_the_page_imports_metadata_and_keeps_what_was_typed(owner_browser: FakeBrowser, ports: Ports, pool: Pool) -> None:
     [(org_id,)] = await run_sql(pool, "select id from organizations where slug = 'acme'")
     await connect(ports, org_id)
+    warning = "A pasted text or a file also removes the metadata URL"
+    assert warning not in (await owner_browser.open(PAGE)).text
+    url = "jsonb_set(settings, '{metadata_url}', '\"https://idp.example.com/metadata\"')"
+    await run_sql(pool, f"update connections set settings = {url} where org_id is not null")
+    assert warning in (await owner_browser.open(PAGE)).text
     refused = await owner_browser.submit(f"{PAGE}/metadata", PAGE, url="", metadata="<nothing/>")
     assert refused.status == 400
     for shown in ("not SAML metadata", "&lt;nothing/&gt;", ENTITY_ID):
         assert shown in refused.text, shown
     saved = await owner_browser.submit(f"{PAGE}/metadata", PAGE, url="", metadata=identity_provider_metadata("urn:new"))
     assert saved.status == 303
-    assert 'value="urn:new"' in (await owner_browser.open(PAGE)).text
+    page = (await owner_browser.open(PAGE)).text
+    assert ('value="urn:new"' in page, warning in page) == (True, False)
     expired = await owner_browser.submit(f"{PAGE}/metadata", PAGE, url="", metadata=with_validity(identity_provider_metadata(), PAST))
     assert (expired.status, EXPIRED in expired.text, "Your values are saved." in expired.text) == (200, True, True)
 

@@ -25,7 +25,10 @@ class ProviderMetadataRequest(RequestModel):
 
     metadata: str = Field(
         "",
-        description=f"An EntityDescriptor with one IDPSSODescriptor: XML without DOCTYPE, at most {MAX_METADATA_LENGTH} characters.",
+        description=(
+            f"An EntityDescriptor with one IDPSSODescriptor: XML without DOCTYPE, at most {MAX_METADATA_LENGTH} characters. "
+            "It removes the `metadata_url` of the connection, so that its metadata are no longer read once a day."
+        ),
         max_length=MAX_METADATA_LENGTH,
     )
     url: Text = Field(
