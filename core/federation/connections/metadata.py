@@ -42,6 +42,7 @@ class DescribedProvider:
     certificates: Sequence[CertificateFacts]
     name_id_formats: Sequence[str] = ()
     valid_until: datetime | None = None  # UTC
+    left_out: int = 0  # certificates after the first MAX_CERTIFICATES
 
     def require_valid(self, now: datetime) -> None:
         """Check that the metadata have not expired. Raises: MetadataExpired."""
@@ -56,9 +57,15 @@ class DescribedProvider:
         return former, [facts for facts in self.certificates if facts.fingerprint not in present_fingerprints]
 
     def problems_of(self, settings: SamlSettings, now: datetime) -> Iterator[ConnectionProblem]:
-        """Return the problems: the metadata have expired, or the identity provider does not support the NameID format of the settings."""
+        """Return the problems: expired metadata, too many certificates, or a NameID format that the identity provider does not support."""
         if expiry := describe_expiry(self.valid_until, now, "identity provider"):
             yield ConnectionProblem(SamlProblemCode.METADATA_EXPIRED, False, expiry)
+        if self.left_out:
+            message = (
+                f"The metadata of the identity provider have {MAX_CERTIFICATES + self.left_out} certificates, and only the first "
+                f"{MAX_CERTIFICATES} are used. Remove those there that it no longer uses."
+            )
+            yield ConnectionProblem("certificates_left_out", False, message)
         if settings.subject is not None or not self.name_id_formats or settings.name_id_format in self.name_id_formats:
             return
         usable = [each.short_name for each in NameIdFormat if each in self.name_id_formats and each is not NameIdFormat.TRANSIENT]
@@ -153,7 +160,8 @@ async def describe(ports: Ports, text: str) -> DescribedProvider:
         if binding in metadata.sso_urls:
             settings |= {"sso_url": metadata.sso_urls[binding], "sso_binding": binding}
     certificates: dict[str, CertificateFacts] = {}
-    for pem in metadata.certificates[:MAX_CERTIFICATES]:
+    distinct = list(dict.fromkeys(metadata.certificates))
+    for pem in distinct[:MAX_CERTIFICATES]:
         try:
             facts = await ports.certificates.facts(pem)
         except ProviderCertificateInvalid:
@@ -161,7 +169,8 @@ async def describe(ports: Ports, text: str) -> DescribedProvider:
         certificates[facts.fingerprint] = facts
     if not certificates:
         raise ProviderCertificateInvalid
-    return DescribedProvider(settings, [*certificates.values()], metadata.name_id_formats, metadata.valid_until)
+    left_out = max(len(distinct) - MAX_CERTIFICATES, 0)
+    return DescribedProvider(settings, [*certificates.values()], metadata.name_id_formats, metadata.valid_until, left_out)
 
 
 async def apply(

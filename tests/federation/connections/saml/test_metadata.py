@@ -18,7 +18,7 @@ from tests.support.browser import FakeBrowser
 from tests.support.builders import Api, run_sql, with_loopback_sender
 from tests.support.connections import add_connection
 from tests.support.direct import change_ports
-from tests.support.saml import NS, identity_provider_metadata, service_provider_metadata, with_validity
+from tests.support.saml import NS, identity_provider_metadata, new_certificate, service_provider_metadata, with_validity
 from tests.support.saml.identity_provider import ENTITY_ID, IdentityProvider
 from tests.support.tenants import Tenant
 
@@ -140,6 +140,25 @@ async def test_metadata_that_have_expired_are_named_with_their_date(
         assert (await imported(api, acme, url=server.address)).status == 200
         check = await api.post(f"{API}/check", token=acme.token("admin"))
     assert {"code": "metadata_expired", "is_error": False, "message": EXPIRED} in check.json["problems"]
+
+
+async def test_an_import_and_a_check_say_that_certificates_were_left_out(
+    app: QuartTrio, api: Api, acme: Tenant, ports: Ports, pool: Pool, clock: FakeClock
+) -> None:
+    """A certificate that the metadata repeat counts once."""
+    change_ports(app, sender=with_loopback_sender(ports).sender)
+    await connect(ports, acme.org)
+    await run_sql(pool, "delete from connection_certificates")
+    nine = [(await new_certificate(clock.now(), f"idp {number}")).certificate for number in range(9)]
+    with MetadataServer() as server:
+        for certificates, expected in (([*nine[:8], nine[0]], []), (nine, ["certificates_left_out"])):
+            server.answer = Answer(200, identity_provider_metadata(ENTITY_ID, certificates=certificates).encode())
+            answer = await imported(api, acme, url=server.address)
+            assert (answer.status, {each["certificate"] for each in answer.json["certificates"]} >= set(nine[1:8])) == (200, True)
+            check = await api.post(f"{API}/check", token=acme.token("admin"))
+            problems = [[each for each in found.json["problems"] if each["code"] != "no_domain"] for found in (answer, check)]
+            assert [[each["code"] for each in found] for found in problems] == [expected, expected]
+    assert "have 9 certificates, and only the first 8 are used" in problems[0][0]["message"]
 
 
 async def test_the_page_imports_metadata_and_keeps_what_was_typed(owner_browser: FakeBrowser, ports: Ports, pool: Pool) -> None:
