@@ -36,7 +36,15 @@ from core.kernel.display import format_utc
 from core.kernel.errors import Limited, refuse
 from core.kernel.values import Slug, new_id
 from core.setup import proposals
-from core.setup.model.links import SetupDocument, SetupLink, SetupNotReady, SetupProductMissing, SetupProposal, SetupSessionMissing
+from core.setup.model.links import (
+    NO_DOCUMENT,
+    SetupDocument,
+    SetupLink,
+    SetupNotReady,
+    SetupProductMissing,
+    SetupProposal,
+    SetupSessionMissing,
+)
 from ports import Ports
 from ports.storage import Transaction
 
@@ -88,7 +96,9 @@ async def import_metadata(ports: Ports, caller: SetupLinkCaller, text: str, url:
     values = ProviderValues(**found, metadata_url="" if text else url, certificate=certificates)
     settings = await _store(ports, caller, proposal, values, tuple(each.fingerprint for each in described.certificates))
     assert isinstance(settings, SamlSettings), "the proposal is one with SAML"
-    return [*described.problems_of(settings, ports.clock.now())]
+    problems = [*described.problems_of(settings, ports.clock.now())]
+    await proposals.note_problems(ports, caller, await _find(ports, caller), problems)
+    return problems
 
 
 async def read_metadata(ports: Ports, caller: SetupLinkCaller, text: str, url: str) -> DescribedProvider:
@@ -118,7 +128,7 @@ async def _store(
     ports: Ports, caller: SetupLinkCaller, proposal: SetupProposal, values: ProviderValues, metadata_fingerprints: tuple[str, ...]
 ) -> OidcSettings | SamlSettings:
     given = {name: value for name, value in asdict(values).items() if value or name != "client_secret"}
-    document = replace(proposal.document, **given, metadata_fingerprints=metadata_fingerprints)
+    document = replace(proposal.document, **given, metadata_fingerprints=metadata_fingerprints, problems=None)
     for name in _needed(document):
         if not getattr(document, name):
             raise ConnectionSettingInvalid(name, "Copy this value from the console of your identity provider.")
@@ -135,12 +145,19 @@ def _needed(document: SetupDocument) -> tuple[str, ...]:
 
 
 async def check(ports: Ports, caller: SetupLinkCaller, base_url: str) -> list[ConnectionProblem]:
-    """Return the problems of the proposed connection. Metadata and keys are fetched now.
+    """Return the problems of the proposed connection, which it keeps. Metadata and keys are fetched now.
 
     Whether the NameID can change is no problem here: the product decides about it, and the reader has no choice.
 
     Raises: SetupProductMissing, SetupNotReady, Limited.
     """
+    proposal = await _find(ports, caller)
+    problems = await _check(ports, caller, base_url)
+    await proposals.note_problems(ports, caller, proposal, problems)
+    return problems
+
+
+async def _check(ports: Ports, caller: SetupLinkCaller, base_url: str) -> list[ConnectionProblem]:
     proposed = await load_proposed(ports, caller)
     match proposed.own, proposed.connection.settings:
         case OpenIdClient() as client, _:
@@ -159,6 +176,7 @@ async def check_saved(ports: Ports, caller: SetupLinkCaller, base_url: str) -> l
     try:
         return await check(ports, caller, base_url)
     except Limited:
+        await proposals.note_problems(ports, caller, await _find(ports, caller), [checks.NOT_CHECKED])
         return [checks.NOT_CHECKED]
 
 
@@ -287,14 +305,18 @@ async def read_proposed_certificates(ports: Ports, document: SetupDocument) -> l
     return [replace(each, source=CertificateSource.METADATA) if each.fingerprint in of_metadata else each for each in certificates]
 
 
-async def find_certificate_problems(ports: Ports, proposals: Iterable[SetupProposal]) -> dict[SetupPart, list[ConnectionProblem]]:
-    """Return the problems of proposed certificates that are not valid now, by part. They refuse no sign-in (`SamlPartner`)."""
+async def find_problems(ports: Ports, proposals: Iterable[SetupProposal]) -> dict[SetupPart, list[ConnectionProblem]]:
+    """Return the problems of proposals that were not applied yet, by part.
+
+    They are those of the last check, and certificates that are not valid now. The latter refuse no sign-in (`SamlPartner`).
+    """
     now = ports.clock.now()
     problems: dict[SetupPart, list[ConnectionProblem]] = {}
     for proposal in proposals:
-        text = None if proposal.applied_at is not None else proposal.document.certificate
-        certificates = await read_certificates(ports, text or "")
-        problems[proposal.part] = [problem for each in certificates if (problem := _certificate_problem(each, now)) is not None]
+        document = NO_DOCUMENT if proposal.applied_at is not None else proposal.document
+        certificates = await read_certificates(ports, document.certificate or "")
+        of_certificates = [problem for each in certificates if (problem := _certificate_problem(each, now)) is not None]
+        problems[proposal.part] = [*(document.problems or ()), *of_certificates]
     return problems
 
 

@@ -5,6 +5,7 @@ from dataclasses import replace
 from datetime import datetime
 from uuid import UUID
 
+from core.federation.connections.model.connections import ConnectionProblem
 from core.kernel.callers import OrganizationStatus, ScimClient, SetupLinkCaller, SetupPart
 from core.kernel.causes import Caller
 from core.kernel.errors import OrganizationNotActive, refuse
@@ -145,6 +146,20 @@ async def propose(
         )
         await tx.setup_links.put_proposal(proposal)
         tx.record(events.part_changed(link, part, is_ready=proposal.is_ready))
+
+
+async def note_problems(ports: Ports, caller: SetupLinkCaller, proposal: SetupProposal, problems: Sequence[ConnectionProblem]) -> None:
+    """Store the problems that a check of the proposal found, in place of those before. The time of its last change stays.
+
+    A proposal that was replaced or applied during the check stays as it is.
+
+    Raises: SetupSessionMissing.
+    """
+    async with ports.storage.transaction(by=caller) as tx:
+        link = await _lock(tx, caller, ports.clock.now())
+        present = (await tx.setup_links.proposals(link.org_id, link.id)).get(proposal.part)
+        if present is not None and (present.id, present.changed_at, present.applied_at) == (proposal.id, proposal.changed_at, None):
+            await tx.setup_links.put_proposal(replace(present, document=replace(present.document, problems=tuple(problems))))
 
 
 async def _lock(tx: Transaction, caller: SetupLinkCaller, now: datetime) -> SetupLink:

@@ -13,6 +13,7 @@ from core.federation.connections.access import load_details
 from core.federation.connections.metadata import MetadataOfAnother
 from core.federation.connections.model.connections import (
     CertificateFacts,
+    ConnectionProblem,
     OrganizationConnection,
     OrganizationConnectionNotFound,
     ProviderCertificate,
@@ -76,7 +77,8 @@ async def import_metadata(ports: Ports, caller: SetupLinkCaller, text: str, url:
     if not isinstance(settings, SamlSettings) or described.settings.get("entity_id") != settings.entity_id:
         raise MetadataOfAnother
     are_of_metadata = settings.metadata_url is None or (not text and uris.canonicalize(url) == settings.metadata_url)
-    await _propose(ports, caller, details, described.certificates, are_of_metadata=are_of_metadata)
+    problems = tuple(described.find_left_out())
+    await _propose(ports, caller, details, described.certificates, are_of_metadata=are_of_metadata, problems=problems)
 
 
 async def _propose(
@@ -86,6 +88,7 @@ async def _propose(
     certificates: Sequence[CertificateFacts | ProviderCertificate],
     *,
     are_of_metadata: bool,
+    problems: tuple[ConnectionProblem, ...] = (),
 ) -> None:
     present = {each.fingerprint for each in details.certificates}
     new = [each for each in certificates if each.fingerprint not in present] or refuse(ProviderCertificateExists)
@@ -95,6 +98,7 @@ async def _propose(
         metadata_fingerprints=fingerprints if are_of_metadata else (),
         fingerprints=fingerprints,
         valid_until=format_utc(min(each.valid_until for each in new)),
+        problems=problems,
     )
     await proposals.propose(ports, caller, SetupPart.CERTIFICATE, document, is_ready=True)
 

@@ -22,7 +22,7 @@ from ports import Ports
 from tests.fakes.openid_issuers import CLIENT_ID, SECRET, FakeIssuer, OpenIdIssuers
 from tests.fakes.outside import FakeClock
 from tests.federation.connections.saml.visits import SSO_URL, SamlVisits, arrive, connect, read_request
-from tests.setup.test_links import STEPS, embedded, everything, path_of, token_of
+from tests.setup.test_links import STEPS, embedded, everything, look, path_of, token_of
 from tests.support.browser import FakeBrowser, main_of
 from tests.support.builders import EMAIL, Answer, Api, add_account, add_member, run_sql, with_loopback_sender
 from tests.support.connections import make_connection
@@ -106,12 +106,28 @@ async def test_a_save_shows_the_problems_of_the_values_and_keeps_them(
     change_ports(app, sender=ports.sender)
     reader = await open_link(app, acme, "oidc")
     values = {"issuer": issuer.url, "client_id": CLIENT_ID}
+    admin = await browser_of(app, acme, "admin")
+    [link] = (await acme.api.get(f"{acme.path}/setup-links", token=acme.token("admin"))).json["setup_links"]
+
+    async def of_admin() -> tuple[list[str], str]:
+        """Return the codes of the problems that an admin gets, and their page."""
+        [proposal] = (await look(acme, link))["proposals"]
+        return [each["code"] for each in proposal["problems"]], (await admin.open(f"/app/organizations/acme/setup-links/{link['id']}")).text
+
     wrong = await reader.submit(VALUES, STEPS, **values, client_secret="guessed")
     assert (wrong.status, "does not accept our credentials" in wrong.text, "Your values are saved." in wrong.text) == (200, True, True)
+    codes, page = await of_admin()
+    for shown in (wrong.text, (await reader.open(STEPS)).text, page):
+        assert shown.count("does not accept our credentials") == 1
+    assert codes == ["client"]
     assert (await reader.submit(VALUES, STEPS, **values, client_secret=SECRET)).status == 303
+    assert "The last check found no problem." in (await reader.open(STEPS)).text
+    codes, page = await of_admin()
+    assert (codes, "does not accept our credentials" in page) == ([], False)
     for _ in range(METADATA_FETCH.burst):
         limited = await reader.submit(VALUES, STEPS, **values, client_secret=SECRET)
     assert (limited.status, "The check was not made" in limited.text) == (200, True)
+    assert (await of_admin())[0] == ["not_checked"]
     clock.advance(timedelta(minutes=2))
     assert (await reader.submit(f"{STEPS}/connection", STEPS, preset="", protocol="saml", confirmed="yes")).status == 303
     ends_soon, valid = [await new_certificate(clock.now() + timedelta(days=days)) for days in (20 - 3 * 365, 0)]
@@ -120,7 +136,7 @@ async def test_a_save_shows_the_problems_of_the_values_and_keeps_them(
     for text, status in ((of_other_format, 200), (metadata, 303)):
         assert (await reader.submit(f"{STEPS}/connection/metadata", STEPS, metadata=text, metadata_url="")).status == status
     checked = await reader.submit(f"{STEPS}/connection/check", STEPS)
-    assert "The check found no problem." in checked.text
+    assert "The last check found no problem." in checked.text
     values = {"entity_id": ENTITY_ID, "sso_url": SSO_URL}
     expiring = await reader.submit(VALUES, STEPS, **values, certificate=ends_soon.certificate)
     assert (expiring.status, "expires soon" in expiring.text) == (200, True)

@@ -60,12 +60,7 @@ class DescribedProvider:
         """Return the problems: expired metadata, too many certificates, or a NameID format that the identity provider does not support."""
         if expiry := describe_expiry(self.valid_until, now, "identity provider"):
             yield ConnectionProblem(SamlProblemCode.METADATA_EXPIRED, False, expiry)
-        if self.left_out:
-            message = (
-                f"The metadata of the identity provider have {MAX_CERTIFICATES + self.left_out} certificates, and only the first "
-                f"{MAX_CERTIFICATES} are used. Remove those there that it no longer uses."
-            )
-            yield ConnectionProblem("certificates_left_out", False, message)
+        yield from self.find_left_out()
         if settings.subject is not None or not self.name_id_formats or settings.name_id_format in self.name_id_formats:
             return
         usable = [each.short_name for each in NameIdFormat if each in self.name_id_formats and each is not NameIdFormat.TRANSIENT]
@@ -75,6 +70,15 @@ class DescribedProvider:
             f"with InvalidNameIDPolicy. {choice} the format there."
         )
         yield ConnectionProblem("name_id_format_unsupported", False, message)
+
+    def find_left_out(self) -> Iterator[ConnectionProblem]:
+        """Return the problem that the metadata have more certificates than a connection can have."""
+        if self.left_out:
+            message = (
+                f"The metadata of the identity provider have {MAX_CERTIFICATES + self.left_out} certificates, and only the first "
+                f"{MAX_CERTIFICATES} are used. Remove those there that it no longer uses."
+            )
+            yield ConnectionProblem("certificates_left_out", False, message)
 
 
 async def import_metadata(ports: Ports, caller: OrganizationCaller, slug: str, text: str, url: str) -> list[ConnectionProblem]:

@@ -7,6 +7,7 @@ from enum import StrEnum
 from typing import Any, Final
 from uuid import UUID
 
+from core.federation.connections.model.connections import ConnectionProblem
 from core.kernel import uris
 from core.kernel.callers import SetupPart
 from core.kernel.errors import Conflict, Invalid, Limited, NotFound, Unauthenticated
@@ -121,12 +122,17 @@ class SetupDocument:
     siem_provider: str | None = None
     endpoint_url: str | None = None
     siem_token: str | None = field(default=None, repr=False)
+    problems: tuple[ConnectionProblem, ...] | None = None  # of the last check; None if these values were not checked
 
     @classmethod
     def read(cls, stored: Mapping[str, Any]) -> "SetupDocument":
-        domains = tuple(ProposedDomain(**each) for each in stored["domains"])
-        of_metadata = tuple(stored.get("metadata_fingerprints", ()))  # earlier proposals lack them
-        return cls(**{**stored, "domains": domains, "fingerprints": tuple(stored["fingerprints"]), "metadata_fingerprints": of_metadata})
+        values = {
+            "domains": tuple(ProposedDomain(**each) for each in stored["domains"]),
+            "fingerprints": tuple(stored["fingerprints"]),
+            "metadata_fingerprints": tuple(stored.get("metadata_fingerprints", ())),  # earlier proposals lack them
+            "problems": None if (found := stored.get("problems")) is None else tuple(ConnectionProblem(**each) for each in found),
+        }
+        return cls(**{**stored, **values})
 
 
 NO_DOCUMENT: Final = SetupDocument()

@@ -112,7 +112,9 @@ class SetupPartResponse(ResponseModel):
     protocol: str | None = Field(description="The protocol of the proposed connection, `oidc` or `saml`, or null for other parts.")
     identifier: str | None = Field(description="Its issuer or entity ID, or null.")
     fingerprints: list[str] = Field(description="The SHA-256 fingerprints of the renewed certificates. Other parts have none.")
-    problems: list[ConnectionProblemResponse] = Field(description="The proposed certificates that have expired or are not valid yet.")
+    problems: list[ConnectionProblemResponse] = Field(
+        description="The problems that the last check found, and proposed certificates that are not valid now."
+    )
     endpoint_url: str | None = Field(description="The URL of the proposed SIEM, or null for other parts.")
     token_prefix: str | None = Field(description="The first characters of the proposed SCIM token, or null for other parts.")
     first_request_at: Timestamp | None = Field(description="The time of the first request with this token before it was applied, or null.")
@@ -208,7 +210,7 @@ def _to_response(link: SetupLink) -> SetupLinkResponse:
 
 
 async def _to_details(details: SetupLinkDetails) -> SetupLinkDetailsResponse:
-    problems = await connection.find_certificate_problems(ports(), details.proposals.values())
+    problems = await connection.find_problems(ports(), details.proposals.values())
     return SetupLinkDetailsResponse.of(
         details.link,
         state=details.link.state(ports().clock.now()),

@@ -1,7 +1,7 @@
 """The pages of an opened set-up link on which its reader prepares a connection, step by step for their product."""
 
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import Any, Final
 
 from quart import Blueprint, Response
 
@@ -91,12 +91,12 @@ async def save_values(form: Mapping[str, str]) -> Response:
 
 async def _saved(problems: Sequence[ConnectionProblem]) -> Response:
     """Return the redirect to the steps, or the page with the problems of the values, which are saved."""
-    return await _checked(problems, is_saved=True) if problems else redirect(STEPS_PATH)
+    return await _show(is_saved=True) if problems else redirect(STEPS_PATH)
 
 
-async def _checked(problems: Sequence[ConnectionProblem], *, is_saved: bool = False) -> Response:
-    shown = {**await steps_values(), "checked": problems, "is_saved": is_saved}
-    return page_response(render("setup/steps.html", problem=None, **shown))
+async def _show(**values: Any) -> Response:
+    """Return the page of the steps, which has the problems that the last check found."""
+    return page_response(render("setup/steps.html", problem=None, **{**await steps_values(), **values}))
 
 
 @routes.post(f"{PATH}/metadata")
@@ -161,7 +161,8 @@ async def check_connection(_: Mapping[str, str]) -> Response:
     With OpenID Connect, the metadata and the keys of the provider are fetched, and our credentials are tried there. With SAML,
     the certificates are checked, and the values are compared with the metadata, if they have an address.
     """
-    return await _checked(await connection.check(ports(), setup_reader(), app_context().base_url))
+    await connection.check(ports(), setup_reader(), app_context().base_url)
+    return await _show()
 
 
 @routes.get(f"{PATH}/test")
@@ -180,7 +181,7 @@ async def begin_test(part: SetupPart) -> Response:
     try:
         visit = await testing.begin(ports(), setup_reader(), part, cookies.browser_id(), app_context().base_url)
     except (OpenIdAnswerRefused, OpenIdProviderUnreachable) as problem:
-        return await _checked([checks.describe(problem)])
+        return await _show(test_problem=checks.describe(problem))
     except Refusal as refusal:
         return await refused_steps(refusal, part)
     return visit_response(visit)

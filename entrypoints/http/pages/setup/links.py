@@ -107,7 +107,7 @@ async def _values(_: Form | None, setup_link_id: UUID, **__: object) -> dict[str
         "browser": None if agent is None else ports().user_agents.parse(agent),
         "connection_path": await _path_of_connection(details.proposals.get(SetupPart.CONNECTION)),
         "proposals": details.proposals,
-        "certificate_problems": await connection.find_certificate_problems(ports(), details.proposals.values()),
+        "part_problems": await connection.find_problems(ports(), details.proposals.values()),
         "waits": any(each.applied_at is None for each in details.proposals.values()),
         "now": ports().clock.now(),
     }

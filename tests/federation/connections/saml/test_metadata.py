@@ -5,6 +5,7 @@ from typing import Any, Final
 
 import pytest
 from lxml import etree
+from psycopg.types.json import Jsonb
 from quart_trio import QuartTrio
 
 from adapters.postgres.engine.pool import Pool
@@ -166,8 +167,8 @@ async def test_the_page_imports_metadata_and_keeps_what_was_typed(owner_browser:
     await connect(ports, org_id)
     warning = "A pasted text or a file also removes the metadata URL"
     assert warning not in (await owner_browser.open(PAGE)).text
-    url = "jsonb_set(settings, '{metadata_url}', '\"https://idp.example.com/metadata\"')"
-    await run_sql(pool, f"update connections set settings = {url} where org_id is not null")
+    sql = "update connections set settings = settings || %s where org_id is not null"
+    await run_sql(pool, sql, Jsonb({"metadata_url": "https://idp.example.com/metadata"}))
     assert warning in (await owner_browser.open(PAGE)).text
     refused = await owner_browser.submit(f"{PAGE}/metadata", PAGE, url="", metadata="<nothing/>")
     assert refused.status == 400
