@@ -365,10 +365,10 @@ def parse_logout(claims: Mapping[str, Any], now: datetime) -> ProviderLogout:
 
     Raises: OpenIdAnswerRefused.
     """
-    issued_at = read_time(claims.get("iat"))
+    issued_at, expires_at = read_time(claims.get("iat")), read_time(claims.get("exp"))
     if issued_at is None or not now - LOGOUT_TOKEN_TTL < issued_at <= now + CLOCK_SKEW:
         raise OpenIdAnswerRefused(OpenIdFault.TIME)
-    if "exp" in claims and ((expires_at := read_time(claims["exp"])) is None or expires_at <= now - CLOCK_SKEW):
+    if expires_at is None or expires_at <= now - CLOCK_SKEW:
         raise OpenIdAnswerRefused(OpenIdFault.TIME)
     events, token_id = claims.get("events"), _identifier(claims, "jti")
     has_event = isinstance(events, dict) and isinstance(events.get(LOGOUT_EVENT), dict)
