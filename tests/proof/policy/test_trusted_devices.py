@@ -143,8 +143,9 @@ async def world(api: Api, app: QuartTrio, ports: Ports, pool: Pool, clock: FakeC
 
 
 async def _put(world: World, of_organization: int | None, of_application: int | None) -> None:
-    await world.put({} if of_organization is None else {"device_trust_days": of_organization})
-    await world.put({} if of_application is None else {"device_trust_days": of_application}, service=world.service)
+    for service, days in ((None, of_organization), (world.service, of_application)):
+        if days is not None:
+            await world.put({"device_trust_days": days}, service=service)
 
 
 async def _take_access(world: World) -> None:
