@@ -34,7 +34,8 @@ async def replace_users(ports: Ports, caller: Member, user_ids: Collection[UUID]
     async with ports.storage.transaction(by=caller) as tx:
         organization, _ = await organizations.lock_organization_for(tx, caller, Capability.SIGN_IN_POLICY_MANAGE)
         people = [await tx.sign_in_policies.person(organization.id, user_id) for user_id in sorted(listed)[: MAX_BREAK_GLASS + 1]]
-        if len(listed) > MAX_BREAK_GLASS or not all(person is not None and person.is_admin for person in people):
+        is_eligible = all(person is not None and person.is_admin and person.account.is_usable for person in people)
+        if len(listed) > MAX_BREAK_GLASS or not is_eligible:
             raise NotForBreakGlass
         before = {each.user_id for each in await tx.sign_in_policies.break_glass_users(organization.id)}
         await tx.sign_in_policies.put_break_glass_users(organization.id, listed)

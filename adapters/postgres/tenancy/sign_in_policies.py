@@ -8,7 +8,7 @@ from uuid import UUID
 
 from psycopg.types.json import Jsonb
 
-from adapters.postgres.accounts.accounts import ACCOUNT
+from adapters.postgres.accounts.accounts import ACCOUNT, ACCOUNT_IS_USABLE
 from adapters.postgres.accounts.passkeys import KEY_HOSTS, to_key_hosts
 from adapters.postgres.engine.records import Column, Record
 from adapters.postgres.engine.statements import Repository, Row
@@ -257,7 +257,7 @@ class SignInPolicies(Repository):
         return await self._all(_to_break_glass_user, f"{LISTED} and {listed} order by u.email", org_id=org_id)
 
     async def admins(self, org_id: UUID) -> Sequence[BreakGlassUser]:
-        sql = f"{LISTED} and {is_admin('m', 'm.org_id')} order by u.email limit 100"
+        sql = f"{LISTED} and {is_admin('m', 'm.org_id')} and {ACCOUNT_IS_USABLE} order by u.email limit 100"
         return await self._all(_to_break_glass_user, sql, org_id=org_id)
 
     async def put_break_glass_users(self, org_id: UUID, user_ids: Collection[UUID]) -> None:
@@ -272,7 +272,7 @@ class SignInPolicies(Repository):
     async def end_break_glass(self, org_id: UUID) -> tuple[Collection[UUID], Collection[UUID]]:
         is_left = f"""
             exists (
-                select from memberships m
+                select from memberships m join users u on u.id = m.user_id and {ACCOUNT_IS_USABLE}
                 where m.org_id = b.org_id and m.user_id = b.user_id and m.confirmed_at is not null and {is_admin("m", "%(org_id)s")})"""
         sql = f"""
             with judged as materialized (select b.user_id, {is_left} as is_left from break_glass_users b where b.org_id = %(org_id)s),

@@ -94,7 +94,10 @@ class SignInPolicies(SignInPoliciesRead, Protocol):
         """Replace the list of break glass. All of these users are members."""
 
     async def end_break_glass(self, org_id: UUID) -> tuple[Collection[UUID], Collection[UUID]]:
-        """Take the users off the list of break glass who are no longer confirmed owners or admins. Return the ones left, and these."""
+        """Take the users off the list of break glass who are no longer confirmed owners or admins, or have no usable account.
+
+        Return the ones left, and these.
+        """
 
     async def remove(self, org_id: UUID, service_id: UUID) -> bool:
         """Remove the policy of an application, and return whether there was one. Its organization's policy gets a new version."""

@@ -1,4 +1,4 @@
-"""The list of break glass ends with the role that counts as an admin, on every path that takes the role or the membership away."""
+"""The list of break glass ends with the role of an admin, on every path that takes the role, the membership or the account away."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
@@ -9,7 +9,7 @@ from adapters.postgres.engine.pool import Pool
 from core.kernel.roles import ADMIN
 from core.tenancy import platform_owners
 from tests.programs.service_accounts import add_robot
-from tests.support.builders import PASSWORD, Answer, run_sql
+from tests.support.builders import PASSWORD, Answer, add_platform_owner, run_sql, sign_in
 from tests.support.scim import directory_of
 from tests.support.tenants import Tenant
 from tests.tenancy.api.groups.roles import Roles
@@ -113,6 +113,23 @@ async def delete_program(roles: Roles, path: str) -> None:
     called(await roles.tenant.api.delete(path, token=roles.tenant.token("owner")))
 
 
+async def of_platform(roles: Roles, method: str, path: str, body: Any = None) -> Answer:
+    owner = await sign_in(roles.tenant.ports, await add_platform_owner(roles.tenant.ports), second_factor=True)
+    return await roles.tenant.api.call(method, path.format(roles.tenant.id("ada")), body, token=owner.access_token)
+
+
+async def deactivate_by_platform(roles: Roles, _: str) -> None:
+    called(await of_platform(roles, "POST", "/api/platform/users/{}/deactivate", {"reason": "A stolen phone."}))
+
+
+async def anonymize(roles: Roles, _: str) -> None:
+    called(await of_platform(roles, "DELETE", "/api/privacy/forget/{}"))
+
+
+async def delete_account(roles: Roles, _: str) -> None:
+    called(await roles.tenant.api.call("DELETE", "/api/user", {"password": PASSWORD}, token=roles.tenant.token("ada")))
+
+
 Step = Callable[[Roles], Awaitable[str]]
 WAYS: Final[Mapping[str, tuple[Step, Callable[[Roles, str], Awaitable[None]]]]] = {
     "another role": (become_admin, change_role),
@@ -121,6 +138,10 @@ WAYS: Final[Mapping[str, tuple[Step, Callable[[Roles, str], Awaitable[None]]]]] 
     "a directory deactivates the user": (become_admin, deactivate),
     "a directory deletes the user": (become_admin, delete_by_directory),
     "a directory removes the member": (become_admin, remove_by_directory),
+    "the platform deactivates the account": (become_admin, deactivate_by_platform),
+    "the platform deactivates the account of a keeper": (become_keeper, deactivate_by_platform),
+    "the account is anonymized": (become_admin, anonymize),
+    "the user deletes the account": (become_admin, delete_account),
     "the role has fewer rights": (become_keeper, narrow_role),
     "the role is deleted": (become_keeper, delete_role),
     "a service account that gave the role is deleted": (be_promoted, delete_program),
@@ -174,3 +195,11 @@ async def test_an_admin_stays_listed_with_another_role_that_counts(roles: Roles,
     called(await acme.api.post(f"{acme.path}/transfer-ownership", {"new_owner_user_id": acme.id("ada")}, token=acme.token("owner")))
     assert await listed(acme) == both
     assert len(await changes(acme)) == 1
+
+
+async def test_a_deactivated_admin_is_not_listed_again(roles: Roles, acme: Tenant) -> None:
+    await become_admin(roles)
+    await deactivate_by_platform(roles, "")
+    path, token = f"{acme.path}/sign-in-policy/break-glass", acme.token("owner")
+    refused = await acme.api.call("PUT", path, {"user_ids": [acme.id("ada")]}, token=token)
+    assert (refused.status, await listed(acme)) == (400, []), refused.text
