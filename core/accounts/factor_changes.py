@@ -65,6 +65,11 @@ class Demands:
         demands = {(_key_of(each), situation) for each in self.policies for situation in situations(each.policy, self.now)}
         return self.met_by(account) == demands
 
+    def are_met_by_one(self, account: Account) -> bool:
+        """Return whether the account could meet all policies in every situation with an app or a passkey as its only further factor."""
+        bare = replace(account, mfa_enabled_at=None, passkey_count=0, security_key_count=0, passkey_second_at=None)
+        return any(map(self.are_met_by, (replace(bare, mfa_enabled_at=self.now), replace(bare, passkey_count=1))))
+
     def find_step_up(self, account: Account, proofs: Proofs) -> Decision | None:
         """Return the strongest further sign-in that a policy asks for and the account can do, or None if the proofs meet all."""
         steps = [find_step_up(each.policy, self._facts(each, account, proofs)) for each in self.policies]
@@ -265,13 +270,19 @@ async def needs_recovery(
 
     That is so after an undo that removed the factor. Where the user is listed for break glass, it is so in any case: the list was
     saved with the factor. For a platform owner, the operator's command is the recovery. `session_id` is the session that adds it.
+    A recovery sets up one factor. If the policies need two, a sign-in with the first one adds the other.
     """
     demands = await load_demands(ports, read, account.id, now)
-    if not await read.accounts.is_recovery_required(account.id):
+    is_required = await read.accounts.is_recovery_required(account.id)
+    if not is_required:
         demands = demands.for_break_glass()
         if not demands.policies or (session_id is not None and await _is_recovered(read, session_id, account, now)):
             return False
-    return not demands.are_met_by(await relying_party.load_without_lost_keys(ports, read, account))
+    present = await relying_party.load_without_lost_keys(ports, read, account)
+    has_one = present.mfa_enabled_at is not None or present.passkey_count > 0
+    if not is_required and has_one and not demands.are_met_by_one(present):
+        return False
+    return not demands.are_met_by(present)
 
 
 async def lacks_for_break_glass(ports: Ports, read: Reading | Transaction, account: Account, now: datetime, org_id: UUID) -> bool:

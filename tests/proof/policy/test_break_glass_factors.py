@@ -28,6 +28,7 @@ from tests.support.connections.proofs import write_proofs
 from tests.support.mfa import add_mfa
 from tests.support.passkeys.users import PASSKEYS, PasskeyUser
 from tests.support.platform import Platform
+from tests.support.services import add_service
 
 # The account keeps the factor; it lost the factor, and only a recovery gives another one; or the password alone adds one.
 KEPT, RECOVERY, OPEN = "kept", "recovery", "open"
@@ -79,9 +80,11 @@ class Ada:
         """Return the token of a new session with a password, on which no device is trusted."""
         return (await sign_in(self.world.ports, self.world.ada)).access_token
 
-    async def strong_token(self) -> str:
+    async def strong_token(self, *methods: Method) -> str:
+        """Return the token of a new session with these methods, or with a passkey."""
         token, now = await self.token(), self.world.clock.now()
-        await write_proofs(self.world.pool, self.world.ada.id, (Proof(Method.PASSKEY, now, user_verified=True, phishing_resistant=True),))
+        proofs = [Proof(method, now) for method in methods] or [Proof(Method.PASSKEY, now, user_verified=True, phishing_resistant=True)]
+        await write_proofs(self.world.pool, self.world.ada.id, tuple(proofs))
         await run_sql(self.world.pool, "update sessions set mfa_missing = false")
         return token
 
@@ -265,3 +268,17 @@ async def test_a_password_does_not_cancel_the_recovery_of_a_listed_user(ada: Ada
         await list_for_break_glass(ada.world, is_listed=is_listed)
         assert (await ada.world.api.login(ada.world.ada.email)).status == 200
         assert await run_sql(ada.world.pool, open_) == [(int(is_listed),)]
+
+
+@pytest.mark.parametrize("needs_both", [False, True])
+async def test_a_recovered_factor_adds_another_one_only_where_the_policies_need_both(ada: Ada, needs_both: bool) -> None:
+    """A recovery sets up one factor, so a second recovery would not help."""
+    blog = await add_service(ada.world.pool, ada.world.org, "blog")
+    app_only = second_factor("everyone", others={"methods": ["password", "totp"]})
+    await store(ada.world, Rule(lambda _: BY_DOMAIN, app_only if needs_both else lambda _: {}))
+    await ada.world.put({"methods": ["passkey"]}, service=blog)
+    await list_for_break_glass(ada.world)
+    assert await ada.result() == RECOVERY
+    await add_app(ada)
+    added = await ada.world.api.post(f"{PASSKEYS}/options", token=await ada.strong_token(Method.PASSWORD, Method.TOTP))
+    assert added.status == (200 if needs_both else 403), added.text
