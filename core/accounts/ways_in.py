@@ -38,6 +38,8 @@ async def needs_passkey_recovery(ports: Ports, caller: Person) -> bool | None:
         keys = (await relying_party.load_usable(ports, read, account.id))[1]
         if not any(key.kind is PasskeyKind.PASSKEY for key in keys):
             return False
+        if await factor_changes.needs_recovery(ports, read, account, now, caller.session_id):
+            return True
         is_fresh = is_enough(caller.sign_in, SignInAge.FRESH, ports.policy, now)
         if is_fresh and await factor_changes.may_add(ports, read, caller.session_id, account, now):
             return False

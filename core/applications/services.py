@@ -218,8 +218,11 @@ async def update(ports: Ports, caller: OrganizationCaller, slug: str, settings: 
     async with ports.storage.transaction(by=caller) as tx:
         _, old = await lock_organization_for(tx, caller, slug, Capability.SERVICES_MANAGE)
         new, client_secret = ensure_client_secret(_apply(ports, old, settings))
+        limits_more = new.policy_application.limits_more(old.policy_application)
+        if limits_more:
+            await sign_in_policies.lock_listed(tx, new.org_id)
         saved = await save_changes(tx, old, new, ports.clock.now())
-        if new.policy_application.limits_more(old.policy_application):
+        if limits_more:
             await sign_in_policies.require_compatible(ports, tx, new.org_id, new.policy_application)
         return saved, client_secret
 

@@ -43,7 +43,6 @@ from core.authentication.model.recovery import (
     RecoveryRefused,
     TooManyRecoveries,
     format_code,
-    name_factors,
     normalize_code,
 )
 from core.kernel.access import OrganizationNotFound
@@ -295,18 +294,6 @@ async def find_open(ports: Ports, recovery_id: UUID, browser_id: str) -> OpenRec
 async def load_methods(read: Reading | Transaction, recovery: AccountRecovery, now: datetime) -> frozenset[Method]:
     """Return the factors that the recovery can set up: those that the sign-in policies of the account accept."""
     return recovery_methods(await read.sign_in_policies.anywhere(recovery.user_id, recovery.org_id), now)
-
-
-async def find_factors(ports: Ports, token: str) -> str | None:
-    """Return the factors that the recovery with this link can set up, in words, or None if the link does not work.
-
-    The email with the link says the same, so a page can show them to its reader.
-    """
-    now = ports.clock.now()
-    async with ports.storage.reading() as read:
-        address = await read.one_time_tokens.live_email(digest(token), TokenPurpose.RECOVER_ACCOUNT, now)
-        recovery = None if address is None else await read.recoveries.of_address(address, now)
-        return None if recovery is None else name_factors(await load_methods(read, recovery, now))
 
 
 async def finish_with_app(ports: Ports, caller: Caller, recovery_id: UUID, browser_id: str, code: str) -> Sequence[str]:

@@ -41,8 +41,8 @@ async def _void_grants_of(tx: Transaction, org_id: UUID, user_id: UUID, roles: S
 async def stop_unfounded(tx: Transaction, org_id: UUID, now: datetime) -> None:
     """Stop the roles of groups that their givers may no longer give, after a change that can take rights away.
 
-    The members of the groups lose the rights with their next request, and their grants by these end. In the end, users who may no
-    longer be listed for break glass are off the list. The caller has locked the organization, and has stored the change.
+    The members of the groups lose the rights with their next request, and their grants by these end. Users who may no longer
+    be listed for break glass leave the list. The caller has locked the organization, and has stored the change.
     """
     stopped = find_unfounded(await tx.group_roles.active(org_id))
     if not stopped:
@@ -56,7 +56,7 @@ async def stop_unfounded(tx: Transaction, org_id: UUID, now: datetime) -> None:
 
 
 async def _end_break_glass(tx: Transaction, org_id: UUID) -> None:
-    """Take the users off the list of break glass who no longer count as admins, have left, or have no usable account.
+    """Remove users who no longer count as admins, have left, or have no usable account, from the list of break glass.
 
     No later role or reactivation brings them back. All sessions are asked for the sign-in policy again.
     """

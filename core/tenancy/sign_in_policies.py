@@ -13,6 +13,7 @@ from typing import Final
 from uuid import UUID
 
 from core.accounts import factor_changes, relying_party
+from core.accounts.model.accounts import Account
 from core.kernel.access import NotOfThisOrganization, may_view
 from core.kernel.callers import Member, Person
 from core.kernel.connections import RequiredConnection
@@ -283,6 +284,15 @@ async def require_way_in_here(ports: Ports, tx: Transaction, caller: Member, org
         await _require_way_in(ports, tx, caller, None, policy, now)
 
 
+async def lock_listed(tx: Transaction, org_id: UUID) -> Sequence[Account]:
+    """Lock the accounts on the list of break glass of a locked organization, in the order of their ids.
+
+    A change that locks services or sessions calls it first: each transaction locks them after the account.
+    """
+    user_ids = sorted(each.user_id for each in await tx.sign_in_policies.break_glass_users(org_id))
+    return [await tx.accounts.lock(user_id) or refuse(NotOfThisOrganization) for user_id in user_ids]
+
+
 async def require_factors_of_listed(ports: Ports, tx: Transaction, org_id: UUID, now: datetime) -> None:
     """Check that the users on the list of break glass have the factors that each policy asks for, where it requires a connection.
 
@@ -291,8 +301,7 @@ async def require_factors_of_listed(ports: Ports, tx: Transaction, org_id: UUID,
 
     Raises: BreakGlassNeedsFactors.
     """
-    for user_id in sorted(each.user_id for each in await tx.sign_in_policies.break_glass_users(org_id)):
-        account = await tx.accounts.lock(user_id) or refuse(NotOfThisOrganization)
+    for account in await lock_listed(tx, org_id):
         if await factor_changes.lacks_for_break_glass(ports, tx, account, now, org_id):
             raise BreakGlassNeedsFactors(account.email)
 

@@ -21,7 +21,7 @@ from core.federation.connections.people import LinkQuestion
 from core.kernel.callers import BrowserSession, SetupPart, Visitor
 from core.kernel.connections import CODEHOST, ConnectionProtocol
 from core.kernel.proofs import Factor, FactorKind, Method, Strength
-from core.kernel.sign_in_policy.decision import step_up_to
+from core.kernel.sign_in_policy.step_ups import step_up_to
 from core.kernel.values import Email
 from core.programs.model.api_resources import ResourceAccess, ResourceScope
 from core.setup.model.links import SetupDocument, SetupLink, SetupLinkKind, SetupProposal

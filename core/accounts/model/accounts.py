@@ -309,7 +309,7 @@ class PasswordReset:
     ends_sessions: bool  # False if the user has never signed in
     added: tuple[AddedSignInMethod, ...] = ()  # after the sign-up
     keeps_factors: bool = False  # the account has other factors, or linked accounts that a policy needs, which stay
-    is_enough: bool = True  # the new password alone signs in, everywhere
+    is_enough: bool = True  # each policy in force accepts the new password alone, if the risk is not high
     least_length: int = MIN_PASSWORD_LENGTH  # of the new password
 
 

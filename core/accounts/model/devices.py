@@ -202,7 +202,7 @@ class KnownDevice:
 
     device: Device | None  # None if the fingerprint matches no device of the user
     trust_days: int  # the shortest trust period of the user's organizations
-    trust_days_there: int  # the shortest one of these and of the service's organization, if there is one
+    trust_days_there: int  # the shortest one of the user's organizations and of the service's, if there is one
     has_recovery: bool  # whether the user's account has an open recovery
     is_member: bool  # whether the user has a confirmed membership
     history: LoginHistory

@@ -11,7 +11,8 @@ from core.authentication.policy_checks import Admission, judge_sign_in
 from core.kernel.causes import Caller
 from core.kernel.display import PRODUCT
 from core.kernel.proofs import Proof, Proofs, complete, strength_of
-from core.kernel.sign_in_policy.decision import Decision, step_up_to
+from core.kernel.sign_in_policy.decision import Decision
+from core.kernel.sign_in_policy.step_ups import step_up_to
 from ports import Ports
 
 

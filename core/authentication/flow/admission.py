@@ -92,7 +92,8 @@ async def hide_in_flow(
 async def skips_second(tx: Transaction, flow: Flow, device: DeviceMatch, user_id: UUID, now: datetime) -> bool:
     """Return whether the trusted device skips the second factor.
 
-    A user who may not use the service learns nothing about the period of its organization.
+    A user who may not use the service learns nothing about the period of its organization. Only API clients name a service here, so
+    the request is none of an external client.
     """
     if device.is_trusted is device.is_trusted_there:
         return device.is_trusted

@@ -16,8 +16,9 @@ from core.kernel.callers import Person
 from core.kernel.connections import ConnectionSlug
 from core.kernel.errors import refuse
 from core.kernel.proofs import Factor, Method, Proof, Strength
-from core.kernel.sign_in_policy.decision import Decision, stands_for_second, takes_passkey_only
+from core.kernel.sign_in_policy.decision import Decision, stands_for_second
 from core.kernel.sign_in_policy.rules import PROVIDER_PREFIX, Rule, Rules
+from core.kernel.sign_in_policy.step_ups import takes_passkey_only
 from ports import Ports
 from ports.storage import Reading, Transaction
 

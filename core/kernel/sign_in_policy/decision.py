@@ -109,26 +109,6 @@ def sign_in_elsewhere(name: str) -> Decision:
     return Decision(outcome=Outcome.STEP_UP, rule=Rule.SESSION_LIFETIME, source=name, is_elsewhere=True)
 
 
-def step_up_to(required: Strength, name: str) -> Decision:
-    """Return the decision about a sign-in without the strength that the application with this name, or its request, requires."""
-    rule = Rule.PHISHING_RESISTANT if required is Strength.PHISHING_RESISTANT else Rule.SECOND_FACTOR
-    return Decision(outcome=Outcome.STEP_UP, rule=rule, source=name, required=required)
-
-
-def takes_passkey_only(decision: Decision, *, has_second: bool) -> bool:
-    """Return whether only a passkey has the strength that the decision asks for. `has_second`: the account has an allowed second factor."""
-    return decision.required >= (Strength.PHISHING_RESISTANT if has_second else Strength.TWO)
-
-
-def needs_passkey(decision: Decision, factors: Collection[Factor]) -> bool:
-    """Return whether, of all sign-ins of an account with these factors, only one with a passkey can meet the decision."""
-    if decision.outcome is not Outcome.STEP_UP or decision.leads_to is not None:
-        return False
-    if decision.methods is not None and decision.rule is not Rule.CONNECTION and decision.methods.isdisjoint(decision.first_ways):
-        return True
-    return takes_passkey_only(decision, has_second=stands_for_second(Rules(methods=decision.methods), factors))
-
-
 def decide(policy: EffectivePolicy | None, facts: PolicyFacts) -> Decision:
     """Return whether this sign-in is enough, the next step of the user, or why no step helps. No other code decides this."""
     if policy is None:
@@ -230,7 +210,7 @@ def _next_step(policy: EffectivePolicy, moment: Moment, facts: PolicyFacts, too_
         return None
     outcome = Outcome.STEP_UP if can >= need else Outcome.ENROLL
     is_only_old = have >= need and outcome is Outcome.STEP_UP
-    rule = too_old if is_only_old and too_old is not None else _rule_about_factors(rules, facts, min(have, can))
+    rule = too_old if is_only_old and too_old is not None else _rule_about_factors(rules, facts, min(have, can), need)
     max_age = {Rule.SESSION_LIFETIME: rules.session_lifetime, Rule.SESSION_IDLE: rules.session_idle}[too_old] if too_old else None
     used = _connections_used(rules, facts)
     return Decision(
@@ -389,11 +369,10 @@ def _rule_about_age(rules: Rules, facts: PolicyFacts) -> Rule | None:
     return Rule.SESSION_IDLE if rules.session_idle is not None and facts.now - used_at > rules.session_idle else None
 
 
-def _rule_about_factors(rules: Rules, facts: PolicyFacts, strength: Strength) -> Rule:
-    need = _needed(rules, facts)
+def _rule_about_factors(rules: Rules, facts: PolicyFacts, strength: Strength, need: Strength) -> Rule:
     if strength is Strength.NONE and rules.methods is not None:
         return Rule.METHODS
-    if need < _needed_in_session(rules, facts):
+    if _needed(rules, facts) < need:
         return Rule.DEVICE_TRUST
     if need is Strength.ONE:
         return Rule.SESSION_LIFETIME  # the session has no first factor at all

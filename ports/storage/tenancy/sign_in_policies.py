@@ -94,9 +94,9 @@ class SignInPolicies(SignInPoliciesRead, Protocol):
         """Replace the list of break glass. All of these users are members."""
 
     async def end_break_glass(self, org_id: UUID) -> tuple[Collection[UUID], Collection[UUID]]:
-        """Take the users off the list of break glass who are no longer confirmed owners or admins, or have no usable account.
+        """Remove users who are no longer confirmed owners or admins, or have no usable account, from the list of break glass.
 
-        Return the ones left, and these.
+        Return the ids of the remaining and of the removed users.
         """
 
     async def remove(self, org_id: UUID, service_id: UUID) -> bool:

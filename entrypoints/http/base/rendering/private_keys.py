@@ -18,7 +18,7 @@ _PRIVATE_MEMBER: Final = re.compile(r"""["'](?:d|k)["']\s*:""")  # of a JWK (RFC
 # Public values besides certificates: addresses, members of a JWK, and the signature and the digest of metadata.
 _PUBLIC: Final = re.compile(
     r"""\b(?:https?://|urn:)[^\s"'<>]*"""
-    r"""|"(?:n|x|y|e|kid)"\s*:\s*"[^"]*\""""
+    r"""|"(?:n|x|y|e|kid|x5t(?:#S256)?)"\s*:\s*"[^"]*\""""
     r"""|<(?:\w+:)?(?:SignatureValue|DigestValue)\b[^<>]*>[^<]*<"""
     r"""|-----(?:BEGIN|END)\ CERTIFICATE-----"""
 )
@@ -62,7 +62,10 @@ def _decode(value: str) -> bytes:
 
 
 def _is_certificate(der: bytes) -> bool:
-    """Return whether the bytes are one X.509 certificate and nothing more. A private key has an INTEGER or an OBJECT IDENTIFIER there."""
+    """Return whether the bytes are one X.509 certificate and nothing more.
+
+    A private key begins with an INTEGER, and an encrypted one has an OBJECT IDENTIFIER there.
+    """
     start, end = _read_sequence(der, 0)
     inner, _ = _read_sequence(der, start)
     return end == len(der) and inner > start > 0 and der[inner : inner + 1] in (bytes([_VERSION]), bytes([_INTEGER]))

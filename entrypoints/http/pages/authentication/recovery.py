@@ -278,8 +278,7 @@ async def recover_page() -> Response:
     token = link_token()
     if (recovery_id := await account_recovery.find_resumable(ports(), token, cookies.browser_id())) is not None:
         return redirect(f"{RECOVER_PATH}/{recovery_id}")
-    factors = await account_recovery.find_factors(ports(), token)
-    return form_page("authentication/recover.html", token=token, factors=factors, problem=None)
+    return form_page("authentication/recover.html", token=token, problem=None)
 
 
 @routes.post(RECOVER_PATH)
@@ -304,8 +303,7 @@ async def recover() -> Response:
     except RecoveryRefused as refusal:
         if (resumable := await account_recovery.find_resumable(ports(), token, cookies.browser_id())) is not None:
             return redirect(f"{RECOVER_PATH}/{resumable}")  # the form stood in another tab
-        # All refusals are equal, so that they do not say whether the link works.
-        return refused_form_page(refusal, "authentication/recover.html", token=token, factors=None)
+        return refused_form_page(refusal, "authentication/recover.html", token=token)
     return redirect(f"{RECOVER_PATH}/{recovery_id}")
 
 

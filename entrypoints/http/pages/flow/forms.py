@@ -15,6 +15,7 @@ from core.authentication.methods import passkey, second_factor
 from core.authentication.model.login import CredentialsInvalid, EmailNotVerified
 from core.authentication.model.openid import Scope, in_order
 from core.federation import claims
+from core.federation.connections import people
 from core.federation.destination import Asked, Destination
 from core.federation.oauth.model.client_metadata import ClientMethod
 from core.federation.sign_in import SignInOptions
@@ -23,8 +24,8 @@ from core.kernel.callers import Visitor
 from core.kernel.display import PRODUCT
 from core.kernel.errors import Invalid, Refusal
 from core.kernel.proofs import Strength
-from core.kernel.sign_in_policy.decision import step_up_to
 from core.kernel.sign_in_policy.explanations import explain
+from core.kernel.sign_in_policy.step_ups import step_up_to
 from core.programs.model.client_policy import ClientAdmission
 from entrypoints.http.base import cookies
 from entrypoints.http.base.context import app_context, caller, ports
@@ -92,9 +93,12 @@ async def _sign_in_form(
 
 
 async def _find_step_up(flow: Flow, options: SignInOptions) -> StepUp | None:
-    """Return the step-up of the user of this browser, if any, after a refused attempt at the page with these options."""
+    """Return the step-up of the user of this browser, if any, after a refused attempt at the page with these options.
+
+    A user who links an account signs in to that one, with any of its ways.
+    """
     user, needs = await visitor_with_mfa(), options.destination.needs
-    if user is None:
+    if user is None or people.address_to_link(ports(), flow) is not None:
         return None
     of_policy = await admission.preview(ports(), flow, user.user_id, user.session_id, needs.external_for)
     step_up = await step_ups.find(user, options.destination, of_policy)

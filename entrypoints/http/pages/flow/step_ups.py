@@ -11,9 +11,10 @@ from core.federation.destination import Destination
 from core.kernel.callers import Visitor
 from core.kernel.display import PRODUCT
 from core.kernel.proofs import Factor, FactorKind, Method, Strength, in_session, reachable_strength, seen_in, session_strength
-from core.kernel.sign_in_policy.decision import Decision, Outcome, needs_passkey, sign_in_elsewhere, step_up_to
+from core.kernel.sign_in_policy.decision import Decision, Outcome, sign_in_elsewhere
 from core.kernel.sign_in_policy.explanations import explain
 from core.kernel.sign_in_policy.rules import Rule
+from core.kernel.sign_in_policy.step_ups import needs_passkey, step_up_to
 from entrypoints.http.base.context import ports
 
 AT_CONNECTION: Final = "Sign in there. In an emergency, you're listed for break glass: sign in with your passkey, password or email."
