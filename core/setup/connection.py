@@ -23,6 +23,7 @@ from core.federation.connections.model.connections import (
     TooManyProviderCertificates,
 )
 from core.federation.connections.model.details import ConnectionDetails
+from core.federation.connections.model.health import HEALTH_PROBLEMS, CertificateEnd, HealthProblem
 from core.federation.connections.model.openid import OpenIdClient
 from core.federation.connections.model.presets import PRESETS, PresetUnknown, first_settings
 from core.federation.connections.model.settings import ConnectionSettingInvalid, OidcSettings, SamlSettings, SsoBinding
@@ -87,18 +88,14 @@ async def import_metadata(ports: Ports, caller: SetupLinkCaller, text: str, url:
 
     The connection keeps this address, so that its metadata is refreshed later. Return the problems of the metadata.
 
-    Raises: SetupProductMissing, SetupNotReady; the errors of `read_metadata` and of `save`.
+    Raises: SetupProductMissing, SetupNotReady, SetupSessionMissing, OrganizationNotActive; the errors of `read_metadata` and of `save`.
     """
     proposal = await _find_saml(ports, caller)
     described = await read_metadata(ports, caller, text, url)
-    found = {name: described.settings.get(name) or "" for name in ("entity_id", "sso_url", "sso_binding", "slo_url", "slo_response_url")}
+    settings = {name: described.settings.get(name) or "" for name in ("entity_id", "sso_url", "sso_binding", "slo_url", "slo_response_url")}
     certificates = join_certificates(described.certificates)
-    values = ProviderValues(**found, metadata_url="" if text else url, certificate=certificates)
-    settings = await _store(ports, caller, proposal, values, tuple(each.fingerprint for each in described.certificates))
-    assert isinstance(settings, SamlSettings), "the proposal is one with SAML"
-    problems = [*described.problems_of(settings, ports.clock.now())]
-    await proposals.note_problems(ports, caller, await _find(ports, caller), problems)
-    return problems
+    values = ProviderValues(**settings, metadata_url="" if text else url, certificate=certificates)
+    return await _store(ports, caller, proposal, values, described)
 
 
 async def read_metadata(ports: Ports, caller: SetupLinkCaller, text: str, url: str) -> DescribedProvider:
@@ -114,29 +111,36 @@ async def read_metadata(ports: Ports, caller: SetupLinkCaller, text: str, url: s
 async def save(ports: Ports, caller: SetupLinkCaller, values: ProviderValues) -> None:
     """Store the values of the proposed connection. An empty client secret keeps the earlier one.
 
-    Raises: SetupProductMissing, SetupPartFixed, SetupProposalReplaced, ConnectionSettingInvalid, ProviderCertificateInvalid.
+    Raises: SetupProductMissing, SetupPartFixed, SetupProposalReplaced, ConnectionSettingInvalid, ProviderCertificateInvalid,
+    SetupSessionMissing, OrganizationNotActive.
     """
     proposal = await _find(ports, caller)
     before = proposal.document
     if (values.entity_id, values.sso_url) == (before.entity_id, before.sso_url):  # the values that only metadata gives stay
         kept = {name: getattr(before, name) or "" for name in ("sso_binding", "slo_url", "slo_response_url", "metadata_url")}
         values = replace(values, **kept)
-    await _store(ports, caller, proposal, values, before.metadata_fingerprints)
+    await _store(ports, caller, proposal, values)
 
 
 async def _store(
-    ports: Ports, caller: SetupLinkCaller, proposal: SetupProposal, values: ProviderValues, metadata_fingerprints: tuple[str, ...]
-) -> OidcSettings | SamlSettings:
-    given = {name: value for name, value in asdict(values).items() if value or name != "client_secret"}
-    document = replace(proposal.document, **given, metadata_fingerprints=metadata_fingerprints, problems=None)
+    ports: Ports, caller: SetupLinkCaller, proposal: SetupProposal, values: ProviderValues, described: DescribedProvider | None = None
+) -> list[ConnectionProblem]:
+    """Store the values, together with the problems of the metadata that they were taken from, if any. Return these problems."""
+    changes = {name: value for name, value in asdict(values).items() if value or name != "client_secret"}
+    document = replace(proposal.document, **changes, problems=None)
     for name in _needed(document):
         if not getattr(document, name):
             raise ConnectionSettingInvalid(name, "Copy this value from the console of your identity provider.")
     settings = _settings(document).check()
     if document.protocol == ConnectionProtocol.SAML:
         await read_certificates(ports, document.certificate or "")
+    problems: list[ConnectionProblem] = []
+    if described is not None and isinstance(settings, SamlSettings):
+        problems = [*described.problems_of(settings, ports.clock.now())]
+        fingerprints = tuple(each.fingerprint for each in described.certificates)
+        document = replace(document, metadata_fingerprints=fingerprints, problems=tuple(problems))
     await proposals.propose(ports, caller, SetupPart.CONNECTION, document, is_ready=True, replaces=proposal)
-    return settings
+    return problems
 
 
 def _needed(document: SetupDocument) -> tuple[str, ...]:
@@ -145,39 +149,41 @@ def _needed(document: SetupDocument) -> tuple[str, ...]:
 
 
 async def check(ports: Ports, caller: SetupLinkCaller, base_url: str) -> list[ConnectionProblem]:
-    """Return the problems of the proposed connection, which it keeps. Metadata and keys are fetched now.
+    """Return the problems of the proposed connection, and store them with it. Metadata and keys are fetched now.
 
     Whether the NameID can change is no problem here: the product decides about it, and the reader has no choice.
 
-    Raises: SetupProductMissing, SetupNotReady, Limited.
+    Raises: SetupProductMissing, SetupNotReady, Limited, SetupSessionMissing, OrganizationNotActive.
     """
-    proposal = await _find(ports, caller)
-    problems = await _check(ports, caller, base_url)
+    link, proposal = await _find_ready(ports, caller)
+    problems = await _check(ports, link, proposal, base_url)
     await proposals.note_problems(ports, caller, proposal, problems)
     return problems
 
 
-async def _check(ports: Ports, caller: SetupLinkCaller, base_url: str) -> list[ConnectionProblem]:
-    proposed = await load_proposed(ports, caller)
+async def _check(ports: Ports, link: SetupLink, proposal: SetupProposal, base_url: str) -> list[ConnectionProblem]:
+    proposed = await build(ports, link, proposal)
     match proposed.own, proposed.connection.settings:
         case OpenIdClient() as client, _:
-            await charge_fetch_of(ports, caller.org_id)
+            await charge_fetch_of(ports, link.org_id)
             return await checks.check_client(ports, client, openid.redirect_uri(proposed.connection, base_url))
         case ConnectionDetails() as details, SamlSettings() as settings:
-            return await checks.check_saml(ports, caller.org_id, details, settings)
+            return await checks.check_saml(ports, link.org_id, details, settings)
     raise SetupNotReady
 
 
 async def check_saved(ports: Ports, caller: SetupLinkCaller, base_url: str) -> list[ConnectionProblem]:
-    """Return the problems of values that were just saved. If there were too many checks, return NOT_CHECKED alone.
+    """Return the problems of values that were just saved, as `check` does. If there were too many checks, NOT_CHECKED is the only one.
 
-    Raises: SetupProductMissing, SetupNotReady.
+    Raises: SetupProductMissing, SetupNotReady, SetupSessionMissing, OrganizationNotActive.
     """
+    link, proposal = await _find_ready(ports, caller)
     try:
-        return await check(ports, caller, base_url)
+        problems = await _check(ports, link, proposal, base_url)
     except Limited:
-        await proposals.note_problems(ports, caller, await _find(ports, caller), [checks.NOT_CHECKED])
-        return [checks.NOT_CHECKED]
+        problems = [checks.NOT_CHECKED]
+    await proposals.note_problems(ports, caller, proposal, problems)
+    return problems
 
 
 async def load_proposed(ports: Ports, caller: SetupLinkCaller, connection_id: UUID | None = None) -> TripConnection:
@@ -185,12 +191,18 @@ async def load_proposed(ports: Ports, caller: SetupLinkCaller, connection_id: UU
 
     Raises: SetupProductMissing, SetupNotReady.
     """
+    link, proposal = await _find_ready(ports, caller)
+    if connection_id is not None and str(connection_id) != proposal.document.connection_id:
+        raise SetupNotReady
+    return await build(ports, link, proposal)
+
+
+async def _find_ready(ports: Ports, caller: SetupLinkCaller) -> tuple[SetupLink, SetupProposal]:
     details = await proposals.load(ports, caller)
     proposal = details.proposals.get(SetupPart.CONNECTION) or refuse(SetupProductMissing)
-    is_meant = connection_id is None or str(connection_id) == proposal.document.connection_id
-    if not proposal.is_ready or proposal.applied_at is not None or not is_meant:
+    if not proposal.is_ready or proposal.applied_at is not None:
         raise SetupNotReady
-    return await build(ports, details.link, proposal)
+    return details.link, proposal
 
 
 async def build(ports: Ports, link: SetupLink, proposal: SetupProposal) -> TripConnection:
@@ -223,7 +235,7 @@ async def create_key(ports: Ports, caller: SetupLinkCaller) -> None:
     async with ports.storage.reading() as read:
         organization = await read.organizations.by_id(caller.org_id) or refuse(SetupSessionMissing)
     key = await ports.certificates.create(organization.slug, proposal.document.preset or "provider", ports.clock.now(), CERTIFICATE_YEARS)
-    document = replace(proposal.document, own_certificate=key.certificate, private_key=key.private_key().decode())
+    document = replace(proposal.document, own_certificate=key.certificate, private_key=key.private_key().decode(), problems=None)
     await proposals.propose(ports, caller, SetupPart.CONNECTION, document, is_ready=proposal.is_ready, replaces=proposal)
 
 
@@ -308,15 +320,20 @@ async def read_proposed_certificates(ports: Ports, document: SetupDocument) -> l
 async def find_problems(ports: Ports, proposals: Iterable[SetupProposal]) -> dict[SetupPart, list[ConnectionProblem]]:
     """Return the problems of proposals that were not applied yet, by part.
 
-    They are those of the last check, and certificates that are not valid now. The latter refuse no sign-in (`SamlPartner`).
+    They are those of the last check, and certificates that are not valid now, or expire soon. The latter refuse no sign-in
+    (`SamlPartner`). They are found again now, because those of the last check can be out of date.
     """
     now = ports.clock.now()
     problems: dict[SetupPart, list[ConnectionProblem]] = {}
     for proposal in proposals:
         document = NO_DOCUMENT if proposal.applied_at is not None else proposal.document
         certificates = await read_certificates(ports, document.certificate or "")
+        of_check = [each for each in document.problems or () if each.code not in [*HealthProblem]]
         of_certificates = [problem for each in certificates if (problem := _certificate_problem(each, now)) is not None]
-        problems[proposal.part] = [*(document.problems or ()), *of_certificates]
+        end = CertificateEnd.of(certificates, None) if proposal.part is SetupPart.CONNECTION else None
+        if end is not None and end.problem_at(now) is HealthProblem.CERTIFICATE_EXPIRES:
+            of_certificates.append(ConnectionProblem(end.problem, False, HEALTH_PROBLEMS[end.problem]))
+        problems[proposal.part] = [*of_check, *of_certificates]
     return problems
 
 
@@ -324,7 +341,7 @@ def _certificate_problem(certificate: ProviderCertificate, now: datetime) -> Con
     if certificate.valid_until <= now:
         end = format_utc(certificate.valid_until)
         message = f"A new certificate expired on {end}. Check that the identity provider signs with it, and not with a newer one."
-        return ConnectionProblem("certificate_expired", False, message)
+        return ConnectionProblem(HealthProblem.CERTIFICATE_EXPIRED, False, message)
     if certificate.valid_from > now:
         message = f"A new certificate is not valid before {format_utc(certificate.valid_from)}. It must not be used earlier."
         return ConnectionProblem("certificate_not_yet_valid", False, message)

@@ -102,7 +102,7 @@ async def propose_directory(ports: Ports, caller: SetupLinkCaller) -> str:
 
 
 async def finish(ports: Ports, caller: SetupLinkCaller) -> None:
-    """End the caller's link. Its proposals wait for an admin. Raises: SetupSessionMissing."""
+    """End the caller's link. Its proposals wait for an admin. Raises: SetupSessionMissing, OrganizationNotActive."""
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
         await _lock(tx, caller, now)
@@ -122,7 +122,7 @@ async def propose(
 ) -> None:
     """Store the proposal for a part. With `replaces`, it changes this one, unless another one replaced it before.
 
-    Raises: SetupPartFixed, SetupProposalReplaced, SetupSessionMissing.
+    Raises: SetupPartFixed, SetupProposalReplaced, SetupSessionMissing, OrganizationNotActive.
     """
     now = ports.clock.now()
     if part not in caller.parts:
@@ -149,11 +149,12 @@ async def propose(
 
 
 async def note_problems(ports: Ports, caller: SetupLinkCaller, proposal: SetupProposal, problems: Sequence[ConnectionProblem]) -> None:
-    """Store the problems that a check of the proposal found, in place of those before. The time of its last change stays.
+    """Store the problems that a check of the proposal found, in place of those before.
 
-    A proposal that was replaced or applied during the check stays as it is.
+    The result of a check is no change of the proposal: there is no audit entry, and the time of its last change stays. A proposal that
+    was replaced or applied during the check stays as it is.
 
-    Raises: SetupSessionMissing.
+    Raises: SetupSessionMissing, OrganizationNotActive.
     """
     async with ports.storage.transaction(by=caller) as tx:
         link = await _lock(tx, caller, ports.clock.now())
@@ -163,7 +164,10 @@ async def note_problems(ports: Ports, caller: SetupLinkCaller, proposal: SetupPr
 
 
 async def _lock(tx: Transaction, caller: SetupLinkCaller, now: datetime) -> SetupLink:
-    """Lock the organization, which each change of a link locks, and check the link again. Raises: SetupSessionMissing."""
+    """Lock the organization, which each change of a link locks, and check the link again.
+
+    Raises: SetupSessionMissing, OrganizationNotActive.
+    """
     organization = await tx.organizations.lock(caller.org_id) or refuse(SetupSessionMissing)
     if organization.status is not OrganizationStatus.ACTIVE:
         raise OrganizationNotActive

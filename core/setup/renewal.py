@@ -88,7 +88,7 @@ async def _propose(
     certificates: Sequence[CertificateFacts | ProviderCertificate],
     *,
     are_of_metadata: bool,
-    problems: tuple[ConnectionProblem, ...] = (),
+    problems: tuple[ConnectionProblem, ...] | None = None,
 ) -> None:
     present = {each.fingerprint for each in details.certificates}
     new = [each for each in certificates if each.fingerprint not in present] or refuse(ProviderCertificateExists)

@@ -2,23 +2,30 @@
 
 from collections.abc import Iterator
 from datetime import timedelta
-from typing import Any
+from typing import Any, NoReturn
+from uuid import UUID
 
 import pytest
 from quart_trio import QuartTrio
 
 from adapters.postgres.engine.pool import Pool
-from core.federation.connections import health
+from core.federation.connections import checks, health
+from core.federation.saml.model.configuration import NameIdFormat
+from core.kernel.callers import SetupLinkCaller, SetupPart
+from core.kernel.connections import ConnectionProtocol
 from core.kernel.display import format_utc
+from core.kernel.errors import Limited
 from core.kernel.values import new_id
+from core.setup import connection, proposals
+from core.setup.connection import ANOTHER, ProviderValues
 from ports import Ports
 from tests.fakes.outside import FakeClock
 from tests.federation.connections.saml.test_renewal import Publisher
 from tests.federation.connections.saml.visits import SSO_URL, connect
-from tests.setup.test_links import STEPS, embedded, path_of, token_of
+from tests.setup.test_links import STEPS, embedded, look, path_of, token_of
 from tests.setup.test_testing import CERTIFICATE, VALUES, open_embedded
 from tests.support.browser import FakeBrowser
-from tests.support.builders import Api, run_sql, with_loopback_sender
+from tests.support.builders import BASE_URL, Api, run_sql, with_loopback_sender
 from tests.support.direct import change_ports
 from tests.support.saml import identity_provider_metadata, new_certificate, with_validity
 from tests.support.saml.identity_provider import ENTITY_ID
@@ -56,6 +63,67 @@ async def test_a_proposed_certificate_that_is_not_valid_now_is_named_to_the_read
     for path, start in ((f"{CERTIFICATE}/metadata", "new_"), (f"{STEPS}/connection/metadata", "")):
         refused = await reader.submit(path, STEPS, **{f"{start}metadata": metadata, f"{start}metadata_url": ""})
         assert (refused.status, "This metadata was valid until 29 February 2020 at 12:30 UTC." in refused.text) == (400, True)
+
+
+async def test_the_end_of_a_proposed_certificate_is_named_once_and_as_of_now(
+    app: QuartTrio, acme: Tenant, ports: Ports, clock: FakeClock
+) -> None:
+    """The reader and the admin see it. The certificate ends between two looks."""
+    reader = await open_embedded(app, acme, parts=["connection"])
+    [link] = (await acme.api.get(f"{acme.path}/setup-links", token=acme.token("admin"))).json["setup_links"]
+    await reader.submit(f"{STEPS}/connection", STEPS, preset="okta", protocol="saml")
+    end = clock.now() + timedelta(minutes=2)
+    ending = await new_certificate(end.replace(year=end.year - 3))
+    values = {"entity_id": ENTITY_ID, "sso_url": SSO_URL, "certificate": ending.certificate}
+
+    async def require(shown: str, code: str) -> None:
+        [proposal] = (await look(acme, link))["proposals"]
+        assert [each["code"] for each in proposal["problems"]] == [code]
+        assert (shown.count(proposal["problems"][0]["message"]), "found no problem" in shown) == (1, False)
+
+    await require((await reader.submit(VALUES, STEPS, **values)).text, "certificate_expires")
+    clock.advance(timedelta(minutes=3))
+    await require((await reader.open(STEPS)).text, "certificate_expired")
+    await require((await reader.submit(f"{STEPS}/connection/check", STEPS)).text, "certificate_expired")
+
+
+@pytest.mark.parametrize("step", ["import", "check"])
+async def test_the_problems_of_values_are_never_stored_with_their_successors(
+    acme: Tenant, ports: Ports, clock: FakeClock, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    """Another window saves other values right after an import was stored, or while a check runs that is refused."""
+    link = await embedded(acme, parts=["connection"])
+    parts = (SetupPart.CONNECTION,)
+    reader = SetupLinkCaller(link_id=UUID(link["id"]), org_id=acme.org, name="Globex", parts=parts)
+    await connection.choose(ports, reader, ANOTHER, ConnectionProtocol.SAML)
+    certificate = (await new_certificate(clock.now())).certificate
+    metadata = identity_provider_metadata(ENTITY_ID, certificates=[certificate], formats=[NameIdFormat.EMAIL])
+    propose = proposals.propose
+
+    async def save_successor() -> None:
+        monkeypatch.setattr(proposals, "propose", propose)
+        clock.advance(timedelta(seconds=1))
+        values = ProviderValues(entity_id="https://successor.example", sso_url=SSO_URL, certificate=certificate)
+        await connection.save(ports, reader, values)
+
+    async def propose_and_lose(*args: Any, **changes: Any) -> None:
+        await propose(*args, **changes)
+        await save_successor()
+
+    async def refuse_check(*_: Any) -> NoReturn:
+        await save_successor()
+        raise Limited(1)
+
+    if step == "check":
+        await connection.import_metadata(ports, reader, metadata, "")
+        monkeypatch.setattr(checks, "check_saml", refuse_check)
+        codes = [each.code for each in await connection.check_saved(ports, reader, BASE_URL)]
+    else:
+        monkeypatch.setattr(proposals, "propose", propose_and_lose)
+        codes = [each.code for each in await connection.import_metadata(ports, reader, metadata, "")]
+    assert codes == ["not_checked" if step == "check" else "name_id_format_unsupported"]
+    document = (await proposals.load(ports, reader)).proposals[SetupPart.CONNECTION].document
+    assert (document.entity_id, document.problems) == ("https://successor.example", None)
 
 
 @pytest.fixture
