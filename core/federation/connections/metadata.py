@@ -76,7 +76,7 @@ class DescribedProvider:
         if self.left_out:
             message = (
                 f"The metadata of the identity provider have {MAX_CERTIFICATES + self.left_out} certificates, and only the first "
-                f"{MAX_CERTIFICATES} are used. Remove those there that it no longer uses."
+                f"{MAX_CERTIFICATES} are used. Remove old certificates at the identity provider."
             )
             yield ConnectionProblem("certificates_left_out", False, message)
 

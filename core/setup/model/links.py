@@ -130,7 +130,7 @@ class SetupDocument:
             "domains": tuple(ProposedDomain(**each) for each in stored["domains"]),
             "fingerprints": tuple(stored["fingerprints"]),
             "metadata_fingerprints": tuple(stored.get("metadata_fingerprints", ())),  # earlier proposals lack them
-            "problems": None if (found := stored.get("problems")) is None else tuple(ConnectionProblem(**each) for each in found),
+            "problems": None if (problems := stored.get("problems")) is None else tuple(ConnectionProblem(**each) for each in problems),
         }
         return cls(**{**stored, **values})
 
