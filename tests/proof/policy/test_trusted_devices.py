@@ -183,7 +183,7 @@ async def test_the_second_factor_opens_the_application_again(world: World) -> No
     await _put(world, None, 0)
     await _sign_in_again(world)
     page = await world.browser.open(leads_to(await world.authorize()))
-    assert "Shop asks for your second factor again on this trusted device. Sign in with your passkey" in main_of(page)
+    assert "Shop asks for your second factor again on this trusted device. Sign in with your second factor." in main_of(page)
     assert is_step(leads_to(await world.browser.fill(page, email=world.ada.email, password=PASSWORD)), "code")
     assert world.authenticator is not None
     code_of(await world.browser.open(leads_to(await world.browser.show_code(world.authenticator.code())), follows=False))
