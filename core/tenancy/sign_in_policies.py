@@ -224,9 +224,7 @@ async def _require_available(
 
 
 async def require_compatible(ports: Ports, tx: Transaction, org_id: UUID, application: PolicyApplication) -> None:
-    """Check that every user can meet the policies of a stored application with its settings, now and later.
-
-    Users on the list of break glass must have the factors for it.
+    """Check that every user can meet the policies of a stored application with its settings, now and later, and listed users do.
 
     Raises: SettingsBeyondPolicies; NoPasskeysHere; BreakGlassNeedsFactors without an address, which the caller may not see.
     """
@@ -285,10 +283,7 @@ async def require_way_in_here(ports: Ports, tx: Transaction, caller: Member, org
 
 
 async def lock_listed(tx: Transaction, org_id: UUID) -> Sequence[Account]:
-    """Lock the accounts on the list of break glass of a locked organization, in the order of their ids.
-
-    A change that locks services or sessions calls it first: each transaction locks them after the account.
-    """
+    """Lock the accounts on the list of break glass of a locked organization, before services and sessions."""
     user_ids = sorted(each.user_id for each in await tx.sign_in_policies.break_glass_users(org_id))
     return [await tx.accounts.lock(user_id) or refuse(NotOfThisOrganization) for user_id in user_ids]
 
