@@ -237,7 +237,7 @@ PAGES: dict[str, dict[str, object]] = {
         "problem": "It was used.",
         "change_email": "/app/account/email",
     },
-    "authentication/recover.html": {"form_token": "c4ca4238", "token": "8f14e45f", "factors": "passkey", "problem": "It is wrong."},
+    "authentication/recover.html": {"form_token": "c4ca4238", "token": "8f14e45f", "problem": "It is wrong."},
     "setup/open.html": {"form_token": "c4ca4238", "token": "8f14e45f", "link": SETUP_LINK, "asks_code": True, "problem": "It is wrong."},
     "setup/ended.html": {"is_open": True, "path": "/setup/steps", "problem": "It has ended."},
     "setup/steps.html": {
