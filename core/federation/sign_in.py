@@ -247,6 +247,8 @@ async def join(
 async def load_options(ports: Ports, flow: Flow, base_url: str, destination: Destination | None = None) -> SignInOptions:
     """Return the contents of the sign-in page of a flow to this destination, which is loaded if it is missing. Raises: FlowEnded."""
     destination = destination or await targets.find_destination(ports, flow, base_url)
+    if people.address_to_link(ports, flow) is not None:  # each way of the account makes the link, and the application asks afterwards
+        destination = replace(destination, required=Strength.ONE, has_sign_in_policy=False)
     service = destination.service
     providers = await trips.available_providers(ports, flow, service)
     every = await trips.available_providers(ports, replace(flow, wants_fresh=False), service) if flow.wants_fresh else providers

@@ -45,7 +45,7 @@ async def test_public_texts_come_back() -> None:
     keys = {"keys": [client_key(algorithm).jwk for algorithm in ("RS256", "ES256", "EdDSA")]}
     texts = {
         "certificate": (rsa, curve, rsa + curve, "".join(rsa.splitlines()[1:-1]), "not a certificate", ""),
-        "metadata": (metadata, metadata.replace("</md:EntityDescriptor>", signature)),
+        "metadata": (metadata, metadata.replace("</md:EntityDescriptor>", signature), f"{metadata}<ds:KeyName>{'aB3_' * 11}</ds:KeyName>"),
         "jwks": (json.dumps(keys), json.dumps(keys, indent=1)),
         "client_id": NAMES,
         "description": ("Administrators/owners keep the private key of Acme2026 " * 9,),
@@ -65,3 +65,10 @@ def test_a_key_in_hexadecimal_or_after_a_short_line_comes_back_in_no_field_for_k
     der = "MIIE\n" + "vQIBADANBgkqhkiG9w0BAQEFAASC\n" * 9
     for text in ("0123456789abcdef" * 4, der, f"'{'aB3/' * 11}'"):
         assert [name for name in sorted(KEY_FIELDS) if not can_hold_private_key(name, text)] == []
+
+
+def test_the_dump_of_a_key_comes_back_in_no_field() -> None:
+    """As `openssl pkey -text` prints it, or a part of it."""
+    digits = ":".join(f"{number:02x}" for number in range(64))
+    for text in (f"privateExponent:\n    {digits[:44]}", "priv:\n  01:02", digits, digits.replace(":", " "), digits.upper()):
+        assert [name for name in (*sorted(KEY_FIELDS), "domain", "entity_id") if not can_hold_private_key(name, text)] == []

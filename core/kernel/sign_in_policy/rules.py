@@ -312,8 +312,14 @@ class EffectivePolicy:
         return sorted({due for part in self.parts for due in part.rules.due_at.values() if due > now})
 
     def source_of(self, rule: Rule, now: datetime) -> str:
-        """Return the name of the first part with this rule in force, or without one, of the organization or the platform."""
-        return next((part.name for part in self.parts if rule in part.rules.in_force(now).document), self.name)
+        """Return the name of the first part with this rule in force, or without one, of the organization or the platform.
+
+        Of several periods of trusted devices, the shortest counts.
+        """
+        parts = [part for part in self.parts if rule in part.rules.in_force(now).document]
+        if rule is Rule.DEVICE_TRUST:
+            parts.sort(key=lambda part: timedelta.max if part.rules.device_trust is None else part.rules.device_trust)
+        return parts[0].name if parts else self.name
 
 
 @dataclass(frozen=True, slots=True)

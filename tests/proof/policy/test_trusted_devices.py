@@ -177,10 +177,11 @@ async def test_the_period_of_the_general_settings_counts_for_users_of_the_applic
     assert await _asks_at_login(world, trusted) is has_access
 
 
-async def test_the_second_factor_opens_the_application_again(world: World) -> None:
+@pytest.mark.parametrize("of_organization", [None, 20])
+async def test_the_second_factor_opens_the_application_again(world: World, of_organization: int | None) -> None:
     """The page says which policy asks. The account itself still trusts the device."""
     await _trust(world)
-    await _put(world, None, 0)
+    await _put(world, of_organization, 0)
     await _sign_in_again(world)
     page = await world.browser.open(leads_to(await world.authorize()))
     assert "Shop asks for your second factor again on this trusted device. Sign in with your second factor." in main_of(page)

@@ -13,13 +13,17 @@ from typing import Final
 # The fields for certificates, keys and metadata.
 KEY_FIELDS: Final = frozenset({"certificate", "new_certificate", "slo_certificate", "metadata", "new_metadata", "public_key", "jwks"})
 
-_HEADER: Final = re.compile(r"-\s*(?:begin|end)\b[^-]{0,40}private\s*key|private\s*key\s*--", re.IGNORECASE)  # RFC 7468, and misspelled
+# The headers of RFC 7468, also misspelled, and the dumps of OpenSSL, which have the bytes of a key in hexadecimal.
+_HEADER: Final = re.compile(
+    r"-\s*(?:begin|end)\b[^-]{0,40}private\s*key|private\s*key\s*--|private-?(?:key|exponent):|\bpriv:|(?:\b[0-9a-f]{2}[:\s]+){15}",
+    re.IGNORECASE,
+)
 _PRIVATE_MEMBER: Final = re.compile(r"""["'](?:d|k)["']\s*:""")  # of a JWK (RFC 7518 sections 6.2.2, 6.3.2 and 6.4.1)
-# Public values besides certificates: addresses, members of a JWK, and the signature and the digest of metadata.
+# Public values besides certificates: addresses, members of a JWK, and the signature, the digest and the name of a key in metadata.
 _PUBLIC: Final = re.compile(
     r"""\b(?:https?://|urn:)[^\s"'<>]*"""
     r"""|"(?:n|x|y|e|kid|x5t(?:#S256)?)"\s*:\s*"[^"]*\""""
-    r"""|<(?:\w+:)?(?:SignatureValue|DigestValue)\b[^<>]*>[^<]*<"""
+    r"""|<(?:\w+:)?(?:SignatureValue|DigestValue|KeyName)\b[^<>]*>[^<]*<"""
     r"""|-----(?:BEGIN|END)\ CERTIFICATE-----"""
 )
 _WORD: Final = re.compile(r"[A-Za-z0-9+/_-]{40,}")

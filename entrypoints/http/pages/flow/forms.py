@@ -107,6 +107,12 @@ async def _find_step_up(flow: Flow, options: SignInOptions) -> StepUp | None:
     return step_up
 
 
+def link_sentence(flow: Flow) -> str | None:
+    """Return the sentence that asks the user to sign in to the account that they link, if they do."""
+    email = people.address_to_link(ports(), flow)
+    return None if email is None else f"Sign in to your account {email} to link it."
+
+
 async def _passkey_values(unknown: str | None = None) -> dict[str, Any]:
     """Return the options of a sign-in with a passkey, and the signal to password managers about this unknown credential."""
     client = PresentedDevice(device_id=cookies.browser_id(), token=None)
@@ -131,7 +137,8 @@ async def sign_in_again(
     options = await load_options(flow)
     if (step_up := await _find_step_up(flow, options)) is not None:
         options = await load_options(flow, step_up.narrow(options.destination))
-    values = {"email": email, "notice": None, "is_unverified": is_unverified, "is_wrong": is_wrong, **values_of(options, flow)}
+    notice = link_sentence(flow) if step_up is None else step_up.sentence
+    values = {"email": email, "notice": notice, "is_unverified": is_unverified, "is_wrong": is_wrong, **values_of(options, flow)}
     values |= {"address_first": address_first, "step_up": step_up, **await _passkey_values(unknown_credential)}
     return refused_form_page(refusal, "authentication/sign_in.html", **values)
 

@@ -28,7 +28,7 @@ from entrypoints.http.pages.federation import oauth
 from entrypoints.http.pages.federation.saml import continuation
 from entrypoints.http.pages.flow import step_ups
 from entrypoints.http.pages.flow.flows import FLOW_PATH, connection_path, in_flow, leads_to_request, path_of
-from entrypoints.http.pages.flow.forms import FORMS, question_page, sign_in_form
+from entrypoints.http.pages.flow.forms import FORMS, link_sentence, question_page, sign_in_form
 from entrypoints.http.pages.form_pages import check_session_form
 from entrypoints.http.pages.visitors import visitor_with_mfa
 
@@ -120,7 +120,7 @@ async def _link_page(flow: Flow, requested: Step | None, email: Email) -> Respon
         return redirect(path_of(flow, f"/{step.value}"))
     if step is Step.SECOND_FACTOR:
         return await FORMS[step](flow, None)
-    return await sign_in_form(flow, asked=f"Sign in to your account {email} to link it.", email=email)
+    return await sign_in_form(flow, asked=link_sentence(flow), email=email)
 
 
 def _present(flow: Flow, asked: Asked, requested: Step | None) -> Step:
