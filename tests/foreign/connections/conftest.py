@@ -2,6 +2,7 @@
 
 import base64
 import subprocess
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -48,6 +49,9 @@ class House:
     def call(self, method: str, path: str, body: Any = None) -> Any:
         token = self.service.login(self.email, PASSWORD)["access_token"]
         answer = self.service.call(method, path, body, token=token)
+        while answer.status_code == 429:  # all tests share the limits of the organization
+            time.sleep(int(answer.headers["Retry-After"]))
+            answer = self.service.call(method, path, body, token=token)
         assert answer.is_success, (path, answer.text)
         return answer.json() if answer.content else None
 
