@@ -268,9 +268,9 @@ async def needs_recovery(
 ) -> bool:
     """Return whether only a recovery can give the account the factor that a policy asks for now or later (security A-13).
 
-    That is so after an undo that removed the factor. Where the user is listed for break glass, it is so in any case: the list was
-    saved with the factor. For a platform owner, the operator's command is the recovery. `session_id` is the session that adds it.
-    A recovery sets up one factor. If the policies need two, a sign-in with the first one adds the other.
+    That is so after an undo that removed the factor. For a user listed for break glass, it is so after each loss, because the list was
+    saved with the factor. If these policies need two factors, and the account has one, a sign-in with it adds the other: a recovery
+    sets up only one. For a platform owner, the operator's command is the recovery. `session_id` is the session that adds the factor.
     """
     demands = await load_demands(ports, read, account.id, now)
     is_required = await read.accounts.is_recovery_required(account.id)

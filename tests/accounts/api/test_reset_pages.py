@@ -1,4 +1,4 @@
-"""The page for a new password says what it does not replace, and so does the email afterwards."""
+"""The page for a new password, and the email afterwards, name the factors that still count."""
 
 from typing import Any
 

@@ -18,7 +18,7 @@ from core.kernel.sign_in_policy.step_ups import needs_passkey, step_up_to
 from entrypoints.http.base.context import ports
 
 AT_CONNECTION: Final = "Sign in there. In an emergency, you're listed for break glass: sign in with your passkey, password or email."
-# The next step of a user whose account has no factor of this strength.
+# The next step if the account has no factor of this strength.
 SET_UP: Final[Mapping[Strength, str]] = {
     Strength.TWO: "Set one up in your account, and then sign in here with it.",
     Strength.PHISHING_RESISTANT: "Create one in your account, and then sign in here with it.",
@@ -45,11 +45,6 @@ class StepUp:
         return self.user.bounded_to is None and reachable_strength(self.factors) < self.decision.required
 
     @property
-    def required(self) -> Strength:
-        """The strength that the decision asks for."""
-        return self.decision.required
-
-    @property
     def sentence(self) -> str:
         """Why the session is not enough, and what helps."""
         return f"{explain(self.decision)} {self._advice()}"
@@ -58,7 +53,7 @@ class StepUp:
         if self.decision.rule is Rule.CONNECTION:
             return AT_CONNECTION
         if self.lacks_factor:
-            return SET_UP[self.required]
+            return SET_UP[self.decision.required]
         if self.needs_passkey:
             return "Sign in with your passkey."
         if self.decision.rule not in (Rule.SECOND_FACTOR, Rule.DEVICE_TRUST):
