@@ -200,6 +200,22 @@ async def test_a_failing_statement_raises_its_own_error_after_one_that_was_sent_
         assert await connection.rows("select n from t") == []
 
 
+async def test_statements_sent_with_the_commit_are_one_transaction(fresh: str) -> None:
+    async with session(fresh) as connection:
+        await connection.run("create table t (n int primary key, at timestamptz default now())")
+        for n in (1, 2):
+            connection.begin()
+            connection.run_with_next("insert into t (n) values (%(n)s)", {"n": n})
+            connection.run_with_next("insert into t (n) values (%(n)s)", {"n": 3})
+            if n == 1:
+                await connection.commit()
+            else:
+                with pytest.raises(errors.UniqueViolation):
+                    await connection.commit()
+            assert connection.is_idle
+        assert await connection.rows("select n, at = min(at) over () from t order by n") == [(1, True), (3, True)]
+
+
 async def test_a_transaction_without_statements_does_not_begin(blank: str) -> None:
     async with session(blank) as connection:
         for end in (connection.commit, connection.rollback):

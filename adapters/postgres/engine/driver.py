@@ -257,10 +257,14 @@ class Connection(psycopg.AsyncConnection[Row]):
         return bool(self._batch) or not self.is_idle
 
     async def commit(self) -> None:
-        """Commit the transaction. One without statements has not begun, so nothing is sent."""
-        if self.is_idle and len(self._batch) <= 1:
-            self._batch = []
-            await trio.lowlevel.checkpoint()
+        """Commit the transaction.
+
+        If none of its statements was sent yet, they are sent as one pipeline, which is a transaction without `begin` and `commit`.
+        Without statements, nothing is sent.
+        """
+        if self.is_idle:
+            del self._batch[:1]  # begin
+            await self.send_pending()
         else:
             await self._execute("commit")
 

@@ -242,6 +242,8 @@ def _options(data: Path, socket_dir: Path, *, durable: bool) -> Iterator[str]:
         "unix_socket_directories": f'"{quoted}"',  # a list; the quotes protect a name with blanks
         "unix_socket_permissions": "0700",
         "max_connections": str(MAX_CONNECTIONS),
+        # A sign-in opens about 120 tables and indexes. PostgreSQL 18 locks this many without its shared table of locks.
+        "max_locks_per_transaction": "256",
         "timezone": "UTC",
         "log_timezone": "UTC",
         # Failed statements and their values may be personal data. The service logs what operators
