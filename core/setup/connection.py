@@ -133,7 +133,9 @@ async def _store(
             raise ConnectionSettingInvalid(name, "Copy this value from the console of your identity provider.")
     settings = _settings(document).check()
     if document.protocol == ConnectionProtocol.SAML:
-        await read_certificates(ports, document.certificate or "")
+        certificates = await read_certificates(ports, document.certificate or "")
+        if {each.fingerprint for each in certificates} == {*document.metadata_fingerprints}:  # they are still those of the metadata
+            document = replace(document, problems=_find_left_out(proposal.document) or None)
     problems: list[ConnectionProblem] = []
     if described is not None and isinstance(settings, SamlSettings):
         problems = [*described.problems_of(settings, ports.clock.now())]
@@ -141,6 +143,11 @@ async def _store(
         document = replace(document, metadata_fingerprints=fingerprints, problems=tuple(problems))
     await proposals.propose(ports, caller, SetupPart.CONNECTION, document, is_ready=True, replaces=proposal)
     return problems
+
+
+def _find_left_out(document: SetupDocument) -> tuple[ConnectionProblem, ...]:
+    """Return the problem that the metadata had more certificates than the proposal has. No check of its values finds it again."""
+    return tuple(each for each in document.problems or () if each.code == metadata.CERTIFICATES_LEFT_OUT)
 
 
 def _needed(document: SetupDocument) -> tuple[str, ...]:
@@ -156,7 +163,15 @@ async def check(ports: Ports, caller: SetupLinkCaller, base_url: str) -> list[Co
     Raises: SetupProductMissing, SetupNotReady, Limited, SetupSessionMissing, OrganizationNotActive.
     """
     link, proposal = await _find_ready(ports, caller)
-    problems = await _check(ports, link, proposal, base_url)
+    return await _note(ports, caller, proposal, await _check(ports, link, proposal, base_url))
+
+
+async def _note(
+    ports: Ports, caller: SetupLinkCaller, proposal: SetupProposal, found: Sequence[ConnectionProblem]
+) -> list[ConnectionProblem]:
+    """Store and return the problems that a check has found, with those that only the metadata show."""
+    codes = {each.code for each in found}
+    problems = [*found, *[each for each in _find_left_out(proposal.document) if each.code not in codes]]
     await proposals.note_problems(ports, caller, proposal, problems)
     return problems
 
@@ -182,8 +197,7 @@ async def check_saved(ports: Ports, caller: SetupLinkCaller, base_url: str) -> l
         problems = await _check(ports, link, proposal, base_url)
     except Limited:
         problems = [checks.NOT_CHECKED]
-    await proposals.note_problems(ports, caller, proposal, problems)
-    return problems
+    return await _note(ports, caller, proposal, problems)
 
 
 async def load_proposed(ports: Ports, caller: SetupLinkCaller, connection_id: UUID | None = None) -> TripConnection:

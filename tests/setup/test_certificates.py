@@ -87,6 +87,29 @@ async def test_the_end_of_a_proposed_certificate_is_named_once_and_as_of_now(
     await require((await reader.submit(f"{STEPS}/connection/check", STEPS)).text, "certificate_expired")
 
 
+async def test_the_certificates_that_metadata_have_too_many_are_named_until_other_certificates_are_saved(
+    app: QuartTrio, acme: Tenant, ports: Ports, clock: FakeClock
+) -> None:
+    """Neither a check nor another save of the same values finds them again."""
+    change_ports(app, sender=with_loopback_sender(ports).sender)
+    reader = await open_embedded(app, acme, parts=["connection"])
+    [link] = (await acme.api.get(f"{acme.path}/setup-links", token=acme.token("admin"))).json["setup_links"]
+    await reader.submit(f"{STEPS}/connection", STEPS, preset="okta", protocol="saml")
+    nine = [(await new_certificate(clock.now(), f"idp {number}")).certificate.strip() for number in range(9)]
+    metadata = identity_provider_metadata(ENTITY_ID, certificates=nine)
+    values = {"entity_id": ENTITY_ID, "sso_url": SSO_URL}
+    for path, form, codes in (
+        (f"{STEPS}/connection/metadata", {"metadata": metadata, "metadata_url": ""}, ["certificates_left_out"]),
+        (VALUES, {**values, "certificate": "\r\n".join(nine[:8])}, ["certificates_left_out"]),
+        (f"{STEPS}/connection/check", {}, ["certificates_left_out"]),
+        (VALUES, {**values, "certificate": "\r\n".join(nine[:7])}, []),
+    ):
+        answer = await reader.submit(path, STEPS, **form)
+        [proposal] = (await look(acme, link))["proposals"]
+        assert [each["code"] for each in proposal["problems"]] == codes, (path, answer.status)
+        assert ("only the first 8 are used" in (await reader.open(STEPS)).text) is bool(codes)
+
+
 @pytest.mark.parametrize("step", ["import", "check"])
 async def test_the_problems_of_values_are_never_stored_with_their_successors(
     acme: Tenant, ports: Ports, clock: FakeClock, monkeypatch: pytest.MonkeyPatch, step: str

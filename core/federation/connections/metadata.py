@@ -6,7 +6,7 @@ Sources: SAML metadata sections 2.3.2 and 2.4.3; security W-2, X-2.
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
-from typing import Any
+from typing import Any, Final
 from uuid import UUID
 
 from core.federation.connections import connections, events
@@ -32,6 +32,8 @@ from core.kernel.causes import SYSTEM
 from core.kernel.errors import Invalid, Refusal
 from ports import Ports
 from ports.storage import Transaction
+
+CERTIFICATES_LEFT_OUT: Final = "certificates_left_out"  # the code of a problem that only the metadata show
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +80,7 @@ class DescribedProvider:
                 f"The metadata of the identity provider have {MAX_CERTIFICATES + self.left_out} certificates, and only the first "
                 f"{MAX_CERTIFICATES} are used. Remove old certificates at the identity provider."
             )
-            yield ConnectionProblem("certificates_left_out", False, message)
+            yield ConnectionProblem(CERTIFICATES_LEFT_OUT, False, message)
 
 
 async def import_metadata(ports: Ports, caller: OrganizationCaller, slug: str, text: str, url: str) -> list[ConnectionProblem]:

@@ -116,7 +116,7 @@ OPENID_FAULTS: Final[Mapping[OpenIdFault, str]] = MappingProxyType(
         OpenIdFault.NONCE: "The token does not belong to this sign-in. Start again.",
         OpenIdFault.TIME: "The token has expired, or is from the future. Check the clock of the identity provider.",
         OpenIdFault.SUBJECT: "The token has no subject that is a text of at most 255 characters.",
-        OpenIdFault.LOGOUT: "The token is not a logout token. It needs the logout event, a sub or sid, a jti, and no nonce.",
+        OpenIdFault.LOGOUT: "The token is not a logout token. It needs the logout event, iat, exp, a jti, a sub or sid, and no nonce.",
         OpenIdFault.AUTH_TIME: "The identity provider did not confirm a new sign-in. It must send auth_time if a request has max_age.",
         OpenIdFault.USERINFO: "The userinfo endpoint returned no claims. Send plain JSON, or put the claims into the ID token.",
         OpenIdFault.USERINFO_SUBJECT: "The userinfo endpoint returned another user. Report this to the identity provider.",
@@ -366,9 +366,9 @@ def parse_logout(claims: Mapping[str, Any], now: datetime) -> ProviderLogout:
     Raises: OpenIdAnswerRefused.
     """
     issued_at, expires_at = read_time(claims.get("iat")), read_time(claims.get("exp"))
-    if issued_at is None or not now - LOGOUT_TOKEN_TTL < issued_at <= now + CLOCK_SKEW:
-        raise OpenIdAnswerRefused(OpenIdFault.TIME)
-    if expires_at is None or expires_at <= now - CLOCK_SKEW:
+    if issued_at is None or expires_at is None:
+        raise OpenIdAnswerRefused(OpenIdFault.LOGOUT)
+    if not now - LOGOUT_TOKEN_TTL < issued_at <= now + CLOCK_SKEW or expires_at <= now - CLOCK_SKEW:
         raise OpenIdAnswerRefused(OpenIdFault.TIME)
     events, token_id = claims.get("events"), _identifier(claims, "jti")
     has_event = isinstance(events, dict) and isinstance(events.get(LOGOUT_EVENT), dict)

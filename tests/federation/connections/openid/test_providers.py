@@ -225,12 +225,12 @@ WRONG_LOGOUTS: dict[str, tuple[OpenIdFault, dict[str, Any]]] = {
     "with an id that is a number": (OpenIdFault.LOGOUT, {"jti": 7}),
     "of no user and no session": (OpenIdFault.LOGOUT, {"sub": None, "sid": None}),
     "with a subject that is a list": (OpenIdFault.LOGOUT, {"sub": ["4711"]}),
-    "without a time": (OpenIdFault.TIME, {"iat": None}),
+    "without a time": (OpenIdFault.LOGOUT, {"iat": None}),
     "of long ago": (OpenIdFault.TIME, {"iat": NOW - 300}),
-    "without an end": (OpenIdFault.TIME, {"exp": None}),
+    "without an end": (OpenIdFault.LOGOUT, {"exp": None}),
     "from the future": (OpenIdFault.TIME, {"iat": NOW + 61}),
     "that has expired": (OpenIdFault.TIME, {"exp": NOW - 61}),
-    "that ends in words": (OpenIdFault.TIME, {"exp": "soon"}),
+    "that ends in words": (OpenIdFault.LOGOUT, {"exp": "soon"}),
 }
 
 
