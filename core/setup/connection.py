@@ -169,9 +169,9 @@ async def check(ports: Ports, caller: SetupLinkCaller, base_url: str) -> list[Co
 async def _note(
     ports: Ports, caller: SetupLinkCaller, proposal: SetupProposal, found: Sequence[ConnectionProblem]
 ) -> list[ConnectionProblem]:
-    """Store and return the problems that a check has found, with those that only the metadata show."""
-    codes = {each.code for each in found}
-    problems = [*found, *[each for each in _find_left_out(proposal.document) if each.code not in codes]]
+    """Store and return the problems that a check has found, with those of metadata that it has not read again."""
+    reads_metadata = bool(proposal.document.metadata_url) and checks.NOT_CHECKED not in found
+    problems = [*found, *(() if reads_metadata else _find_left_out(proposal.document))]
     await proposals.note_problems(ports, caller, proposal, problems)
     return problems
 

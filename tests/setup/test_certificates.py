@@ -63,6 +63,7 @@ async def test_a_proposed_certificate_that_is_not_valid_now_is_named_to_the_read
     for path, start in ((f"{CERTIFICATE}/metadata", "new_"), (f"{STEPS}/connection/metadata", "")):
         refused = await reader.submit(path, STEPS, **{f"{start}metadata": metadata, f"{start}metadata_url": ""})
         assert (refused.status, "This metadata was valid until 29 February 2020 at 12:30 UTC." in refused.text) == (400, True)
+        assert "&lt;md:EntityDescriptor" in refused.text, "the text comes back"
 
 
 async def test_the_end_of_a_proposed_certificate_is_named_once_and_as_of_now(
@@ -96,7 +97,7 @@ async def test_the_certificates_that_metadata_have_too_many_are_named_until_othe
     [link] = (await acme.api.get(f"{acme.path}/setup-links", token=acme.token("admin"))).json["setup_links"]
     await reader.submit(f"{STEPS}/connection", STEPS, preset="okta", protocol="saml")
     nine = [(await new_certificate(clock.now(), f"idp {number}")).certificate.strip() for number in range(9)]
-    metadata = identity_provider_metadata(ENTITY_ID, certificates=nine)
+    metadata = identity_provider_metadata(ENTITY_ID, certificates=["unusable", *nine])
     values = {"entity_id": ENTITY_ID, "sso_url": SSO_URL}
     for path, form, codes in (
         (f"{STEPS}/connection/metadata", {"metadata": metadata, "metadata_url": ""}, ["certificates_left_out"]),

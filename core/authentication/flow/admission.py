@@ -48,7 +48,9 @@ class AccountFacts:
 
     def send_behind(self, user_id: UUID) -> None:
         """Send the statements with the one that locks the account."""
-        org_id = None if self._flow.service is None else self._flow.service.org_id
+        org_id, _, external_client = self._flow.application
+        if external_client is not None:  # its organization only owns the API that the client asks for
+            org_id = None
         self._policy = _load_policy(self._tx, self._flow, user_id)
         self._known = self._tx.devices.find_match_deferred(user_id, self._fingerprint, org_id, self._now, self._connection_id)
 
@@ -92,8 +94,8 @@ async def hide_in_flow(
 async def skips_second(tx: Transaction, flow: Flow, device: DeviceMatch, user_id: UUID, now: datetime) -> bool:
     """Return whether the trusted device skips the second factor.
 
-    A user who may not use the service learns nothing about the period of its organization. Only API clients name a service here, so
-    the request is none of an external client.
+    A user who may not use the application learns nothing about the period of its organization. For an external client, no such period
+    was read.
     """
     if device.is_trusted is device.is_trusted_there:
         return device.is_trusted

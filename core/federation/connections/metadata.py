@@ -4,6 +4,7 @@ Sources: SAML metadata sections 2.3.2 and 2.4.3; security W-2, X-2.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from typing import Any, Final
@@ -166,17 +167,14 @@ async def describe(ports: Ports, text: str) -> DescribedProvider:
         if binding in metadata.sso_urls:
             settings |= {"sso_url": metadata.sso_urls[binding], "sso_binding": binding}
     certificates: dict[str, CertificateFacts] = {}
-    distinct = list(dict.fromkeys(metadata.certificates))
-    for pem in distinct[:MAX_CERTIFICATES]:
-        try:
+    for pem in dict.fromkeys(metadata.certificates):
+        with suppress(ProviderCertificateInvalid):
             facts = await ports.certificates.facts(pem)
-        except ProviderCertificateInvalid:
-            continue
-        certificates[facts.fingerprint] = facts
+            certificates[facts.fingerprint] = facts
     if not certificates:
         raise ProviderCertificateInvalid
-    left_out = max(len(distinct) - MAX_CERTIFICATES, 0)
-    return DescribedProvider(settings, [*certificates.values()], metadata.name_id_formats, metadata.valid_until, left_out)
+    used = list(certificates.values())[:MAX_CERTIFICATES]
+    return DescribedProvider(settings, used, metadata.name_id_formats, metadata.valid_until, len(certificates) - len(used))
 
 
 async def apply(

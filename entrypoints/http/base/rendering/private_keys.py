@@ -5,27 +5,34 @@ A field for certificates, keys or metadata comes back only if all its long value
 value begins like a key, or is longer than any name.
 """
 
+import html
 import re
 from base64 import urlsafe_b64decode
 from collections.abc import Iterator
 from typing import Final
+from urllib.parse import unquote
 
 # The fields for certificates, keys and metadata.
 KEY_FIELDS: Final = frozenset({"certificate", "new_certificate", "slo_certificate", "metadata", "new_metadata", "public_key", "jwks"})
 
-# The headers of RFC 7468, also misspelled, and the dumps of OpenSSL, which have the bytes of a key in hexadecimal.
+# The headers of RFC 7468, also misspelled, and the dumps of OpenSSL and xxd, which have the bytes of a key in hexadecimal.
 _HEADER: Final = re.compile(
-    r"-\s*(?:begin|end)\b[^-]{0,40}private\s*key|private\s*key\s*--|private-?(?:key|exponent):|\bpriv:|(?:\b[0-9a-f]{2}[:\s]+){15}",
+    r"-\s*(?:begin|end)\b[^-]{0,40}private\s*key|private\s*key\s*--|private-?(?:key|exponent):|\bpriv:|\[hex dump\]:"
+    r"|(?:\b[0-9a-f]{2}[:\s]+){15}|(?:\b0x[0-9a-f]{2}[,\s]+){15}|\b[0-9a-f]{7,8}:?\s+(?:[0-9a-f]{4}\s+){4}",
     re.IGNORECASE,
 )
-_PRIVATE_MEMBER: Final = re.compile(r"""["'](?:d|k)["']\s*:""")  # of a JWK (RFC 7518 sections 6.2.2, 6.3.2 and 6.4.1)
+# The private member of a JWK (RFC 7518 sections 6.2.2, 6.3.2 and 6.4.1), and one with a long value in any text.
+_PRIVATE_MEMBER: Final = re.compile(r"""["'](?:d|k)["']\s*:""")
+_LONG_MEMBER: Final = re.compile(r"""(?<![\w.-])["']?(?:d|k)["']?\s*:\s*["']?[\w-]{40,}""")
 # Public values besides certificates: addresses, members of a JWK, and the signature, the digest and the name of a key in metadata.
 _PUBLIC: Final = re.compile(
-    r"""\b(?:https?://|urn:)[^\s"'<>]*"""
+    r"""\b(?:https?://|urn:)[^\s"'<>?]*"""  # without the query, which can hold anything
     r"""|"(?:n|x|y|e|kid|x5t(?:#S256)?)"\s*:\s*"[^"]*\""""
     r"""|<(?:\w+:)?(?:SignatureValue|DigestValue|KeyName)\b[^<>]*>[^<]*<"""
     r"""|-----(?:BEGIN|END)\ CERTIFICATE-----"""
 )
+_URL: Final = re.compile(r"""\b(?:https?://|urn:)[^\s"'<>]*""")
+_ESCAPED: Final = re.compile(r"\\u([0-9a-fA-F]{4})")
 _WORD: Final = re.compile(r"[A-Za-z0-9+/_-]{40,}")
 _WRAPPED: Final = re.compile(r"[A-Za-z0-9+/_-]{16,}(?:\s+[A-Za-z0-9+/_-]+)*")
 _SHORTEST: Final = 40  # characters: 32 bytes in base64 are 43
@@ -35,15 +42,31 @@ _OPENSSH: Final = b"openssh-key-v1"
 
 
 def can_hold_private_key(name: str, text: str) -> bool:
-    """Return whether the text of the field `name` can hold a private key."""
-    if _HEADER.search(text) or ("kty" in text and _PRIVATE_MEMBER.search(text)):
+    """Return whether the text of the field `name` can hold a private key, also percent-encoded or escaped as in JSON or HTML."""
+    try:
+        spellings = {text, once := _unescape(text), _unescape(once)}
+    except ValueError:
+        return True
+    return any(_can_hold_private_key(name, spelling) for spelling in spellings)
+
+
+def _unescape(text: str) -> str:
+    """Return the text without its escapes. Raises: ValueError for the number of a character with thousands of digits."""
+    text = html.unescape(unquote(text))
+    text = _ESCAPED.sub(lambda match: chr(int(match[1], 16)), text)
+    return re.sub(r"\\[nrt]", "\n", text).replace("\\", "")
+
+
+def _can_hold_private_key(name: str, text: str) -> bool:
+    if _HEADER.search(text) or ("kty" in text and _PRIVATE_MEMBER.search(text)) or _LONG_MEMBER.search(text):
         return True
     if len(text) < _SHORTEST:
         return False
-    rest = _PUBLIC.sub(" | ", text)
     if name in KEY_FIELDS:
+        rest = _PUBLIC.sub(" | ", text)
         return any(_is_random(value) and not _is_certificate(_decode(value)) for value in _values(_WRAPPED, rest))
-    return any(_is_random(value) and (len(value) > _LONGEST_NAME or _begins_as_key(_decode(value))) for value in _values(_WORD, rest))
+    is_long = any(_is_random(value) and len(value) > _LONGEST_NAME for value in _values(_WORD, _PUBLIC.sub(" | ", _URL.sub(" | ", text))))
+    return is_long or any(_begins_as_key(_decode(value)) for value in _values(_WORD, text))
 
 
 def _values(form: re.Pattern[str], text: str) -> Iterator[str]:
@@ -78,7 +101,7 @@ def _is_certificate(der: bytes) -> bool:
 def _begins_as_key(value: bytes) -> bool:
     start, _ = _read_sequence(value, 0)
     is_der = start > 0 and value[start : start + 1] in (bytes([_INTEGER]), bytes([_SEQUENCE])) and not _is_certificate(value)
-    return is_der or value.startswith(_OPENSSH)
+    return is_der or value.startswith(_OPENSSH) or b"PRIVATE KEY" in value
 
 
 def _read_sequence(der: bytes, at: int) -> tuple[int, int]:

@@ -47,7 +47,7 @@ async def propose_certificate(form: Mapping[str, str]) -> Response:
     {**ANSWERS, 409: PRESENT, 429: "Too many fetches."},
     form=METADATA_FIELDS,
 )
-@in_part(SetupPart.CERTIFICATE, shown=["new_metadata_url"], wrong="new_metadata_url")
+@in_part(SetupPart.CERTIFICATE, shown=["new_metadata_url", "new_metadata"], wrong="new_metadata_url")
 async def import_certificates(form: Mapping[str, str]) -> Response:
     """Propose the certificates of SAML metadata that an existing connection does not have yet.
 

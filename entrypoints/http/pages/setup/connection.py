@@ -105,7 +105,7 @@ async def _show(**values: Any) -> Response:
     {**SAVED, 409: "It is no connection with SAML.", 429: "Too many fetches."},
     form=["form_token", "metadata", "metadata_url"],
 )
-@in_part(SetupPart.CONNECTION, shown=["metadata_url"], wrong="metadata_url")
+@in_part(SetupPart.CONNECTION, shown=["metadata_url", "metadata"], wrong="metadata_url")
 async def import_metadata(form: Mapping[str, str]) -> Response:
     """Take the values of the proposed connection from SAML metadata.
 
