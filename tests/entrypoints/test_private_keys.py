@@ -30,8 +30,6 @@ NAMES: Final = (
     "urn:oasis:names:tc:SAML:2.0:assertion-of-Acme2026-EuropeMiddleEastAndAfrica",
     f"https://idp.example.com/metadata?d={'aB3-' * 12}&amp;k={'a-slug-of-words-' * 3}",
 )
-
-
 _ALGORITHMS: Final[dict[str, Any]] = {"RSA": RSAAlgorithm, "EC": ECAlgorithm, "Ed25519": OKPAlgorithm}
 
 

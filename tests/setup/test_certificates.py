@@ -88,10 +88,10 @@ async def test_the_end_of_a_proposed_certificate_is_named_once_and_as_of_now(
     await require((await reader.submit(f"{STEPS}/connection/check", STEPS)).text, "certificate_expired")
 
 
-async def test_the_certificates_that_metadata_have_too_many_are_named_until_other_certificates_are_saved(
+async def test_the_warning_about_certificates_left_out_stays_until_others_are_saved(
     app: QuartTrio, acme: Tenant, ports: Ports, clock: FakeClock
 ) -> None:
-    """Neither a check nor another save of the same values finds them again."""
+    """Only the metadata show it: a check and another save of the same values keep it."""
     change_ports(app, sender=with_loopback_sender(ports).sender)
     reader = await open_embedded(app, acme, parts=["connection"])
     [link] = (await acme.api.get(f"{acme.path}/setup-links", token=acme.token("admin"))).json["setup_links"]

@@ -1,4 +1,4 @@
-"""Texts of forms that can hold a private key. No page shows one again (security G-1).
+"""Texts of forms that can hold a private key. A refused page shows none again (security G-1).
 
 Users paste keys into every field, with all kinds of headers or without. So this does not look for the known spellings of a key alone.
 A field for certificates, keys or metadata comes back only if all its long values are public. Another field comes back unless a

@@ -15,7 +15,7 @@ from types import MappingProxyType
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 from markupsafe import Markup, escape
-from quart import Response, g, has_app_context
+from quart import Response, g, has_app_context, has_request_context
 
 from core.accounts.model.accounts import MAX_PASSWORD_LENGTH, MIN_PASSWORD_LENGTH
 from core.accounts.model.mfa import SETUP_TTL
@@ -23,7 +23,7 @@ from core.accounts.model.profiles import MAX_NAME_LENGTH
 from core.kernel.display import PRODUCT, format_ago, format_local, format_utc
 from core.kernel.policy import SupportContact
 from core.tenancy.model.settings import Design, derive_palette
-from entrypoints.http.base.context import form_owner, ports
+from entrypoints.http.base.context import current_request, form_owner, ports
 from entrypoints.http.base.rendering.assets import HTTP, asset_url
 from entrypoints.http.base.rendering.avatars import hue, image_of, image_path, initials, provider_logo
 from entrypoints.http.base.rendering.documentation import navigation
@@ -104,8 +104,12 @@ def _json(value: object) -> Markup:
 
 
 def _without_private_key(value: object, name: str) -> object:
-    """Return the value of the field `name`, or an empty text if it can hold a private key."""
-    return "" if isinstance(value, str) and can_hold_private_key(name, value) else value
+    """Return the value of the field `name`, or an empty text if it was typed and can hold a private key.
+
+    Typed values are on the pages that answer a form. The others show stored values: the next save would remove one that is left out.
+    """
+    is_typed = not has_request_context() or current_request().method == "POST"
+    return "" if is_typed and isinstance(value, str) and can_hold_private_key(name, value) else value
 
 
 def _ago(time: datetime) -> str:
