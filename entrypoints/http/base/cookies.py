@@ -8,13 +8,14 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 
 from quart import Response, after_this_request, g, request
+from werkzeug.http import dump_cookie
 
 from core.accounts.model.devices import TRUST_TOKEN_TTL
 from core.federation.saml.model.sign_on import LOGOUT_TTL, STATE_TTL
 from core.kernel.page_paths import ENROLL_PATH
 from core.kernel.values import digest, new_secret
 from core.setup.model.links import MAX_DAYS
-from entrypoints.http.base.context import app_context, ports
+from entrypoints.http.base.context import app_context, current_request, ports
 
 DEVICE_AGE: Final = timedelta(days=400)  # browsers keep cookies no longer
 NOTICE_AGE: Final = timedelta(seconds=60)
@@ -199,7 +200,7 @@ def clear_provider_logout_cookie(response: Response) -> None:
 
 
 def _read_secret(kind: str) -> str | None:
-    value = request.cookies.get(cookie_name(kind))
+    value = current_request().cookies.get(cookie_name(kind))
     return value if value is not None and _SECRET.fullmatch(value) else None
 
 
@@ -208,9 +209,10 @@ def _is_https() -> bool:
 
 
 def _set(response: Response, kind: str, value: str, age: timedelta) -> None:
-    response.set_cookie(
-        cookie_name(kind), value, max_age=max(0, int(age.total_seconds())), path="/", secure=_is_https(), httponly=True, samesite="Lax"
-    )
+    seconds = max(0, int(age.total_seconds()))
+    # All browsers know Max-Age, so the date of Expires is not computed.
+    cookie = dump_cookie(cookie_name(kind), value, seconds, path="/", secure=_is_https(), httponly=True, samesite="Lax", sync_expires=False)
+    response.headers.add("Set-Cookie", cookie)
 
 
 def _clear(response: Response, kind: str) -> None:

@@ -20,7 +20,7 @@ from core.provisioning.model.directories import attributes_of_body
 from entrypoints.http.base.context import directory_call
 from entrypoints.http.edge.directory.log import DirectoryCall
 from entrypoints.http.edge.error_body import speaks_scim
-from entrypoints.http.edge.protocol.connection import LazyBody
+from entrypoints.http.edge.protocol.connection import LazyBody, RequestParameters
 from entrypoints.http.edge.size_limits import MAX_BODY, MAX_SCIM_BODY, MAX_SCIM_GROUP_BODY
 
 View = Callable[..., Awaitable[Any]]
@@ -131,6 +131,7 @@ class StrictRequest(TrioRequest):
     """A request with our JSON decoder. A missing body is an empty object; another content type is 415 (security G-3)."""
 
     body_class = LazyBody
+    parameter_storage_class = dict_storage_class = RequestParameters
     _decoded: dict[str, Any] | None = None
 
     async def get_json(self, force: bool = False, silent: bool = False, cache: bool = True) -> Any:

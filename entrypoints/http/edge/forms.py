@@ -8,7 +8,7 @@ from quart import request
 from werkzeug.exceptions import UnsupportedMediaType
 
 from core.kernel.errors import Forbidden, Invalid
-from entrypoints.http.base.context import app_context
+from entrypoints.http.base.context import app_context, current_request
 from entrypoints.http.edge.bodies import RequestModel
 from entrypoints.http.edge.queries import MAX_FIELDS, DuplicateParameter, joined_query
 from entrypoints.http.edge.typed_fields import read_typed
@@ -63,7 +63,7 @@ async def read_fields() -> dict[str, str]:
 
 
 async def _read_pairs() -> list[tuple[str, str]]:
-    raw = await request.get_data(cache=True, as_text=False, parse_form_data=False)
+    raw = await current_request().body  # `get_data` would set another time limit: see `StrictRequest.read_json`
     try:
         return parse_qsl(raw.decode("ascii"), keep_blank_values=True, errors="strict", max_num_fields=MAX_FIELDS)
     except ValueError:

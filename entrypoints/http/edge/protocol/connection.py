@@ -8,7 +8,7 @@ from quart.utils import encode_headers
 from quart.wrappers.response import DataBody
 from quart_trio.asgi import TrioASGIHTTPConnection
 from quart_trio.wrappers.request import TrioBody
-from werkzeug.datastructures import Headers
+from werkzeug.datastructures import Headers, ImmutableMultiDict
 
 from entrypoints.http.edge.middleware import Receive
 from entrypoints.http.edge.protocol.request_checks import Scope
@@ -107,6 +107,14 @@ class RequestHeaders(Headers):
         if value is None:
             return default
         return value if type is None else super().get(key, default, type)
+
+
+class RequestParameters(ImmutableMultiDict[str, str]):
+    """The query parameters or the cookies of a request."""
+
+    # The base class raises an error inside for a missing key.
+    def get(self, key: str, default: Any = None, type: Any = None) -> Any:  # type: ignore[override]  # noqa: A002
+        return super().get(key, default, type) if key in self else default
 
 
 class LazyBodyConnection(TrioASGIHTTPConnection):
