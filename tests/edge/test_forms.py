@@ -1,12 +1,16 @@
 """Forms of the pages: the accepted fields, and refusal of forms that other sites send (security
 G-2, N-3)."""
 
-from collections.abc import Iterable
-from urllib.parse import urlencode
+from collections.abc import Callable, Iterable
+from urllib.parse import parse_qsl, urlencode
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from quart_trio import QuartTrio
 
+from entrypoints.http.edge.forms import decode_form
+from entrypoints.http.edge.queries import MAX_FIELDS
 from ports import Ports
 from tests.fakes.outside import FakeMailTransport
 from tests.support.builders import BASE_URL, EMAIL, NEW_PASSWORD, PASSWORD, Answer, Api, add_account, deliver, link
@@ -153,3 +157,14 @@ async def test_a_refused_password_does_not_use_up_the_link(app: QuartTrio, api: 
     assert (await api.login()).status == 200
     assert (await submit(app, filled(token))).status == 200
     assert (await submit(app, filled(token))).status == 400
+
+
+@given(st.text("%25bBcCdDfF3e9=&+;/ \0"))
+def test_a_form_is_decoded_as_the_standard_library_does(text: str) -> None:
+    def decode(by: Callable[[str], list[tuple[str, str]]]) -> list[tuple[str, str]] | None:
+        try:
+            return by(text)
+        except ValueError:
+            return None
+
+    assert decode(decode_form) == decode(lambda sent: parse_qsl(sent, keep_blank_values=True, errors="strict", max_num_fields=MAX_FIELDS))

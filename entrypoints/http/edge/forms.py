@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 from typing import Any, TypeVar
-from urllib.parse import parse_qsl
+from urllib.parse import unquote
 
 from quart import request
 from werkzeug.exceptions import UnsupportedMediaType
@@ -65,9 +65,25 @@ async def read_fields() -> dict[str, str]:
 async def _read_pairs() -> list[tuple[str, str]]:
     raw = await current_request().body  # `get_data` would set another time limit: see `StrictRequest.read_json`
     try:
-        return parse_qsl(raw.decode("ascii"), keep_blank_values=True, errors="strict", max_num_fields=MAX_FIELDS)
+        return decode_form(raw.decode("ascii"))
     except ValueError:
         raise FormInvalid from None
+
+
+def decode_form(text: str) -> list[tuple[str, str]]:
+    """Return the fields, as `parse_qsl` of the standard library does. It takes ten times as long for a long base64 text.
+
+    Raises: ValueError for more than MAX_FIELDS fields, or other bytes than UTF-8.
+    """
+    pieces = text.split("&")
+    if len(pieces) > MAX_FIELDS:
+        raise ValueError("too many fields")
+    return [(_decode(name), _decode(value)) for name, _, value in (piece.partition("=") for piece in pieces if piece)]
+
+
+def _decode(text: str) -> str:
+    # First the space, because `%2B` is a plus. The others are those of base64.
+    return unquote(text.replace("+", " ").replace("%2B", "+").replace("%2F", "/").replace("%3D", "="), errors="strict")
 
 
 async def _read_parts() -> list[tuple[str, str]]:
