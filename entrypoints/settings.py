@@ -66,7 +66,7 @@ class Settings(BaseModel):
     tls_key: Path | None = None
     tls_redirect_bind: Bind | None = None
     workers: int = Field(1, ge=1, le=64)
-    db_pool_size: int = Field(10, ge=2, le=1000)
+    db_pool_size: int | None = Field(None, ge=2, le=1000)
     encryption_keys: SecretStr | None = None
     api_audience: bool = True
     access_token_ttl: int = Field(900, ge=1, le=86400)
@@ -235,6 +235,11 @@ class Settings(BaseModel):
     def is_behind_proxy(self) -> bool:
         """Return whether a reverse proxy must name the client's address: at a Unix socket or one of systemd, unless we speak TLS there."""
         return not has_own_address(self.bind) and self.tls_certificate is None
+
+    @property
+    def database_connections(self) -> int:
+        """Return the connections of each process. By default, many workers together stay below the 100 that PostgreSQL accepts."""
+        return self.db_pool_size or max(2, min(16, 80 // self.workers))
 
     @property
     def keep_alive_seconds(self) -> int:

@@ -130,7 +130,7 @@ def check_settings(settings: Settings) -> None:
 @asynccontextmanager
 async def wire(settings: Settings, base_url: str, conninfo: str) -> AsyncIterator[Wired]:
     """Open the ports of one process until the block ends. No connection to the database is made yet."""
-    pool = Pool(conninfo, size=settings.db_pool_size, on_use=record_progress)
+    pool = Pool(conninfo, size=settings.database_connections, on_use=record_progress)
     clock = SystemClock()
     vault = vault_of(settings)
     metrics = PrometheusMetrics()
@@ -215,7 +215,7 @@ def application(settings: Settings, base_url: str, wired: Wired, routes: Applica
             is_behind_proxy=settings.is_behind_proxy,
             rate_limit_factor=settings.rate_limit_factor,
             client_rate=settings.client_rate,
-            pool_size=settings.db_pool_size,
+            pool_size=settings.database_connections,
             scim_string_status=settings.scim_string_status,
             metrics_token=settings.metrics_token.get_secret_value() if settings.metrics_token else None,
             billing_secrets=settings.billing_secrets,

@@ -84,7 +84,7 @@ def test_the_defaults_are_the_documented_ones(settings_from: SettingsFrom) -> No
         "tls_key": None,
         "tls_redirect_bind": None,
         "workers": 1,
-        "db_pool_size": 10,
+        "db_pool_size": None,
         "encryption_keys": None,
         "api_audience": True,
         "access_token_ttl": 900,
@@ -157,6 +157,12 @@ def test_idle_connections_of_proxies_are_kept_longer(settings_from: SettingsFrom
     assert settings_from(TRUSTED_PROXIES="127.0.0.1/32").keep_alive_seconds == 75
     assert settings_from(TRUSTED_PROXIES="127.0.0.1/32", KEEP_ALIVE="20").keep_alive_seconds == 20
     assert settings_from(KEEP_ALIVE="20").keep_alive_seconds == 20
+
+
+@pytest.mark.parametrize(("workers", "size"), [(1, 16), (5, 16), (8, 10), (64, 2)])
+def test_many_workers_share_the_connections_of_the_database(settings_from: SettingsFrom, workers: int, size: int) -> None:
+    assert settings_from(WORKERS=str(workers)).database_connections == size
+    assert settings_from(WORKERS=str(workers), DB_POOL_SIZE="20").database_connections == 20
 
 
 def test_every_setting_is_read_from_its_variable(settings_from: SettingsFrom, tmp_path: Path) -> None:
