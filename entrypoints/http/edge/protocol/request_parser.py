@@ -1,5 +1,7 @@
 """The requests of one connection, parsed by h11 (RFC 9112)."""
 
+import math
+from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 import h11
@@ -33,6 +35,7 @@ class RequestParser:
 
     def __init__(self) -> None:
         self.is_complete = True  # the body of the current request is parsed
+        self._left = 0.0  # bytes of this body that are not parsed, or infinity if it is chunked
         self._has_head = False  # of the current request
         self._start: bytes | None = b""  # the data of the next request that h11 has not seen; None after its first byte
         self._connection = _new_connection()
@@ -61,8 +64,9 @@ class RequestParser:
         event = self._next_event()
         if not isinstance(event, h11.Request):
             return None
-        self._has_head, self.is_complete = True, False
         headers = list(event.headers)
+        self._has_head, self._left = True, _length_of(headers)
+        self.is_complete = self._left == 0
         closes = any(name == b"connection" and _CLOSE in map(bytes.strip, value.lower().split(b",")) for name, value in headers)
         return RequestHead(
             event.method.decode(),
@@ -76,9 +80,11 @@ class RequestParser:
     def parse_body(self) -> bytes:
         """Return the part of the body that has arrived since the last call. Raises: BadRequest."""
         pieces = []
-        while isinstance(event := self._next_event(), h11.Data):
-            pieces.append(event.data)
-        self.is_complete = isinstance(event, h11.EndOfMessage)
+        while not self.is_complete and isinstance(event := self._next_event(), (h11.Data, h11.EndOfMessage)):
+            if isinstance(event, h11.Data):
+                pieces.append(event.data)
+                self._left -= len(event.data)
+            self.is_complete = self._left == 0 or isinstance(event, h11.EndOfMessage)
         return b"".join(pieces)
 
     def _next_event(self) -> object:
@@ -94,6 +100,17 @@ class RequestParser:
         self._connection = _new_connection()
         if unparsed:
             self.feed(unparsed)
+
+
+def _length_of(headers: Iterable[tuple[bytes, bytes]]) -> float:
+    """Return the length of a body, or infinity if it is chunked: then only h11 can find its end. It has checked both headers."""
+    length = 0.0
+    for name, value in headers:
+        if name == b"transfer-encoding":
+            return math.inf
+        if name == b"content-length":
+            length = int(value)
+    return length
 
 
 def _new_connection() -> h11.Connection:
