@@ -238,8 +238,11 @@ class Settings(BaseModel):
 
     @property
     def database_connections(self) -> int:
-        """Return the connections of each process. By default, many workers together stay below the 100 that PostgreSQL accepts."""
-        return self.db_pool_size or max(2, min(16, 80 // self.workers))
+        """Return the size of the connection pool of each process.
+
+        By default, up to 32 workers and their listeners need at most 96 connections. PostgreSQL accepts 97 of such users by default.
+        """
+        return self.db_pool_size or max(2, min(16, 95 // self.workers - 1))
 
     @property
     def keep_alive_seconds(self) -> int:

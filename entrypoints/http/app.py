@@ -267,7 +267,7 @@ class Edge:
     client_rate: float  # token requests per second for an application with a client secret
     metrics_token: str | None
     is_behind_proxy: bool = False  # the service listens on a Unix socket or on a socket of systemd
-    pool_size: int = 10  # connections of this process to the database
+    pool_size: int = 16  # connections of this process to the database
     scim_string_status: bool = False  # send the status of SCIM errors as a string
     billing_secrets: Sequence[str] = ()  # the payment provider signs its events with one of these
 

@@ -38,7 +38,7 @@ class ConnectionsResponse(ResponseModel):
 
     total: int = Field(description="The number of open connections.", examples=[4])
     idle: int = Field(description="The number of open connections that are idle.", examples=[3])
-    maximum: int = Field(description="The largest number of connections (`SSO_DB_POOL_SIZE`).", examples=[10])
+    maximum: int = Field(description="The size of the pool (`SSO_DB_POOL_SIZE`).", examples=[16])
 
 
 class SigningKeyResponse(ResponseModel):

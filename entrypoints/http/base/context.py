@@ -4,8 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, cast
 
-from quart import Quart, Request, Response, g, has_request_context, request
-from quart.globals import _cv_app, _cv_request
+from quart import Quart, Request, Response, current_app, g, has_request_context, request
 
 from core.accounts.model.devices import PresentedDevice
 from core.accounts.model.profiles import OwnProfile
@@ -32,18 +31,11 @@ AGENT_LENGTH = 512
 
 _EXTENSION = "gatehouse"
 
-
-# Quart's proxies look up the object again at each access, and take several times as long as this.
-def _current_app() -> Quart:
-    return _cv_app.get().app
-
-
-def _current_request() -> Request:
-    return _cv_request.get().request
-
-
-def _current_g() -> Any:
-    return _cv_app.get().g
+# Each access through a proxy of Quart looks up the object again, so functions that run on each
+# request look it up once.
+_current_app: Callable[[], Quart] = cast("Any", current_app)._get_current_object
+_current_request: Callable[[], Request] = cast("Any", request)._get_current_object
+_current_g: Callable[[], Any] = cast("Any", g)._get_current_object
 
 
 @dataclass(frozen=True, slots=True)

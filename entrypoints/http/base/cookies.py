@@ -15,7 +15,7 @@ from core.federation.saml.model.sign_on import LOGOUT_TTL, STATE_TTL
 from core.kernel.page_paths import ENROLL_PATH
 from core.kernel.values import digest, new_secret
 from core.setup.model.links import MAX_DAYS
-from entrypoints.http.base.context import app_context, current_request, ports
+from entrypoints.http.base.context import app_context, ports
 
 DEVICE_AGE: Final = timedelta(days=400)  # browsers keep cookies no longer
 NOTICE_AGE: Final = timedelta(seconds=60)
@@ -200,7 +200,7 @@ def clear_provider_logout_cookie(response: Response) -> None:
 
 
 def _read_secret(kind: str) -> str | None:
-    value = current_request().cookies.get(cookie_name(kind))
+    value = request.cookies.get(cookie_name(kind))
     return value if value is not None and _SECRET.fullmatch(value) else None
 
 

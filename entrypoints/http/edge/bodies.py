@@ -128,7 +128,11 @@ def body_limit(path: str) -> int:
 
 
 class StrictRequest(TrioRequest):
-    """A request with our JSON decoder. A missing body is an empty object; another content type is 415 (security G-3)."""
+    """A request with our JSON decoder. A missing body is an empty object; another content type is 415 (security G-3).
+
+    Await `body` for the bytes. The framework's method for them sets a time limit, which costs as much as the rest, and the middleware
+    has a shorter one.
+    """
 
     body_class = LazyBody
     parameter_storage_class = dict_storage_class = RequestParameters
@@ -143,7 +147,7 @@ class StrictRequest(TrioRequest):
         """Return `read(body)`. A large body is decoded and released in a thread, so that other requests do not wait."""
         if self.content_length and not self.is_json:  # before the body arrives
             raise UnsupportedMediaType
-        raw = await self.body  # `get_data` would set a time limit, which costs as much as the rest. The middleware has a shorter one.
+        raw = await self.body
         if not cache:
             self.body.clear()
         if not raw:

@@ -58,7 +58,7 @@ def by_signature(view: View) -> View:
     model, statuses, is_of_page = _model_of(result), getattr(view, _STATUSES, (200,)), bool(docs_of(view).is_page)
     to_response = _sender(model, statuses[0])
     if body is None and query is None and result is not None and to_response is None:
-        return view  # it does all of this itself
+        return view  # it reads its request and makes its response itself
 
     @wraps(view)
     async def run(*args: Any, **kwargs: Any) -> Any:

@@ -29,7 +29,7 @@ def is_upload() -> bool:
 
 async def read_parts() -> list[tuple[str, str]]:
     """Return the fields of a form with a file, and keep the file for `uploaded_file`. Raises: ValueError."""
-    raw = await request.get_data(cache=True, as_text=False, parse_form_data=False)
+    raw = await request.body
     boundary = request.mimetype_params.get("boundary", "").encode("ascii")
     parser = MultiPartParser(stream_factory=_in_memory, max_form_parts=MAX_PARTS)
     fields, files = parser.parse(BytesIO(raw), boundary, len(raw))
@@ -53,4 +53,6 @@ async def read_image() -> tuple[bytes, str]:
     """Return the body of a request, and its content type. Raises: UnsupportedMediaType if this is not that of an image that we accept."""
     if request.mimetype not in {*ImageType}:
         raise UnsupportedMediaType("Send the file itself as the body, with the content type image/png, image/jpeg or image/webp.")
-    return await request.get_data(cache=False, as_text=False, parse_form_data=False), request.mimetype
+    image = await request.body
+    request.body.clear()
+    return image, request.mimetype

@@ -143,7 +143,7 @@ async def read_user_patch() -> UserPatch:
     Raises: BodyInvalid, OperationsInvalid.
     """
     operations = await read_in_thread(lambda body: list(_operations_and_errors(body)))
-    return UserPatch(operations, is_large=len(await request.get_data()) > DECODED_AT_ONCE)
+    return UserPatch(operations, is_large=len(await request.body) > DECODED_AT_ONCE)
 
 
 def read_page() -> tuple[int, int]:

@@ -208,7 +208,7 @@ async def as_setup_link(_: Access) -> None:
 async def as_billing(_: Access) -> None:
     headers = request.headers
     header = headers.get("billing-signature") or headers.get(SIGNATURE_OF_STRIPE)
-    raw = bytes(await request.get_data(as_text=False, parse_form_data=False))  # type: ignore[arg-type]  # bytes, because as_text is False
+    raw = await request.body
     provider_events.verify(app_context().billing_secrets, header, raw, ports().clock.now())
     request_record().caller = "billing"
     g.caller = anonymous()

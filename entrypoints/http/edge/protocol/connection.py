@@ -112,7 +112,7 @@ class RequestHeaders(Headers):
 class RequestParameters(ImmutableMultiDict[str, str]):
     """The query parameters or the cookies of a request."""
 
-    # The base class raises an error inside for a missing key.
+    # The base class raises and catches an error for a missing key.
     def get(self, key: str, default: Any = None, type: Any = None) -> Any:  # type: ignore[override]  # noqa: A002
         return super().get(key, default, type) if key in self else default
 

@@ -80,11 +80,16 @@ class RequestParser:
     def parse_body(self) -> bytes:
         """Return the part of the body that has arrived since the last call. Raises: BadRequest."""
         pieces = []
-        while not self.is_complete and isinstance(event := self._next_event(), (h11.Data, h11.EndOfMessage)):
+        while not self.is_complete:
+            event = self._next_event()
             if isinstance(event, h11.Data):
                 pieces.append(event.data)
                 self._left -= len(event.data)
-            self.is_complete = self._left == 0 or isinstance(event, h11.EndOfMessage)
+                self.is_complete = self._left == 0
+            elif isinstance(event, h11.EndOfMessage):
+                self.is_complete = True
+            else:
+                break
         return b"".join(pieces)
 
     def _next_event(self) -> object:
@@ -103,7 +108,7 @@ class RequestParser:
 
 
 def _length_of(headers: Iterable[tuple[bytes, bytes]]) -> float:
-    """Return the length of a body, or infinity if it is chunked: then only h11 can find its end. It has checked both headers."""
+    """Return the length of a body, or infinity if it is chunked: then only h11 finds its end. h11 has checked both headers."""
     length = 0.0
     for name, value in headers:
         if name == b"transfer-encoding":

@@ -54,27 +54,22 @@ class _Connection:
         self.client = client
         self.parser = RequestParser()
         self.requests = 0
-        # It has a deadline only during the wait for a head. A scope for each wait would cost several times as much.
-        self._scope = trio.CancelScope()
-        self._is_waiting = False
+        self._waiting: trio.CancelScope | None = None  # for the head of a request
 
     async def run(self) -> None:
         """Serve requests until the connection ends."""
         try:
-            with self._scope:
-                while (head := await self._read_head()) is not None:
-                    self.requests += 1
-                    if not await _Request(self, head).run():
-                        return await self.client.linger()
-            if self._scope.cancelled_caught and self.parser.has_data:
-                await self.refuse(408)
+            while (head := await self._read_head()) is not None:
+                self.requests += 1
+                if not await _Request(self, head).run():
+                    return await self.client.linger()
             self.client.end()
         except BadRequest as error:
             await self.refuse(error.status)
             await self.client.linger()
 
     async def _read_head(self) -> RequestHead | None:
-        """Return the head of the next request, or None if the client sends none. At the deadline it ends the scope. Raises: BadRequest."""
+        """Return the head of the next request, or None if the client sends none. Raises: BadRequest."""
         # An absolute deadline, so that slow headers time out like missing ones. A new connection
         # counts as a request that has begun. During a shutdown, the requests that new connections
         # have already sent are still read.
@@ -84,15 +79,13 @@ class _Connection:
             await trio.lowlevel.checkpoint()  # many pipelined requests must not delay other connections
         deadline = self._deadline(has_begun=has_begun)
         while (head := parser.parse_head()) is None:
-            self._scope.deadline, self._is_waiting = deadline, True
-            await self.client.wait_readable()
-            self._scope.deadline, self._is_waiting = math.inf, False
-            if self._scope.cancel_called:  # at the same time
-                await trio.lowlevel.checkpoint()
-            data = self.client.receive_now()
+            with trio.CancelScope(deadline=deadline) as self._waiting:
+                await self.client.wait_readable()
+            timed_out, self._waiting = self._waiting.cancelled_caught, None
+            data = b"" if timed_out else self.client.receive_now()
             if data == b"":
                 if parser.has_data:
-                    await self.refuse(400)
+                    await self.refuse(408 if timed_out else 400)
                 return None
             if data is not None:
                 parser.feed(data)
@@ -105,8 +98,8 @@ class _Connection:
         return trio.current_time() + (LINGER if server.is_draining else server.headers_within if has_begun else server.keep_alive)
 
     def close_if_idle(self) -> None:
-        if self._is_waiting:
-            self._scope.deadline = -math.inf  # not `cancel`: a request that has just arrived is still served
+        if self._waiting is not None:
+            self._waiting.cancel()
 
     async def refuse(self, status: int, *, observed: bool = True, bodiless: bool = False) -> None:
         """Respond to a request that did not reach the application, or to which the application did not respond."""
