@@ -170,7 +170,7 @@ async def _note(
     ports: Ports, caller: SetupLinkCaller, proposal: SetupProposal, found: Sequence[ConnectionProblem]
 ) -> list[ConnectionProblem]:
     """Store and return the problems that a check has found, with those of metadata that it has not read again."""
-    reads_metadata = bool(proposal.document.metadata_url) and checks.NOT_CHECKED not in found
+    reads_metadata = bool(proposal.document.metadata_url) and not any(problem.code in checks.UNREAD for problem in found)
     problems = [*found, *(() if reads_metadata else _find_left_out(proposal.document))]
     await proposals.note_problems(ports, caller, proposal, problems)
     return problems

@@ -111,6 +111,29 @@ async def test_the_warning_about_certificates_left_out_stays_until_others_are_sa
         assert ("only the first 8 are used" in (await reader.open(STEPS)).text) is bool(codes)
 
 
+async def test_a_check_that_reads_no_metadata_keeps_the_warning_about_certificates_left_out(
+    app: QuartTrio, acme: Tenant, ports: Ports, clock: FakeClock, publisher: Publisher
+) -> None:
+    change_ports(app, sender=with_loopback_sender(ports).sender)
+    reader = await open_embedded(app, acme, parts=["connection"])
+    [link] = (await acme.api.get(f"{acme.path}/setup-links", token=acme.token("admin"))).json["setup_links"]
+    await reader.submit(f"{STEPS}/connection", STEPS, preset="okta", protocol="saml")
+    nine = [(await new_certificate(clock.now(), f"idp {number}")).certificate for number in range(9)]
+    publisher.publish(*nine)
+    await reader.submit(f"{STEPS}/connection/metadata", STEPS, metadata="", metadata_url=f"{publisher.address}/metadata")
+    readable = publisher.document
+    expired = with_validity(readable, "2020-01-01T00:00:00Z")
+    for document, code in (("<nothing/>", "metadata_unusable"), (expired, "metadata_expired"), (readable, None)):
+        publisher.document = document
+        await reader.submit(f"{STEPS}/connection/check", STEPS)
+        [proposal] = (await look(acme, link))["proposals"]
+        codes = [each["code"] for each in proposal["problems"]]
+        assert codes == [each for each in (code, "certificates_left_out") if each is not None]
+    publisher.publish(*nine[:8])
+    await reader.submit(f"{STEPS}/connection/check", STEPS)
+    assert (await look(acme, link))["proposals"][0]["problems"] == []
+
+
 @pytest.mark.parametrize("step", ["import", "check"])
 async def test_the_problems_of_values_are_never_stored_with_their_successors(
     acme: Tenant, ports: Ports, clock: FakeClock, monkeypatch: pytest.MonkeyPatch, step: str

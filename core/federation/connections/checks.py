@@ -36,11 +36,14 @@ from core.kernel.outbound import SendFailure
 from core.kernel.rate_limits import METADATA_FETCH
 from ports import Ports
 
+_METADATA_UNUSABLE: Final = "metadata_unusable"
 NOT_CHECKED: Final = ConnectionProblem(
     "not_checked",
     False,
     f"The check was not made: your organization had {METADATA_FETCH.burst} checks within a minute. Wait a minute, then check again.",
 )
+# A check with one of these problems has read no metadata.
+UNREAD: Final = frozenset({NOT_CHECKED.code, _METADATA_UNUSABLE, SamlProblemCode.METADATA_EXPIRED})
 
 
 async def check(ports: Ports, caller: OrganizationCaller, slug: str, base_url: str) -> list[ConnectionProblem]:
@@ -163,7 +166,7 @@ async def _check_metadata(ports: Ports, org_id: UUID, details: ConnectionDetails
     except metadata.MetadataExpired as problem:
         return [ConnectionProblem(SamlProblemCode.METADATA_EXPIRED, False, problem.message)]
     except Refusal as problem:
-        return [ConnectionProblem("metadata_unusable", False, problem.message)]
+        return [ConnectionProblem(_METADATA_UNUSABLE, False, problem.message)]
     if described is None:
         return []
     problems = [*described.problems_of(settings, ports.clock.now())]

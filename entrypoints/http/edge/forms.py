@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from typing import Any, TypeVar
 from urllib.parse import unquote
 
-from quart import request
+from quart import g, request
 from werkzeug.exceptions import UnsupportedMediaType
 
 from core.kernel.errors import Forbidden, Invalid
@@ -38,10 +38,10 @@ async def read_form() -> dict[str, str]:
     """
     refuse_foreign_origin()
     if is_upload():
-        return read_typed(_joined(await _read_parts(), frozenset()))
+        return _noted(read_typed(_noted(_joined(await _read_parts(), frozenset()))))
     if request.mimetype != FORM:
         raise UnsupportedMediaType("This page accepts only its own form. Open the page in a browser, and send the form there.")
-    return read_typed(await read_fields())
+    return _noted(read_typed(await read_fields()))
 
 
 async def read_request_of_application(listed: frozenset[str] = frozenset()) -> dict[str, str] | None:
@@ -53,13 +53,13 @@ async def read_request_of_application(listed: frozenset[str] = frozenset()) -> d
     """
     if request.mimetype != FORM:
         raise UnsupportedMediaType("Send the parameters as a form, or open this URL with GET.")
-    fields = _joined(await _read_pairs(), listed)
+    fields = _noted(_joined(await _read_pairs(), listed))
     return None if "form_token" in fields else {**joined_query(), **fields}
 
 
 async def read_fields() -> dict[str, str]:
     """Return the fields of a form of any site. Raises: FormInvalid, DuplicateParameter."""
-    return _joined(await _read_pairs(), frozenset())
+    return _noted(_joined(await _read_pairs(), frozenset()))
 
 
 async def _read_pairs() -> list[tuple[str, str]]:
@@ -91,6 +91,12 @@ async def _read_parts() -> list[tuple[str, str]]:
         return await read_parts()
     except ValueError:
         raise FileFormInvalid from None
+
+
+def _noted(fields: dict[str, str]) -> dict[str, str]:
+    """Note the values of a form, as they were sent or read. A refused page shows no private key among them again."""
+    g.setdefault("sent_values", []).extend(fields.values())
+    return fields
 
 
 def _joined(pairs: Iterable[tuple[str, str]], listed: frozenset[str]) -> dict[str, str]:

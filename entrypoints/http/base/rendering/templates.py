@@ -104,12 +104,18 @@ def _json(value: object) -> Markup:
 
 
 def _without_private_key(value: object, name: str) -> object:
-    """Return the value of the field `name`, or an empty text if it was typed and can hold a private key.
+    """Return the value of the field `name`, or an empty text if it was sent with this request and can hold a private key.
 
-    Typed values are on the pages that answer a form. The others show stored values: the next save would remove one that is left out.
+    Other values are stored ones: the next save would remove one that is left out.
     """
-    is_typed = not has_request_context() or current_request().method == "POST"
-    return "" if is_typed and isinstance(value, str) and can_hold_private_key(name, value) else value
+    is_answer = not has_request_context() or current_request().method == "POST"
+    return "" if is_answer and isinstance(value, str) and can_hold_private_key(name, value) and _was_sent(value) else value
+
+
+def _was_sent(value: str) -> bool:
+    """Return whether a form of this request has the value, with any spaces and line breaks."""
+    text = "".join(value.split())
+    return not has_request_context() or any(text in "".join(sent.split()) for sent in g.get("sent_values", ()))
 
 
 def _ago(time: datetime) -> str:

@@ -174,7 +174,7 @@ async def test_the_page_imports_metadata_and_keeps_what_was_typed(owner_browser:
     assert (warning in page, f'value="{address}"' in page) == (True, True), "a stored value stays, also if it looks like a key"
     refused = await owner_browser.submit(f"{PAGE}/metadata", PAGE, url="", metadata="<nothing/>")
     assert refused.status == 400
-    for shown in ("not SAML metadata", "&lt;nothing/&gt;", ENTITY_ID):
+    for shown in ("not SAML metadata", "&lt;nothing/&gt;", ENTITY_ID, f'value="{address}"'):
         assert shown in refused.text, shown
     saved = await owner_browser.submit(f"{PAGE}/metadata", PAGE, url="", metadata=identity_provider_metadata("urn:new"))
     assert saved.status == 303
