@@ -75,6 +75,7 @@ class Browser:
         service = webdriver.ChromeService(executable_path=shutil.which("chromedriver"))
         self._driver = webdriver.Chrome(options, service)
         self._driver.set_page_load_timeout(PATIENCE)
+        self._window = self.script("return [innerWidth, innerHeight]")
         self._is_phone = False
         self.kept: dict[str, str] = {}
 
@@ -353,6 +354,8 @@ class Browser:
             self._resize(PHONE, mobile=True)
         else:
             self._driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+            # A busy browser does this later. By then a click would be at the place that an element had before.
+            self.wait_until(lambda: self.script("return [innerWidth, innerHeight]") == self._window)
 
     def _resize(self, size: tuple[int, int], *, mobile: bool = False, scale: float = 1) -> None:
         metrics = {"width": size[0], "height": size[1], "deviceScaleFactor": scale, "mobile": mobile}
