@@ -354,8 +354,7 @@ class Browser:
             self._resize(PHONE, mobile=True)
         else:
             self._driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
-            # A busy browser does this later. By then a click would be at the place that an element had before.
-            self.wait_until(lambda: self.script("return [innerWidth, innerHeight]") == self._window)
+            self.wait_until(lambda: self.script("return [innerWidth, innerHeight]") == self._window)  # or the next click misses
 
     def _resize(self, size: tuple[int, int], *, mobile: bool = False, scale: float = 1) -> None:
         metrics = {"width": size[0], "height": size[1], "deviceScaleFactor": scale, "mobile": mobile}
