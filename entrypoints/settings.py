@@ -240,7 +240,8 @@ class Settings(BaseModel):
     def database_connections(self) -> int:
         """Return the size of the connection pool of each process.
 
-        By default, up to 32 workers and their listeners need at most 96 connections. PostgreSQL accepts 97 of such users by default.
+        Without the setting, up to 32 workers open at most 96 connections, including those that listen for notifications. PostgreSQL
+        accepts 97 by default, and 3 more of administrators.
         """
         return self.db_pool_size or max(2, min(16, 95 // self.workers - 1))
 

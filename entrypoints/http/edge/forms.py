@@ -38,10 +38,10 @@ async def read_form() -> dict[str, str]:
     """
     refuse_foreign_origin()
     if is_upload():
-        return _noted(read_typed(_noted(_joined(await _read_parts(), frozenset()))))
+        return note_sent(read_typed(note_sent(_joined(await _read_parts(), frozenset()))))
     if request.mimetype != FORM:
         raise UnsupportedMediaType("This page accepts only its own form. Open the page in a browser, and send the form there.")
-    return _noted(read_typed(await read_fields()))
+    return note_sent(read_typed(await read_fields()))
 
 
 async def read_request_of_application(listed: frozenset[str] = frozenset()) -> dict[str, str] | None:
@@ -53,13 +53,13 @@ async def read_request_of_application(listed: frozenset[str] = frozenset()) -> d
     """
     if request.mimetype != FORM:
         raise UnsupportedMediaType("Send the parameters as a form, or open this URL with GET.")
-    fields = _noted(_joined(await _read_pairs(), listed))
+    fields = note_sent(_joined(await _read_pairs(), listed))
     return None if "form_token" in fields else {**joined_query(), **fields}
 
 
 async def read_fields() -> dict[str, str]:
     """Return the fields of a form of any site. Raises: FormInvalid, DuplicateParameter."""
-    return _noted(_joined(await _read_pairs(), frozenset()))
+    return note_sent(_joined(await _read_pairs(), frozenset()))
 
 
 async def _read_pairs() -> list[tuple[str, str]]:
@@ -93,8 +93,8 @@ async def _read_parts() -> list[tuple[str, str]]:
         raise FileFormInvalid from None
 
 
-def _noted(fields: dict[str, str]) -> dict[str, str]:
-    """Note the values of a form, as they were sent or read. A refused page shows no private key among them again."""
+def note_sent(fields: dict[str, str]) -> dict[str, str]:
+    """Note and return the values that the user typed, as they were sent or read. A refused page shows no private key among them again."""
     g.setdefault("sent_values", []).extend(fields.values())
     return fields
 

@@ -17,7 +17,7 @@ from core.kernel.sign_in_age import SignInAge
 from entrypoints.http.base.context import ports, requested_path, signed_in
 from entrypoints.http.base.cookies import session_cookie
 from entrypoints.http.base.redirects import page_of_form, page_of_sent_form, redirect
-from entrypoints.http.edge.forms import read_form
+from entrypoints.http.edge.forms import note_sent, read_form
 from entrypoints.http.edge.queries import path_id
 
 # In the parameter `policy`, where the slug of an organization stands. No slug has this character.
@@ -98,7 +98,7 @@ async def to_policy(refusal: EnrolmentRequired | StepUpNeeded) -> Response:
 
 async def take_form(form_id: str) -> dict[str, str]:
     """Return the fields of a form that was kept for this path. It can be taken once. Raises: KeptFormEnded."""
-    fields = dict(await kept_forms.take(ports(), signed_in(), path_id(form_id), request.path))
+    fields = note_sent(dict(await kept_forms.take(ports(), signed_in(), path_id(form_id), request.path)))
     g.taken_form = fields
     return fields
 

@@ -20,7 +20,7 @@ from entrypoints.http.base.context import ports, signed_in
 from entrypoints.http.base.redirects import FORM_NOT_SENT, PAGE_ATTRIBUTE, fill_in, page_of_form, redirect
 from entrypoints.http.base.rendering.templates import page_response, render
 from entrypoints.http.edge.ended_sessions import OWNER, RESTORES_ATTRIBUTE, SEALED_FORM, without_secrets
-from entrypoints.http.edge.forms import read_form
+from entrypoints.http.edge.forms import note_sent, read_form
 from entrypoints.http.edge.openapi import describes_page
 from entrypoints.http.edge.reauthentication import KEPT_FORM, take_form
 from entrypoints.http.edge.uploads import FILE, uploads
@@ -148,7 +148,7 @@ async def _read_form() -> dict[str, str]:
 
 def _restore(form: EndedForm | None) -> dict[str, str]:
     """Return the fields of a form of an ended session, and mark the request. Raises: FormNotRestorable."""
-    fields = dict(ended_forms.restore(form, signed_in(), request.path))
+    fields = note_sent(dict(ended_forms.restore(form, signed_in(), request.path)))
     g.is_restored = True
     return fields
 

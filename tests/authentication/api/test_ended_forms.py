@@ -158,6 +158,16 @@ async def test_passwords_are_not_kept(owner_browser: FakeBrowser, pool: Pool, po
     assert (values(shown)["host"], "a secret of" in shown.text) == ("smtp.example.com", False)
 
 
+async def test_a_private_key_does_not_come_back(owner_browser: FakeBrowser, pool: Pool) -> None:
+    form = await fill(owner_browser, **{**FILLED, "name": "-----BEGIN PRIVATE KEY-----"})
+    await end_session(pool)
+    page = await owner_browser.send(NEW, **form)
+    await sign_in_again(owner_browser)
+    shown = await show(owner_browser, page)
+    assert RESTORED in shown.text
+    assert {name: text for name, text in values(shown).items() if text} == {"redirect_uris": FILLED["redirect_uris"]}
+
+
 async def test_nothing_is_stored(owner_browser: FakeBrowser, pool: Pool) -> None:
     form = await fill(owner_browser)
     await end_session(pool)
