@@ -8,7 +8,7 @@ import trio
 from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import rsa
-from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
 from adapters.crypto.own_assertions import public_jwk, sign_assertion
 from core.federation.connections.model.connections import CertificateFacts, ProviderCertificateInvalid
@@ -49,13 +49,6 @@ class X509Certificates:
 
     async def valid_until(self, pem: str) -> datetime:
         return await trio.to_thread.run_sync(valid_until, pem, limiter=self._generation)
-
-
-def public_key_of(pem: str) -> bytes:
-    """Return the public key of a certificate. Both are in PEM."""
-    from cryptography import x509
-
-    return x509.load_pem_x509_certificate(pem.encode()).public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
 
 
 def valid_until(pem: str) -> datetime:

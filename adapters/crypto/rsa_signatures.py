@@ -1,16 +1,18 @@
-"""RSA signatures with SHA-256, by private keys that are encrypted at rest."""
+"""RSA signatures: our own with SHA-256, by private keys that are encrypted at rest, and those of others, by the keys of certificates."""
 
 from collections.abc import Callable
 from functools import lru_cache
 from typing import Final
 
+from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.hazmat.primitives.asymmetric.padding import PKCS1v15
-from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.hashes import SHA256, SHA384, SHA512
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
 _PADDING: Final = PKCS1v15()
 _DIGEST: Final = SHA256()
+_DIGESTS: Final = {digest.name: digest for digest in (_DIGEST, SHA384(), SHA512())}
 
 
 def sign_sha256(private_key: Callable[[], bytes], data: bytes) -> bytes:
@@ -28,3 +30,27 @@ def _load(private_key: Callable[[], bytes]) -> rsa.RSAPrivateKey:
     key = load_pem_private_key(private_key(), None, unsafe_skip_rsa_key_validation=True)
     assert isinstance(key, rsa.RSAPrivateKey), "certificates have RSA keys"
     return key
+
+
+def is_signed_by(certificate: str, digest: str, signature: bytes, data: bytes) -> bool:
+    """Return whether this is the signature of these bytes (RSASSA-PKCS1-v1_5) with the key of this certificate (PEM).
+
+    `digest` is `sha256`, `sha384` or `sha512`. No key of another kind than RSA has signed anything.
+
+    Raises: ValueError for a malformed certificate.
+    """
+    key = _load_public(certificate)
+    if not isinstance(key, rsa.RSAPublicKey):
+        return False
+    try:
+        key.verify(signature, data, _PADDING, _DIGESTS[digest])
+    except InvalidSignature:
+        return False
+    return True
+
+
+@lru_cache(maxsize=256)
+def _load_public(certificate: str) -> object:
+    from cryptography import x509
+
+    return x509.load_pem_x509_certificate(certificate.encode()).public_key()

@@ -1,9 +1,9 @@
-"""Verification of XML signatures with xmlsec, in the form that SAML prescribes.
+"""Verification of XML signatures with lxml and cryptography, in the form that SAML prescribes.
 
 `verify` returns a new document: the canonical form of the signed element. Its callers read that
 document, and not the one that they passed (docs/adr/0045).
 
-Sources: XML Signature; SAML core section 5.4; security X-13.
+Sources: XML Signature section 3.2; SAML core section 5.4; security X-13.
 """
 
 import base64
@@ -11,23 +11,22 @@ import binascii
 import hashlib
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import lru_cache
+from dataclasses import dataclass, field
 from typing import Any, Final
 
-import xmlsec
 from lxml import etree
 
-from adapters.crypto import public_key_of
+from adapters.crypto import is_signed_by
 from adapters.saml.parsing import parse
 from adapters.saml.signatures import DSIG, ENVELOPED, EXCLUSIVE_C14N, RSA_SHA256, SHA256
 from core.federation.connections.model.saml_responses import SamlFault, SamlResponseRefused
+from core.federation.saml.model.messages import SamlMessageInvalid
 
-# The accepted algorithms. SHA-1 is refused (security X-6).
+# The accepted algorithms, with the names of their digests for hashlib. SHA-1 is refused (security X-6).
 RSA_ALGORITHMS: Final = {
-    RSA_SHA256: xmlsec.constants.TransformRsaSha256,
-    "http://www.w3.org/2001/04/xmldsig-more#rsa-sha384": xmlsec.constants.TransformRsaSha384,
-    "http://www.w3.org/2001/04/xmldsig-more#rsa-sha512": xmlsec.constants.TransformRsaSha512,
+    RSA_SHA256: "sha256",
+    "http://www.w3.org/2001/04/xmldsig-more#rsa-sha384": "sha384",
+    "http://www.w3.org/2001/04/xmldsig-more#rsa-sha512": "sha512",
 }
 DIGESTS: Final = {
     SHA256: "sha256",
@@ -62,12 +61,14 @@ class SignedPart:
 
 
 @dataclass(frozen=True, slots=True)
-class _Reference:
-    """The parts of a SignedInfo that the canonical form needs."""
+class _SignedInfo:
+    """What the signer has signed: the digest of an element."""
 
-    digest: str  # the name for hashlib
-    value: bytes
-    prefixes: list[str]  # of the canonicalization
+    canonical: bytes = field(repr=False)  # the signed bytes, from which the rest was read
+    algorithm: str  # of the digest that is signed, for hashlib
+    digest_algorithm: str  # of the element, for hashlib
+    digest: bytes
+    prefixes: list[str]  # of the canonical form of the element
 
 
 def verify(element: Any, certificates: Sequence[str]) -> SignedPart:
@@ -78,30 +79,42 @@ def verify(element: Any, certificates: Sequence[str]) -> SignedPart:
 
     Raises: SamlResponseRefused.
     """
-    # The element becomes a document of its own, so that no other element can be what a library
-    # finds by the ID (signature wrapping).
+    # A document of its own: it can change, and the reference can only mean the whole document.
     root = parse(etree.tostring(element, encoding="UTF-8", with_tail=False))
     signatures = root.findall(SIGNATURE)
     if len(signatures) != 1:
         raise SamlResponseRefused(SamlFault.SIGNATURE_PLACE)
     [signature] = signatures
-    reference = _check_shape(signature, root.get("ID", ""))
-    certificate = next((pem for pem in certificates if _is_signed(root, signature, pem)), None)
+    with_key_info = len(signature) == 3
+    signed_info, value, *_ = _children(signature, _SIGNED_INFO, _SIGNATURE_VALUE, *([_KEY_INFO] if with_key_info else []))
+    info, signature_value = _read(signed_info, root.get("ID", "")), _decode(value)
+    if len(signature_value) not in _SIGNATURE_LENGTHS:
+        raise SamlResponseRefused(SamlFault.SIGNATURE_SHAPE)
+    signed_by = (pem for pem in certificates if is_signed_by(pem, info.algorithm, signature_value, info.canonical))
+    certificate = next(signed_by, None)
     if certificate is None:
         raise SamlResponseRefused(SamlFault.SIGNATURE_WRONG)
-    return SignedPart(parse(_signed_bytes(root, signature, reference)), certificate)
-
-
-def _signed_bytes(root: Any, signature: Any, reference: _Reference) -> bytes:
-    """Return the canonical form of the document without its signature."""
     _remove(signature)
-    canonical = bytes(etree.tostring(root, method="c14n", exclusive=True, with_comments=False, inclusive_ns_prefixes=reference.prefixes))
-    # xmlsec has compared the digest of its own canonical form, which it does not hand out. This
-    # comparison proves that it is the same as ours. For example, lxml ignores `#default` in a
-    # PrefixList.
-    if hashlib.new(reference.digest, canonical).digest() != reference.value:
-        raise SamlResponseRefused(SamlFault.SIGNATURE_SHAPE)
-    return canonical
+    content = _canonicalize(root, info.prefixes)
+    if hashlib.new(info.digest_algorithm, content).digest() != info.digest:
+        raise SamlResponseRefused(SamlFault.SIGNATURE_WRONG)
+    return SignedPart(_parse(content), certificate)
+
+
+def _canonicalize(element: Any, prefixes: list[str]) -> bytes:
+    """Return the exclusive canonical form of an element without comments. lxml ignores `#default` in a PrefixList."""
+    try:
+        return bytes(etree.tostring(element, method="c14n", exclusive=True, with_comments=False, inclusive_ns_prefixes=prefixes))
+    except etree.C14NError:  # such as a relative namespace
+        raise SamlResponseRefused(SamlFault.SIGNATURE_WRONG) from None
+
+
+def _parse(canonical: bytes) -> Any:
+    # libxml2 does not escape namespaces in a canonical form, so it can be malformed.
+    try:
+        return parse(canonical)
+    except SamlMessageInvalid:
+        raise SamlResponseRefused(SamlFault.SIGNATURE_SHAPE) from None
 
 
 def _remove(signature: Any) -> None:
@@ -114,33 +127,11 @@ def _remove(signature: Any) -> None:
     parent.remove(signature)
 
 
-def _is_signed(root: Any, signature: Any, certificate: str) -> bool:
-    context = xmlsec.SignatureContext()
-    context.key = load_certificate(certificate)
-    try:
-        context.register_id(root, "ID")  # fails if another element has it as xml:id
-        context.verify(signature)
-    except xmlsec.Error:
-        return False
-    return True
-
-
-@lru_cache(maxsize=256)
-def load_certificate(pem: str) -> Any:
-    """Return the public key of a certificate (PEM) for xmlsec, which would copy the whole certificate for each signature."""
-    return xmlsec.Key.from_memory(public_key_of(pem), xmlsec.constants.KeyDataFormatPem)
-
-
-# The shape of a signature
-
-
-def _check_shape(signature: Any, id_: str) -> _Reference:
-    """Check that the signature is as SAML prescribes it and refers to this ID. Remove its KeyInfo."""
-    # Without KeyInfo, no library can take a key or an address from it.
-    for key_info in signature.findall(_KEY_INFO)[:1]:
-        _remove(key_info)
-    signed_info, value = _children(signature, _SIGNED_INFO, _SIGNATURE_VALUE)
-    canonicalization, method, reference = _children(signed_info, _CANONICALIZATION, _METHOD, _REFERENCE)
+def _read(received: Any, id_: str) -> _SignedInfo:
+    """Read a SignedInfo from its canonical form, which is not verified yet. It must be as SAML prescribes it, and refer to this ID."""
+    canonicalization, *_ = _children(received, _CANONICALIZATION, _METHOD, _REFERENCE)
+    canonical = _canonicalize(received, _prefixes(canonicalization))
+    canonicalization, method, reference = _children(_parse(canonical), _CANONICALIZATION, _METHOD, _REFERENCE)
     transforms, digest_method, digest_value = _children(reference, _TRANSFORMS, _DIGEST_METHOD, _DIGEST_VALUE)
     enveloped, exclusive = _children(transforms, _TRANSFORM, _TRANSFORM)
     if not _NCNAME.fullmatch(id_) or reference.get("URI") != f"#{id_}" or reference.keys() not in (["URI"], ["URI", "Id"], ["Id", "URI"]):
@@ -148,14 +139,17 @@ def _check_shape(signature: Any, id_: str) -> _Reference:
     _children(enveloped)
     _children(method)
     _children(digest_method)
-    _prefixes(canonicalization)
     if _algorithm(enveloped) != ENVELOPED or _algorithm(exclusive) != EXCLUSIVE_C14N or _algorithm(canonicalization) != EXCLUSIVE_C14N:
         raise SamlResponseRefused(SamlFault.SIGNATURE_SHAPE)
     if _algorithm(method) not in RSA_ALGORITHMS or _algorithm(digest_method) not in DIGESTS:
         raise SamlResponseRefused(SamlFault.SIGNATURE_ALGORITHM)
-    if len(_decode(value)) not in _SIGNATURE_LENGTHS:
-        raise SamlResponseRefused(SamlFault.SIGNATURE_SHAPE)
-    return _Reference(DIGESTS[_algorithm(digest_method)], _decode(digest_value), _prefixes(exclusive))
+    return _SignedInfo(
+        canonical=canonical,
+        algorithm=RSA_ALGORITHMS[_algorithm(method)],
+        digest_algorithm=DIGESTS[_algorithm(digest_method)],
+        digest=_decode(digest_value),
+        prefixes=_prefixes(exclusive),
+    )
 
 
 def _children(element: Any, *tags: str) -> list[Any]:

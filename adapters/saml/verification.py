@@ -7,8 +7,7 @@ import base64
 import binascii
 from typing import Any
 
-import xmlsec
-
+from adapters.crypto import is_signed_by
 from adapters.saml import signed_parts
 from core.federation.connections.model.saml_responses import SamlResponseRefused
 from core.federation.saml.model.messages import LogoutSignatureInvalid, QuerySignature
@@ -16,13 +15,12 @@ from core.federation.saml.model.messages import LogoutSignatureInvalid, QuerySig
 
 def verify_query(signature: QuerySignature, certificate: str) -> None:
     """Check that the query is signed with the key of this certificate. Raises: LogoutSignatureInvalid."""
-    context = xmlsec.SignatureContext()
-    context.key = signed_parts.load_certificate(certificate)
     try:
-        algorithm = signed_parts.RSA_ALGORITHMS[signature.algorithm]
-        context.verify_binary(signature.signed, algorithm, base64.b64decode(signature.value, validate=True))
-    except (KeyError, binascii.Error, ValueError, xmlsec.Error):
+        algorithm, value = signed_parts.RSA_ALGORITHMS[signature.algorithm], base64.b64decode(signature.value, validate=True)
+    except (KeyError, binascii.Error, ValueError):
         raise LogoutSignatureInvalid from None
+    if not is_signed_by(certificate, algorithm, value, signature.signed):
+        raise LogoutSignatureInvalid
 
 
 def verify(root: Any, certificate: str) -> bool:

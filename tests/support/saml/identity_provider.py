@@ -117,6 +117,7 @@ class Form:
     canonicalization: Any = constants.TransformExclC14N
     transforms: Sequence[Any] = (constants.TransformEnveloped, constants.TransformExclC14N)
     prefixes: str | None = None  # of the last transform
+    signed_info_prefixes: str | None = None
     uri: str | None = None  # the ID of the element without it
     references: int = 1
 
@@ -129,6 +130,9 @@ def sign(element: Any, certificate: SamlCertificate, form: Form = USUAL) -> Any:
     signature = xmlsec.template.create(element, form.canonicalization, form.method, ns="ds")
     signature.tail = "\n  "
     element.insert(1, signature)
+    if form.signed_info_prefixes is not None:
+        tag = "{http://www.w3.org/2001/10/xml-exc-c14n#}InclusiveNamespaces"
+        etree.SubElement(find(signature, ".//ds:CanonicalizationMethod"), tag, PrefixList=form.signed_info_prefixes)
     for _ in range(form.references):
         uri = f"#{element.get('ID')}" if form.uri is None else form.uri
         reference = xmlsec.template.add_reference(signature, form.digest, uri=uri)

@@ -114,7 +114,7 @@ def _signed_by(of_assertion: SamlCertificate | None, of_response: SamlCertificat
 
 
 def _with_default_namespace(provider: IdentityProvider) -> bytes:
-    """xmlsec accepts the signature, and lxml has another canonical form."""
+    """lxml ignores `#default` in a PrefixList, so it has another canonical form."""
     response = etree.fromstring(serialize(build(Content())).replace(b"<samlp:Response", b'<samlp:Response xmlns="urn:default"', 1))
     sign(response, provider.certificate, Form(prefixes="#default"))
     return serialize(response)
@@ -188,8 +188,12 @@ SIGNATURES: Final[Cases] = {
     "output length": (SamlFault.SIGNATURE_SHAPE, _inserted(".//ds:SignatureMethod", "<ds:HMACOutputLength >1</ds:HMACOutputLength>")),
     "text in the signature": (SamlFault.SIGNATURE_SHAPE, _edited(("<ds:SignedInfo>", "<ds:SignedInfo>x"))),
     "element in a digest": (SamlFault.SIGNATURE_SHAPE, _inserted(".//ds:DigestValue", "<ds:X />")),
-    "default namespace": (SamlFault.SIGNATURE_SHAPE, _with_default_namespace),
+    "default namespace": (SamlFault.SIGNATURE_WRONG, _with_default_namespace),
     "many prefixes": (SamlFault.SIGNATURE_SHAPE, _signed(Form(prefixes=" ".join(f"p{n}" for n in range(33))))),
+    "malformed canonical form": (
+        SamlFault.SIGNATURE_SHAPE,
+        _edited(("<ds:DigestValue>", '<ds:DigestValue xmlns:x="urn:a&amp;b" x:y="">')),
+    ),
     "no base64": (SamlFault.SIGNATURE_SHAPE, _edited(("(<ds:DigestValue>)", r"\1!"))),
     "short signature": (SamlFault.SIGNATURE_SHAPE, _edited(("(<ds:SignatureValue>).*(</ds:SignatureValue>)", r"\1AAAA\2"))),
     "no signature": (SamlFault.UNSIGNED, lambda provider: serialize(build(Content()))),

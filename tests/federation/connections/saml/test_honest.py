@@ -34,7 +34,11 @@ XML: Final = b"http://www.w3.org/XML/1998/namespace"
 RECORDED: Final = Path(__file__).parent / "recorded"
 SIGNED: Final = (("response",), ("assertion",), ("assertion", "response"))
 ENCRYPTED: Final = {"plain": None, "GCM": GCM, "CBC": CBC}
-FORMS: Final = {"no prefixes": Form(), "prefixes": Form(prefixes="xs xsi")}
+FORMS: Final = {
+    "no prefixes": Form(),
+    "prefixes": Form(prefixes="xs xsi"),
+    "prefixes of SignedInfo": Form(signed_info_prefixes="xs samlp"),
+}
 
 
 @pytest.mark.slow
