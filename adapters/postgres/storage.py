@@ -13,14 +13,14 @@ from adapters.postgres.engine.driver import Answer, Connection
 from adapters.postgres.engine.pool import Pool, translated
 from adapters.postgres.engine.scope import PendingSignals
 from adapters.postgres.eventing.event_log import EventLog, QueuedWork
-from adapters.postgres.kernel.rate_limits import charge_parameters, charge_sql, check_charge
+from adapters.postgres.kernel.rate_limits import GIVE_BACK, charge_parameters, charge_sql, check_charge, refund_parameters
 from adapters.postgres.repositories import Repositories
 from core.kernel.callers import Person
 from core.kernel.causes import Caller
 from core.kernel.deferred import Deferred
 from core.kernel.errors import StorageDown
 from core.kernel.event_catalog import SIGNED_UP, Event
-from core.kernel.rate_limits import Charge
+from core.kernel.rate_limits import Charge, Refund
 from ports.crypto import Vault
 from ports.observe import Clock
 from ports.signals import NoSignals, Signal, Signals
@@ -43,12 +43,16 @@ class Transaction(Repositories):
         self._in_session = in_session
         self._events: list[Event] = []
         self._queued: Deferred[QueuedWork] | None = None
+        self._refund: Refund | None = None
 
     def acts_as(self, person: Person) -> None:
         self._caller = person
 
     def record(self, *events: Event) -> None:
         self._events.extend(events)
+
+    def give_back(self, refund: Refund) -> None:
+        self._refund = refund
 
     async def send_deferred(self) -> None:
         with translated():
@@ -65,6 +69,14 @@ class Transaction(Repositories):
         if self._in_session and isinstance(self._caller, Person):
             await self.sessions.require_live(self._caller, now)
         self._queued = await EventLog(self).add(self._events, self._caller, now)
+
+    async def commit(self) -> None:
+        refund, then = self._refund, None
+        if refund is not None:
+            values = refund_parameters(refund.sign_in_hash, refund.charge.client, refund.buckets, self._clock.now())
+            then = (GIVE_BACK, values)
+        with translated(Sessions.constraints):
+            await self.connection.commit(then=then)
 
     def send_signals(self) -> None:
         """Notify the actors of this process about their work. Call this after the commit."""
@@ -162,8 +174,7 @@ class _OpenTransaction:
         try:
             if error is None:
                 await self._transaction.write_events()
-                with translated(Sessions.constraints):
-                    await self._connection.commit()
+                await self._transaction.commit()
                 self._transaction.send_signals()
         except BaseException as raised:
             error = raised

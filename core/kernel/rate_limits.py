@@ -39,6 +39,19 @@ class Charge:
     is_taken: bool = False  # or refused
 
 
+@dataclass(frozen=True, slots=True)
+class Refund:
+    """What a sign-in gives back if it succeeds: the tokens that its last request took, and those that were kept for it before."""
+
+    sign_in_hash: bytes  # SHA-256 of the sign-in that tokens were kept for
+    charge: Charge  # of the last request
+
+    @property
+    def buckets(self) -> tuple[Bucket, ...]:
+        """Return the buckets from which the last request took a token. It took none if its charge is still open."""
+        return self.charge.buckets if self.charge.is_taken else ()
+
+
 def per_minute(name: str, count: int) -> Bucket:
     """Return a bucket of `count` tokens that is refilled evenly within a minute."""
     return Bucket(name, 60 / count, count)

@@ -4,6 +4,7 @@ from typing import Protocol
 
 from core.kernel.callers import Person
 from core.kernel.event_catalog import Event
+from core.kernel.rate_limits import Refund
 from ports.storage.accounts.accounts import Accounts, EmailChanges, OneTimeTokens
 from ports.storage.accounts.emails import EmailQueue
 from ports.storage.accounts.images import Images
@@ -68,6 +69,12 @@ class Transaction(Protocol):
         `of_person` stands for the confirmed memberships of that moment. They are written last
         because they lock the totals of the audit log, and other transactions of the organization
         wait for these rows.
+        """
+
+    def give_back(self, refund: Refund) -> None:
+        """Return these tokens to the rate limits when the transaction is committed, as `Rates.give_back` does.
+
+        This happens in the same round trip, but after the commit, because many requests wait for the row of an address.
         """
 
     # accounts

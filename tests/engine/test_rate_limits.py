@@ -8,8 +8,10 @@ import pytest
 
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.storage import Postgres
-from core.kernel.rate_limits import Bucket, Window
+from core.kernel.errors import Invalid
+from core.kernel.rate_limits import Bucket, Charge, Refund, Window
 from core.maintenance.model.housekeeping import Sweep
+from ports.storage import Transaction
 from tests.support.builders import run_concurrently, run_sql
 from tests.support.rows import NOW, SECOND, within
 
@@ -110,6 +112,50 @@ async def test_kept_tokens_are_given_back_once(storage: Postgres, pool: Pool) ->
     taken = {client: round((tats[client]["x"] - NOW.timestamp()) / 10) for client in tats}
     assert taken == {"a": 10 + 10 - 3 - 10, "b": 4 - 1}
     assert await run_sql(pool, "select sign_in_hash from sign_in_charges") == [(b"another",)]
+
+
+@pytest.mark.slow
+async def test_sign_ins_with_the_same_addresses_do_not_deadlock(storage: Postgres, pool: Pool) -> None:
+    """Twenty at once, at two addresses: each gives back a token of both."""
+    bucket = Bucket("x", 10.0, 50)
+    for number in range(20):
+        for client in ("a", "b") if number % 2 else ("b", "a"):
+            await charge(storage, client, bucket)
+            async with storage.autocommit() as autocommit:
+                await autocommit.rates.keep(b"%d" % number, client, (bucket,))
+
+    async def give_back(number: int) -> None:
+        async with storage.autocommit() as autocommit:
+            await autocommit.rates.give_back(b"%d" % number, "ab"[number % 2], (), NOW)
+
+    await run_concurrently(20, give_back)
+    tats = await run_sql(pool, "select client, (tats ->> 'x')::float8 from rates order by client")
+    assert tats == [(client, pytest.approx(NOW.timestamp())) for client in ("a", "b")]
+
+
+async def test_a_transaction_gives_back_after_its_commit_or_not_at_all(storage: Postgres, pool: Pool) -> None:
+    bucket = Bucket("x", 10.0, 50)
+    refund = Refund(b"sign-in", Charge("a", (bucket,), NOW, is_taken=True))
+    await charge(storage, "a", bucket)
+
+    async def transact(tx: Transaction, charges: int, refusal: Exception | None = None) -> None:
+        for _ in range(charges):
+            await tx.rates.charge("a", (bucket,), NOW)
+        tx.give_back(refund)
+        if refusal is not None:
+            raise refusal
+
+    async def seconds_ahead() -> float:
+        [(tat,)] = await run_sql(pool, "select (tats ->> 'x')::float8 from rates")
+        return float(tat) - NOW.timestamp()
+
+    with pytest.raises(Invalid):
+        await within(storage, lambda tx: transact(tx, 1, Invalid()))
+    assert await seconds_ahead() == 10
+    await within(storage, lambda tx: transact(tx, 0))  # without a statement before
+    assert await seconds_ahead() == 0
+    await within(storage, lambda tx: transact(tx, 2))
+    assert await seconds_ahead() == 10
 
 
 async def test_a_bucket_that_is_full_again_is_deleted_within_ten_minutes(storage: Postgres, pool: Pool) -> None:

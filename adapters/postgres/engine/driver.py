@@ -256,13 +256,16 @@ class Connection(psycopg.AsyncConnection[Row]):
         """Whether a transaction has begun, or begins with the next statement."""
         return bool(self._batch) or not self.is_idle
 
-    async def commit(self) -> None:
-        """Commit the transaction.
+    async def commit(self, *, then: tuple[LiteralString, Mapping[str, object]] | None = None) -> None:
+        """Commit the transaction, and `then` execute a statement of its own in the same round trip.
 
         If none of its statements was sent yet, they are sent as one pipeline, which is a transaction without `begin` and `commit`.
         Without statements, nothing is sent.
         """
-        if self.is_idle:
+        if then is not None:
+            self._batch.append(self._statement("commit", _NO_PARAMETERS))
+            await self._execute(*then)
+        elif self.is_idle:
             del self._batch[:1]  # begin
             await self.send_pending()
         else:

@@ -11,14 +11,9 @@ from core.kernel.rate_limits import Bucket, Charge, Window
 # Seconds. `expires_at` is a multiple of this, so most charges do not change it. It is indexed, and an
 # update that changes no indexed column writes no index entries.
 EXPIRY_STEP: Final = 600
-# The amounts `a` go back to the row of a client. They are arrays, because a concurrent charge computes this again with its own row.
-GIVEN_BACK: Final = """
-    tats = r.tats || (
-        select jsonb_object_agg(b.name, (r.tats ->> b.name)::float8 - b.seconds)
-        from unnest(a.names, a.seconds) b (name, seconds) where r.tats ? b.name)"""
-OF_CLIENT: Final = "where r.client = %(client)s and r.tats ?| a.names"
-# It returns the amounts of the other clients: the addresses that the sign-in had before.
-GIVE_BACK: Final = f"""
+# The amounts are arrays, because a concurrent charge lets this compute them again with its own row. The rows are locked in the order of the
+# clients: two sign-ins could have the same addresses.
+GIVE_BACK: Final = """
     with kept as (
         delete from sign_in_charges where sign_in_hash = %(sign_in_hash)s
         returning client, bucket as name, least(period, extract(epoch from expires_at - %(now)s))::float8 as seconds),
@@ -29,8 +24,12 @@ GIVE_BACK: Final = f"""
                 union all select %(client)s, * from unnest(%(names)s::text[], %(seconds)s::float8[])) each
             group by client, name) total
         group by client),
-    given_back as (update rates r set {GIVEN_BACK} from amounts a {OF_CLIENT} and a.client = r.client)
-    select client, names, seconds from amounts where client <> %(client)s"""
+    locked as (
+        select r.client from rates r join amounts a on a.client = r.client where r.tats ?| a.names order by r.client for update of r)
+    update rates r set tats = r.tats || (
+        select jsonb_object_agg(b.name, (r.tats ->> b.name)::float8 - b.seconds)
+        from unnest(a.names, a.seconds) b (name, seconds) where r.tats ? b.name)
+    from amounts a join locked l on l.client = a.client where r.client = a.client and r.tats ?| a.names"""
 
 
 class Rates(Repository):
@@ -63,22 +62,18 @@ class Rates(Repository):
         )
 
     async def give_back(self, sign_in_hash: bytes, client: str, buckets: tuple[Bucket, ...], now: datetime) -> None:
-        rows = await self._rows(
-            GIVE_BACK,
-            sign_in_hash=sign_in_hash,
-            client=client,
-            names=[bucket.name for bucket in buckets],
-            seconds=[bucket.period for bucket in buckets],
-            now=now,
-        )
-        for other_client, names, seconds in rows:
-            # A statement for each row: two sign-ins could lock the same rows in another order.
-            await self._run(
-                f"update rates r set {GIVEN_BACK} from (select %(names)s::text[] as names, %(seconds)s::float8[] as seconds) a {OF_CLIENT}",
-                client=other_client,
-                names=names,
-                seconds=seconds,
-            )
+        await self._run(GIVE_BACK, **refund_parameters(sign_in_hash, client, buckets, now))
+
+
+def refund_parameters(sign_in_hash: bytes, client: str, buckets: tuple[Bucket, ...], now: datetime) -> dict[str, object]:
+    """Return the parameters of `GIVE_BACK`."""
+    return {
+        "sign_in_hash": sign_in_hash,
+        "client": client,
+        "names": [bucket.name for bucket in buckets],
+        "seconds": [bucket.period for bucket in buckets],
+        "now": now,
+    }
 
 
 def charge_parameters(client: str, buckets: tuple[Bucket, ...], now: datetime) -> dict[str, object]:

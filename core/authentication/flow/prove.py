@@ -12,7 +12,7 @@ from uuid import UUID
 from core.accounts import devices, factor_changes, session_proofs
 from core.accounts import events as account_events
 from core.accounts.model.accounts import Account
-from core.accounts.model.devices import DeviceFingerprint, PresentedDevice
+from core.accounts.model.devices import PresentedDevice
 from core.accounts.model.email_queue import EmailKind
 from core.accounts.notices import security_notices
 from core.applications.model.users import NoAccessToService
@@ -68,9 +68,8 @@ async def prove(
     """
     proved = await method.verify(ports, caller, flow, client)
     flow = proved.flow or flow
-    fingerprint = devices.fingerprint(ports, caller, client)
     try:
-        outcome = await _complete(ports, caller, flow, proved, fingerprint, ports.clock.now(), present_id, cookie, external_for)
+        outcome = await _complete(ports, caller, flow, proved, client, ports.clock.now(), present_id, cookie, external_for)
     except AccountClosed as refusal:
         used, attempt = _first_method(flow, proved), _attempt(proved)
         await record_failure(ports, caller, LoginFailure.CLOSED, used, refusal.user_id, flow.application, connection=attempt)
@@ -116,13 +115,14 @@ async def _complete(
     caller: Caller,
     flow: Flow,
     proved: Proved,
-    fingerprint: DeviceFingerprint,
+    client: PresentedDevice,
     now: datetime,
     present_id: UUID | None,
     cookie: str | None,
     external_for: UUID | None,
 ) -> SignedIn | Flow:
     person = None if proved.account is None else _person(proved.account, caller, flow.service)
+    fingerprint = devices.fingerprint(ports, caller, client)
     async with ports.storage.transaction(by=person or caller, in_session=False) as tx:
         proofs = _with(flow, proved, now)
         facts = AccountFacts(tx, flow, fingerprint, proofs[0].connection, now)
@@ -176,6 +176,8 @@ async def _complete(
         if flow.is_stored and flow.target is FlowTarget.PAGE:  # nothing else waits for the session
             tx.flows.close_deferred(flow, now)
         signed_in = await start_session(ports, tx, sign_in, now)
+        if client.refund is not None:
+            tx.give_back(client.refund)
         if flow.service is not None:
             await admission.save_pass(tx, person.session_id, now)
             signed_in = replace(signed_in, enrollment=admission.enrollment(ports))

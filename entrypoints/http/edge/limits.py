@@ -12,7 +12,7 @@ from quart import g
 
 from core.accounts import charges
 from core.kernel.errors import Limited
-from core.kernel.rate_limits import DEVICE, Bucket, Charge
+from core.kernel.rate_limits import DEVICE, Bucket, Charge, Refund
 from core.kernel.values import digest
 from entrypoints.http.base.context import app_context, current_request, ports, request_record
 from entrypoints.http.edge.client_address import limit_key
@@ -20,9 +20,10 @@ from entrypoints.http.edge.client_address import limit_key
 
 async def take_token(own: tuple[Bucket, ...]) -> None:
     """Take a token from every bucket of this route. If one is empty, take none. Raises: Limited."""
-    buckets = _buckets(own)
-    await _take(buckets)
-    g.taken = buckets
+    if buckets := _buckets(own):
+        charge = Charge(_address(), buckets, ports().clock.now())
+        await charges.make(ports(), charge)
+        g.charge = charge
 
 
 def _buckets(own: tuple[Bucket, ...]) -> tuple[Bucket, ...]:
@@ -73,26 +74,22 @@ async def keep_taken(sign_in: str) -> None:
     `sign_in` is the device id of the browser. For the request of an email it is the id of that email.
     Otherwise users could send emails to others, and get the tokens back by a sign-in to their own account.
     """
-    if buckets := _taken():
-        async with ports().storage.autocommit() as statements:
-            await statements.rates.keep(digest(sign_in), _address(), buckets)
-
-
-def _taken() -> tuple[Bucket, ...] | None:
-    """Return the buckets from which this request took a token, or None if it has no limit. It took none if its charge is still open."""
     charge: Charge | None = g.get("charge")
-    if charge is None:
-        return g.get("taken") or None
-    return charge.buckets if charge.is_taken else ()
+    if charge is not None and charge.is_taken:
+        async with ports().storage.autocommit() as statements:
+            await statements.rates.keep(digest(sign_in), charge.client, charge.buckets)
 
 
-async def give_back_taken(device_id: str | None) -> None:
-    """Give back the tokens that this request took, and those that were kept for the sign-in in this browser, if any.
+def refund_of_sign_in(device_id: str | None) -> Refund | None:
+    """Return what the sign-in in this browser gives back if it succeeds in this request, or None if the request has no limit."""
+    charge: Charge | None = g.get("charge")
+    return None if charge is None else Refund(digest(device_id or ""), charge)
 
-    The sign-in has succeeded, or a signed-in user has confirmed that it's them.
-    """
-    if (buckets := _taken()) is not None:
-        await _give_back(device_id or "", buckets)
+
+async def give_back_taken() -> None:
+    """Give back the tokens that this request took, because a signed-in user has confirmed that it's them."""
+    if (refund := refund_of_sign_in(None)) is not None:
+        await _give_back(refund.sign_in_hash, refund.buckets)
 
 
 async def give_back_kept(sign_in: str) -> None:
@@ -101,12 +98,12 @@ async def give_back_kept(sign_in: str) -> None:
     The code or link of an email has proven that the address is the user's own, or the user has answered the question of an application.
     """
     if app_context().limits.are_on:
-        await _give_back(sign_in, ())
+        await _give_back(digest(sign_in), ())
 
 
-async def _give_back(sign_in: str, buckets: tuple[Bucket, ...]) -> None:
+async def _give_back(sign_in_hash: bytes, buckets: tuple[Bucket, ...]) -> None:
     async with ports().storage.autocommit() as statements:
-        await statements.rates.give_back(digest(sign_in), _address(), buckets, ports().clock.now())
+        await statements.rates.give_back(sign_in_hash, _address(), buckets, ports().clock.now())
 
 
 async def take_directory_token(org_id: UUID) -> None:

@@ -287,7 +287,7 @@ async def confirm() -> Response:
         return await _refused(KEY_ALONE if form.get(CREDENTIAL) else TOO_LATE, target, is_emailed=is_emailed)
     except (Invalid, Unauthenticated, Limited) as refusal:
         return await _refused(refusal, target, is_emailed=is_emailed)
-    await give_back_taken(None)
+    await give_back_taken()
     return redirect(_path(target))
 
 

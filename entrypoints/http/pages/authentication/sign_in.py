@@ -35,7 +35,7 @@ from entrypoints.http.base.redirects import next_of, redirect, safe_next, with_n
 from entrypoints.http.base.rendering.templates import page_response, render
 from entrypoints.http.edge.access import anyone
 from entrypoints.http.edge.forms import read_form
-from entrypoints.http.edge.limits import give_back_taken, keep_taken
+from entrypoints.http.edge.limits import keep_taken, refund_of_sign_in
 from entrypoints.http.edge.openapi import describes_page, refuses
 from entrypoints.http.pages.federation.signed_out import signed_out_page
 from entrypoints.http.pages.flow.flows import (
@@ -241,19 +241,16 @@ async def sign_in_browser(method: SignInMethod, flow: Flow, *, can_passkey: bool
 
 
 def presented_browser() -> PresentedDevice:
-    """Return the device information in the cookies of this browser."""
-    return PresentedDevice(device_id=cookies.device_cookie(), token=cookies.trust_cookie())
+    """Return the device information in the cookies of this browser. Its sign-in gives back what its requests took from the rate limits."""
+    device_id = cookies.device_cookie()
+    return PresentedDevice(device_id=device_id, token=cookies.trust_cookie(), refund=refund_of_sign_in(device_id))
 
 
 async def sign_in_response(outcome: BrowserSignIn | Flow, flow: Flow, *, to: str | None = None) -> Response:
-    """Return a redirect to the next page of the flow, or to this URL, with the session cookie, or to the page for the second factor.
-
-    A completed sign-in gives back what its requests took from the rate limits.
-    """
+    """Return a redirect to the next page of the flow, or to this URL, with the session cookie, or to the page for the second factor."""
     if isinstance(outcome, Flow):
         await keep_taken(cookies.browser_id())
         return redirect(path_of(outcome, "/code"))
-    await give_back_taken(cookies.device_cookie())
     target = to or (flow.request if flow.target is FlowTarget.PAGE else path_of(flow))
     response = redirect(with_next(PASSKEY_OFFER_PATH, target) if outcome.offers_passkey else target, notice=LINKED.get(outcome.is_linked))
     cookies.set_session_cookie(response, outcome.cookie, outcome.expires_at)
