@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from adapters.saml import signed_parts, verification
 from adapters.saml.parsing import parse
+from adapters.saml.sizes import check_size
 from adapters.saml.xml import read_message
 from core.federation.connections.model.saml_responses import SamlFault, SamlResponseRefused
 from core.federation.saml.model.messages import LogoutRequest, LogoutSignatureInvalid, QuerySignature, SamlMessageInvalid
@@ -16,6 +17,7 @@ def read_request(document: bytes, signature: QuerySignature | None, certificates
     """Return a LogoutRequest that is signed in the query, or in the document. Only signed content is read. Raises: SamlResponseRefused."""
     try:
         root = parse(document)
+        check_size(root)
         if signature is None:
             if root.find(signed_parts.SIGNATURE) is None:
                 raise SamlResponseRefused(SamlFault.UNSIGNED)

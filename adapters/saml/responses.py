@@ -6,27 +6,17 @@ Everything that an identity has is read from a document that was parsed from sig
 Sources: SAML profiles section 4.1.4; SAML core section 3.2; security X-12, security X-13, security X-14.
 """
 
-from collections.abc import Iterable
 from datetime import datetime
 from typing import Any, Final
 
-from lxml import etree
-
 from adapters.saml import decryption, signed_parts
 from adapters.saml.parsing import parse
-from adapters.saml.signatures import DSIG
+from adapters.saml.sizes import check_size
 from adapters.saml.statements import attribute_names, check_issue_instant, check_issuer, find_only, read_identity, refuse, refuse_unless
 from adapters.saml.xml import ASSERTION, PROTOCOL, SUCCESS
 from core.federation.connections.model.answers import names_received
 from core.federation.connections.model.saml_responses import (
-    MAX_ATTRIBUTES,
-    MAX_DEPTH,
-    MAX_ELEMENTS,
-    MAX_NAMESPACE,
-    MAX_NAMESPACES,
     MAX_TEXT,
-    MAX_VALUES,
-    MAX_XML_ATTRIBUTES,
     AssertedIdentity,
     SamlFault,
     SamlPartner,
@@ -41,7 +31,6 @@ _ANY_ASSERTION: Final = ("{*}Assertion", "{*}EncryptedAssertion")
 _ISSUER: Final = f"{{{ASSERTION}}}Issuer"
 _STATUS: Final = f"{{{PROTOCOL}}}Status"
 _STATUS_CODE: Final = f"{{{PROTOCOL}}}StatusCode"
-_LONG_TEXTS: Final = frozenset([f"{{{DSIG}}}X509Certificate", f"{{{decryption.XENC}}}CipherValue"])
 _IDS: Final = frozenset(["ID", "Id", "id", "AssertionID"])
 
 # The codes of SAML core section 3.2.2.2, by their last part.
@@ -105,36 +94,9 @@ def parse_response(document: bytes) -> Any:
         root = parse(document)
     except SamlMessageInvalid:
         refuse(SamlFault.MALFORMED)
-    _check_size(root, has_long_texts=len(document) > MAX_TEXT)
+    check_size(root, has_long_texts=len(document) > MAX_TEXT)
     refuse_unless(root.tag == _RESPONSE and root.get("Version") == "2.0", SamlFault.MALFORMED)
     return root
-
-
-def _check_size(root: Any, *, has_long_texts: bool = True) -> None:
-    """Check the limits. Without them, a canonical form can take seconds (security X-12)."""
-    depth = elements = namespaces = 0
-    for event, node in etree.iterwalk(root, events=("start", "end", "start-ns", "end-ns")):
-        match event:
-            case "start":
-                depth, elements = depth + 1, elements + 1
-                is_small = len(node.attrib) <= MAX_XML_ATTRIBUTES and depth <= MAX_DEPTH and elements <= MAX_ELEMENTS
-                if is_small and has_long_texts:
-                    texts = () if node.tag in _LONG_TEXTS else (node.text, node.tail)
-                    is_small = _are_short((*texts, *node.attrib.values()), MAX_TEXT)
-                refuse_unless(is_small, SamlFault.TOO_LARGE)
-            case "end":
-                depth -= 1
-            case "start-ns":
-                namespaces += 1
-                refuse_unless(namespaces <= MAX_NAMESPACES and _are_short(node, MAX_NAMESPACE), SamlFault.TOO_LARGE)
-            case "end-ns":
-                namespaces -= 1
-    for name, limit in (("Attribute", MAX_ATTRIBUTES), ("AttributeValue", MAX_VALUES)):
-        refuse_unless(sum(1 for _ in root.iter(f"{{{ASSERTION}}}{name}")) <= limit, SamlFault.TOO_LARGE)
-
-
-def _are_short(texts: Iterable[str | None], limit: int) -> bool:
-    return all(text is None or len(text) <= limit for text in texts)
 
 
 def _check_status(root: Any) -> None:
@@ -176,7 +138,7 @@ def _verify(element: Any, partner: SamlPartner) -> signed_parts.SignedPart | Non
 def _decrypt(encrypted: Any, partner: SamlPartner, *, is_signed: bool) -> Any:
     """Return the assertion in an EncryptedAssertion. What holds for a plain one holds for it, too."""
     assertion = decryption.decrypt(encrypted, partner.decryption_keys, is_signed=is_signed)
-    _check_size(assertion)
+    check_size(assertion)
     refuse_unless(assertion.tag == _ASSERTION and [*assertion.iter(*_ANY_ASSERTION)] == [assertion], SamlFault.ASSERTION_COUNT)
     _check_structure(assertion)
     return assertion

@@ -48,6 +48,7 @@ _DIGEST_VALUE: Final = f"{{{DSIG}}}DigestValue"
 _INCLUSIVE: Final = f"{{{EXCLUSIVE_C14N}}}InclusiveNamespaces"
 
 _NCNAME = re.compile(r"[^\W\d][\w.-]{0,255}")  # others could be read as an XPointer
+_SPACES = re.compile(r"[ \t\r\n]+")
 _SIGNATURE_LENGTHS: Final = range(256, 1025)  # bytes, of RSA keys of 2048 to 8192 bits
 _MAX_PREFIXES: Final = 32  # each is looked up for each element
 
@@ -129,20 +130,9 @@ def _remove(signature: Any) -> None:
 
 def _read(received: Any, id_: str) -> _SignedInfo:
     """Read a SignedInfo from its canonical form, which is not verified yet. It must be as SAML prescribes it, and refer to this ID."""
-    canonicalization, *_ = _children(received, _CANONICALIZATION, _METHOD, _REFERENCE)
+    canonicalization, *_ = _check_shape(received, id_)  # first, so that the canonical form is short
     canonical = _canonicalize(received, _prefixes(canonicalization))
-    canonicalization, method, reference = _children(_parse(canonical), _CANONICALIZATION, _METHOD, _REFERENCE)
-    transforms, digest_method, digest_value = _children(reference, _TRANSFORMS, _DIGEST_METHOD, _DIGEST_VALUE)
-    enveloped, exclusive = _children(transforms, _TRANSFORM, _TRANSFORM)
-    if not _NCNAME.fullmatch(id_) or reference.get("URI") != f"#{id_}" or reference.keys() not in (["URI"], ["URI", "Id"], ["Id", "URI"]):
-        raise SamlResponseRefused(SamlFault.SIGNATURE_SHAPE)
-    _children(enveloped)
-    _children(method)
-    _children(digest_method)
-    if _algorithm(enveloped) != ENVELOPED or _algorithm(exclusive) != EXCLUSIVE_C14N or _algorithm(canonicalization) != EXCLUSIVE_C14N:
-        raise SamlResponseRefused(SamlFault.SIGNATURE_SHAPE)
-    if _algorithm(method) not in RSA_ALGORITHMS or _algorithm(digest_method) not in DIGESTS:
-        raise SamlResponseRefused(SamlFault.SIGNATURE_ALGORITHM)
+    _, method, exclusive, digest_method, digest_value = _check_shape(_parse(canonical), id_)
     return _SignedInfo(
         canonical=canonical,
         algorithm=RSA_ALGORITHMS[_algorithm(method)],
@@ -150,6 +140,26 @@ def _read(received: Any, id_: str) -> _SignedInfo:
         digest=_decode(digest_value),
         prefixes=_prefixes(exclusive),
     )
+
+
+def _check_shape(signed_info: Any, id_: str) -> tuple[Any, Any, Any, Any, Any]:
+    """Return the CanonicalizationMethod, the SignatureMethod, the second Transform, the DigestMethod and the DigestValue."""
+    canonicalization, method, reference = _children(signed_info, _CANONICALIZATION, _METHOD, _REFERENCE)
+    transforms, digest_method, digest_value = _children(reference, _TRANSFORMS, _DIGEST_METHOD, _DIGEST_VALUE)
+    enveloped, exclusive = _children(transforms, _TRANSFORM, _TRANSFORM)
+    if not _NCNAME.fullmatch(id_) or reference.get("URI") != f"#{id_}" or reference.keys() not in (["URI"], ["URI", "Id"], ["Id", "URI"]):
+        raise SamlResponseRefused(SamlFault.SIGNATURE_SHAPE)
+    _children(enveloped)
+    _children(method)
+    _children(digest_method)
+    _decode(digest_value)
+    _prefixes(canonicalization)
+    _prefixes(exclusive)
+    if _algorithm(enveloped) != ENVELOPED or _algorithm(exclusive) != EXCLUSIVE_C14N or _algorithm(canonicalization) != EXCLUSIVE_C14N:
+        raise SamlResponseRefused(SamlFault.SIGNATURE_SHAPE)
+    if _algorithm(method) not in RSA_ALGORITHMS or _algorithm(digest_method) not in DIGESTS:
+        raise SamlResponseRefused(SamlFault.SIGNATURE_ALGORITHM)
+    return canonicalization, method, exclusive, digest_method, digest_value
 
 
 def _children(element: Any, *tags: str) -> list[Any]:
@@ -184,6 +194,6 @@ def _decode(element: Any) -> bytes:
     if len(element):
         raise SamlResponseRefused(SamlFault.SIGNATURE_SHAPE)
     try:
-        return base64.b64decode("".join((element.text or "").split()), validate=True)
+        return base64.b64decode(_SPACES.sub("", element.text or ""), validate=True)
     except (binascii.Error, ValueError):
         raise SamlResponseRefused(SamlFault.SIGNATURE_SHAPE) from None

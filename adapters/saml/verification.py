@@ -9,6 +9,7 @@ from typing import Any
 
 from adapters.crypto import is_signed_by
 from adapters.saml import signed_parts
+from adapters.saml.sizes import check_size
 from core.federation.connections.model.saml_responses import SamlResponseRefused
 from core.federation.saml.model.messages import LogoutSignatureInvalid, QuerySignature
 
@@ -37,6 +38,7 @@ def verify(root: Any, certificate: str) -> bool:
     if len(signatures) != 1:
         raise LogoutSignatureInvalid
     try:
+        check_size(root)
         signed_parts.verify(root, [certificate])
     except SamlResponseRefused:
         raise LogoutSignatureInvalid from None

@@ -1,0 +1,51 @@
+"""The limits of a received document. Without them, a canonical form can take seconds and gigabytes (security X-12)."""
+
+from collections.abc import Iterable
+from typing import Any, Final
+
+from lxml import etree
+
+from adapters.saml.decryption import XENC
+from adapters.saml.signatures import DSIG
+from adapters.saml.statements import refuse_unless
+from adapters.saml.xml import ASSERTION
+from core.federation.connections.model.saml_responses import (
+    MAX_ATTRIBUTES,
+    MAX_DEPTH,
+    MAX_ELEMENTS,
+    MAX_NAMESPACE,
+    MAX_NAMESPACES,
+    MAX_TEXT,
+    MAX_VALUES,
+    MAX_XML_ATTRIBUTES,
+    SamlFault,
+)
+
+_LONG_TEXTS: Final = frozenset([f"{{{DSIG}}}X509Certificate", f"{{{XENC}}}CipherValue"])
+
+
+def check_size(root: Any, *, has_long_texts: bool = True) -> None:
+    """Check the limits of a received document. Raises: SamlResponseRefused."""
+    depth = elements = namespaces = 0
+    for event, node in etree.iterwalk(root, events=("start", "end", "start-ns", "end-ns")):
+        match event:
+            case "start":
+                depth, elements = depth + 1, elements + 1
+                is_small = len(node.attrib) <= MAX_XML_ATTRIBUTES and depth <= MAX_DEPTH and elements <= MAX_ELEMENTS
+                if is_small and has_long_texts:
+                    texts = () if node.tag in _LONG_TEXTS else (node.text, node.tail)
+                    is_small = _are_short((*texts, *node.attrib.values()), MAX_TEXT)
+                refuse_unless(is_small, SamlFault.TOO_LARGE)
+            case "end":
+                depth -= 1
+            case "start-ns":
+                namespaces += 1
+                refuse_unless(namespaces <= MAX_NAMESPACES and _are_short(node, MAX_NAMESPACE), SamlFault.TOO_LARGE)
+            case "end-ns":
+                namespaces -= 1
+    for name, limit in (("Attribute", MAX_ATTRIBUTES), ("AttributeValue", MAX_VALUES)):
+        refuse_unless(sum(1 for _ in root.iter(f"{{{ASSERTION}}}{name}")) <= limit, SamlFault.TOO_LARGE)
+
+
+def _are_short(texts: Iterable[str | None], limit: int) -> bool:
+    return all(text is None or len(text) <= limit for text in texts)
