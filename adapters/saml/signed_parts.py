@@ -98,7 +98,7 @@ def verify(element: Any, certificates: Sequence[str]) -> SignedPart:
     _remove(signature)
     content = _canonicalize(root, info.prefixes)
     if hashlib.new(info.digest_algorithm, content).digest() != info.digest:
-        raise SamlResponseRefused(SamlFault.SIGNATURE_WRONG)
+        raise SamlResponseRefused(SamlFault.SIGNATURE_SHAPE if "#default" in info.prefixes else SamlFault.SIGNATURE_WRONG)
     return SignedPart(_parse(content), certificate)
 
 

@@ -7,8 +7,6 @@ from lxml import etree
 
 from adapters.saml.decryption import XENC
 from adapters.saml.signatures import DSIG
-from adapters.saml.statements import refuse_unless
-from adapters.saml.xml import ASSERTION
 from core.federation.connections.model.saml_responses import (
     MAX_ATTRIBUTES,
     MAX_DEPTH,
@@ -19,6 +17,7 @@ from core.federation.connections.model.saml_responses import (
     MAX_VALUES,
     MAX_XML_ATTRIBUTES,
     SamlFault,
+    SamlResponseRefused,
 )
 
 _LONG_TEXTS: Final = frozenset([f"{{{DSIG}}}X509Certificate", f"{{{XENC}}}CipherValue"])
@@ -35,17 +34,22 @@ def check_size(root: Any, *, has_long_texts: bool = True) -> None:
                 if is_small and has_long_texts:
                     texts = () if node.tag in _LONG_TEXTS else (node.text, node.tail)
                     is_small = _are_short((*texts, *node.attrib.values()), MAX_TEXT)
-                refuse_unless(is_small, SamlFault.TOO_LARGE)
+                _require(is_small)
             case "end":
                 depth -= 1
             case "start-ns":
                 namespaces += 1
-                refuse_unless(namespaces <= MAX_NAMESPACES and _are_short(node, MAX_NAMESPACE), SamlFault.TOO_LARGE)
+                _require(namespaces <= MAX_NAMESPACES and _are_short(node, MAX_NAMESPACE))
             case "end-ns":
                 namespaces -= 1
     for name, limit in (("Attribute", MAX_ATTRIBUTES), ("AttributeValue", MAX_VALUES)):
-        refuse_unless(sum(1 for _ in root.iter(f"{{{ASSERTION}}}{name}")) <= limit, SamlFault.TOO_LARGE)
+        _require(sum(1 for _ in root.iter(f"{{*}}{name}")) <= limit)
 
 
 def _are_short(texts: Iterable[str | None], limit: int) -> bool:
     return all(text is None or len(text) <= limit for text in texts)
+
+
+def _require(is_small: bool) -> None:
+    if not is_small:
+        raise SamlResponseRefused(SamlFault.TOO_LARGE)

@@ -8,6 +8,8 @@ import pytest
 import xmlsec
 from lxml import etree
 
+from adapters.saml import provider_logout, signed_parts, verification
+from adapters.saml.parsing import parse
 from core.federation.connections.model.saml_responses import (
     MAX_ENCODED_RESPONSE,
     SamlFault,
@@ -15,10 +17,11 @@ from core.federation.connections.model.saml_responses import (
     decode_response,
 )
 from core.federation.saml.model.configuration import SamlCertificate
+from core.federation.saml.model.messages import LogoutSignatureInvalid
 from ports.saml import SamlProviders
 from tests.federation.connections.saml.refusals import Case, Cases, refusals
 from tests.federation.connections.saml.wrapping import DS, WRAPPED, signed_response
-from tests.support.saml import encode_base64
+from tests.support.saml import NS, encode_base64
 from tests.support.saml.identity_provider import (
     NOW,
     REQUEST,
@@ -32,6 +35,7 @@ from tests.support.saml.identity_provider import (
     serialize,
     sign,
 )
+from tests.support.saml.signatures import signed_document
 
 
 async def test_wrapped_signatures_are_refused(verifier: SamlProviders, provider: IdentityProvider) -> None:
@@ -188,7 +192,7 @@ SIGNATURES: Final[Cases] = {
     "output length": (SamlFault.SIGNATURE_SHAPE, _inserted(".//ds:SignatureMethod", "<ds:HMACOutputLength >1</ds:HMACOutputLength>")),
     "text in the signature": (SamlFault.SIGNATURE_SHAPE, _edited(("<ds:SignedInfo>", "<ds:SignedInfo>x"))),
     "element in a digest": (SamlFault.SIGNATURE_SHAPE, _inserted(".//ds:DigestValue", "<ds:X />")),
-    "default namespace": (SamlFault.SIGNATURE_WRONG, _with_default_namespace),
+    "default namespace": (SamlFault.SIGNATURE_SHAPE, _with_default_namespace),
     "many prefixes": (SamlFault.SIGNATURE_SHAPE, _signed(Form(prefixes=" ".join(f"p{n}" for n in range(33))))),
     "malformed canonical form": (
         SamlFault.SIGNATURE_SHAPE,
@@ -294,3 +298,42 @@ def test_only_base64_of_a_document_is_decoded() -> None:
         with pytest.raises(SamlResponseRefused) as refused:
             decode_response(text)
         assert refused.value.fault == fault
+
+
+# Logout messages
+
+
+def _with_long_namespace(text: str, siblings: str) -> str:
+    """Return the message with a long namespace, which the canonical form of each sibling repeats."""
+    text = text.replace("<samlp:LogoutRequest ", f'<samlp:LogoutRequest xmlns:z="urn:{"a" * 10_000}" ', 1)
+    return text.replace(siblings, f"{siblings}{'<z:b/>' * 1_000}", 1)
+
+
+@pytest.mark.parametrize("siblings", ["<ds:SignedInfo>", "</saml:Issuer>"])
+async def test_logout_messages_have_no_long_canonical_form(
+    provider: IdentityProvider, monkeypatch: pytest.MonkeyPatch, siblings: str
+) -> None:
+    """Both ends of single logout refuse a message of a stranger before its canonical form is written."""
+    certificate = provider.certificate.certificate
+    namespaces = f'xmlns:samlp="{NS["samlp"]}" xmlns:saml="{NS["saml"]}"'
+    message = f'<samlp:LogoutRequest {namespaces} ID="_r"><saml:Issuer>i</saml:Issuer></samlp:LogoutRequest>'
+    signed = signed_document(message.encode(), provider.certificate).decode()
+    signed_parts.verify(parse(signed.encode()), [certificate])
+    forged = _with_long_namespace(signed, siblings).encode()
+    lengths: list[int] = []
+
+    def canonicalize(element: object, prefixes: list[str]) -> bytes:
+        canonical = bytes(etree.tostring(element, method="c14n", exclusive=True, with_comments=False, inclusive_ns_prefixes=prefixes))
+        lengths.append(len(canonical))
+        return canonical
+
+    monkeypatch.setattr(signed_parts, "_canonicalize", canonicalize)
+    with pytest.raises(SamlResponseRefused) as refused:
+        provider_logout.read_request(forged, None, [certificate])
+    assert refused.value.fault is SamlFault.TOO_LARGE
+    with pytest.raises(LogoutSignatureInvalid):
+        verification.verify(parse(forged), certificate)
+    if siblings == "<ds:SignedInfo>":  # of this, the shape alone is enough
+        with pytest.raises(SamlResponseRefused):
+            signed_parts.verify(parse(forged), [certificate])
+    assert lengths == []
