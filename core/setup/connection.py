@@ -249,7 +249,12 @@ async def create_key(ports: Ports, caller: SetupLinkCaller) -> None:
     async with ports.storage.reading() as read:
         organization = await read.organizations.by_id(caller.org_id) or refuse(SetupSessionMissing)
     key = await ports.certificates.create(organization.slug, proposal.document.preset or "provider", ports.clock.now(), CERTIFICATE_YEARS)
-    document = replace(proposal.document, own_certificate=key.certificate, private_key=key.private_key().decode(), problems=None)
+    document = replace(
+        proposal.document,
+        own_certificate=key.certificate,
+        private_key=key.private_key().decode(),
+        problems=_find_left_out(proposal.document) or None,
+    )
     await proposals.propose(ports, caller, SetupPart.CONNECTION, document, is_ready=proposal.is_ready, replaces=proposal)
 
 

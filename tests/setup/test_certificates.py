@@ -101,6 +101,7 @@ async def test_the_warning_about_certificates_left_out_stays_until_others_are_sa
     values = {"entity_id": ENTITY_ID, "sso_url": SSO_URL}
     for path, form, codes in (
         (f"{STEPS}/connection/metadata", {"metadata": metadata, "metadata_url": ""}, ["certificates_left_out"]),
+        (f"{STEPS}/connection/key", {}, ["certificates_left_out"]),
         (VALUES, {**values, "certificate": "\r\n".join(nine[:8])}, ["certificates_left_out"]),
         (f"{STEPS}/connection/check", {}, ["certificates_left_out"]),
         (VALUES, {**values, "certificate": "\r\n".join(nine[:7])}, []),

@@ -5,6 +5,7 @@ allows nothing else (security G-1). Pages work without scripts, but for ceremoni
 """
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -12,6 +13,7 @@ from functools import cache, partial
 from hashlib import sha256
 from secrets import token_urlsafe
 from types import MappingProxyType
+from typing import Final
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 from markupsafe import Markup, escape
@@ -98,6 +100,10 @@ def _template(name: str) -> Template:
     return template
 
 
+_QUOTED: Final = re.compile(r"[A-Za-z0-9+/=_-]{16}")
+_KEY_SENT: Final = "A value looks like a private key. Remove it, and send the form again."
+
+
 def _json(value: object) -> Markup:
     """Return a value as JSON in an attribute with double quotes."""
     return escape(json.dumps(value, separators=(",", ":")))
@@ -116,6 +122,14 @@ def _was_sent(value: str) -> bool:
     """Return whether a form of this request has the value, with any spaces and line breaks."""
     text = "".join(value.split())
     return not has_request_context() or any(text in "".join(sent.split()) for sent in g.get("sent_values", ()))
+
+
+def _without_quoted_key(reason: object) -> object:
+    """Return the reason of a refusal, or another one if it quotes a sent value that can hold a private key."""
+    if not (isinstance(reason, str) and has_app_context() and (quoted := _QUOTED.findall(reason))):
+        return reason
+    keys = ["".join(sent.split()).lower() for sent in g.get("sent_values", ()) if can_hold_private_key("", sent)]
+    return _KEY_SENT if any(part.lower() in key for key in keys for part in quoted) else reason
 
 
 def _ago(time: datetime) -> str:
@@ -165,6 +179,9 @@ def render(
     if support is None and has_app_context():  # the edge renders pages outside the application
         support = ports().policy.support
     values |= {"design": design, "colors": None, "product": PRODUCT, "support": support, "guide": GUIDES.get(name)}
+    for reason in ("problem", "message"):
+        if reason in values:
+            values[reason] = _without_quoted_key(values[reason])
     images = "'self' data:"
     if design is not None:
         values["colors"] = None if design.color is None else derive_palette(design.color)

@@ -2,11 +2,14 @@
 
 import json
 import re
+from base64 import b64encode
 from datetime import timedelta
 from html import unescape
+from itertools import product
 from typing import Any
 
 import pytest
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from markupsafe import escape
 
 from adapters.postgres.engine.pool import Pool
@@ -14,6 +17,7 @@ from core.kernel.values import digest
 from entrypoints.http.pages.applications.applications import GROUP_NAMES
 from tests.accounts.api.account_pages.paths import ORGANIZATIONS, page_text
 from tests.fakes.outside import FakeClock
+from tests.federation.api.client_authentication.keys import client_key
 from tests.federation.api.relying import RelyingParty, add_relying_party, sign_in_browser
 from tests.support.browser import FakeBrowser, form_token, leads_to, main_of
 from tests.support.builders import BASE_URL, Answer, Api, run_sql
@@ -235,6 +239,30 @@ async def test_a_refused_value_stays_in_its_field_with_the_reason(
 async def test_a_private_key_is_not_sent_back(relying_party: RelyingParty, admin: FakeBrowser) -> None:
     answer = await save(admin, "keys", jwks=json.dumps({"keys": [PRIVATE]}))
     assert (answer.status, "replace this key" in page_text(answer), PRIVATE["d"] in answer.text) == (400, True, False)
+
+
+async def test_the_reason_of_a_refused_form_quotes_no_private_key(relying_party: RelyingParty, admin: FakeBrowser) -> None:
+    """Many reasons quote a value, or the beginning of one."""
+    key = client_key().private
+    der = key.private_bytes(Encoding.DER, PrivateFormat.TraditionalOpenSSL, NoEncryption())
+    pem = key.private_bytes(Encoding.PEM, PrivateFormat.TraditionalOpenSSL, NoEncryption()).decode()
+    jwk = json.dumps({**PRIVATE, "d": "jpsQnnGQmL-YBIffH1136cspYG6-0iY7X1fCE9-E9LI"})
+    organization = SHOP.partition("/applications/")[0]
+    forms = {
+        f"{organization}/invitations/new": "addresses",
+        f"{organization}/api-resources/new": "scopes",
+        f"{organization}/sign-in-policy": "admin_networks",
+        f"{SHOP}/authorization/permissions": "name",
+        f"{SHOP}/claims": "fixed",
+    }
+    quoted = []
+    for (path, field), sent in product(forms.items(), (pem, b64encode(der).decode(), jwk)):
+        page = path.removesuffix("/permissions")
+        answer = await admin.submit(path, page, **{field: sent})
+        assert answer.status == 400, (path, answer.status)
+        parts = [part.lower() for part in re.findall(r"[A-Za-z0-9+/=_-]{16}", sent)]
+        quoted += [(path, sent[:20]) for part in parts if part in unescape(answer.text).lower()]
+    assert quoted == []
 
 
 async def test_a_public_client_has_neither_keys_nor_a_secret(acme: Tenant, admin: FakeBrowser) -> None:
