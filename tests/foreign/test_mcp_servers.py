@@ -129,7 +129,9 @@ class Caller:
     def sign_in(self) -> str:
         """Run the program, sign the user in at the address that it shows, and agree. Return its output."""
         with self._run() as program, FormBrowser(self._gatehouse.address, *self._callbacks) as browser:
-            browser.open(program.wait_for(rf"{re.escape(self._gatehouse.address)}/auth/authorize\?\S+"))
+            address = program.wait_for(rf"{re.escape(self._gatehouse.address)}/auth/authorize\?\S+")
+            program.wait_until_it_listens()  # some clients print the address first
+            browser.open(address)
             self._gatehouse.sign_in(browser)
             assert browser.response.is_success, browser.text
             return program.finish()
