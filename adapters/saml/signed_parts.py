@@ -11,7 +11,7 @@ import binascii
 import hashlib
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Final
 
 from lxml import etree
@@ -63,13 +63,13 @@ class SignedPart:
 
 @dataclass(frozen=True, slots=True)
 class _SignedInfo:
-    """What the signer has signed: the digest of an element."""
+    """The content of a SignedInfo: the digest of an element, and how both are canonicalized."""
 
-    canonical: bytes = field(repr=False)  # the signed bytes, from which the rest was read
-    algorithm: str  # of the digest that is signed, for hashlib
-    digest_algorithm: str  # of the element, for hashlib
-    digest: bytes
-    prefixes: list[str]  # of the canonical form of the element
+    prefixes: list[str]  # of the canonical form of the SignedInfo
+    signed_digest: str  # the algorithm of the digest that is signed, for hashlib
+    digest: bytes  # of the element
+    digest_algorithm: str  # for hashlib
+    content_prefixes: list[str]  # of the canonical form of the element
 
 
 def verify(element: Any, certificates: Sequence[str]) -> SignedPart:
@@ -86,20 +86,22 @@ def verify(element: Any, certificates: Sequence[str]) -> SignedPart:
     if len(signatures) != 1:
         raise SamlResponseRefused(SamlFault.SIGNATURE_PLACE)
     [signature] = signatures
-    with_key_info = len(signature) == 3
-    signed_info, value, *_ = _children(signature, _SIGNED_INFO, _SIGNATURE_VALUE, *([_KEY_INFO] if with_key_info else []))
-    info, signature_value = _read(signed_info, root.get("ID", "")), _decode(value)
+    has_key_info = len(signature) == 3
+    received, value, *_ = _children(signature, _SIGNED_INFO, _SIGNATURE_VALUE, *([_KEY_INFO] if has_key_info else []))
+    # Its shape is checked first, so that its canonical form is short. What it says is read from the signed bytes.
+    signed_bytes = _canonicalize(received, _read(received, root.get("ID", "")).prefixes)
+    info, signature_value = _read(_parse(signed_bytes), root.get("ID", "")), _decode(value)
     if len(signature_value) not in _SIGNATURE_LENGTHS:
         raise SamlResponseRefused(SamlFault.SIGNATURE_SHAPE)
-    signed_by = (pem for pem in certificates if is_signed_by(pem, info.algorithm, signature_value, info.canonical))
-    certificate = next(signed_by, None)
-    if certificate is None:
+    signers = (pem for pem in certificates if is_signed_by(pem, info.signed_digest, signature_value, signed_bytes))
+    signer = next(signers, None)
+    if signer is None:
         raise SamlResponseRefused(SamlFault.SIGNATURE_WRONG)
     _remove(signature)
-    content = _canonicalize(root, info.prefixes)
+    content = _canonicalize(root, info.content_prefixes)
     if hashlib.new(info.digest_algorithm, content).digest() != info.digest:
-        raise SamlResponseRefused(SamlFault.SIGNATURE_SHAPE if "#default" in info.prefixes else SamlFault.SIGNATURE_WRONG)
-    return SignedPart(_parse(content), certificate)
+        raise SamlResponseRefused(SamlFault.SIGNATURE_SHAPE if "#default" in info.content_prefixes else SamlFault.SIGNATURE_WRONG)
+    return SignedPart(_parse(content), signer)
 
 
 def _canonicalize(element: Any, prefixes: list[str]) -> bytes:
@@ -128,22 +130,8 @@ def _remove(signature: Any) -> None:
     parent.remove(signature)
 
 
-def _read(received: Any, id_: str) -> _SignedInfo:
-    """Read a SignedInfo from its canonical form, which is not verified yet. It must be as SAML prescribes it, and refer to this ID."""
-    canonicalization, *_ = _check_shape(received, id_)  # first, so that the canonical form is short
-    canonical = _canonicalize(received, _prefixes(canonicalization))
-    _, method, exclusive, digest_method, digest_value = _check_shape(_parse(canonical), id_)
-    return _SignedInfo(
-        canonical=canonical,
-        algorithm=RSA_ALGORITHMS[_algorithm(method)],
-        digest_algorithm=DIGESTS[_algorithm(digest_method)],
-        digest=_decode(digest_value),
-        prefixes=_prefixes(exclusive),
-    )
-
-
-def _check_shape(signed_info: Any, id_: str) -> tuple[Any, Any, Any, Any, Any]:
-    """Return the CanonicalizationMethod, the SignatureMethod, the second Transform, the DigestMethod and the DigestValue."""
+def _read(signed_info: Any, id_: str) -> _SignedInfo:
+    """Return the content of a SignedInfo, which must be as SAML prescribes it and refer to this ID."""
     canonicalization, method, reference = _children(signed_info, _CANONICALIZATION, _METHOD, _REFERENCE)
     transforms, digest_method, digest_value = _children(reference, _TRANSFORMS, _DIGEST_METHOD, _DIGEST_VALUE)
     enveloped, exclusive = _children(transforms, _TRANSFORM, _TRANSFORM)
@@ -152,14 +140,17 @@ def _check_shape(signed_info: Any, id_: str) -> tuple[Any, Any, Any, Any, Any]:
     _children(enveloped)
     _children(method)
     _children(digest_method)
-    _decode(digest_value)
-    _prefixes(canonicalization)
-    _prefixes(exclusive)
     if _algorithm(enveloped) != ENVELOPED or _algorithm(exclusive) != EXCLUSIVE_C14N or _algorithm(canonicalization) != EXCLUSIVE_C14N:
         raise SamlResponseRefused(SamlFault.SIGNATURE_SHAPE)
     if _algorithm(method) not in RSA_ALGORITHMS or _algorithm(digest_method) not in DIGESTS:
         raise SamlResponseRefused(SamlFault.SIGNATURE_ALGORITHM)
-    return canonicalization, method, exclusive, digest_method, digest_value
+    return _SignedInfo(
+        prefixes=_prefixes(canonicalization),
+        signed_digest=RSA_ALGORITHMS[_algorithm(method)],
+        digest=_decode(digest_value),
+        digest_algorithm=DIGESTS[_algorithm(digest_method)],
+        content_prefixes=_prefixes(exclusive),
+    )
 
 
 def _children(element: Any, *tags: str) -> list[Any]:

@@ -126,7 +126,7 @@ class PresentedDevice:
     name: str | None = None  # chosen by the user
     device_type: DeviceType | None = None  # set if the sign-in method implies it
     needs_second_factor: bool = False  # the application requires all factors, so a trusted device skips none
-    refund: Refund | None = None  # of the rate limits, if this sign-in succeeds
+    refund: Refund | None = None  # what the sign-in gives back to the rate limits if it succeeds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -47,7 +47,7 @@ async def wait_for_callback():
     received = asyncio.get_running_loop().create_future()
 
     async def answer(reader, writer):
-        if not (line := await reader.readline()):  # of a test that waits until this listens
+        if not (line := await reader.readline()):  # the test only looks whether this program listens
             writer.close()
             return
         query = parse_qs(urlsplit(line.split()[1].decode()).query)

@@ -246,7 +246,6 @@ async def test_the_reason_of_a_refused_form_quotes_no_private_key(relying_party:
     key = client_key().private
     der = key.private_bytes(Encoding.DER, PrivateFormat.TraditionalOpenSSL, NoEncryption())
     pem = key.private_bytes(Encoding.PEM, PrivateFormat.TraditionalOpenSSL, NoEncryption()).decode()
-    jwk = json.dumps({**PRIVATE, "d": "jpsQnnGQmL-YBIffH1136cspYG6-0iY7X1fCE9-E9LI"})
     organization = SHOP.partition("/applications/")[0]
     forms = {
         f"{organization}/invitations/new": "addresses",
@@ -256,7 +255,7 @@ async def test_the_reason_of_a_refused_form_quotes_no_private_key(relying_party:
         f"{SHOP}/claims": "fixed",
     }
     quoted = []
-    for (path, field), sent in product(forms.items(), (pem, b64encode(der).decode(), jwk)):
+    for (path, field), sent in product(forms.items(), (pem, b64encode(der).decode(), json.dumps(PRIVATE))):
         page = path.removesuffix("/permissions")
         answer = await admin.submit(path, page, **{field: sent})
         assert answer.status == 400, (path, answer.status)
