@@ -13,7 +13,6 @@ from quart_schema import document_response
 from core.authentication.model.openid import Scope, in_order
 from core.kernel.api_scopes import ApiScope
 from core.kernel.images import CONTENT_TYPE
-from core.kernel.sign_in_age import SignInAge
 from core.kernel.values import Batches
 from core.privacy import personal_data
 from core.privacy.model.personal_data import ExportedItem, ExportedList, PersonalDataExport, closure_message
@@ -21,7 +20,7 @@ from entrypoints.http.api.accounts.accounts import ProfileDetailsResponse
 from entrypoints.http.api.authentication.connection_slugs import ProviderSlug
 from entrypoints.http.api.tenancy.role_choices import Role
 from entrypoints.http.base.context import ports, signed_in
-from entrypoints.http.edge.access import person_anywhere
+from entrypoints.http.edge.access import ACTS_ON_ME, person_anywhere
 from entrypoints.http.edge.access.declaration import ApplicationTokens
 from entrypoints.http.edge.bodies import ResponseModel, Timestamp
 from entrypoints.http.edge.openapi import describes, refuses
@@ -247,7 +246,7 @@ class PersonalDataExportResponse(ExportedUserResponse):
 
 
 @routes.get("/api/privacy/export/<user_id>")
-@person_anywhere(outlives=True, applications=ApplicationTokens.WITHOUT_OPENID, sign_in=SignInAge.FRESH)
+@person_anywhere(ACTS_ON_ME, applications=ApplicationTokens.WITHOUT_OPENID)
 @refuses(403, 404)
 @describes({}, changes_state=True)  # the privacy log gets an entry
 @document_response(PersonalDataExportResponse)
@@ -294,7 +293,7 @@ class AnonymizationResponse(ResponseModel):
 
 
 @routes.delete("/api/privacy/forget/<user_id>")
-@person_anywhere(outlives=True, sign_in=SignInAge.FRESH)
+@person_anywhere(ACTS_ON_ME)
 @refuses(403, 404, 429)
 async def anonymize(user_id: UUID) -> AnonymizationResponse:
     """Anonymize a user permanently.

@@ -157,9 +157,9 @@ def check_hooks(app: LeanQuart) -> None:
 
 
 def check_every_route(app: Quart) -> None:
-    """Check that every route has an access decorator, and that a change during an impersonation is allowed or refused explicitly.
+    """Check that every route has an access decorator, and declares its effect if it can change something.
 
-    Raises: ValueError that names the routes without one.
+    Raises: ValueError that names the wrong routes.
     """
     wrong = []
     for rule in app.url_map.iter_rules():
@@ -168,8 +168,7 @@ def check_every_route(app: Quart) -> None:
         except ValueError as error:
             wrong.append(f"{rule.rule}: {error}")
             continue
-        changes = (rule.methods or set()) - SAFE_METHODS
-        if changes and access.credentials.scheme in ("bearer", "cookie") and access.outlives is None:
-            wrong.append(f"{rule.rule}: it does not say whether its effect outlives an impersonation")
+        if (rule.methods or set()) - SAFE_METHODS and (access.declared or access.default) is None:
+            wrong.append(f"{rule.rule}: it does not declare its effect, such as SHOWS or CHANGES (entrypoints/http/edge/access/effects.py)")
     if wrong:
         raise ValueError("; ".join(sorted(wrong)))

@@ -11,13 +11,12 @@ from core.kernel.api_scopes import Area
 from core.kernel.callers import Person
 from core.kernel.errors import Invalid
 from core.kernel.rate_limits import FORGOT_PASSWORD, REGISTER, RESEND_VERIFICATION
-from core.kernel.sign_in_age import SignInAge
 from core.kernel.values import Email
 from core.privacy import personal_data
 from core.privacy.model.personal_data import closure_message
 from entrypoints.http.base.context import caller, own_profile, ports, signed_in
-from entrypoints.http.edge.access import anyone, person, person_with_profile
-from entrypoints.http.edge.access.declaration import ApplicationTokens, Bounded, Programs
+from entrypoints.http.edge.access import ACTS_ON_ME, MINE, WAYS_IN, anyone, person, person_with_profile
+from entrypoints.http.edge.access.declaration import ApplicationTokens, Bounded
 from entrypoints.http.edge.bodies import (
     MAX_TEXT,
     EmailAddress,
@@ -230,7 +229,7 @@ class ProfileUpdateRequest(RequestModel):
 
 
 @routes.patch("/api/user")
-@person(outlives=True, sign_in=SignInAge.ANY)
+@person(MINE)
 @refuses(404, 429)
 async def update_profile(data: ProfileUpdateRequest) -> ProfileResponse:
     """Change your profile, or request another email address.
@@ -253,7 +252,7 @@ async def update_profile(data: ProfileUpdateRequest) -> ProfileResponse:
 
 
 @routes.delete("/api/user")
-@person(outlives=True, sign_in=SignInAge.FRESH)
+@person(ACTS_ON_ME)
 @refuses(429)
 async def delete_account() -> Message:
     """Delete your account permanently.
@@ -279,7 +278,7 @@ class SetPasswordRequest(RequestModel):
 
 
 @routes.post("/api/user/set-password")
-@person(outlives=True, sign_in=SignInAge.FRESH, changes_factors=True)
+@person(WAYS_IN)
 @refuses(404, 429)
 async def set_password(data: SetPasswordRequest) -> Message:
     """Set the first password of your account.
@@ -298,7 +297,7 @@ class ChangePasswordRequest(RequestModel):
 
 
 @routes.post("/api/user/change-password")
-@person(outlives=True, sign_in=SignInAge.FRESH, changes_factors=True)
+@person(WAYS_IN)
 @refuses(404, 429)
 async def change_password(data: ChangePasswordRequest) -> Message:
     """Change your password.
@@ -310,7 +309,7 @@ async def change_password(data: ChangePasswordRequest) -> Message:
 
 
 @routes.delete("/api/user/password")
-@person(outlives=True, programs=Programs.NONE, sign_in=SignInAge.FRESH, changes_factors=True)
+@person(WAYS_IN)
 @refuses(400, 404)
 @describes({204: "The password is removed."})
 async def remove_password() -> None:

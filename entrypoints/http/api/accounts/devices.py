@@ -9,9 +9,8 @@ from quart_schema import document_response
 from core.accounts import devices
 from core.accounts.model.devices import DeviceType, ListedDevice
 from core.kernel.api_scopes import Area
-from core.kernel.sign_in_age import SignInAge
 from entrypoints.http.base.context import ports, signed_in
-from entrypoints.http.edge.access import person
+from entrypoints.http.edge.access import MINE, person
 from entrypoints.http.edge.access.declaration import ApplicationTokens
 from entrypoints.http.edge.bodies import Message, Name, RequestModel, ResponseModel, Timestamp
 from entrypoints.http.edge.openapi import refuses
@@ -122,7 +121,7 @@ async def own_device(device_id: UUID) -> None:
 
 
 @routes.patch("/api/user/devices/<device_id>")
-@person(outlives=True, area=Area.ACCOUNT, sign_in=SignInAge.ANY)
+@person(MINE, area=Area.ACCOUNT)
 @refuses(404)
 @own_device
 async def rename_device(device_id: UUID, data: RenameDeviceRequest) -> RenamedDeviceResponse:
@@ -135,7 +134,7 @@ async def rename_device(device_id: UUID, data: RenameDeviceRequest) -> RenamedDe
 
 
 @routes.delete("/api/user/devices/<device_id>")
-@person(outlives=True, area=Area.ACCOUNT, sign_in=SignInAge.ANY)
+@person(MINE, area=Area.ACCOUNT)
 @refuses(400, 404)
 async def revoke_device(device_id: UUID) -> Message:
     """Revoke one of your devices.

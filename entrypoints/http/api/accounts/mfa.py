@@ -8,9 +8,8 @@ from quart import Blueprint
 from core.accounts import mfa
 from core.kernel.display import PRODUCT
 from core.kernel.rate_limits import MFA_CONFIRMATION, MFA_SETUP, MFA_VERIFICATION
-from core.kernel.sign_in_age import SignInAge
 from entrypoints.http.base.context import ports, signed_in
-from entrypoints.http.edge.access import person
+from entrypoints.http.edge.access import WAYS_IN, person
 from entrypoints.http.edge.access.declaration import ApplicationTokens
 from entrypoints.http.edge.bodies import MAX_TEXT, RequestModel, ResponseModel
 from entrypoints.http.edge.openapi import refuses
@@ -60,7 +59,7 @@ class MfaSetupResponse(ResponseModel):
 
 
 @routes.post("/api/user/mfa/setup")
-@person(outlives=True, limit=MFA_SETUP, sign_in=SignInAge.FRESH, changes_factors=True)
+@person(WAYS_IN, limit=MFA_SETUP)
 @refuses(400, 404)
 async def start_setup() -> MfaSetupResponse:
     """Start to set up two-factor authentication.
@@ -86,7 +85,7 @@ class MfaEnabledResponse(ResponseModel):
 
 
 @routes.post("/api/user/mfa/verify")
-@person(outlives=True, limit=(MFA_CONFIRMATION, MFA_VERIFICATION), sign_in=SignInAge.FRESH, changes_factors=True)
+@person(WAYS_IN, limit=(MFA_CONFIRMATION, MFA_VERIFICATION))
 @refuses(404)
 async def confirm_setup(data: ConfirmMfaRequest) -> MfaEnabledResponse:
     """Confirm the authenticator app and turn two-factor authentication on.
@@ -104,7 +103,7 @@ class MfaDisabledResponse(ResponseModel):
 
 
 @routes.delete("/api/user/mfa")
-@person(outlives=True, limit=MFA_SETUP, sign_in=SignInAge.FRESH, changes_factors=True)
+@person(WAYS_IN, limit=MFA_SETUP)
 @refuses(400, 404)
 async def disable() -> MfaDisabledResponse:
     """Remove your authenticator app.
@@ -124,7 +123,7 @@ class BackupCodesResponse(ResponseModel):
 
 
 @routes.post("/api/user/mfa/backup-codes/regenerate")
-@person(outlives=True, limit=MFA_SETUP, sign_in=SignInAge.FRESH, changes_factors=True)
+@person(WAYS_IN, limit=MFA_SETUP)
 @refuses(400, 404)
 async def regenerate_backup_codes() -> BackupCodesResponse:
     """Replace your backup codes.

@@ -9,11 +9,9 @@ from quart import Blueprint
 from core.accounts import passkeys
 from core.accounts.model.passkeys import MAX_PASSKEYS, PasskeyKind
 from core.kernel.rate_limits import PASSKEYS
-from core.kernel.sign_in_age import SignInAge
 from entrypoints.http.api.accounts.webauthn import CreationOptionsResponse, RegistrationCredentialRequest
 from entrypoints.http.base.context import ports, signed_in
-from entrypoints.http.edge.access import person, verified_person
-from entrypoints.http.edge.access.declaration import Programs
+from entrypoints.http.edge.access import WAYS_IN, person, verified_person
 from entrypoints.http.edge.bodies import Name, RequestModel, ResponseModel, Timestamp, absent_if_none
 from entrypoints.http.edge.openapi import describes, refuses
 from entrypoints.http.edge.signatures import returns
@@ -59,7 +57,7 @@ class PasskeyOptionsRequest(RequestModel):
 
 
 @routes.post(f"{PATH}/options")
-@verified_person(outlives=True, limit=PASSKEYS, programs=Programs.NONE, sign_in=SignInAge.FRESH, changes_factors=True)
+@verified_person(WAYS_IN, limit=PASSKEYS)
 @refuses(400)
 async def start_registration(data: PasskeyOptionsRequest) -> CreationOptionsResponse:
     """Start to add a passkey or a security key.
@@ -96,7 +94,7 @@ class CreatedPasskeyResponse(PasskeyResponse):
 
 
 @routes.post(PATH)
-@verified_person(outlives=True, limit=PASSKEYS, programs=Programs.NONE, sign_in=SignInAge.FRESH, changes_factors=True)
+@verified_person(WAYS_IN, limit=PASSKEYS)
 @returns(201)
 async def register(data: PasskeyRequest) -> CreatedPasskeyResponse:
     """Add a passkey or a security key.
@@ -136,7 +134,7 @@ class SecondPasskeysResponse(ResponseModel):
 
 
 @routes.put(f"{PATH}/second-factor")
-@person(outlives=True, programs=Programs.NONE, sign_in=SignInAge.FRESH, changes_factors=True)
+@person(WAYS_IN)
 @refuses(400)
 async def set_second_factor(data: SecondPasskeysRequest) -> SecondPasskeysResponse:
     """Choose whether sign-ins ask for a passkey or security key after a password.
@@ -154,14 +152,14 @@ class PasskeyUpdateRequest(RequestModel):
 
 
 @routes.patch(f"{PATH}/<passkey_id>")
-@person(outlives=True, programs=Programs.NONE, sign_in=SignInAge.FRESH, changes_factors=True)
+@person(WAYS_IN)
 async def rename(passkey_id: UUID, data: PasskeyUpdateRequest) -> PasskeyResponse:
     """Rename one of your passkeys."""
     return PasskeyResponse.of(await passkeys.rename(ports(), signed_in(), passkey_id, data.name))
 
 
 @routes.delete(f"{PATH}/<passkey_id>")
-@person(outlives=True, programs=Programs.NONE, sign_in=SignInAge.FRESH, changes_factors=True)
+@person(WAYS_IN)
 @refuses(400)
 @describes({204: "The passkey is deleted."})
 async def delete(passkey_id: UUID) -> None:

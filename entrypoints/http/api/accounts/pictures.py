@@ -8,9 +8,8 @@ from quart import Blueprint, Response, request
 from core.accounts import images
 from core.kernel.images import CONTENT_TYPE, IMAGE_PATH, ImageAddress
 from core.kernel.rate_limits import IMAGE, IMAGE_UPLOAD
-from core.kernel.sign_in_age import SignInAge
 from entrypoints.http.base.context import ports, signed_in
-from entrypoints.http.edge.access import anyone, person
+from entrypoints.http.edge.access import MINE, anyone, person
 from entrypoints.http.edge.bodies import ResponseModel
 from entrypoints.http.edge.openapi import describes, takes_image
 from entrypoints.http.edge.uploads import read_image
@@ -29,7 +28,7 @@ class PictureResponse(ResponseModel):
 
 
 @routes.put("/api/user/picture")
-@person(outlives=True, sign_in=SignInAge.ANY, limit=IMAGE_UPLOAD)
+@person(MINE, limit=IMAGE_UPLOAD)
 @takes_image
 async def set_picture() -> PictureResponse:
     """Upload your picture.
@@ -43,7 +42,7 @@ async def set_picture() -> PictureResponse:
 
 
 @routes.delete("/api/user/picture")
-@person(outlives=True, sign_in=SignInAge.ANY)
+@person(MINE)
 @describes({204: "The profile has no picture."})
 async def remove_picture() -> None:
     """Remove your picture.

@@ -11,12 +11,10 @@ from core.accounts.model.platform import MfaAlertType
 from core.authentication import user_access
 from core.kernel.errors import Invalid
 from core.kernel.roles import Capability
-from core.kernel.sign_in_age import SignInAge
 from core.tenancy import platform_owners
 from entrypoints.http.api.tenancy.role_choices import Role
 from entrypoints.http.base.context import acting_on_platform, ports, signed_in
-from entrypoints.http.edge.access import platform_owner
-from entrypoints.http.edge.access.declaration import Programs
+from entrypoints.http.edge.access import GIVES, OWNS, REMOVES_FACTORS, platform_owner
 from entrypoints.http.edge.bodies import Id, Reason, RequestModel, ResponseModel, Text, Timestamp
 from entrypoints.http.edge.openapi import refuses
 from entrypoints.http.edge.queries import Query, SearchLimit, path_id
@@ -148,7 +146,7 @@ class RemoveMfaResponse(ResponseModel):
 
 
 @routes.delete("/api/platform/users/<user_id>/mfa")
-@platform_owner(Capability.PLATFORM_USERS_MANAGE, outlives=True, sign_in=SignInAge.FRESH)
+@platform_owner(Capability.PLATFORM_USERS_MANAGE, REMOVES_FACTORS)
 @existing_user
 async def remove_mfa(user_id: UUID, data: RemoveMfaRequest, query_args: RemoveMfaQuery) -> RemoveMfaResponse:
     """Remove the two-factor authentication of another user.
@@ -181,7 +179,7 @@ class AccountStateResponse(ResponseModel):
 
 
 @routes.post("/api/platform/users/<user_id>/deactivate")
-@platform_owner(Capability.PLATFORM_USERS_MANAGE, outlives=True)
+@platform_owner(Capability.PLATFORM_USERS_MANAGE, GIVES)
 @existing_user
 async def deactivate(user_id: UUID, data: AccountStateRequest) -> AccountStateResponse:
     """Deactivate the account of a user.
@@ -199,7 +197,7 @@ async def deactivate(user_id: UUID, data: AccountStateRequest) -> AccountStateRe
 
 
 @routes.post("/api/platform/users/<user_id>/reactivate")
-@platform_owner(Capability.PLATFORM_USERS_MANAGE, outlives=True)
+@platform_owner(Capability.PLATFORM_USERS_MANAGE, GIVES)
 @existing_user
 async def reactivate(user_id: UUID, data: AccountStateRequest) -> AccountStateResponse:
     """Undo the deactivation of an account by a platform owner.
@@ -317,7 +315,7 @@ class RemovePlatformOwnerQuery(Query):
 
 
 @routes.post("/api/platform/owners")
-@platform_owner(Capability.PLATFORM_OWN, outlives=True, programs=Programs.IF_GRANTED, sign_in=SignInAge.FRESH)
+@platform_owner(Capability.PLATFORM_OWN, OWNS)
 @refuses(404)
 async def add_owner(data: AddPlatformOwnerRequest) -> PlatformOwnerResponse:
     """Make a user a platform owner.
@@ -330,7 +328,7 @@ async def add_owner(data: AddPlatformOwnerRequest) -> PlatformOwnerResponse:
 
 
 @routes.delete("/api/platform/owners/<user_id>")
-@platform_owner(Capability.PLATFORM_OWN, outlives=True, programs=Programs.IF_GRANTED, sign_in=SignInAge.FRESH)
+@platform_owner(Capability.PLATFORM_OWN, OWNS)
 async def remove_owner(user_id: UUID, query_args: RemovePlatformOwnerQuery) -> PlatformOwnerResponse:
     """Revoke the rights of another platform owner.
 

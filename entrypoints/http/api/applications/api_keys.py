@@ -10,7 +10,7 @@ from core.applications import api_keys
 from core.kernel.roles import Capability, Permission
 from entrypoints.http.api.applications.services import existing_service
 from entrypoints.http.base.context import acting, ports
-from entrypoints.http.edge.access import member
+from entrypoints.http.edge.access import GIVES, member
 from entrypoints.http.edge.bodies import Name, RequestModel, ResponseModel, Text, Timestamp
 from entrypoints.http.edge.openapi import describes
 from entrypoints.http.edge.queries import PartQuery
@@ -71,7 +71,7 @@ class ApiKeyResponse(ApiKeyDetails):
 
 
 @routes.post("/api/organizations/<org_slug>/services/<service_slug>/api-keys")
-@member(Capability.API_KEYS_MANAGE, outlives=True)
+@member(Capability.API_KEYS_MANAGE, GIVES)
 @existing_service
 @returns(201)
 async def create(org_slug: str, service_slug: str, data: ApiKeyRequest) -> CreatedApiKeyResponse:
@@ -115,7 +115,7 @@ async def get(org_slug: str, service_slug: str, api_key_id: UUID) -> ApiKeyRespo
 
 
 @routes.delete("/api/organizations/<org_slug>/services/<service_slug>/api-keys/<api_key_id>")
-@member(Capability.API_KEYS_MANAGE, outlives=True)
+@member(Capability.API_KEYS_MANAGE, GIVES)
 @describes({204: "The key is deleted."})
 async def delete(org_slug: str, service_slug: str, api_key_id: UUID) -> None:
     """Delete an API key.

@@ -9,7 +9,6 @@ from quart import Blueprint
 from core.applications import attributes
 from core.kernel.api_scopes import Area
 from core.kernel.roles import Capability, Permission
-from core.kernel.sign_in_age import SignInAge
 from core.tenancy.model.attributes import MAX_ATTRIBUTES, AttributeKind, AttributeWriter, OwnAttributes
 from entrypoints.http.api.applications.service_users import existing_service_user
 from entrypoints.http.api.tenancy.attributes import (
@@ -23,7 +22,7 @@ from entrypoints.http.api.tenancy.attributes import (
     to_values,
 )
 from entrypoints.http.base.context import acting, acting_key, ports, signed_in
-from entrypoints.http.edge.access import member, person, service_key
+from entrypoints.http.edge.access import GIVES, MINE, member, person, service_key
 from entrypoints.http.edge.bodies import RequestModel, ResponseModel, Text
 from entrypoints.http.edge.openapi import refuses
 from entrypoints.http.edge.signatures import before_body
@@ -48,7 +47,7 @@ async def get_of_end_user(org_slug: str, user_id: UUID) -> AttributeValuesRespon
 
 
 @routes.patch("/api/organizations/<org_slug>/users/<user_id>/attributes")
-@member(Capability.END_USERS_MANAGE, outlives=True)
+@member(Capability.END_USERS_MANAGE, GIVES)
 @existing_end_user
 async def change_of_end_user(org_slug: str, user_id: UUID, data: AttributeValuesRequest) -> AttributeValuesResponse:
     """Change attributes of an end user.
@@ -146,7 +145,7 @@ async def list_own() -> OwnAttributesResponse:
 
 
 @routes.patch("/api/user/attributes")
-@person(outlives=True, sign_in=SignInAge.ANY, area=Area.ACCOUNT)
+@person(MINE, area=Area.ACCOUNT)
 @refuses(403, 404)
 async def change_own(data: OwnAttributeValuesRequest) -> AttributeValuesResponse:
     """Change your attributes in an organization.

@@ -26,7 +26,7 @@ from core.kernel.values import KEEP
 from core.tenancy.model.roles import ROLE_PATTERN
 from entrypoints.http.api.applications.services import existing_service
 from entrypoints.http.base.context import acting, ports
-from entrypoints.http.edge.access import member
+from entrypoints.http.edge.access import GIVES, member
 from entrypoints.http.edge.bodies import AT_LEAST_ONE_FIELD, Description, Name, RequestModel, ResponseModel, Text, Timestamp, optional
 from entrypoints.http.edge.openapi import describes, has_version, refuses, takes_version
 from entrypoints.http.edge.queries import Flag, Query
@@ -220,7 +220,7 @@ async def get(org_slug: str, service_slug: str) -> tuple[AuthorizationResponse, 
 
 
 @routes.put(f"{SERVICE}/authorization")
-@member(Capability.SERVICES_MANAGE, outlives=True)
+@member(Capability.SERVICES_MANAGE, GIVES)
 @takes_version
 @refuses(409)
 @existing_service
@@ -246,7 +246,7 @@ async def existing_permission(service_slug: str, permission_name: str, **_: obje
 
 
 @routes.post(f"{SERVICE}/permissions")
-@member(Capability.SERVICES_MANAGE, outlives=True)
+@member(Capability.SERVICES_MANAGE, GIVES)
 @refuses(409)
 @existing_service
 @returns(201)
@@ -267,7 +267,7 @@ class DeclaredPermissionUpdateRequest(RequestModel):
 
 
 @routes.patch(f"{SERVICE}/permissions/<permission_name>")
-@member(Capability.SERVICES_MANAGE, outlives=True)
+@member(Capability.SERVICES_MANAGE, GIVES)
 @existing_permission
 async def describe_permission(
     org_slug: str, service_slug: str, permission_name: str, data: DeclaredPermissionUpdateRequest
@@ -281,7 +281,7 @@ async def describe_permission(
 
 
 @routes.delete(f"{SERVICE}/permissions/<permission_name>")
-@member(Capability.SERVICES_MANAGE, outlives=True)
+@member(Capability.SERVICES_MANAGE, GIVES)
 @describes({204: "The permission is no longer declared, and no role has it."})
 async def remove_permission(org_slug: str, service_slug: str, permission_name: str) -> None:
     """Remove a permission from a service.
@@ -325,7 +325,7 @@ async def list_roles(org_slug: str, service_slug: str) -> ServiceRoleListRespons
 
 
 @routes.post(f"{SERVICE}/roles")
-@member(Capability.SERVICES_MANAGE, outlives=True)
+@member(Capability.SERVICES_MANAGE, GIVES)
 @refuses(409)
 @existing_service
 @returns(201)
@@ -365,7 +365,7 @@ class RoleDefinitionUpdateRequest(RequestModel):
 
 
 @routes.patch(f"{SERVICE}/roles/<role_slug>")
-@member(Capability.SERVICES_MANAGE, outlives=True)
+@member(Capability.SERVICES_MANAGE, GIVES)
 @existing_role
 async def update_role(org_slug: str, service_slug: str, role_slug: str, data: RoleDefinitionUpdateRequest) -> ServiceRoleResponse:
     """Change a role of a service.
@@ -381,7 +381,7 @@ async def update_role(org_slug: str, service_slug: str, role_slug: str, data: Ro
 
 
 @routes.delete(f"{SERVICE}/roles/<role_slug>")
-@member(Capability.SERVICES_MANAGE, outlives=True)
+@member(Capability.SERVICES_MANAGE, GIVES)
 @refuses(409)
 @describes({204: "The role is deleted. No user or group has it."})
 async def delete_role(org_slug: str, service_slug: str, role_slug: str, query_args: ConfirmationQuery) -> None:

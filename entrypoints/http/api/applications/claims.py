@@ -22,8 +22,7 @@ from core.kernel.roles import Capability
 from entrypoints.http.api.applications.services import existing_service
 from entrypoints.http.api.applications.sign_in_preview import OpenIdPreviewResponse
 from entrypoints.http.base.context import acting, acting_member, app_context, ports
-from entrypoints.http.edge.access import member
-from entrypoints.http.edge.access.declaration import Programs
+from entrypoints.http.edge.access import GIVES, SHOWS_PEOPLE, member
 from entrypoints.http.edge.bodies import PRINTABLE, RequestModel, ResponseModel, Text, Timestamp
 from entrypoints.http.edge.openapi import describes, refuses
 
@@ -153,7 +152,7 @@ async def get(org_slug: str, service_slug: str) -> ClaimsResponse:
 
 
 @routes.put(CLAIMS)
-@member(Capability.SERVICES_MANAGE, outlives=True)
+@member(Capability.SERVICES_MANAGE, GIVES)
 @existing_service
 @refuses(409)
 async def replace(org_slug: str, service_slug: str, data: ClaimsRequest) -> ClaimsResponse:
@@ -166,7 +165,7 @@ async def replace(org_slug: str, service_slug: str, data: ClaimsRequest) -> Clai
 
 
 @routes.delete(CLAIMS)
-@member(Capability.SERVICES_MANAGE, outlives=True)
+@member(Capability.SERVICES_MANAGE, GIVES)
 @existing_service
 @describes({204: "The service has the standard claims again."})
 async def remove(org_slug: str, service_slug: str) -> None:
@@ -175,7 +174,7 @@ async def remove(org_slug: str, service_slug: str) -> None:
 
 
 @routes.post(f"{CLAIMS}/preview")
-@member(Capability.SERVICES_MANAGE, outlives=False, programs=Programs.NONE)
+@member(Capability.SERVICES_MANAGE, SHOWS_PEOPLE)
 @existing_service
 async def preview(org_slug: str, service_slug: str, data: ClaimsPreviewRequest) -> ClaimsPreviewResponse:
     """Preview claims of a service.

@@ -8,11 +8,9 @@ from quart import Blueprint
 from core.applications import end_user_actions, end_users
 from core.applications.model.users import EndUserDetails
 from core.kernel.roles import Capability
-from core.kernel.sign_in_age import SignInAge
 from entrypoints.http.api.authentication.connection_slugs import ProviderSlug
 from entrypoints.http.base.context import acting, ports
-from entrypoints.http.edge.access import member
-from entrypoints.http.edge.access.declaration import Programs
+from entrypoints.http.edge.access import ENDS, GIVES, REMOVES_FACTORS, member
 from entrypoints.http.edge.bodies import Message, ResponseModel, Text, Timestamp
 from entrypoints.http.edge.openapi import describes, refuses
 from entrypoints.http.edge.queries import Flag, PageQuery, Pagination, path_id
@@ -149,7 +147,7 @@ class RevokedSessionsResponse(ResponseModel):
 
 
 @routes.delete("/api/organizations/<org_slug>/users/<user_id>/sessions")
-@member(Capability.END_USERS_MANAGE, outlives=False)
+@member(Capability.END_USERS_MANAGE, ENDS)
 async def revoke_sessions(org_slug: str, user_id: UUID) -> RevokedSessionsResponse:
     """End a user's sessions.
 
@@ -161,7 +159,7 @@ async def revoke_sessions(org_slug: str, user_id: UUID) -> RevokedSessionsRespon
 
 
 @routes.post("/api/organizations/<org_slug>/users/<user_id>/password-reset")
-@member(Capability.END_USERS_MANAGE, outlives=True)
+@member(Capability.END_USERS_MANAGE, GIVES)
 @refuses(400)
 async def send_password_reset(org_slug: str, user_id: UUID) -> Message:
     """Send a user a link to set a new password.
@@ -175,7 +173,7 @@ async def send_password_reset(org_slug: str, user_id: UUID) -> Message:
 
 
 @routes.put("/api/organizations/<org_slug>/users/<user_id>/block")
-@member(Capability.END_USERS_MANAGE, outlives=True)
+@member(Capability.END_USERS_MANAGE, GIVES)
 @refuses(400)
 @describes({204: "The user is blocked."})
 async def block(org_slug: str, user_id: UUID) -> None:
@@ -188,7 +186,7 @@ async def block(org_slug: str, user_id: UUID) -> None:
 
 
 @routes.delete("/api/organizations/<org_slug>/users/<user_id>/block")
-@member(Capability.END_USERS_MANAGE, outlives=True)
+@member(Capability.END_USERS_MANAGE, GIVES)
 @describes({204: "The user is not blocked."})
 async def unblock(org_slug: str, user_id: UUID) -> None:
     """Admit a blocked user to the organization's services again.
@@ -199,7 +197,7 @@ async def unblock(org_slug: str, user_id: UUID) -> None:
 
 
 @routes.delete("/api/organizations/<org_slug>/users/<user_id>/mfa")
-@member(Capability.END_USERS_MANAGE, outlives=True, programs=Programs.IF_GRANTED, sign_in=SignInAge.FRESH)
+@member(Capability.END_USERS_MANAGE, REMOVES_FACTORS)
 @refuses(400)
 @describes({204: "The user has no second factor."})
 async def remove_second_factor(org_slug: str, user_id: UUID) -> None:

@@ -33,7 +33,7 @@ from core.kernel.roles import Permission
 from core.kernel.values import parse_id
 from entrypoints.http.api.federation.oauth.client_authentication import ClientRequest, identify_client
 from entrypoints.http.base.context import anonymous, app_context, ports, request_record
-from entrypoints.http.edge.access import operations
+from entrypoints.http.edge.access import SHOWS, operations
 from entrypoints.http.edge.access.callers import presented_token
 from entrypoints.http.edge.access.declaration import Access, Credentials
 from entrypoints.http.edge.access.guards import AccessDecorator
@@ -115,7 +115,11 @@ def _logged(question: Question | Invalid, decision: AccessDecision) -> dict[str,
 def _evaluator(parse: Callable[[Mapping[str, Any]], Questions]) -> AccessDecorator:
     """Return the decorator for API keys with the permission `evaluate:access`, and for the application itself."""
     access = Access(
-        "service_key_or_application", Credentials.API_KEY, permission=Permission.EVALUATE_ACCESS, own_scope=own_permissions.SCOPE
+        "service_key_or_application",
+        Credentials.API_KEY,
+        declared=SHOWS,
+        permission=Permission.EVALUATE_ACCESS,
+        own_scope=own_permissions.SCOPE,
     )
     return AccessDecorator(access, partial(_as_evaluator, parse))
 

@@ -13,7 +13,7 @@ from core.applications.model.plans import PlanChanges, PlanTerms
 from core.kernel.roles import Capability
 from entrypoints.http.api.applications.services import PlanResponse, existing_service
 from entrypoints.http.base.context import acting, ports
-from entrypoints.http.edge.access import member
+from entrypoints.http.edge.access import CHANGES, member
 from entrypoints.http.edge.bodies import AT_LEAST_ONE_FIELD, Name, RequestModel, ResponseModel, Text, Texts, optional
 from entrypoints.http.edge.openapi import describes, refuses
 from entrypoints.http.edge.signatures import before_body
@@ -63,7 +63,7 @@ class PlanRequest(RequestModel):
 
 
 @routes.post("/api/organizations/<org_slug>/services/<service_slug>/plans")
-@member(Capability.BILLING_MANAGE, outlives=False)
+@member(Capability.BILLING_MANAGE, CHANGES)
 @existing_service
 async def create(org_slug: str, service_slug: str, data: PlanRequest) -> PlanResponse:
     """Create a plan.
@@ -107,7 +107,7 @@ class PlanUpdateRequest(RequestModel):
 
 
 @routes.patch("/api/organizations/<org_slug>/services/<service_slug>/plans/<plan_id>")
-@member(Capability.BILLING_MANAGE, outlives=False)
+@member(Capability.BILLING_MANAGE, CHANGES)
 @existing_plan
 async def update(org_slug: str, service_slug: str, plan_id: UUID, data: PlanUpdateRequest) -> PlanResponse:
     """Change a plan.
@@ -120,7 +120,7 @@ async def update(org_slug: str, service_slug: str, plan_id: UUID, data: PlanUpda
 
 
 @routes.delete("/api/organizations/<org_slug>/services/<service_slug>/plans/<plan_id>")
-@member(Capability.BILLING_MANAGE, outlives=False)
+@member(Capability.BILLING_MANAGE, CHANGES)
 @refuses(400)
 @describes({204: "The plan is deleted."})
 async def delete(org_slug: str, service_slug: str, plan_id: UUID) -> None:

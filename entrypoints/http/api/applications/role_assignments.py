@@ -11,7 +11,7 @@ from core.kernel.values import Email
 from entrypoints.http.api.applications.authorization import SERVICE, existing_role
 from entrypoints.http.api.tenancy.assignments import AssignedGroupListResponse, AssignmentRequest, AssignmentsQuery, to_group_list
 from entrypoints.http.base.context import acting, ports
-from entrypoints.http.edge.access import member
+from entrypoints.http.edge.access import GIVES, member
 from entrypoints.http.edge.bodies import ResponseModel, Timestamp
 from entrypoints.http.edge.openapi import describes, refuses
 from entrypoints.http.edge.queries import Pagination
@@ -53,7 +53,7 @@ async def list_holders(org_slug: str, service_slug: str, role_slug: str, query_a
 
 
 @routes.post(USERS)
-@member(Capability.SERVICE_ROLES_ASSIGN, outlives=True)
+@member(Capability.SERVICE_ROLES_ASSIGN, GIVES)
 @existing_role
 async def assign_by_email(org_slug: str, service_slug: str, role_slug: str, data: AssignmentRequest) -> RoleHolderResponse:
     """Give a user a role of a service by email address.
@@ -76,7 +76,7 @@ async def get(org_slug: str, service_slug: str, role_slug: str, user_id: UUID) -
 
 
 @routes.put(f"{USERS}/<user_id>")
-@member(Capability.SERVICE_ROLES_ASSIGN, outlives=True)
+@member(Capability.SERVICE_ROLES_ASSIGN, GIVES)
 @refuses(400)
 @describes({204: "The user has the role."})
 async def assign(org_slug: str, service_slug: str, role_slug: str, user_id: UUID) -> None:
@@ -90,7 +90,7 @@ async def assign(org_slug: str, service_slug: str, role_slug: str, user_id: UUID
 
 
 @routes.delete(f"{USERS}/<user_id>")
-@member(Capability.SERVICE_ROLES_ASSIGN, outlives=True)
+@member(Capability.SERVICE_ROLES_ASSIGN, GIVES)
 @describes({204: "The user does not have the role any longer."})
 async def unassign(org_slug: str, service_slug: str, role_slug: str, user_id: UUID) -> None:
     """Take a role of a service from a user.
@@ -112,7 +112,7 @@ async def list_groups(org_slug: str, service_slug: str, role_slug: str) -> Assig
 
 
 @routes.put(f"{GROUPS}/<group_id>")
-@member(Capability.SERVICE_ROLES_ASSIGN, outlives=True)
+@member(Capability.SERVICE_ROLES_ASSIGN, GIVES)
 @describes({204: "The group has the role."})
 async def assign_to_group(org_slug: str, service_slug: str, role_slug: str, group_id: UUID) -> None:
     """Give a group a role of a service.
@@ -125,7 +125,7 @@ async def assign_to_group(org_slug: str, service_slug: str, role_slug: str, grou
 
 
 @routes.delete(f"{GROUPS}/<group_id>")
-@member(Capability.SERVICE_ROLES_ASSIGN, outlives=True)
+@member(Capability.SERVICE_ROLES_ASSIGN, GIVES)
 @describes({204: "The group does not have the role any longer."})
 async def unassign_from_group(org_slug: str, service_slug: str, role_slug: str, group_id: UUID) -> None:
     """Take a role of a service from a group.

@@ -19,7 +19,7 @@ from entrypoints.http.api.tenancy.assignments import (
     to_group_list,
 )
 from entrypoints.http.base.context import acting, ports
-from entrypoints.http.edge.access import member
+from entrypoints.http.edge.access import GIVES, member
 from entrypoints.http.edge.bodies import RequestModel, ResponseModel, Text, Timestamp
 from entrypoints.http.edge.openapi import describes, refuses
 from entrypoints.http.edge.queries import Pagination
@@ -62,7 +62,7 @@ async def get(org_slug: str, service_slug: str) -> ServiceAccessResponse:
 
 
 @routes.put("/api/organizations/<org_slug>/services/<service_slug>/access")
-@member(Capability.SERVICES_MANAGE, outlives=True)
+@member(Capability.SERVICES_MANAGE, GIVES)
 @refuses(409)
 @existing_service
 async def replace(org_slug: str, service_slug: str, data: ServiceAccessRequest) -> ServiceAccessResponse:
@@ -106,7 +106,7 @@ async def list_assignments(org_slug: str, service_slug: str, query_args: Assignm
 
 
 @routes.post("/api/organizations/<org_slug>/services/<service_slug>/assignments")
-@member(Capability.END_USERS_MANAGE, outlives=True)
+@member(Capability.END_USERS_MANAGE, GIVES)
 @existing_service
 async def assign_by_email(org_slug: str, service_slug: str, data: AssignmentRequest) -> AssignedUserResponse:
     """Assign a user to a service by email address.
@@ -119,7 +119,7 @@ async def assign_by_email(org_slug: str, service_slug: str, data: AssignmentRequ
 
 
 @routes.put("/api/organizations/<org_slug>/services/<service_slug>/assignments/<user_id>")
-@member(Capability.END_USERS_MANAGE, outlives=True)
+@member(Capability.END_USERS_MANAGE, GIVES)
 @describes({204: "The user is assigned to the service."})
 async def assign(org_slug: str, service_slug: str, user_id: UUID) -> None:
     """Assign a user to a service.
@@ -132,7 +132,7 @@ async def assign(org_slug: str, service_slug: str, user_id: UUID) -> None:
 
 
 @routes.delete("/api/organizations/<org_slug>/services/<service_slug>/assignments/<user_id>")
-@member(Capability.END_USERS_MANAGE, outlives=True)
+@member(Capability.END_USERS_MANAGE, GIVES)
 @describes({204: "The user is no longer assigned to the service."})
 async def unassign(org_slug: str, service_slug: str, user_id: UUID) -> None:
     """End the assignment of a user to a service.
@@ -154,7 +154,7 @@ async def list_groups(org_slug: str, service_slug: str) -> AssignedGroupListResp
 
 
 @routes.put("/api/organizations/<org_slug>/services/<service_slug>/groups/<group_id>")
-@member(Capability.END_USERS_MANAGE, outlives=True)
+@member(Capability.END_USERS_MANAGE, GIVES)
 @describes({204: "The group is assigned to the service."})
 async def assign_group(org_slug: str, service_slug: str, group_id: UUID) -> None:
     """Assign a group to a service.
@@ -166,7 +166,7 @@ async def assign_group(org_slug: str, service_slug: str, group_id: UUID) -> None
 
 
 @routes.delete("/api/organizations/<org_slug>/services/<service_slug>/groups/<group_id>")
-@member(Capability.END_USERS_MANAGE, outlives=True)
+@member(Capability.END_USERS_MANAGE, GIVES)
 @describes({204: "The group is no longer assigned to the service."})
 async def unassign_group(org_slug: str, service_slug: str, group_id: UUID) -> None:
     """End the assignment of a group to a service.

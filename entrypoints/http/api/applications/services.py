@@ -11,11 +11,9 @@ from core.applications import services
 from core.applications.model.services import SCOPES, Service, ServiceOrder, ServiceSummary, ServiceType
 from core.kernel.rate_limits import IMAGE_UPLOAD
 from core.kernel.roles import Capability
-from core.kernel.sign_in_age import SignInAge
 from entrypoints.http.api.applications.service_settings import JwkSetResponse, ServiceSettingsRequest, Type, stored
 from entrypoints.http.base.context import acting, acting_member, ports
-from entrypoints.http.edge.access import member
-from entrypoints.http.edge.access.declaration import Programs
+from entrypoints.http.edge.access import CHANGES, GIVES, OWNS, member
 from entrypoints.http.edge.bodies import AT_LEAST_ONE_FIELD, Name, RequestModel, ResponseModel, Text, Timestamp, absent_if_none
 from entrypoints.http.edge.openapi import describes, refuses, takes_image
 from entrypoints.http.edge.queries import AnyLimit, Offset, Query
@@ -141,7 +139,7 @@ class CreatedServiceResponse(ResponseModel):
 
 
 @routes.post("/api/organizations/<org_slug>/services")
-@member(Capability.SERVICES_CREATE, outlives=True)
+@member(Capability.SERVICES_CREATE, GIVES)
 async def create(org_slug: str, data: ServiceRequest) -> CreatedServiceResponse:
     """Create a service.
 
@@ -216,7 +214,7 @@ class UpdatedServiceResponse(ServiceResponse):
 
 
 @routes.patch("/api/organizations/<org_slug>/services/<service_slug>")
-@member(Capability.SERVICES_MANAGE, outlives=True)
+@member(Capability.SERVICES_MANAGE, GIVES)
 @refuses(409)
 @existing_service
 async def update(org_slug: str, service_slug: str, data: ServiceUpdateRequest) -> UpdatedServiceResponse:
@@ -245,7 +243,7 @@ class ClientSecretResponse(ResponseModel):
 
 
 @routes.post("/api/organizations/<org_slug>/services/<service_slug>/rotate-secret")
-@member(Capability.SERVICES_MANAGE, outlives=True)
+@member(Capability.SERVICES_MANAGE, GIVES)
 async def rotate_secret(org_slug: str, service_slug: str, data: SecretRotationRequest) -> ClientSecretResponse:
     """Replace the client secret.
 
@@ -257,7 +255,7 @@ async def rotate_secret(org_slug: str, service_slug: str, data: SecretRotationRe
 
 
 @routes.delete("/api/organizations/<org_slug>/services/<service_slug>")
-@member(Capability.ORGANIZATION_OWN, outlives=True, programs=Programs.IF_GRANTED, sign_in=SignInAge.FRESH)
+@member(Capability.ORGANIZATION_OWN, OWNS)
 @describes({204: "The service is deleted."})
 async def delete(org_slug: str, service_slug: str) -> None:
     """Delete a service.
@@ -270,7 +268,7 @@ async def delete(org_slug: str, service_slug: str) -> None:
 
 
 @routes.put("/api/organizations/<org_slug>/services/<service_slug>/logo")
-@member(Capability.SERVICES_MANAGE, outlives=True, sign_in=SignInAge.ANY, limit=IMAGE_UPLOAD)
+@member(Capability.SERVICES_MANAGE, CHANGES, limit=IMAGE_UPLOAD)
 @takes_image
 @existing_service
 async def set_logo(org_slug: str, service_slug: str) -> ServiceResponse:
@@ -283,7 +281,7 @@ async def set_logo(org_slug: str, service_slug: str) -> ServiceResponse:
 
 
 @routes.delete("/api/organizations/<org_slug>/services/<service_slug>/logo")
-@member(Capability.SERVICES_MANAGE, outlives=True, sign_in=SignInAge.ANY)
+@member(Capability.SERVICES_MANAGE, CHANGES)
 @describes({204: "The service has no logo."})
 async def remove_logo(org_slug: str, service_slug: str) -> None:
     """Remove the logo of a service.

@@ -10,8 +10,7 @@ from core.federation.model.sign_in import PreviewOutcome, SamlPreview
 from core.federation.saml.model.configuration import NameIdFormat
 from core.kernel.roles import Capability
 from entrypoints.http.base.context import acting_member, app_context, ports
-from entrypoints.http.edge.access import member
-from entrypoints.http.edge.access.declaration import Programs
+from entrypoints.http.edge.access import SHOWS_PEOPLE, member
 from entrypoints.http.edge.bodies import ResponseModel
 from entrypoints.http.edge.queries import Query
 
@@ -69,7 +68,7 @@ class SignInPreviewResponse(ResponseModel):
 
 
 @routes.get("/api/organizations/<org_slug>/services/<service_slug>/sign-in-preview")
-@member(Capability.SERVICES_MANAGE, programs=Programs.NONE)
+@member(Capability.SERVICES_MANAGE, SHOWS_PEOPLE)
 async def get(org_slug: str, service_slug: str, query_args: SignInPreviewQuery) -> SignInPreviewResponse:
     """Test the sign-in to a service.
 

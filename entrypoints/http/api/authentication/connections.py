@@ -6,9 +6,8 @@ from quart import Blueprint
 from core.authentication import connections
 from core.kernel.rate_limits import IMAGE_UPLOAD
 from core.kernel.roles import Capability
-from core.kernel.sign_in_age import SignInAge
 from entrypoints.http.base.context import acting_on_platform, ports
-from entrypoints.http.edge.access import platform_owner
+from entrypoints.http.edge.access import CHANGES, platform_owner
 from entrypoints.http.edge.bodies import ResponseModel
 from entrypoints.http.edge.openapi import describes, takes_image
 from entrypoints.http.edge.uploads import read_image
@@ -35,7 +34,7 @@ async def list_connections() -> list[ConnectionResponse]:
 
 
 @routes.put("/api/platform/connections/<provider>/logo")
-@platform_owner(Capability.PLATFORM_OWN, outlives=True, sign_in=SignInAge.ANY, limit=IMAGE_UPLOAD)
+@platform_owner(Capability.PLATFORM_OWN, CHANGES, limit=IMAGE_UPLOAD)
 @takes_image
 async def set_logo(provider: str) -> ConnectionResponse:
     """Upload the logo of an identity provider.
@@ -47,7 +46,7 @@ async def set_logo(provider: str) -> ConnectionResponse:
 
 
 @routes.delete("/api/platform/connections/<provider>/logo")
-@platform_owner(Capability.PLATFORM_OWN, outlives=True, sign_in=SignInAge.ANY)
+@platform_owner(Capability.PLATFORM_OWN, CHANGES)
 @describes({204: "The provider has no logo."})
 async def remove_logo(provider: str) -> None:
     """Remove the logo of an identity provider.

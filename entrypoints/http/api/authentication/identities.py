@@ -10,10 +10,9 @@ from quart import Blueprint
 from core.authentication import identities
 from core.authentication.model import identities as identities_model
 from core.authentication.model.identities import ProviderToken, RenewalInProgress
-from core.kernel.sign_in_age import SignInAge
 from entrypoints.http.api.authentication.connection_slugs import ProviderSlug
 from entrypoints.http.base.context import app_context, ports, signed_in
-from entrypoints.http.edge.access import person
+from entrypoints.http.edge.access import MINE, WAYS_IN, person
 from entrypoints.http.edge.access.declaration import ApplicationTokens
 from entrypoints.http.edge.bodies import Message, ResponseModel, Timestamp
 from entrypoints.http.edge.openapi import refuses
@@ -51,7 +50,7 @@ class LinkStartResponse(ResponseModel):
 
 
 @routes.post("/api/user/identities/<provider>/link")
-@person(outlives=True, sign_in=SignInAge.FRESH, changes_factors=True)
+@person(WAYS_IN)
 @refuses(400)
 async def start_link(provider: str) -> LinkStartResponse:
     """Start linking an account at an identity provider.
@@ -63,7 +62,7 @@ async def start_link(provider: str) -> LinkStartResponse:
 
 
 @routes.delete("/api/user/identities/<provider>")
-@person(outlives=True, applications=ApplicationTokens.ALL, sign_in=SignInAge.FRESH, changes_factors=True)
+@person(WAYS_IN, applications=ApplicationTokens.ALL)
 @refuses(400)
 async def unlink(provider: str) -> Message:
     """Unlink an account at an identity provider.
@@ -85,7 +84,7 @@ class ProviderTokenResponse(ResponseModel):
 
 
 @routes.get("/api/provider-token/<provider>")
-@person(outlives=True, applications=ApplicationTokens.ALL)
+@person(MINE, applications=ApplicationTokens.ALL)
 async def get_provider_token(provider: str) -> ProviderTokenResponse:
     """Return your access token for the API of an identity provider.
 

@@ -8,11 +8,9 @@ from quart import Blueprint
 from core.authentication import impersonation
 from core.kernel.rate_limits import IMPERSONATE
 from core.kernel.roles import Capability
-from core.kernel.sign_in_age import SignInAge
 from entrypoints.http.api.accounts.platform_users import existing_user
 from entrypoints.http.base.context import ports, signed_in
-from entrypoints.http.edge.access import platform_owner
-from entrypoints.http.edge.access.declaration import Programs
+from entrypoints.http.edge.access import OWNS, platform_owner
 from entrypoints.http.edge.bodies import Reason, RequestModel, ResponseModel, Text, Timestamp
 
 routes = Blueprint("impersonation", __name__)
@@ -45,7 +43,7 @@ class ImpersonationResponse(ResponseModel):
 
 
 @routes.post("/api/platform/impersonate/<user_id>")
-@platform_owner(Capability.PLATFORM_OWN, outlives=True, programs=Programs.IF_GRANTED, limit=IMPERSONATE, sign_in=SignInAge.FRESH)
+@platform_owner(Capability.PLATFORM_OWN, OWNS, limit=IMPERSONATE)
 @existing_user
 async def start_impersonation(user_id: UUID, data: ImpersonationRequest) -> ImpersonationResponse:
     """Start to act as a user.

@@ -12,7 +12,7 @@ from core.kernel.roles import Capability
 from entrypoints.http.api.applications.services import existing_service
 from entrypoints.http.api.authentication.connection_slugs import ProviderSlug
 from entrypoints.http.base.context import acting, ports
-from entrypoints.http.edge.access import member
+from entrypoints.http.edge.access import GIVES, member
 from entrypoints.http.edge.bodies import MAX_TEXT, RequestModel, ResponseModel, Timestamp
 from entrypoints.http.edge.openapi import describes
 from entrypoints.http.edge.signatures import before_body
@@ -64,7 +64,7 @@ async def known_provider(provider: str, **_: object) -> None:
 
 
 @routes.put(PATH)
-@member(Capability.SERVICES_MANAGE, outlives=True)
+@member(Capability.SERVICES_MANAGE, GIVES)
 @existing_service
 @known_provider
 async def put_oauth_credentials(
@@ -92,7 +92,7 @@ async def get_oauth_credentials(org_slug: str, service_slug: str, provider: Prov
 
 
 @routes.delete(PATH)
-@member(Capability.SERVICES_MANAGE, outlives=True)
+@member(Capability.SERVICES_MANAGE, GIVES)
 @existing_service
 @known_provider
 @describes({204: "The service uses the credentials of the platform again."})

@@ -9,10 +9,8 @@ from core.authentication.model.tokens import DEFAULT_DAYS, MAX_DAYS, MAX_LIVE_TO
 from core.authentication.tokens import personal_tokens
 from core.kernel.api_scopes import ApiScope
 from core.kernel.roles import Capability
-from core.kernel.sign_in_age import SignInAge
 from entrypoints.http.base.context import acting, ports, signed_in
-from entrypoints.http.edge.access import member, person_anywhere, verified_person
-from entrypoints.http.edge.access.declaration import Programs
+from entrypoints.http.edge.access import ACTS_ON_ME, PROMOTES, SHOWS_PEOPLE, member, person_anywhere, verified_person
 from entrypoints.http.edge.bodies import Name, RequestModel, ResponseModel, Text, Texts, Timestamp
 from entrypoints.http.edge.openapi import describes
 from entrypoints.http.edge.queries import PageQuery, Pagination
@@ -80,7 +78,7 @@ def to_response(token: PersonalToken) -> PersonalTokenResponse:
 
 
 @routes.post("/api/user/personal-tokens")
-@verified_person(outlives=True, programs=Programs.NONE, sign_in=SignInAge.FRESH)
+@verified_person(ACTS_ON_ME)
 async def create(data: PersonalTokenRequest) -> CreatedPersonalTokenResponse:
     """Create a personal access token.
 
@@ -94,7 +92,7 @@ async def create(data: PersonalTokenRequest) -> CreatedPersonalTokenResponse:
 
 
 @routes.get("/api/user/personal-tokens")
-@person_anywhere(programs=Programs.NONE)
+@person_anywhere(SHOWS_PEOPLE)
 async def list_own() -> PersonalTokenListResponse:
     """List your personal access tokens.
 
@@ -105,7 +103,7 @@ async def list_own() -> PersonalTokenListResponse:
 
 
 @routes.delete("/api/user/personal-tokens/<personal_token_id>")
-@person_anywhere(outlives=True, programs=Programs.NONE, sign_in=SignInAge.FRESH)
+@person_anywhere(ACTS_ON_ME)
 @describes({204: "The token is revoked."})
 async def revoke(personal_token_id: UUID) -> None:
     """Revoke one of your personal access tokens.
@@ -160,7 +158,7 @@ async def list_in_organization(org_slug: str, query_args: PageQuery) -> MemberPe
 
 
 @routes.delete("/api/organizations/<org_slug>/personal-tokens/<personal_token_id>")
-@member(Capability.MEMBERS_MANAGE, outlives=True, programs=Programs.IF_GRANTED)
+@member(Capability.MEMBERS_MANAGE, PROMOTES)
 @describes({204: "The token is revoked."})
 async def revoke_in_organization(org_slug: str, personal_token_id: UUID) -> None:
     """Revoke a personal access token of a member.

@@ -10,12 +10,12 @@ from core.authentication.reauthentication import reauthentication
 from core.authentication.reauthentication.options import load_next_options
 from core.kernel.page_paths import ACCOUNT_PATH
 from core.kernel.rate_limits import EMAIL_SIGN_IN, LOGIN, MFA_VERIFICATION
-from core.kernel.sign_in_age import SignInAge, SignInFacts
+from core.kernel.sign_in_age import SignInFacts
 from entrypoints.http.api.accounts.webauthn import AuthenticationCredentialRequest, RequestOptionsResponse
 from entrypoints.http.api.authentication.identities import LinkStartResponse
 from entrypoints.http.base.context import app_context, ports, signed_in
-from entrypoints.http.edge.access import person_anywhere
-from entrypoints.http.edge.access.declaration import Bounded, Programs
+from entrypoints.http.edge.access import PROTOCOL, person_anywhere
+from entrypoints.http.edge.access.declaration import Bounded
 from entrypoints.http.edge.bodies import Message, PasswordText, RequestModel, ResponseModel, Text, Timestamp
 from entrypoints.http.edge.openapi import refuses
 
@@ -43,7 +43,7 @@ class ReauthenticationOptionsResponse(ResponseModel):
 
 
 @routes.get(PATH)
-@person_anywhere(outlives=True, programs=Programs.NONE, sign_in=SignInAge.ANY, bounded=Bounded.YES)
+@person_anywhere(PROTOCOL, bounded=Bounded.YES)
 async def get_options() -> ReauthenticationOptionsResponse:
     """Return how you can confirm that it's you in this session.
 
@@ -100,7 +100,7 @@ def _to_response(sign_in: SignInFacts) -> ReauthenticationResponse:
 
 
 @routes.post(PATH)
-@person_anywhere(limit=(LOGIN, MFA_VERIFICATION), outlives=True, programs=Programs.NONE, sign_in=SignInAge.ANY, bounded=Bounded.YES)
+@person_anywhere(PROTOCOL, limit=(LOGIN, MFA_VERIFICATION), bounded=Bounded.YES)
 @refuses(400)
 async def reauthenticate(data: ReauthenticationRequest) -> ReauthenticationResponse:
     """Confirm that it's you, with all factors of your account.
@@ -114,7 +114,7 @@ async def reauthenticate(data: ReauthenticationRequest) -> ReauthenticationRespo
 
 
 @routes.post(f"{PATH}/email")
-@person_anywhere(limit=EMAIL_SIGN_IN, outlives=True, programs=Programs.NONE, sign_in=SignInAge.ANY, bounded=Bounded.YES)
+@person_anywhere(PROTOCOL, limit=EMAIL_SIGN_IN, bounded=Bounded.YES)
 @refuses(400)
 async def send_code() -> Message:
     """Send a code to your verified email address, to confirm that it's you.
@@ -126,7 +126,7 @@ async def send_code() -> Message:
 
 
 @routes.post(f"{PATH}/passkey/options")
-@person_anywhere(limit=LOGIN, outlives=True, programs=Programs.NONE, sign_in=SignInAge.ANY, bounded=Bounded.YES)
+@person_anywhere(PROTOCOL, limit=LOGIN, bounded=Bounded.YES)
 @refuses(400)
 async def start_with_passkey() -> RequestOptionsResponse:
     """Start to confirm with a passkey that it's you.
@@ -140,7 +140,7 @@ async def start_with_passkey() -> RequestOptionsResponse:
 
 
 @routes.post(f"{PATH}/<provider>")
-@person_anywhere(outlives=True, programs=Programs.NONE, sign_in=SignInAge.ANY, bounded=Bounded.YES)
+@person_anywhere(PROTOCOL, bounded=Bounded.YES)
 @refuses(400)
 async def start_at_provider(provider: str) -> LinkStartResponse:
     """Start a sign-in at a linked identity provider, to confirm that it's you.

@@ -7,12 +7,10 @@ from quart import Blueprint
 
 from core.authentication import account_recovery
 from core.kernel.roles import Capability
-from core.kernel.sign_in_age import SignInAge
 from entrypoints.http.api.accounts.platform_users import existing_user
 from entrypoints.http.api.authentication.user_access import UserAccessRequest
 from entrypoints.http.base.context import acting_member, ports, signed_in
-from entrypoints.http.edge.access import member, platform_owner
-from entrypoints.http.edge.access.declaration import Programs
+from entrypoints.http.edge.access import BY_PEOPLE, OWNS, member, platform_owner
 from entrypoints.http.edge.bodies import Reason, RequestModel, ResponseModel, Timestamp
 from entrypoints.http.edge.openapi import describes, refuses
 from entrypoints.http.edge.signatures import returns
@@ -36,7 +34,7 @@ class RecoveryResponse(ResponseModel):
 
 
 @routes.post("/api/organizations/<org_slug>/users/<user_id>/recovery")
-@member(END_USERS, outlives=True, programs=Programs.NONE, sign_in=SignInAge.FRESH)
+@member(END_USERS, OWNS)
 @returns(201)
 @refuses(400, 429)
 @describes({201: "The code. The link is on its way."})
@@ -52,7 +50,7 @@ async def recover_user(org_slug: str, user_id: UUID, data: RecoveryRequest) -> R
 
 
 @routes.delete("/api/organizations/<org_slug>/users/<user_id>/recovery")
-@member(END_USERS, outlives=True, programs=Programs.NONE)
+@member(END_USERS, BY_PEOPLE)
 @describes({204: "The recovery has ended."})
 async def cancel_user(org_slug: str, user_id: UUID) -> None:
     """Cancel the recovery that your organization started for a user."""
@@ -60,7 +58,7 @@ async def cancel_user(org_slug: str, user_id: UUID) -> None:
 
 
 @routes.post("/api/organizations/<org_slug>/members/<user_id>/recovery")
-@member(MEMBERS, outlives=True, programs=Programs.NONE, sign_in=SignInAge.FRESH)
+@member(MEMBERS, OWNS)
 @returns(201)
 @refuses(400, 429)
 @describes({201: "The code. The link is on its way."})
@@ -73,7 +71,7 @@ async def recover_member(org_slug: str, user_id: UUID, data: RecoveryRequest) ->
 
 
 @routes.delete("/api/organizations/<org_slug>/members/<user_id>/recovery")
-@member(MEMBERS, outlives=True, programs=Programs.NONE)
+@member(MEMBERS, BY_PEOPLE)
 @describes({204: "The recovery has ended."})
 async def cancel_member(org_slug: str, user_id: UUID) -> None:
     """Cancel the recovery that your organization started for a member."""
@@ -81,7 +79,7 @@ async def cancel_member(org_slug: str, user_id: UUID) -> None:
 
 
 @routes.post("/api/platform/users/<user_id>/recovery")
-@platform_owner(Capability.PLATFORM_USERS_MANAGE, outlives=True, programs=Programs.NONE, sign_in=SignInAge.FRESH)
+@platform_owner(Capability.PLATFORM_USERS_MANAGE, OWNS)
 @existing_user
 @returns(201)
 @refuses(429)
@@ -95,7 +93,7 @@ async def recover_person(user_id: UUID, data: UserAccessRequest) -> RecoveryResp
 
 
 @routes.delete("/api/platform/users/<user_id>/recovery")
-@platform_owner(Capability.PLATFORM_USERS_MANAGE, outlives=True, programs=Programs.NONE)
+@platform_owner(Capability.PLATFORM_USERS_MANAGE, BY_PEOPLE)
 @existing_user
 @describes({204: "The recovery has ended."})
 async def cancel_person(user_id: UUID) -> None:

@@ -17,7 +17,7 @@ from core.kernel.values import Email
 from entrypoints.http.api.accounts.webauthn import AuthenticationCredentialRequest
 from entrypoints.http.base.context import app_context, caller, client, ports, signed_in
 from entrypoints.http.base.context import pre_auth as pre_auth_claims
-from entrypoints.http.edge.access import anyone, person_anywhere, pre_auth
+from entrypoints.http.edge.access import SIGNS_OUT, anyone, person_anywhere, pre_auth
 from entrypoints.http.edge.access.declaration import ApplicationTokens, Bounded
 from entrypoints.http.edge.bodies import (
     EmailAddress,
@@ -159,7 +159,7 @@ async def refresh(data: RefreshRequest) -> TokenPairResponse:
 
 
 @routes.post("/api/auth/logout")
-@person_anywhere(applications=ApplicationTokens.ALL, outlives=False, ends_session=True, bounded=Bounded.YES)
+@person_anywhere(SIGNS_OUT, applications=ApplicationTokens.ALL, bounded=Bounded.YES)
 async def logout() -> Message:
     """End the session of this access token.
 

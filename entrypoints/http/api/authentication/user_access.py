@@ -11,7 +11,7 @@ from entrypoints.http.api.accounts.devices import DeviceResponse, to_device_resp
 from entrypoints.http.api.accounts.platform_users import FoundUserResponse, existing_user
 from entrypoints.http.api.authentication.identities import LinkedAccountResponse
 from entrypoints.http.base.context import acting_on_platform, ports
-from entrypoints.http.edge.access import platform_owner
+from entrypoints.http.edge.access import GIVES, platform_owner
 from entrypoints.http.edge.bodies import Message, Reason, RequestModel, ResponseModel, Timestamp
 from entrypoints.http.edge.openapi import refuses
 
@@ -86,7 +86,7 @@ class UserAccessRequest(RequestModel):
 
 
 @routes.post("/api/platform/users/<user_id>/end-sessions")
-@platform_owner(Capability.PLATFORM_USERS_MANAGE, outlives=True)
+@platform_owner(Capability.PLATFORM_USERS_MANAGE, GIVES)
 @existing_user
 async def end_sessions(user_id: UUID, data: UserAccessRequest) -> Message:
     """End all sessions of a user.
@@ -100,7 +100,7 @@ async def end_sessions(user_id: UUID, data: UserAccessRequest) -> Message:
 
 
 @routes.post("/api/platform/users/<user_id>/password-reset")
-@platform_owner(Capability.PLATFORM_USERS_MANAGE, outlives=True)
+@platform_owner(Capability.PLATFORM_USERS_MANAGE, GIVES)
 @existing_user
 async def send_password_reset(user_id: UUID, data: UserAccessRequest) -> Message:
     """Send a user a link to set a new password.

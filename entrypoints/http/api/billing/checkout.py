@@ -7,8 +7,7 @@ from core.billing import checkout
 from core.kernel.roles import Capability
 from entrypoints.http.api.applications.services import existing_service
 from entrypoints.http.base.context import acting_member, ports
-from entrypoints.http.edge.access import member
-from entrypoints.http.edge.access.declaration import Programs
+from entrypoints.http.edge.access import CHECKOUT, member
 from entrypoints.http.edge.bodies import Id, RequestModel, ResponseModel, Text
 from entrypoints.http.edge.openapi import refuses
 
@@ -34,7 +33,7 @@ class CheckoutResponse(ResponseModel):
 
 
 @routes.post("/api/organizations/<org_slug>/services/<service_slug>/checkout")
-@member(Capability.SERVICES_VIEW, outlives=False, programs=Programs.IF_GRANTED)
+@member(Capability.SERVICES_VIEW, CHECKOUT)
 @existing_service
 @refuses(501)
 async def begin(org_slug: str, service_slug: str, data: CheckoutRequest) -> CheckoutResponse:

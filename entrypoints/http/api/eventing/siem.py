@@ -10,7 +10,7 @@ from core.eventing.model.siem import SiemProvider, SiemResult, SiemStatus
 from core.kernel.outbound import LONGEST_URL
 from core.kernel.roles import Capability
 from entrypoints.http.base.context import acting, ports
-from entrypoints.http.edge.access import member
+from entrypoints.http.edge.access import GIVES, SHOWS, member
 from entrypoints.http.edge.bodies import PasswordText, RequestModel, ResponseModel, Text, Timestamp
 from entrypoints.http.edge.openapi import describes
 
@@ -56,7 +56,7 @@ def _to_response(status: SiemStatus) -> SiemResponse:
 
 
 @routes.post("/api/organizations/<org_slug>/siem")
-@member(Capability.INTEGRATIONS_MANAGE, outlives=True)
+@member(Capability.INTEGRATIONS_MANAGE, GIVES)
 async def configure(org_slug: str, data: SiemRequest) -> SiemResponse:
     """Forward the audit log to a SIEM.
 
@@ -80,7 +80,7 @@ async def get_status(org_slug: str) -> SiemResponse:
 
 
 @routes.delete("/api/organizations/<org_slug>/siem")
-@member(Capability.INTEGRATIONS_MANAGE, outlives=True)
+@member(Capability.INTEGRATIONS_MANAGE, GIVES)
 @describes({204: "The configuration is removed."})
 async def remove(org_slug: str) -> None:
     """Stop forwarding the audit log.
@@ -98,7 +98,7 @@ class SiemTestResponse(ResponseModel):
 
 
 @routes.post("/api/organizations/<org_slug>/siem/test")
-@member(Capability.INTEGRATIONS_MANAGE, outlives=False)
+@member(Capability.INTEGRATIONS_MANAGE, SHOWS)
 async def send_test_entry(org_slug: str) -> SiemTestResponse:
     """Send a test entry to the SIEM.
 

@@ -14,7 +14,7 @@ from core.kernel.outbound import LONGEST_URL
 from core.kernel.roles import Capability
 from core.kernel.values import KEEP
 from entrypoints.http.base.context import acting, ports
-from entrypoints.http.edge.access import member
+from entrypoints.http.edge.access import GIVES, SHOWS, member
 from entrypoints.http.edge.bodies import (
     AT_LEAST_ONE_FIELD,
     DateTime,
@@ -159,7 +159,7 @@ def _to_delivery_response(delivery: Delivery) -> DeliveryResponse:
 
 
 @routes.post("/api/organizations/<org_slug>/webhooks")
-@member(Capability.WEBHOOKS_MANAGE, outlives=True)
+@member(Capability.WEBHOOKS_MANAGE, GIVES)
 async def create(org_slug: str, data: WebhookRequest) -> WebhookWithSecretResponse:
     """Create a webhook.
 
@@ -218,7 +218,7 @@ async def get(org_slug: str, webhook_id: UUID) -> WebhookWithHealthResponse:
 
 
 @routes.patch("/api/organizations/<org_slug>/webhooks/<webhook_id>")
-@member(Capability.WEBHOOKS_MANAGE, outlives=True)
+@member(Capability.WEBHOOKS_MANAGE, GIVES)
 async def update(org_slug: str, webhook_id: UUID, data: WebhookChangeRequest) -> WebhookResponse:
     """Change a webhook.
 
@@ -232,7 +232,7 @@ async def update(org_slug: str, webhook_id: UUID, data: WebhookChangeRequest) ->
 
 
 @routes.delete("/api/organizations/<org_slug>/webhooks/<webhook_id>")
-@member(Capability.WEBHOOKS_MANAGE, outlives=True)
+@member(Capability.WEBHOOKS_MANAGE, GIVES)
 async def delete(org_slug: str, webhook_id: UUID) -> Empty:
     """Delete a webhook and its deliveries.
 
@@ -243,7 +243,7 @@ async def delete(org_slug: str, webhook_id: UUID) -> Empty:
 
 
 @routes.post("/api/organizations/<org_slug>/webhooks/<webhook_id>/rotate-secret")
-@member(Capability.WEBHOOKS_MANAGE, outlives=True)
+@member(Capability.WEBHOOKS_MANAGE, GIVES)
 async def rotate_secret(org_slug: str, webhook_id: UUID) -> WebhookWithSecretResponse:
     """Replace the secret of a webhook.
 
@@ -295,7 +295,7 @@ async def get_delivery(org_slug: str, webhook_id: UUID, delivery_id: UUID) -> De
 
 
 @routes.post("/api/organizations/<org_slug>/webhooks/<webhook_id>/test")
-@member(Capability.WEBHOOKS_MANAGE, outlives=False)
+@member(Capability.WEBHOOKS_MANAGE, SHOWS)
 @refuses(400)
 async def send_ping(org_slug: str, webhook_id: UUID) -> DeliveryResponse:
     """Send a test delivery to a webhook.
@@ -307,7 +307,7 @@ async def send_ping(org_slug: str, webhook_id: UUID) -> DeliveryResponse:
 
 
 @routes.post("/api/organizations/<org_slug>/webhooks/<webhook_id>/deliveries/<delivery_id>/replay")
-@member(Capability.WEBHOOKS_MANAGE, outlives=False)
+@member(Capability.WEBHOOKS_MANAGE, SHOWS)
 @refuses(400)
 async def replay(org_slug: str, webhook_id: UUID, delivery_id: UUID) -> DeliveryResponse:
     """Send the payload of a delivery again.
@@ -338,7 +338,7 @@ class ResendResponse(ResponseModel):
 
 
 @routes.post("/api/organizations/<org_slug>/webhooks/<webhook_id>/deliveries/resend-failed")
-@member(Capability.WEBHOOKS_MANAGE, outlives=False)
+@member(Capability.WEBHOOKS_MANAGE, SHOWS)
 @existing_webhook
 @refuses(400)
 async def resend_failed(org_slug: str, webhook_id: UUID, data: ResendRequest) -> ResendResponse:

@@ -20,7 +20,7 @@ from entrypoints.http.api.tenancy.assignments import (
     to_group_list,
 )
 from entrypoints.http.base.context import acting, ports
-from entrypoints.http.edge.access import member
+from entrypoints.http.edge.access import GIVES, member
 from entrypoints.http.edge.bodies import (
     AT_LEAST_ONE_FIELD,
     Description,
@@ -136,7 +136,7 @@ async def list_resources(org_slug: str) -> ApiResourceListResponse:
 
 
 @routes.post("/api/organizations/<org_slug>/api-resources")
-@member(Capability.RESOURCES_MANAGE, outlives=True)
+@member(Capability.RESOURCES_MANAGE, GIVES)
 @refuses(409)
 @returns(201)
 async def create(org_slug: str, data: ApiResourceRequest) -> ApiResourceResponse:
@@ -161,7 +161,7 @@ async def get(org_slug: str, resource_id: UUID) -> ApiResourceResponse:
 
 
 @routes.patch("/api/organizations/<org_slug>/api-resources/<resource_id>")
-@member(Capability.RESOURCES_MANAGE, outlives=True)
+@member(Capability.RESOURCES_MANAGE, GIVES)
 @existing_resource
 async def update(org_slug: str, resource_id: UUID, data: ApiResourceUpdateRequest) -> ApiResourceResponse:
     """Change an API resource.
@@ -173,7 +173,7 @@ async def update(org_slug: str, resource_id: UUID, data: ApiResourceUpdateReques
 
 
 @routes.delete("/api/organizations/<org_slug>/api-resources/<resource_id>")
-@member(Capability.RESOURCES_MANAGE, outlives=True)
+@member(Capability.RESOURCES_MANAGE, GIVES)
 @describes({204: "The API resource is deleted."})
 async def delete(org_slug: str, resource_id: UUID) -> None:
     """Delete an API resource.
@@ -214,7 +214,7 @@ async def get_access(org_slug: str, resource_id: UUID) -> ApiResourceAccessRespo
 
 
 @routes.put("/api/organizations/<org_slug>/api-resources/<resource_id>/access")
-@member(Capability.RESOURCES_MANAGE, outlives=True)
+@member(Capability.RESOURCES_MANAGE, GIVES)
 @existing_resource
 async def replace_access(org_slug: str, resource_id: UUID, data: ApiResourceAccessRequest) -> ApiResourceAccessResponse:
     """Replace the access policy of an API resource.
@@ -255,7 +255,7 @@ async def list_assignments(org_slug: str, resource_id: UUID, query_args: Assignm
 
 
 @routes.post("/api/organizations/<org_slug>/api-resources/<resource_id>/assignments")
-@member(Capability.RESOURCES_MANAGE, outlives=True)
+@member(Capability.RESOURCES_MANAGE, GIVES)
 @existing_resource
 async def assign_by_email(org_slug: str, resource_id: UUID, data: AssignmentRequest) -> AssignedUserResponse:
     """Assign a user to an API resource by email address.
@@ -268,7 +268,7 @@ async def assign_by_email(org_slug: str, resource_id: UUID, data: AssignmentRequ
 
 
 @routes.put("/api/organizations/<org_slug>/api-resources/<resource_id>/assignments/<user_id>")
-@member(Capability.RESOURCES_MANAGE, outlives=True)
+@member(Capability.RESOURCES_MANAGE, GIVES)
 @describes({204: "The user is assigned to the API resource."})
 async def assign(org_slug: str, resource_id: UUID, user_id: UUID) -> None:
     """Assign a user to an API resource.
@@ -280,7 +280,7 @@ async def assign(org_slug: str, resource_id: UUID, user_id: UUID) -> None:
 
 
 @routes.delete("/api/organizations/<org_slug>/api-resources/<resource_id>/assignments/<user_id>")
-@member(Capability.RESOURCES_MANAGE, outlives=True)
+@member(Capability.RESOURCES_MANAGE, GIVES)
 @describes({204: "The user is no longer assigned to the API resource."})
 async def unassign(org_slug: str, resource_id: UUID, user_id: UUID) -> None:
     """End the assignment of a user to an API resource.
@@ -302,7 +302,7 @@ async def list_groups(org_slug: str, resource_id: UUID) -> AssignedGroupListResp
 
 
 @routes.put("/api/organizations/<org_slug>/api-resources/<resource_id>/groups/<group_id>")
-@member(Capability.RESOURCES_MANAGE, outlives=True)
+@member(Capability.RESOURCES_MANAGE, GIVES)
 @describes({204: "The group is assigned to the API resource."})
 async def assign_group(org_slug: str, resource_id: UUID, group_id: UUID) -> None:
     """Assign a group to an API resource.
@@ -314,7 +314,7 @@ async def assign_group(org_slug: str, resource_id: UUID, group_id: UUID) -> None
 
 
 @routes.delete("/api/organizations/<org_slug>/api-resources/<resource_id>/groups/<group_id>")
-@member(Capability.RESOURCES_MANAGE, outlives=True)
+@member(Capability.RESOURCES_MANAGE, GIVES)
 @describes({204: "The group is no longer assigned to the API resource."})
 async def unassign_group(org_slug: str, resource_id: UUID, group_id: UUID) -> None:
     """End the assignment of a group to an API resource.
@@ -365,7 +365,7 @@ async def list_clients(org_slug: str, resource_id: UUID, query_args: PageQuery) 
 
 
 @routes.put("/api/organizations/<org_slug>/api-resources/<resource_id>/clients/<client_id>")
-@member(Capability.RESOURCES_MANAGE, outlives=True)
+@member(Capability.RESOURCES_MANAGE, GIVES)
 @existing_resource
 async def save_client(org_slug: str, resource_id: UUID, client_id: UUID, data: ResourceClientRequest) -> ResourceClientResponse:
     """Let an application ask for an API resource.
@@ -377,7 +377,7 @@ async def save_client(org_slug: str, resource_id: UUID, client_id: UUID, data: R
 
 
 @routes.delete("/api/organizations/<org_slug>/api-resources/<resource_id>/clients/<client_id>")
-@member(Capability.RESOURCES_MANAGE, outlives=True)
+@member(Capability.RESOURCES_MANAGE, GIVES)
 @describes({204: "The application may no longer ask for the API resource."})
 async def remove_client(org_slug: str, resource_id: UUID, client_id: UUID) -> None:
     """Forbid an application to ask for an API resource.

@@ -12,7 +12,7 @@ from core.programs import api_resources
 from core.programs.model.client_policy import ClientAdmission, ExternalClientPolicy
 from entrypoints.http.api.programs.api_resources import existing_resource
 from entrypoints.http.base.context import acting, ports
-from entrypoints.http.edge.access import member
+from entrypoints.http.edge.access import GIVES, member
 from entrypoints.http.edge.bodies import RequestModel, ResponseModel, Texts
 from entrypoints.http.edge.openapi import refuses
 
@@ -85,7 +85,7 @@ async def get(org_slug: str, resource_id: UUID) -> ExternalClientsResponse:
 
 
 @routes.put("/api/organizations/<org_slug>/api-resources/<resource_id>/external-clients")
-@member(Capability.RESOURCES_MANAGE, outlives=True)
+@member(Capability.RESOURCES_MANAGE, GIVES)
 @existing_resource
 @refuses(409)
 async def replace(org_slug: str, resource_id: UUID, data: ExternalClientsRequest) -> ExternalClientsResponse:

@@ -5,7 +5,6 @@ from uuid import UUID
 from quart import Blueprint
 
 from core.kernel.roles import Capability
-from core.kernel.sign_in_age import SignInAge
 from core.programs import service_accounts
 from entrypoints.http.api.programs.credential_models import (
     CreatedCredentialResponse,
@@ -26,8 +25,7 @@ from entrypoints.http.api.programs.service_account_models import (
 )
 from entrypoints.http.api.programs.service_accounts import existing_account
 from entrypoints.http.base.context import ports, signed_in
-from entrypoints.http.edge.access import platform_owner
-from entrypoints.http.edge.access.declaration import Programs
+from entrypoints.http.edge.access import OWNS, SHOWS_PEOPLE, platform_owner
 from entrypoints.http.edge.openapi import describes
 from entrypoints.http.edge.queries import PageQuery
 from entrypoints.http.edge.signatures import returns
@@ -36,7 +34,7 @@ routes = Blueprint("platform_service_accounts", __name__)
 
 
 @routes.get("/api/platform/service-accounts")
-@platform_owner(Capability.PLATFORM_OWN, programs=Programs.IF_GRANTED)
+@platform_owner(Capability.PLATFORM_OWN, SHOWS_PEOPLE)
 async def list_accounts(query_args: PageQuery) -> PlatformServiceAccountListResponse:
     """List the service accounts of the platform.
 
@@ -49,7 +47,7 @@ async def list_accounts(query_args: PageQuery) -> PlatformServiceAccountListResp
 
 
 @routes.post("/api/platform/service-accounts")
-@platform_owner(Capability.PLATFORM_OWN, outlives=True, programs=Programs.IF_GRANTED, sign_in=SignInAge.FRESH)
+@platform_owner(Capability.PLATFORM_OWN, OWNS)
 @returns(201)
 async def create(data: PlatformServiceAccountRequest) -> PlatformServiceAccountResponse:
     """Create a service account of the platform.
@@ -61,7 +59,7 @@ async def create(data: PlatformServiceAccountRequest) -> PlatformServiceAccountR
 
 
 @routes.get("/api/platform/service-accounts/<account_id>")
-@platform_owner(Capability.PLATFORM_OWN, programs=Programs.IF_GRANTED)
+@platform_owner(Capability.PLATFORM_OWN, SHOWS_PEOPLE)
 async def get(account_id: UUID) -> PlatformServiceAccountResponse:
     """Get a service account of the platform.
 
@@ -71,7 +69,7 @@ async def get(account_id: UUID) -> PlatformServiceAccountResponse:
 
 
 @routes.patch("/api/platform/service-accounts/<account_id>")
-@platform_owner(Capability.PLATFORM_OWN, outlives=True, programs=Programs.IF_GRANTED, sign_in=SignInAge.FRESH)
+@platform_owner(Capability.PLATFORM_OWN, OWNS)
 @existing_account
 async def update(account_id: UUID, data: PlatformServiceAccountUpdateRequest) -> PlatformServiceAccountResponse:
     """Change a service account of the platform. The change counts from its next request on."""
@@ -79,7 +77,7 @@ async def update(account_id: UUID, data: PlatformServiceAccountUpdateRequest) ->
 
 
 @routes.delete("/api/platform/service-accounts/<account_id>")
-@platform_owner(Capability.PLATFORM_OWN, outlives=True, programs=Programs.IF_GRANTED, sign_in=SignInAge.FRESH)
+@platform_owner(Capability.PLATFORM_OWN, OWNS)
 @describes({204: "The service account is deleted."})
 async def delete(account_id: UUID) -> None:
     """Delete a service account of the platform with its credentials. Its next request is refused."""
@@ -87,7 +85,7 @@ async def delete(account_id: UUID) -> None:
 
 
 @routes.get("/api/platform/service-accounts/<account_id>/credentials")
-@platform_owner(Capability.PLATFORM_OWN, programs=Programs.IF_GRANTED)
+@platform_owner(Capability.PLATFORM_OWN, SHOWS_PEOPLE)
 async def list_credentials(account_id: UUID) -> CredentialListResponse:
     """List the credentials of a service account of the platform.
 
@@ -98,7 +96,7 @@ async def list_credentials(account_id: UUID) -> CredentialListResponse:
 
 
 @routes.post("/api/platform/service-accounts/<account_id>/credentials")
-@platform_owner(Capability.PLATFORM_OWN, outlives=True, programs=Programs.IF_GRANTED, sign_in=SignInAge.FRESH)
+@platform_owner(Capability.PLATFORM_OWN, OWNS)
 @existing_account
 @returns(201)
 async def create_credential(account_id: UUID, data: CredentialRequest) -> CreatedCredentialResponse:
@@ -113,7 +111,7 @@ async def create_credential(account_id: UUID, data: CredentialRequest) -> Create
 
 
 @routes.delete("/api/platform/service-accounts/<account_id>/credentials/<credential_id>")
-@platform_owner(Capability.PLATFORM_OWN, outlives=True, programs=Programs.IF_GRANTED, sign_in=SignInAge.FRESH)
+@platform_owner(Capability.PLATFORM_OWN, OWNS)
 @describes({204: "The credential is revoked."})
 async def revoke_credential(account_id: UUID, credential_id: UUID) -> None:
     """Revoke a credential of a service account of the platform.

@@ -10,7 +10,7 @@ from core.kernel.roles import Capability
 from core.programs import registration_tokens
 from core.programs.model.registration_tokens import MAX_USES
 from entrypoints.http.base.context import acting, ports
-from entrypoints.http.edge.access import member
+from entrypoints.http.edge.access import GIVES, member
 from entrypoints.http.edge.bodies import DateTime, Name, RequestModel, ResponseModel, Timestamp
 from entrypoints.http.edge.openapi import describes
 from entrypoints.http.edge.signatures import returns
@@ -53,7 +53,7 @@ class RegistrationTokenListResponse(ResponseModel):
 
 
 @routes.post("/api/organizations/<org_slug>/registration-tokens")
-@member(Capability.SERVICES_CREATE, outlives=True)
+@member(Capability.SERVICES_CREATE, GIVES)
 @returns(201)
 async def create(org_slug: str, data: RegistrationTokenRequest) -> CreatedRegistrationTokenResponse:
     """Create a registration token.
@@ -77,7 +77,7 @@ async def list_tokens(org_slug: str) -> RegistrationTokenListResponse:
 
 
 @routes.delete("/api/organizations/<org_slug>/registration-tokens/<registration_token_id>")
-@member(Capability.SERVICES_CREATE, outlives=True)
+@member(Capability.SERVICES_CREATE, GIVES)
 @describes({204: "The token is deleted."})
 async def delete(org_slug: str, registration_token_id: UUID) -> None:
     """Delete a registration token.

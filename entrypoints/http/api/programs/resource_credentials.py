@@ -16,7 +16,7 @@ from entrypoints.http.api.programs.credential_models import (
     to_credential_response,
 )
 from entrypoints.http.base.context import acting, ports
-from entrypoints.http.edge.access import member
+from entrypoints.http.edge.access import GIVES, member
 from entrypoints.http.edge.openapi import describes
 from entrypoints.http.edge.signatures import returns
 
@@ -35,7 +35,7 @@ async def list_credentials(org_slug: str, resource_id: UUID) -> CredentialListRe
 
 
 @routes.post("/api/organizations/<org_slug>/api-resources/<resource_id>/credentials")
-@member(Capability.RESOURCES_MANAGE, outlives=True)
+@member(Capability.RESOURCES_MANAGE, GIVES)
 @existing_resource
 @returns(201)
 async def create_credential(org_slug: str, resource_id: UUID, data: CredentialRequest) -> CreatedCredentialResponse:
@@ -50,7 +50,7 @@ async def create_credential(org_slug: str, resource_id: UUID, data: CredentialRe
 
 
 @routes.delete("/api/organizations/<org_slug>/api-resources/<resource_id>/credentials/<credential_id>")
-@member(Capability.RESOURCES_MANAGE, outlives=True)
+@member(Capability.RESOURCES_MANAGE, GIVES)
 @describes({204: "The credential is revoked."})
 async def revoke_credential(org_slug: str, resource_id: UUID, credential_id: UUID) -> None:
     """Revoke a credential of an API resource. Its next request is refused."""

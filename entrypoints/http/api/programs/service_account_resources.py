@@ -10,8 +10,7 @@ from core.programs import service_account_resources
 from core.programs.model.service_accounts import AccountResource
 from entrypoints.http.api.programs.service_accounts import existing_account
 from entrypoints.http.base.context import acting_member, ports
-from entrypoints.http.edge.access import member
-from entrypoints.http.edge.access.declaration import Programs
+from entrypoints.http.edge.access import BY_PEOPLE, SHOWS_PEOPLE, member
 from entrypoints.http.edge.bodies import RequestModel, ResponseModel, Texts
 from entrypoints.http.edge.openapi import describes
 
@@ -44,7 +43,7 @@ def _to_response(resource: AccountResource) -> AccountResourceResponse:
 
 
 @routes.get("/api/organizations/<org_slug>/service-accounts/<account_id>/api-resources")
-@member(Capability.SERVICE_ACCOUNTS_MANAGE, programs=Programs.IF_GRANTED)
+@member(Capability.SERVICE_ACCOUNTS_MANAGE, SHOWS_PEOPLE)
 async def list_resources(org_slug: str, account_id: UUID) -> AccountResourceListResponse:
     """List the API resources that a service account gets tokens for.
 
@@ -55,7 +54,7 @@ async def list_resources(org_slug: str, account_id: UUID) -> AccountResourceList
 
 
 @routes.put("/api/organizations/<org_slug>/service-accounts/<account_id>/api-resources/<resource_id>")
-@member(Capability.SERVICE_ACCOUNTS_MANAGE, outlives=True, programs=Programs.IF_GRANTED)
+@member(Capability.SERVICE_ACCOUNTS_MANAGE, BY_PEOPLE)
 @existing_account
 async def save(org_slug: str, account_id: UUID, resource_id: UUID, data: AccountResourceRequest) -> AccountResourceResponse:
     """Give a service account scopes of an API resource.
@@ -68,7 +67,7 @@ async def save(org_slug: str, account_id: UUID, resource_id: UUID, data: Account
 
 
 @routes.delete("/api/organizations/<org_slug>/service-accounts/<account_id>/api-resources/<resource_id>")
-@member(Capability.SERVICE_ACCOUNTS_MANAGE, outlives=True, programs=Programs.IF_GRANTED)
+@member(Capability.SERVICE_ACCOUNTS_MANAGE, BY_PEOPLE)
 @describes({204: "The service account gets no further tokens for the API resource."})
 async def remove(org_slug: str, account_id: UUID, resource_id: UUID) -> None:
     """Take away a service account's scopes of an API resource.

@@ -9,7 +9,6 @@ from quart import Blueprint
 
 from core.accounts.model.secret_notices import CreatedSecret, NoticedSecret
 from core.kernel.roles import Capability
-from core.kernel.sign_in_age import SignInAge
 from core.programs import created_secrets, service_accounts
 from entrypoints.http.api.programs.credential_models import (
     CreatedCredentialResponse,
@@ -29,8 +28,7 @@ from entrypoints.http.api.programs.service_account_models import (
     to_response,
 )
 from entrypoints.http.base.context import acting_member, ports, signed_in
-from entrypoints.http.edge.access import member
-from entrypoints.http.edge.access.declaration import Programs
+from entrypoints.http.edge.access import BY_PEOPLE, SHOWS_PEOPLE, member
 from entrypoints.http.edge.bodies import ResponseModel
 from entrypoints.http.edge.openapi import describes
 from entrypoints.http.edge.queries import PageQuery
@@ -46,7 +44,7 @@ async def existing_account(account_id: UUID, **_: object) -> None:
 
 
 @routes.get("/api/organizations/<org_slug>/service-accounts")
-@member(Capability.SERVICE_ACCOUNTS_MANAGE, programs=Programs.IF_GRANTED)
+@member(Capability.SERVICE_ACCOUNTS_MANAGE, SHOWS_PEOPLE)
 async def list_accounts(org_slug: str, query_args: PageQuery) -> ServiceAccountListResponse:
     """List the service accounts of the organization.
 
@@ -59,7 +57,7 @@ async def list_accounts(org_slug: str, query_args: PageQuery) -> ServiceAccountL
 
 
 @routes.post("/api/organizations/<org_slug>/service-accounts")
-@member(Capability.SERVICE_ACCOUNTS_MANAGE, outlives=True, programs=Programs.IF_GRANTED)
+@member(Capability.SERVICE_ACCOUNTS_MANAGE, BY_PEOPLE)
 @returns(201)
 async def create(org_slug: str, data: ServiceAccountRequest) -> ServiceAccountResponse:
     """Create a service account.
@@ -72,7 +70,7 @@ async def create(org_slug: str, data: ServiceAccountRequest) -> ServiceAccountRe
 
 
 @routes.get("/api/organizations/<org_slug>/service-accounts/<account_id>")
-@member(Capability.SERVICE_ACCOUNTS_MANAGE, programs=Programs.IF_GRANTED)
+@member(Capability.SERVICE_ACCOUNTS_MANAGE, SHOWS_PEOPLE)
 async def get(org_slug: str, account_id: UUID) -> ServiceAccountResponse:
     """Get a service account.
 
@@ -82,7 +80,7 @@ async def get(org_slug: str, account_id: UUID) -> ServiceAccountResponse:
 
 
 @routes.patch("/api/organizations/<org_slug>/service-accounts/<account_id>")
-@member(Capability.SERVICE_ACCOUNTS_MANAGE, outlives=True, programs=Programs.IF_GRANTED)
+@member(Capability.SERVICE_ACCOUNTS_MANAGE, BY_PEOPLE)
 @existing_account
 async def update(org_slug: str, account_id: UUID, data: ServiceAccountUpdateRequest) -> ServiceAccountResponse:
     """Change a service account.
@@ -95,7 +93,7 @@ async def update(org_slug: str, account_id: UUID, data: ServiceAccountUpdateRequ
 
 
 @routes.delete("/api/organizations/<org_slug>/service-accounts/<account_id>")
-@member(Capability.SERVICE_ACCOUNTS_MANAGE, outlives=True, programs=Programs.IF_GRANTED)
+@member(Capability.SERVICE_ACCOUNTS_MANAGE, BY_PEOPLE)
 @describes({204: "The service account is deleted."})
 async def delete(org_slug: str, account_id: UUID) -> None:
     """Delete a service account with its credentials.
@@ -107,7 +105,7 @@ async def delete(org_slug: str, account_id: UUID) -> None:
 
 
 @routes.get("/api/organizations/<org_slug>/service-accounts/<account_id>/credentials")
-@member(Capability.SERVICE_ACCOUNTS_MANAGE, programs=Programs.IF_GRANTED)
+@member(Capability.SERVICE_ACCOUNTS_MANAGE, SHOWS_PEOPLE)
 async def list_credentials(org_slug: str, account_id: UUID) -> CredentialListResponse:
     """List the credentials of a service account.
 
@@ -118,7 +116,7 @@ async def list_credentials(org_slug: str, account_id: UUID) -> CredentialListRes
 
 
 @routes.post("/api/organizations/<org_slug>/service-accounts/<account_id>/credentials")
-@member(Capability.SERVICE_ACCOUNTS_MANAGE, outlives=True, programs=Programs.IF_GRANTED)
+@member(Capability.SERVICE_ACCOUNTS_MANAGE, BY_PEOPLE)
 @existing_account
 @returns(201)
 async def create_credential(org_slug: str, account_id: UUID, data: CredentialRequest) -> CreatedCredentialResponse:
@@ -134,7 +132,7 @@ async def create_credential(org_slug: str, account_id: UUID, data: CredentialReq
 
 
 @routes.delete("/api/organizations/<org_slug>/service-accounts/<account_id>/credentials/<credential_id>")
-@member(Capability.SERVICE_ACCOUNTS_MANAGE, outlives=True, programs=Programs.IF_GRANTED)
+@member(Capability.SERVICE_ACCOUNTS_MANAGE, BY_PEOPLE)
 @describes({204: "The credential is revoked."})
 async def revoke_credential(org_slug: str, account_id: UUID, credential_id: UUID) -> None:
     """Revoke a credential of a service account.
@@ -165,7 +163,7 @@ def _to_created_secrets(secrets: Sequence[CreatedSecret]) -> CreatedSecretsRespo
 
 
 @routes.get("/api/organizations/<org_slug>/service-accounts/<account_id>/created-secrets")
-@member(Capability.ORGANIZATION_OWN, programs=Programs.IF_GRANTED)
+@member(Capability.ORGANIZATION_OWN, SHOWS_PEOPLE)
 async def list_created_secrets(org_slug: str, account_id: UUID) -> CreatedSecretsResponse:
     """List the API keys and SCIM tokens that a service account created and that still work.
 
@@ -175,7 +173,7 @@ async def list_created_secrets(org_slug: str, account_id: UUID) -> CreatedSecret
 
 
 @routes.delete("/api/organizations/<org_slug>/service-accounts/<account_id>/created-secrets")
-@member(Capability.ORGANIZATION_OWN, outlives=True, programs=Programs.IF_GRANTED, sign_in=SignInAge.RECENT)
+@member(Capability.ORGANIZATION_OWN, BY_PEOPLE)
 async def end_created_secrets(org_slug: str, account_id: UUID) -> CreatedSecretsResponse:
     """End all API keys and SCIM tokens that a service account created, and return them.
 

@@ -8,7 +8,7 @@ from quart import Blueprint
 from core.kernel.roles import Capability
 from core.provisioning import blocks
 from entrypoints.http.base.context import acting, ports
-from entrypoints.http.edge.access import member
+from entrypoints.http.edge.access import GIVES, member
 from entrypoints.http.edge.bodies import ResponseModel, Timestamp
 from entrypoints.http.edge.openapi import describes
 from entrypoints.http.edge.queries import PageQuery, Pagination
@@ -44,7 +44,7 @@ async def list_blocks(org_slug: str, query_args: PageQuery) -> DirectoryBlockLis
 
 
 @routes.delete("/api/organizations/<org_slug>/directory-blocks/<user_id>")
-@member(Capability.MEMBERS_MANAGE, outlives=True)
+@member(Capability.MEMBERS_MANAGE, GIVES)
 @describes({204: "The block is removed."})
 async def remove_block(org_slug: str, user_id: UUID) -> None:
     """Remove the block of a user.

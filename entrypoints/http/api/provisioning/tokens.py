@@ -8,7 +8,7 @@ from quart import Blueprint
 from core.kernel.roles import Capability
 from core.provisioning import tokens as scim_tokens
 from entrypoints.http.base.context import acting, ports
-from entrypoints.http.edge.access import member
+from entrypoints.http.edge.access import GIVES, member
 from entrypoints.http.edge.bodies import DateTime, Name, RequestModel, ResponseModel, Timestamp
 from entrypoints.http.edge.openapi import describes, refuses
 from entrypoints.http.edge.signatures import before_body
@@ -58,7 +58,7 @@ class CreatedScimTokenResponse(ScimTokenResponse):
 
 
 @routes.post("/api/organizations/<org_slug>/scim-tokens")
-@member(Capability.INTEGRATIONS_MANAGE, outlives=True)
+@member(Capability.INTEGRATIONS_MANAGE, GIVES)
 async def create(org_slug: str, data: ScimTokenRequest) -> CreatedScimTokenResponse:
     """Create a SCIM token.
 
@@ -88,7 +88,7 @@ async def list_tokens(org_slug: str) -> ScimTokenListResponse:
 
 
 @routes.patch("/api/organizations/<org_slug>/scim-tokens/<token_id>")
-@member(Capability.INTEGRATIONS_MANAGE, outlives=True)
+@member(Capability.INTEGRATIONS_MANAGE, GIVES)
 @existing_token
 @refuses(409)
 async def update(org_slug: str, token_id: UUID, data: ScimTokenUpdateRequest) -> ScimTokenResponse:
@@ -103,7 +103,7 @@ async def update(org_slug: str, token_id: UUID, data: ScimTokenUpdateRequest) ->
 
 
 @routes.delete("/api/organizations/<org_slug>/scim-tokens/<token_id>")
-@member(Capability.INTEGRATIONS_MANAGE, outlives=True)
+@member(Capability.INTEGRATIONS_MANAGE, GIVES)
 @describes({204: "The token is revoked."})
 async def revoke(org_slug: str, token_id: UUID) -> None:
     """Revoke a SCIM token.

@@ -26,7 +26,7 @@ from core.setup.model.links import (
 )
 from entrypoints.http.api.federation.connections.checks import ConnectionProblemResponse
 from entrypoints.http.base.context import acting, app_context, ports
-from entrypoints.http.edge.access import member
+from entrypoints.http.edge.access import GIVES, member
 from entrypoints.http.edge.bodies import DateTime, EmailAddress, Name, RequestModel, ResponseModel, Text, Timestamp
 from entrypoints.http.edge.openapi import describes, refuses
 from entrypoints.http.edge.signatures import returns
@@ -136,7 +136,7 @@ class SetupLinkListResponse(ResponseModel):
 
 
 @routes.post(PATH)
-@member(Capability.INTEGRATIONS_MANAGE, outlives=True)
+@member(Capability.INTEGRATIONS_MANAGE, GIVES)
 @refuses(429)
 @returns(201)
 async def create(org_slug: str, data: SetupLinkRequest) -> CreatedSetupLinkResponse:
@@ -174,7 +174,7 @@ async def get(org_slug: str, setup_link_id: UUID) -> SetupLinkDetailsResponse:
 
 
 @routes.delete(ONE)
-@member(Capability.INTEGRATIONS_MANAGE, outlives=True)
+@member(Capability.INTEGRATIONS_MANAGE, GIVES)
 @describes({204: "The link is ended."})
 async def end(org_slug: str, setup_link_id: UUID) -> None:
     """End a set-up link.
@@ -186,7 +186,7 @@ async def end(org_slug: str, setup_link_id: UUID) -> None:
 
 
 @routes.post(APPLY)
-@member(Capability.INTEGRATIONS_MANAGE, outlives=True)
+@member(Capability.INTEGRATIONS_MANAGE, GIVES)
 @refuses(400, 409)
 async def apply(org_slug: str, setup_link_id: UUID, setup_part: str, data: SetupPartRequest) -> SetupLinkDetailsResponse:
     """Apply the proposal of a set-up link for a part.

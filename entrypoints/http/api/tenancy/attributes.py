@@ -20,7 +20,7 @@ from core.tenancy.model.attributes import (
 from entrypoints.http.api.tenancy.groups import existing_group
 from entrypoints.http.api.tenancy.members import existing_member
 from entrypoints.http.base.context import acting, ports
-from entrypoints.http.edge.access import member
+from entrypoints.http.edge.access import GIVES, member
 from entrypoints.http.edge.bodies import AT_LEAST_ONE_FIELD, RequestModel, ResponseModel, Text, Timestamp, optional
 from entrypoints.http.edge.openapi import describes, refuses
 from entrypoints.http.edge.signatures import before_body, returns
@@ -145,7 +145,7 @@ async def list_attributes(org_slug: str) -> AttributeListResponse:
 
 
 @routes.post(ATTRIBUTES)
-@member(Capability.ORGANIZATION_MANAGE, outlives=False)
+@member(Capability.ORGANIZATION_MANAGE, GIVES)
 @refuses(409)
 @returns(201)
 async def create(org_slug: str, data: AttributeRequest) -> AttributeResponse:
@@ -163,7 +163,7 @@ async def existing_attribute(attribute_name: str, **_: object) -> None:
 
 
 @routes.patch(f"{ATTRIBUTES}/<attribute_name>")
-@member(Capability.ORGANIZATION_MANAGE, outlives=False)
+@member(Capability.ORGANIZATION_MANAGE, GIVES)
 @existing_attribute
 async def update(org_slug: str, attribute_name: str, data: AttributeUpdateRequest) -> AttributeResponse:
     """Change an attribute.
@@ -174,7 +174,7 @@ async def update(org_slug: str, attribute_name: str, data: AttributeUpdateReques
 
 
 @routes.delete(f"{ATTRIBUTES}/<attribute_name>")
-@member(Capability.ORGANIZATION_MANAGE, outlives=False)
+@member(Capability.ORGANIZATION_MANAGE, GIVES)
 @refuses(409)
 @describes({204: "The attribute is deleted."})
 async def delete(org_slug: str, attribute_name: str) -> None:
@@ -196,7 +196,7 @@ async def get_of_member(org_slug: str, user_id: UUID) -> AttributeValuesResponse
 
 
 @routes.patch("/api/organizations/<org_slug>/members/<user_id>/attributes")
-@member(Capability.MEMBERS_MANAGE, outlives=True)
+@member(Capability.MEMBERS_MANAGE, GIVES)
 @existing_member
 async def change_of_member(org_slug: str, user_id: UUID, data: AttributeValuesRequest) -> AttributeValuesResponse:
     """Change attributes of a member.
@@ -219,7 +219,7 @@ async def get_of_group(org_slug: str, group_id: UUID) -> GroupAttributeValuesRes
 
 
 @routes.patch("/api/organizations/<org_slug>/groups/<group_id>/attributes")
-@member(Capability.GROUPS_MANAGE, outlives=True)
+@member(Capability.GROUPS_MANAGE, GIVES)
 @existing_group
 async def change_of_group(org_slug: str, group_id: UUID, data: AttributeValuesRequest) -> GroupAttributeValuesResponse:
     """Change attributes of a group.

@@ -10,7 +10,7 @@ from core.kernel.roles import Capability
 from core.tenancy import branding
 from core.tenancy.model.settings import MAX_LOGO_URL
 from entrypoints.http.base.context import acting, ports
-from entrypoints.http.edge.access import member
+from entrypoints.http.edge.access import CHANGES, member
 from entrypoints.http.edge.bodies import AT_LEAST_ONE_FIELD, Name, RequestModel, ResponseModel, Text, optional
 from entrypoints.http.edge.openapi import describes, takes_image
 from entrypoints.http.edge.uploads import read_image
@@ -55,7 +55,7 @@ class BrandingUpdateRequest(RequestModel):
 
 
 @routes.patch("/api/organizations/<org_slug>/branding")
-@member(Capability.ORGANIZATION_MANAGE, outlives=False)
+@member(Capability.ORGANIZATION_MANAGE, CHANGES)
 async def update(org_slug: str, data: BrandingUpdateRequest) -> BrandingResponse:
     """Change the organization's branding.
 
@@ -68,7 +68,7 @@ async def update(org_slug: str, data: BrandingUpdateRequest) -> BrandingResponse
 
 
 @routes.put("/api/organizations/<org_slug>/branding/logo")
-@member(Capability.ORGANIZATION_MANAGE, outlives=False, limit=IMAGE_UPLOAD)
+@member(Capability.ORGANIZATION_MANAGE, CHANGES, limit=IMAGE_UPLOAD)
 @takes_image
 async def set_logo(org_slug: str) -> BrandingResponse:
     """Upload the organization's logo.
@@ -80,7 +80,7 @@ async def set_logo(org_slug: str) -> BrandingResponse:
 
 
 @routes.delete("/api/organizations/<org_slug>/branding/logo")
-@member(Capability.ORGANIZATION_MANAGE, outlives=False)
+@member(Capability.ORGANIZATION_MANAGE, CHANGES)
 @describes({204: "The branding has no logo."})
 async def remove_logo(org_slug: str) -> None:
     """Remove the organization's logo.

@@ -11,7 +11,7 @@ from core.kernel.values import Domain, DomainInvalid
 from core.tenancy import domains
 from core.tenancy.model.domains import DomainClaim, DomainNotFound, ForeignAccount
 from entrypoints.http.base.context import acting, ports
-from entrypoints.http.edge.access import member
+from entrypoints.http.edge.access import GIVES, member
 from entrypoints.http.edge.bodies import DomainName, RequestModel, ResponseModel, Timestamp
 from entrypoints.http.edge.openapi import describes, refuses
 from entrypoints.http.edge.queries import PageQuery, Pagination
@@ -79,7 +79,7 @@ async def list_domains(org_slug: str) -> DomainListResponse:
 
 
 @routes.post(PATH)
-@member(Capability.INTEGRATIONS_MANAGE, outlives=True)
+@member(Capability.INTEGRATIONS_MANAGE, GIVES)
 async def claim(org_slug: str, data: DomainRequest) -> DomainResponse:
     """Add a domain to the organization.
 
@@ -100,7 +100,7 @@ async def get_domain(org_slug: str, domain: str) -> DomainResponse:
 
 
 @routes.post(f"{PATH}/<domain>/verify")
-@member(Capability.INTEGRATIONS_MANAGE, outlives=True)
+@member(Capability.INTEGRATIONS_MANAGE, GIVES)
 @refuses(400, 409)
 async def verify(org_slug: str, domain: str) -> DomainResponse:
     """Verify a domain of the organization.
@@ -112,7 +112,7 @@ async def verify(org_slug: str, domain: str) -> DomainResponse:
 
 
 @routes.delete(f"{PATH}/<domain>")
-@member(Capability.INTEGRATIONS_MANAGE, outlives=True)
+@member(Capability.INTEGRATIONS_MANAGE, GIVES)
 @refuses(409)
 @describes({204: "The organization no longer has the domain."})
 async def remove(org_slug: str, domain: str) -> None:

@@ -8,13 +8,11 @@ from quart import Blueprint
 
 from core.kernel.callers import OrganizationStatus
 from core.kernel.roles import Capability
-from core.kernel.sign_in_age import SignInAge
 from core.tenancy import governance
 from core.tenancy.model.organizations import ListedOrganization, Organization
 from entrypoints.http.api.tenancy.organizations import OrganizationResponse, organization_to_response
 from entrypoints.http.base.context import acting_on_platform, ports, request_record, signed_in
-from entrypoints.http.edge.access import platform_owner
-from entrypoints.http.edge.access.declaration import Programs
+from entrypoints.http.edge.access import GIVES, OWNS, platform_owner
 from entrypoints.http.edge.bodies import Id, Reason, RequestModel, ResponseModel, Text, Timestamp, optional
 from entrypoints.http.edge.openapi import describes, refuses
 from entrypoints.http.edge.queries import LARGEST, PartQuery, path_id
@@ -183,7 +181,7 @@ class ApprovalRequest(RequestModel):
 
 
 @routes.post("/api/platform/organizations/<org_id>/approve")
-@platform_owner(Capability.PLATFORM_ORGANIZATIONS_MANAGE, outlives=True)
+@platform_owner(Capability.PLATFORM_ORGANIZATIONS_MANAGE, GIVES)
 @existing_organization
 async def approve(org_id: UUID, data: ApprovalRequest) -> ChangedOrganizationResponse:
     """Approve a pending organization.
@@ -201,7 +199,7 @@ class RejectionRequest(RequestModel):
 
 
 @routes.post("/api/platform/organizations/<org_id>/reject")
-@platform_owner(Capability.PLATFORM_ORGANIZATIONS_MANAGE, outlives=True)
+@platform_owner(Capability.PLATFORM_ORGANIZATIONS_MANAGE, GIVES)
 @existing_organization
 async def reject(org_id: UUID, data: RejectionRequest) -> ChangedOrganizationResponse:
     """Reject a pending organization.
@@ -219,7 +217,7 @@ class SuspensionRequest(RequestModel):
 
 
 @routes.post("/api/platform/organizations/<org_id>/suspend")
-@platform_owner(Capability.PLATFORM_ORGANIZATIONS_MANAGE, outlives=True)
+@platform_owner(Capability.PLATFORM_ORGANIZATIONS_MANAGE, GIVES)
 @existing_organization
 async def suspend(org_id: UUID, data: SuspensionRequest) -> ChangedOrganizationResponse:
     """Suspend an active organization.
@@ -232,7 +230,7 @@ async def suspend(org_id: UUID, data: SuspensionRequest) -> ChangedOrganizationR
 
 
 @routes.post("/api/platform/organizations/<org_id>/activate")
-@platform_owner(Capability.PLATFORM_ORGANIZATIONS_MANAGE, outlives=True)
+@platform_owner(Capability.PLATFORM_ORGANIZATIONS_MANAGE, GIVES)
 @existing_organization
 @refuses(400)
 async def activate(org_id: UUID) -> ChangedOrganizationResponse:
@@ -257,7 +255,7 @@ class OrganizationTierRequest(RequestModel):
 
 
 @routes.patch("/api/platform/organizations/<org_id>/tier")
-@platform_owner(Capability.PLATFORM_ORGANIZATIONS_MANAGE, outlives=True)
+@platform_owner(Capability.PLATFORM_ORGANIZATIONS_MANAGE, GIVES)
 @existing_organization
 async def change_tier(org_id: UUID, data: OrganizationTierRequest) -> ChangedOrganizationResponse:
     """Change the tier and the limits of an organization.
@@ -280,7 +278,7 @@ class RemoveNetworksRequest(RequestModel):
 
 
 @routes.delete("/api/platform/organizations/<org_id>/admin-networks")
-@platform_owner(Capability.PLATFORM_OWN, outlives=True, programs=Programs.NONE, sign_in=SignInAge.FRESH)
+@platform_owner(Capability.PLATFORM_OWN, OWNS)
 @existing_organization
 @describes({204: "The owner and the admins can act from any network."})
 async def remove_admin_networks(org_id: UUID, data: RemoveNetworksRequest) -> None:
@@ -292,7 +290,7 @@ async def remove_admin_networks(org_id: UUID, data: RemoveNetworksRequest) -> No
 
 
 @routes.delete("/api/platform/organizations/<org_id>")
-@platform_owner(Capability.PLATFORM_OWN, outlives=True, programs=Programs.IF_GRANTED, sign_in=SignInAge.FRESH)
+@platform_owner(Capability.PLATFORM_OWN, OWNS)
 @existing_organization
 @refuses(400)
 @describes({204: "The organization and everything that belongs to it is deleted. The accounts of its members remain."})

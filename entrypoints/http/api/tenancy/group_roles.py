@@ -10,8 +10,7 @@ from core.tenancy import group_roles
 from entrypoints.http.api.tenancy.groups import OrganizationGroupResponse, existing_group
 from entrypoints.http.api.tenancy.role_choices import AssignableRole
 from entrypoints.http.base.context import acting_member, ports
-from entrypoints.http.edge.access import member
-from entrypoints.http.edge.access.declaration import Programs
+from entrypoints.http.edge.access import BY_PEOPLE, member
 from entrypoints.http.edge.bodies import RequestModel
 from entrypoints.http.edge.openapi import describes, refuses
 
@@ -25,7 +24,7 @@ class GroupRoleRequest(RequestModel):
 
 
 @routes.put("/api/organizations/<org_slug>/groups/<group_id>/role")
-@member(Capability.ROLES_MANAGE, outlives=True, programs=Programs.NONE)
+@member(Capability.ROLES_MANAGE, BY_PEOPLE)
 @existing_group
 @refuses(409)
 async def give_role(org_slug: str, group_id: UUID, data: GroupRoleRequest) -> OrganizationGroupResponse:
@@ -40,7 +39,7 @@ async def give_role(org_slug: str, group_id: UUID, data: GroupRoleRequest) -> Or
 
 
 @routes.delete("/api/organizations/<org_slug>/groups/<group_id>/role")
-@member(Capability.ROLES_MANAGE, outlives=True, programs=Programs.NONE)
+@member(Capability.ROLES_MANAGE, BY_PEOPLE)
 @describes({204: "The group gives no role."})
 async def take_role(org_slug: str, group_id: UUID) -> None:
     """Let a group give no role any longer.

@@ -11,7 +11,7 @@ from core.tenancy import groups
 from entrypoints.http.api.tenancy.assignments import AssignedUserResponse, AssignmentRequest, AssignmentsQuery
 from entrypoints.http.api.tenancy.role_choices import Role
 from entrypoints.http.base.context import acting, ports
-from entrypoints.http.edge.access import member
+from entrypoints.http.edge.access import GIVES, member
 from entrypoints.http.edge.bodies import Description, Name, RequestModel, ResponseModel, Text, Timestamp, optional
 from entrypoints.http.edge.openapi import describes, refuses
 from entrypoints.http.edge.queries import PageQuery, Pagination
@@ -97,7 +97,7 @@ async def list_groups(org_slug: str, query_args: GroupsQuery) -> OrganizationGro
 
 
 @routes.post("/api/organizations/<org_slug>/groups")
-@member(Capability.GROUPS_MANAGE, outlives=True)
+@member(Capability.GROUPS_MANAGE, GIVES)
 @refuses(409)
 @returns(201)
 async def create(org_slug: str, data: GroupRequest) -> OrganizationGroupResponse:
@@ -119,7 +119,7 @@ async def get(org_slug: str, group_id: UUID) -> OrganizationGroupResponse:
 
 
 @routes.patch("/api/organizations/<org_slug>/groups/<group_id>")
-@member(Capability.GROUPS_MANAGE, outlives=True)
+@member(Capability.GROUPS_MANAGE, GIVES)
 @refuses(409)
 @existing_group
 async def update(org_slug: str, group_id: UUID, data: GroupUpdateRequest) -> OrganizationGroupResponse:
@@ -131,7 +131,7 @@ async def update(org_slug: str, group_id: UUID, data: GroupUpdateRequest) -> Org
 
 
 @routes.delete("/api/organizations/<org_slug>/groups/<group_id>")
-@member(Capability.GROUPS_MANAGE, outlives=True)
+@member(Capability.GROUPS_MANAGE, GIVES)
 @refuses(409)
 @describes({204: "The group is deleted."})
 async def delete(org_slug: str, group_id: UUID) -> None:
@@ -171,7 +171,7 @@ async def list_members(org_slug: str, group_id: UUID, query_args: AssignmentsQue
 
 
 @routes.post("/api/organizations/<org_slug>/groups/<group_id>/members")
-@member(Capability.GROUPS_MANAGE, outlives=True)
+@member(Capability.GROUPS_MANAGE, GIVES)
 @refuses(409)
 @existing_group
 async def add_member_by_email(org_slug: str, group_id: UUID, data: AssignmentRequest) -> AssignedUserResponse:
@@ -184,7 +184,7 @@ async def add_member_by_email(org_slug: str, group_id: UUID, data: AssignmentReq
 
 
 @routes.put("/api/organizations/<org_slug>/groups/<group_id>/members/<user_id>")
-@member(Capability.GROUPS_MANAGE, outlives=True)
+@member(Capability.GROUPS_MANAGE, GIVES)
 @refuses(400, 409)
 @describes({204: "The user is in the group."})
 async def add_member(org_slug: str, group_id: UUID, user_id: UUID) -> None:
@@ -198,7 +198,7 @@ async def add_member(org_slug: str, group_id: UUID, user_id: UUID) -> None:
 
 
 @routes.delete("/api/organizations/<org_slug>/groups/<group_id>/members/<user_id>")
-@member(Capability.GROUPS_MANAGE, outlives=True)
+@member(Capability.GROUPS_MANAGE, GIVES)
 @refuses(409)
 @describes({204: "The user is no longer in the group."})
 async def remove_member(org_slug: str, group_id: UUID, user_id: UUID) -> None:

@@ -14,7 +14,7 @@ from core.tenancy.model.domains import MAX_ROUTES, RouteTargetAmbiguous, RouteTa
 from entrypoints.http.api.authentication.connection_slugs import ProviderSlug
 from entrypoints.http.api.tenancy.domains import domain_of_path
 from entrypoints.http.base.context import acting, app_context, ports
-from entrypoints.http.edge.access import anyone, member
+from entrypoints.http.edge.access import GIVES, anyone, member
 from entrypoints.http.edge.bodies import DomainName, EmailAddress, RequestModel, ResponseModel, Text
 from entrypoints.http.edge.openapi import describes, refuses
 
@@ -94,7 +94,7 @@ async def list_routes(org_slug: str) -> HomeRealmRouteListResponse:
 
 
 @routes.put(PATH)
-@member(Capability.INTEGRATIONS_MANAGE, outlives=True)
+@member(Capability.INTEGRATIONS_MANAGE, GIVES)
 async def replace_routes(org_slug: str, data: HomeRealmRoutesRequest) -> HomeRealmRouteListResponse:
     """Replace the organization's home realm routes.
 
@@ -108,7 +108,7 @@ async def replace_routes(org_slug: str, data: HomeRealmRoutesRequest) -> HomeRea
 
 
 @routes.put(f"{PATH}/<domain>")
-@member(Capability.INTEGRATIONS_MANAGE, outlives=True)
+@member(Capability.INTEGRATIONS_MANAGE, GIVES)
 @refuses(400)
 async def set_route(org_slug: str, domain: str, data: HomeRealmProviderRequest) -> HomeRealmRouteResponse:
     """Set the identity provider of one domain.
@@ -120,7 +120,7 @@ async def set_route(org_slug: str, domain: str, data: HomeRealmProviderRequest) 
 
 
 @routes.delete(f"{PATH}/<domain>")
-@member(Capability.INTEGRATIONS_MANAGE, outlives=True)
+@member(Capability.INTEGRATIONS_MANAGE, GIVES)
 @describes({204: "The domain no longer has an identity provider."})
 async def remove_route(org_slug: str, domain: str) -> None:
     """Remove the identity provider of one domain. The other routes stay as they are."""

@@ -9,14 +9,12 @@ from pydantic import Field
 from quart import Blueprint
 
 from core.kernel.roles import Capability
-from core.kernel.sign_in_age import SignInAge
 from core.kernel.values import Email
 from core.tenancy import invitations, inviting
 from core.tenancy.model.invitations import MAX_BULK_INVITATIONS, Invitation, InvitationStatus, ListedInvitation, ReceivedInvitation
 from entrypoints.http.api.tenancy.role_choices import AssignableRole, Role
 from entrypoints.http.base.context import acting, caller, ports, signed_in
-from entrypoints.http.edge.access import member, person_anywhere, person_if_present
-from entrypoints.http.edge.access.declaration import Programs
+from entrypoints.http.edge.access import GIVES, MINE, PROMOTES, member, person_anywhere, person_if_present
 from entrypoints.http.edge.bodies import EmailAddress, Empty, RequestModel, ResponseModel, Text, Timestamp
 from entrypoints.http.edge.openapi import refuses
 from entrypoints.http.edge.queries import PageQuery
@@ -79,7 +77,7 @@ class InvitationRequest(RequestModel):
 
 
 @routes.post("/api/organizations/<org_slug>/invitations")
-@member(Capability.MEMBERS_MANAGE, outlives=False, sign_in_of_part=SignInAge.RECENT)
+@member(Capability.MEMBERS_MANAGE, GIVES)
 @refuses(409, 429)
 async def invite(org_slug: str, data: InvitationRequest) -> CreatedInvitationResponse:
     """Invite an email address to the organization.
@@ -118,7 +116,7 @@ class BulkInvitationListResponse(ResponseModel):
 
 
 @routes.post("/api/organizations/<org_slug>/invitations/bulk")
-@member(Capability.MEMBERS_MANAGE, outlives=False, sign_in_of_part=SignInAge.RECENT)
+@member(Capability.MEMBERS_MANAGE, GIVES)
 @refuses(429)
 async def invite_many(org_slug: str, data: BulkInvitationRequest) -> BulkInvitationListResponse:
     """Invite up to 100 email addresses to the organization.
@@ -163,7 +161,7 @@ async def list_invitations(org_slug: str, query_args: InvitationsQuery) -> tuple
 
 
 @routes.post("/api/organizations/<org_slug>/invitations/<invitation_id>")
-@member(Capability.MEMBERS_MANAGE, outlives=False)
+@member(Capability.MEMBERS_MANAGE, GIVES)
 async def cancel(org_slug: str, invitation_id: UUID) -> Empty:
     """Cancel a pending invitation.
 
@@ -174,7 +172,7 @@ async def cancel(org_slug: str, invitation_id: UUID) -> Empty:
 
 
 @routes.post("/api/organizations/<org_slug>/invitations/<invitation_id>/resend")
-@member(Capability.MEMBERS_MANAGE, outlives=False, sign_in_of_part=SignInAge.RECENT)
+@member(Capability.MEMBERS_MANAGE, GIVES)
 @refuses(400, 429)
 async def resend(org_slug: str, invitation_id: UUID) -> ListedInvitationResponse:
     """Send a pending or expired invitation again.
@@ -187,7 +185,7 @@ async def resend(org_slug: str, invitation_id: UUID) -> ListedInvitationResponse
 
 
 @routes.post("/api/organizations/<org_slug>/invitations/<invitation_id>/accept")
-@member(Capability.MEMBERS_MANAGE, outlives=True, programs=Programs.IF_GRANTED)
+@member(Capability.MEMBERS_MANAGE, PROMOTES)
 @refuses(400)
 async def accept_on_behalf(org_slug: str, invitation_id: UUID) -> Empty:
     """Accept a pending invitation on behalf of its recipient.
@@ -260,7 +258,7 @@ class InvitationTokenRequest(RequestModel):
 
 
 @routes.post("/api/invitations/accept")
-@person_if_present(outlives=True, sign_in=SignInAge.ANY)
+@person_if_present(MINE)
 async def accept(data: InvitationTokenRequest) -> Empty:
     """Accept an invitation.
 
@@ -274,7 +272,7 @@ async def accept(data: InvitationTokenRequest) -> Empty:
 
 
 @routes.post("/api/invitations/decline")
-@person_if_present(outlives=True, sign_in=SignInAge.ANY)
+@person_if_present(MINE)
 async def decline(data: InvitationTokenRequest) -> Empty:
     """Decline an invitation.
 

@@ -12,8 +12,7 @@ from core.mailing import samples
 from core.tenancy import mail_server
 from core.tenancy.model.settings import DEFAULT_PORT, MailServer, MailServerCheck
 from entrypoints.http.base.context import acting, acting_member, ports
-from entrypoints.http.edge.access import member
-from entrypoints.http.edge.access.declaration import Programs
+from entrypoints.http.edge.access import GIVES, SHOWS_PEOPLE, member
 from entrypoints.http.edge.bodies import EmailAddress, Name, PasswordText, RequestModel, ResponseModel, Text
 from entrypoints.http.edge.openapi import describes
 
@@ -59,7 +58,7 @@ class MailServerResponse(ResponseModel):
 
 
 @routes.post("/api/organizations/<org_slug>/smtp")
-@member(Capability.INTEGRATIONS_MANAGE, outlives=True)
+@member(Capability.INTEGRATIONS_MANAGE, GIVES)
 async def configure(org_slug: str, data: MailServerRequest) -> MailServerResponse:
     """Set the organization's mail server.
 
@@ -81,7 +80,7 @@ async def get_mail_server(org_slug: str) -> MailServerResponse:
 
 
 @routes.delete("/api/organizations/<org_slug>/smtp")
-@member(Capability.INTEGRATIONS_MANAGE, outlives=True)
+@member(Capability.INTEGRATIONS_MANAGE, GIVES)
 @describes({204: "The organization's emails use the platform's server again."})
 async def remove(org_slug: str) -> None:
     """Remove the organization's mail server.
@@ -99,7 +98,7 @@ class MailServerTestResponse(ResponseModel):
 
 
 @routes.post("/api/organizations/<org_slug>/smtp/test")
-@member(Capability.INTEGRATIONS_MANAGE, outlives=False, programs=Programs.NONE)
+@member(Capability.INTEGRATIONS_MANAGE, SHOWS_PEOPLE)
 async def test(org_slug: str) -> MailServerTestResponse:
     """Test the organization's mail server.
 

@@ -6,7 +6,6 @@ from pydantic import Field
 from quart import Blueprint, Response
 
 from core.kernel.roles import ADMIN, OWNER, Capability
-from core.kernel.sign_in_age import SignInAge
 from core.tenancy import members
 from core.tenancy.model.members import ListedMember, MemberOrder, MemberState
 from core.tenancy.model.organizations import LimitSource
@@ -16,8 +15,7 @@ from entrypoints.http.api.tenancy.member_files import FILE, stream_members
 from entrypoints.http.api.tenancy.organizations import MembershipResponse, MemberUserResponse
 from entrypoints.http.api.tenancy.role_choices import AssignableRole, Role
 from entrypoints.http.base.context import acting, acting_member, ports
-from entrypoints.http.edge.access import member
-from entrypoints.http.edge.access.declaration import Programs
+from entrypoints.http.edge.access import ENDS, GIVES, LEAVES, OWNS, PROMOTES, member
 from entrypoints.http.edge.bodies import Id, Message, Reason, RequestModel, ResponseModel, Text, Timestamp, fields_of
 from entrypoints.http.edge.openapi import describes, refuses
 from entrypoints.http.edge.queries import PageQuery, Pagination, Query
@@ -190,7 +188,7 @@ class RevokedMemberSessionsResponse(ResponseModel):
 
 
 @routes.delete("/api/organizations/<org_slug>/members/<user_id>/sessions")
-@member(Capability.MEMBERS_MANAGE, outlives=False)
+@member(Capability.MEMBERS_MANAGE, ENDS)
 async def revoke_sessions(org_slug: str, user_id: UUID) -> RevokedMemberSessionsResponse:
     """End a member's sessions.
 
@@ -228,7 +226,7 @@ class RoleChangeResponse(ResponseModel):
 
 
 @routes.patch("/api/organizations/<org_slug>/members/<user_id>")
-@member(Capability.ROLES_MANAGE, outlives=True, programs=Programs.IF_GRANTED)
+@member(Capability.ROLES_MANAGE, PROMOTES)
 @existing_member
 async def change_role(org_slug: str, user_id: UUID, data: RoleRequest) -> RoleChangeResponse:
     """Change a member's role.
@@ -244,7 +242,7 @@ async def change_role(org_slug: str, user_id: UUID, data: RoleRequest) -> RoleCh
 
 
 @routes.post("/api/organizations/<org_slug>/members/<user_id>")
-@member(Capability.MEMBERS_MANAGE, outlives=True)
+@member(Capability.MEMBERS_MANAGE, GIVES)
 @refuses(400)
 async def remove(org_slug: str, user_id: UUID) -> Message:
     """Remove a member from the organization.
@@ -257,7 +255,7 @@ async def remove(org_slug: str, user_id: UUID) -> Message:
 
 
 @routes.post("/api/organizations/<org_slug>/members/<user_id>/password-reset")
-@member(Capability.MEMBERS_MANAGE, outlives=True)
+@member(Capability.MEMBERS_MANAGE, GIVES)
 @refuses(400)
 async def send_password_reset(org_slug: str, user_id: UUID) -> Message:
     """Send a member a link to set a new password.
@@ -271,7 +269,7 @@ async def send_password_reset(org_slug: str, user_id: UUID) -> Message:
 
 
 @routes.post("/api/organizations/<org_slug>/leave")
-@member(Capability.ORGANIZATION_VIEW, outlives=True, inactive=True, programs=Programs.IF_GRANTED, asks_policy=False)
+@member(Capability.ORGANIZATION_VIEW, LEAVES, inactive=True)
 @refuses(400)
 @describes({204: "You are no longer a member."})
 async def leave(org_slug: str) -> None:
@@ -313,7 +311,7 @@ class OwnershipTransferResponse(ResponseModel):
 
 
 @routes.post("/api/organizations/<org_slug>/transfer-ownership")
-@member(Capability.ORGANIZATION_OWN, outlives=True, programs=Programs.IF_GRANTED, sign_in=SignInAge.FRESH)
+@member(Capability.ORGANIZATION_OWN, OWNS)
 async def transfer_ownership(org_slug: str, data: OwnershipTransferRequest) -> OwnershipTransferResponse:
     """Transfer the ownership to another member.
 

@@ -10,13 +10,12 @@ from core.authentication import sessions
 from core.kernel.api_scopes import Area
 from core.kernel.callers import OrganizationStatus
 from core.kernel.roles import Capability
-from core.kernel.sign_in_age import SignInAge
 from core.tenancy import organizations
 from core.tenancy.model.organizations import LimitSource, Membership, Organization
 from entrypoints.http.api.tenancy.role_choices import Role
 from entrypoints.http.base.context import acting, acting_member, ports, signed_in
-from entrypoints.http.edge.access import member, person_anywhere, verified_person
-from entrypoints.http.edge.access.declaration import Bounded, Programs
+from entrypoints.http.edge.access import CHANGES, GIVES, OWNS, SELECTS, member, person_anywhere, verified_person
+from entrypoints.http.edge.access.declaration import Bounded
 from entrypoints.http.edge.bodies import AT_LEAST_ONE_FIELD, Name, RequestModel, ResponseModel, Text, Timestamp, optional
 from entrypoints.http.edge.openapi import describes, refuses
 
@@ -94,7 +93,7 @@ def _to_own_response(organization: Organization, membership: Membership) -> OwnO
 
 
 @routes.post("/api/organizations")
-@verified_person(outlives=True)
+@verified_person(GIVES)
 async def create(data: OrganizationRequest) -> OwnOrganizationResponse:
     """Create an organization.
 
@@ -166,7 +165,7 @@ class OrganizationUpdateRequest(RequestModel):
 
 
 @routes.patch("/api/organizations/<org_slug>")
-@member(Capability.ORGANIZATION_MANAGE, outlives=False, sign_in_of_part=SignInAge.RECENT)
+@member(Capability.ORGANIZATION_MANAGE, CHANGES)
 @refuses(409)
 async def update(org_slug: str, data: OrganizationUpdateRequest) -> OrganizationDetailResponse:
     """Change an organization's name or settings.
@@ -180,7 +179,7 @@ async def update(org_slug: str, data: OrganizationUpdateRequest) -> Organization
 
 
 @routes.delete("/api/organizations/<org_slug>")
-@member(Capability.ORGANIZATION_OWN, outlives=True, programs=Programs.IF_GRANTED, sign_in=SignInAge.FRESH)
+@member(Capability.ORGANIZATION_OWN, OWNS)
 @describes({204: "The organization and everything that belongs to it is deleted. The accounts of its members remain."})
 async def delete(org_slug: str) -> None:
     """Delete an organization permanently.
@@ -202,7 +201,7 @@ class SelectedOrganizationResponse(ResponseModel):
 
 
 @routes.post("/api/organizations/<org_slug>/select")
-@member(Capability.ORGANIZATION_VIEW, outlives=False, programs=Programs.IF_GRANTED)
+@member(Capability.ORGANIZATION_VIEW, SELECTS)
 @refuses(429)
 async def select(org_slug: str) -> SelectedOrganizationResponse:
     """Select the organization that your session acts in.

@@ -7,7 +7,6 @@ from quart import Blueprint
 
 from core.kernel.rate_limits import POLICY_PREVIEW
 from core.kernel.roles import Capability
-from core.kernel.sign_in_age import SignInAge
 from core.kernel.sign_in_policy.rules import GRACE_DAYS, Rule
 from core.tenancy import platform_sign_in_policy
 from entrypoints.http.api.tenancy.sign_in_policy import (
@@ -24,8 +23,7 @@ from entrypoints.http.api.tenancy.sign_in_policy import (
     version_field,
 )
 from entrypoints.http.base.context import ports, signed_in
-from entrypoints.http.edge.access import platform_owner
-from entrypoints.http.edge.access.declaration import Programs
+from entrypoints.http.edge.access import OWNS, PREVIEWS, SHOWS_PEOPLE, platform_owner
 from entrypoints.http.edge.bodies import RequestModel, ResponseModel, Text
 from entrypoints.http.edge.openapi import refuses
 
@@ -79,7 +77,7 @@ class PlatformPolicyPreviewResponse(ResponseModel):
 
 
 @routes.get("/api/platform/sign-in-policy")
-@platform_owner(Capability.PLATFORM_OWN, programs=Programs.NONE)
+@platform_owner(Capability.PLATFORM_OWN, SHOWS_PEOPLE)
 async def get() -> PlatformPolicyResponse:
     """Get the sign-in policy of the platform.
 
@@ -90,7 +88,7 @@ async def get() -> PlatformPolicyResponse:
 
 
 @routes.put("/api/platform/sign-in-policy")
-@platform_owner(Capability.PLATFORM_OWN, outlives=True, sign_in=SignInAge.FRESH, programs=Programs.NONE)
+@platform_owner(Capability.PLATFORM_OWN, OWNS)
 @refuses(409)
 async def replace(data: PlatformPolicyRequest) -> PlatformPolicyResponse:
     """Replace the sign-in policy of the platform.
@@ -102,7 +100,7 @@ async def replace(data: PlatformPolicyRequest) -> PlatformPolicyResponse:
 
 
 @routes.post("/api/platform/sign-in-policy/preview")
-@platform_owner(Capability.PLATFORM_OWN, outlives=True, sign_in=SignInAge.ANY, programs=Programs.NONE, limit=POLICY_PREVIEW)
+@platform_owner(Capability.PLATFORM_OWN, PREVIEWS, limit=POLICY_PREVIEW)
 async def preview(data: PlatformPolicyPreviewRequest) -> PlatformPolicyPreviewResponse:
     """Preview the effect of a sign-in policy of the platform.
 

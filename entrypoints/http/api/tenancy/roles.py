@@ -10,8 +10,7 @@ from core.kernel.values import Keep
 from core.tenancy import roles
 from core.tenancy.model.roles import SENTENCES, ListedRole, MemberCount, NewRole, in_catalog_order
 from entrypoints.http.base.context import acting, ports
-from entrypoints.http.edge.access import anyone, member
-from entrypoints.http.edge.access.declaration import Programs
+from entrypoints.http.edge.access import PROMOTES, anyone, member
 from entrypoints.http.edge.bodies import AT_LEAST_ONE_FIELD, PRINTABLE, Name, RequestModel, ResponseModel, Text, Texts, Timestamp, optional
 from entrypoints.http.edge.openapi import describes, refuses
 from entrypoints.http.edge.queries import Flag, Query
@@ -126,7 +125,7 @@ async def list_roles(org_slug: str) -> OrganizationRoleListResponse:
 
 
 @routes.post("/api/organizations/<org_slug>/roles")
-@member(Capability.ROLES_MANAGE, outlives=True, programs=Programs.IF_GRANTED)
+@member(Capability.ROLES_MANAGE, PROMOTES)
 @refuses(409)
 @returns(201)
 async def create(org_slug: str, data: OrganizationRoleRequest) -> OrganizationRoleResponse:
@@ -157,7 +156,7 @@ class ConfirmQuery(Query):
 
 
 @routes.patch("/api/organizations/<org_slug>/roles/<role_name>")
-@member(Capability.ROLES_MANAGE, outlives=True, programs=Programs.IF_GRANTED)
+@member(Capability.ROLES_MANAGE, PROMOTES)
 @refuses(409)
 @existing_role
 async def update(org_slug: str, role_name: str, data: OrganizationRoleUpdateRequest, query_args: ConfirmQuery) -> OrganizationRoleResponse:
@@ -189,7 +188,7 @@ class RoleDeletionQuery(ConfirmQuery):
 
 
 @routes.delete("/api/organizations/<org_slug>/roles/<role_name>")
-@member(Capability.ROLES_MANAGE, outlives=True, programs=Programs.IF_GRANTED)
+@member(Capability.ROLES_MANAGE, PROMOTES)
 @refuses(400, 409)
 @describes({204: "The role is deleted."})
 async def delete(org_slug: str, role_name: str, query_args: RoleDeletionQuery) -> None:

@@ -10,15 +10,13 @@ from quart import Blueprint
 from core.applications import sign_in_policies as of_applications
 from core.kernel.rate_limits import POLICY_PREVIEW
 from core.kernel.roles import Capability, RoleName
-from core.kernel.sign_in_age import SignInAge
 from core.kernel.sign_in_policy.rules import GRACE_DAYS, LIMITS, MAX_ITEMS, METHODS, Rule, Rules
 from core.tenancy import break_glass, sign_in_policies
 from core.tenancy.model.sign_in_policies import MAX_BREAK_GLASS, BreakGlassUser, PolicyPreview
 from core.tenancy.sign_in_policies import PolicyDetails
 from entrypoints.http.api.applications.services import existing_service
 from entrypoints.http.base.context import acting_member, ports
-from entrypoints.http.edge.access import member
-from entrypoints.http.edge.access.declaration import Programs
+from entrypoints.http.edge.access import OWNS, PREVIEWS, SHOWS_PEOPLE, member
 from entrypoints.http.edge.bodies import Id, RequestModel, ResponseModel, Text, Timestamp
 from entrypoints.http.edge.openapi import describes, refuses
 
@@ -234,7 +232,7 @@ def _to_preview(preview: PolicyPreview) -> PolicyPreviewResponse:
 
 
 @routes.get(OF_ORGANIZATION)
-@member(Capability.SIGN_IN_POLICY_MANAGE, programs=Programs.NONE)
+@member(Capability.SIGN_IN_POLICY_MANAGE, SHOWS_PEOPLE)
 async def get(org_slug: str) -> SignInPolicyResponse:
     """Get the organization's sign-in policy.
 
@@ -244,7 +242,7 @@ async def get(org_slug: str) -> SignInPolicyResponse:
 
 
 @routes.put(OF_ORGANIZATION)
-@member(Capability.SIGN_IN_POLICY_MANAGE, outlives=True, sign_in=SignInAge.FRESH, programs=Programs.NONE)
+@member(Capability.SIGN_IN_POLICY_MANAGE, OWNS)
 @refuses(409)
 async def replace(org_slug: str, data: SignInPolicyRequest) -> SignInPolicyResponse:
     """Replace the organization's sign-in policy.
@@ -256,7 +254,7 @@ async def replace(org_slug: str, data: SignInPolicyRequest) -> SignInPolicyRespo
 
 
 @routes.post(f"{OF_ORGANIZATION}/preview")
-@member(Capability.SIGN_IN_POLICY_MANAGE, outlives=True, sign_in=SignInAge.ANY, programs=Programs.NONE, limit=POLICY_PREVIEW)
+@member(Capability.SIGN_IN_POLICY_MANAGE, PREVIEWS, limit=POLICY_PREVIEW)
 async def preview(org_slug: str, data: PolicyPreviewRequest) -> PolicyPreviewResponse:
     """Preview the effect of a sign-in policy of the organization.
 
@@ -266,7 +264,7 @@ async def preview(org_slug: str, data: PolicyPreviewRequest) -> PolicyPreviewRes
 
 
 @routes.get(OF_APPLICATION)
-@member(Capability.SIGN_IN_POLICY_MANAGE, programs=Programs.NONE)
+@member(Capability.SIGN_IN_POLICY_MANAGE, SHOWS_PEOPLE)
 async def get_of_service(org_slug: str, service_slug: str) -> ApplicationPolicyResponse:
     """Get the sign-in policy of a service.
 
@@ -276,7 +274,7 @@ async def get_of_service(org_slug: str, service_slug: str) -> ApplicationPolicyR
 
 
 @routes.put(OF_APPLICATION)
-@member(Capability.SIGN_IN_POLICY_MANAGE, outlives=True, sign_in=SignInAge.FRESH, programs=Programs.NONE)
+@member(Capability.SIGN_IN_POLICY_MANAGE, OWNS)
 @existing_service
 @refuses(409)
 async def replace_of_service(org_slug: str, service_slug: str, data: ApplicationPolicyRequest) -> ApplicationPolicyResponse:
@@ -289,7 +287,7 @@ async def replace_of_service(org_slug: str, service_slug: str, data: Application
 
 
 @routes.delete(OF_APPLICATION)
-@member(Capability.SIGN_IN_POLICY_MANAGE, outlives=True, sign_in=SignInAge.FRESH, programs=Programs.NONE)
+@member(Capability.SIGN_IN_POLICY_MANAGE, OWNS)
 @describes({204: "The service has no sign-in policy of its own."})
 async def remove_of_service(org_slug: str, service_slug: str) -> None:
     """Remove the sign-in policy of a service.
@@ -300,7 +298,7 @@ async def remove_of_service(org_slug: str, service_slug: str) -> None:
 
 
 @routes.post(f"{OF_APPLICATION}/preview")
-@member(Capability.SIGN_IN_POLICY_MANAGE, outlives=True, sign_in=SignInAge.ANY, programs=Programs.NONE, limit=POLICY_PREVIEW)
+@member(Capability.SIGN_IN_POLICY_MANAGE, PREVIEWS, limit=POLICY_PREVIEW)
 @existing_service
 async def preview_of_service(org_slug: str, service_slug: str, data: ApplicationPolicyPreviewRequest) -> PolicyPreviewResponse:
     """Preview the effect of a sign-in policy of a service.
@@ -341,7 +339,7 @@ def to_break_glass_users(users: Sequence[BreakGlassUser]) -> BreakGlassUserListR
 
 
 @routes.get(OF_BREAK_GLASS)
-@member(Capability.SIGN_IN_POLICY_MANAGE, programs=Programs.NONE)
+@member(Capability.SIGN_IN_POLICY_MANAGE, SHOWS_PEOPLE)
 async def list_break_glass_users(org_slug: str) -> BreakGlassUserListResponse:
     """List the users of break glass.
 
@@ -352,7 +350,7 @@ async def list_break_glass_users(org_slug: str) -> BreakGlassUserListResponse:
 
 
 @routes.put(OF_BREAK_GLASS)
-@member(Capability.SIGN_IN_POLICY_MANAGE, outlives=True, sign_in=SignInAge.FRESH, programs=Programs.NONE)
+@member(Capability.SIGN_IN_POLICY_MANAGE, OWNS)
 async def replace_break_glass_users(org_slug: str, data: BreakGlassUsersRequest) -> BreakGlassUserListResponse:
     """Replace the users of break glass.
 

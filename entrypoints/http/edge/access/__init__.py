@@ -1,4 +1,7 @@
-"""Access decorators. Every route has exactly one, directly below the route decorator, so that it runs first."""
+"""Access decorators. Every route has exactly one, directly below the route decorator, so that it runs first.
+
+A route that changes something declares its effect: `@member(Capability.MEMBERS_MANAGE, GIVES)`.
+"""
 
 from functools import partial
 from typing import Unpack
@@ -7,11 +10,30 @@ from core.kernel.rate_limits import BILLING
 from core.kernel.roles import Capability, Permission
 from entrypoints.http.edge.access import callers
 from entrypoints.http.edge.access.declaration import Access, Bounded, Credentials
+from entrypoints.http.edge.access.effects import ACTS_ON_ME as ACTS_ON_ME
+from entrypoints.http.edge.access.effects import BY_PEOPLE as BY_PEOPLE
+from entrypoints.http.edge.access.effects import CHANGES as CHANGES
+from entrypoints.http.edge.access.effects import CHECKOUT as CHECKOUT
+from entrypoints.http.edge.access.effects import ENDS as ENDS
+from entrypoints.http.edge.access.effects import GIVES as GIVES
+from entrypoints.http.edge.access.effects import LEAVES as LEAVES
+from entrypoints.http.edge.access.effects import MINE as MINE
+from entrypoints.http.edge.access.effects import OWNS as OWNS
+from entrypoints.http.edge.access.effects import PREVIEWS as PREVIEWS
+from entrypoints.http.edge.access.effects import PROMOTES as PROMOTES
+from entrypoints.http.edge.access.effects import PROTOCOL as PROTOCOL
+from entrypoints.http.edge.access.effects import REMOVES_FACTORS as REMOVES_FACTORS
+from entrypoints.http.edge.access.effects import SELECTS as SELECTS
+from entrypoints.http.edge.access.effects import SHOWS as SHOWS
+from entrypoints.http.edge.access.effects import SHOWS_PEOPLE as SHOWS_PEOPLE
+from entrypoints.http.edge.access.effects import SIGNS_OUT as SIGNS_OUT
+from entrypoints.http.edge.access.effects import WAYS_IN as WAYS_IN
+from entrypoints.http.edge.access.effects import EffectRow
 from entrypoints.http.edge.access.guards import AccessDecorator, Changes
 
-anyone = AccessDecorator(Access("anyone"), callers.as_anyone)
+anyone = AccessDecorator(Access("anyone", default=PROTOCOL), callers.as_anyone)
 # OAuth clients. The body names the client; the route authenticates it and counts its requests.
-application = AccessDecorator(Access("application", limit=None), callers.as_anyone)
+application = AccessDecorator(Access("application", default=PROTOCOL, limit=None), callers.as_anyone)
 # Health checks and metrics. They have no rate limit, so that load balancers and scrapers always get
 # a response.
 operations = AccessDecorator(Access("operations", limit=None), callers.as_anyone)
@@ -31,18 +53,20 @@ person_if_present = AccessDecorator(Access("person_if_present", Credentials.OPTI
 # carry a form token; a GET must be safe to open from any page. It redirects to the sign-in page.
 person_or_browser = AccessDecorator(Access("person_or_browser", Credentials.ACCESS_TOKEN_OR_COOKIE), callers.as_person_or_browser)
 # A pending sign-in, with its pre-auth token (security J-8).
-pre_auth = AccessDecorator(Access("pre_auth", Credentials.PRE_AUTH_TOKEN, outlives=False), callers.as_pre_auth)
+pre_auth = AccessDecorator(Access("pre_auth", Credentials.PRE_AUTH_TOKEN, default=PROTOCOL), callers.as_pre_auth)
 # The payment provider, authenticated by the signature over the raw body (security H-1).
-signed_by_billing = AccessDecorator(Access("signed_by_billing", Credentials.BILLING_SIGNATURE, limit=BILLING), callers.as_billing)
+signed_by_billing = AccessDecorator(
+    Access("signed_by_billing", Credentials.BILLING_SIGNATURE, default=CHANGES, limit=BILLING), callers.as_billing
+)
 # A directory with a SCIM token. Its requests count per organization, after authentication.
-scim_client = AccessDecorator(Access("scim_client", Credentials.SCIM_TOKEN), callers.as_scim_client)
+scim_client = AccessDecorator(Access("scim_client", Credentials.SCIM_TOKEN, default=GIVES), callers.as_scim_client)
 # A browser that opened a set-up link. Its reader has no account, and no rights in the organization.
-setup_link = AccessDecorator(Access("setup_link", Credentials.SETUP_COOKIE), callers.as_setup_link)
+setup_link = AccessDecorator(Access("setup_link", Credentials.SETUP_COOKIE, default=CHANGES), callers.as_setup_link)
 # A browser with a session on our pages. Other browsers are redirected to the sign-in page. In the
 # console, a platform owner can act as another user; the pages of a sign-in know only the browser's own user.
 sign_in_session = AccessDecorator(Access("sign_in_session", Credentials.COOKIE), callers.as_browser)
 page_session = AccessDecorator(Access("page_session", Credentials.COOKIE), callers.as_console_user)
-platform_page = AccessDecorator(Access("platform_page", Credentials.COOKIE, outlives=True), callers.as_console_user)
+platform_page = AccessDecorator(Access("platform_page", Credentials.COOKIE), callers.as_console_user)
 
 
 def _in_organization(capability: Capability) -> Changes:
@@ -50,27 +74,29 @@ def _in_organization(capability: Capability) -> Changes:
     return Changes(bounded=Bounded.NO if capability is Capability.ORGANIZATION_OWN else Bounded.ITS_ORGANIZATION)
 
 
-def member(capability: Capability, **changes: Unpack[Changes]) -> AccessDecorator:
+def member(capability: Capability, effect: EffectRow | None = None, **changes: Unpack[Changes]) -> AccessDecorator:
     """Return the decorator for members and service accounts of the organization `<org_slug>` with the capability."""
-    access = Access("member", Credentials.ACCESS_TOKEN, capability=capability, **_in_organization(capability) | changes)
+    access = Access("member", Credentials.ACCESS_TOKEN, capability=capability, declared=effect, **_in_organization(capability) | changes)
     return AccessDecorator(access, callers.as_member)
 
 
-def platform_owner(capability: Capability, **changes: Unpack[Changes]) -> AccessDecorator:
+def platform_owner(capability: Capability, effect: EffectRow | None = None, **changes: Unpack[Changes]) -> AccessDecorator:
     """Return the decorator for platform owners, and for service accounts of the platform with a scope for the capability."""
-    return AccessDecorator(Access("platform_owner", Credentials.ACCESS_TOKEN, capability=capability, **changes), callers.as_platform_owner)
+    return AccessDecorator(
+        Access("platform_owner", Credentials.ACCESS_TOKEN, capability=capability, declared=effect, **changes), callers.as_platform_owner
+    )
 
 
-def member_page(capability: Capability, **changes: Unpack[Changes]) -> AccessDecorator:
+def member_page(capability: Capability, effect: EffectRow | None = None, **changes: Unpack[Changes]) -> AccessDecorator:
     """Return the decorator for browsers of members who have the capability in the organization `<org_slug>`.
 
     Other browsers are redirected to the sign-in page, and members who have not confirmed their
     membership to the page on which they can. The rule is that of the API's route that does the same.
     """
-    access = Access("member_page", Credentials.COOKIE, capability=capability, **_in_organization(capability) | changes)
+    access = Access("member_page", Credentials.COOKIE, capability=capability, declared=effect, **_in_organization(capability) | changes)
     return AccessDecorator(access, callers.as_browser_of_member)
 
 
 def service_key(permission: Permission) -> AccessDecorator:
     """Return the decorator for API keys with the permission."""
-    return AccessDecorator(Access("service_key", Credentials.API_KEY, permission=permission), callers.as_service_key)
+    return AccessDecorator(Access("service_key", Credentials.API_KEY, permission=permission, default=GIVES), callers.as_service_key)

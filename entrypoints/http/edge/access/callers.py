@@ -38,6 +38,7 @@ from entrypoints.http.base import cookies
 from entrypoints.http.base.context import anonymous, app_context, current_request, ports, request_record
 from entrypoints.http.base.cookies import session_cookie
 from entrypoints.http.edge.access.declaration import Access, ApplicationTokens, Bounded, Credentials
+from entrypoints.http.edge.access.effects import EffectRow
 from entrypoints.http.edge.directory.authentication import authenticate_directory
 from entrypoints.http.edge.ended_sessions import to_sign_in_again
 from entrypoints.http.edge.limits import take_directory_token
@@ -233,47 +234,60 @@ def _require_reach(user: Person, access: Access) -> None:
 
 
 async def _authorize_user(user: Person, access: Access) -> None:
+    row = access.row(current_request().method)
     request_record().caller = str(user.user_id)
     if user.impersonator_id is not None:
         request_record().impersonator = str(user.impersonator_id)
         g.impersonation_entry = await impersonation.record_request(
             ports(), user, request.method, request_record().route, request.view_args or {}
         )
-    if user.service is not None and access.applications is ApplicationTokens.NONE:
-        raise NotForApplications
-    if user.openid_scope and access.applications is ApplicationTokens.WITHOUT_OPENID:
-        raise NotWithOpenId
-    if user.impersonator_id is not None and access.outlives:
-        raise NotWhileImpersonating
-    if user.impersonator_id is not None and not access.ends_session:
-        await policy_checks.require_of_impersonator(ports(), user)
+    _require_token(user, access)
+    if user.impersonator_id is not None:
+        await _admit_impersonator(user, access, row)
     _require_reach(user, access)
     if access.is_of_platform and not user.is_platform_owner:
-        raise NotWhileImpersonating if user.impersonator_id is not None else NotAPlatformOwner
+        raise NotAPlatformOwner
     if access.verified and not user.email_verified:
         raise AddressNotVerified
     g.caller = user
     if access.is_of_platform:
         await policy_checks.require_on_platform(ports(), user)
-    age, now = access.sign_in_age(current_request().method), ports().clock.now()
+    await _check_sign_in(user, access, row)
+
+
+def _require_token(user: Person, access: Access) -> None:
+    """Check that the route accepts the token, which may be an application's. Raises: NotForApplications, NotWithOpenId."""
+    if user.service is not None and access.applications is ApplicationTokens.NONE:
+        raise NotForApplications
+    if user.openid_scope and access.applications is ApplicationTokens.WITHOUT_OPENID:
+        raise NotWithOpenId
+
+
+async def _admit_impersonator(user: Person, access: Access, row: EffectRow) -> None:
+    """Check that the route is open to impersonators. Raises: NotWhileImpersonating; the errors of `require_of_impersonator`."""
+    if row.outlives or access.is_of_platform:
+        raise NotWhileImpersonating
+    if not row.ends_session:
+        await policy_checks.require_of_impersonator(ports(), user)
+
+
+async def _check_sign_in(user: Person, access: Access, row: EffectRow) -> None:
+    now = ports().clock.now()
     if isinstance(user, Member):
-        g.caller = user = await _with_connection_sign_in(user, access, age)
+        g.caller = user = await _with_connection_sign_in(user, access, row.age)
     try:
-        require_sign_in(user, age, ports().policy, now)
+        require_sign_in(user, row.age, ports().policy, now)
     except SignInNotRecent:
-        if access.changes_factors and (missing := await factor_changes.find_missing_sign_in(ports(), user)) is not None:
+        if row.changes_factors and (missing := await factor_changes.find_missing_sign_in(ports(), user)) is not None:
             raise SignInNotAccepted(missing, ports().policy.fresh_sign_in_ttl) from None
         raise
     if access.bounded is Bounded.NO and isinstance(user, Member) and user.connection_sign_in is not None:
-        check_sign_in(user.sign_in, age, ports().policy, now)  # beside that at the connection (security S-10)
+        check_sign_in(user.sign_in, row.age, ports().policy, now)  # beside that at the connection (security S-10)
 
 
 async def _with_connection_sign_in(member: Member, access: Access, age: SignInAge) -> Member:
     """Return the member with the sign-in through the required connection, if the route asks for the age of a sign-in."""
-    is_of_part = age is SignInAge.ANY
-    asked = access.sign_in_of_part if is_of_part else age
-    if asked is SignInAge.ANY or not member.has_sign_in_policy or member.impersonator_id or member.personal_token:
+    if age is SignInAge.ANY or not member.has_sign_in_policy or member.personal_token:
         return member
     path = PolicyPath.CONSOLE if access.credentials is Credentials.COOKIE else PolicyPath.API
-    found = await connection_sign_ins.find(ports(), path, member, asked, is_of_part=is_of_part)
-    return replace(member, connection_sign_in=found)
+    return replace(member, connection_sign_in=await connection_sign_ins.find(ports(), path, member, age))

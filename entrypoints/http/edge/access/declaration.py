@@ -10,7 +10,7 @@ from core.kernel.access import Requirement
 from core.kernel.api_scopes import Area, find_scope, scope_of
 from core.kernel.rate_limits import Bucket
 from core.kernel.roles import GRANTABLE, Capability, Permission
-from core.kernel.sign_in_age import SignInAge
+from entrypoints.http.edge.access.effects import SHOWS, EffectRow, Programs
 
 View = Callable[..., Awaitable[Any]]
 
@@ -49,14 +49,6 @@ _OWN_SCHEMES: Final = (
 )
 
 
-class Programs(Enum):
-    """The programs that can use a route beside people: service accounts and personal access tokens."""
-
-    ALL = auto()
-    IF_GRANTED = auto()  # only a service account to which an owner granted the capability by name
-    NONE = auto()  # the route acts on the calling user
-
-
 SMALL_BODY: Final = 4096  # bytes. To receive and decode it costs no more than to take a token
 
 
@@ -88,25 +80,16 @@ class Access:
     # Bytes of the body. With GET, or a body up to this size, the view takes the tokens with its first query (`limits.open_charge`), or
     # leaves them. If it raises, they are taken.
     limit_joins_up_to: int = 0
-    # The effect or the response gives or takes access, secrets or connections, also after an
-    # impersonation, which is refused (security I-4).
-    outlives: bool | None = None
+    declared: EffectRow | None = None  # the effect that the route declares
+    default: EffectRow | None = None  # the effect of a method that changes something. None: the route declares it
     verified: bool = False  # requires a verified email address
     capability: Capability | None = None  # required of a member of the organization in the path
     inactive: bool = False  # the organization need not be active
     applications: ApplicationTokens = ApplicationTokens.NONE
     permission: Permission | None = None  # required of an API key
-    programs: Programs = Programs.ALL
     area: Area | None = None  # area of the required scope, for routes without a capability
-    asks_policy: bool = True  # False: members need not meet the sign-in policy of the organization
-    ends_session: bool = False  # the route only ends the caller's session: no policy of the platform keeps an impersonator in it
     own_scope: str | None = None  # the scope of tokens that an application gets for itself
     bounded: Bounded = Bounded.NO
-    # The sign-in that the route needs. None: a recent one for a change that outlives the session, else any.
-    sign_in: SignInAge | None = None
-    changes_factors: bool = False  # each sign-in policy of the user must accept the sign-in (security PK-8)
-    # The sign-in that the use case asks for itself, if a part of the request outlives the session.
-    sign_in_of_part: SignInAge = SignInAge.ANY
 
     @property
     def limits(self) -> tuple[Bucket, ...]:
@@ -123,37 +106,36 @@ class Access:
         """Return whether only platform owners can use the route."""
         return self.name in ("platform_owner", "platform_page")
 
-    @property
-    def opens_to_service_accounts(self) -> bool:
-        """Return whether a service account can use the route, at least if an owner granted it the capability by name."""
-        if self.capability is None or self.programs is Programs.NONE:
-            return False
-        return self.capability in GRANTABLE or (self.programs is Programs.ALL and not self.outlives)
+    def row(self, method: str) -> EffectRow:
+        """Return what the effect of a request with this method requires."""
+        row = self.declared or (SHOWS if method in SAFE_METHODS else self.default)
+        assert row is not None, "the application does not start with a route that does not declare its effect"
+        return row
 
-    @property
-    def opens_to_personal_tokens(self) -> bool:
+    def opens_to_service_accounts(self, method: str) -> bool:
+        """Return whether a service account can use the route, at least if an owner granted it the capability by name."""
+        row = self.row(method)
+        if self.capability is None or row.programs is Programs.NONE:
+            return False
+        return self.capability in GRANTABLE or (row.programs is Programs.ALL and not row.outlives)
+
+    def opens_to_personal_tokens(self, method: str) -> bool:
         """Return whether a personal access token can use the route."""
         is_of_platform = self.capability is not None and self.capability.is_of_platform
-        return self.programs is Programs.ALL and not is_of_platform
-
-    def sign_in_age(self, method: str) -> SignInAge:
-        """Return the sign-in that a request with this method needs."""
-        if self.sign_in is not None:
-            return self.sign_in
-        return SignInAge.RECENT if self.outlives and method not in SAFE_METHODS else SignInAge.ANY
+        return self.row(method).programs is Programs.ALL and not is_of_platform
 
     def requirement(self, method: str) -> Requirement:
         """Return the requirement on a caller who sends a request with this method.
 
         The challenge, the API description and docs/reference/operations.md name its scope.
         """
-        return _requirement(self, method not in SAFE_METHODS)
+        return _requirement(self, method)
 
 
 @cache
-def _requirement(access: Access, changes: bool) -> Requirement:
-    scope = None
-    if access.opens_to_service_accounts or access.opens_to_personal_tokens:
+def _requirement(access: Access, method: str) -> Requirement:
+    row, changes, scope = access.row(method), method not in SAFE_METHODS, None
+    if access.opens_to_service_accounts(method) or access.opens_to_personal_tokens(method):
         if access.area is not None:
             scope = find_scope(access.area, changes=changes)
         elif access.capability is not None:
@@ -162,9 +144,9 @@ def _requirement(access: Access, changes: bool) -> Requirement:
         capability=access.capability,
         scope=scope,
         inactive=access.inactive,
-        asks_policy=access.asks_policy,
-        needs_person=access.programs is not Programs.ALL,
-        outlives=bool(access.outlives),
+        asks_policy=row.asks_policy,
+        needs_person=row.programs is not Programs.ALL,
+        outlives=row.outlives,
     )
 
 

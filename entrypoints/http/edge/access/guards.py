@@ -25,7 +25,7 @@ from core.kernel.api_scopes import Area
 from core.kernel.callers import Member, ScimClient
 from core.kernel.errors import Refusal, SessionEnded
 from core.kernel.rate_limits import Bucket
-from core.kernel.sign_in_age import SignInAge, SignInNotRecent
+from core.kernel.sign_in_age import SignInNotRecent
 from entrypoints.http.base.context import app_context, caller, ports, request_record
 from entrypoints.http.edge.access.declaration import (
     ACCESS_ATTRIBUTE,
@@ -34,9 +34,9 @@ from entrypoints.http.edge.access.declaration import (
     ApplicationTokens,
     Bounded,
     Credentials,
-    Programs,
     View,
 )
+from entrypoints.http.edge.access.effects import EffectRow
 from entrypoints.http.edge.ended_sessions import to_sign_in_again
 from entrypoints.http.edge.limits import make_charge, prepare_charge, take_token
 from entrypoints.http.edge.protocol.connection import LazyBody
@@ -55,21 +55,14 @@ class Changes(TypedDict, total=False):
 
     limit: Bucket | tuple[Bucket, ...] | None
     limit_joins_up_to: int
-    outlives: bool | None
     inactive: bool
     applications: ApplicationTokens
-    programs: Programs
     area: Area
-    asks_policy: bool
-    ends_session: bool
     bounded: Bounded
-    sign_in: SignInAge | None
-    sign_in_of_part: SignInAge
-    changes_factors: bool
 
 
 class AccessDecorator:
-    """A decorator such as `@anyone`. `@anyone(limit=LOGIN)` changes parts of its access rule for one route."""
+    """A decorator such as `@person`. `@person(MINE, limit=LOGIN)` declares the effect of a route, and changes parts of its access rule."""
 
     def __init__(self, access: Access, authenticate: Authenticate) -> None:
         """Create a decorator. `authenticate` identifies and authorizes the caller, or returns a redirect."""
@@ -79,11 +72,11 @@ class AccessDecorator:
     @overload
     def __call__(self, view: View, /) -> View: ...
     @overload
-    def __call__(self, /, **changes: Unpack[Changes]) -> Callable[[View], View]: ...
-    def __call__(self, view: View | None = None, /, **changes: Unpack[Changes]) -> View | Callable[[View], View]:
-        if view is not None:
-            return _guard(view, self._access, self._authenticate)
-        return AccessDecorator(replace(self._access, **changes), self._authenticate)
+    def __call__(self, effect: EffectRow | None = None, /, **changes: Unpack[Changes]) -> Callable[[View], View]: ...
+    def __call__(self, given: View | EffectRow | None = None, /, **changes: Unpack[Changes]) -> View | Callable[[View], View]:
+        if given is None or isinstance(given, EffectRow):
+            return AccessDecorator(replace(self._access, declared=given or self._access.declared, **changes), self._authenticate)
+        return _guard(given, self._access, self._authenticate)
 
 
 def _guard(view: View, access: Access, authenticate: Authenticate) -> View:

@@ -191,10 +191,10 @@ class Provider(OpenAPIProvider):
         has_query = any(parameter["in"] == "query" for parameter in operation["parameters"])
         _complete_body(operation, docs)
         if docs.security or access.credentials is not Credentials.NONE:
-            operation["security"] = list(docs.security) or alternatives_of(access, method)
+            operation["security"] = list(docs.security) or alternatives_of(access, method.upper())
         if not operation.get("description") and docs.api:
             operation["description"] = _as_in_api(docs.api)
-        if access.is_of_api and (text := SIGN_IN_AGES.get(access.sign_in_age(method.upper()))):
+        if access.is_of_api and (text := SIGN_IN_AGES.get(access.row(method.upper()).age)):
             operation["description"] = "\n\n".join(filter(None, (operation.get("description"), text)))
         statuses = _error_statuses(rule, method, docs, access, has_body="requestBody" in operation)
         errors = _errors(rule, statuses | {400} if has_query else statuses, docs)

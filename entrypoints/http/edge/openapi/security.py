@@ -70,9 +70,9 @@ def alternatives_of(access: Access, method: str) -> list[dict[str, list[str]]]:
     schemes, scopes = [access.credentials.scheme], []
     if access.is_of_api:
         schemes.append("dpop")
-        scope = access.requirement(method.upper()).scope
+        scope = access.requirement(method).scope
         if scope is not None:
             scopes.append(scope.value)
-            schemes += ["service_account"] if access.opens_to_service_accounts else []
-            schemes += ["personal_token"] if access.opens_to_personal_tokens else []
+            schemes += ["service_account"] if access.opens_to_service_accounts(method) else []
+            schemes += ["personal_token"] if access.opens_to_personal_tokens(method) else []
     return [*({scheme: scopes} for scheme in schemes), *FURTHER.get(access.credentials, [])]

@@ -19,7 +19,6 @@ from core.kernel.connections import PLATFORM_CONNECTIONS
 from core.kernel.display import PLATFORM_SUPPORT, PRODUCT
 from core.kernel.errors import Invalid, refuse
 from core.kernel.page_paths import IDENTITIES_PATH, ORGANIZATIONS_PATH, SECURITY_PATH, SIGN_IN_PATH
-from core.kernel.sign_in_age import SignInAge
 from core.tenancy import members, organizations
 from core.tenancy.model.members import OwnerCannotLeave
 from entrypoints.http.api.applications.own_applications import launch_url
@@ -27,7 +26,7 @@ from entrypoints.http.api.tenancy.role_choices import role_text
 from entrypoints.http.base.context import ports, signed_in
 from entrypoints.http.base.redirects import redirect
 from entrypoints.http.base.rendering.labels import label, sign_in_methods
-from entrypoints.http.edge.access import page_session
+from entrypoints.http.edge.access import LEAVES, MINE, WAYS_IN, page_session
 from entrypoints.http.edge.access.declaration import Bounded
 from entrypoints.http.edge.bodies import Name
 from entrypoints.http.edge.openapi import describes_page
@@ -108,7 +107,7 @@ def _parse_name(text: str) -> str:
 
 
 @routes.post("/app/account/devices/<device_id>/name")
-@page_session(outlives=True, sign_in=SignInAge.ANY)
+@page_session(MINE)
 @accepts(form=["form_token", "name"])
 @on_refusal("accounts/device.html", _renamed_values, refusals=(Invalid,))
 async def rename_device(device_id: UUID, form: Form) -> Response:
@@ -121,7 +120,7 @@ async def rename_device(device_id: UUID, form: Form) -> Response:
 
 
 @routes.post("/app/account/devices/<device_id>/revoke")
-@page_session(outlives=True, sign_in=SignInAge.ANY)
+@page_session(MINE)
 @accepts()
 async def revoke_device(device_id: UUID) -> Response:
     """Revoke one of your devices.
@@ -188,7 +187,7 @@ async def show_identities() -> Response:
 
 
 @routes.post("/app/account/identities/<provider:provider>/link")
-@page_session(outlives=True, sign_in=SignInAge.FRESH, changes_factors=True)
+@page_session(WAYS_IN)
 @accepts(answers=answers_with("A page that redirects to the identity provider."))
 @on_refusal("accounts/identities.html", _identities_values, refusals=(Invalid,))
 async def link_identity(provider: str, form: Form) -> Response:
@@ -206,7 +205,7 @@ async def link_identity(provider: str, form: Form) -> Response:
 
 
 @routes.post("/app/account/identities/<provider:provider>/unlink")
-@page_session(outlives=True, sign_in=SignInAge.FRESH, changes_factors=True)
+@page_session(WAYS_IN)
 @accepts()
 @on_refusal("accounts/identities.html", _identities_values, refusals=(Invalid,))
 async def unlink_identity(provider: str, form: Form) -> Response:
@@ -247,7 +246,7 @@ async def show_organizations() -> Response:
 
 
 @routes.post("/app/account/organizations/<org_slug>/confirm")
-@page_session(outlives=True, sign_in=SignInAge.ANY)
+@page_session(MINE)
 @accepts(answers=ANSWERS_TO_BUTTON)
 async def confirm_membership(org_slug: str) -> Response:
     """Confirm that you are a member of an organization.
@@ -289,7 +288,7 @@ async def _leaving(org_slug: str) -> Question:
 
 
 @routes.post("/app/account/organizations/<org_slug>/leave")
-@page_session(outlives=True)
+@page_session(LEAVES)
 @accepts(answers={303: REDIRECTED, 400: "You own the organization."})
 async def leave_organization(org_slug: str) -> Response:
     """Leave an organization.
@@ -364,7 +363,7 @@ async def show_sessions() -> Response:
 
 
 @routes.post("/app/account/sessions/<session_id>/end")
-@page_session(outlives=True, sign_in=SignInAge.ANY)
+@page_session(MINE)
 @accepts(answers=ANSWERS_TO_BUTTON)
 async def end_session(session_id: UUID) -> Response:
     """End one of your sessions.
@@ -379,7 +378,7 @@ async def end_session(session_id: UUID) -> Response:
 
 
 @routes.post("/app/account/sessions/end-others")
-@page_session(outlives=True, sign_in=SignInAge.ANY)
+@page_session(MINE)
 @accepts(answers=ANSWERS_TO_BUTTON)
 async def end_other_sessions() -> Response:
     """End all your other sessions.

@@ -21,14 +21,13 @@ from core.kernel.errors import Invalid, Limited, Refusal
 from core.kernel.page_paths import ACCOUNT_PATH, SECURITY_PATH
 from core.kernel.proofs import Method
 from core.kernel.rate_limits import MFA_CONFIRMATION, MFA_SETUP, MFA_VERIFICATION
-from core.kernel.sign_in_age import SignInAge
 from core.privacy import personal_data
 from core.tenancy import organizations
 from entrypoints.http.api.privacy import export_file
 from entrypoints.http.api.tenancy.role_choices import role_text
 from entrypoints.http.base.context import ports, signed_in
 from entrypoints.http.base.redirects import redirect
-from entrypoints.http.edge.access import page_session
+from entrypoints.http.edge.access import ACTS_ON_ME, WAYS_IN, page_session
 from entrypoints.http.edge.openapi import describes_page, refuses
 from entrypoints.http.edge.qr import qr_svg
 from entrypoints.http.pages.accounts.security import TEMPLATE, security_values
@@ -85,7 +84,7 @@ async def show_account() -> Response:
 
 
 @routes.post("/app/account/export")
-@page_session(outlives=True, sign_in=SignInAge.FRESH)
+@page_session(ACTS_ON_ME)
 @accepts(answers={200: "The data, as a JSON file to download."})
 async def download_data() -> Response:
     """Download your data.
@@ -112,7 +111,7 @@ def _wrong_password(refusal: Refusal, form: Form) -> str:
 
 
 @routes.get(PASSWORD)
-@page_session(sign_in=SignInAge.FRESH, changes_factors=True)  # the form has secrets, which are not kept for the user
+@page_session(WAYS_IN)  # the form has secrets, which are not kept for the user
 @refuses(403)
 @describes_page({200: "The form."}, api=["POST /api/user/change-password", "POST /api/user/set-password"])
 async def show_password() -> Response:
@@ -124,7 +123,7 @@ async def show_password() -> Response:
 
 
 @routes.post(PASSWORD)
-@page_session(outlives=True, sign_in=SignInAge.FRESH, changes_factors=True)
+@page_session(WAYS_IN)
 @refuses(429)
 @accepts(
     answers={**ANSWERS_TO_FORM, 401: "The current password is wrong."},
@@ -170,7 +169,7 @@ async def show_removal() -> Response:
 
 
 @routes.post(f"{PASSWORD}/remove")
-@page_session(outlives=True, sign_in=SignInAge.FRESH, changes_factors=True)
+@page_session(WAYS_IN)
 @accepts("DELETE /api/user/password")
 @ask_on_refusal(_removal)
 async def remove_password(form: Form) -> Response:
@@ -204,7 +203,7 @@ async def show_two_factor() -> Response:
 
 
 @routes.post("/app/account/two-factor/setup")
-@page_session(limit=MFA_SETUP, outlives=True, sign_in=SignInAge.FRESH, changes_factors=True)
+@page_session(WAYS_IN, limit=MFA_SETUP)
 @accepts(answers=answers_with("The secret, with a QR code for an authenticator app."))
 @once(SECURITY_PATH, "Open security", "The secret was shown once. If you didn't scan it, start the set-up again.")
 @on_refusal(TEMPLATE, security_values, refusals=(Invalid,))
@@ -218,7 +217,7 @@ async def start_two_factor_setup(form: Form) -> Response:
 
 
 @routes.post("/app/account/two-factor/confirm")
-@page_session(limit=(MFA_CONFIRMATION, MFA_VERIFICATION), outlives=True, sign_in=SignInAge.FRESH, changes_factors=True)
+@page_session(WAYS_IN, limit=(MFA_CONFIRMATION, MFA_VERIFICATION))
 @accepts(
     answers=answers_with("Two-factor authentication is on. The page shows the backup codes."),
     form=["form_token", "code"],
@@ -240,7 +239,7 @@ async def confirm_two_factor(form: Form) -> Response:
 
 
 @routes.post("/app/account/two-factor/backup-codes")
-@page_session(limit=MFA_SETUP, outlives=True, sign_in=SignInAge.FRESH, changes_factors=True)
+@page_session(WAYS_IN, limit=MFA_SETUP)
 @accepts(answers=answers_with("The new backup codes."))
 @once(SECURITY_PATH, "Open security", "The new codes were shown once. If you didn't save them, replace them again.")
 @on_refusal(TEMPLATE, security_values, refusals=(Invalid, Limited))
@@ -283,7 +282,7 @@ async def show_disabling() -> Response:
 
 
 @routes.post("/app/account/two-factor/disable")
-@page_session(limit=MFA_SETUP, outlives=True, sign_in=SignInAge.FRESH, changes_factors=True)
+@page_session(WAYS_IN, limit=MFA_SETUP)
 @accepts(answers=ANSWERS_TO_BUTTON)
 async def disable_two_factor() -> Response:
     """Turn two-factor authentication off.

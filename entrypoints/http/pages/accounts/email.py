@@ -8,10 +8,9 @@ from core.accounts import accounts, email_changes, required_connections
 from core.kernel.errors import Invalid, Limited
 from core.kernel.page_paths import EMAIL_PATH
 from core.kernel.rate_limits import RESEND_VERIFICATION
-from core.kernel.sign_in_age import SignInAge
 from core.kernel.values import Email
 from entrypoints.http.base.context import ports, signed_in
-from entrypoints.http.edge.access import page_session
+from entrypoints.http.edge.access import MINE, WAYS_IN, page_session
 from entrypoints.http.edge.openapi import describes_page, refuses
 from entrypoints.http.pages.console import console_page, redirect_with_notice
 from entrypoints.http.pages.console_forms import ANSWERS_TO_BUTTON, Form, accepts, on_refusal
@@ -45,7 +44,7 @@ async def show_email() -> Response:
 
 
 @routes.post(EMAIL_PATH)
-@page_session(outlives=True, sign_in=SignInAge.FRESH, changes_factors=True)
+@page_session(WAYS_IN)
 @refuses(429)
 @accepts(form=["form_token", "email"])
 @on_refusal("accounts/email.html", _values, refusals=(Invalid, Limited))
@@ -59,7 +58,7 @@ async def change_email(form: Form) -> Response:
 
 
 @routes.post(f"{EMAIL_PATH}/verification")
-@page_session(limit=RESEND_VERIFICATION, outlives=True, sign_in=SignInAge.ANY)
+@page_session(MINE, limit=RESEND_VERIFICATION)
 @accepts(answers=ANSWERS_TO_BUTTON)
 async def resend_verification() -> Response:
     """Send another verification email.
@@ -71,7 +70,7 @@ async def resend_verification() -> Response:
 
 
 @routes.post(f"{EMAIL_PATH}/cancel")
-@page_session(outlives=True, sign_in=SignInAge.ANY)
+@page_session(MINE)
 @accepts(answers=ANSWERS_TO_BUTTON)
 async def cancel_change() -> Response:
     """Cancel the pending change of your email address.

@@ -11,13 +11,12 @@ from core.accounts.model.passkeys import OwnPasskeys, Passkey, PasskeyKind, Pass
 from core.kernel.errors import Refusal
 from core.kernel.page_paths import SECURITY_PATH
 from core.kernel.rate_limits import PASSKEYS
-from core.kernel.sign_in_age import SignInAge
 from core.kernel.values import base64url
 from entrypoints.http.api.accounts.passkeys import KIND, Kind, PasskeyUpdateRequest
 from entrypoints.http.api.accounts.webauthn import RegistrationCredentialRequest
 from entrypoints.http.base.context import ports, signed_in
 from entrypoints.http.base.redirects import redirect
-from entrypoints.http.edge.access import page_session
+from entrypoints.http.edge.access import WAYS_IN, page_session
 from entrypoints.http.edge.bodies import Name, RequestModel
 from entrypoints.http.edge.openapi import refuses
 from entrypoints.http.edge.queries import Query
@@ -107,7 +106,7 @@ async def _new_values(typed: Form, kind: PasskeyKind | None = None) -> dict[str,
 
 
 @routes.get(f"{LIST}/new")
-@page_session(outlives=True, limit=PASSKEYS, sign_in=SignInAge.FRESH, changes_factors=True)
+@page_session(WAYS_IN, limit=PASSKEYS)
 @refuses(400, 403)
 @shows(f"POST {API}/options")
 async def show_form(query_args: NewPasskeyQuery) -> Response:
@@ -122,7 +121,7 @@ async def show_form(query_args: NewPasskeyQuery) -> Response:
 
 
 @routes.post(LIST)
-@page_session(outlives=True, limit=PASSKEYS, sign_in=SignInAge.FRESH, changes_factors=True)
+@page_session(WAYS_IN, limit=PASSKEYS)
 @accepts(
     f"POST {API}",
     answers=answers_with("The backup codes, if it became the first second factor."),
@@ -166,7 +165,7 @@ async def show_passkey(passkey_id: UUID) -> Response:
 
 
 @routes.post(f"{LIST}/<passkey_id>/name")
-@page_session(outlives=True, sign_in=SignInAge.FRESH, changes_factors=True)
+@page_session(WAYS_IN)
 @refuses(404)
 @accepts(f"PATCH {API}/<passkey_id>", form=["form_token", "name"])
 @on_refusal("accounts/passkey.html", _own_values)
@@ -217,7 +216,7 @@ async def show_deletion(passkey_id: UUID) -> Response:
 
 
 @routes.post(f"{LIST}/<passkey_id>/delete")
-@page_session(outlives=True, sign_in=SignInAge.FRESH, changes_factors=True)
+@page_session(WAYS_IN)
 @refuses(404)
 @accepts(f"DELETE {API}/<passkey_id>")
 @ask_on_refusal(_deletion)
@@ -264,7 +263,7 @@ async def show_turning_off() -> Response:
 
 
 @routes.post(SECOND)
-@page_session(outlives=True, sign_in=SignInAge.FRESH, changes_factors=True)
+@page_session(WAYS_IN)
 @accepts(f"PUT {API}/second-factor", answers=answers_with("The backup codes, if you had none."), form=["form_token", "enabled"])
 @once(SECTION, "Open security", CODES_ADVICE)
 @ask_on_refusal(_turning_off)

@@ -11,11 +11,10 @@ from core.authentication.model.tokens import NewPersonalToken
 from core.authentication.tokens import personal_tokens
 from core.kernel.callers import OrganizationStatus
 from core.kernel.roles import Capability
-from core.kernel.sign_in_age import SignInAge
 from core.tenancy import organizations
 from entrypoints.http.api.authentication.personal_tokens import PersonalTokenRequest
 from entrypoints.http.base.context import acting_member, ports, signed_in
-from entrypoints.http.edge.access import member_page, page_session
+from entrypoints.http.edge.access import ACTS_ON_ME, PROMOTES, member_page, page_session
 from entrypoints.http.edge.openapi import describes_page
 from entrypoints.http.edge.queries import PageQuery
 from entrypoints.http.pages.console import console_page, neighbors, organization_path, redirect_with_notice, secret_page, shows
@@ -82,7 +81,7 @@ async def show_form(query_args: NewTokenQuery) -> Response:
 
 
 @routes.post(f"{LIST}/new")
-@page_session(outlives=True, sign_in=SignInAge.FRESH)
+@page_session(ACTS_ON_ME)
 @accepts("POST /api/user/personal-tokens", answers=answers_with("The token."), form=["form_token", "name"])
 @once(LIST, "Open personal access tokens", "It was shown once. If you didn't copy it, revoke it in the list and create another one.")
 @on_refusal("accounts/new_personal_token.html", _form_values, FIELDS)
@@ -103,7 +102,7 @@ async def create(form: Form) -> Response:
 
 
 @routes.post(f"{LIST}/<personal_token_id>/revoke")
-@page_session(outlives=True, sign_in=SignInAge.FRESH)
+@page_session(ACTS_ON_ME)
 @accepts("DELETE /api/user/personal-tokens/<personal_token_id>", answers=ANSWERS_TO_BUTTON)
 async def revoke(personal_token_id: UUID) -> Response:
     """Revoke one of your personal access tokens."""
@@ -125,7 +124,7 @@ async def show_tokens_of_members(org_slug: str, query_args: PageQuery) -> Respon
 
 
 @routes.post(f"{IN_ORGANIZATION}/<personal_token_id>/revoke")
-@member_page(Capability.MEMBERS_MANAGE, outlives=True)
+@member_page(Capability.MEMBERS_MANAGE, PROMOTES)
 @accepts(f"DELETE {API_IN_ORGANIZATION}/<personal_token_id>")
 async def revoke_of_member(org_slug: str, personal_token_id: UUID) -> Response:
     """Revoke a personal access token of a member."""

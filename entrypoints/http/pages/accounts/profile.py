@@ -13,7 +13,6 @@ from core.kernel.display import format_utc
 from core.kernel.errors import Forbidden, Invalid, Refusal
 from core.kernel.images import LARGE
 from core.kernel.rate_limits import IMAGE_UPLOAD
-from core.kernel.sign_in_age import SignInAge
 from core.kernel.values import Email
 from core.privacy import personal_data
 from core.privacy.model.personal_data import OwnerCannotDelete
@@ -21,7 +20,7 @@ from entrypoints.http.base import cookies
 from entrypoints.http.base.context import ports, signed_in
 from entrypoints.http.base.rendering.avatars import image_path
 from entrypoints.http.base.rendering.templates import page_response, render
-from entrypoints.http.edge.access import page_session
+from entrypoints.http.edge.access import ACTS_ON_ME, MINE, page_session
 from entrypoints.http.edge.openapi import describes_page
 from entrypoints.http.edge.uploads import uploaded_file
 from entrypoints.http.pages.console import console_page, redirect_with_notice
@@ -91,7 +90,7 @@ async def show_profile() -> Response:
 
 
 @routes.post(PROFILE)
-@page_session(outlives=True, sign_in=SignInAge.ANY)
+@page_session(MINE)
 @accepts()
 @on_refusal("accounts/profile.html", _refused_values, _first_invalid, refusals=(Invalid,))
 async def change_profile(form: Form) -> Response:
@@ -107,7 +106,7 @@ async def change_profile(form: Form) -> Response:
 
 
 @routes.post(PICTURE)
-@page_session(outlives=True, sign_in=SignInAge.ANY, limit=IMAGE_UPLOAD)
+@page_session(MINE, limit=IMAGE_UPLOAD)
 @accepts_image("PUT /api/user/picture", "accounts/profile.html", _stored_values)
 async def upload_picture(form: Form) -> Response:
     """Upload your picture.
@@ -119,7 +118,7 @@ async def upload_picture(form: Form) -> Response:
 
 
 @routes.post(f"{PICTURE}/remove")
-@page_session(outlives=True, sign_in=SignInAge.ANY)
+@page_session(MINE)
 @accepts("DELETE /api/user/picture")
 async def remove_picture() -> Response:
     """Remove your picture."""
@@ -154,7 +153,7 @@ async def show_deletion() -> Response:
 
 
 @routes.post(DELETE)
-@page_session(outlives=True, sign_in=SignInAge.FRESH)
+@page_session(ACTS_ON_ME)
 @accepts(
     answers={
         **answers_with("The account is deleted, and the browser is signed out."),

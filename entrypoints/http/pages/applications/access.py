@@ -12,14 +12,13 @@ from core.applications.model.services import Service
 from core.applications.model.users import AccessPolicy, AccessSettings, AssigneeNotFound, EnrollmentOrigin
 from core.federation import sign_in_preview
 from core.kernel.roles import Capability
-from core.kernel.sign_in_age import SignInAge
 from core.kernel.values import Email
 from core.tenancy.model.groups import OrganizationGroupNotFound, SharedNameTaken
 from entrypoints.http.api.applications.service_access import ServiceAccessRequest, ServiceAccessResponse
 from entrypoints.http.api.applications.sign_in_preview import SignInPreviewQuery
 from entrypoints.http.api.tenancy.assignments import AssignmentRequest, AssignmentsQuery
 from entrypoints.http.base.context import acting_member, app_context, ports
-from entrypoints.http.edge.access import member_page
+from entrypoints.http.edge.access import GIVES, OWNS, member_page
 from entrypoints.http.edge.queries import path_id
 from entrypoints.http.pages.applications.applications import APPLICATION, SERVICE, application_path, application_values
 from entrypoints.http.pages.assigned_groups import assigned_group_values
@@ -71,7 +70,7 @@ async def show_access(org_slug: str, service_slug: str) -> Response:
 
 
 @routes.post(ACCESS)
-@member_page(Capability.SERVICES_MANAGE, outlives=True)
+@member_page(Capability.SERVICES_MANAGE, GIVES)
 @accepts(f"PUT {SERVICE}/access")
 @on_refusal("applications/access.html", _values, FIELDS)
 async def change_access(org_slug: str, service_slug: str, form: Form) -> Response:
@@ -114,7 +113,7 @@ async def show_assignments(org_slug: str, service_slug: str, query_args: Assignm
 
 
 @routes.post(ASSIGNMENTS)
-@member_page(Capability.END_USERS_MANAGE, outlives=True)
+@member_page(Capability.END_USERS_MANAGE, GIVES)
 @accepts(f"POST {SERVICE}/assignments")
 @on_refusal("applications/assignments.html", _assignment_values, ASSIGNMENT_FIELDS, shown_to=Capability.END_USERS_VIEW)
 async def assign(org_slug: str, service_slug: str, form: Form) -> Response:
@@ -124,7 +123,7 @@ async def assign(org_slug: str, service_slug: str, form: Form) -> Response:
 
 
 @routes.post(f"{ASSIGNMENTS}/<user_id>/remove")
-@member_page(Capability.END_USERS_MANAGE, outlives=True)
+@member_page(Capability.END_USERS_MANAGE, GIVES)
 @accepts(f"DELETE {SERVICE}/assignments/<user_id>")
 async def unassign(org_slug: str, service_slug: str, user_id: UUID) -> Response:
     """End the assignment of a user."""
@@ -133,7 +132,7 @@ async def unassign(org_slug: str, service_slug: str, user_id: UUID) -> Response:
 
 
 @routes.post(f"{APPLICATION}/groups")
-@member_page(Capability.END_USERS_MANAGE, outlives=True)
+@member_page(Capability.END_USERS_MANAGE, GIVES)
 @accepts(f"PUT {SERVICE}/groups/<group_id>", page=f"{APPLICATION}/assignments")
 @on_refusal("applications/assignments.html", _assignment_values, ASSIGNMENT_FIELDS, shown_to=Capability.END_USERS_VIEW)
 async def assign_group(org_slug: str, service_slug: str, form: Form) -> Response:
@@ -143,7 +142,7 @@ async def assign_group(org_slug: str, service_slug: str, form: Form) -> Response
 
 
 @routes.post(f"{APPLICATION}/groups/<group_id>/remove")
-@member_page(Capability.END_USERS_MANAGE, outlives=True)
+@member_page(Capability.END_USERS_MANAGE, GIVES)
 @accepts(f"DELETE {SERVICE}/groups/<group_id>", page=f"{APPLICATION}/assignments")
 async def unassign_group(org_slug: str, service_slug: str, group_id: UUID) -> Response:
     """End the assignment of a group."""
@@ -201,7 +200,7 @@ async def _deletion(service_slug: str) -> Question:
 
 
 @routes.post(f"{APPLICATION}/delete")
-@member_page(Capability.ORGANIZATION_OWN, outlives=True, sign_in=SignInAge.FRESH)
+@member_page(Capability.ORGANIZATION_OWN, OWNS)
 @accepts(f"DELETE {SERVICE}")
 @ask_on_refusal(_deletion)
 async def delete(org_slug: str, service_slug: str, form: Form) -> Response:

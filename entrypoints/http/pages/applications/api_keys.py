@@ -13,7 +13,7 @@ from core.kernel.display import format_utc
 from core.kernel.roles import Capability, Permission
 from entrypoints.http.api.applications.api_keys import ApiKeyRequest
 from entrypoints.http.base.context import acting_member, ports
-from entrypoints.http.edge.access import member_page
+from entrypoints.http.edge.access import GIVES, member_page
 from entrypoints.http.edge.queries import PartQuery
 from entrypoints.http.pages.applications.applications import APPLICATION, SERVICE, application_path, application_values
 from entrypoints.http.pages.consequences import Question, ask, sentence
@@ -84,7 +84,7 @@ async def show_form(org_slug: str, service_slug: str, query_args: PresetQuery) -
 
 
 @routes.post(f"{KEYS}/new")
-@member_page(Capability.API_KEYS_MANAGE, outlives=True)
+@member_page(Capability.API_KEYS_MANAGE, GIVES)
 @accepts(f"POST {API}", answers=answers_with("The key."))
 @once(KEYS, "Open API keys", "The key was shown once. If you didn't copy it, revoke it in the list and create another one.")
 @on_refusal("applications/new_api_key.html", _form_values, FIELDS)
@@ -128,7 +128,7 @@ async def show_revocation(org_slug: str, service_slug: str, api_key_id: UUID) ->
 
 
 @routes.post(f"{KEYS}/<api_key_id>/revoke")
-@member_page(Capability.API_KEYS_MANAGE, outlives=True)
+@member_page(Capability.API_KEYS_MANAGE, GIVES)
 @accepts(f"DELETE {API}/<api_key_id>")
 async def revoke(org_slug: str, service_slug: str, api_key_id: UUID) -> Response:
     """Revoke an API key."""

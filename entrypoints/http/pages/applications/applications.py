@@ -18,11 +18,10 @@ from core.kernel.display import format_utc
 from core.kernel.errors import Invalid, NotFound
 from core.kernel.rate_limits import IMAGE_UPLOAD
 from core.kernel.roles import Capability
-from core.kernel.sign_in_age import SignInAge
 from core.tenancy.model.groups import SharedNameTaken
 from entrypoints.http.base.context import acting_member, app_context, ports
 from entrypoints.http.base.rendering.labels import LABELS, label
-from entrypoints.http.edge.access import member_page
+from entrypoints.http.edge.access import CHANGES, GIVES, member_page
 from entrypoints.http.edge.bodies import Text
 from entrypoints.http.edge.openapi import describes_page, refuses
 from entrypoints.http.edge.queries import Offset, Query
@@ -257,7 +256,7 @@ async def show_settings(org_slug: str, service_slug: str, group: str) -> Respons
 
 
 @routes.post(APPLICATION)
-@member_page(Capability.SERVICES_MANAGE, outlives=True)
+@member_page(Capability.SERVICES_MANAGE, GIVES)
 @accepts(f"PATCH {SERVICE}", form=["form_token", "group"])
 @restores
 async def change_application(org_slug: str, service_slug: str, form: Form) -> Response:
@@ -293,7 +292,7 @@ async def _logo_values(_: Form, service_slug: str) -> dict[str, Any]:
 
 
 @routes.post(f"{APPLICATION}/logo")
-@member_page(Capability.SERVICES_MANAGE, outlives=True, sign_in=SignInAge.ANY, limit=IMAGE_UPLOAD)
+@member_page(Capability.SERVICES_MANAGE, CHANGES, limit=IMAGE_UPLOAD)
 @accepts_image(f"PUT {SERVICE}/logo", "applications/application.html", _logo_values)
 async def upload_logo(org_slug: str, service_slug: str, form: Form) -> Response:
     """Upload the logo of an application. Users see it on the pages on which they sign in."""
@@ -302,7 +301,7 @@ async def upload_logo(org_slug: str, service_slug: str, form: Form) -> Response:
 
 
 @routes.post(f"{APPLICATION}/logo/remove")
-@member_page(Capability.SERVICES_MANAGE, outlives=True, sign_in=SignInAge.ANY)
+@member_page(Capability.SERVICES_MANAGE, CHANGES)
 @accepts(f"DELETE {SERVICE}/logo")
 async def remove_logo(org_slug: str, service_slug: str) -> Response:
     """Remove the logo of an application."""
@@ -341,7 +340,7 @@ async def show_secret_form(org_slug: str, service_slug: str) -> Response:
 
 
 @routes.post(SECRET)
-@member_page(Capability.SERVICES_MANAGE, outlives=True)
+@member_page(Capability.SERVICES_MANAGE, GIVES)
 @accepts(ROTATION, answers=answers_with("The new secret."), form=["form_token", "overlap"])
 @once(APPLICATION, "Open the application", "The new secret was shown once. If you didn't copy it, replace it again.")
 @on_refusal(

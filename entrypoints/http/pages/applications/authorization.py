@@ -23,7 +23,7 @@ from entrypoints.http.api.applications.authorization import (
     to_authorization_response,
 )
 from entrypoints.http.base.context import acting_member, ports
-from entrypoints.http.edge.access import member_page
+from entrypoints.http.edge.access import GIVES, member_page
 from entrypoints.http.edge.bodies import BodyInvalid, decode
 from entrypoints.http.edge.openapi import refuses
 from entrypoints.http.edge.validation import FieldsInvalid, validate
@@ -124,7 +124,7 @@ async def show_new_role(org_slug: str, service_slug: str) -> Response:
 
 
 @routes.post(f"{PAGE}/new-role")
-@member_page(Capability.SERVICES_MANAGE, outlives=True)
+@member_page(Capability.SERVICES_MANAGE, GIVES)
 @accepts(f"POST {SERVICE}/roles")
 @refuses(409)
 @once(PAGE, "Open roles", "The role is in the list.")
@@ -145,7 +145,7 @@ async def show_role(org_slug: str, service_slug: str, role_slug: str) -> Respons
 
 
 @routes.post(ROLE)
-@member_page(Capability.SERVICES_MANAGE, outlives=True)
+@member_page(Capability.SERVICES_MANAGE, GIVES)
 @accepts(f"PATCH {ROLE_API}")
 @on_refusal("applications/role.html", _role_values, ROLE_FIELDS, shown_to=Capability.SERVICES_VIEW)
 async def change_role(org_slug: str, service_slug: str, role_slug: str, form: Form) -> Response:
@@ -190,7 +190,7 @@ async def _role_deletion(service_slug: str, role_slug: str) -> Question:
 
 
 @routes.post(f"{ROLE}/delete")
-@member_page(Capability.SERVICES_MANAGE, outlives=True)
+@member_page(Capability.SERVICES_MANAGE, GIVES)
 @accepts(f"DELETE {ROLE_API}")
 @ask_on_refusal(_role_deletion, shown_to=Capability.SERVICES_VIEW)
 async def delete_role(org_slug: str, service_slug: str, role_slug: str, form: Form) -> Response:
@@ -217,7 +217,7 @@ async def show_permissions(org_slug: str, service_slug: str) -> Response:
 
 
 @routes.post(PERMISSIONS)
-@member_page(Capability.SERVICES_MANAGE, outlives=True)
+@member_page(Capability.SERVICES_MANAGE, GIVES)
 @accepts(f"POST {SERVICE}/permissions")
 @refuses(409)
 @on_refusal("applications/permissions.html", _permission_values, PERMISSION_FIELDS, shown_to=Capability.SERVICES_VIEW)
@@ -243,7 +243,7 @@ async def show_permission(org_slug: str, service_slug: str, permission_name: str
 
 
 @routes.post(PERMISSION)
-@member_page(Capability.SERVICES_MANAGE, outlives=True)
+@member_page(Capability.SERVICES_MANAGE, GIVES)
 @accepts(f"PATCH {PERMISSION_API}")
 @on_refusal("applications/permission.html", _one_permission_values, shown_to=Capability.SERVICES_VIEW)
 async def change_permission(org_slug: str, service_slug: str, permission_name: str, form: Form) -> Response:
@@ -280,7 +280,7 @@ async def _permission_deletion(service_slug: str, permission_name: str) -> Quest
 
 
 @routes.post(f"{PERMISSION}/delete")
-@member_page(Capability.SERVICES_MANAGE, outlives=True)
+@member_page(Capability.SERVICES_MANAGE, GIVES)
 @accepts(f"DELETE {PERMISSION_API}")
 @ask_on_refusal(_permission_deletion, shown_to=Capability.SERVICES_VIEW)
 async def remove_permission(org_slug: str, service_slug: str, permission_name: str, form: Form) -> Response:
@@ -329,7 +329,7 @@ async def show_whole_document(org_slug: str, service_slug: str) -> Response:
 
 
 @routes.post(f"{DOCUMENT}/preview")
-@member_page(Capability.SERVICES_MANAGE, outlives=True)
+@member_page(Capability.SERVICES_MANAGE, GIVES)
 @accepts(f"PUT {API}", answers=answers_with("The document and its changes."))
 @refuses(409, 412)
 @on_refusal("applications/authorization_document.html", _document_values, DOCUMENT_FIELDS, shown_to=Capability.SERVICES_VIEW)
@@ -340,7 +340,7 @@ async def preview_document(org_slug: str, service_slug: str, form: Form) -> Resp
 
 
 @routes.post(DOCUMENT)
-@member_page(Capability.SERVICES_MANAGE, outlives=True)
+@member_page(Capability.SERVICES_MANAGE, GIVES)
 @accepts(f"PUT {API}")
 @refuses(409, 412)
 @on_refusal(

@@ -15,7 +15,7 @@ from core.kernel.roles import Capability
 from core.tenancy import attributes
 from entrypoints.http.api.applications.claims import CLAIMS, to_response
 from entrypoints.http.base.context import acting_member, app_context, ports
-from entrypoints.http.edge.access import member_page
+from entrypoints.http.edge.access import GIVES, SHOWS_PEOPLE, member_page
 from entrypoints.http.edge.openapi import refuses
 from entrypoints.http.pages.applications.applications import APPLICATION, application_path, application_values
 from entrypoints.http.pages.applications.claim_forms import (
@@ -99,7 +99,7 @@ async def show_claims(org_slug: str, service_slug: str, query_args: PresetQuery)
 
 
 @routes.post(PAGE)
-@member_page(Capability.SERVICES_MANAGE, outlives=True)
+@member_page(Capability.SERVICES_MANAGE, GIVES)
 @accepts(f"PUT {CLAIMS}")
 @refuses(409)
 @on_refusal(TEMPLATE, _values, _wrong)
@@ -111,7 +111,7 @@ async def save_claims(org_slug: str, service_slug: str, form: Form) -> Response:
 
 
 @routes.post(f"{PAGE}/preview")
-@member_page(Capability.SERVICES_MANAGE, outlives=False)
+@member_page(Capability.SERVICES_MANAGE, SHOWS_PEOPLE)
 @accepts(f"POST {CLAIMS}/preview", answers=answers_with("The form, and the claims that the change adds or takes away."))
 @on_refusal(TEMPLATE, _values, _wrong)
 async def preview_claims(org_slug: str, service_slug: str, form: Form) -> Response:
@@ -122,7 +122,7 @@ async def preview_claims(org_slug: str, service_slug: str, form: Form) -> Respon
 
 
 @routes.post(f"{PAGE}/remove")
-@member_page(Capability.SERVICES_MANAGE, outlives=True)
+@member_page(Capability.SERVICES_MANAGE, GIVES)
 @accepts(f"DELETE {CLAIMS}")
 async def remove_claims(org_slug: str, service_slug: str) -> Response:
     """Remove the claims of an application. It gets the standard claims again."""

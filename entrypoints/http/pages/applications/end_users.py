@@ -14,10 +14,9 @@ from core.authentication.model.recovery import RecoveryChoices
 from core.eventing import timeline
 from core.kernel.access import require_view
 from core.kernel.roles import Capability
-from core.kernel.sign_in_age import SignInAge
 from core.tenancy import groups, members
 from entrypoints.http.base.context import acting_member, ports
-from entrypoints.http.edge.access import member_page
+from entrypoints.http.edge.access import ENDS, GIVES, REMOVES_FACTORS, member_page
 from entrypoints.http.edge.bodies import Text
 from entrypoints.http.edge.queries import Flag, PageQuery
 from entrypoints.http.pages.authentication.sign_in_log import failure_values
@@ -153,7 +152,7 @@ async def show_sessions_end(org_slug: str, user_id: UUID) -> Response:
 
 
 @routes.post(f"{ONE}/end-sessions")
-@member_page(Capability.END_USERS_MANAGE, outlives=False)
+@member_page(Capability.END_USERS_MANAGE, ENDS)
 @accepts(f"DELETE {API}/<user_id>/sessions")
 async def end_sessions(org_slug: str, user_id: UUID) -> Response:
     """End the sessions of a user in an organization's applications."""
@@ -170,7 +169,7 @@ async def show_password_reset(org_slug: str, user_id: UUID) -> Response:
 
 
 @routes.post(f"{ONE}/password-reset")
-@member_page(Capability.END_USERS_MANAGE, outlives=True)
+@member_page(Capability.END_USERS_MANAGE, GIVES)
 @accepts(f"POST {API}/<user_id>/password-reset")
 @ask_on_refusal(_reset_question)
 async def send_password_reset(org_slug: str, user_id: UUID, form: Form) -> Response:
@@ -188,7 +187,7 @@ async def show_block(org_slug: str, user_id: UUID) -> Response:
 
 
 @routes.post(f"{ONE}/block")
-@member_page(Capability.END_USERS_MANAGE, outlives=True)
+@member_page(Capability.END_USERS_MANAGE, GIVES)
 @accepts(f"PUT {API}/<user_id>/block")
 @ask_on_refusal(_block_question)
 async def block(org_slug: str, user_id: UUID, form: Form) -> Response:
@@ -206,7 +205,7 @@ async def show_unblock(org_slug: str, user_id: UUID) -> Response:
 
 
 @routes.post(f"{ONE}/unblock")
-@member_page(Capability.END_USERS_MANAGE, outlives=True)
+@member_page(Capability.END_USERS_MANAGE, GIVES)
 @accepts(f"DELETE {API}/<user_id>/block")
 @ask_on_refusal(_unblock_question)
 async def unblock(org_slug: str, user_id: UUID, form: Form) -> Response:
@@ -224,7 +223,7 @@ async def show_second_factor_removal(org_slug: str, user_id: UUID) -> Response:
 
 
 @routes.post(f"{ONE}/second-factor")
-@member_page(Capability.END_USERS_MANAGE, outlives=True, sign_in=SignInAge.FRESH)
+@member_page(Capability.END_USERS_MANAGE, REMOVES_FACTORS)
 @accepts(f"DELETE {API}/<user_id>/mfa")
 @ask_on_refusal(_second_factor_question)
 async def remove_second_factor(org_slug: str, user_id: UUID, form: Form) -> Response:

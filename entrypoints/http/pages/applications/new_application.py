@@ -19,7 +19,7 @@ from core.kernel.roles import Capability
 from core.kernel.values import NameUsedTooOften
 from entrypoints.http.api.applications.services import ServiceRequest
 from entrypoints.http.base.context import acting_member, ports
-from entrypoints.http.edge.access import member_page
+from entrypoints.http.edge.access import GIVES, member_page
 from entrypoints.http.edge.openapi import refuses
 from entrypoints.http.edge.queries import Query
 from entrypoints.http.pages.applications import frameworks
@@ -134,7 +134,7 @@ def _propose(form: Form) -> str:
 
 
 @routes.post(PAGE)
-@member_page(Capability.SERVICES_CREATE, outlives=True)
+@member_page(Capability.SERVICES_CREATE, GIVES)
 @accepts(API, answers=answers_with("The values to copy."))
 @refuses(429)
 @once(APPLICATIONS, "Open applications", "A secret was shown once. If you didn't copy it, replace it on the page of the application.")

@@ -15,7 +15,7 @@ from entrypoints.http.api.applications.plans import PlanRequest
 from entrypoints.http.api.billing.subscriptions import SubscriptionsQuery
 from entrypoints.http.base.context import acting_member, ports
 from entrypoints.http.base.rendering.labels import LABELS
-from entrypoints.http.edge.access import member_page
+from entrypoints.http.edge.access import CHANGES, member_page
 from entrypoints.http.pages.applications.applications import APPLICATION, SERVICE, application_path, application_values
 from entrypoints.http.pages.console import console_page, neighbors, redirect_with_notice, shows
 from entrypoints.http.pages.console_forms import Fields, Form, accepts, on_refusal, once, ports_once
@@ -58,7 +58,7 @@ async def show_form(org_slug: str, service_slug: str) -> Response:
 
 
 @routes.post(f"{PLANS}/new")
-@member_page(Capability.BILLING_MANAGE, outlives=False)
+@member_page(Capability.BILLING_MANAGE, CHANGES)
 @accepts(f"POST {API}")
 @once(PLANS, "Open plans", "The plan is in the list.")
 @on_refusal("applications/plan.html", _values, FIELDS)
@@ -91,7 +91,7 @@ def _to_typed(plan: Plan) -> dict[str, str]:
 
 
 @routes.post(f"{PLANS}/<plan_id>")
-@member_page(Capability.BILLING_MANAGE, outlives=False)
+@member_page(Capability.BILLING_MANAGE, CHANGES)
 @accepts(f"PATCH {API}/<plan_id>")
 @on_refusal("applications/plan.html", _values, FIELDS)
 async def change(org_slug: str, service_slug: str, plan_id: UUID, form: Form) -> Response:
@@ -101,7 +101,7 @@ async def change(org_slug: str, service_slug: str, plan_id: UUID, form: Form) ->
 
 
 @routes.post(f"{PLANS}/<plan_id>/delete")
-@member_page(Capability.BILLING_MANAGE, outlives=False)
+@member_page(Capability.BILLING_MANAGE, CHANGES)
 @accepts(f"DELETE {API}/<plan_id>")
 @on_refusal("applications/plan.html", _values, refusals=(PlanInUse,))
 async def delete(org_slug: str, service_slug: str, plan_id: UUID, form: Form) -> Response:

@@ -11,7 +11,7 @@ from core.kernel.connections import PLATFORM_CONNECTIONS
 from core.kernel.roles import Capability
 from entrypoints.http.api.authentication.oauth_credentials import OAuthCredentialsRequest
 from entrypoints.http.base.context import acting_member, app_context, ports
-from entrypoints.http.edge.access import member_page
+from entrypoints.http.edge.access import GIVES, member_page
 from entrypoints.http.pages.applications.applications import APPLICATION, SERVICE, application_path, application_values
 from entrypoints.http.pages.console import console_page, redirect_with_notice, shows
 from entrypoints.http.pages.console_forms import Form, accepts, on_refusal
@@ -65,7 +65,7 @@ async def show_provider(org_slug: str, service_slug: str, provider: str) -> Resp
 
 
 @routes.post(ONE)
-@member_page(Capability.SERVICES_MANAGE, outlives=True)
+@member_page(Capability.SERVICES_MANAGE, GIVES)
 @accepts(f"PUT {API}")
 @on_refusal("applications/provider.html", _values)
 async def set_credentials(org_slug: str, service_slug: str, provider: str, form: Form) -> Response:
@@ -76,7 +76,7 @@ async def set_credentials(org_slug: str, service_slug: str, provider: str, form:
 
 
 @routes.post(f"{ONE}/remove")
-@member_page(Capability.SERVICES_MANAGE, outlives=True)
+@member_page(Capability.SERVICES_MANAGE, GIVES)
 @accepts(f"DELETE {API}")
 async def remove_credentials(org_slug: str, service_slug: str, provider: str) -> Response:
     """Remove the credentials of an application at an identity provider."""

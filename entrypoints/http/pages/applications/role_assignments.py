@@ -13,7 +13,7 @@ from core.kernel.values import Email
 from core.tenancy.model.groups import OrganizationGroupNotFound
 from entrypoints.http.api.tenancy.assignments import AssignmentRequest, AssignmentsQuery
 from entrypoints.http.base.context import acting_member, ports
-from entrypoints.http.edge.access import member_page
+from entrypoints.http.edge.access import GIVES, member_page
 from entrypoints.http.edge.queries import path_id
 from entrypoints.http.pages.applications.applications import application_values
 from entrypoints.http.pages.applications.authorization import ROLE, ROLE_API, authorization_path
@@ -66,7 +66,7 @@ async def show_holders(org_slug: str, service_slug: str, role_slug: str, query_a
 
 
 @routes.post(USERS)
-@member_page(Capability.SERVICE_ROLES_ASSIGN, outlives=True)
+@member_page(Capability.SERVICE_ROLES_ASSIGN, GIVES)
 @accepts(f"POST {API}")
 @on_refusal("applications/role_users.html", _values, FIELDS, shown_to=Capability.END_USERS_VIEW)
 async def assign(org_slug: str, service_slug: str, role_slug: str, form: Form) -> Response:
@@ -77,7 +77,7 @@ async def assign(org_slug: str, service_slug: str, role_slug: str, form: Form) -
 
 
 @routes.post(f"{USERS}/<user_id>/remove")
-@member_page(Capability.SERVICE_ROLES_ASSIGN, outlives=True)
+@member_page(Capability.SERVICE_ROLES_ASSIGN, GIVES)
 @accepts(f"DELETE {API}/<user_id>")
 async def unassign(org_slug: str, service_slug: str, role_slug: str, user_id: UUID) -> Response:
     """Take a role from a user."""
@@ -86,7 +86,7 @@ async def unassign(org_slug: str, service_slug: str, role_slug: str, user_id: UU
 
 
 @routes.post(GROUPS)
-@member_page(Capability.SERVICE_ROLES_ASSIGN, outlives=True)
+@member_page(Capability.SERVICE_ROLES_ASSIGN, GIVES)
 @accepts(f"PUT {GROUPS_API}/<group_id>", page=USERS)
 @on_refusal("applications/role_users.html", _values, FIELDS, shown_to=Capability.END_USERS_VIEW)
 async def assign_to_group(org_slug: str, service_slug: str, role_slug: str, form: Form) -> Response:
@@ -96,7 +96,7 @@ async def assign_to_group(org_slug: str, service_slug: str, role_slug: str, form
 
 
 @routes.post(f"{GROUPS}/<group_id>/remove")
-@member_page(Capability.SERVICE_ROLES_ASSIGN, outlives=True)
+@member_page(Capability.SERVICE_ROLES_ASSIGN, GIVES)
 @accepts(f"DELETE {GROUPS_API}/<group_id>", page=USERS)
 async def unassign_from_group(org_slug: str, service_slug: str, role_slug: str, group_id: UUID) -> Response:
     """Take a role from a group."""

@@ -28,7 +28,7 @@ from entrypoints.http.api.federation.saml.configuration import SAML as API
 from entrypoints.http.api.federation.saml.configuration import SamlConfigurationRequest
 from entrypoints.http.api.federation.saml.metadata import SamlMetadataRequest
 from entrypoints.http.base.context import acting_member, app_context, ports
-from entrypoints.http.edge.access import member_page
+from entrypoints.http.edge.access import GIVES, SHOWS, member_page
 from entrypoints.http.edge.ended_sessions import ADDED_FIELDS
 from entrypoints.http.edge.openapi import refuses
 from entrypoints.http.pages.applications.applications import APPLICATION, application_path, application_values
@@ -198,7 +198,7 @@ def _slo_replacement(service: Service, form: Mapping[str, str]) -> Question:
 
 
 @routes.post(PAGE)
-@member_page(Capability.INTEGRATIONS_MANAGE, outlives=True)
+@member_page(Capability.INTEGRATIONS_MANAGE, GIVES)
 @accepts(
     f"POST {API}",
     answers={
@@ -247,7 +247,7 @@ async def _metadata_values(form: Form, service_slug: str) -> dict[str, Any]:
 
 
 @routes.post(f"{PAGE}/metadata")
-@member_page(Capability.INTEGRATIONS_MANAGE, outlives=False)
+@member_page(Capability.INTEGRATIONS_MANAGE, SHOWS)
 @accepts(f"POST {API}/metadata", answers=METADATA_ANSWERS)
 @refuses(429)
 @on_refusal("applications/saml.html", _metadata_values, wrong_setting)
@@ -287,7 +287,7 @@ def _replacement(service: Service) -> Question:
 
 
 @routes.post(f"{PAGE}/certificate")
-@member_page(Capability.INTEGRATIONS_MANAGE, outlives=True)
+@member_page(Capability.INTEGRATIONS_MANAGE, GIVES)
 @accepts(f"POST {API}/certificate")
 @once(PAGE, "Open SAML", "The certificate is on the page.")
 async def create_certificate(org_slug: str, service_slug: str) -> Response:
@@ -296,7 +296,7 @@ async def create_certificate(org_slug: str, service_slug: str) -> Response:
 
 
 @routes.post(f"{PAGE}/certificate/next")
-@member_page(Capability.INTEGRATIONS_MANAGE, outlives=True)
+@member_page(Capability.INTEGRATIONS_MANAGE, GIVES)
 @accepts(f"POST {API}/certificate/next", page=PAGE)
 @once(PAGE, "Open SAML", "The certificate is on the page.")
 async def create_next_certificate(org_slug: str, service_slug: str) -> Response:
@@ -305,7 +305,7 @@ async def create_next_certificate(org_slug: str, service_slug: str) -> Response:
 
 
 @routes.post(f"{PAGE}/certificate/next/delete")
-@member_page(Capability.INTEGRATIONS_MANAGE, outlives=True)
+@member_page(Capability.INTEGRATIONS_MANAGE, GIVES)
 @accepts(f"DELETE {API}/certificate/next")
 @once(PAGE, "Open SAML", "The page shows the certificates.")
 async def delete_next_certificate(org_slug: str, service_slug: str) -> Response:
@@ -314,7 +314,7 @@ async def delete_next_certificate(org_slug: str, service_slug: str) -> Response:
 
 
 @routes.post(f"{PAGE}/certificate/activate")
-@member_page(Capability.INTEGRATIONS_MANAGE, outlives=True)
+@member_page(Capability.INTEGRATIONS_MANAGE, GIVES)
 @accepts(f"POST {API}/certificate/activate")
 @once(PAGE, "Open SAML", "The page shows the certificates.")
 async def activate_certificate(org_slug: str, service_slug: str) -> Response:
@@ -323,7 +323,7 @@ async def activate_certificate(org_slug: str, service_slug: str) -> Response:
 
 
 @routes.post(f"{PAGE}/certificate/undo")
-@member_page(Capability.INTEGRATIONS_MANAGE, outlives=True)
+@member_page(Capability.INTEGRATIONS_MANAGE, GIVES)
 @accepts(f"POST {API}/certificate/undo")
 @once(PAGE, "Open SAML", "The page shows the certificates.")
 async def undo_activation(org_slug: str, service_slug: str) -> Response:
@@ -340,7 +340,7 @@ async def _change_certificates(change: Callable[[Ports, Member, str], Awaitable[
 
 
 @routes.post(f"{PAGE}/disable")
-@member_page(Capability.INTEGRATIONS_MANAGE, outlives=True)
+@member_page(Capability.INTEGRATIONS_MANAGE, GIVES)
 @accepts(f"DELETE {API}")
 async def disable(org_slug: str, service_slug: str) -> Response:
     """Turn SAML off for an application."""

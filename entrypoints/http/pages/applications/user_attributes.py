@@ -9,10 +9,9 @@ from core.applications import attributes, end_users
 from core.kernel.access import OrganizationNotFound
 from core.kernel.errors import refuse
 from core.kernel.roles import Capability
-from core.kernel.sign_in_age import SignInAge
 from core.tenancy.model.attributes import AttributeWriter
 from entrypoints.http.base.context import acting_member, ports, signed_in
-from entrypoints.http.edge.access import member_page, page_session
+from entrypoints.http.edge.access import GIVES, MINE, member_page, page_session
 from entrypoints.http.edge.openapi import describes_page, refuses
 from entrypoints.http.pages.attribute_forms import attribute_values, to_changes, user_values, wrong_value
 from entrypoints.http.pages.console import console_page, organization_path, redirect_with_notice, shows
@@ -40,7 +39,7 @@ async def show_of_end_user(org_slug: str, user_id: UUID) -> Response:
 
 
 @routes.post(OF_USER)
-@member_page(Capability.END_USERS_MANAGE, outlives=True)
+@member_page(Capability.END_USERS_MANAGE, GIVES)
 @accepts(f"PATCH {API_OF_USER}")
 @on_refusal("tenancy/user_attributes.html", _user_values, wrong_value)
 async def change_of_end_user(org_slug: str, user_id: UUID, form: Form) -> Response:
@@ -67,7 +66,7 @@ async def show_own() -> Response:
 
 
 @routes.post(OWN)
-@page_session(outlives=True, sign_in=SignInAge.ANY)
+@page_session(MINE)
 @accepts("PATCH /api/user/attributes")
 @refuses(404)
 @on_refusal("accounts/attributes.html", _own_values, wrong_value)

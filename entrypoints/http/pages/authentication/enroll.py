@@ -17,7 +17,7 @@ from entrypoints.http.base import cookies
 from entrypoints.http.base.context import ports, signed_in
 from entrypoints.http.base.redirects import next_of, redirect
 from entrypoints.http.base.rendering.templates import page_response, render
-from entrypoints.http.edge.access import sign_in_session
+from entrypoints.http.edge.access import PROTOCOL, sign_in_session
 from entrypoints.http.edge.access.declaration import Bounded
 from entrypoints.http.edge.forms import read_form
 from entrypoints.http.edge.openapi import describes_page
@@ -90,7 +90,7 @@ async def show() -> Response:
 
 
 @routes.post(ENROLL_PATH)
-@sign_in_session(outlives=False, bounded=Bounded.YES)
+@sign_in_session(PROTOCOL, bounded=Bounded.YES)
 @describes_page({303: "Continue at `next`, or at the page if the rule has started.", 403: "Not a form of our page."}, form=["form_token"])
 async def postpone() -> Response:
     """Leave the factor that a sign-in policy requires for later.

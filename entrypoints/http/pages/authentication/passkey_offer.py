@@ -14,7 +14,7 @@ from entrypoints.http.api.accounts.webauthn import RegistrationCredentialRequest
 from entrypoints.http.base.context import ports, signed_in
 from entrypoints.http.base.redirects import next_of, redirect
 from entrypoints.http.base.rendering.templates import page_response, render
-from entrypoints.http.edge.access import sign_in_session
+from entrypoints.http.edge.access import PROTOCOL, WAYS_IN, sign_in_session
 from entrypoints.http.edge.forms import read_form
 from entrypoints.http.edge.openapi import describes_page
 from entrypoints.http.edge.reauthentication import KEPT_FORM, take_form
@@ -31,7 +31,7 @@ def _values(next_path: str, options: Json, background: Json | None) -> dict[str,
 
 
 @routes.get(PASSKEY_OFFER_PATH)
-@sign_in_session(outlives=True, sign_in=SignInAge.ANY)
+@sign_in_session(PROTOCOL)
 @describes_page(
     {200: "The offer.", 303: "There is no offer now. Continue at `next`."},
     optional={"next": "The path on this server to continue at."},
@@ -53,7 +53,7 @@ async def show() -> Response:
 
 
 @routes.post(PASSKEY_OFFER_PATH)
-@sign_in_session(limit=PASSKEYS, outlives=True, sign_in=SignInAge.FRESH, changes_factors=True)
+@sign_in_session(WAYS_IN, limit=PASSKEYS)
 @describes_page(
     {303: "Continue at `next`.", 400: "The passkey was not added.", 403: "The form was not sent by our page."},
     form=["form_token", "credential"],

@@ -47,7 +47,7 @@ from entrypoints.http.base import cookies
 from entrypoints.http.base.context import app_context, ports, signed_in
 from entrypoints.http.base.redirects import page_of_sent_form, redirect, safe_next
 from entrypoints.http.base.rendering.templates import page_response, render
-from entrypoints.http.edge.access import sign_in_session
+from entrypoints.http.edge.access import PROTOCOL, sign_in_session
 from entrypoints.http.edge.access.declaration import Bounded
 from entrypoints.http.edge.forms import read_form
 from entrypoints.http.edge.limits import give_back_taken
@@ -269,7 +269,7 @@ def _proof(form: Mapping[str, str]) -> ReauthenticationProof:
 
 
 @routes.post(REAUTHENTICATION_PATH)
-@sign_in_session(limit=(LOGIN, MFA_VERIFICATION), outlives=True, sign_in=SignInAge.ANY, bounded=Bounded.YES)
+@sign_in_session(PROTOCOL, limit=(LOGIN, MFA_VERIFICATION), bounded=Bounded.YES)
 @describes_page(
     {**ANSWERS, 400: "A field is missing or malformed.", 401: "The password, a code or the passkey is wrong."},
     form=["form_token", "password", "credential"],
@@ -292,7 +292,7 @@ async def confirm() -> Response:
 
 
 @routes.post(f"{REAUTHENTICATION_PATH}/email")
-@sign_in_session(limit=EMAIL_SIGN_IN, outlives=True, sign_in=SignInAge.ANY, bounded=Bounded.YES)
+@sign_in_session(PROTOCOL, limit=EMAIL_SIGN_IN, bounded=Bounded.YES)
 @describes_page({**ANSWERS, 400: "The email address is not verified."}, form=["form_token"])
 async def send_code() -> Response:
     """Email a code to the user, to confirm that it's them.
@@ -309,7 +309,7 @@ async def send_code() -> Response:
 
 
 @routes.post(f"{REAUTHENTICATION_PATH}/<provider:provider>")
-@sign_in_session(outlives=True, sign_in=SignInAge.ANY, bounded=Bounded.YES)
+@sign_in_session(PROTOCOL, bounded=Bounded.YES)
 @describes_page(
     {**ANSWERS, 303: "Redirect to the start of the sign-in at the identity provider.", 400: "The identity provider is not offered."},
     form=["form_token"],
@@ -330,7 +330,7 @@ async def start_at_provider(provider: str) -> Response:
 
 
 @routes.post(f"{REAUTHENTICATION_PATH}/connection")
-@sign_in_session(outlives=True, sign_in=SignInAge.ANY, bounded=Bounded.YES)
+@sign_in_session(PROTOCOL, bounded=Bounded.YES)
 @describes_page(
     {**ANSWERS, 303: "Redirect to the identity provider of the organization.", 400: "The connection is not offered."}, form=["form_token"]
 )

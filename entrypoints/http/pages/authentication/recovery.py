@@ -19,14 +19,13 @@ from core.kernel.errors import Refusal
 from core.kernel.page_paths import RECOVER_PATH
 from core.kernel.rate_limits import EMAIL_SIGN_IN_VERIFICATION
 from core.kernel.roles import Capability
-from core.kernel.sign_in_age import SignInAge
 from core.tenancy import members
 from entrypoints.http.api.accounts.webauthn import RegistrationCredentialRequest
 from entrypoints.http.api.authentication.recovery import END_USERS, MEMBERS, RecoveryRequest
 from entrypoints.http.base import cookies
 from entrypoints.http.base.context import acting_member, caller, ports, signed_in
 from entrypoints.http.base.redirects import redirect
-from entrypoints.http.edge.access import anyone, member_page, platform_page
+from entrypoints.http.edge.access import BY_PEOPLE, OWNS, anyone, member_page, platform_page
 from entrypoints.http.edge.openapi import describes_page, refuses
 from entrypoints.http.edge.typed_fields import link_token
 from entrypoints.http.pages.accounts.account import setup_values
@@ -153,7 +152,7 @@ async def show_user_recovery(org_slug: str, user_id: UUID) -> Response:
 
 
 @routes.post(f"{USER}/recovery")
-@member_page(END_USERS, outlives=True, sign_in=SignInAge.FRESH)
+@member_page(END_USERS, OWNS)
 @accepts("POST /api/organizations/<org_slug>/users/<user_id>/recovery", answers=answers_with("The code."))
 @once(USER, "Back", ADVICE)
 @refuses(429)
@@ -175,7 +174,7 @@ async def show_user_recovery_end(org_slug: str, user_id: UUID) -> Response:
 
 
 @routes.post(f"{USER}/recovery/cancel")
-@member_page(END_USERS, outlives=True)
+@member_page(END_USERS, BY_PEOPLE)
 @accepts("DELETE /api/organizations/<org_slug>/users/<user_id>/recovery")
 @ask_on_refusal(OF_USERS.end_question)
 async def cancel_user_recovery(org_slug: str, user_id: UUID, form: Form) -> Response:
@@ -192,7 +191,7 @@ async def show_member_recovery(org_slug: str, user_id: UUID) -> Response:
 
 
 @routes.post(f"{MEMBER}/recovery")
-@member_page(MEMBERS, outlives=True, sign_in=SignInAge.FRESH)
+@member_page(MEMBERS, OWNS)
 @accepts("POST /api/organizations/<org_slug>/members/<user_id>/recovery", answers=answers_with("The code."))
 @once(MEMBER, "Back", ADVICE)
 @refuses(429)
@@ -214,7 +213,7 @@ async def show_member_recovery_end(org_slug: str, user_id: UUID) -> Response:
 
 
 @routes.post(f"{MEMBER}/recovery/cancel")
-@member_page(MEMBERS, outlives=True)
+@member_page(MEMBERS, BY_PEOPLE)
 @accepts("DELETE /api/organizations/<org_slug>/members/<user_id>/recovery")
 @ask_on_refusal(OF_MEMBERS.end_question)
 async def cancel_member_recovery(org_slug: str, user_id: UUID, form: Form) -> Response:
@@ -231,7 +230,7 @@ async def show_person_recovery(user_id: UUID) -> Response:
 
 
 @routes.post(f"{PERSON}/recovery")
-@platform_page(sign_in=SignInAge.FRESH)
+@platform_page(OWNS)
 @accepts("POST /api/platform/users/<user_id>/recovery", answers=answers_with("The code."))
 @once(PERSON, "Back", ADVICE)
 @refuses(429)
@@ -253,7 +252,7 @@ async def show_person_recovery_end(user_id: UUID) -> Response:
 
 
 @routes.post(f"{PERSON}/recovery/cancel")
-@platform_page
+@platform_page(BY_PEOPLE)
 @accepts("DELETE /api/platform/users/<user_id>/recovery")
 @ask_on_refusal(OF_PEOPLE.end_question)
 async def cancel_person_recovery(user_id: UUID, form: Form) -> Response:

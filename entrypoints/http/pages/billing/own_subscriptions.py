@@ -9,7 +9,7 @@ from core.billing import own_subscriptions
 from core.billing.model.subscriptions import OwnSubscription
 from entrypoints.http.base.context import ports, signed_in
 from entrypoints.http.base.rendering.labels import label
-from entrypoints.http.edge.access import page_session
+from entrypoints.http.edge.access import CHANGES, page_session
 from entrypoints.http.edge.openapi import describes_page
 from entrypoints.http.pages.console import console_page, redirect_with_notice
 from entrypoints.http.pages.console_forms import REDIRECTED, accepts
@@ -58,7 +58,7 @@ async def show_subscription(subscription_id: UUID) -> Response:
 
 
 @routes.post(f"{SUBSCRIPTIONS}/<subscription_id>/cancel")
-@page_session(outlives=True)
+@page_session(CHANGES)
 @accepts(answers={303: REDIRECTED, 404: "You have no such subscription, or it has ended."})
 async def cancel_subscription(subscription_id: UUID) -> Response:
     """Cancel one of your subscriptions.

@@ -17,7 +17,7 @@ from core.maintenance.model.housekeeping import DELIVERIES_KEPT
 from entrypoints.http.api.eventing.webhooks import DeliveriesQuery
 from entrypoints.http.base.context import acting_member, ports
 from entrypoints.http.base.redirects import redirect
-from entrypoints.http.edge.access import member_page
+from entrypoints.http.edge.access import SHOWS, member_page
 from entrypoints.http.edge.queries import Flag, Query
 from entrypoints.http.pages.console import console_page, neighbors, redirect_with_notice, shows
 from entrypoints.http.pages.console_forms import Form, accepts, on_refusal, once, ports_once
@@ -139,7 +139,7 @@ async def _wait_for_attempt(webhook_id: UUID, delivery_id: UUID) -> None:
 
 
 @routes.post(f"{LIST}/<delivery_id>/replay")
-@member_page(Capability.WEBHOOKS_MANAGE, outlives=False)
+@member_page(Capability.WEBHOOKS_MANAGE, SHOWS)
 @accepts(f"POST {API}/<delivery_id>/replay")
 @once(LIST, "Open deliveries", "The delivery is in the list. To send it again, open it there.")
 @on_refusal("eventing/delivery.html", _delivery_values, refusals=(WebhookInactive,))
@@ -150,7 +150,7 @@ async def replay(org_slug: str, webhook_id: UUID, delivery_id: UUID, form: Form)
 
 
 @routes.post(f"{ONE}/test")
-@member_page(Capability.WEBHOOKS_MANAGE, outlives=False)
+@member_page(Capability.WEBHOOKS_MANAGE, SHOWS)
 @accepts(f"POST {API_OF_ONE}/test", page=f"{ONE}/deliveries")
 @once(LIST, "Open deliveries", "The test is in the list. To send another one, use the button there.")
 @on_refusal("eventing/deliveries.html", _list_values, refusals=(WebhookInactive,))
@@ -161,7 +161,7 @@ async def send_test(org_slug: str, webhook_id: UUID, form: Form) -> Response:
 
 
 @routes.post(LIST)
-@member_page(Capability.WEBHOOKS_MANAGE, outlives=False)
+@member_page(Capability.WEBHOOKS_MANAGE, SHOWS)
 @accepts(f"POST {API}/resend-failed")
 @once(LIST, "Open deliveries", "The deliveries are in the list. To send other failed ones again, use the button there.")
 @on_refusal("eventing/deliveries.html", _list_values, refusals=(WebhookInactive,))

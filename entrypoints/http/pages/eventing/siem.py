@@ -10,7 +10,7 @@ from core.kernel.outbound import TargetInvalid
 from core.kernel.roles import Capability
 from entrypoints.http.api.eventing.siem import SiemRequest
 from entrypoints.http.base.context import acting_member, ports
-from entrypoints.http.edge.access import member_page
+from entrypoints.http.edge.access import GIVES, SHOWS, member_page
 from entrypoints.http.pages.console import console_page, organization_path, redirect_with_notice, shows
 from entrypoints.http.pages.console_forms import Fields, Form, accepts, on_refusal
 from entrypoints.http.pages.form_values import is_checked, to_model
@@ -61,7 +61,7 @@ async def show_siem(org_slug: str) -> Response:
 
 
 @routes.post(PAGE)
-@member_page(Capability.INTEGRATIONS_MANAGE, outlives=True)
+@member_page(Capability.INTEGRATIONS_MANAGE, GIVES)
 @accepts(f"POST {API}")
 @on_refusal("eventing/siem.html", _values, FIELDS)
 async def configure(org_slug: str, form: Form) -> Response:
@@ -74,7 +74,7 @@ async def configure(org_slug: str, form: Form) -> Response:
 
 
 @routes.post(f"{PAGE}/test")
-@member_page(Capability.INTEGRATIONS_MANAGE, outlives=False)
+@member_page(Capability.INTEGRATIONS_MANAGE, SHOWS)
 @accepts(f"POST {API}/test", answers=TESTED)
 async def test(org_slug: str) -> Response:
     """Send a test entry to the SIEM."""
@@ -83,7 +83,7 @@ async def test(org_slug: str) -> Response:
 
 
 @routes.post(f"{PAGE}/remove")
-@member_page(Capability.INTEGRATIONS_MANAGE, outlives=True)
+@member_page(Capability.INTEGRATIONS_MANAGE, GIVES)
 @accepts(f"DELETE {API}")
 async def remove(org_slug: str) -> Response:
     """Stop forwarding the audit log."""

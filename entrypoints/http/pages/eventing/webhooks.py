@@ -15,7 +15,7 @@ from core.kernel.outbound import TargetInvalid
 from core.kernel.roles import Capability
 from entrypoints.http.api.eventing.webhooks import WebhookRequest
 from entrypoints.http.base.context import acting_member, ports
-from entrypoints.http.edge.access import member_page
+from entrypoints.http.edge.access import GIVES, member_page
 from entrypoints.http.pages.console import console_page, organization_path, redirect_with_notice, secret_page, shows
 from entrypoints.http.pages.console_forms import Fields, Form, accepts, answers_with, check_typed_name, on_refusal, once, ports_once
 from entrypoints.http.pages.form_values import checked, to_model
@@ -86,7 +86,7 @@ async def show_form(org_slug: str) -> Response:
 
 
 @routes.post(f"{LIST}/new")
-@member_page(Capability.WEBHOOKS_MANAGE, outlives=True)
+@member_page(Capability.WEBHOOKS_MANAGE, GIVES)
 @accepts(f"POST {API}", answers=answers_with("The secret."))
 @once(LIST, "Open webhooks", "Its secret was shown once. If you didn't copy it, replace it in the settings of the webhook.")
 @on_refusal("eventing/new_webhook.html", _form_values, FIELDS)
@@ -122,7 +122,7 @@ async def show_webhook(org_slug: str, webhook_id: UUID) -> Response:
 
 
 @routes.post(ONE)
-@member_page(Capability.WEBHOOKS_MANAGE, outlives=True)
+@member_page(Capability.WEBHOOKS_MANAGE, GIVES)
 @accepts(f"PATCH {API_OF_ONE}")
 @on_refusal("eventing/webhook.html", _values, FIELDS)
 async def change(org_slug: str, webhook_id: UUID, form: Form) -> Response:
@@ -134,7 +134,7 @@ async def change(org_slug: str, webhook_id: UUID, form: Form) -> Response:
 
 
 @routes.post(f"{ONE}/secret")
-@member_page(Capability.WEBHOOKS_MANAGE, outlives=True)
+@member_page(Capability.WEBHOOKS_MANAGE, GIVES)
 @accepts(f"POST {API_OF_ONE}/rotate-secret", answers=answers_with("The secret."))
 @once(ONE, "Open the webhook", "The new secret was shown once. If you didn't copy it, replace it again.")
 async def replace_secret(org_slug: str, webhook_id: UUID) -> Response:
@@ -151,7 +151,7 @@ async def _unchanged(_: Form, webhook_id: UUID) -> dict[str, Any]:
 
 
 @routes.post(f"{ONE}/delete")
-@member_page(Capability.WEBHOOKS_MANAGE, outlives=True)
+@member_page(Capability.WEBHOOKS_MANAGE, GIVES)
 @accepts(f"DELETE {API_OF_ONE}")
 @on_refusal("eventing/webhook.html", _unchanged, FIELDS)
 async def delete(org_slug: str, webhook_id: UUID, form: Form) -> Response:

@@ -7,9 +7,8 @@ from quart import Blueprint, Response
 from core.federation.oauth import consents
 from core.federation.oauth.model.client_registration import is_sealed
 from core.federation.oauth.model.consents import Consent
-from core.kernel.sign_in_age import SignInAge
 from entrypoints.http.base.context import ports, signed_in
-from entrypoints.http.edge.access import page_session
+from entrypoints.http.edge.access import MINE, page_session
 from entrypoints.http.edge.openapi import describes_page
 from entrypoints.http.edge.queries import path_id
 from entrypoints.http.pages.console import console_page, redirect_with_notice
@@ -64,7 +63,7 @@ async def show_consent(service_id: str) -> Response:
 
 
 @routes.post(f"{CONSENTS}/<service_id>/withdraw")
-@page_session(outlives=True, sign_in=SignInAge.ANY)
+@page_session(MINE)
 @accepts(answers={303: REDIRECTED, 404: NOT_SHARED})
 async def withdraw_consent(service_id: str) -> Response:
     """Stop sharing with an application.

@@ -26,11 +26,10 @@ from core.kernel.callers import Person, Visitor
 from core.kernel.errors import Invalid, Limited, Refusal
 from core.kernel.page_paths import SIGN_IN_PATH
 from core.kernel.rate_limits import DEVICE
-from core.kernel.sign_in_age import SignInAge
 from entrypoints.http.base.context import ports, request_record, signed_in
 from entrypoints.http.base.redirects import redirect, safe_next, to_sign_in, with_next
 from entrypoints.http.base.rendering.templates import page_response, render
-from entrypoints.http.edge.access import person_or_browser, sign_in_session
+from entrypoints.http.edge.access import PROTOCOL, person_or_browser, sign_in_session
 from entrypoints.http.edge.access.declaration import Bounded
 from entrypoints.http.edge.bodies import RequestModel, ResponseModel, Text
 from entrypoints.http.edge.client_address import limit_key
@@ -75,7 +74,7 @@ async def verify_page() -> Response:
 
 
 @routes.post(VERIFY_PATH)
-@person_or_browser(limit=DEVICE, outlives=True, sign_in=SignInAge.ANY, bounded=Bounded.YES)
+@person_or_browser(PROTOCOL, limit=DEVICE, bounded=Bounded.YES)
 @refuses(400)
 @serves_both
 @describes({303: "The browser must sign in first, and is redirected to the sign-in page."})

@@ -6,9 +6,8 @@ from quart import Blueprint, Response
 
 from core.authentication import connections
 from core.kernel.rate_limits import IMAGE_UPLOAD
-from core.kernel.sign_in_age import SignInAge
 from entrypoints.http.base.context import ports, signed_in
-from entrypoints.http.edge.access import platform_page
+from entrypoints.http.edge.access import CHANGES, platform_page
 from entrypoints.http.edge.uploads import uploaded_file
 from entrypoints.http.pages.console import console_page, redirect_with_notice, shows
 from entrypoints.http.pages.console_forms import Form, accepts, accepts_image
@@ -42,7 +41,7 @@ async def show_connection(provider: str) -> Response:
 
 
 @routes.post(f"{ONE}/logo")
-@platform_page(sign_in=SignInAge.ANY, limit=IMAGE_UPLOAD)
+@platform_page(CHANGES, limit=IMAGE_UPLOAD)
 @accepts_image(f"PUT {LOGO}", "platform/connection.html", _values)
 async def upload_logo(provider: str, form: Form) -> Response:
     """Upload the logo of an identity provider. The buttons of the provider show it."""
@@ -51,7 +50,7 @@ async def upload_logo(provider: str, form: Form) -> Response:
 
 
 @routes.post(f"{ONE}/logo/remove")
-@platform_page(sign_in=SignInAge.ANY)
+@platform_page(CHANGES)
 @accepts(f"DELETE {LOGO}")
 async def remove_logo(provider: str) -> Response:
     """Remove the logo of an identity provider."""

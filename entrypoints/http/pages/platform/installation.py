@@ -4,7 +4,6 @@ from typing import Final
 
 from quart import Blueprint, Response
 
-from core.kernel.sign_in_age import SignInAge
 from core.maintenance import health
 from entrypoints.http.base.context import ports
 from entrypoints.http.edge.access import platform_page
@@ -24,7 +23,7 @@ async def show_health() -> Response:
 
 
 @routes.get(f"{HEALTH}/checks")
-@platform_page(sign_in=SignInAge.ANY)
+@platform_page
 @shows("GET /api/platform/health/checks")
 async def run_checks() -> Response:
     """Run the checks of `gatehouse doctor`, and show their findings."""

@@ -6,7 +6,6 @@ from uuid import UUID
 from quart import Blueprint, Response
 
 from core.kernel.callers import OrganizationStatus
-from core.kernel.sign_in_age import SignInAge
 from core.tenancy import governance
 from core.tenancy.model.organizations import WrongOrganizationStatus
 from entrypoints.http.api.tenancy.governance import (
@@ -18,7 +17,7 @@ from entrypoints.http.api.tenancy.governance import (
     SuspensionRequest,
 )
 from entrypoints.http.base.context import ports, signed_in
-from entrypoints.http.edge.access import platform_page
+from entrypoints.http.edge.access import GIVES, OWNS, platform_page
 from entrypoints.http.edge.queries import path_id
 from entrypoints.http.pages.consequences import Question, ask, ask_on_refusal
 from entrypoints.http.pages.console import console_page, neighbors, redirect_with_notice, shows
@@ -96,7 +95,7 @@ async def show_organization(org_id: UUID) -> Response:
 
 
 @routes.post(f"{ONE}/approve")
-@platform_page
+@platform_page(GIVES)
 @accepts(f"POST {API_OF_ONE}/approve")
 @on_refusal("platform/organization.html", _values)
 async def approve(org_id: UUID, form: Form) -> Response:
@@ -113,7 +112,7 @@ async def approve(org_id: UUID, form: Form) -> Response:
 
 
 @routes.post(f"{ONE}/reject")
-@platform_page
+@platform_page(GIVES)
 @accepts(f"POST {API_OF_ONE}/reject")
 @on_refusal("platform/organization.html", _values)
 async def reject(org_id: UUID, form: Form) -> Response:
@@ -123,7 +122,7 @@ async def reject(org_id: UUID, form: Form) -> Response:
 
 
 @routes.post(f"{ONE}/suspend")
-@platform_page
+@platform_page(GIVES)
 @accepts(f"POST {API_OF_ONE}/suspend")
 @on_refusal("platform/organization.html", _values)
 async def suspend(org_id: UUID, form: Form) -> Response:
@@ -135,7 +134,7 @@ async def suspend(org_id: UUID, form: Form) -> Response:
 
 
 @routes.post(f"{ONE}/activate")
-@platform_page
+@platform_page(GIVES)
 @accepts(f"POST {API_OF_ONE}/activate")
 @on_refusal("platform/organization.html", _values, refusals=(WrongOrganizationStatus,))
 async def activate(org_id: UUID, form: Form) -> Response:
@@ -145,7 +144,7 @@ async def activate(org_id: UUID, form: Form) -> Response:
 
 
 @routes.post(f"{ONE}/tier")
-@platform_page
+@platform_page(GIVES)
 @accepts(f"PATCH {API_OF_ONE}/tier")
 @on_refusal("platform/organization.html", _values)
 async def change_tier(org_id: UUID, form: Form) -> Response:
@@ -181,7 +180,7 @@ async def show_networks_removal(org_id: UUID) -> Response:
 
 
 @routes.post(f"{ONE}/admin-networks")
-@platform_page(sign_in=SignInAge.FRESH)
+@platform_page(OWNS)
 @accepts(f"DELETE {API_OF_ONE}/admin-networks")
 @ask_on_refusal(_networks_removal)
 async def remove_admin_networks(org_id: UUID, form: Form) -> Response:
@@ -191,7 +190,7 @@ async def remove_admin_networks(org_id: UUID, form: Form) -> Response:
 
 
 @routes.post(f"{ONE}/delete")
-@platform_page(sign_in=SignInAge.FRESH)
+@platform_page(OWNS)
 @accepts(f"DELETE {API_OF_ONE}")
 @on_refusal("platform/organization.html", _values)
 async def delete(org_id: UUID, form: Form) -> Response:

@@ -11,12 +11,11 @@ from core.authentication import account_recovery, user_access
 from core.authentication.user_access import UserDetails
 from core.eventing import timeline
 from core.kernel.callers import Person
-from core.kernel.sign_in_age import SignInAge
 from core.tenancy import platform_owners
 from entrypoints.http.api.accounts.platform_users import UserSearchQuery
 from entrypoints.http.api.authentication.user_access import UserAccessRequest
 from entrypoints.http.base.context import ports, signed_in
-from entrypoints.http.edge.access import platform_page
+from entrypoints.http.edge.access import OWNS, platform_page
 from entrypoints.http.edge.queries import path_id
 from entrypoints.http.pages.authentication.sign_in_log import failure_values
 from entrypoints.http.pages.consequences import Question, ask, ask_on_refusal
@@ -138,7 +137,7 @@ async def show_promotion(user_id: UUID) -> Response:
 
 
 @routes.post(f"{ONE}/promote")
-@platform_page(sign_in=SignInAge.FRESH)
+@platform_page(OWNS)
 @accepts(f"POST {OWNERS_API}")
 @ask_on_refusal(_promotion)
 async def promote(user_id: UUID, form: Form) -> Response:
@@ -183,7 +182,7 @@ async def show_demotion(user_id: UUID) -> Response:
 
 
 @routes.post(f"{OWNERS}/<user_id>/remove")
-@platform_page(sign_in=SignInAge.FRESH)
+@platform_page(OWNS)
 @accepts(f"DELETE {OWNERS_API}/<user_id>")
 @ask_on_refusal(_demotion)
 async def demote(user_id: UUID, form: Form) -> Response:

@@ -13,14 +13,13 @@ from core.authentication import browser, impersonation, sessions, user_access
 from core.kernel.callers import Person
 from core.kernel.page_paths import HOME_PATH
 from core.kernel.rate_limits import IMPERSONATE
-from core.kernel.sign_in_age import SignInAge
 from core.privacy import personal_data
 from entrypoints.http.api.authentication.impersonation import ImpersonationRequest
 from entrypoints.http.api.authentication.user_access import UserAccessRequest
 from entrypoints.http.api.privacy import export_file
 from entrypoints.http.base.context import ports, signed_in
 from entrypoints.http.base.redirects import redirect
-from entrypoints.http.edge.access import page_session, platform_page
+from entrypoints.http.edge.access import GIVES, OWNS, REMOVES_FACTORS, SIGNS_OUT, page_session, platform_page
 from entrypoints.http.edge.forms import read_form
 from entrypoints.http.edge.openapi import describes_page
 from entrypoints.http.pages.consequences import RESET_LINK, Question, ask, ask_on_refusal
@@ -115,7 +114,7 @@ async def show_sessions_end(user_id: UUID) -> Response:
 
 
 @routes.post(f"{ONE}/end-sessions")
-@platform_page
+@platform_page(GIVES)
 @accepts(f"POST {API}/end-sessions")
 @ask_on_refusal(END_SESSIONS.question)
 async def end_sessions(user_id: UUID, form: Form) -> Response:
@@ -132,7 +131,7 @@ async def show_password_reset(user_id: UUID) -> Response:
 
 
 @routes.post(f"{ONE}/password-reset")
-@platform_page
+@platform_page(GIVES)
 @accepts(f"POST {API}/password-reset")
 @ask_on_refusal(PASSWORD_RESET.question)
 async def send_password_reset(user_id: UUID, form: Form) -> Response:
@@ -149,7 +148,7 @@ async def show_second_factor_removal(user_id: UUID) -> Response:
 
 
 @routes.post(f"{ONE}/second-factor")
-@platform_page(sign_in=SignInAge.FRESH)
+@platform_page(REMOVES_FACTORS)
 @accepts(f"DELETE {API}/mfa")
 @ask_on_refusal(SECOND_FACTOR.question)
 async def remove_second_factor(user_id: UUID, form: Form) -> Response:
@@ -166,7 +165,7 @@ async def show_deactivation(user_id: UUID) -> Response:
 
 
 @routes.post(f"{ONE}/deactivate")
-@platform_page
+@platform_page(GIVES)
 @accepts(f"POST {API}/deactivate")
 @ask_on_refusal(DEACTIVATION.question)
 async def deactivate(user_id: UUID, form: Form) -> Response:
@@ -183,7 +182,7 @@ async def show_reactivation(user_id: UUID) -> Response:
 
 
 @routes.post(f"{ONE}/reactivate")
-@platform_page
+@platform_page(GIVES)
 @accepts(f"POST {API}/reactivate")
 @ask_on_refusal(REACTIVATION.question)
 async def reactivate(user_id: UUID, form: Form) -> Response:
@@ -218,7 +217,7 @@ async def show_impersonation(user_id: UUID) -> Response:
 
 
 @routes.post(f"{ONE}/impersonate")
-@platform_page(limit=IMPERSONATE, sign_in=SignInAge.FRESH)
+@platform_page(OWNS, limit=IMPERSONATE)
 @accepts(IMPERSONATION)
 @ask_on_refusal(_impersonation)
 async def start_impersonation(user_id: UUID, form: Form) -> Response:
@@ -233,7 +232,7 @@ async def start_impersonation(user_id: UUID, form: Form) -> Response:
 
 
 @routes.post("/app/impersonation/end")
-@page_session(outlives=False, ends_session=True)
+@page_session(SIGNS_OUT)
 @describes_page(ANSWERS_TO_FORM, form=["form_token"], api=["POST /api/auth/logout"])
 async def end_impersonation() -> Response:
     """End the impersonation in this browser."""
@@ -259,7 +258,7 @@ async def show_export(user_id: UUID) -> Response:
 
 
 @routes.post(f"{ONE}/export")
-@platform_page(sign_in=SignInAge.FRESH)
+@platform_page(OWNS)
 @accepts(EXPORT, answers={200: "The data, as a JSON file."})
 async def export(user_id: UUID) -> Response:
     """Download the data of a person."""
@@ -288,7 +287,7 @@ async def show_anonymization(user_id: UUID) -> Response:
 
 
 @routes.post(f"{ONE}/anonymize")
-@platform_page(sign_in=SignInAge.FRESH)
+@platform_page(OWNS)
 @accepts(FORGET)
 @ask_on_refusal(_anonymization)
 async def anonymize(user_id: UUID, form: Form) -> Response:

@@ -25,7 +25,7 @@ from entrypoints.http.api.programs.api_resources import (
 )
 from entrypoints.http.api.tenancy.assignments import AssignmentRequest, AssignmentsQuery
 from entrypoints.http.base.context import acting_member, ports
-from entrypoints.http.edge.access import member_page
+from entrypoints.http.edge.access import GIVES, member_page
 from entrypoints.http.edge.queries import PageQuery, path_id
 from entrypoints.http.pages.applications.access import POLICIES
 from entrypoints.http.pages.assigned_groups import assigned_group_values
@@ -136,7 +136,7 @@ async def show_form(org_slug: str) -> Response:
 
 
 @routes.post(f"{LIST}/new")
-@member_page(Capability.RESOURCES_MANAGE, outlives=True)
+@member_page(Capability.RESOURCES_MANAGE, GIVES)
 @accepts(f"POST {API}")
 @once(LIST, "Open API resources", "The API resource is in the list.")
 @on_refusal("programs/new_api_resource.html", _form_values, FIELDS)
@@ -166,7 +166,7 @@ async def show_resource(org_slug: str, resource_id: UUID) -> Response:
 
 
 @routes.post(ONE)
-@member_page(Capability.RESOURCES_MANAGE, outlives=True)
+@member_page(Capability.RESOURCES_MANAGE, GIVES)
 @accepts(f"PATCH {API_OF_ONE}")
 @on_refusal("programs/api_resource.html", _settings, FIELDS)
 async def change(org_slug: str, resource_id: UUID, form: Form) -> Response:
@@ -177,7 +177,7 @@ async def change(org_slug: str, resource_id: UUID, form: Form) -> Response:
 
 
 @routes.post(f"{ONE}/delete")
-@member_page(Capability.RESOURCES_MANAGE, outlives=True)
+@member_page(Capability.RESOURCES_MANAGE, GIVES)
 @accepts(f"DELETE {API_OF_ONE}")
 @on_refusal("programs/api_resource.html", _settings)
 async def delete(org_slug: str, resource_id: UUID, form: Form) -> Response:
@@ -230,7 +230,7 @@ async def show_access(org_slug: str, resource_id: UUID, query_args: AssignmentsQ
 
 
 @routes.post(f"{ONE}/access")
-@member_page(Capability.RESOURCES_MANAGE, outlives=True)
+@member_page(Capability.RESOURCES_MANAGE, GIVES)
 @accepts(f"PUT {API_OF_ONE}/access")
 @on_refusal("programs/api_resource_access.html", _access_values, FIELDS)
 async def change_policy(org_slug: str, resource_id: UUID, form: Form) -> Response:
@@ -240,7 +240,7 @@ async def change_policy(org_slug: str, resource_id: UUID, form: Form) -> Respons
 
 
 @routes.post(f"{ONE}/assignments")
-@member_page(Capability.RESOURCES_MANAGE, outlives=True)
+@member_page(Capability.RESOURCES_MANAGE, GIVES)
 @accepts(f"POST {API_OF_ONE}/assignments", page=f"{ONE}/access")
 @on_refusal("programs/api_resource_access.html", _access_values, FIELDS)
 async def assign(org_slug: str, resource_id: UUID, form: Form) -> Response:
@@ -250,7 +250,7 @@ async def assign(org_slug: str, resource_id: UUID, form: Form) -> Response:
 
 
 @routes.post(f"{ONE}/assignments/<user_id>/remove")
-@member_page(Capability.RESOURCES_MANAGE, outlives=True)
+@member_page(Capability.RESOURCES_MANAGE, GIVES)
 @accepts(f"DELETE {API_OF_ONE}/assignments/<user_id>", page=f"{ONE}/access")
 async def unassign(org_slug: str, resource_id: UUID, user_id: UUID) -> Response:
     """End the assignment of a user."""
@@ -259,7 +259,7 @@ async def unassign(org_slug: str, resource_id: UUID, user_id: UUID) -> Response:
 
 
 @routes.post(f"{ONE}/groups")
-@member_page(Capability.RESOURCES_MANAGE, outlives=True)
+@member_page(Capability.RESOURCES_MANAGE, GIVES)
 @accepts(f"PUT {API_OF_ONE}/groups/<group_id>", page=f"{ONE}/access")
 @on_refusal("programs/api_resource_access.html", _access_values, FIELDS)
 async def assign_group(org_slug: str, resource_id: UUID, form: Form) -> Response:
@@ -269,7 +269,7 @@ async def assign_group(org_slug: str, resource_id: UUID, form: Form) -> Response
 
 
 @routes.post(f"{ONE}/groups/<group_id>/remove")
-@member_page(Capability.RESOURCES_MANAGE, outlives=True)
+@member_page(Capability.RESOURCES_MANAGE, GIVES)
 @accepts(f"DELETE {API_OF_ONE}/groups/<group_id>", page=f"{ONE}/access")
 async def unassign_group(org_slug: str, resource_id: UUID, group_id: UUID) -> Response:
     """End the assignment of a group."""
@@ -303,7 +303,7 @@ async def show_clients(org_slug: str, resource_id: UUID, query_args: PageQuery) 
 
 
 @routes.post(f"{ONE}/applications")
-@member_page(Capability.RESOURCES_MANAGE, outlives=True)
+@member_page(Capability.RESOURCES_MANAGE, GIVES)
 @accepts(f"PUT {API_OF_ONE}/clients/<client_id>")
 @on_refusal("programs/api_resource_clients.html", _client_values, FIELDS)
 async def add_client(org_slug: str, resource_id: UUID, form: Form) -> Response:
@@ -327,7 +327,7 @@ async def show_client(org_slug: str, resource_id: UUID, client_id: UUID) -> Resp
 
 
 @routes.post(f"{ONE}/applications/<client_id>")
-@member_page(Capability.RESOURCES_MANAGE, outlives=True)
+@member_page(Capability.RESOURCES_MANAGE, GIVES)
 @accepts(f"PUT {API_OF_ONE}/clients/<client_id>")
 @on_refusal("programs/api_resource_client.html", _one_client_values, FIELDS)
 async def change_client(org_slug: str, resource_id: UUID, client_id: UUID, form: Form) -> Response:
@@ -338,7 +338,7 @@ async def change_client(org_slug: str, resource_id: UUID, client_id: UUID, form:
 
 
 @routes.post(f"{ONE}/applications/<client_id>/remove")
-@member_page(Capability.RESOURCES_MANAGE, outlives=True)
+@member_page(Capability.RESOURCES_MANAGE, GIVES)
 @accepts(f"DELETE {API_OF_ONE}/clients/<client_id>", page=f"{ONE}/applications")
 async def remove_client(org_slug: str, resource_id: UUID, client_id: UUID) -> Response:
     """Forbid an application to ask for an API resource."""

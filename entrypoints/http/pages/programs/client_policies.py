@@ -19,7 +19,7 @@ from core.programs.model.client_presets import PRESETS
 from entrypoints.http.api.programs.client_policies import ExternalClientsRequest, ExternalClientsResponse, to_policy
 from entrypoints.http.api.tenancy.assignments import AssignmentsQuery
 from entrypoints.http.base.context import acting_member, ports
-from entrypoints.http.edge.access import member_page
+from entrypoints.http.edge.access import GIVES, member_page
 from entrypoints.http.pages.applications.access import POLICIES
 from entrypoints.http.pages.console import console_page, may, neighbors, organization_path, redirect_with_notice, show_document, shows
 from entrypoints.http.pages.console_forms import Fields, Form, accepts, on_refusal
@@ -125,7 +125,7 @@ async def show_external_clients(org_slug: str, resource_id: UUID, query_args: As
 
 
 @routes.post(PAGE)
-@member_page(Capability.RESOURCES_MANAGE, outlives=True)
+@member_page(Capability.RESOURCES_MANAGE, GIVES)
 @accepts(f"PUT {API}")
 @on_refusal("programs/external_clients.html", _values, FIELDS)
 async def change_policy(org_slug: str, resource_id: UUID, form: Form) -> Response:
@@ -138,7 +138,7 @@ async def change_policy(org_slug: str, resource_id: UUID, form: Form) -> Respons
 
 
 @routes.post(f"{PAGE}/grants/<user_id>/<client_id>/end")
-@member_page(Capability.END_USERS_MANAGE, outlives=True)
+@member_page(Capability.END_USERS_MANAGE, GIVES)
 @accepts(f"DELETE {GRANT}")
 async def end_grant(org_slug: str, resource_id: UUID, user_id: UUID, client_id: UUID) -> Response:
     """End the access of an external client for a user."""

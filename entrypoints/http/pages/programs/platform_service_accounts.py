@@ -5,8 +5,7 @@ from uuid import UUID
 
 from quart import Blueprint, Response
 
-from core.kernel.sign_in_age import SignInAge
-from entrypoints.http.edge.access import platform_page
+from entrypoints.http.edge.access import OWNS, platform_page
 from entrypoints.http.edge.queries import PageQuery
 from entrypoints.http.pages.console import shows
 from entrypoints.http.pages.console_forms import Form, accepts, once, restores
@@ -39,7 +38,7 @@ async def show_form(query_args: PresetQuery) -> Response:
 
 
 @routes.post(f"{LIST}/new")
-@platform_page(sign_in=SignInAge.FRESH)
+@platform_page(OWNS)
 @accepts(f"POST {API}")
 @once(LIST, "Open service accounts", "The service account is in the list.")
 @restores
@@ -57,7 +56,7 @@ async def show_account(account_id: UUID, query_args: PresetQuery) -> Response:
 
 
 @routes.post(ONE)
-@platform_page(sign_in=SignInAge.FRESH)
+@platform_page(OWNS)
 @accepts(f"PATCH {API_OF_ONE}")
 @restores
 async def change(account_id: UUID, form: Form) -> Response:
@@ -66,7 +65,7 @@ async def change(account_id: UUID, form: Form) -> Response:
 
 
 @routes.post(f"{ONE}/delete")
-@platform_page(sign_in=SignInAge.FRESH)
+@platform_page(OWNS)
 @accepts(f"DELETE {API_OF_ONE}")
 @restores
 async def delete(account_id: UUID, form: Form) -> Response:
@@ -94,7 +93,7 @@ async def show_credential_form(account_id: UUID, query_args: NewCredentialQuery)
 
 
 @routes.post(f"{ONE}/credentials/new")
-@platform_page(sign_in=SignInAge.FRESH)
+@platform_page(OWNS)
 @accepts(f"POST {API_OF_ONE}/credentials", answers=credential_forms.ANSWERS)
 @once(f"{ONE}/credentials", "Open credentials", credential_forms.SENT)
 @restores
@@ -107,7 +106,7 @@ async def create_credential(account_id: UUID, form: Form) -> Response:
 
 
 @routes.post(f"{ONE}/credentials/<credential_id>/revoke")
-@platform_page(sign_in=SignInAge.FRESH)
+@platform_page(OWNS)
 @accepts(f"DELETE {API_OF_ONE}/credentials/<credential_id>")
 async def revoke_credential(account_id: UUID, credential_id: UUID) -> Response:
     """Revoke a credential of a service account of the platform."""

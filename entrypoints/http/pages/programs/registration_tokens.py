@@ -10,7 +10,7 @@ from core.programs import registration_tokens
 from core.programs.model.organization_tokens import TokenExpiryPast
 from entrypoints.http.api.programs.registration_tokens import RegistrationTokenRequest
 from entrypoints.http.base.context import acting_member, app_context, ports
-from entrypoints.http.edge.access import member_page
+from entrypoints.http.edge.access import GIVES, member_page
 from entrypoints.http.pages.consequences import Question, ask, count, sentence
 from entrypoints.http.pages.console import console_page, organization_path, redirect_with_notice, secret_page, shows
 from entrypoints.http.pages.console_forms import Fields, Form, accepts, answers_with, on_refusal, once, ports_once
@@ -41,7 +41,7 @@ async def show_tokens(org_slug: str) -> Response:
 
 
 @routes.post(PAGE)
-@member_page(Capability.SERVICES_CREATE, outlives=True)
+@member_page(Capability.SERVICES_CREATE, GIVES)
 @accepts(f"POST {API}", answers=answers_with("The token."))
 @once(PAGE, "Open registration tokens", "The token was shown once. If you didn't copy it, delete it in the list and create another one.")
 @on_refusal("programs/registration_tokens.html", _values, FIELDS)
@@ -83,7 +83,7 @@ async def show_deletion(org_slug: str, registration_token_id: UUID) -> Response:
 
 
 @routes.post(f"{PAGE}/<registration_token_id>/delete")
-@member_page(Capability.SERVICES_CREATE, outlives=True)
+@member_page(Capability.SERVICES_CREATE, GIVES)
 @accepts(f"DELETE {API}/<registration_token_id>")
 async def delete(org_slug: str, registration_token_id: UUID) -> Response:
     """Delete a registration token."""

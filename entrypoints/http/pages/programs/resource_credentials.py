@@ -8,7 +8,7 @@ from quart import Blueprint, Response
 from core.kernel.roles import Capability
 from core.programs import api_resources, resource_credentials
 from entrypoints.http.base.context import acting_member, ports
-from entrypoints.http.edge.access import member_page
+from entrypoints.http.edge.access import GIVES, member_page
 from entrypoints.http.pages.console import console_page, organization_path, redirect_with_notice, shows
 from entrypoints.http.pages.console_forms import Form, accepts, on_refusal, once, ports_once
 from entrypoints.http.pages.programs import credential_forms
@@ -49,7 +49,7 @@ async def show_form(org_slug: str, resource_id: UUID, query_args: NewCredentialQ
 
 
 @routes.post(f"{CREDENTIALS}/new")
-@member_page(Capability.RESOURCES_MANAGE, outlives=True)
+@member_page(Capability.RESOURCES_MANAGE, GIVES)
 @accepts(f"POST {API}", answers=credential_forms.ANSWERS)
 @once(CREDENTIALS, "Open credentials", credential_forms.SENT)
 @on_refusal("programs/new_credential.html", _form_values, credential_forms.FIELDS)
@@ -64,7 +64,7 @@ async def create(org_slug: str, resource_id: UUID, form: Form) -> Response:
 
 
 @routes.post(f"{CREDENTIALS}/<credential_id>/revoke")
-@member_page(Capability.RESOURCES_MANAGE, outlives=True)
+@member_page(Capability.RESOURCES_MANAGE, GIVES)
 @accepts(f"DELETE {API}/<credential_id>")
 async def revoke(org_slug: str, resource_id: UUID, credential_id: UUID) -> Response:
     """Revoke a credential of an API resource."""

@@ -7,13 +7,12 @@ from quart import Blueprint, Response
 
 from core.kernel.access import require_view
 from core.kernel.roles import Capability
-from core.kernel.sign_in_age import SignInAge
 from core.programs import api_resources, created_secrets, service_account_resources
 from core.programs.model.api_resources import OwnScopeUnknown
 from core.programs.model.service_accounts import NoResourceScopes
 from entrypoints.http.api.programs.service_account_resources import AccountResourceRequest
 from entrypoints.http.base.context import acting_member, ports
-from entrypoints.http.edge.access import member_page
+from entrypoints.http.edge.access import BY_PEOPLE, member_page
 from entrypoints.http.edge.queries import PageQuery
 from entrypoints.http.pages.console import console_page, redirect_with_notice, shows
 from entrypoints.http.pages.console_forms import Fields, Form, accepts, on_refusal, once, restores
@@ -49,7 +48,7 @@ async def show_form(org_slug: str, query_args: PresetQuery) -> Response:
 
 
 @routes.post(f"{LIST}/new")
-@member_page(Capability.SERVICE_ACCOUNTS_MANAGE, outlives=True)
+@member_page(Capability.SERVICE_ACCOUNTS_MANAGE, BY_PEOPLE)
 @accepts(f"POST {API}")
 @once(LIST, "Open service accounts", "The service account is in the list.")
 @restores
@@ -67,7 +66,7 @@ async def show_account(org_slug: str, account_id: UUID, query_args: PresetQuery)
 
 
 @routes.post(ONE)
-@member_page(Capability.SERVICE_ACCOUNTS_MANAGE, outlives=True)
+@member_page(Capability.SERVICE_ACCOUNTS_MANAGE, BY_PEOPLE)
 @accepts(f"PATCH {API_OF_ONE}")
 @restores
 async def change(org_slug: str, account_id: UUID, form: Form) -> Response:
@@ -76,7 +75,7 @@ async def change(org_slug: str, account_id: UUID, form: Form) -> Response:
 
 
 @routes.post(f"{ONE}/delete")
-@member_page(Capability.SERVICE_ACCOUNTS_MANAGE, outlives=True)
+@member_page(Capability.SERVICE_ACCOUNTS_MANAGE, BY_PEOPLE)
 @accepts(f"DELETE {API_OF_ONE}")
 @restores
 async def delete(org_slug: str, account_id: UUID, form: Form) -> Response:
@@ -104,7 +103,7 @@ async def show_credential_form(org_slug: str, account_id: UUID, query_args: NewC
 
 
 @routes.post(f"{ONE}/credentials/new")
-@member_page(Capability.SERVICE_ACCOUNTS_MANAGE, outlives=True)
+@member_page(Capability.SERVICE_ACCOUNTS_MANAGE, BY_PEOPLE)
 @accepts(f"POST {API_OF_ONE}/credentials", answers=credential_forms.ANSWERS)
 @once(f"{ONE}/credentials", "Open credentials", credential_forms.SENT)
 @restores
@@ -117,7 +116,7 @@ async def create_credential(org_slug: str, account_id: UUID, form: Form) -> Resp
 
 
 @routes.post(f"{ONE}/credentials/<credential_id>/revoke")
-@member_page(Capability.SERVICE_ACCOUNTS_MANAGE, outlives=True)
+@member_page(Capability.SERVICE_ACCOUNTS_MANAGE, BY_PEOPLE)
 @accepts(f"DELETE {API_OF_ONE}/credentials/<credential_id>")
 async def revoke_credential(org_slug: str, account_id: UUID, credential_id: UUID) -> Response:
     """Revoke a credential of a service account."""
@@ -145,7 +144,7 @@ async def show_resources(org_slug: str, account_id: UUID) -> Response:
 
 
 @routes.post(f"{ONE}/api-resources/<resource_id>")
-@member_page(Capability.SERVICE_ACCOUNTS_MANAGE, outlives=True)
+@member_page(Capability.SERVICE_ACCOUNTS_MANAGE, BY_PEOPLE)
 @accepts(f"PUT {API_OF_ONE}/api-resources/<resource_id>")
 @on_refusal("programs/service_account_resources.html", _resource_values, FIELDS)
 async def save_resource(org_slug: str, account_id: UUID, resource_id: UUID, form: Form) -> Response:
@@ -156,7 +155,7 @@ async def save_resource(org_slug: str, account_id: UUID, resource_id: UUID, form
 
 
 @routes.post(f"{ONE}/api-resources/<resource_id>/remove")
-@member_page(Capability.SERVICE_ACCOUNTS_MANAGE, outlives=True)
+@member_page(Capability.SERVICE_ACCOUNTS_MANAGE, BY_PEOPLE)
 @accepts(f"DELETE {API_OF_ONE}/api-resources/<resource_id>")
 async def remove_resource(org_slug: str, account_id: UUID, resource_id: UUID) -> Response:
     """Take away the scopes of an API resource."""
@@ -177,7 +176,7 @@ async def show_created_secrets(org_slug: str, account_id: UUID) -> Response:
 
 
 @routes.post(f"{ONE}/created-secrets/end")
-@member_page(Capability.ORGANIZATION_OWN, outlives=True, sign_in=SignInAge.RECENT)
+@member_page(Capability.ORGANIZATION_OWN, BY_PEOPLE)
 @accepts(f"DELETE {API_OF_ONE}/created-secrets")
 async def end_created_secrets(org_slug: str, account_id: UUID) -> Response:
     """End the API keys and SCIM tokens that a service account created."""

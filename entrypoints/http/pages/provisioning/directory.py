@@ -13,7 +13,7 @@ from core.provisioning import tokens as scim_tokens
 from entrypoints.http.api.provisioning.request_log import ScimRequestsQuery
 from entrypoints.http.api.provisioning.tokens import ScimTokenRequest, ScimTokenUpdateRequest
 from entrypoints.http.base.context import acting_member, app_context, ports
-from entrypoints.http.edge.access import member_page
+from entrypoints.http.edge.access import GIVES, member_page
 from entrypoints.http.edge.queries import PageQuery
 from entrypoints.http.pages.consequences import Question, ask, ask_on_refusal, count, sentence
 from entrypoints.http.pages.console import console_page, neighbors, organization_path, redirect_with_notice, secret_page, shows
@@ -54,7 +54,7 @@ async def show_directory(org_slug: str) -> Response:
 
 
 @routes.post(PAGE)
-@member_page(Capability.INTEGRATIONS_MANAGE, outlives=True)
+@member_page(Capability.INTEGRATIONS_MANAGE, GIVES)
 @accepts(f"POST {TOKENS}", answers=answers_with("The token."))
 @once(PAGE, "Open the directory", "The token was shown once. If you didn't copy it, revoke it in the list and create another one.")
 @on_refusal("provisioning/directory.html", _values, FIELDS)
@@ -104,7 +104,7 @@ async def show_revocation(org_slug: str, token_id: UUID) -> Response:
 
 
 @routes.post(f"{PAGE}/tokens/<token_id>/revoke")
-@member_page(Capability.INTEGRATIONS_MANAGE, outlives=True)
+@member_page(Capability.INTEGRATIONS_MANAGE, GIVES)
 @accepts(f"DELETE {TOKENS}/<token_id>")
 async def revoke_token(org_slug: str, token_id: UUID) -> Response:
     """Revoke a SCIM token."""
@@ -141,7 +141,7 @@ async def show_switch(org_slug: str, token_id: UUID) -> Response:
 
 
 @routes.post(f"{PAGE}/tokens/<token_id>/groups")
-@member_page(Capability.INTEGRATIONS_MANAGE, outlives=True)
+@member_page(Capability.INTEGRATIONS_MANAGE, GIVES)
 @accepts(f"PATCH {TOKENS}/<token_id>")
 @ask_on_refusal(_switch)
 async def switch_groups(org_slug: str, token_id: UUID, form: Form) -> Response:
@@ -171,7 +171,7 @@ async def show_blocks(org_slug: str, query_args: PageQuery) -> Response:
 
 
 @routes.post(f"{PAGE}/blocks/<user_id>/remove")
-@member_page(Capability.MEMBERS_MANAGE, outlives=True)
+@member_page(Capability.MEMBERS_MANAGE, GIVES)
 @accepts(f"DELETE {BLOCKS}/<user_id>")
 async def remove_block(org_slug: str, user_id: UUID) -> Response:
     """Remove the block of a user."""

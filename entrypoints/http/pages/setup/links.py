@@ -24,7 +24,7 @@ from entrypoints.http.api.setup.links import ONE as API_OF_ONE
 from entrypoints.http.api.setup.links import PATH as API
 from entrypoints.http.api.setup.links import SetupLinkRequest, SetupPartRequest, part_of_path, url_of
 from entrypoints.http.base.context import acting_member, ports
-from entrypoints.http.edge.access import member_page
+from entrypoints.http.edge.access import GIVES, member_page
 from entrypoints.http.edge.openapi import refuses
 from entrypoints.http.pages.consequences import Question, ask, sentence
 from entrypoints.http.pages.console import console_page, organization_path, redirect_with_notice, secret_page, shows
@@ -75,7 +75,7 @@ def _chosen(form: Form) -> list[str]:
 
 
 @routes.post(LIST)
-@member_page(Capability.INTEGRATIONS_MANAGE, outlives=True)
+@member_page(Capability.INTEGRATIONS_MANAGE, GIVES)
 @accepts(f"POST {API}", answers=answers_with("The address of the link."))
 @refuses(429)
 @once(LIST, "Open set-up links", "The address was shown once. If you didn't copy it, end the link in the list and create another one.")
@@ -131,7 +131,7 @@ async def show_link(org_slug: str, setup_link_id: UUID) -> Response:
 
 
 @routes.post(f"{ONE}/parts/<setup_part>/apply")
-@member_page(Capability.INTEGRATIONS_MANAGE, outlives=True)
+@member_page(Capability.INTEGRATIONS_MANAGE, GIVES)
 @accepts(f"POST {API_OF_PART}")
 @refuses(409)
 @on_refusal("setup/link.html", _values)
@@ -163,7 +163,7 @@ async def show_end(org_slug: str, setup_link_id: UUID) -> Response:
 
 
 @routes.post(f"{ONE}/end")
-@member_page(Capability.INTEGRATIONS_MANAGE, outlives=True)
+@member_page(Capability.INTEGRATIONS_MANAGE, GIVES)
 @accepts(f"DELETE {API_OF_ONE}")
 async def end(org_slug: str, setup_link_id: UUID) -> Response:
     """End a set-up link, and delete its proposals."""

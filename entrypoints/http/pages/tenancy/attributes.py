@@ -14,7 +14,7 @@ from entrypoints.http.api.tenancy.attributes import ATTRIBUTES as API
 from entrypoints.http.api.tenancy.attributes import AttributeRequest, AttributeUpdateRequest, to_attribute, to_changes_of
 from entrypoints.http.base.context import acting_member, ports
 from entrypoints.http.base.rendering.labels import label
-from entrypoints.http.edge.access import member_page
+from entrypoints.http.edge.access import GIVES, member_page
 from entrypoints.http.edge.openapi import refuses
 from entrypoints.http.pages.attribute_forms import admin_values, to_changes, user_values, wrong_value
 from entrypoints.http.pages.console import console_page, organization_path, redirect_with_notice, shows
@@ -76,7 +76,7 @@ async def show_attributes(org_slug: str) -> Response:
 
 
 @routes.post(LIST)
-@member_page(Capability.ORGANIZATION_MANAGE, outlives=False)
+@member_page(Capability.ORGANIZATION_MANAGE, GIVES)
 @accepts(f"POST {API}")
 @refuses(409)
 @once(LIST, "Open attributes", "The attribute is in the list.")
@@ -115,7 +115,7 @@ async def show_attribute(org_slug: str, attribute_name: str) -> Response:
 
 
 @routes.post(ONE)
-@member_page(Capability.ORGANIZATION_MANAGE, outlives=False)
+@member_page(Capability.ORGANIZATION_MANAGE, GIVES)
 @accepts(f"PATCH {API}/<attribute_name>")
 @on_refusal("tenancy/attribute.html", _values, FIELDS)
 async def update(org_slug: str, attribute_name: str, form: Form) -> Response:
@@ -126,7 +126,7 @@ async def update(org_slug: str, attribute_name: str, form: Form) -> Response:
 
 
 @routes.post(f"{ONE}/delete")
-@member_page(Capability.ORGANIZATION_MANAGE, outlives=False)
+@member_page(Capability.ORGANIZATION_MANAGE, GIVES)
 @accepts(f"DELETE {API}/<attribute_name>")
 @refuses(409)
 @on_refusal("tenancy/attribute.html", _values)
@@ -158,7 +158,7 @@ async def show_of_member(org_slug: str, user_id: UUID) -> Response:
 
 
 @routes.post(OF_MEMBER)
-@member_page(Capability.MEMBERS_MANAGE, outlives=True)
+@member_page(Capability.MEMBERS_MANAGE, GIVES)
 @accepts(f"PATCH {API_OF_MEMBER}")
 @on_refusal("tenancy/user_attributes.html", _member_values, wrong_value)
 async def change_of_member(org_slug: str, user_id: UUID, form: Form) -> Response:
@@ -195,7 +195,7 @@ async def show_of_group(org_slug: str, group_id: UUID) -> Response:
 
 
 @routes.post(OF_GROUP)
-@member_page(Capability.GROUPS_MANAGE, outlives=True)
+@member_page(Capability.GROUPS_MANAGE, GIVES)
 @accepts(f"PATCH {API_OF_GROUP}")
 @on_refusal("tenancy/group_attributes.html", _group_values, wrong_value)
 async def change_of_group(org_slug: str, group_id: UUID, form: Form) -> Response:

@@ -14,7 +14,7 @@ from entrypoints.http.api.tenancy.branding import BrandingUpdateRequest
 from entrypoints.http.base.context import acting_member, ports
 from entrypoints.http.base.rendering.avatars import image_path
 from entrypoints.http.base.rendering.templates import email_page, page_response, render
-from entrypoints.http.edge.access import member_page
+from entrypoints.http.edge.access import CHANGES, member_page
 from entrypoints.http.edge.uploads import uploaded_file
 from entrypoints.http.pages.console import console_page, organization_path, redirect_with_notice, shows
 from entrypoints.http.pages.console_forms import ANSWERS_TO_FORM, Fields, Form, accepts, accepts_image, on_refusal
@@ -67,7 +67,7 @@ async def _changes(form: Form) -> dict[str, Any]:
 
 
 @routes.post(PAGE)
-@member_page(Capability.ORGANIZATION_MANAGE, outlives=False)
+@member_page(Capability.ORGANIZATION_MANAGE, CHANGES)
 @accepts(f"PATCH {API}", answers={200: "The preview, if the form asks for it.", **ANSWERS_TO_FORM})
 @on_refusal("tenancy/branding.html", _values, FIELDS)
 async def change_branding(org_slug: str, form: Form) -> Response:
@@ -85,7 +85,7 @@ async def _logo_values(_: Form) -> dict[str, Any]:
 
 
 @routes.post(f"{PAGE}/logo")
-@member_page(Capability.ORGANIZATION_MANAGE, outlives=False, limit=IMAGE_UPLOAD)
+@member_page(Capability.ORGANIZATION_MANAGE, CHANGES, limit=IMAGE_UPLOAD)
 @accepts_image(f"PUT {API}/logo", "tenancy/branding.html", _logo_values)
 async def upload_logo(org_slug: str, form: Form) -> Response:
     """Upload the logo of an organization."""
@@ -94,7 +94,7 @@ async def upload_logo(org_slug: str, form: Form) -> Response:
 
 
 @routes.post(f"{PAGE}/logo/remove")
-@member_page(Capability.ORGANIZATION_MANAGE, outlives=False)
+@member_page(Capability.ORGANIZATION_MANAGE, CHANGES)
 @accepts(f"DELETE {API}/logo")
 async def remove_logo(org_slug: str) -> Response:
     """Remove the logo of an organization."""

@@ -5,12 +5,11 @@ from typing import Any, Final
 from quart import Blueprint, Response
 
 from core.kernel.roles import Capability
-from core.kernel.sign_in_age import SignInAge
 from core.tenancy import break_glass
 from core.tenancy.model.sign_in_policies import MAX_BREAK_GLASS, BreakGlassUser
 from entrypoints.http.api.tenancy.sign_in_policy import OF_BREAK_GLASS, BreakGlassUsersRequest, to_break_glass_users
 from entrypoints.http.base.context import acting_member, ports
-from entrypoints.http.edge.access import member_page
+from entrypoints.http.edge.access import OWNS, member_page
 from entrypoints.http.pages.console import console_page, may, organization_path, redirect_with_notice, show_document, shows
 from entrypoints.http.pages.console_forms import Form, accepts, on_refusal
 from entrypoints.http.pages.form_values import to_model
@@ -51,7 +50,7 @@ async def show(org_slug: str) -> Response:
 
 
 @routes.post(PAGE)
-@member_page(Capability.SIGN_IN_POLICY_MANAGE, outlives=True, sign_in=SignInAge.FRESH)
+@member_page(Capability.SIGN_IN_POLICY_MANAGE, OWNS)
 @accepts(f"PUT {OF_BREAK_GLASS}")
 @on_refusal(TEMPLATE, _values)
 async def save(org_slug: str, form: Form) -> Response:

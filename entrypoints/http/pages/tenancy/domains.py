@@ -14,7 +14,7 @@ from entrypoints.http.api.tenancy.domains import DomainRequest, domain_of_path
 from entrypoints.http.api.tenancy.home_realm import PATH as ROUTES_API
 from entrypoints.http.api.tenancy.home_realm import HomeRealmRouteRequest
 from entrypoints.http.base.context import acting_member, ports
-from entrypoints.http.edge.access import member_page
+from entrypoints.http.edge.access import GIVES, member_page
 from entrypoints.http.edge.openapi import refuses
 from entrypoints.http.edge.queries import PageQuery
 from entrypoints.http.pages.console import console_page, neighbors, organization_path, redirect_with_notice, shows
@@ -54,7 +54,7 @@ async def show_domains(org_slug: str) -> Response:
 
 
 @routes.post(LIST)
-@member_page(Capability.INTEGRATIONS_MANAGE, outlives=True)
+@member_page(Capability.INTEGRATIONS_MANAGE, GIVES)
 @accepts(f"POST {API}")
 @on_refusal("tenancy/domains.html", _list_values, FIELDS)
 async def claim(org_slug: str, form: Form) -> Response:
@@ -77,7 +77,7 @@ async def show_domain(org_slug: str, domain: str) -> Response:
 
 
 @routes.post(f"{ONE}/verify")
-@member_page(Capability.INTEGRATIONS_MANAGE, outlives=True)
+@member_page(Capability.INTEGRATIONS_MANAGE, GIVES)
 @accepts(f"POST {API_OF_ONE}/verify")
 @on_refusal("tenancy/domain.html", _values, FIELDS)
 async def verify(org_slug: str, domain: str, form: Form) -> Response:
@@ -87,7 +87,7 @@ async def verify(org_slug: str, domain: str, form: Form) -> Response:
 
 
 @routes.post(f"{ONE}/remove")
-@member_page(Capability.INTEGRATIONS_MANAGE, outlives=True)
+@member_page(Capability.INTEGRATIONS_MANAGE, GIVES)
 @accepts(f"DELETE {API_OF_ONE}")
 @refuses(409)
 @on_refusal("tenancy/domain.html", _values, FIELDS)
@@ -123,7 +123,7 @@ async def show_routes(org_slug: str) -> Response:
 
 
 @routes.post(ROUTES)
-@member_page(Capability.INTEGRATIONS_MANAGE, outlives=True)
+@member_page(Capability.INTEGRATIONS_MANAGE, GIVES)
 @accepts(f"PUT {API_OF_ROUTE}")
 @on_refusal("tenancy/domain_routes.html", _route_values, ROUTE_FIELDS)
 async def set_route(org_slug: str, form: Form) -> Response:
@@ -136,7 +136,7 @@ async def set_route(org_slug: str, form: Form) -> Response:
 
 
 @routes.post(f"{ROUTES}/<domain>/remove")
-@member_page(Capability.INTEGRATIONS_MANAGE, outlives=True)
+@member_page(Capability.INTEGRATIONS_MANAGE, GIVES)
 @accepts(f"DELETE {API_OF_ROUTE}")
 async def remove_route(org_slug: str, domain: str) -> Response:
     """Remove the identity provider of a domain."""

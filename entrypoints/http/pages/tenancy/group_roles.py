@@ -13,7 +13,7 @@ from core.tenancy.model.members import OwnershipNotAssignable, RoleUnknown
 from entrypoints.http.api.tenancy.group_roles import GroupRoleRequest
 from entrypoints.http.api.tenancy.role_choices import options
 from entrypoints.http.base.context import acting_member, ports
-from entrypoints.http.edge.access import member_page
+from entrypoints.http.edge.access import BY_PEOPLE, member_page
 from entrypoints.http.pages.console import console_page, redirect_with_notice, shows
 from entrypoints.http.pages.console_forms import Fields, Form, accepts, on_refusal
 from entrypoints.http.pages.form_values import to_model
@@ -49,7 +49,7 @@ async def show_role(org_slug: str, group_id: UUID) -> Response:
 
 
 @routes.post(PAGE)
-@member_page(Capability.ROLES_MANAGE, outlives=True)
+@member_page(Capability.ROLES_MANAGE, BY_PEOPLE)
 @accepts(f"PUT {API}")
 @on_refusal("tenancy/group_role.html", _role_values, FIELDS, shown_to=Capability.MEMBERS_VIEW)
 async def give(org_slug: str, group_id: UUID, form: Form) -> Response:
@@ -59,7 +59,7 @@ async def give(org_slug: str, group_id: UUID, form: Form) -> Response:
 
 
 @routes.post(f"{PAGE}/remove")
-@member_page(Capability.ROLES_MANAGE, outlives=True)
+@member_page(Capability.ROLES_MANAGE, BY_PEOPLE)
 @accepts(f"DELETE {API}")
 @on_refusal("tenancy/group_role.html", _role_values, FIELDS, shown_to=Capability.MEMBERS_VIEW)
 async def take(org_slug: str, group_id: UUID, form: Form) -> Response:

@@ -15,7 +15,7 @@ from core.tenancy.model.groups import Group, GroupFull, GroupNameTaken, GroupUse
 from entrypoints.http.api.tenancy.assignments import AssignmentRequest, AssignmentsQuery
 from entrypoints.http.api.tenancy.groups import GroupRequest, GroupsQuery, GroupUpdateRequest
 from entrypoints.http.base.context import acting_member, ports
-from entrypoints.http.edge.access import member_page
+from entrypoints.http.edge.access import GIVES, member_page
 from entrypoints.http.pages.applications.access import POLICIES
 from entrypoints.http.pages.console import console_page, may, neighbors, organization_path, redirect_with_notice, shows
 from entrypoints.http.pages.console_forms import Fields, Form, accepts, check_typed_name, on_refusal, once, ports_once
@@ -80,7 +80,7 @@ async def show_form(org_slug: str) -> Response:
 
 
 @routes.post(f"{LIST}/new")
-@member_page(Capability.GROUPS_MANAGE, outlives=True)
+@member_page(Capability.GROUPS_MANAGE, GIVES)
 @accepts(f"POST {API}")
 @once(LIST, "Open groups", "The group is in the list.")
 @on_refusal("tenancy/new_group.html", _new_values, FIELDS)
@@ -115,7 +115,7 @@ async def show_group(org_slug: str, group_id: UUID, query_args: AssignmentsQuery
 
 
 @routes.post(f"{ONE}/members")
-@member_page(Capability.GROUPS_MANAGE, outlives=True)
+@member_page(Capability.GROUPS_MANAGE, GIVES)
 @accepts(f"POST {API_OF_ONE}/members")
 @on_refusal("tenancy/group.html", _member_values, FIELDS, shown_to=Capability.END_USERS_VIEW)
 async def add_member(org_slug: str, group_id: UUID, form: Form) -> Response:
@@ -125,7 +125,7 @@ async def add_member(org_slug: str, group_id: UUID, form: Form) -> Response:
 
 
 @routes.post(f"{ONE}/members/<user_id>/remove")
-@member_page(Capability.GROUPS_MANAGE, outlives=True)
+@member_page(Capability.GROUPS_MANAGE, GIVES)
 @accepts(f"DELETE {API_OF_ONE}/members/<user_id>")
 async def remove_member(org_slug: str, group_id: UUID, user_id: UUID) -> Response:
     """Remove a user from a group."""
@@ -161,7 +161,7 @@ async def show_applications(org_slug: str, group_id: UUID) -> Response:
 
 
 @routes.post(f"{ONE}/applications")
-@member_page(Capability.END_USERS_MANAGE, outlives=True)
+@member_page(Capability.END_USERS_MANAGE, GIVES)
 @accepts(f"PUT {ASSIGNMENT}")
 @on_refusal("tenancy/group_applications.html", _application_values, FIELDS, shown_to=Capability.END_USERS_VIEW)
 async def assign(org_slug: str, group_id: UUID, form: Form) -> Response:
@@ -171,7 +171,7 @@ async def assign(org_slug: str, group_id: UUID, form: Form) -> Response:
 
 
 @routes.post(f"{ONE}/applications/<service_slug>/remove")
-@member_page(Capability.END_USERS_MANAGE, outlives=True)
+@member_page(Capability.END_USERS_MANAGE, GIVES)
 @accepts(f"DELETE {ASSIGNMENT}")
 async def unassign(org_slug: str, group_id: UUID, service_slug: str) -> Response:
     """End the assignment of a group to an application."""
@@ -201,7 +201,7 @@ async def show_settings(org_slug: str, group_id: UUID) -> Response:
 
 
 @routes.post(f"{ONE}/settings")
-@member_page(Capability.GROUPS_MANAGE, outlives=True)
+@member_page(Capability.GROUPS_MANAGE, GIVES)
 @accepts(f"PATCH {API_OF_ONE}")
 @on_refusal("tenancy/group_settings.html", _setting_values, FIELDS)
 async def change(org_slug: str, group_id: UUID, form: Form) -> Response:
@@ -212,7 +212,7 @@ async def change(org_slug: str, group_id: UUID, form: Form) -> Response:
 
 
 @routes.post(f"{ONE}/delete")
-@member_page(Capability.GROUPS_MANAGE, outlives=True)
+@member_page(Capability.GROUPS_MANAGE, GIVES)
 @accepts(f"DELETE {API_OF_ONE}", page=f"{ONE}/settings")
 @on_refusal("tenancy/group_settings.html", _setting_values, FIELDS)
 async def delete(org_slug: str, group_id: UUID, form: Form) -> Response:

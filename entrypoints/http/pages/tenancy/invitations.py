@@ -8,7 +8,6 @@ from uuid import UUID
 from quart import Blueprint, Response
 
 from core.kernel.roles import OWNER, Capability
-from core.kernel.sign_in_age import SignInAge
 from core.kernel.values import Email, EmailInvalid
 from core.tenancy import invitations, inviting, roles
 from core.tenancy.model.invitations import MAX_BULK_INVITATIONS, InvitationStatus, OwnerNotInvitable
@@ -16,7 +15,7 @@ from core.tenancy.model.members import RoleUnknown
 from entrypoints.http.api.tenancy.invitations import InvitationsQuery
 from entrypoints.http.api.tenancy.role_choices import giveable_options, role_choices, role_filter
 from entrypoints.http.base.context import acting_member, ports
-from entrypoints.http.edge.access import member_page
+from entrypoints.http.edge.access import GIVES, member_page
 from entrypoints.http.pages.console import console_page, neighbors, organization_path, redirect_with_notice, shows
 from entrypoints.http.pages.console_forms import Fields, Form, accepts, answers_with, on_refusal, once, ports_once
 from entrypoints.http.pages.form_values import FieldInvalid
@@ -59,7 +58,7 @@ async def _list_values(query: InvitationsQuery) -> dict[str, Any]:
 
 
 @routes.post(f"{LIST}/<invitation_id>/cancel")
-@member_page(Capability.MEMBERS_MANAGE, outlives=False)
+@member_page(Capability.MEMBERS_MANAGE, GIVES)
 @accepts(f"POST {API}/<invitation_id>")
 async def cancel(org_slug: str, invitation_id: UUID) -> Response:
     """Cancel a pending invitation."""
@@ -68,7 +67,7 @@ async def cancel(org_slug: str, invitation_id: UUID) -> Response:
 
 
 @routes.post(f"{LIST}/<invitation_id>/resend")
-@member_page(Capability.MEMBERS_MANAGE, outlives=False, sign_in_of_part=SignInAge.RECENT)
+@member_page(Capability.MEMBERS_MANAGE, GIVES)
 @accepts(f"POST {API}/<invitation_id>/resend")
 @on_refusal("tenancy/invitations.html", _all)
 async def resend(org_slug: str, invitation_id: UUID, form: Form) -> Response:
@@ -90,7 +89,7 @@ async def _form_values(typed: Form) -> dict[str, Any]:
 
 
 @routes.post(f"{LIST}/new")
-@member_page(Capability.MEMBERS_MANAGE, outlives=False, sign_in_of_part=SignInAge.RECENT)
+@member_page(Capability.MEMBERS_MANAGE, GIVES)
 @accepts(BULK, answers=answers_with("The result for each address."))
 @once(LIST, "Open invitations", "The invitations are in the list. To send one again, use its button there.")
 @on_refusal("tenancy/new_invitations.html", _form_values, FIELDS)

@@ -11,7 +11,7 @@ from core.tenancy.model import settings as model
 from core.tenancy.model.settings import MailServerCheck, MailServerNotSet, SmtpSettings
 from entrypoints.http.api.tenancy.mail_server import MailServerRequest
 from entrypoints.http.base.context import acting_member, ports
-from entrypoints.http.edge.access import member_page
+from entrypoints.http.edge.access import GIVES, SHOWS_PEOPLE, member_page
 from entrypoints.http.pages.console import console_page, organization_path, redirect_with_notice, shows
 from entrypoints.http.pages.console_forms import Fields, Form, accepts, on_refusal
 from entrypoints.http.pages.form_values import is_checked, to_model, to_number
@@ -64,7 +64,7 @@ async def show_mail_server(org_slug: str) -> Response:
 
 
 @routes.post(PAGE)
-@member_page(Capability.INTEGRATIONS_MANAGE, outlives=True)
+@member_page(Capability.INTEGRATIONS_MANAGE, GIVES)
 @accepts(f"POST {API}")
 @on_refusal("tenancy/mail_server.html", _values, FIELDS)
 async def configure(org_slug: str, form: Form) -> Response:
@@ -75,7 +75,7 @@ async def configure(org_slug: str, form: Form) -> Response:
 
 
 @routes.post(f"{PAGE}/test")
-@member_page(Capability.INTEGRATIONS_MANAGE, outlives=False)
+@member_page(Capability.INTEGRATIONS_MANAGE, SHOWS_PEOPLE)
 @accepts(f"POST {API}/test", answers=TESTED)
 async def test(org_slug: str) -> Response:
     """Send an email to your own address through the mail server."""
@@ -84,7 +84,7 @@ async def test(org_slug: str) -> Response:
 
 
 @routes.post(f"{PAGE}/remove")
-@member_page(Capability.INTEGRATIONS_MANAGE, outlives=True)
+@member_page(Capability.INTEGRATIONS_MANAGE, GIVES)
 @accepts(f"DELETE {API}")
 async def remove(org_slug: str) -> Response:
     """Remove the mail server of an organization."""

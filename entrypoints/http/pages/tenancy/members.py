@@ -27,7 +27,7 @@ from entrypoints.http.api.tenancy.member_files import FILE, stream_members
 from entrypoints.http.api.tenancy.members import MemberExportQuery, MembersQuery
 from entrypoints.http.api.tenancy.role_choices import giveable_options, role_choices, role_filter, role_labels
 from entrypoints.http.base.context import acting_member, ports
-from entrypoints.http.edge.access import member_page
+from entrypoints.http.edge.access import ENDS, GIVES, PROMOTES, member_page
 from entrypoints.http.edge.openapi import describes
 from entrypoints.http.pages.authentication.sign_in_log import failure_values
 from entrypoints.http.pages.consequences import RESET_LINK, Question, ask, ask_on_refusal, count
@@ -193,7 +193,7 @@ async def show_role(org_slug: str, user_id: UUID) -> Response:
 
 
 @routes.post(f"{ONE}/role")
-@member_page(Capability.ROLES_MANAGE, outlives=True)
+@member_page(Capability.ROLES_MANAGE, PROMOTES)
 @accepts(f"PATCH {API}/<user_id>")
 @ask_on_refusal(_role_question, ROLE_FIELDS)
 async def change_role(org_slug: str, user_id: UUID, form: Form) -> Response:
@@ -220,7 +220,7 @@ async def show_sessions_end(org_slug: str, user_id: UUID) -> Response:
 
 
 @routes.post(f"{ONE}/end-sessions")
-@member_page(Capability.MEMBERS_MANAGE, outlives=False)
+@member_page(Capability.MEMBERS_MANAGE, ENDS)
 @accepts(f"DELETE {API}/<user_id>/sessions")
 async def end_sessions(org_slug: str, user_id: UUID) -> Response:
     """End the sessions of a member in the organization and its applications."""
@@ -249,7 +249,7 @@ async def show_password_reset(org_slug: str, user_id: UUID) -> Response:
 
 
 @routes.post(f"{ONE}/password-reset")
-@member_page(Capability.MEMBERS_MANAGE, outlives=True)
+@member_page(Capability.MEMBERS_MANAGE, GIVES)
 @accepts(f"POST {API}/<user_id>/password-reset")
 @ask_on_refusal(_reset_question)
 async def send_password_reset(org_slug: str, user_id: UUID, form: Form) -> Response:
@@ -288,7 +288,7 @@ async def _removal(user_id: UUID) -> Question:
 
 
 @routes.post(f"{ONE}/remove")
-@member_page(Capability.MEMBERS_MANAGE, outlives=True)
+@member_page(Capability.MEMBERS_MANAGE, GIVES)
 @accepts(f"POST {API}/<user_id>")
 @ask_on_refusal(_removal)
 async def remove(org_slug: str, user_id: UUID, form: Form) -> Response:

@@ -6,7 +6,6 @@ from quart import Blueprint, Response
 
 from core.kernel.callers import OrganizationStatus
 from core.kernel.roles import ADMIN, Capability
-from core.kernel.sign_in_age import SignInAge
 from core.kernel.values import NameUsedTooOften, Page, SlugInvalid, SlugReserved
 from core.tenancy import governance, members, organizations
 from core.tenancy.model.groups import SharedNameTaken
@@ -15,7 +14,7 @@ from core.tenancy.model.organizations import SlugTaken
 from entrypoints.http.api.tenancy.members import OwnershipTransferRequest
 from entrypoints.http.api.tenancy.organizations import OrganizationRequest, OrganizationUpdateRequest
 from entrypoints.http.base.context import acting_member, ports, signed_in
-from entrypoints.http.edge.access import member_page, page_session
+from entrypoints.http.edge.access import CHANGES, GIVES, OWNS, member_page, page_session
 from entrypoints.http.pages.consequences import Question, ask, ask_on_refusal, count
 from entrypoints.http.pages.console import console_page, organization_path, redirect_with_notice, shows
 from entrypoints.http.pages.console_forms import Fields, Form, accepts, check_typed_name, on_refusal, once, ports_once
@@ -50,7 +49,7 @@ async def _new_values(typed: Form) -> dict[str, Any]:
 
 
 @routes.post(NEW)
-@page_session(outlives=True)
+@page_session(GIVES)
 @accepts(f"POST {API}")
 @once("/app/account/organizations", "Open your organizations", "The organization is in the list.")
 @on_refusal("tenancy/new_organization.html", _new_values, SLUG_FIELDS)
@@ -91,7 +90,7 @@ async def show_settings(org_slug: str) -> Response:
 
 
 @routes.post(SETTINGS)
-@member_page(Capability.ORGANIZATION_MANAGE, outlives=False, sign_in_of_part=SignInAge.RECENT)
+@member_page(Capability.ORGANIZATION_MANAGE, CHANGES)
 @accepts(f"PATCH {API_OF_ONE}")
 @on_refusal("tenancy/settings.html", _values, {SharedNameTaken: "name"})
 async def change_settings(org_slug: str, form: Form) -> Response:
@@ -116,7 +115,7 @@ async def show_transfer(org_slug: str) -> Response:
 
 
 @routes.post(f"{SETTINGS}/transfer")
-@member_page(Capability.ORGANIZATION_OWN, outlives=True, sign_in=SignInAge.FRESH)
+@member_page(Capability.ORGANIZATION_OWN, OWNS)
 @accepts(f"POST {API_OF_ONE}/transfer-ownership")
 @on_refusal("tenancy/transfer.html", _transfer_values, TRANSFER_FIELDS)
 async def transfer(org_slug: str, form: Form) -> Response:
@@ -156,7 +155,7 @@ async def _deletion() -> Question:
 
 
 @routes.post(f"{SETTINGS}/delete")
-@member_page(Capability.ORGANIZATION_OWN, outlives=True, sign_in=SignInAge.FRESH)
+@member_page(Capability.ORGANIZATION_OWN, OWNS)
 @accepts(f"DELETE {API_OF_ONE}")
 @ask_on_refusal(_deletion)
 async def delete(org_slug: str, form: Form) -> Response:

@@ -25,7 +25,7 @@ from core.tenancy.model.roles import (
 from entrypoints.http.api.tenancy.role_choices import giveable_options, role_choices
 from entrypoints.http.api.tenancy.roles import OrganizationRoleRequest
 from entrypoints.http.base.context import acting_member, ports
-from entrypoints.http.edge.access import member_page
+from entrypoints.http.edge.access import PROMOTES, member_page
 from entrypoints.http.pages.consequences import Question, ask, ask_on_refusal, count
 from entrypoints.http.pages.console import console_page, may, organization_path, redirect_with_notice, shows
 from entrypoints.http.pages.console_forms import ANSWERS_TO_FORM, Fields, Form, accepts, on_refusal, once, ports_once
@@ -89,7 +89,7 @@ async def show_form(org_slug: str) -> Response:
 
 
 @routes.post(f"{LIST}/new")
-@member_page(Capability.ROLES_MANAGE, outlives=True)
+@member_page(Capability.ROLES_MANAGE, PROMOTES)
 @accepts(f"POST {API}", answers=ANSWERS)
 @once(LIST, "Open roles", "The role is in the list.")
 @on_refusal("tenancy/new_role.html", _form_values, FIELDS)
@@ -127,7 +127,7 @@ async def show_role(org_slug: str, role_name: str) -> Response:
 
 
 @routes.post(ONE)
-@member_page(Capability.ROLES_MANAGE, outlives=True)
+@member_page(Capability.ROLES_MANAGE, PROMOTES)
 @accepts(f"PATCH {API_OF_ONE}", answers=ANSWERS)
 @on_refusal("tenancy/role.html", _values, FIELDS)
 async def change(org_slug: str, role_name: str, form: Form) -> Response:
@@ -181,7 +181,7 @@ async def show_deletion(org_slug: str, role_name: str) -> Response:
 
 
 @routes.post(f"{ONE}/delete")
-@member_page(Capability.ROLES_MANAGE, outlives=True)
+@member_page(Capability.ROLES_MANAGE, PROMOTES)
 @accepts(f"DELETE {API_OF_ONE}")
 @ask_on_refusal(_deletion, REPLACEMENT_FIELDS)
 async def delete(org_slug: str, role_name: str, form: Form) -> Response:

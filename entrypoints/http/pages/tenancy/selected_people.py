@@ -10,14 +10,14 @@ from quart import Blueprint, Response, request
 from core.kernel.access import RoleInsufficient
 from core.kernel.errors import refuse
 from core.kernel.roles import Capability
-from core.kernel.sign_in_age import SignInAge
 from core.kernel.values import Email
 from core.tenancy import invitations, inviting, members, selected_people
 from core.tenancy.model.members import NoneSelected, OwnershipNotAssignable, RoleUnknown, TooManySelected
 from core.tenancy.selected_people import Change
 from entrypoints.http.api.tenancy.role_choices import giveable_options, role_choices
 from entrypoints.http.base.context import acting_member, ports
-from entrypoints.http.edge.access import member_page
+from entrypoints.http.edge.access import ENDS, GIVES, PROMOTES, member_page
+from entrypoints.http.edge.access.effects import EffectRow
 from entrypoints.http.edge.queries import path_id
 from entrypoints.http.pages.consequences import TEMPLATE, Question, ask, count, question_values
 from entrypoints.http.pages.console import console_page, may, organization_path, redirect_with_notice, shows
@@ -56,8 +56,7 @@ class Action:
     noun: str = "member"
     capability: Capability = Capability.MEMBERS_MANAGE
     dangerous: bool = False
-    outlives: bool = False  # see `Access`, as the next one
-    sign_in_of_part: SignInAge = SignInAge.ANY
+    effect: EffectRow = GIVES
 
     @property
     def of_invitations(self) -> bool:
@@ -75,7 +74,7 @@ ACTIONS: Final[Mapping[str, Action]] = {
         summary="Change the role of the selected members.",
         api=f"PATCH {MEMBER}",
         change=None,
-        outlives=True,
+        effect=PROMOTES,
         label="Change role",
         verb="Change the role of",
         consequence=ROLE_CONSEQUENCE,
@@ -88,6 +87,7 @@ ACTIONS: Final[Mapping[str, Action]] = {
         summary="End the sessions of the selected members.",
         api=f"DELETE {MEMBER}/sessions",
         change=members.revoke_sessions,
+        effect=ENDS,
         label="End sessions",
         verb="End the sessions of",
         consequence="Their sessions in this organization and its applications end. They can sign in again.",
@@ -99,7 +99,6 @@ ACTIONS: Final[Mapping[str, Action]] = {
         summary="Send the selected members a link to set a new password.",
         api=f"POST {MEMBER}/password-reset",
         change=members.send_password_reset,
-        outlives=True,
         label="Send reset link",
         verb="Send a reset link to",
         consequence="We send each of them a link to their own address, with which they set a new password.",
@@ -111,7 +110,6 @@ ACTIONS: Final[Mapping[str, Action]] = {
         summary="Remove the selected members from the organization.",
         api=f"POST {MEMBER}",
         change=members.remove,
-        outlives=True,
         label="Remove",
         verb="Remove",
         consequence="We end their sessions here at once, and cancel pending invitations from and to them. They lose access to the "
@@ -126,7 +124,6 @@ ACTIONS: Final[Mapping[str, Action]] = {
         summary="Send the selected invitations again.",
         api=f"POST {INVITATION}/resend",
         change=inviting.resend,
-        sign_in_of_part=SignInAge.RECENT,
         label="Send invitation again",
         verb="Send again",
         consequence="Each of them gets a new email. The links of the earlier one no longer work.",
@@ -226,7 +223,7 @@ def _add_form(name: str, action: Action) -> None:
     async def values(form: Form) -> dict[str, Any]:
         return question_values(await _question(name, await _load(name, form)), form)
 
-    @member_page(action.capability, outlives=action.outlives, sign_in_of_part=action.sign_in_of_part)
+    @member_page(action.capability, action.effect)
     @accepts(action.api, answers=ANSWERS)
     @on_refusal(TEMPLATE, values, ROLE_FIELDS, refusals=(FieldInvalid, *ROLE_FIELDS))
     async def act(org_slug: str, form: Form) -> Response:

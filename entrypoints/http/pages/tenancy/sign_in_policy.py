@@ -11,7 +11,6 @@ from core.applications import sign_in_policies as of_applications
 from core.federation.connections import connections
 from core.kernel.rate_limits import POLICY_PREVIEW
 from core.kernel.roles import Capability
-from core.kernel.sign_in_age import SignInAge
 from core.kernel.sign_in_policy.rules import RULES_OF_APPLICATIONS, RULES_OF_ORGANIZATIONS, RULES_OF_PLATFORM, Document, Rule
 from core.tenancy import domains, platform_sign_in_policy, sign_in_policies
 from core.tenancy.model.sign_in_policies import PolicyPreview
@@ -29,7 +28,7 @@ from entrypoints.http.api.tenancy.sign_in_policy import (
     fields_of_policy,
 )
 from entrypoints.http.base.context import acting_member, ports, signed_in
-from entrypoints.http.edge.access import member_page, platform_page
+from entrypoints.http.edge.access import OWNS, PREVIEWS, member_page, platform_page
 from entrypoints.http.edge.openapi import refuses
 from entrypoints.http.pages.applications.applications import APPLICATION, application_path, application_values
 from entrypoints.http.pages.console import console_page, organization_path, redirect_with_notice, show_document, shows
@@ -116,7 +115,7 @@ async def show_policy(org_slug: str) -> Response:
 
 
 @routes.post(PAGE)
-@member_page(Capability.SIGN_IN_POLICY_MANAGE, outlives=True, sign_in=SignInAge.FRESH)
+@member_page(Capability.SIGN_IN_POLICY_MANAGE, OWNS)
 @accepts(f"PUT {OF_ORGANIZATION}")
 @refuses(409)
 @on_refusal(TEMPLATE, _values, wrong_rule)
@@ -127,7 +126,7 @@ async def save_policy(org_slug: str, form: Form) -> Response:
 
 
 @routes.post(f"{PAGE}/preview")
-@member_page(Capability.SIGN_IN_POLICY_MANAGE, outlives=True, sign_in=SignInAge.ANY, limit=POLICY_PREVIEW)
+@member_page(Capability.SIGN_IN_POLICY_MANAGE, PREVIEWS, limit=POLICY_PREVIEW)
 @accepts(f"POST {OF_ORGANIZATION}/preview", answers=PREVIEWED)
 @on_refusal(TEMPLATE, _values, wrong_rule)
 async def preview_policy(org_slug: str, form: Form) -> Response:
@@ -173,7 +172,7 @@ async def show_application_policy(org_slug: str, service_slug: str) -> Response:
 
 
 @routes.post(APPLICATION_PAGE)
-@member_page(Capability.SIGN_IN_POLICY_MANAGE, outlives=True, sign_in=SignInAge.FRESH)
+@member_page(Capability.SIGN_IN_POLICY_MANAGE, OWNS)
 @accepts(f"PUT {OF_APPLICATION}")
 @refuses(409)
 @on_refusal(APPLICATION_TEMPLATE, _application_values, wrong_rule)
@@ -184,7 +183,7 @@ async def save_application_policy(org_slug: str, service_slug: str, form: Form) 
 
 
 @routes.post(f"{APPLICATION_PAGE}/preview")
-@member_page(Capability.SIGN_IN_POLICY_MANAGE, outlives=True, sign_in=SignInAge.ANY, limit=POLICY_PREVIEW)
+@member_page(Capability.SIGN_IN_POLICY_MANAGE, PREVIEWS, limit=POLICY_PREVIEW)
 @accepts(f"POST {OF_APPLICATION}/preview", answers=PREVIEWED)
 @on_refusal(APPLICATION_TEMPLATE, _application_values, wrong_rule)
 async def preview_application_policy(org_slug: str, service_slug: str, form: Form) -> Response:
@@ -195,7 +194,7 @@ async def preview_application_policy(org_slug: str, service_slug: str, form: For
 
 
 @routes.post(f"{APPLICATION_PAGE}/remove")
-@member_page(Capability.SIGN_IN_POLICY_MANAGE, outlives=True, sign_in=SignInAge.FRESH)
+@member_page(Capability.SIGN_IN_POLICY_MANAGE, OWNS)
 @accepts(f"DELETE {OF_APPLICATION}")
 async def remove_application_policy(org_slug: str, service_slug: str) -> Response:
     """Remove the sign-in policy of an application. That of its organization stays."""
@@ -222,7 +221,7 @@ async def show_platform_policy() -> Response:
 
 
 @routes.post(PLATFORM_PAGE)
-@platform_page(sign_in=SignInAge.FRESH)
+@platform_page(OWNS)
 @accepts(f"PUT {PLATFORM_API}")
 @refuses(409)
 @on_refusal(PLATFORM_TEMPLATE, _platform_values, wrong_rule)
@@ -233,7 +232,7 @@ async def save_platform_policy(form: Form) -> Response:
 
 
 @routes.post(f"{PLATFORM_PAGE}/preview")
-@platform_page(sign_in=SignInAge.ANY, limit=POLICY_PREVIEW)
+@platform_page(PREVIEWS, limit=POLICY_PREVIEW)
 @accepts(f"POST {PLATFORM_API}/preview", answers=PREVIEWED)
 @on_refusal(PLATFORM_TEMPLATE, _platform_values, wrong_rule)
 async def preview_platform_policy(form: Form) -> Response:

@@ -12,7 +12,7 @@ from core.kernel.roles import Capability
 from core.kernel.values import parse_id
 from entrypoints.http.api.federation.connections.connections import CONNECTION
 from entrypoints.http.base.context import acting, app_context, ports
-from entrypoints.http.edge.access import anyone, member
+from entrypoints.http.edge.access import SHOWS, anyone, member
 from entrypoints.http.edge.bodies import ResponseModel
 from entrypoints.http.edge.openapi import describes, refuses
 
@@ -34,7 +34,7 @@ class ConnectionCheckResponse(ResponseModel):
 
 
 @routes.post(f"{CONNECTION}/check")
-@member(Capability.INTEGRATIONS_MANAGE, outlives=False)
+@member(Capability.INTEGRATIONS_MANAGE, SHOWS)
 @refuses(409, 429)
 async def check(org_slug: str, connection_slug: str) -> ConnectionCheckResponse:
     """Check a connection of the organization.

@@ -35,7 +35,7 @@ from entrypoints.http.api.federation.connections.settings import (
     SamlSettingsResponse,
 )
 from entrypoints.http.base.context import acting, app_context, ports
-from entrypoints.http.edge.access import member
+from entrypoints.http.edge.access import GIVES, member
 from entrypoints.http.edge.bodies import AT_LEAST_ONE_FIELD, Name, RequestModel, ResponseModel, Text, Timestamp, optional
 from entrypoints.http.edge.openapi import describes, refuses
 from entrypoints.http.edge.signatures import before_body, returns
@@ -232,7 +232,7 @@ async def list_connections(org_slug: str) -> ConnectionListResponse:
 
 
 @routes.post(PATH)
-@member(Capability.INTEGRATIONS_MANAGE, outlives=True)
+@member(Capability.INTEGRATIONS_MANAGE, GIVES)
 @refuses(409)
 @returns(201)
 async def create(org_slug: str, data: ConnectionRequest) -> ConnectionDetailsResponse:
@@ -260,7 +260,7 @@ async def get(org_slug: str, connection_slug: str) -> ConnectionDetailsResponse:
 
 
 @routes.patch(CONNECTION)
-@member(Capability.INTEGRATIONS_MANAGE, outlives=True)
+@member(Capability.INTEGRATIONS_MANAGE, GIVES)
 @existing_connection
 @refuses(409)
 async def update(org_slug: str, connection_slug: str, data: ConnectionUpdateRequest) -> ConnectionDetailsResponse:
@@ -286,7 +286,7 @@ async def update(org_slug: str, connection_slug: str, data: ConnectionUpdateRequ
 
 
 @routes.delete(CONNECTION)
-@member(Capability.INTEGRATIONS_MANAGE, outlives=True)
+@member(Capability.INTEGRATIONS_MANAGE, GIVES)
 @refuses(409)
 @describes({204: "The connection is removed."})
 async def remove(org_slug: str, connection_slug: str) -> None:
@@ -299,7 +299,7 @@ async def remove(org_slug: str, connection_slug: str) -> None:
 
 
 @routes.post(f"{CONNECTION}/activate")
-@member(Capability.INTEGRATIONS_MANAGE, outlives=True)
+@member(Capability.INTEGRATIONS_MANAGE, GIVES)
 @existing_connection
 @refuses(409)
 async def activate(org_slug: str, connection_slug: str, data: ConnectionActivationRequest) -> ConnectionDetailsResponse:
@@ -314,7 +314,7 @@ async def activate(org_slug: str, connection_slug: str, data: ConnectionActivati
 
 
 @routes.post(f"{CONNECTION}/deactivate")
-@member(Capability.INTEGRATIONS_MANAGE, outlives=True)
+@member(Capability.INTEGRATIONS_MANAGE, GIVES)
 @refuses(409)
 async def deactivate(org_slug: str, connection_slug: str) -> ConnectionDetailsResponse:
     """Deactivate a connection.
@@ -327,7 +327,7 @@ async def deactivate(org_slug: str, connection_slug: str) -> ConnectionDetailsRe
 
 
 @routes.put(f"{CONNECTION}/client-secret")
-@member(Capability.INTEGRATIONS_MANAGE, outlives=True)
+@member(Capability.INTEGRATIONS_MANAGE, GIVES)
 @existing_connection
 @describes({204: "The secret is stored."})
 async def set_client_secret(org_slug: str, connection_slug: str, data: ClientSecretRequest) -> None:
@@ -339,7 +339,7 @@ async def set_client_secret(org_slug: str, connection_slug: str, data: ClientSec
 
 
 @routes.post(f"{CONNECTION}/keys")
-@member(Capability.INTEGRATIONS_MANAGE, outlives=True)
+@member(Capability.INTEGRATIONS_MANAGE, GIVES)
 @refuses(409)
 @returns(201)
 async def create_key(org_slug: str, connection_slug: str) -> ConnectionKeyResponse:
@@ -353,7 +353,7 @@ async def create_key(org_slug: str, connection_slug: str) -> ConnectionKeyRespon
 
 
 @routes.post(f"{CONNECTION}/keys/activate")
-@member(Capability.INTEGRATIONS_MANAGE, outlives=True)
+@member(Capability.INTEGRATIONS_MANAGE, GIVES)
 async def activate_key(org_slug: str, connection_slug: str) -> ConnectionKeyResponse:
     """Use the next key of a connection from now on.
 
@@ -363,7 +363,7 @@ async def activate_key(org_slug: str, connection_slug: str) -> ConnectionKeyResp
 
 
 @routes.post(f"{CONNECTION}/certificates")
-@member(Capability.INTEGRATIONS_MANAGE, outlives=True)
+@member(Capability.INTEGRATIONS_MANAGE, GIVES)
 @existing_connection
 @refuses(409)
 @returns(201)
@@ -377,7 +377,7 @@ async def add_certificate(org_slug: str, connection_slug: str, data: ProviderCer
 
 
 @routes.delete(f"{CONNECTION}/certificates/<fingerprint>")
-@member(Capability.INTEGRATIONS_MANAGE, outlives=True)
+@member(Capability.INTEGRATIONS_MANAGE, GIVES)
 @describes({204: "The certificate is removed.", 400: "It is the last one of an active connection."})
 async def remove_certificate(org_slug: str, connection_slug: str, fingerprint: str) -> None:
     """Trust a certificate of the identity provider no longer."""

@@ -13,7 +13,7 @@ from entrypoints.http.api.federation.connections.checks import ConnectionProblem
 from entrypoints.http.api.federation.connections.connections import CONNECTION, ConnectionDetailsResponse, existing_connection, to_details
 from entrypoints.http.api.federation.saml.configuration import METADATA
 from entrypoints.http.base.context import acting, app_context, ports
-from entrypoints.http.edge.access import anyone, member
+from entrypoints.http.edge.access import GIVES, anyone, member
 from entrypoints.http.edge.bodies import RequestModel, Text
 from entrypoints.http.edge.openapi import describes, refuses
 
@@ -45,7 +45,7 @@ class ImportedMetadataResponse(ConnectionDetailsResponse):
 
 
 @routes.post(f"{CONNECTION}/metadata")
-@member(Capability.INTEGRATIONS_MANAGE, outlives=True)
+@member(Capability.INTEGRATIONS_MANAGE, GIVES)
 @existing_connection
 @refuses(409, 429)
 async def import_metadata(org_slug: str, connection_slug: str, data: ProviderMetadataRequest) -> ImportedMetadataResponse:

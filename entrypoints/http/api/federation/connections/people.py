@@ -8,11 +8,9 @@ from quart import Blueprint
 from core.federation.connections import links, mapped_groups
 from core.federation.connections.model.connections import MappedGroup
 from core.kernel.roles import Capability
-from core.kernel.sign_in_age import SignInAge
 from entrypoints.http.api.federation.connections.connections import CONNECTION
 from entrypoints.http.base.context import acting, acting_member, ports, signed_in
-from entrypoints.http.edge.access import member, person
-from entrypoints.http.edge.access.declaration import Programs
+from entrypoints.http.edge.access import ACTS_ON_ME, BY_PEOPLE, GIVES, member, person
 from entrypoints.http.edge.bodies import Id, RequestModel, ResponseModel, Text, Timestamp
 from entrypoints.http.edge.openapi import describes, refuses
 from entrypoints.http.edge.queries import PageQuery, Pagination
@@ -69,7 +67,7 @@ async def list_people(org_slug: str, connection_slug: str, query_args: Connectio
 
 
 @routes.delete(f"{CONNECTION}/people/<user_id>")
-@member(Capability.INTEGRATIONS_MANAGE, outlives=True)
+@member(Capability.INTEGRATIONS_MANAGE, GIVES)
 @describes({204: "The user is unlinked."})
 async def unlink_person(org_slug: str, connection_slug: str, user_id: UUID) -> None:
     """Unlink a user from a connection.
@@ -120,7 +118,7 @@ async def list_groups(org_slug: str, connection_slug: str) -> ConnectionGroupLis
 
 
 @routes.post(f"{CONNECTION}/groups")
-@member(Capability.INTEGRATIONS_MANAGE, outlives=True, programs=Programs.NONE)
+@member(Capability.INTEGRATIONS_MANAGE, BY_PEOPLE)
 @refuses(409)
 @returns(201)
 async def add_group(org_slug: str, connection_slug: str, data: ConnectionGroupRequest) -> ConnectionGroupResponse:
@@ -132,7 +130,7 @@ async def add_group(org_slug: str, connection_slug: str, data: ConnectionGroupRe
 
 
 @routes.delete(f"{CONNECTION}/groups/<mapping_id>")
-@member(Capability.INTEGRATIONS_MANAGE, outlives=True, programs=Programs.NONE)
+@member(Capability.INTEGRATIONS_MANAGE, BY_PEOPLE)
 @refuses(409)
 @describes({204: "The mapping is removed."})
 async def remove_group(org_slug: str, connection_slug: str, mapping_id: UUID) -> None:
@@ -154,7 +152,7 @@ async def list_own_links() -> list[OwnConnectionLinkResponse]:
 
 
 @routes.delete(f"{OWN}/<connection_id>")
-@person(outlives=True, sign_in=SignInAge.FRESH)
+@person(ACTS_ON_ME)
 @refuses(400, 404)
 @describes({204: "Your account is unlinked."})
 async def unlink_own(connection_id: UUID) -> None:

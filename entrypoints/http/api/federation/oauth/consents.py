@@ -8,11 +8,10 @@ from quart import Blueprint
 from core.authentication.model.openid import Scope
 from core.federation.oauth import consents
 from core.kernel.api_scopes import Area
-from core.kernel.sign_in_age import SignInAge
 from core.programs.model.api_resources import ResourceAccess
 from entrypoints.http.api.applications.own_applications import ApplicationOrganizationResponse
 from entrypoints.http.base.context import ports, signed_in
-from entrypoints.http.edge.access import person_anywhere
+from entrypoints.http.edge.access import MINE, person_anywhere
 from entrypoints.http.edge.bodies import ResponseModel, Timestamp
 from entrypoints.http.edge.openapi import describes
 
@@ -88,7 +87,7 @@ async def list_own() -> ConsentListResponse:
 
 
 @routes.delete("/api/user/consents/<service_id>")
-@person_anywhere(outlives=True, area=Area.ACCOUNT, sign_in=SignInAge.ANY)
+@person_anywhere(MINE, area=Area.ACCOUNT)
 @describes({204: "The consent is withdrawn."})
 async def withdraw(service_id: UUID) -> None:
     """Withdraw your consent to an application.

@@ -9,7 +9,7 @@ from core.federation.oauth import external_grants
 from core.kernel.roles import Capability
 from entrypoints.http.api.tenancy.assignments import AssignmentsQuery
 from entrypoints.http.base.context import acting, ports
-from entrypoints.http.edge.access import member
+from entrypoints.http.edge.access import GIVES, member
 from entrypoints.http.edge.bodies import ResponseModel, Timestamp
 from entrypoints.http.edge.openapi import describes
 from entrypoints.http.edge.queries import Pagination
@@ -51,7 +51,7 @@ async def list_grants(org_slug: str, resource_id: UUID, query_args: AssignmentsQ
 
 
 @routes.delete("/api/organizations/<org_slug>/api-resources/<resource_id>/external-clients/grants/<user_id>/<client_id>")
-@member(Capability.END_USERS_MANAGE, outlives=True)
+@member(Capability.END_USERS_MANAGE, GIVES)
 @describes({204: "The grant has ended."})
 async def end_grant(org_slug: str, resource_id: UUID, user_id: UUID, client_id: UUID) -> None:
     """End the grant of a user to an external client at an API resource.

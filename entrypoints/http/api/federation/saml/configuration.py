@@ -21,7 +21,7 @@ from core.kernel.roles import Capability
 from entrypoints.http.api.applications.claims import SOURCE_TEXT
 from entrypoints.http.api.applications.services import existing_service
 from entrypoints.http.base.context import acting, app_context, ports
-from entrypoints.http.edge.access import anyone, member
+from entrypoints.http.edge.access import GIVES, anyone, member
 from entrypoints.http.edge.bodies import RequestModel, ResponseModel, Text, Timestamp
 from entrypoints.http.edge.openapi import describes, refuses
 
@@ -155,7 +155,7 @@ def _to_response(certificate: SamlCertificate, *, is_active: bool = True) -> Sam
 
 
 @routes.post(SAML)
-@member(Capability.INTEGRATIONS_MANAGE, outlives=True)
+@member(Capability.INTEGRATIONS_MANAGE, GIVES)
 @existing_service
 async def configure(org_slug: str, service_slug: str, data: SamlConfigurationRequest) -> SamlChangeResponse:
     """Replace the SAML configuration of a service.
@@ -192,7 +192,7 @@ def _identity_provider(org_slug: str, service_slug: str) -> SamlIdentityProvider
 
 
 @routes.delete(SAML)
-@member(Capability.INTEGRATIONS_MANAGE, outlives=True)
+@member(Capability.INTEGRATIONS_MANAGE, GIVES)
 async def disable(org_slug: str, service_slug: str) -> SamlChangeResponse:
     """Disable SAML for a service.
 
@@ -204,7 +204,7 @@ async def disable(org_slug: str, service_slug: str) -> SamlChangeResponse:
 
 
 @routes.post(f"{SAML}/certificate")
-@member(Capability.INTEGRATIONS_MANAGE, outlives=True)
+@member(Capability.INTEGRATIONS_MANAGE, GIVES)
 @refuses(400)
 async def create_certificate(org_slug: str, service_slug: str) -> SamlCertificateResponse:
     """Create a certificate for signatures.
@@ -227,7 +227,7 @@ async def get_certificate(org_slug: str, service_slug: str) -> SamlCertificateRe
 
 
 @routes.post(f"{SAML}/certificate/next")
-@member(Capability.INTEGRATIONS_MANAGE, outlives=True)
+@member(Capability.INTEGRATIONS_MANAGE, GIVES)
 @refuses(400, 409)
 async def create_next_certificate(org_slug: str, service_slug: str) -> SamlCertificateResponse:
     """Create the certificate that will replace the active one.
@@ -249,7 +249,7 @@ async def get_next_certificate(org_slug: str, service_slug: str) -> SamlCertific
 
 
 @routes.delete(f"{SAML}/certificate/next")
-@member(Capability.INTEGRATIONS_MANAGE, outlives=True)
+@member(Capability.INTEGRATIONS_MANAGE, GIVES)
 @describes({204: "The next certificate is deleted."})
 async def delete_next_certificate(org_slug: str, service_slug: str) -> None:
     """Delete the next certificate. The active one stays."""
@@ -257,7 +257,7 @@ async def delete_next_certificate(org_slug: str, service_slug: str) -> None:
 
 
 @routes.post(f"{SAML}/certificate/activate")
-@member(Capability.INTEGRATIONS_MANAGE, outlives=True)
+@member(Capability.INTEGRATIONS_MANAGE, GIVES)
 async def activate_certificate(org_slug: str, service_slug: str) -> ActivatedSamlCertificateResponse:
     """Sign with the next certificate from now on.
 
@@ -268,7 +268,7 @@ async def activate_certificate(org_slug: str, service_slug: str) -> ActivatedSam
 
 
 @routes.post(f"{SAML}/certificate/undo")
-@member(Capability.INTEGRATIONS_MANAGE, outlives=True)
+@member(Capability.INTEGRATIONS_MANAGE, GIVES)
 @refuses(409)
 async def undo_activation(org_slug: str, service_slug: str) -> SamlCertificateResponse:
     """Sign with the previous certificate again.

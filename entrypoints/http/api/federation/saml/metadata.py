@@ -10,7 +10,7 @@ from core.kernel.roles import Capability
 from entrypoints.http.api.applications.services import existing_service
 from entrypoints.http.api.federation.saml.configuration import SAML
 from entrypoints.http.base.context import acting, ports
-from entrypoints.http.edge.access import member
+from entrypoints.http.edge.access import SHOWS, member
 from entrypoints.http.edge.bodies import RequestModel, ResponseModel, Text
 from entrypoints.http.edge.openapi import refuses
 
@@ -61,7 +61,7 @@ class SamlCheckResponse(ResponseModel):
 
 
 @routes.post(f"{SAML}/metadata")
-@member(Capability.INTEGRATIONS_MANAGE, outlives=False)
+@member(Capability.INTEGRATIONS_MANAGE, SHOWS)
 @refuses(429)
 @existing_service
 async def read_metadata(org_slug: str, service_slug: str, data: SamlMetadataRequest) -> SamlMetadataResponse:

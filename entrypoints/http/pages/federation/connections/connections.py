@@ -24,7 +24,7 @@ from entrypoints.http.api.federation.connections.connections import (
 from entrypoints.http.api.federation.connections.metadata import ProviderMetadataRequest
 from entrypoints.http.api.federation.connections.settings import ClaimMappingRequest, OidcSettingsRequest, SamlSettingsRequest
 from entrypoints.http.base.context import acting_member, ports
-from entrypoints.http.edge.access import member_page
+from entrypoints.http.edge.access import GIVES, member_page
 from entrypoints.http.edge.openapi import refuses
 from entrypoints.http.edge.queries import Query
 from entrypoints.http.pages.console import console_page, redirect_with_notice, shows
@@ -86,7 +86,7 @@ async def show_new_connection(org_slug: str, query_args: NewConnectionQuery) -> 
 
 
 @routes.post(f"{LIST}/new")
-@member_page(Capability.INTEGRATIONS_MANAGE, outlives=True)
+@member_page(Capability.INTEGRATIONS_MANAGE, GIVES)
 @accepts(f"POST {API}")
 @refuses(409)
 @once(LIST, "Open single sign-on", "The connection is in the list.")
@@ -117,7 +117,7 @@ async def show_connection(org_slug: str, connection_slug: str) -> Response:
 
 
 @routes.post(ONE)
-@member_page(Capability.INTEGRATIONS_MANAGE, outlives=True)
+@member_page(Capability.INTEGRATIONS_MANAGE, GIVES)
 @accepts(f"PATCH {API_OF_ONE}", answers=ANSWERS_TO_SAVED)
 @refuses(409)
 @on_refusal("federation/connection.html", connection_values, choose_field)
@@ -146,7 +146,7 @@ async def _metadata_values(form: Form | None, connection_slug: str) -> dict[str,
 
 
 @routes.post(f"{ONE}/metadata")
-@member_page(Capability.INTEGRATIONS_MANAGE, outlives=True)
+@member_page(Capability.INTEGRATIONS_MANAGE, GIVES)
 @accepts(f"POST {API_OF_ONE}/metadata", answers=ANSWERS_TO_IMPORTED)
 @refuses(409, 429)
 @on_refusal("federation/connection.html", _metadata_values, choose_field)
@@ -160,7 +160,7 @@ async def import_metadata(org_slug: str, connection_slug: str, form: Form) -> Re
 
 
 @routes.post(f"{ONE}/activate")
-@member_page(Capability.INTEGRATIONS_MANAGE, outlives=True)
+@member_page(Capability.INTEGRATIONS_MANAGE, GIVES)
 @accepts(f"POST {API_OF_ONE}/activate")
 @refuses(409)
 @on_refusal("federation/connection.html", _stored_values, choose_field)
@@ -172,7 +172,7 @@ async def activate(org_slug: str, connection_slug: str, form: Form) -> Response:
 
 
 @routes.post(f"{ONE}/deactivate")
-@member_page(Capability.INTEGRATIONS_MANAGE, outlives=True)
+@member_page(Capability.INTEGRATIONS_MANAGE, GIVES)
 @accepts(f"POST {API_OF_ONE}/deactivate")
 @refuses(409)
 @on_refusal("federation/connection.html", _stored_values, choose_field)
@@ -183,7 +183,7 @@ async def deactivate(org_slug: str, connection_slug: str, form: Form) -> Respons
 
 
 @routes.post(f"{ONE}/remove")
-@member_page(Capability.INTEGRATIONS_MANAGE, outlives=True)
+@member_page(Capability.INTEGRATIONS_MANAGE, GIVES)
 @accepts(f"DELETE {API_OF_ONE}")
 @refuses(409)
 @on_refusal("federation/connection.html", _stored_values, choose_field)
@@ -213,7 +213,7 @@ async def show_mapping(org_slug: str, connection_slug: str) -> Response:
 
 
 @routes.post(f"{ONE}/mapping")
-@member_page(Capability.INTEGRATIONS_MANAGE, outlives=True)
+@member_page(Capability.INTEGRATIONS_MANAGE, GIVES)
 @accepts(f"PATCH {API_OF_ONE}")
 @refuses(409)
 @on_refusal("federation/connection_mapping.html", _mapping_values, choose_field)

@@ -11,7 +11,7 @@ from core.kernel.roles import Capability
 from entrypoints.http.api.federation.connections.connections import CONNECTION as API
 from entrypoints.http.api.federation.connections.connections import ClientSecretRequest, ProviderCertificateRequest
 from entrypoints.http.base.context import acting_member, ports
-from entrypoints.http.edge.access import member_page
+from entrypoints.http.edge.access import GIVES, member_page
 from entrypoints.http.edge.openapi import refuses
 from entrypoints.http.pages.consequences import Question, ask, ask_on_refusal
 from entrypoints.http.pages.console import console_page, redirect_with_notice, shows
@@ -43,7 +43,7 @@ async def show_keys(org_slug: str, connection_slug: str) -> Response:
 
 
 @routes.post(f"{ONE}/keys/client-secret")
-@member_page(Capability.INTEGRATIONS_MANAGE, outlives=True)
+@member_page(Capability.INTEGRATIONS_MANAGE, GIVES)
 @accepts(f"PUT {API}/client-secret", answers=ANSWERS_TO_SAVED)
 @on_refusal("federation/connection_keys.html", _key_values, choose_field)
 async def set_client_secret(org_slug: str, connection_slug: str, form: Form) -> Response:
@@ -54,7 +54,7 @@ async def set_client_secret(org_slug: str, connection_slug: str, form: Form) -> 
 
 
 @routes.post(f"{ONE}/keys")
-@member_page(Capability.INTEGRATIONS_MANAGE, outlives=True)
+@member_page(Capability.INTEGRATIONS_MANAGE, GIVES)
 @accepts(f"POST {API}/keys")
 @refuses(409)
 @once(f"{ONE}/keys", "Open keys", "The key is in the list.")
@@ -66,7 +66,7 @@ async def create_key(org_slug: str, connection_slug: str, form: Form) -> Respons
 
 
 @routes.post(f"{ONE}/keys/activate")
-@member_page(Capability.INTEGRATIONS_MANAGE, outlives=True)
+@member_page(Capability.INTEGRATIONS_MANAGE, GIVES)
 @accepts(f"POST {API}/keys/activate")
 @on_refusal("federation/connection_keys.html", _key_values, choose_field)
 async def activate_key(org_slug: str, connection_slug: str, form: Form) -> Response:
@@ -76,7 +76,7 @@ async def activate_key(org_slug: str, connection_slug: str, form: Form) -> Respo
 
 
 @routes.post(f"{ONE}/keys/certificates")
-@member_page(Capability.INTEGRATIONS_MANAGE, outlives=True)
+@member_page(Capability.INTEGRATIONS_MANAGE, GIVES)
 @accepts(f"POST {API}/certificates")
 @refuses(409)
 @on_refusal("federation/connection_keys.html", _key_values, choose_field)
@@ -114,7 +114,7 @@ async def show_certificate_removal(org_slug: str, connection_slug: str, fingerpr
 
 
 @routes.post(f"{ONE}/keys/certificates/<fingerprint>/remove")
-@member_page(Capability.INTEGRATIONS_MANAGE, outlives=True)
+@member_page(Capability.INTEGRATIONS_MANAGE, GIVES)
 @accepts(f"DELETE {API}/certificates/<fingerprint>")
 @ask_on_refusal(_certificate_removal)
 async def remove_certificate(org_slug: str, connection_slug: str, fingerprint: str, form: Form) -> Response:

@@ -8,12 +8,11 @@ from quart import Blueprint, Response
 from core.federation.connections import connections, links, mapped_groups
 from core.kernel.page_paths import IDENTITIES_PATH
 from core.kernel.roles import Capability
-from core.kernel.sign_in_age import SignInAge
 from core.tenancy import groups
 from entrypoints.http.api.federation.connections.connections import CONNECTION as API
 from entrypoints.http.api.federation.connections.people import ConnectionGroupRequest, ConnectionPeopleQuery
 from entrypoints.http.base.context import acting_member, ports, signed_in
-from entrypoints.http.edge.access import member_page, page_session
+from entrypoints.http.edge.access import ACTS_ON_ME, BY_PEOPLE, GIVES, member_page, page_session
 from entrypoints.http.edge.openapi import refuses
 from entrypoints.http.pages.console import console_page, may, neighbors, redirect_with_notice, shows
 from entrypoints.http.pages.console_forms import Form, accepts, on_refusal
@@ -51,7 +50,7 @@ async def show_people(org_slug: str, connection_slug: str, query_args: Connectio
 
 
 @routes.post(f"{PEOPLE}/<user_id>/unlink")
-@member_page(Capability.INTEGRATIONS_MANAGE, outlives=True)
+@member_page(Capability.INTEGRATIONS_MANAGE, GIVES)
 @accepts(f"DELETE {API}/people/<user_id>")
 @on_refusal("federation/connection_people.html", _first_page_values)
 async def unlink(org_slug: str, connection_slug: str, user_id: UUID, form: Form) -> Response:
@@ -88,7 +87,7 @@ async def show_groups(org_slug: str, connection_slug: str) -> Response:
 
 
 @routes.post(f"{ONE}/groups")
-@member_page(Capability.INTEGRATIONS_MANAGE, outlives=True)
+@member_page(Capability.INTEGRATIONS_MANAGE, BY_PEOPLE)
 @accepts(f"POST {API}/groups")
 @refuses(404, 409)
 @on_refusal("federation/connection_groups.html", _group_values)
@@ -100,7 +99,7 @@ async def add_group(org_slug: str, connection_slug: str, form: Form) -> Response
 
 
 @routes.post(f"{ONE}/groups/<mapping_id>/remove")
-@member_page(Capability.INTEGRATIONS_MANAGE, outlives=True)
+@member_page(Capability.INTEGRATIONS_MANAGE, BY_PEOPLE)
 @accepts(f"DELETE {API}/groups/<mapping_id>")
 @refuses(409)
 async def remove_group(org_slug: str, connection_slug: str, mapping_id: UUID) -> Response:
@@ -113,7 +112,7 @@ async def remove_group(org_slug: str, connection_slug: str, mapping_id: UUID) ->
 
 
 @routes.post("/app/account/identities/connections/<connection_id>/unlink")
-@page_session(outlives=True, sign_in=SignInAge.FRESH)
+@page_session(ACTS_ON_ME)
 @accepts("DELETE /api/user/connections/<connection_id>")
 async def unlink_connection(connection_id: UUID) -> Response:
     """Unlink your account from a connection of an organization.

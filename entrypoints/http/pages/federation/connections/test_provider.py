@@ -15,7 +15,7 @@ from core.kernel.values import is_printable
 from entrypoints.http.api.federation.connections.connections import CONNECTION as API
 from entrypoints.http.base import cookies
 from entrypoints.http.base.context import acting_member, app_context, ports
-from entrypoints.http.edge.access import member_page
+from entrypoints.http.edge.access import SHOWS, member_page
 from entrypoints.http.edge.openapi import describes_page, refuses
 from entrypoints.http.edge.queries import Query
 from entrypoints.http.pages.console import console_page
@@ -75,7 +75,7 @@ async def show_test_provider(org_slug: str, connection_slug: str, query_args: Te
 
 
 @routes.post(PROVIDER)
-@member_page(Capability.INTEGRATIONS_MANAGE, outlives=False)
+@member_page(Capability.INTEGRATIONS_MANAGE, SHOWS)
 @refuses(404)
 @accepts(f"POST {API}/check", answers=answers_with("The result of the test sign-in."))
 @on_refusal("federation/test_provider.html", _values, refusals=(FieldInvalid,))

@@ -14,7 +14,7 @@ from entrypoints.http.api.federation.connections.connections import CONNECTION a
 from entrypoints.http.base import cookies
 from entrypoints.http.base.context import acting_member, app_context, ports
 from entrypoints.http.base.rendering.templates import page_response, render
-from entrypoints.http.edge.access import member_page
+from entrypoints.http.edge.access import SHOWS, member_page
 from entrypoints.http.edge.openapi import describes_page, refuses
 from entrypoints.http.pages.console import shows
 from entrypoints.http.pages.console_forms import Form, accepts, answers_with
@@ -35,7 +35,7 @@ async def show_test(org_slug: str, connection_slug: str) -> Response:
 
 
 @routes.post(TEST)
-@member_page(Capability.INTEGRATIONS_MANAGE, outlives=False)
+@member_page(Capability.INTEGRATIONS_MANAGE, SHOWS)
 @refuses(404, 409, 429)
 @accepts(f"POST {API}/check", answers=answers_with("The problems of the connection."))
 async def check(org_slug: str, connection_slug: str, form: Form) -> Response:

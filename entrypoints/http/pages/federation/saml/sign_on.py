@@ -23,7 +23,7 @@ from entrypoints.http.api.federation.saml.configuration import PROVIDER, SAML
 from entrypoints.http.base import cookies
 from entrypoints.http.base.context import app_context, caller, ports, signed_in
 from entrypoints.http.base.redirects import redirect
-from entrypoints.http.edge.access import anyone
+from entrypoints.http.edge.access import PROTOCOL, anyone
 from entrypoints.http.edge.access.callers import as_anyone, as_person_or_browser
 from entrypoints.http.edge.access.declaration import Access, Bounded, Credentials
 from entrypoints.http.edge.access.guards import AccessDecorator
@@ -116,7 +116,7 @@ async def _to_sign_in(org_slug: str, service_slug: str) -> Response:
 
 
 @routes.get(f"{SAML}/login")
-@AccessDecorator(Access("person_or_browser", Credentials.ACCESS_TOKEN_OR_COOKIE, outlives=True, bounded=Bounded.YES), _authenticate)
+@AccessDecorator(Access("person_or_browser", Credentials.ACCESS_TOKEN_OR_COOKIE, declared=PROTOCOL, bounded=Bounded.YES), _authenticate)
 @describes({303: "Without an access token and without a session on our pages: redirect to the sign-in page."}, changes_state=True)
 @refuses(429)
 @serves_both

@@ -1,0 +1,73 @@
+"""The effects of routes. A route declares its effect, and this table says what the effect requires of the caller."""
+
+from dataclasses import dataclass, replace
+from enum import Enum, auto
+from typing import Final
+
+from core.kernel.sign_in_age import SignInAge
+
+
+class Effect(Enum):
+    """What remains when a request is done. Log entries, times of last use, limits, flows and queues do not count."""
+
+    SHOWS = auto()  # nothing
+    CHANGES = auto()  # a changed row of an organization, an account or the platform
+    GIVES = auto()  # access, secrets, connections or contents of tokens, given or taken, because an end harms, too
+    ACTS_ON_ME = auto()  # another way into the caller's account, another address, or its end
+    MINE = auto()  # own data without power: names, picture, devices, consents, sessions, answers to invitations
+    ENDS = auto()  # ended sessions of people in the organization
+    PROTOCOL = auto()  # what a sign-in or a token protocol keeps
+
+
+class Programs(Enum):
+    """The programs that can use a route beside people: service accounts and personal access tokens."""
+
+    ALL = auto()
+    IF_GRANTED = auto()  # only a service account to which an owner granted the capability by name
+    NONE = auto()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EffectRow:
+    """The requirements of an effect, or of a named exception to one."""
+
+    effect: Effect
+    # The effect remains when the caller is gone. Impersonators are refused (security I-4), and a service account
+    # needs an owner's grant of the capability.
+    outlives: bool = True
+    age: SignInAge = SignInAge.ANY  # of the sign-in (security A-12)
+    programs: Programs = Programs.ALL
+    changes_factors: bool = False  # each sign-in policy of the user must accept the sign-in (security PK-8)
+    asks_policy: bool = True  # False: members need not meet the sign-in policy of the organization
+    ends_session: bool = False  # no policy of the platform keeps an impersonator in the session
+    reason: str = ""  # of an exception
+
+
+SHOWS: Final = EffectRow(effect=Effect.SHOWS, outlives=False)
+CHANGES: Final = EffectRow(effect=Effect.CHANGES, age=SignInAge.RECENT)
+GIVES: Final = replace(CHANGES, effect=Effect.GIVES)
+ACTS_ON_ME: Final = EffectRow(effect=Effect.ACTS_ON_ME, age=SignInAge.FRESH, programs=Programs.NONE)
+MINE: Final = EffectRow(effect=Effect.MINE)
+ENDS: Final = replace(SHOWS, effect=Effect.ENDS)
+PROTOCOL: Final = EffectRow(effect=Effect.PROTOCOL, programs=Programs.NONE)
+
+# The exceptions
+SHOWS_PEOPLE: Final = replace(SHOWS, programs=Programs.NONE, reason="It shows how people sign in, or writes to the caller's mailbox.")
+PREVIEWS: Final = replace(
+    SHOWS_PEOPLE, outlives=True, reason="A preview of a sign-in policy is refused to the callers whom saving refuses."
+)
+BY_PEOPLE: Final = replace(
+    GIVES, programs=Programs.NONE, reason="It decides about programs, or about who becomes an admin: no grant is enough."
+)
+PROMOTES: Final = replace(GIVES, programs=Programs.IF_GRANTED, reason="A personal access token gives no role and ends no other token.")
+OWNS: Final = replace(BY_PEOPLE, age=SignInAge.FRESH, reason="An owner's right, a sign-in policy, or a way into another account.")
+REMOVES_FACTORS: Final = replace(PROMOTES, age=SignInAge.FRESH, reason="Removing another user's factors opens their account wider.")
+WAYS_IN: Final = replace(ACTS_ON_ME, changes_factors=True, reason="The policies that the user must meet say which sign-in is enough.")
+LEAVES: Final = replace(
+    ACTS_ON_ME, age=SignInAge.RECENT, asks_policy=False, reason="No policy of an organization holds a member who wants to leave."
+)
+CHECKOUT: Final = replace(
+    CHANGES, outlives=False, age=SignInAge.ANY, programs=Programs.NONE, reason="The payment provider asks the buyer, who pays there."
+)
+SELECTS: Final = replace(PROTOCOL, outlives=False, reason="The new token belongs to the same session, or to the same impersonation.")
+SIGNS_OUT: Final = replace(SELECTS, ends_session=True, reason="Everybody may end the session that they use, impersonators too.")
