@@ -63,11 +63,8 @@ async def find_renewal(ports: Ports, user: Person, org_slug: str) -> Decision | 
     return decision if decision.outcome is Outcome.STEP_UP else None
 
 
-async def find(ports: Ports, path: PolicyPath, member: Member, age: SignInAge, *, is_of_part: bool = False) -> ConnectionSignIn:
-    """Return the sign-in through the required connection, if any, for a request of this member. The use of break glass is reported.
-
-    `is_of_part`: only a part of the request needs it, which then reports the use.
-    """
+async def find(ports: Ports, path: PolicyPath, member: Member, age: SignInAge) -> ConnectionSignIn:
+    """Return the sign-in through the required connection, if any, for a request of this member. The use of break glass is reported."""
     now = ports.clock.now()
     async with ports.storage.reading() as read:
         subject = await read.policy_passes.load(member.acts_in.id, None, member.user_id, member.session_id)
@@ -78,9 +75,6 @@ async def find(ports: Ports, path: PolicyPath, member: Member, age: SignInAge, *
         refusal = refusal_of(ports, path, subject, decision, age)
         refusal.caller = member
         return ConnectionSignIn(is_required=True, refusal=refusal)
-    if decision.breaks_glass and is_of_part:
-        assert decision.connection is not None, "break glass takes the place of a required connection"
-        return ConnectionSignIn(is_required=False, unreported=decision.connection.slug)
     if decision.breaks_glass and is_enough(member.sign_in, age, ports.policy, now):
         async with ports.storage.transaction(by=member) as tx:
             await policy_passes.report_break_glass(tx, subject, decision, member.session_id, now)

@@ -223,7 +223,7 @@ def require_sign_in(user: Person, age: SignInAge, policy: Policy, now: datetime)
     if user.impersonator_id is not None and age is not SignInAge.ANY:
         raise NotWhileImpersonating
     if age is not SignInAge.ANY and isinstance(user, Member) and user.has_sign_in_policy:
-        assert user.connection_sign_in is not None, "the route declares the age of the sign-in that a part of it needs"
+        assert user.connection_sign_in is not None, "the route declares the age of the sign-in that it needs"
         if user.connection_sign_in.refusal is not None:
             raise user.connection_sign_in.refusal
         if user.connection_sign_in.is_required:

@@ -223,7 +223,6 @@ class ConnectionSignIn:
 
     is_required: bool  # otherwise the last sign-in of the session counts, also for break glass
     refusal: Refusal | None = None  # None: it is as young as the request needs
-    unreported: str | None = None  # the slug of the connection, if a part of the request uses break glass in place of it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

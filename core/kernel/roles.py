@@ -112,11 +112,13 @@ PLATFORM_RIGHTS: Final[Rights] = frozenset(capability for capability in Capabili
 # that remain when the account is gone. No other one is ever granted.
 GRANTABLE: Final[Mapping[Capability, str]] = MappingProxyType(
     {
+        Capability.ORGANIZATION_MANAGE: "Change the settings of the organization, its branding, and the attributes of its users.",
         Capability.MEMBERS_MANAGE: (
-            "Invite admins, remove members, unblock users, send password resets, accept invitations, and revoke personal tokens."
+            "Invite people, remove members, unblock users, send password resets, accept and cancel invitations, and revoke personal tokens."
         ),
         Capability.ROLES_MANAGE: "Create, change and delete roles, and change the roles of members.",
         Capability.GROUPS_MANAGE: "Create, change and delete groups, and change their members.",
+        Capability.BILLING_MANAGE: "Create, change and delete plans.",
         Capability.SERVICES_CREATE: "Create applications.",
         Capability.SERVICES_MANAGE: "Change applications, who may use them, their secrets, and their identity providers.",
         Capability.API_KEYS_MANAGE: "Create and delete API keys.",

@@ -4,12 +4,8 @@ from datetime import datetime
 from uuid import UUID
 
 from core.accounts.model.email_queue import EmailKind, new_email
-from core.kernel.access import require_sign_in
-from core.kernel.callers import Member
-from core.kernel.sign_in_age import SignInAge
 from core.kernel.values import Email
 from core.tenancy import events
-from ports import Ports
 from ports.storage import Transaction
 
 
@@ -23,15 +19,3 @@ async def report(tx: Transaction, org_id: UUID, user_id: UUID, email: Email, con
     tx.record(events.break_glass_used(org_id, user_id, connection))
     for address in sorted({*await tx.members.admin_addresses(org_id), *await tx.accounts.platform_owner_addresses()}):
         await tx.email_queue.add(new_email(EmailKind.BREAK_GLASS_USED, address, now, token=email, org_id=org_id))
-
-
-async def require_recent_sign_in(ports: Ports, tx: Transaction, member: Member) -> None:
-    """Check the sign-in for a part of a request that outlives the session, and report break glass if this part uses it.
-
-    Raises: the errors of `require_sign_in`.
-    """
-    now = ports.clock.now()
-    require_sign_in(member, SignInAge.RECENT, ports.policy, now)
-    if member.connection_sign_in is not None and member.connection_sign_in.unreported is not None:
-        connection = member.connection_sign_in.unreported
-        await report(tx, member.acts_in.id, member.user_id, member.email, connection, member.session_id, now)

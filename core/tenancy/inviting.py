@@ -6,12 +6,11 @@ from uuid import UUID
 
 from core.accounts.model.accounts import AccountSummary
 from core.accounts.model.email_queue import EmailKind, new_email
-from core.kernel.access import NotForServiceAccounts
 from core.kernel.callers import Member, OrganizationCaller
 from core.kernel.errors import Refusal, SessionEnded, refuse
-from core.kernel.roles import Capability, Role, needs_roles_manage
+from core.kernel.roles import Capability, Role
 from core.kernel.values import Domain, Email, digest, new_id
-from core.tenancy import break_glass_uses, events, organizations
+from core.tenancy import events, organizations
 from core.tenancy.invitations import expire_if_due
 from core.tenancy.model.invitations import (
     DAY,
@@ -40,15 +39,13 @@ async def invite(ports: Ports, caller: OrganizationCaller, email: Email, role: s
     is one token for both, which proves nothing (security R-3). If the pending invitation for the
     address has passed its expiry, it is first marked as expired, to make room for the new one.
 
-    During an impersonation, only members can be invited.
-
-    Raises: OwnerNotInvitable, RoleUnknown, NotWhileImpersonating, RoleAboveOwn, RolesManageMissing, TooManyInvitations,
+    Raises: OwnerNotInvitable, RoleUnknown, RoleAboveOwn, RolesManageMissing, TooManyInvitations,
     InvitedDomainRefused, AlreadyMember, InviteeBlocked, InvitationAlreadySent.
     """
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
         organization, rights = await organizations.lock_organization_for(tx, caller, Capability.MEMBERS_MANAGE)
-        invited_role = await _find_role(ports, tx, caller, role)
+        invited_role = require_invitable(await tx.roles.find(organization.id, role))
         require_giveable(rights, invited_role)
         await _require_below_daily_limit(ports, tx, organization.id, 1, now)
         await _require_invitable(tx, organization.id, email, await _load_domains(tx, organization.id), now)
@@ -65,14 +62,14 @@ async def invite_many(ports: Ports, caller: OrganizationCaller, invitees: Sequen
     of InvitedDomainRefused, AlreadyMember, InviteeBlocked and InvitationAlreadySent. Everything else refuses the whole call:
     then no invitation is sent. The results contain no tokens.
 
-    Raises: OwnerNotInvitable, RoleUnknown, NotWhileImpersonating, RoleAboveOwn, RolesManageMissing, TooManyInvitations.
+    Raises: OwnerNotInvitable, RoleUnknown, RoleAboveOwn, RolesManageMissing, TooManyInvitations.
     """
     now = ports.clock.now()
     refusals: dict[int, Refusal] = {}
     results: list[BulkInvitation] = []
     async with ports.storage.transaction(by=caller) as tx:
         organization, rights = await organizations.lock_organization_for(tx, caller, Capability.MEMBERS_MANAGE)
-        roles = {name: await _find_role(ports, tx, caller, name) for name in sorted({name for _, name in invitees})}
+        roles = {name: require_invitable(await tx.roles.find(organization.id, name)) for name in sorted({name for _, name in invitees})}
         for role in roles.values():
             require_giveable(rights, role)
         requests = [(email, roles[name]) for email, name in invitees]
@@ -110,7 +107,7 @@ async def resend(ports: Ports, caller: OrganizationCaller, invitation_id: UUID) 
         earlier = await tx.invitations.by_id(organization.id, invitation_id) or refuse(InvitationNotFound)
         if earlier.status not in (InvitationStatus.PENDING, InvitationStatus.EXPIRED):
             raise InvitationNotFound
-        role = await _find_role(ports, tx, caller, earlier.role)
+        role = require_invitable(await tx.roles.find(organization.id, earlier.role))
         require_giveable(rights, role)
         if earlier.is_pending and not await expire_if_due(tx, earlier, now):
             await tx.invitations.end(organization.id, earlier.id, InvitationStatus.CANCELLED, now)
@@ -121,26 +118,6 @@ async def resend(ports: Ports, caller: OrganizationCaller, invitation_id: UUID) 
         hide_token = await tx.smtp.settings(organization.id) is None
         invitation, _ = await _send(ports, tx, organization.id, inviter, earlier.email, role, now, hide_token=hide_token)
     return ListedInvitation(invitation, inviter)
-
-
-async def _find_role(ports: Ports, tx: Transaction, caller: OrganizationCaller, name: str) -> Role:
-    """Return the role of an invitation. The organization is locked, so the role stays.
-
-    The effect of a role above member remains when the inviter is gone. So a user needs a recent sign-in,
-    and a service account the capability by name.
-
-    Raises: OwnerNotInvitable, RoleUnknown, NotWhileImpersonating, SignInNotRecent, NotForServiceAccounts.
-    """
-    role = require_invitable(await tx.roles.find(caller.acts_in.id, name))
-    if not needs_roles_manage(role.name):
-        return role
-    if isinstance(caller, Member):
-        await break_glass_uses.require_recent_sign_in(ports, tx, caller)
-    elif Capability.MEMBERS_MANAGE not in caller.granted:
-        refusal = NotForServiceAccounts(Capability.MEMBERS_MANAGE)
-        refusal.caller = caller
-        raise refusal
-    return role
 
 
 async def _require_below_daily_limit(ports: Ports, tx: Transaction, org_id: UUID, count: int, now: datetime) -> None:

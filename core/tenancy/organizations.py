@@ -22,7 +22,7 @@ from core.kernel.callers import Member, OrganizationCaller, OrganizationStatus, 
 from core.kernel.errors import ProgramStopped, refuse
 from core.kernel.roles import OWNER, Authority, Capability, Rights, rights_of
 from core.kernel.values import KEEP, Keep, Slug, create_with_free_slug, new_id, provided
-from core.tenancy import break_glass_uses, events, grants
+from core.tenancy import events, grants
 from core.tenancy.group_names import require_free_new_name
 from core.tenancy.model.organizations import (
     DEVICE_TRUST_DAYS,
@@ -182,7 +182,7 @@ async def update(
     the next request on, and only callers who see end users change it (security R-1).
 
     Raises: EmptyOrganizationUpdate; SharedNameTaken; RoleInsufficient, ScopeInsufficient, if the caller may not see end users;
-    SignInNotRecent, if personal access tokens work again, or devices are trusted for longer; the errors of `lock_organization_for`.
+    the errors of `lock_organization_for`.
     """
     changes = provided(
         name=name, device_trust_days=device_trust_days, personal_tokens=personal_tokens, members_see_end_users=members_see_end_users
@@ -197,8 +197,6 @@ async def update(
                 raise RoleInsufficient
             require_scopes_for(caller, frozenset({Capability.END_USERS_VIEW}))
         new, now = replace(old, **changes), ports.clock.now()
-        if isinstance(caller, Member) and (new.personal_tokens > old.personal_tokens or new.device_trust_days > old.device_trust_days):
-            await break_glass_uses.require_recent_sign_in(ports, tx, caller)
         await require_free_new_name(tx, old.id, old.name, new.name, of=old.id)
         if new != old:
             new = replace(new, updated_at=now)
