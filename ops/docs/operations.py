@@ -42,8 +42,8 @@ def _callers(access: Access, method: str) -> str:
     requirement = access.requirement(method)
     if access.is_of_api and requirement.scope:
         by_name = " by name" if requirement.needs_person or requirement.outlives else ""
-        callers += [f"service account{by_name}"] if access.opens_to_service_accounts else []
-        callers += ["personal token"] if access.opens_to_personal_tokens else []
+        callers += [f"service account{by_name}"] if access.opens_to_service_accounts(method) else []
+        callers += ["personal token"] if access.opens_to_personal_tokens(method) else []
     if access.bounded is not Bounded.NO and access.name != "member":
         callers += ["own organization"]
     return ", ".join(callers)

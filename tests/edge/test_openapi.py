@@ -195,8 +195,8 @@ async def test_the_security_of_an_operation_is_that_of_its_decorators(app: Quart
             scope = access.requirement(method).scope if access.is_of_api else None
             schemes = [access.credentials.scheme] if access.credentials.scheme else []
             schemes += ["dpop"] if access.is_of_api else []
-            schemes += ["service_account"] if scope is not None and access.opens_to_service_accounts else []
-            schemes += ["personal_token"] if scope is not None and access.opens_to_personal_tokens else []
+            schemes += ["service_account"] if scope is not None and access.opens_to_service_accounts(method) else []
+            schemes += ["personal_token"] if scope is not None and access.opens_to_personal_tokens(method) else []
             scopes = [scope.value] if scope else []
             expected = AUTHENTICATES_ITSELF.get(path) or ([*({scheme: scopes} for scheme in schemes), *optional] if schemes else [])
             security = document["paths"][path][method.lower()].get("security", [])

@@ -40,7 +40,7 @@ def test_an_operation_names_the_sign_in_that_it_needs() -> None:
     """With the default ages, in minutes (security A-12)."""
     minutes = {SignInAge.FRESH: "10", SignInAge.RECENT: "60"}
     needed = {
-        re.sub(r"<(?:[a-z]+:)?([a-z_]+)>", r"{\1}", route): access_of(view).sign_in_age(route.partition(" ")[0])
+        re.sub(r"<(?:[a-z]+:)?([a-z_]+)>", r"{\1}", route): access_of(view).row(route.partition(" ")[0]).age
         for route, view in routes(application())
         if access_of(view).is_of_api
     }

@@ -73,7 +73,7 @@ async def test_the_first_refusal_names_the_policy_if_the_route_changes_factors(
     clock.advance(LATER)
     for route, access in ACCESS.items():
         method, _, path = route.partition(" ")
-        if access.name not in OF_USERS or access.sign_in_age(method) is not SignInAge.FRESH:
+        if access.name not in OF_USERS or access.row(method).age is not SignInAge.FRESH:
             continue
         await run_sql(pool, "delete from rates")
         path = re.sub(r"<[^>]*provider>", "websuite", path)
@@ -86,9 +86,9 @@ async def test_the_first_refusal_names_the_policy_if_the_route_changes_factors(
             answer = await (browser.send(path, form_token=token) if method == "POST" else browser.open(path))
             asked = urlsplit(leads_to(answer))
             names, is_refused = parse_qs(asked.query).get("policy") == ["**"], asked.path == "/app/reauthenticate"
-        if not is_refused or names is not access.changes_factors:
+        if not is_refused or names is not access.row(method).changes_factors:
             wrong.append(f"{route}: {answer.status} {answer.text or answer.headers}")
-        if not access.changes_factors:
+        if not access.row(method).changes_factors:
             unnamed.add(route)
     assert not wrong, "\n".join(wrong)
     assert unnamed == NO_FACTORS

@@ -19,7 +19,7 @@ from core.kernel.rate_limits import LOGIN
 from core.kernel.roles import MEMBER, OWNER, Capability, RoleName, rights_of
 from core.kernel.sign_in_age import SignInFacts
 from entrypoints.http.base.context import caller
-from entrypoints.http.edge.access import member, person, person_if_present, platform_owner
+from entrypoints.http.edge.access import GIVES, MINE, member, person, person_if_present, platform_owner
 from entrypoints.http.edge.access.declaration import View, access_of
 from ports import Ports
 from tests.fakes.outside import FakeClock
@@ -48,16 +48,16 @@ def add_routes(app: QuartTrio) -> None:
 
     routes: dict[str, View] = {
         "/test/person": person(view),
-        "/test/person/alone": person(outlives=True)(view),
+        "/test/person/alone": person(MINE)(view),
         "/test/optional": person_if_present(view),
-        "/test/optional/alone": person_if_present(outlives=True)(view),
+        "/test/optional/alone": person_if_present(MINE)(view),
         "/test/platform": platform_owner(Capability.PLATFORM_USERS_VIEW)(view),
         "/test/platform/limited": platform_owner(Capability.PLATFORM_USERS_VIEW, limit=LOGIN)(view),
         "/test/in/<org_slug>/view": member(Capability.MEMBERS_VIEW)(view),
         "/test/in/<org_slug>/manage": member(Capability.MEMBERS_MANAGE)(view),
         "/test/in/<org_slug>/own": member(Capability.ORGANIZATION_OWN)(view),
         "/test/in/<org_slug>/inactive": member(Capability.MEMBERS_MANAGE, inactive=True)(view),
-        "/test/in/<org_slug>/alone": member(Capability.MEMBERS_VIEW, outlives=True)(view),
+        "/test/in/<org_slug>/alone": member(Capability.MEMBERS_VIEW, MINE)(view),
     }
     for number, (path, guarded) in enumerate(routes.items()):
         app.add_url_rule(path, f"test_{number}", guarded)
@@ -269,9 +269,9 @@ async def test_a_rate_limit_does_not_weaken_the_access_check() -> None:
     async def view() -> str:
         return "reached"
 
-    platform = platform_owner(Capability.PLATFORM_OWN, outlives=True, limit=LOGIN)(view)
-    for guarded in (platform, member(Capability.MEMBERS_VIEW, outlives=True)(limit=LOGIN)(view)):
-        assert (access_of(guarded).limit, access_of(guarded).outlives) == (LOGIN, True)
+    platform = platform_owner(Capability.PLATFORM_OWN, GIVES, limit=LOGIN)(view)
+    for guarded in (platform, member(Capability.MEMBERS_VIEW, GIVES)(limit=LOGIN)(view)):
+        assert (access_of(guarded).limit, access_of(guarded).row("GET")) == (LOGIN, GIVES)
 
 
 # Optional authentication

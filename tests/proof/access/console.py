@@ -9,6 +9,7 @@ from typing import Final
 
 from core.kernel.sign_in_age import SignInAge
 from entrypoints.http.edge.access.declaration import Access, access_of
+from entrypoints.http.edge.access.effects import EffectRow
 from entrypoints.http.edge.openapi import docs_of
 from entrypoints.http.pages.curl import operations_of
 from tests.proof.access.calls import without_variant
@@ -50,7 +51,11 @@ def personal_pages() -> frozenset[str]:
 @cache
 def fresh_pages() -> frozenset[str]:
     """Return the pages that need a fresh sign-in, also to open them."""
-    return frozenset(operation for operation, view in operations_of(application()) if access_of(view).sign_in is SignInAge.FRESH)
+    return frozenset(
+        operation
+        for operation, view in operations_of(application())
+        if access_of(view).row(operation.partition(" ")[0]).age is SignInAge.FRESH
+    )
 
 
 def _is_own(operation: str) -> bool:
@@ -59,23 +64,22 @@ def _is_own(operation: str) -> bool:
 
 def console_rows(people: Mapping[str, Mapping[str, str]]) -> dict[str, dict[str, str]]:
     """Return the expected status of each browser by page, from the rows of the API."""
-    rows = {page: _row(access, people[same], SAME_USER) for page, (access, same) in console_operations().items()}
+    rows = {page: _row(page, access, people[same]) for page, (access, same) in console_operations().items()}
     for page, same in VARIANTS.items():
         access, _ = console_operations()[without_variant(page)]
-        # The variants depend on the session, too.
-        rows[page] = _row(access, people[same], {**SAME_USER, "impersonating-browser": "as-owner"})
+        rows[page] = _row(page, access, people[same])
     return rows
 
 
-def _row(access: Access, row: Mapping[str, str], users: Mapping[str, str]) -> dict[str, str]:
-    cells = {browser: _cell(access, browser, row[user]) for browser, user in users.items()}
+def _row(page: str, access: Access, row: Mapping[str, str]) -> dict[str, str]:
+    cells = {browser: _cell(access, access.row(page.partition(" ")[0]), browser, row[user]) for browser, user in SAME_USER.items()}
     return {"else": "303*", "ended-browser": "303*"} | cells
 
 
-def _cell(access: Access, browser: str, cell: str) -> str:
+def _cell(access: Access, effect: EffectRow, browser: str, cell: str) -> str:
     if access.name == "platform_page" and browser != "platform-browser":
         return "403"  # the API lets owners of organizations export and anonymize some people, too
-    if browser == "impersonating-browser" and access.outlives:
+    if browser == "impersonating-browser" and effect.outlives:
         return "403"
     if cell.startswith("2"):
         return DONE

@@ -9,8 +9,8 @@ from quart_trio import QuartTrio
 from core.kernel.api_scopes import find_scope, scope_of
 from core.kernel.callers import OrganizationStatus
 from core.kernel.roles import GRANTABLE, rights_of
-from core.kernel.sign_in_age import SignInAge
-from entrypoints.http.edge.access.declaration import Access, ApplicationTokens, Credentials, Programs, access_of
+from entrypoints.http.edge.access.declaration import Access, ApplicationTokens, Credentials, access_of
+from entrypoints.http.edge.access.effects import Programs
 from tests.proof.access.calls import routes, without_variant
 from tests.proof.access.console import CONSOLE
 from tests.proof.access.robots import Robot
@@ -53,6 +53,7 @@ def refused_alike(app: QuartTrio, table: Iterable[str], callers: Mapping[str, Ca
 
 def decorator_refusal(route: str, access: Access, caller: Caller) -> str | None:
     """Return the cell for a refusal by the access decorator, or None if it allows the caller."""
+    row = access.row(route.partition(" ")[0])
     if access.credentials in (Credentials.NONE, Credentials.BILLING_SIGNATURE):  # the caller is in the request, which any caller can send
         return None
     if access.credentials is Credentials.SETUP_COOKIE:
@@ -62,7 +63,7 @@ def decorator_refusal(route: str, access: Access, caller: Caller) -> str | None:
     if access.name == "sign_in_session":
         return None
     if access.name == "page_session":
-        return "403" if caller.impersonated and (access.outlives or access.sign_in is SignInAge.FRESH) else None
+        return "403" if caller.impersonated and row.outlives else None
     if access.name == "platform_page":
         return None if caller.is_platform_owner else "403"
     if access.name == "member_page" and caller.role is None:
@@ -100,7 +101,7 @@ def decorator_refusal(route: str, access: Access, caller: Caller) -> str | None:
             return "403"
         if caller.at.organization.status is not OrganizationStatus.ACTIVE and not access.inactive:
             return "403*"
-    return "403" if caller.impersonated and access.outlives else None
+    return "403" if caller.impersonated and row.outlives else None
 
 
 def robot_refusal(route: str, access: Access, robot: Robot, caller: Caller) -> str | None:
@@ -117,7 +118,10 @@ def robot_refusal(route: str, access: Access, robot: Robot, caller: Caller) -> s
         return "403"
     elif organization.status is not OrganizationStatus.ACTIVE and not access.inactive:
         return "403*"
-    if (access.programs is not Programs.ALL or access.outlives) and capability not in robot.granted & GRANTABLE.keys():
+    row = access.row(route.partition(" ")[0])
+    if row.programs is Programs.NONE:
+        return "403"
+    if (row.programs is not Programs.ALL or row.outlives) and capability not in robot.granted & GRANTABLE.keys():
         return "403"
     return None if scope_of(capability, changes=not route.startswith("GET")) in robot.scopes else "403"
 
@@ -139,4 +143,4 @@ def token_refusal(route: str, access: Access, token: UsedToken, caller: Caller) 
         scope = find_scope(access.area, changes=changes)
     else:
         return "403"
-    return "403" if access.programs is not Programs.ALL or scope not in token.scopes else None
+    return "403" if access.row(route.partition(" ")[0]).programs is not Programs.ALL or scope not in token.scopes else None

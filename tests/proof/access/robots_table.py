@@ -33,7 +33,7 @@ OF_ORGANIZATION: Final = """
                                               own  adm  mem  all  nar  sus
 
 GET    {org}                                  200  200  200  200  403  200
-PATCH  {org}                                  200  200  403  200  403  403*
+PATCH  {org}                                  403  403  403  200  403  403*
 DELETE {org}                                  403  403  403  403  403  403*
 POST   {org}/select                           403  403  403  403  403  403*
 
@@ -56,9 +56,9 @@ DELETE {org}/members/<user_id>/recovery       403  403  403  403  403  403*
 GET    {org}/members/<user_id>/attributes     200  200  403  200  200  403*
 PATCH  {org}/members/<user_id>/attributes     403  403  403  200  403  403*
 GET    {org}/attributes                       200  200  200  200  200  403*
-POST   {org}/attributes                       201  201  403  201  403  403*
-PATCH  {org}/attributes/<attribute_name>      200  200  403  200  403  403*
-DELETE {org}/attributes/<attribute_name>      204  204  403  204  403  403*
+POST   {org}/attributes                       403  403  403  201  403  403*
+PATCH  {org}/attributes/<attribute_name>      403  403  403  200  403  403*
+DELETE {org}/attributes/<attribute_name>      403  403  403  204  403  403*
 POST   {org}/leave                            403  403  403  403  403  403
 POST   {org}/transfer-ownership               403  403  403  403  403  403*
 
@@ -78,14 +78,14 @@ DELETE {group}/role                           403  403  403  403  403  403*
 GET    {group}/services                       200  200  200  200  403  403*
 GET    {group}/service-roles                  200  200  200  200  403  403*
 
-POST   {org}/invitations                      200  200  403  200  403  403*
+POST   {org}/invitations                      403  403  403  200  403  403*
 POST   {org}/invitations#admin                403  403  403  200  403  403*
-POST   {org}/invitations#owner                400  400  403  400  403  403*
-POST   {org}/invitations/bulk                 200  200  403  200  403  403*
+POST   {org}/invitations#owner                403  403  403  400  403  403*
+POST   {org}/invitations/bulk                 403  403  403  200  403  403*
 POST   {org}/invitations/bulk#admin           403  403  403  200  403  403*
 GET    {org}/invitations                      200  200  403  200  200  403*
-POST   {invitation}                           200  200  403  200  403  403*
-POST   {invitation}/resend                    200  200  403  200  403  403*
+POST   {invitation}                           403  403  403  200  403  403*
+POST   {invitation}/resend                    403  403  403  200  403  403*
 POST   {invitation}/resend#admin              403  403  403  200  403  403*
 POST   {invitation}/accept                    403  403  403  200  403  403*
 POST   {invitation}/accept#admin              403  403  403  200  403  403*
@@ -183,10 +183,10 @@ GET    {account}/created-secrets              403  403  403  403  403  403*
 DELETE {account}/created-secrets              403  403  403  403  403  403*
 DELETE {account}                              403  403  403  403  403  403*
 
-POST   {service}/plans                        200  200  403  200  403  403*
+POST   {service}/plans                        403  403  403  200  403  403*
 GET    {service}/plans                        200  200  200  200  403  403*
-PATCH  {service}/plans/<plan_id>              200  200  403  200  403  403*
-DELETE {service}/plans/<plan_id>              204  204  403  204  403  403*
+PATCH  {service}/plans/<plan_id>              403  403  403  200  403  403*
+DELETE {service}/plans/<plan_id>              403  403  403  204  403  403*
 GET    {service}/subscriptions                200  200  200  200  403  403*
 
 POST   {service}/checkout                     403  403  403  403  403  403*
@@ -283,9 +283,9 @@ DELETE {org}/siem                             403  403  403  204  403  403*
 POST   {org}/siem/test                        200  200  403  200  403  403*
 
 GET    {org}/branding                         200  200  200  200  403  403*
-PATCH  {org}/branding                         200  200  403  200  403  403*
-PUT    {org}/branding/logo                    200  200  403  200  403  403*
-DELETE {org}/branding/logo                    204  204  403  204  403  403*
+PATCH  {org}/branding                         403  403  403  200  403  403*
+PUT    {org}/branding/logo                    403  403  403  200  403  403*
+DELETE {org}/branding/logo                    403  403  403  204  403  403*
 
 POST   {org}/setup-links                      403  403  403  201  403  403*
 GET    {org}/setup-links                      200  200  403  200  403  403*

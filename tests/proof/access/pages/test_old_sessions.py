@@ -31,7 +31,7 @@ CHANGES = [
     for route in TABLE
     if ACCESS[without_variant(route)].credentials.scheme == "cookie"
     and route.startswith("POST")
-    and ACCESS[without_variant(route)].sign_in_age("POST") is not SignInAge.ANY
+    and ACCESS[without_variant(route)].row("POST").age is not SignInAge.ANY
 ]
 # Forms that no user of the table can send with success, and why.
 NEVER_SENT = {
