@@ -178,20 +178,15 @@ REFUSES_INSIDE = {
 
 # Callers that the decorator allows, and a rule refuses because of their rights (security R-1). The audit log has each refusal.
 REFUSED_BY_RULE = {
-    f"POST {ORG}/invitations#admin": {"admin", "admin-token", "owner-robot", "admin-robot"},
-    f"POST {ORG}/invitations/bulk#admin": {"admin", "admin-token", "owner-robot", "admin-robot"},
-    f"POST {ORG}/invitations/<invitation_id>/resend#admin": {"admin", "admin-token", "owner-robot", "admin-robot"},
+    f"POST {ORG}/invitations#admin": {"admin", "admin-token"},
+    f"POST {ORG}/invitations/bulk#admin": {"admin", "admin-token"},
+    f"POST {ORG}/invitations/<invitation_id>/resend#admin": {"admin", "admin-token"},
     f"POST {ORG}/invitations/<invitation_id>/accept#admin": {"admin"},
     f"POST {ORG}/service-accounts#owner": {"admin"},
     f"POST {ORG}/service-accounts#granted": {"admin"},
 }
-# The same without an entry: an impersonator gives no lasting access (security I-4), and a form answers with the refusal itself.
-REFUSED_WITHOUT_ENTRY = {
-    f"POST {ORG}/invitations#admin": {"as-owner"},
-    f"POST {ORG}/invitations/bulk#admin": {"as-owner"},
-    f"POST {ORG}/invitations/<invitation_id>/resend#admin": {"as-owner"},
-    f"POST {PAGES_OF_ORG}/invitations/new#admin": {"admin-browser", "impersonating-browser"},
-}
+# The same without an entry: a form answers with the refusal itself.
+REFUSED_WITHOUT_ENTRY = {f"POST {PAGES_OF_ORG}/invitations/new#admin": {"admin-browser"}}
 # Routes that refuse service accounts even if they are granted the capability.
 ACTS_ON_THE_USER = {
     "GET /api/organizations/<org_slug>/services/<service_slug>/sign-in-preview": "shows a sign-in of the user",
