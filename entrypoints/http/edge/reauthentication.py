@@ -19,6 +19,7 @@ from entrypoints.http.base.cookies import session_cookie
 from entrypoints.http.base.redirects import page_of_form, page_of_sent_form, redirect
 from entrypoints.http.edge.forms import note_sent, read_form
 from entrypoints.http.edge.queries import path_id
+from entrypoints.http.edge.uploads import is_upload
 
 # In the parameter `policy`, where the slug of an organization stands. No slug has this character.
 PLATFORM: Final = "*"
@@ -32,7 +33,7 @@ SECRETS: Final = frozenset({"current_password", "new_password", "password", "cli
 async def to_reauthentication(for_policy: str | None = None, age: SignInAge = SignInAge.ANY, org_slug: str | None = None) -> Response:
     """Return a redirect to the page that asks users to confirm that it's them, and then leads back here.
 
-    A form that our own page sent is kept for them, unless it has a secret. The fields of a kept form
+    A form that our own page sent is kept for them, unless it has a secret or a file. The fields of a kept form
     that the view has taken are kept again.
 
     `for_policy` names the sign-in policy that asks for it, as in acme, acme/shop, PLATFORM or EVERYWHERE. `age` is that of the
@@ -51,7 +52,7 @@ async def to_reauthentication(for_policy: str | None = None, age: SignInAge = Si
         form = g.taken_form
     elif KEPT_FORM in form:  # it stays as it is: the user waited too long with its button
         return _redirect({**_target(form), **policy})
-    if not SECRETS.isdisjoint(form):
+    if is_upload() or not SECRETS.isdisjoint(form):
         return _redirect({"next": page_of_sent_form(request.path, form), "empty": "yes", **policy})
     label, _, _ = (current_app.view_functions[request.endpoint or ""].__doc__ or "").partition("\n")
     kept = await kept_forms.keep(ports(), signed_in(), request.path, label.rstrip("."), form)

@@ -10,7 +10,7 @@ NOTICES: Final = {
     "same-address": "This is already your email address. Nothing was changed.",
     "kept-address": "Change canceled. You keep your email address.",
     "verification-sent": "Verification email sent. Check your inbox.",
-    "form-not-kept": "Thanks, it's you. Fill in the form again: we don't keep passwords and other secrets.",
+    "form-not-kept": "Thanks, it's you. Fill in the form again: we don't keep files, passwords and other secrets.",
     FORM_NOT_SENT: "Your session had ended, so nothing was saved.",
     "password-changed": "Password updated. You've been signed out on all other devices.",
     "password-set": "Password set.",

@@ -207,7 +207,7 @@ async def _values(target: dict[str, str], kept: KeptForm | None, *, is_emailed: 
     optional={
         "next": "The path on this server to continue at.",
         "form": "The id of a form that was sent with a sign-in that was too old.",
-        "empty": "Whether a form with a secret was sent at `next`, which was not kept.",
+        "empty": "Whether a form with a secret or a file was sent at `next`, which was not kept.",
         "emailed": "Whether a code was just emailed.",
         "policy": "The sign-in policy that asks for it: `acme`, `acme/shop`, `*` for the platform, or `**` for all of the user. `***` asks "
         "for a way of the account's own.",
