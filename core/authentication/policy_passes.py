@@ -3,10 +3,11 @@
 from datetime import datetime
 from uuid import UUID
 
+from core.accounts.model.email_queue import EmailKind, new_email
 from core.authentication.model.policy import IDLE_PARTS, MIN_PASS_TTL, PASS_TTL, PolicyPass, PolicySubject
 from core.kernel.callers import Person
 from core.kernel.sign_in_policy.decision import Decision
-from core.tenancy import break_glass_uses
+from core.tenancy import events
 from ports import Ports
 from ports.storage import Transaction
 
@@ -43,7 +44,12 @@ async def save_at_once(ports: Ports, user: Person, subject: PolicySubject, decis
 
 
 async def report_break_glass(tx: Transaction, subject: PolicySubject, decision: Decision, session_id: UUID, now: datetime) -> None:
-    """Report the use of break glass, if this is one."""
+    """Record a use of break glass, if this is one, and mail it to all admins and platform owners. A session is reported once."""
     org_id, account = subject.policy.org_id, subject.account
-    if org_id is not None and decision.connection is not None and decision.breaks_glass:
-        await break_glass_uses.report(tx, org_id, account.id, account.email, decision.connection.slug, session_id, now)
+    if org_id is None or decision.connection is None or not decision.breaks_glass:
+        return
+    if not await tx.policy_passes.add_break_glass_use(org_id, session_id, now):
+        return
+    tx.record(events.break_glass_used(org_id, account.id, decision.connection.slug))
+    for address in sorted({*await tx.members.admin_addresses(org_id), *await tx.accounts.platform_owner_addresses()}):
+        await tx.email_queue.add(new_email(EmailKind.BREAK_GLASS_USED, address, now, token=account.email, org_id=org_id))

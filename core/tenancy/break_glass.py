@@ -1,6 +1,6 @@
 """Break glass: the owners and admins who may come without the connection that the sign-in policy requires.
 
-Each use is reported to all admins and platform owners (`core.tenancy.break_glass_uses`).
+Each use is reported to all admins and platform owners (`core.authentication.policy_passes`).
 """
 
 from collections.abc import Collection, Sequence

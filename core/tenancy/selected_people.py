@@ -12,7 +12,6 @@ from core.kernel.access import require_view
 from core.kernel.callers import OrganizationCaller
 from core.kernel.errors import Refusal, Unauthenticated
 from core.kernel.roles import Capability
-from core.kernel.sign_in_age import SignInNotRecent
 from core.kernel.values import Email
 from core.tenancy import members
 from core.tenancy.model.members import PersonOutcome, TooManySelected, require_assignable
@@ -54,14 +53,14 @@ async def change_roles(ports: Ports, caller: OrganizationCaller, selected: Mappi
 async def change_each(ports: Ports, caller: OrganizationCaller, selected: Mapping[UUID, Email], change: Change) -> list[PersonOutcome]:
     """Change each of the selected, and return the outcomes in the same order.
 
-    Raises: SessionEnded, SignInNotRecent, if nothing has changed before.
+    Raises: SessionEnded, if nothing has changed before.
     """
     outcomes: list[PersonOutcome] = []
     for id_, email in selected.items():
         refusal: Refusal | None = None
         try:
             await change(ports, caller, id_)
-        except (Unauthenticated, SignInNotRecent) as refused:
+        except Unauthenticated as refused:
             if not any(outcome.refusal is None for outcome in outcomes):
                 raise
             refusal = refused
