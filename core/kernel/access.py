@@ -272,13 +272,12 @@ def check_service_account(account: ServiceAccountCaller, requirement: Requiremen
 
     Raises: NeedsPerson, NotForServiceAccounts, ScopeInsufficient, checked in this order.
     """
-    capability = requirement.capability
-    is_grantable = capability is not None and capability in GRANTABLE
-    is_granted = is_grantable and capability in account.granted
-    if requirement.scope is None or (requirement.needs_person and not is_granted):
+    capability = requirement.capability if requirement.capability in GRANTABLE else None
+    needs_grant = requirement.needs_person or requirement.outlives
+    if requirement.scope is None or (needs_grant and capability is None):
         raise NeedsPerson
-    if requirement.outlives and not is_granted:
-        raise NotForServiceAccounts(capability) if is_grantable and capability is not None else NeedsPerson()
+    if needs_grant and capability is not None and capability not in account.granted:
+        raise NotForServiceAccounts(capability)
     if requirement.scope not in account.scopes:
         raise ScopeInsufficient(requirement.scope)
 
