@@ -7,6 +7,7 @@ import pytest
 
 from core.federation.connections import health
 from core.federation.connections.model.connections import ConnectionState
+from core.kernel.roles import MEMBER
 from entrypoints.doctor import checks
 from tests.support.builders import run_sql
 from tests.support.connections import add_connection
@@ -101,8 +102,8 @@ async def test_admins_see_pending_tasks_that_their_role_can_do(acme: Tenant, ten
     assert await tasks(acme) == {}
 
     await run_sql(acme.pool, "delete from mfa where user_id in (%s, %s)", acme.id("admin"), acme.id("member"))
-    await acme.invite("new@example.com")
-    await acme.invite("late@example.com")
+    await acme.add_pending_invitation("owner", "new@example.com", MEMBER)
+    await acme.add_pending_invitation("owner", "late@example.com", MEMBER)
     expired = "update invitations set expires_at = %s where email = 'late@example.com'"
     await run_sql(acme.pool, expired, now)
     domain = "insert into domains (org_id, domain, challenge, created_at) values (%s, 'acme.example', 'x', %s)"

@@ -7,7 +7,7 @@ from quart_trio import QuartTrio
 
 from adapters.postgres.engine.pool import Pool
 from core.accounts.model.accounts import Account
-from core.kernel.roles import ADMIN
+from core.kernel.roles import ADMIN, MEMBER
 from core.kernel.values import Email
 from ports import Ports
 from tests.fakes.outside import FakeClock
@@ -70,18 +70,21 @@ async def test_the_console_shows_what_the_user_sees_with_a_banner(browser: FakeB
     assert BANNER not in back.text
 
 
-async def test_a_form_acts_only_as_the_user_for_whom_it_was_opened(browser: FakeBrowser, user: Account, pool: Pool) -> None:
-    path = "/app/organizations/acme/invitations/new"
+async def test_a_form_acts_only_as_the_user_for_whom_it_was_opened(browser: FakeBrowser, user: Account, pool: Pool, ports: Ports) -> None:
+    other = await add_account(ports, "other@example.com")
+    [(org,)] = await run_sql(pool, "select id from organizations where slug = 'acme'")
+    await add_member(pool, org, other.id, MEMBER, confirmed=True)
+    path = f"/app/organizations/acme/members/{other.id}/end-sessions"
     own = hidden_fields(await browser.open("/app/account"))["form_token"]
     await begin(browser, user)
-    assert (await browser.send(path, form_token=own, addresses="new@example.com", role="member")).status == 403
+    assert (await browser.send(path, form_token=own)).status == 403
     page = await browser.open(path)
     token = hidden_fields(page)["form_token"]
     assert (await browser.send("/app/account/profile", form_token=token, given_name="Eve")).status == 403, "it outlives the impersonation"
-    assert (await browser.send(path, form_token=token, addresses="new@example.com", role="member")).status == 200
+    assert (await browser.send(path, form_token=token)).status == 303
     await end(browser)
     assert (await browser.send("/app/account/profile", form_token=token, given_name="Eve")).status == 403
-    [(actor, impersonator)] = await run_sql(pool, "select actor_id, impersonator_id from audit_log where action = 'user.invited'")
+    [(actor, impersonator)] = await run_sql(pool, "select actor_id, impersonator_id from audit_log where action = 'user.sessions_revoked'")
     steward = await run_sql(pool, "select id from users where email = %s", STEWARD)
     assert (actor, [(impersonator,)]) == (user.id, steward)
 

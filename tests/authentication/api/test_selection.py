@@ -145,7 +145,8 @@ async def test_a_selection_keeps_the_impersonator_and_the_end(api: Api, ports: P
     selection = (await api.post(f"{ACME}/select", token=token)).json
     token = selection["access_token"]
     assert (await api.delete(ACME, token=token)).status == 403
-    await api.patch(ACME, {"name": "New"}, token=token)
+    other, _ = await add_person(ports, pool, "other", org, "member")
+    assert (await api.delete(f"{ACME}/members/{other.id}/sessions", token=token)).status == 200
     assert await run_sql(pool, "select actor_id, impersonator_id from audit_log where org_id is not null") == [(user.id, support.id)] * 2
     query = "select max(expires_at - created_at), max(ends_at - created_at) from sessions where impersonator_id = %s"
     assert await run_sql(pool, query, support.id) == [(timedelta(hours=1), timedelta(hours=1))]

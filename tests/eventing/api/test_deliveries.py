@@ -155,7 +155,7 @@ async def test_a_test_delivery_needs_no_subscription_to_an_event_type(acme: Tena
 
 
 async def test_the_payload_names_the_service_account_that_acted(acme: Tenant) -> None:
-    webhook, robot = await create_webhook(acme), await add_robot(acme, name="Onboarding")
+    webhook, robot = await create_webhook(acme), await add_robot(acme, name="Onboarding", granted_capabilities=["members.manage"])
     assert (await robot.invite("ada@example.com", "member")).status == 200
     assert (await robot.call("POST", f"/webhooks/{webhook['id']}/test")).status == 200
     deliveries = (await list_deliveries(acme, webhook))["deliveries"]

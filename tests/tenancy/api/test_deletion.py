@@ -110,8 +110,7 @@ async def test_an_impersonator_cannot_delete_an_organization(api: Api, ports: Po
     answer = await api.delete(ACME, token=token)
     assert (answer.status, answer.code) == (403, "FORBIDDEN")
     assert "impersonating" in answer.json["error"]
-    assert (await api.patch(ACME, {"name": "New"}, token=token)).status == 200
-    assert await run_sql(pool, "select actor_id, impersonator_id from audit_log where org_id is not null") == [(user.id, support.id)]
+    assert await run_sql(pool, "select count(*) from organizations") == [(1,)]
 
 
 async def test_the_housekeeper_removes_the_rest_of_a_large_organization(

@@ -132,8 +132,7 @@ async def test_the_end_of_the_session_ends_its_forms(browser: SamlBrowser, pool:
     assert await count(pool) == 0
 
 
-async def test_a_form_that_only_its_use_case_refuses_is_kept_too(acme: Tenant, browser: SamlBrowser, pool: Pool, user: Account) -> None:
-    """Inviting a member needs no recent sign-in, inviting an admin does. The form is kept again if the new sign-in gets too old."""
+async def test_a_form_is_kept_again_if_the_new_sign_in_gets_too_old(acme: Tenant, browser: SamlBrowser, pool: Pool, user: Account) -> None:
     await run_sql(pool, "update memberships set user_id = %s where org_id = %s and role = 'owner'", user.id, acme.org)
     await run_sql(pool, OLD)
     invitations = "/app/organizations/acme/invitations"
@@ -153,7 +152,7 @@ async def test_a_form_that_only_its_use_case_refuses_is_kept_too(acme: Tenant, b
     assert await run_sql(pool, "select count(*) from invitations") == [(2,)]
 
 
-async def test_settings_that_loosen_sign_ins_are_kept_too(acme: Tenant, browser: SamlBrowser, pool: Pool, user: Account) -> None:
+async def test_settings_are_kept_too(acme: Tenant, browser: SamlBrowser, pool: Pool, user: Account) -> None:
     await run_sql(pool, "update memberships set user_id = %s where org_id = %s and role = 'owner'", user.id, acme.org)
     settings, body = "/app/organizations/acme/settings", {"name": "Acme", "device_trust_days": "90", "personal_tokens": "yes"}
     await run_sql(pool, OLD)
@@ -164,18 +163,16 @@ async def test_settings_that_loosen_sign_ins_are_kept_too(acme: Tenant, browser:
 
 # The use cases that ask for a younger sign-in than their routes, and where their pages are tested.
 LATE = {
-    "tenancy/inviting.py": "test_a_form_that_only_its_use_case_refuses_is_kept_too",
     "accounts/email_changes.py": "the route of the page needs the same sign-in: tests/proof/access/pages/test_old_sessions.py",
-    "tenancy/organizations.py": "test_settings_that_loosen_sign_ins_are_kept_too",
     "federation/upstream/trips.py": "tests/federation/api/social/links/test_link_over_api.py",
 }
 
 
 def test_every_use_case_that_asks_later_than_its_route_has_a_tested_page() -> None:
     root = Path(core.__file__ or "").parent
-    asks = re.compile(r"\brequire_(recent_|fresh_)?sign_in\(")
+    asks = re.compile(r"\brequire_(fresh_)?sign_in\(")
     calls = {str(path.relative_to(root)) for path in root.rglob("*.py") if asks.search(path.read_text())}
-    assert calls - {"kernel/access.py", "tenancy/break_glass_uses.py", "accounts/factor_changes.py"} == LATE.keys()
+    assert calls - {"kernel/access.py", "accounts/factor_changes.py"} == LATE.keys()
 
 
 async def test_a_form_with_a_password_is_not_kept(browser: SamlBrowser, pool: Pool, clock: FakeClock) -> None:

@@ -159,7 +159,7 @@ async def test_a_new_secret_and_the_demotion_of_its_creator_leave_no_secret_behi
 
 
 @pytest.mark.parametrize("granted", [[], ["members.manage"]])
-async def test_a_service_account_invites_admins_only_with_the_capability_by_name(
+async def test_a_service_account_invites_only_with_the_capability_by_name(
     acme: Tenant, ports: Ports, sent: FakeMailTransport, granted: list[str]
 ) -> None:
     robot = await add_robot(acme, role="owner", granted_capabilities=granted)
@@ -169,11 +169,12 @@ async def test_a_service_account_invites_admins_only_with_the_capability_by_name
     several = [{"email": f"{role}@example.com", "role": role} for role in ("member", "admin")]
     answers = [
         await robot.invite("ada@example.com", "admin"),
+        await robot.invite("bob@example.com", "member"),
         await robot.call("POST", "/invitations/bulk", {"invitations": several}),
         await robot.call("POST", f"/invitations/{eve}/resend"),
     ]
     if granted:
-        assert [answer.status for answer in answers] == [200, 200, 200]
+        assert [answer.status for answer in answers] == [200, 200, 200, 200]
         return
     for answer in answers:
         assert answer.status == 403
@@ -181,7 +182,6 @@ async def test_a_service_account_invites_admins_only_with_the_capability_by_name
     await deliver(ports)
     assert sent.emails == []
     assert await acme.statuses() == {"eve@example.com": "pending"}
-    assert (await robot.invite("bob@example.com", "member")).status == 200, "as before"
 
 
 async def leave_secrets(acme: Tenant) -> tuple[Robot, dict[str, str], str, str]:
