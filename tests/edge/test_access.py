@@ -15,15 +15,18 @@ from core.authentication import sessions
 from core.kernel.callers import Person
 from core.kernel.causes import Anonymous
 from core.kernel.rate_limits import LOGIN
+from core.kernel.roles import Capability
 from entrypoints.http.base.context import agent, caller, signed_in
-from entrypoints.http.edge.access import anyone, operations, person, person_anywhere
+from entrypoints.http.edge.access import GIVES, MINE, anyone, effects, member, operations, page_session, person, person_anywhere
 from entrypoints.http.edge.access.declaration import access_of
+from entrypoints.http.edge.access.effects import Effect, EffectRow
+from entrypoints.http.edge.access.guards import AccessDecorator
 from entrypoints.http.edge.bodies import Message
 from entrypoints.http.edge.dispatch import check_every_route
 from ports import Ports
 from tests.fakes.outside import FakeClock
 from tests.proof.access.calls import routes
-from tests.support.builders import Api, add_account, add_member, add_organization, run_sql
+from tests.support.builders import Api, add_account, add_member, add_organization, application, run_sql
 from tests.support.direct import PEER, ask
 
 View = Callable[..., Awaitable[Any]]
@@ -108,6 +111,40 @@ def test_a_static_route_is_found() -> None:
     app = Quart("sample", static_folder="/tmp")  # noqa: S108
     with pytest.raises(ValueError, match="no access decorator"):
         check_every_route(app)
+
+
+@pytest.mark.parametrize(
+    ("decorator", "methods", "starts"),
+    [
+        (person, ["GET"], True),
+        (person, ["GET", "POST"], False),
+        (person(MINE), ["GET", "POST"], True),
+        (member(Capability.MEMBERS_MANAGE), ["DELETE"], False),
+        (member(Capability.MEMBERS_MANAGE, GIVES), ["DELETE"], True),
+        (page_session, ["POST"], False),
+        (operations, ["POST"], False),
+        (anyone, ["POST"], True),
+    ],
+)
+def test_a_route_that_changes_something_without_an_effect_stops_the_start(
+    decorator: AccessDecorator, methods: list[str], starts: bool
+) -> None:
+    app = Quart("sample", static_folder=None)
+    app.add_url_rule("/sample", "sample", decorator(bare), methods=methods)
+    if starts:
+        check_every_route(app)
+    else:
+        with pytest.raises(ValueError, match="/sample: it does not declare its effect"):
+            check_every_route(app)
+
+
+def test_an_exception_of_the_table_has_a_reason_and_is_used() -> None:
+    table = {name: row for name, row in vars(effects).items() if isinstance(row, EffectRow)}
+    assert {row.effect for name, row in table.items() if name in Effect.__members__} == set(Effect)
+    assert {name for name, row in table.items() if not row.reason} == Effect.__members__.keys()
+    assert len(set(table.values())) == len(table)
+    used = {access_of(view).row(route.partition(" ")[0]) for route, view in routes(application())}
+    assert used == set(table.values())
 
 
 async def test_every_route_of_the_application_passes(app: QuartTrio) -> None:
