@@ -53,9 +53,7 @@ PROTOCOL: Final = EffectRow(effect=Effect.PROTOCOL, programs=Programs.NONE)
 
 # The exceptions
 SHOWS_PEOPLE: Final = replace(SHOWS, programs=Programs.NONE, reason="It shows how people sign in, or writes to the caller's mailbox.")
-PREVIEWS: Final = replace(
-    SHOWS_PEOPLE, outlives=True, reason="A preview of a sign-in policy is refused to the callers whom saving refuses."
-)
+PREVIEWS: Final = replace(SHOWS_PEOPLE, outlives=True, reason="A preview of a sign-in policy is refused to impersonators, as saving is.")
 BY_PEOPLE: Final = replace(
     GIVES, programs=Programs.NONE, reason="It decides about programs, or about who becomes an admin: no grant is enough."
 )
@@ -70,4 +68,4 @@ CHECKOUT: Final = replace(
     CHANGES, outlives=False, age=SignInAge.ANY, programs=Programs.NONE, reason="The payment provider asks the buyer, who pays there."
 )
 SELECTS: Final = replace(PROTOCOL, outlives=False, reason="The new token belongs to the same session, or to the same impersonation.")
-SIGNS_OUT: Final = replace(SELECTS, ends_session=True, reason="Everybody may end the session that they use, impersonators too.")
+SIGNS_OUT: Final = replace(SELECTS, ends_session=True, reason="Callers may end the session that they use, impersonators too.")
