@@ -35,6 +35,7 @@ from entrypoints.http.edge.access.declaration import (
     Bounded,
     Credentials,
     View,
+    access_of,
 )
 from entrypoints.http.edge.access.effects import EffectRow
 from entrypoints.http.edge.ended_sessions import to_sign_in_again
@@ -48,6 +49,7 @@ Authenticate = Callable[[Access], Awaitable[Response | None]]
 
 METHODS_WITH_BODY: Final = frozenset({"POST", "PUT", "PATCH"})
 FAILURE_RECORDED_WITHIN: Final = 5  # seconds
+_AUTHENTICATE: Final = "_authenticate"  # an attribute of guarded views
 
 
 class Changes(TypedDict, total=False):
@@ -96,7 +98,13 @@ def _guard(view: View, access: Access, authenticate: Authenticate) -> View:
     # The value contains the function: `functools.wraps` copies attributes, so a plain mark would
     # also appear on every decorator around this one.
     setattr(guarded, ACCESS_ATTRIBUTE, (guarded, access))
+    setattr(guarded, _AUTHENTICATE, authenticate)
     return guarded
+
+
+def opens_page_of(form: View) -> AccessDecorator:
+    """Return the decorator for the page of a form: it has the callers of the form, but shows only."""
+    return AccessDecorator(replace(access_of(form), declared=None, limit=()), getattr(form, _AUTHENTICATE))
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ from entrypoints.http.edge.access import GIVES, OWNS, member_page
 from entrypoints.http.edge.queries import path_id
 from entrypoints.http.pages.applications.applications import APPLICATION, SERVICE, application_path, application_values
 from entrypoints.http.pages.assigned_groups import assigned_group_values
-from entrypoints.http.pages.consequences import Question, ask, ask_on_refusal, count
+from entrypoints.http.pages.consequences import Question, ask_on_refusal, asks, count
 from entrypoints.http.pages.console import console_page, neighbors, organization_path, redirect_with_notice, show_document, shows
 from entrypoints.http.pages.console_forms import Fields, Form, accepts, check_typed_name, on_refusal
 from entrypoints.http.pages.form_values import is_checked, to_model
@@ -175,14 +175,6 @@ async def test_sign_in(org_slug: str, service_slug: str, query_args: SignInPrevi
     )
 
 
-@routes.get(f"{APPLICATION}/delete")
-@member_page(Capability.ORGANIZATION_OWN)
-@shows(f"DELETE {SERVICE}")
-async def show_deletion(org_slug: str, service_slug: str) -> Response:
-    """Ask for the name of an application before it is deleted."""
-    return await ask(await _deletion(service_slug))
-
-
 async def _deletion(service_slug: str) -> Question:
     service = await _find(service_slug)
     subscriptions = count(service.subscription_count, "subscription")
@@ -199,7 +191,7 @@ async def _deletion(service_slug: str) -> Question:
     )
 
 
-@routes.post(f"{APPLICATION}/delete")
+@asks(routes, f"{APPLICATION}/delete")
 @member_page(Capability.ORGANIZATION_OWN, OWNS)
 @accepts(f"DELETE {SERVICE}")
 @ask_on_refusal(_deletion)

@@ -28,7 +28,7 @@ from entrypoints.http.edge.bodies import BodyInvalid, decode
 from entrypoints.http.edge.openapi import refuses
 from entrypoints.http.edge.validation import FieldsInvalid, validate
 from entrypoints.http.pages.applications.applications import APPLICATION, SERVICE, application_path, application_values
-from entrypoints.http.pages.consequences import Question, ask, ask_on_refusal, sentence
+from entrypoints.http.pages.consequences import Question, ask_on_refusal, asks, sentence
 from entrypoints.http.pages.console import console_page, redirect_with_notice, show_document, shows
 from entrypoints.http.pages.console_forms import Fields, Form, accepts, answers_with, on_refusal, once, ports_once
 from entrypoints.http.pages.form_values import FieldInvalid, checked, is_checked, to_lines, to_model, to_optional, to_version
@@ -163,14 +163,6 @@ async def change_role(org_slug: str, service_slug: str, role_slug: str, form: Fo
     return redirect_with_notice("role-saved", authorization_path(service_slug))
 
 
-@routes.get(f"{ROLE}/delete")
-@member_page(Capability.SERVICES_MANAGE)
-@shows(f"DELETE {ROLE_API}")
-async def show_role_deletion(org_slug: str, service_slug: str, role_slug: str) -> Response:
-    """Ask before a role is deleted, and name its users."""
-    return await ask(await _role_deletion(service_slug, role_slug))
-
-
 async def _role_deletion(service_slug: str, role_slug: str) -> Question:
     service = await _find_service(service_slug)
     stored, number = await authorization.find_role_with_count(ports(), acting_member(), service_slug, role_slug)
@@ -189,7 +181,7 @@ async def _role_deletion(service_slug: str, role_slug: str) -> Question:
     )
 
 
-@routes.post(f"{ROLE}/delete")
+@asks(routes, f"{ROLE}/delete")
 @member_page(Capability.SERVICES_MANAGE, GIVES)
 @accepts(f"DELETE {ROLE_API}")
 @ask_on_refusal(_role_deletion, shown_to=Capability.SERVICES_VIEW)
@@ -253,14 +245,6 @@ async def change_permission(org_slug: str, service_slug: str, permission_name: s
     return redirect_with_notice("permission-saved", authorization_path(service_slug, "/permissions"))
 
 
-@routes.get(f"{PERMISSION}/delete")
-@member_page(Capability.SERVICES_MANAGE)
-@shows(f"DELETE {PERMISSION_API}")
-async def show_permission_deletion(org_slug: str, service_slug: str, permission_name: str) -> Response:
-    """Ask before a permission is removed."""
-    return await ask(await _permission_deletion(service_slug, permission_name))
-
-
 async def _permission_deletion(service_slug: str, permission_name: str) -> Question:
     await _find_service(service_slug)
     await authorization.find_permission(ports(), acting_member(), service_slug, permission_name)
@@ -279,7 +263,7 @@ async def _permission_deletion(service_slug: str, permission_name: str) -> Quest
     )
 
 
-@routes.post(f"{PERMISSION}/delete")
+@asks(routes, f"{PERMISSION}/delete")
 @member_page(Capability.SERVICES_MANAGE, GIVES)
 @accepts(f"DELETE {PERMISSION_API}")
 @ask_on_refusal(_permission_deletion, shown_to=Capability.SERVICES_VIEW)

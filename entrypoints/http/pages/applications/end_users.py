@@ -20,7 +20,7 @@ from entrypoints.http.edge.access import ENDS, GIVES, REMOVES_FACTORS, member_pa
 from entrypoints.http.edge.bodies import Text
 from entrypoints.http.edge.queries import Flag, PageQuery
 from entrypoints.http.pages.authentication.sign_in_log import failure_values
-from entrypoints.http.pages.consequences import RESET_LINK, Question, ask, ask_on_refusal
+from entrypoints.http.pages.consequences import RESET_LINK, Question, ask, ask_on_refusal, asks
 from entrypoints.http.pages.console import console_page, may, neighbors, organization_path, redirect_with_notice, shows
 from entrypoints.http.pages.console_forms import Form, accepts
 from entrypoints.http.pages.timeline import MOST, list_entries
@@ -160,15 +160,7 @@ async def end_sessions(org_slug: str, user_id: UUID) -> Response:
     return redirect_with_notice("sessions-ended", organization_path(f"/users/{user_id}"), count=count)
 
 
-@routes.get(f"{ONE}/password-reset")
-@member_page(Capability.END_USERS_MANAGE)
-@shows(f"POST {API}/<user_id>/password-reset")
-async def show_password_reset(org_slug: str, user_id: UUID) -> Response:
-    """Ask before a link to set a new password is sent to a user."""
-    return await ask(await _reset_question(user_id))
-
-
-@routes.post(f"{ONE}/password-reset")
+@asks(routes, f"{ONE}/password-reset")
 @member_page(Capability.END_USERS_MANAGE, GIVES)
 @accepts(f"POST {API}/<user_id>/password-reset")
 @ask_on_refusal(_reset_question)
@@ -178,15 +170,7 @@ async def send_password_reset(org_slug: str, user_id: UUID, form: Form) -> Respo
     return redirect_with_notice("reset-sent", organization_path(f"/users/{user_id}"))
 
 
-@routes.get(f"{ONE}/block")
-@member_page(Capability.END_USERS_MANAGE)
-@shows(f"PUT {API}/<user_id>/block")
-async def show_block(org_slug: str, user_id: UUID) -> Response:
-    """Ask before a user is blocked."""
-    return await ask(await _block_question(user_id))
-
-
-@routes.post(f"{ONE}/block")
+@asks(routes, f"{ONE}/block")
 @member_page(Capability.END_USERS_MANAGE, GIVES)
 @accepts(f"PUT {API}/<user_id>/block")
 @ask_on_refusal(_block_question)
@@ -196,15 +180,7 @@ async def block(org_slug: str, user_id: UUID, form: Form) -> Response:
     return redirect_with_notice("user-blocked", organization_path(f"/users/{user_id}"))
 
 
-@routes.get(f"{ONE}/unblock")
-@member_page(Capability.END_USERS_MANAGE)
-@shows(f"DELETE {API}/<user_id>/block")
-async def show_unblock(org_slug: str, user_id: UUID) -> Response:
-    """Ask before a blocked user is admitted again."""
-    return await ask(await _unblock_question(user_id))
-
-
-@routes.post(f"{ONE}/unblock")
+@asks(routes, f"{ONE}/unblock")
 @member_page(Capability.END_USERS_MANAGE, GIVES)
 @accepts(f"DELETE {API}/<user_id>/block")
 @ask_on_refusal(_unblock_question)
@@ -214,15 +190,7 @@ async def unblock(org_slug: str, user_id: UUID, form: Form) -> Response:
     return redirect_with_notice("user-unblocked", organization_path(f"/users/{user_id}" if is_end_user else "/users"))
 
 
-@routes.get(f"{ONE}/second-factor")
-@member_page(Capability.END_USERS_MANAGE)
-@shows(f"DELETE {API}/<user_id>/mfa")
-async def show_second_factor_removal(org_slug: str, user_id: UUID) -> Response:
-    """Ask before the second factor of a user is removed."""
-    return await ask(await _second_factor_question(user_id))
-
-
-@routes.post(f"{ONE}/second-factor")
+@asks(routes, f"{ONE}/second-factor")
 @member_page(Capability.END_USERS_MANAGE, REMOVES_FACTORS)
 @accepts(f"DELETE {API}/<user_id>/mfa")
 @ask_on_refusal(_second_factor_question)

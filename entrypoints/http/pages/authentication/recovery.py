@@ -29,8 +29,8 @@ from entrypoints.http.edge.access import BY_PEOPLE, OWNS, anyone, member_page, p
 from entrypoints.http.edge.openapi import describes_page, refuses
 from entrypoints.http.edge.typed_fields import link_token
 from entrypoints.http.pages.accounts.account import setup_values
-from entrypoints.http.pages.consequences import Question, ask, ask_on_refusal
-from entrypoints.http.pages.console import organization_path, redirect_with_notice, secret_page, shows
+from entrypoints.http.pages.consequences import Question, ask_on_refusal, asks
+from entrypoints.http.pages.console import organization_path, redirect_with_notice, secret_page
 from entrypoints.http.pages.console_forms import Form, accepts, answers_with, once, ports_once
 from entrypoints.http.pages.form_pages import form_page, read_own_form, refused_form_page
 from entrypoints.http.pages.form_values import to_model
@@ -143,15 +143,7 @@ OF_MEMBERS: Final = _in_organization(_member, MEMBERS)
 OF_PEOPLE: Final = Issuer(_person, _issue_by_platform, _end_by_platform, "platform owners")
 
 
-@routes.get(f"{USER}/recovery")
-@member_page(END_USERS)
-@shows("POST /api/organizations/<org_slug>/users/<user_id>/recovery")
-async def show_user_recovery(org_slug: str, user_id: UUID) -> Response:
-    """Ask for a reason before the recovery of a user starts."""
-    return await ask(await OF_USERS.question(user_id))
-
-
-@routes.post(f"{USER}/recovery")
+@asks(routes, f"{USER}/recovery")
 @member_page(END_USERS, OWNS)
 @accepts("POST /api/organizations/<org_slug>/users/<user_id>/recovery", answers=answers_with("The code."))
 @once(USER, "Back", ADVICE)
@@ -165,15 +157,7 @@ async def start_user_recovery(org_slug: str, user_id: UUID, form: Form) -> Respo
     return await OF_USERS.start(user_id, form)
 
 
-@routes.get(f"{USER}/recovery/cancel")
-@member_page(END_USERS)
-@shows("DELETE /api/organizations/<org_slug>/users/<user_id>/recovery")
-async def show_user_recovery_end(org_slug: str, user_id: UUID) -> Response:
-    """Ask before the recovery of a user is canceled."""
-    return await ask(await OF_USERS.end_question(user_id))
-
-
-@routes.post(f"{USER}/recovery/cancel")
+@asks(routes, f"{USER}/recovery/cancel")
 @member_page(END_USERS, BY_PEOPLE)
 @accepts("DELETE /api/organizations/<org_slug>/users/<user_id>/recovery")
 @ask_on_refusal(OF_USERS.end_question)
@@ -182,15 +166,7 @@ async def cancel_user_recovery(org_slug: str, user_id: UUID, form: Form) -> Resp
     return await OF_USERS.cancel(user_id)
 
 
-@routes.get(f"{MEMBER}/recovery")
-@member_page(MEMBERS)
-@shows("POST /api/organizations/<org_slug>/members/<user_id>/recovery")
-async def show_member_recovery(org_slug: str, user_id: UUID) -> Response:
-    """Ask for a reason before the recovery of a member starts."""
-    return await ask(await OF_MEMBERS.question(user_id))
-
-
-@routes.post(f"{MEMBER}/recovery")
+@asks(routes, f"{MEMBER}/recovery")
 @member_page(MEMBERS, OWNS)
 @accepts("POST /api/organizations/<org_slug>/members/<user_id>/recovery", answers=answers_with("The code."))
 @once(MEMBER, "Back", ADVICE)
@@ -204,15 +180,7 @@ async def start_member_recovery(org_slug: str, user_id: UUID, form: Form) -> Res
     return await OF_MEMBERS.start(user_id, form)
 
 
-@routes.get(f"{MEMBER}/recovery/cancel")
-@member_page(MEMBERS)
-@shows("DELETE /api/organizations/<org_slug>/members/<user_id>/recovery")
-async def show_member_recovery_end(org_slug: str, user_id: UUID) -> Response:
-    """Ask before the recovery of a member is canceled."""
-    return await ask(await OF_MEMBERS.end_question(user_id))
-
-
-@routes.post(f"{MEMBER}/recovery/cancel")
+@asks(routes, f"{MEMBER}/recovery/cancel")
 @member_page(MEMBERS, BY_PEOPLE)
 @accepts("DELETE /api/organizations/<org_slug>/members/<user_id>/recovery")
 @ask_on_refusal(OF_MEMBERS.end_question)
@@ -221,15 +189,7 @@ async def cancel_member_recovery(org_slug: str, user_id: UUID, form: Form) -> Re
     return await OF_MEMBERS.cancel(user_id)
 
 
-@routes.get(f"{PERSON}/recovery")
-@platform_page
-@shows("POST /api/platform/users/<user_id>/recovery")
-async def show_person_recovery(user_id: UUID) -> Response:
-    """Ask for a reason before the recovery of a person starts."""
-    return await ask(await OF_PEOPLE.question(user_id))
-
-
-@routes.post(f"{PERSON}/recovery")
+@asks(routes, f"{PERSON}/recovery")
 @platform_page(OWNS)
 @accepts("POST /api/platform/users/<user_id>/recovery", answers=answers_with("The code."))
 @once(PERSON, "Back", ADVICE)
@@ -243,15 +203,7 @@ async def start_person_recovery(user_id: UUID, form: Form) -> Response:
     return await OF_PEOPLE.start(user_id, form)
 
 
-@routes.get(f"{PERSON}/recovery/cancel")
-@platform_page
-@shows("DELETE /api/platform/users/<user_id>/recovery")
-async def show_person_recovery_end(user_id: UUID) -> Response:
-    """Ask before the recovery of a person is canceled."""
-    return await ask(await OF_PEOPLE.end_question(user_id))
-
-
-@routes.post(f"{PERSON}/recovery/cancel")
+@asks(routes, f"{PERSON}/recovery/cancel")
 @platform_page(BY_PEOPLE)
 @accepts("DELETE /api/platform/users/<user_id>/recovery")
 @ask_on_refusal(OF_PEOPLE.end_question)

@@ -19,7 +19,7 @@ from entrypoints.http.api.tenancy.governance import (
 from entrypoints.http.base.context import ports, signed_in
 from entrypoints.http.edge.access import GIVES, OWNS, platform_page
 from entrypoints.http.edge.queries import path_id
-from entrypoints.http.pages.consequences import Question, ask, ask_on_refusal
+from entrypoints.http.pages.consequences import Question, ask_on_refusal, asks
 from entrypoints.http.pages.console import console_page, neighbors, redirect_with_notice, shows
 from entrypoints.http.pages.console_forms import Form, accepts, check_typed_name, on_refusal
 from entrypoints.http.pages.form_values import to_model, to_number, to_optional
@@ -171,15 +171,7 @@ async def _networks_removal(org_id: UUID) -> Question:
     )
 
 
-@routes.get(f"{ONE}/admin-networks")
-@platform_page
-@shows(f"DELETE {API_OF_ONE}/admin-networks")
-async def show_networks_removal(org_id: UUID) -> Response:
-    """Ask for a reason to remove the networks from which the admins of an organization may act."""
-    return await ask(await _networks_removal(org_id))
-
-
-@routes.post(f"{ONE}/admin-networks")
+@asks(routes, f"{ONE}/admin-networks")
 @platform_page(OWNS)
 @accepts(f"DELETE {API_OF_ONE}/admin-networks")
 @ask_on_refusal(_networks_removal)

@@ -18,7 +18,7 @@ from entrypoints.http.base.context import ports, signed_in
 from entrypoints.http.edge.access import OWNS, platform_page
 from entrypoints.http.edge.queries import path_id
 from entrypoints.http.pages.authentication.sign_in_log import failure_values
-from entrypoints.http.pages.consequences import Question, ask, ask_on_refusal
+from entrypoints.http.pages.consequences import Question, ask_on_refusal, asks
 from entrypoints.http.pages.console import console_page, redirect_with_notice, shows, with_query
 from entrypoints.http.pages.console_forms import (
     Form,
@@ -128,15 +128,7 @@ async def _promotion(user_id: UUID) -> Question:
     )
 
 
-@routes.get(f"{ONE}/promote")
-@platform_page
-@shows(f"POST {OWNERS_API}")
-async def show_promotion(user_id: UUID) -> Response:
-    """Ask for a reason before a person becomes a platform owner."""
-    return await ask(await _promotion(user_id))
-
-
-@routes.post(f"{ONE}/promote")
+@asks(routes, f"{ONE}/promote")
 @platform_page(OWNS)
 @accepts(f"POST {OWNERS_API}")
 @ask_on_refusal(_promotion)
@@ -173,15 +165,7 @@ async def _demotion(user_id: UUID) -> Question:
     )
 
 
-@routes.get(f"{OWNERS}/<user_id>/remove")
-@platform_page
-@shows(f"DELETE {OWNERS_API}/<user_id>")
-async def show_demotion(user_id: UUID) -> Response:
-    """Ask for a reason before a platform owner loses the role."""
-    return await ask(await _demotion(user_id))
-
-
-@routes.post(f"{OWNERS}/<user_id>/remove")
+@asks(routes, f"{OWNERS}/<user_id>/remove")
 @platform_page(OWNS)
 @accepts(f"DELETE {OWNERS_API}/<user_id>")
 @ask_on_refusal(_demotion)

@@ -22,7 +22,7 @@ from entrypoints.http.base.redirects import redirect
 from entrypoints.http.edge.access import GIVES, OWNS, REMOVES_FACTORS, SIGNS_OUT, page_session, platform_page
 from entrypoints.http.edge.forms import read_form
 from entrypoints.http.edge.openapi import describes_page
-from entrypoints.http.pages.consequences import RESET_LINK, Question, ask, ask_on_refusal
+from entrypoints.http.pages.consequences import RESET_LINK, Question, ask, ask_on_refusal, asks
 from entrypoints.http.pages.console import redirect_with_notice, session_secret, shows
 from entrypoints.http.pages.console_forms import ANSWERS_TO_FORM, Form, accepts, check_typed_name
 from entrypoints.http.pages.form_values import to_model
@@ -105,15 +105,7 @@ async def _act(user_id: UUID, form: Form, action: ReasonedAction) -> Response:
     return redirect_with_notice(action.notice, f"{LIST}/{account.id}")
 
 
-@routes.get(f"{ONE}/end-sessions")
-@platform_page
-@shows(f"POST {API}/end-sessions")
-async def show_sessions_end(user_id: UUID) -> Response:
-    """Ask for a reason to end all sessions of a person."""
-    return await ask(await END_SESSIONS.question(user_id))
-
-
-@routes.post(f"{ONE}/end-sessions")
+@asks(routes, f"{ONE}/end-sessions")
 @platform_page(GIVES)
 @accepts(f"POST {API}/end-sessions")
 @ask_on_refusal(END_SESSIONS.question)
@@ -122,15 +114,7 @@ async def end_sessions(user_id: UUID, form: Form) -> Response:
     return await _act(user_id, form, END_SESSIONS)
 
 
-@routes.get(f"{ONE}/password-reset")
-@platform_page
-@shows(f"POST {API}/password-reset")
-async def show_password_reset(user_id: UUID) -> Response:
-    """Ask for a reason to send a person a link to set a new password."""
-    return await ask(await PASSWORD_RESET.question(user_id))
-
-
-@routes.post(f"{ONE}/password-reset")
+@asks(routes, f"{ONE}/password-reset")
 @platform_page(GIVES)
 @accepts(f"POST {API}/password-reset")
 @ask_on_refusal(PASSWORD_RESET.question)
@@ -139,15 +123,7 @@ async def send_password_reset(user_id: UUID, form: Form) -> Response:
     return await _act(user_id, form, PASSWORD_RESET)
 
 
-@routes.get(f"{ONE}/second-factor")
-@platform_page
-@shows(f"DELETE {API}/mfa")
-async def show_second_factor_removal(user_id: UUID) -> Response:
-    """Ask for a reason to remove the second factor of a person."""
-    return await ask(await SECOND_FACTOR.question(user_id))
-
-
-@routes.post(f"{ONE}/second-factor")
+@asks(routes, f"{ONE}/second-factor")
 @platform_page(REMOVES_FACTORS)
 @accepts(f"DELETE {API}/mfa")
 @ask_on_refusal(SECOND_FACTOR.question)
@@ -156,15 +132,7 @@ async def remove_second_factor(user_id: UUID, form: Form) -> Response:
     return await _act(user_id, form, SECOND_FACTOR)
 
 
-@routes.get(f"{ONE}/deactivate")
-@platform_page
-@shows(f"POST {API}/deactivate")
-async def show_deactivation(user_id: UUID) -> Response:
-    """Ask for a reason to deactivate the account of a person."""
-    return await ask(await DEACTIVATION.question(user_id))
-
-
-@routes.post(f"{ONE}/deactivate")
+@asks(routes, f"{ONE}/deactivate")
 @platform_page(GIVES)
 @accepts(f"POST {API}/deactivate")
 @ask_on_refusal(DEACTIVATION.question)
@@ -173,15 +141,7 @@ async def deactivate(user_id: UUID, form: Form) -> Response:
     return await _act(user_id, form, DEACTIVATION)
 
 
-@routes.get(f"{ONE}/reactivate")
-@platform_page
-@shows(f"POST {API}/reactivate")
-async def show_reactivation(user_id: UUID) -> Response:
-    """Ask for a reason to undo the deactivation of an account."""
-    return await ask(await REACTIVATION.question(user_id))
-
-
-@routes.post(f"{ONE}/reactivate")
+@asks(routes, f"{ONE}/reactivate")
 @platform_page(GIVES)
 @accepts(f"POST {API}/reactivate")
 @ask_on_refusal(REACTIVATION.question)
@@ -208,15 +168,7 @@ async def _impersonation(user_id: UUID) -> Question:
     )
 
 
-@routes.get(f"{ONE}/impersonate")
-@platform_page
-@shows(IMPERSONATION)
-async def show_impersonation(user_id: UUID) -> Response:
-    """Ask for a reason before an impersonation."""
-    return await ask(await _impersonation(user_id))
-
-
-@routes.post(f"{ONE}/impersonate")
+@asks(routes, f"{ONE}/impersonate")
 @platform_page(OWNS, limit=IMPERSONATE)
 @accepts(IMPERSONATION)
 @ask_on_refusal(_impersonation)
@@ -278,15 +230,7 @@ async def _anonymization(user_id: UUID) -> Question:
     )
 
 
-@routes.get(f"{ONE}/anonymize")
-@platform_page
-@shows(FORGET)
-async def show_anonymization(user_id: UUID) -> Response:
-    """Ask for the address of a person before they are anonymized."""
-    return await ask(await _anonymization(user_id))
-
-
-@routes.post(f"{ONE}/anonymize")
+@asks(routes, f"{ONE}/anonymize")
 @platform_page(OWNS)
 @accepts(FORGET)
 @ask_on_refusal(_anonymization)

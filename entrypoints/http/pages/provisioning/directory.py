@@ -15,7 +15,7 @@ from entrypoints.http.api.provisioning.tokens import ScimTokenRequest, ScimToken
 from entrypoints.http.base.context import acting_member, app_context, ports
 from entrypoints.http.edge.access import GIVES, member_page
 from entrypoints.http.edge.queries import PageQuery
-from entrypoints.http.pages.consequences import Question, ask, ask_on_refusal, count, sentence
+from entrypoints.http.pages.consequences import Question, ask, ask_on_refusal, asks, count, sentence
 from entrypoints.http.pages.console import console_page, neighbors, organization_path, redirect_with_notice, secret_page, shows
 from entrypoints.http.pages.console_forms import Fields, Form, accepts, answers_with, on_refusal, once, ports_once
 from entrypoints.http.pages.form_values import is_checked, to_model, to_start_of_day
@@ -132,15 +132,7 @@ async def _switch(token_id: UUID) -> Question:
     )
 
 
-@routes.get(f"{PAGE}/tokens/<token_id>/groups")
-@member_page(Capability.INTEGRATIONS_MANAGE)
-@shows(f"PATCH {TOKENS}/<token_id>")
-async def show_switch(org_slug: str, token_id: UUID) -> Response:
-    """Ask before directory groups are switched on or off."""
-    return await ask(await _switch(token_id))
-
-
-@routes.post(f"{PAGE}/tokens/<token_id>/groups")
+@asks(routes, f"{PAGE}/tokens/<token_id>/groups")
 @member_page(Capability.INTEGRATIONS_MANAGE, GIVES)
 @accepts(f"PATCH {TOKENS}/<token_id>")
 @ask_on_refusal(_switch)

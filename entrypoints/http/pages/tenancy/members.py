@@ -30,7 +30,7 @@ from entrypoints.http.base.context import acting_member, ports
 from entrypoints.http.edge.access import ENDS, GIVES, PROMOTES, member_page
 from entrypoints.http.edge.openapi import describes
 from entrypoints.http.pages.authentication.sign_in_log import failure_values
-from entrypoints.http.pages.consequences import RESET_LINK, Question, ask, ask_on_refusal, count
+from entrypoints.http.pages.consequences import RESET_LINK, Question, ask, ask_on_refusal, asks, count
 from entrypoints.http.pages.console import console_page, may, neighbors, organization_path, redirect_with_notice, shows, with_query
 from entrypoints.http.pages.console_forms import Fields, Form, accepts, check_typed_name
 from entrypoints.http.pages.tenancy.selected_people import ROLE_CONSEQUENCE, actions_on_people
@@ -240,15 +240,7 @@ async def _reset_question(user_id: UUID) -> Question:
     )
 
 
-@routes.get(f"{ONE}/password-reset")
-@member_page(Capability.MEMBERS_MANAGE)
-@shows(f"POST {API}/<user_id>/password-reset")
-async def show_password_reset(org_slug: str, user_id: UUID) -> Response:
-    """Ask before a link to set a new password is sent to a member."""
-    return await ask(await _reset_question(user_id))
-
-
-@routes.post(f"{ONE}/password-reset")
+@asks(routes, f"{ONE}/password-reset")
 @member_page(Capability.MEMBERS_MANAGE, GIVES)
 @accepts(f"POST {API}/<user_id>/password-reset")
 @ask_on_refusal(_reset_question)

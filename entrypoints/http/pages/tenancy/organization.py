@@ -15,7 +15,7 @@ from entrypoints.http.api.tenancy.members import OwnershipTransferRequest
 from entrypoints.http.api.tenancy.organizations import OrganizationRequest, OrganizationUpdateRequest
 from entrypoints.http.base.context import acting_member, ports, signed_in
 from entrypoints.http.edge.access import CHANGES, GIVES, OWNS, member_page, page_session
-from entrypoints.http.pages.consequences import Question, ask, ask_on_refusal, count
+from entrypoints.http.pages.consequences import Question, ask_on_refusal, asks, count
 from entrypoints.http.pages.console import console_page, organization_path, redirect_with_notice, shows
 from entrypoints.http.pages.console_forms import Fields, Form, accepts, check_typed_name, on_refusal, once, ports_once
 from entrypoints.http.pages.form_values import REASONS, FieldInvalid, is_checked, to_model, to_number
@@ -128,14 +128,6 @@ async def transfer(org_slug: str, form: Form) -> Response:
     return redirect_with_notice("ownership-transferred", organization_path("/members"))
 
 
-@routes.get(f"{SETTINGS}/delete")
-@member_page(Capability.ORGANIZATION_OWN)
-@shows(f"DELETE {API_OF_ONE}")
-async def show_deletion(org_slug: str) -> Response:
-    """Ask for the name of an organization before it is deleted."""
-    return await ask(await _deletion())
-
-
 async def _deletion() -> Question:
     organization = await organizations.get(ports(), acting_member())
     size = count(organization.member_count, "member")
@@ -154,7 +146,7 @@ async def _deletion() -> Question:
     )
 
 
-@routes.post(f"{SETTINGS}/delete")
+@asks(routes, f"{SETTINGS}/delete")
 @member_page(Capability.ORGANIZATION_OWN, OWNS)
 @accepts(f"DELETE {API_OF_ONE}")
 @ask_on_refusal(_deletion)

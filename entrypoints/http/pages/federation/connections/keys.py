@@ -13,7 +13,7 @@ from entrypoints.http.api.federation.connections.connections import ClientSecret
 from entrypoints.http.base.context import acting_member, ports
 from entrypoints.http.edge.access import GIVES, member_page
 from entrypoints.http.edge.openapi import refuses
-from entrypoints.http.pages.consequences import Question, ask, ask_on_refusal
+from entrypoints.http.pages.consequences import Question, ask_on_refusal, asks
 from entrypoints.http.pages.console import console_page, redirect_with_notice, shows
 from entrypoints.http.pages.console_forms import Form, accepts, on_refusal, once, ports_once
 from entrypoints.http.pages.federation.connections.places import ANSWERS_TO_SAVED, ONE, check_saved, path_of
@@ -105,15 +105,7 @@ async def _certificate_removal(connection_slug: str, fingerprint: str) -> Questi
     )
 
 
-@routes.get(f"{ONE}/keys/certificates/<fingerprint>/remove")
-@member_page(Capability.INTEGRATIONS_MANAGE)
-@shows(f"DELETE {API}/certificates/<fingerprint>")
-async def show_certificate_removal(org_slug: str, connection_slug: str, fingerprint: str) -> Response:
-    """Ask before a certificate of the identity provider is removed."""
-    return await ask(await _certificate_removal(connection_slug, fingerprint))
-
-
-@routes.post(f"{ONE}/keys/certificates/<fingerprint>/remove")
+@asks(routes, f"{ONE}/keys/certificates/<fingerprint>/remove")
 @member_page(Capability.INTEGRATIONS_MANAGE, GIVES)
 @accepts(f"DELETE {API}/certificates/<fingerprint>")
 @ask_on_refusal(_certificate_removal)
