@@ -9,7 +9,14 @@ from urllib.parse import urlencode, urlsplit
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoescape
 
-from core.accounts.model.email_queue import CONNECTION_EMAILS, ORGANIZATION_EMAILS, OWNER_CHANGE_EMAILS, EmailKind, OwnerChange
+from core.accounts.model.email_queue import (
+    CONNECTION_EMAILS,
+    IMPOSED_RULE_EMAILS,
+    ORGANIZATION_EMAILS,
+    OWNER_CHANGE_EMAILS,
+    EmailKind,
+    OwnerChange,
+)
 from core.accounts.model.passkeys import SECURITY_KEY_MARK
 from core.accounts.model.secret_notices import NoticedSecret, SecretNotice
 from core.accounts.model.security_notices import ASKS_FOR_FACTORS, PASSWORD_REMOVED
@@ -22,6 +29,7 @@ from core.kernel.page_paths import (
     EMAIL_SIGN_IN_LINK_PATH,
     ENROLL_PATH,
     FORGOT_PASSWORD_PATH,
+    IMPOSED_RULES_PATH,
     RECOVER_PATH,
     SETUP_PATH,
     SIGN_IN_PATH,
@@ -29,6 +37,7 @@ from core.kernel.page_paths import (
 )
 from core.kernel.policy import Policy
 from core.kernel.proofs import FactorKind
+from core.kernel.sign_in_policy.explanations import LABELS
 from core.mailing.model.emails import PreparedEmail
 from core.setup.model.links import CODE_TTL as SETUP_CODE_TTL
 from core.tenancy.model.invitations import ReceivedInvitation
@@ -103,6 +112,8 @@ SUBJECTS: Final = MappingProxyType(
         EmailKind.ORGANIZATION_WAITING: "An organization waits for approval",
         EmailKind.ORGANIZATION_TRANSFERRED: "{organization} has a new owner",
         EmailKind.ADMIN_NETWORKS_REMOVED: "Admins of {organization} can act from any network",
+        EmailKind.RULES_IMPOSED: "New sign-in rules at {organization}",
+        EmailKind.IMPOSED_RULES_REMOVED: "Sign-in rules of {organization} were removed",
         EmailKind.BREAK_GLASS_USED: "Break glass was used at {organization}",
         EmailKind.CONNECTION_CERTIFICATE_EXPIRES: "A certificate of {connection.name} expires soon",
         EmailKind.CONNECTION_FAILING: "Sign-in through {connection.name} fails",
@@ -247,6 +258,11 @@ class EmailTemplates:
                 return {"issuer": mail.detail, "factors": mail.factors}
             case kind if kind in OWNER_CHANGE_EMAILS:
                 return {"change": OwnerChange.parse(mail.token)}
+            case kind if kind in IMPOSED_RULE_EMAILS:
+                organization = _organization_variables(mail)
+                change, path = OwnerChange.parse(mail.token), IMPOSED_RULES_PATH.format(org_slug=organization["slug"])
+                names = ", ".join(LABELS.get(name, name) for name in change.reason.split(", "))
+                return {**organization, "by": change.by, "rules": names, "link": f"{self._base_url}{path}"}
             case kind if kind in CONNECTION_EMAILS:
                 notice = ConnectionNotice.parse(mail.token)
                 end = None if notice.certificate_end is None else format_utc(notice.certificate_end)

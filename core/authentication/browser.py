@@ -47,7 +47,15 @@ async def authenticate_in_console(ports: Ports, caller: Caller, cookie: str) -> 
 
 
 async def authenticate_member(
-    ports: Ports, caller: Caller, cookie: str, slug: str, capability: Capability, *, inactive: bool = False, reminds: bool = False
+    ports: Ports,
+    caller: Caller,
+    cookie: str,
+    slug: str,
+    capability: Capability,
+    *,
+    inactive: bool = False,
+    reminds: bool = False,
+    asks_policy: bool = True,
 ) -> Member:
     """Return the user of `authenticate_in_console`, acting in the organization of `slug` with this capability.
 
@@ -55,7 +63,7 @@ async def authenticate_member(
     confirm the membership, because any site can link to a page. And the page of an organization
     does not exist for users who are not members. `inactive` accepts an organization
     that is not active. Otherwise, admins are told why it is not. `reminds` leads users to the page
-    about a rule that starts later. It is for requests that can be repeated.
+    about a rule that starts later. It is for requests that can be repeated. Without `asks_policy`, no policy counts.
 
     Raises: SessionEnded, OrganizationNotFound, OwnMembershipNotConfirmed, RoleInsufficient,
     OrganizationNotActive, ImpersonatedElsewhere, OwnProofNeeded; the errors of `policy_checks.require`.
@@ -83,10 +91,11 @@ async def authenticate_member(
     if user.impersonated_in not in (None, organization.id):
         raise ImpersonatedElsewhere
     assert state is not None, "without a membership, the organization is not found"
-    admission = await policy_checks.require_in(ports, PolicyPath.CONSOLE, user, organization, state.policy)
+    policy = state.policy if asks_policy else None
+    admission = await policy_checks.require_in(ports, PolicyPath.CONSOLE, user, organization, policy)
     if reminds:
         await admission.remind(ports, user)
-    return to_member(user, organization, has_sign_in_policy=state.policy is not None)
+    return to_member(user, organization, has_sign_in_policy=policy is not None)
 
 
 async def explain_closed(ports: Ports, caller: Caller, cookie: str, refusal: ApplicationClosed) -> OrganizationNotActive:

@@ -100,7 +100,7 @@ async def start(
     """
     if service_slug is not None and org_slug is None:
         raise ServiceWithoutOrganization
-    fingerprint = devices.fingerprint(ports, caller, PresentedDevice(name=PLATFORM_SUPPORT))
+    fingerprint = devices.fingerprint(ports, replace(caller, address=None, agent=None), PresentedDevice(name=PLATFORM_SUPPORT))
     now, entry_id = ports.clock.now(), new_id()
     async with ports.storage.transaction(by=caller) as tx:
         context = await _load_context(tx, user_id, org_slug, service_slug)
@@ -143,8 +143,8 @@ def _new_session(
         created_at=now,
         expires_at=expires_at,
         ends_at=expires_at,
-        address=caller.address,
-        agent=caller.agent,
+        address=None,  # the user and the organization see the session
+        agent=None,
         impersonator_id=caller.user_id,
         impersonator_session_id=caller.session_id,
         impersonated_in=context.org_id,
@@ -243,10 +243,7 @@ async def _save_device(tx: Transaction, user_id: UUID, fingerprint: DeviceFinger
 
     If the user revokes the device, the running impersonation ends, as with any other device.
     """
-    # The device type is the current impersonator's. Their address and location are not
-    # stored: these are personal data of the impersonator, and would be kept with the user's account
-    # for longer than in the impersonator's own.
-    fingerprint = replace(fingerprint, client_hash=DEVICE_HASH, declared_type=fingerprint.device_type, address=None, location=None)
+    fingerprint = replace(fingerprint, client_hash=DEVICE_HASH)
     known = await tx.devices.by_client(user_id, DEVICE_HASH)
     if known is None:
         device = devices.new_device(user_id, fingerprint, NO_RISK, now)

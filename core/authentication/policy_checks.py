@@ -26,7 +26,7 @@ from core.authentication.model.policy import (
     TokenBelowPolicy,
 )
 from core.authentication.service_access import may_use
-from core.kernel.callers import OrganizationContext, Person, PolicyState, ServiceContext
+from core.kernel.callers import OrganizationContext, Person, PolicyState, ServiceContext, to_member
 from core.kernel.errors import Refusal
 from core.kernel.page_paths import ENROLL_PATH, ORGANIZATION_PATH, REAUTHENTICATION_PATH, connection_start_path
 from core.kernel.proofs import Factor, FactorKind, Proofs, covers, in_session, seen_in
@@ -271,7 +271,11 @@ async def require_in(
     """Check that a user who acts in this organization meets its policy. A live pass is enough. Raises: the errors of `require`."""
     if state is None or (state.is_met and (not is_admin(organization.rights) or _is_inside(state, user.address))):
         return NO_ADMISSION
-    return await require(ports, path, organization.id, None, user)
+    try:
+        return await require(ports, path, organization.id, None, user)
+    except PolicyRefused as refusal:
+        refusal.caller = to_member(user, organization)
+        raise
 
 
 async def require_on_platform(ports: Ports, user: Person) -> None:

@@ -32,7 +32,7 @@ from core.eventing.model.siem import (
     new_sink,
     result_of,
 )
-from core.kernel.callers import OrganizationCaller
+from core.kernel.callers import OrganizationCaller, acts_for_platform
 from core.kernel.causes import SYSTEM
 from core.kernel.errors import refuse
 from core.kernel.outbound import SendFailed, SendFailure
@@ -103,6 +103,7 @@ async def send_test_entry(ports: Ports, caller: OrganizationCaller) -> SiemResul
 
 
 def _test_entry(caller: OrganizationCaller, now: datetime) -> AuditEntry:
+    is_shown = not acts_for_platform(caller)
     return AuditEntry(
         id=new_id(),
         org_id=caller.acts_in.id,
@@ -111,8 +112,8 @@ def _test_entry(caller: OrganizationCaller, now: datetime) -> AuditEntry:
         action="siem.test",
         target_type="organization",
         target_id=str(caller.acts_in.id),
-        address=caller.address,
-        agent=caller.agent,
+        address=caller.address if is_shown else None,
+        agent=caller.agent if is_shown else None,
         success=True,
         details={},
         created_at=now,

@@ -10,6 +10,7 @@ EMAIL_SIGN_IN_LINK_PATH: Final = "/auth/email-sign-in"
 PASSKEY_OFFER_PATH: Final = "/app/passkey"
 REAUTHENTICATION_PATH: Final = "/app/reauthenticate"
 ORGANIZATION_PATH: Final = "/app/organizations/{org_slug}"
+IMPOSED_RULES_PATH: Final = f"{ORGANIZATION_PATH}/sign-in-policy/imposed-rules"
 ENROLL_PATH: Final = "/app/enroll"
 FORGOT_PASSWORD_PATH: Final = "/app/forgot-password"  # noqa: S105  (a path)
 UNDO_PATH: Final = "/auth/undo"

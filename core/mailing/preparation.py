@@ -16,6 +16,7 @@ from core.accounts.model.email_queue import (
     ACCOUNT_EMAILS,
     ADDRESS_CHANGE_EMAILS,
     ADDRESS_PROOF_EMAILS,
+    IMPOSED_RULE_EMAILS,
     INVITATION_EMAILS,
     LIMIT_WINDOW,
     LINK_EXPIRED,
@@ -355,6 +356,8 @@ async def _prepare_organization_notice(ports: Ports, tx: Transaction, email: Pre
         if not is_waiting or not await _is_within_limit(ports, tx, email, WAITING_ORGANIZATION_EMAILS, now):
             return DROPPED
         email = replace(email, resembles=(await tx.organizations.resembled([organization.id])).get(organization.id, ()))
+    if email.kind in IMPOSED_RULE_EMAILS:
+        return await _drop_if_limited(ports, tx, replace(email, organization=organization, owner=owner), {email.kind}, now)
     return replace(email, organization=organization, owner=owner)
 
 

@@ -8,6 +8,7 @@ from uuid import UUID
 
 from core.kernel.event_catalog import EVENT_KINDS, Event, Target, field_changes
 from core.kernel.roles import RoleName
+from core.kernel.sign_in_policy.explanations import BREAK_GLASS
 from core.kernel.values import Domain
 from core.tenancy.model.attributes import Attribute, AttributeWriter
 from core.tenancy.model.domains import DomainClaim
@@ -168,7 +169,7 @@ def sign_in_policy_updated(org_id: UUID | None, service_id: UUID | None, changes
 def break_glass_users_changed(org_id: UUID, old: Collection[UUID], new: Collection[UUID]) -> Event:
     """The list of break glass, which belongs to the sign-in policy of the organization, was changed."""
     users = {"old": sorted(map(str, old)), "new": sorted(map(str, new))}
-    return sign_in_policy_updated(org_id, None, {"break_glass_users": users})
+    return sign_in_policy_updated(org_id, None, {BREAK_GLASS: users})
 
 
 def owner_changed(org_id: UUID, old_owner_id: UUID, new_owner_id: UUID, reason: str | None = None) -> Event:

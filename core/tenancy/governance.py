@@ -16,6 +16,7 @@ from core.kernel.access import OrganizationNotFound
 from core.kernel.callers import OrganizationStatus, Person, PlatformCaller
 from core.kernel.causes import SYSTEM
 from core.kernel.errors import refuse
+from core.kernel.roles import Capability
 from core.kernel.sign_in_policy.rules import Rule
 from core.kernel.values import KEEP, Keep, PageResult, Slug, create_with_free_slug
 from core.tenancy import events, organizations
@@ -245,7 +246,8 @@ async def remove_admin_networks(ports: Ports, caller: Person, org_id: UUID, reas
         old = await tx.sign_in_policies.find(organization.id) or refuse(NoAdminNetworks)
         if not old.rules.admin_networks:
             raise NoAdminNetworks
-        new = replace(old, rules=replace(old.rules, admin_networks=()), changed_at=now, changed_by=caller.user_id)
+        rights = frozenset[Capability]()  # of no member: what is the owner's stays so
+        new = old.changed_to(replace(old.rules, admin_networks=()), rights, now, caller.user_id)
         await tx.sign_in_policies.put(new)
         event = events.sign_in_policy_updated(organization.id, None, changes_of(old.rules, new.rules))
         tx.record(event)

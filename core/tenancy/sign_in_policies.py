@@ -14,6 +14,7 @@ from uuid import UUID
 
 from core.accounts import factor_changes, relying_party
 from core.accounts.model.accounts import Account
+from core.accounts.model.email_queue import EmailKind
 from core.kernel.access import NotOfThisOrganization, may_view
 from core.kernel.callers import Member, Person
 from core.kernel.connections import RequiredConnection
@@ -35,7 +36,7 @@ from core.kernel.sign_in_policy.rules import (
     Rules,
 )
 from core.kernel.values import Batches
-from core.tenancy import events, organizations
+from core.tenancy import events, imposed_rules, organizations
 from core.tenancy.model.organizations import Organization
 from core.tenancy.model.sign_in_policies import (
     MAX_COUNTED,
@@ -114,7 +115,7 @@ async def save(
     """
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
-        organization, _ = await organizations.lock_organization_for(tx, caller, Capability.SIGN_IN_POLICY_MANAGE)
+        organization, rights = await organizations.lock_organization_for(tx, caller, Capability.SIGN_IN_POLICY_MANAGE)
         if application is not None:  # its settings can have changed before the lock
             application = await tx.sign_in_policies.application(organization.id, application.id) or refuse(PolicyChanged)
         old = await _find(tx, organization, application, now)
@@ -122,14 +123,18 @@ async def save(
             raise PolicyChanged
         rules = await _parse(tx, organization.id, document, application)
         require_offered(rules, old.rules, await _load_usable_methods(ports, tx, organization.id, application))
-        new = replace(old, rules=rules.with_due_dates(old.rules, now), changed_at=now, changed_by=caller.user_id)
+        new = old.changed_to(rules.with_due_dates(old.rules, now), rights, now, caller.user_id)
         effective = await _merge(tx, organization, application, new.rules)
         await _require_available(ports, tx, application, effective, now)
         await _require_way_in(ports, tx, caller, application, effective, now)
-        if changes := changes_of(old.rules, new.rules):
+        changes = changes_of(old.rules, new.rules)
+        if changes or new.owner_rules != old.owner_rules:
             new = replace(new, version=await tx.sign_in_policies.put(new))
+        if changes:
             tx.record(events.sign_in_policy_updated(organization.id, new.service_id, changes))
             await require_factors_of_listed(ports, tx, organization.id, now)
+            if Capability.ORGANIZATION_OWN not in rights and (tightened := new.rules.tightened(old.rules)):
+                await imposed_rules.tell_admins(tx, organization.id, EmailKind.RULES_IMPOSED, caller, tightened, now)
     return PolicyDetails(new, effective.in_force(now))
 
 

@@ -10,7 +10,15 @@ from psycopg.types.json import Jsonb
 from adapters.postgres.engine.statements import DeliveringRepository
 from adapters.postgres.kernel.event_delivery import DELIVER, WRITE
 from core.eventing.model.audit import caller_kind
-from core.kernel.callers import Person, RegistrationClient, ScimClient, ServiceAccountCaller, ServiceKey, SetupLinkCaller
+from core.kernel.callers import (
+    Person,
+    RegistrationClient,
+    ScimClient,
+    ServiceAccountCaller,
+    ServiceKey,
+    SetupLinkCaller,
+    acts_for_platform,
+)
 from core.kernel.causes import SYSTEM, Caller
 from core.kernel.deferred import Deferred
 from core.kernel.event_catalog import Event
@@ -43,10 +51,11 @@ recorded as (
     from rows from (jsonb_to_recordset(%(events)s) as (
         id uuid, org_id uuid, of_person uuid, on_platform boolean, name text, audited boolean, approved_only boolean, target_type text,
         target_id text, details jsonb, data jsonb, actor_id uuid, actor_kind text, caller_kind text, actor_name text,
-        actor_email text, impersonator_id uuid, address text, agent text, success boolean, payload jsonb))
+        actor_email text, impersonator_id uuid, address text, agent text, for_platform boolean, success boolean, payload jsonb))
         with ordinality as e (id, org_id, of_person, on_platform, name, audited, approved_only, target_type, target_id, details, data,
                               actor_id, actor_kind, caller_kind, actor_name, actor_email, impersonator_id, address,
-                              agent, success, payload, number))"""
+                              agent, for_platform, success, payload, number))"""
+_SHOWN: Final = "case when log is null or not for_platform then"  # an organization does not see from where a platform owner acted
 _ADD: Final = f"""
 with {_RECORDED},
 recipients as (
@@ -65,7 +74,7 @@ audited as (
     insert into audit_log (id, org_id, action, target_type, target_id, actor_id, actor_kind, actor_name, impersonator_id,
                            address, agent, success, details, created_at)
     select coalesce(id, gen_random_uuid()), log, name, target_type, target_id, actor_id, actor_kind, actor_name,
-           impersonator_id, address, agent, success, details, at
+           impersonator_id, {_SHOWN} address end, {_SHOWN} agent end, success, details, at
     from logs where has_entry
     returning id, org_id, created_at),
 forwarded as (
@@ -191,6 +200,7 @@ def _actor(event: Event, caller: Caller) -> dict[str, object]:
         "impersonator_id": None if impersonator_id is None else str(impersonator_id),
         "address": caller.address,
         "agent": caller.agent,
+        "for_platform": acts_for_platform(caller),
     }
 
 

@@ -24,10 +24,13 @@ from core.kernel.sign_in_policy.rules import EffectivePolicy, PolicyOfUser, Poli
 from core.kernel.values import Domain, Email, new_id
 from core.tenancy.model.sign_in_policies import ApplicationWays, BreakGlassUser, PolicyApplication, PolicyPerson, SignInPolicy
 
-POLICY: Final = Record(SignInPolicy, "p", rules=Column(read=Rules.read, write=lambda rules: Jsonb(rules.document)))
+RULES: Final = Column(read=Rules.read, write=lambda rules: Jsonb(rules.document))
+POLICY: Final = Record(SignInPolicy, "p", rules=RULES, owner_rules=RULES, owner_listed=tuple)
 # The version comes from the sequence.
-COLUMNS: Final = "id, org_id, service_id, rules, changed_at, changed_by, reminded"
-VALUES: Final = "%(id)s, %(org_id)s, %(service_id)s, %(rules)s, %(changed_at)s, %(changed_by)s, %(reminded)s"
+COLUMNS: Final = "id, org_id, service_id, rules, changed_at, changed_by, reminded, owner_rules, owner_listed"
+VALUES: Final = (
+    "%(id)s, %(org_id)s, %(service_id)s, %(rules)s, %(changed_at)s, %(changed_by)s, %(reminded)s, %(owner_rules)s, %(owner_listed)s"
+)
 # Copies the version of an organization's policy, from the rows `renewed`, to where each request reads it.
 COPY_VERSION: Final = """
     update organizations o set sign_in_policy_version = renewed.version
@@ -37,7 +40,7 @@ PUT: Final = f"""
         insert into sign_in_policies ({COLUMNS}) values ({VALUES})
         on conflict on constraint sign_in_policies_key do update
         set rules = excluded.rules, version = excluded.version, changed_at = excluded.changed_at, changed_by = excluded.changed_by,
-            reminded = excluded.reminded
+            reminded = excluded.reminded, owner_rules = excluded.owner_rules, owner_listed = excluded.owner_listed
         returning org_id, service_id, version),
     copied as ({COPY_VERSION})
     select version from renewed"""
@@ -122,7 +125,8 @@ OF_APPLICATIONS: Final = f"""
 PROVIDERS: Final = linked_providers("u.id", "%(org_id)s")
 OWN_PROVIDERS: Final = linked_providers("u.id", "null")
 NEWEST_ADDRESS: Final = """
-    (select s.address from sessions s where s.user_id = m.user_id and not s.personal_token order by s.created_at desc limit 1)"""
+    (select s.address from sessions s where s.user_id = m.user_id and not s.personal_token and s.impersonator_id is null
+     order by s.created_at desc limit 1)"""
 USES_SERVICE: Final = """
     and exists (
         select from service_users x where x.org_id = %(org_id)s and x.service_id = %(service_id)s and x.user_id = m.user_id)"""
@@ -179,6 +183,12 @@ class SignInPolicies(Repository):
         of_service = "p.service_id is null" if service_id is None else "p.service_id = %(service_id)s"
         sql = f"select {POLICY.columns} from sign_in_policies p where {of_org} and {of_service}"
         return await self._one(POLICY.read, sql, org_id=org_id, service_id=service_id)
+
+    async def imposed(self, org_id: UUID) -> Sequence[tuple[SignInPolicy, str | None]]:
+        sql = f"""
+            select v.slug, {POLICY.columns} from sign_in_policies p left join services v on v.id = p.service_id and v.org_id = p.org_id
+            where p.org_id = %(org_id)s and (p.owner_rules is not null or p.owner_listed is not null) order by v.slug nulls first"""
+        return await self._all(lambda row: (POLICY.read(row[1:]), row[0]), sql, org_id=org_id)
 
     async def effective(self, org_id: UUID, service_id: UUID | None = None) -> EffectivePolicy | None:
         rows = await self._rows(EFFECTIVE, org_id=org_id, service_id=service_id)
@@ -238,18 +248,20 @@ class SignInPolicies(Repository):
 
     async def requires_connection(self, org_id: UUID, connection_id: UUID) -> bool:
         sql = """
-            select 1 from sign_in_policies p
+            select 1 from sign_in_policies p cross join lateral (values (p.rules), (p.owner_rules)) r (rules)
             where p.org_id = %(org_id)s and (
-                p.rules -> 'required_connection' ->> 'id' = %(connection_id)s::text
+                r.rules -> 'required_connection' ->> 'id' = %(connection_id)s::text
                 or exists (
-                    select from jsonb_each(p.rules -> 'required_connections') each where each.value ->> 'id' = %(connection_id)s::text))
+                    select from jsonb_each(r.rules -> 'required_connections') each where each.value ->> 'id' = %(connection_id)s::text))
             limit 1"""
         return await self._exists(sql, org_id=org_id, connection_id=connection_id)
 
     async def requires_domain(self, org_id: UUID, domain: Domain) -> bool:
         sql = """
             select 1 from sign_in_policies p
-            where p.org_id = %(org_id)s and p.service_id is null and p.rules -> 'required_connections' -> %(domain)s is not null"""
+            where p.org_id = %(org_id)s and p.service_id is null
+              and coalesce(p.rules -> 'required_connections' -> %(domain)s, p.owner_rules -> 'required_connections' -> %(domain)s)
+                  is not null"""
         return await self._exists(sql, org_id=org_id, domain=domain)
 
     async def break_glass_users(self, org_id: UUID) -> Sequence[BreakGlassUser]:

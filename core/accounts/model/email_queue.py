@@ -72,6 +72,8 @@ class EmailKind(StrEnum):
     ORGANIZATION_WAITING = "organization_waiting"  # to platform owners; the other four are for the owner
     ORGANIZATION_TRANSFERRED = "organization_transferred"  # to the former and the new owner
     ADMIN_NETWORKS_REMOVED = "admin_networks_removed"  # to the owner and the admins
+    RULES_IMPOSED = "rules_imposed"  # to the owner and the admins; so is the next one
+    IMPOSED_RULES_REMOVED = "imposed_rules_removed"
     BREAK_GLASS_USED = "break_glass_used"  # to the owner and the admins of an organization, and to platform owners
     CONNECTION_CERTIFICATE_EXPIRES = "connection_certificate_expires"  # to members who manage integrations; so is the next one
     CONNECTION_FAILING = "connection_failing"
@@ -117,12 +119,15 @@ ORGANIZATION_EMAILS = WAITING_ORGANIZATION_EMAILS | {
     EmailKind.ORGANIZATION_ACTIVATED,
     EmailKind.ORGANIZATION_TRANSFERRED,
     EmailKind.ADMIN_NETWORKS_REMOVED,
+    EmailKind.RULES_IMPOSED,
+    EmailKind.IMPOSED_RULES_REMOVED,
     EmailKind.BREAK_GLASS_USED,
     EmailKind.CONNECTION_CERTIFICATE_EXPIRES,
     EmailKind.CONNECTION_FAILING,
     EmailKind.CONNECTION_LINKED,
 }
 CONNECTION_EMAILS = frozenset({EmailKind.CONNECTION_CERTIFICATE_EXPIRES, EmailKind.CONNECTION_FAILING})
+IMPOSED_RULE_EMAILS = frozenset({EmailKind.RULES_IMPOSED, EmailKind.IMPOSED_RULES_REMOVED})
 OWNER_CHANGE_EMAILS = frozenset({EmailKind.PLATFORM_OWNER_ADDED, EmailKind.PLATFORM_OWNER_REMOVED})
 # The kinds that may go through the organization's mail server. An invitation does if its token proves
 # nothing. Emails about accounts never do (security E-1).
@@ -131,7 +136,10 @@ SENT_BY_ORGANIZATIONS = frozenset({EmailKind.INVITATION})
 
 @dataclass(frozen=True, slots=True)
 class OwnerChange:
-    """What an email says about a change of the platform owners: the user, the platform owner who made it, and the reason."""
+    """What an email says about a change of the platform owners: the user, the platform owner who made it, and the reason.
+
+    About rules of a sign-in policy: who made or removed them, and as the reason their names.
+    """
 
     user: str = ""
     by: str = ""
@@ -161,8 +169,8 @@ class QueuedEmail:
     # A one-time token, or the code of REAUTHENTICATION or SETUP_CODE. For PAYMENT_ACTION the URL of an invoice, a secret as well. For
     # ORGANIZATION_REJECTED, ORGANIZATION_SUSPENDED, ORGANIZATION_TRANSFERRED and ADMIN_NETWORKS_REMOVED the reason, for
     # OWNER_RECOVERY, OWNER_RESET and OWNER_RESET_USED the address of the platform owner who gets the link, for RECOVERY_ISSUED
-    # and BREAK_GLASS_USED that of the account, for OWNER_CHANGE_EMAILS an OwnerChange, for CONNECTION_EMAILS a ConnectionNotice, for
-    # POLICY_DUE the day on which the rule starts.
+    # and BREAK_GLASS_USED that of the account, for OWNER_CHANGE_EMAILS and IMPOSED_RULE_EMAILS an OwnerChange, for CONNECTION_EMAILS
+    # a ConnectionNotice, for POLICY_DUE the day on which the rule starts.
     token: str | None = field(default=None, repr=False)
     token_at: datetime | None = None  # when the email was counted against the limit of its recipient
     # The organization that sends the email. An email about an account has the branding of this organization

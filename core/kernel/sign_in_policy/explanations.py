@@ -8,8 +8,25 @@ from typing import Final
 from core.kernel.connections import ConnectionSlug
 from core.kernel.proofs import Method
 from core.kernel.sign_in_policy.decision import Decision
-from core.kernel.sign_in_policy.rules import METHODS, PROVIDER_PREFIX, Rule
+from core.kernel.sign_in_policy.rules import GRACE_DAYS, METHODS, PROVIDER_PREFIX, Rule
 
+BREAK_GLASS: Final = "break_glass_users"  # the list, named beside the rules
+# The labels of the rules on pages and in emails.
+LABELS: Final[Mapping[str, str]] = {
+    Rule.METHODS: "Allowed methods",
+    Rule.SECOND_FACTOR: "Second factor",
+    Rule.PHISHING_RESISTANT: "Passkey",
+    Rule.MIN_PASSWORD_LENGTH: "Shortest password",
+    Rule.SESSION_LIFETIME: "Longest session",
+    Rule.SESSION_IDLE: "Longest idle time",
+    Rule.DEVICE_TRUST: "Trusted devices",
+    Rule.ADMIN_NETWORKS: "Networks of admins",
+    Rule.INVITED_DOMAINS: "Domains of invited addresses",
+    Rule.CONNECTIONS: "Required connections",
+    Rule.CONNECTION: "Required connection",
+    BREAK_GLASS: "Break glass",
+    GRACE_DAYS: "Grace period",
+}
 _FACTS: Final = {
     Rule.SECOND_FACTOR: "{} requires a second factor.",
     Rule.PHISHING_RESISTANT: "{} requires a passkey.",

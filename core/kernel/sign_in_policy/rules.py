@@ -56,6 +56,8 @@ class Concerned(StrEnum):
 RULES_WITH_GRACE: Final = (Rule.METHODS, Rule.SECOND_FACTOR, Rule.PHISHING_RESISTANT)
 RULES_OF_ORGANIZATIONS: Final = frozenset(Rule) - {Rule.CONNECTION}
 RULES_OF_APPLICATIONS: Final = frozenset({*RULES_WITH_GRACE, Rule.SESSION_LIFETIME, Rule.SESSION_IDLE, Rule.DEVICE_TRUST, Rule.CONNECTION})
+# They ask something of new passwords and invitations, and keep no user out.
+RULES_WITHOUT_LOCKOUT: Final = frozenset({Rule.MIN_PASSWORD_LENGTH, Rule.INVITED_DOMAINS})
 RULES_OF_PLATFORM: Final = frozenset(
     {Rule.SECOND_FACTOR, Rule.PHISHING_RESISTANT, Rule.SESSION_LIFETIME, Rule.SESSION_IDLE, Rule.ADMIN_NETWORKS}
 )
@@ -228,6 +230,21 @@ class Rules:
         until_due = {rule.value: held.document[rule] for rule in due_at if rule in held.document}
         return replace(self, due_at=due_at, until_due=until_due)
 
+    def tightened(self, before: "Rules") -> frozenset[Rule]:
+        """Return the rules that can keep out users whom the rules before let in, whenever they start."""
+        return frozenset(rule for rule in Rule if rule not in RULES_WITHOUT_LOCKOUT and _is_stricter(rule, self, before))
+
+    def with_earlier(self, names: Collection[Rule], before: "Rules") -> "Rules":
+        """Return the rules with the values and the starts that these ones had before."""
+
+        def merge(own: Document, earlier: Document) -> dict[str, Any]:
+            kept = {name: value for name, value in own.items() if name not in names}
+            return kept | {name: value for name, value in earlier.items() if name in names}
+
+        own, earlier = self.document, before.document
+        starts = {part: merge(own.get(part, {}), earlier.get(part, {})) for part in ("due_at", "until_due")}
+        return Rules.read({**merge(own, earlier), **starts})
+
     def may_use(self, method: str | None) -> bool:
         """Return whether a sign-in may use this method. Backup codes can stand for an app or a key (see `decision`)."""
         if self.methods is None or method in self.methods or method == Method.OWNER_RECOVERY:
@@ -388,10 +405,17 @@ def _least(times: Collection[timedelta | None]) -> timedelta | None:
 
 
 def _is_stricter(rule: Rule, new: Rules, old: Rules) -> bool:
-    if rule is Rule.METHODS:
-        return new.methods is not None and (old.methods is None or not new.methods >= old.methods)
-    was, is_ = getattr(old, rule), getattr(new, rule)
-    return not _everyone_counts_for_all(is_) <= _everyone_counts_for_all(was)
+    if rule in (Rule.SECOND_FACTOR, Rule.PHISHING_RESISTANT):
+        return not _everyone_counts_for_all(getattr(new, rule)) <= _everyone_counts_for_all(getattr(old, rule))
+    was, is_ = old.document.get(rule), new.document.get(rule)
+    if was is None or is_ is None:
+        return is_ is not None
+    match is_:
+        case int():
+            return bool(is_ < was)
+        case dict():  # a connection, or connections by domain
+            return any(was.get(name) != value for name, value in is_.items())
+    return not set(is_) >= set(was)
 
 
 def _everyone_counts_for_all(concerned: frozenset[Concerned]) -> frozenset[Concerned]:

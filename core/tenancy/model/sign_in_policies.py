@@ -1,8 +1,8 @@
 """Sign-in policies as they are stored, the people that they concern, and the refusals of their changes."""
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
-from datetime import datetime
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
 from typing import Any, Final
 from uuid import UUID
 
@@ -11,8 +11,9 @@ from core.accounts.model.passkeys import KeyHosts, NoPasskeysHere
 from core.kernel.connections import UNKNOWN_AT_CONNECTIONS, ConnectionFacts, RequiredConnection
 from core.kernel.display import format_day
 from core.kernel.errors import Conflict, Invalid
-from core.kernel.proofs import Factor, FactorKind, Method, Proof, Proofs, Strength, first_proof
-from core.kernel.roles import RoleName
+from core.kernel.proofs import Acr, Factor, FactorKind, Method, Proof, Proofs, Strength, first_proof
+from core.kernel.roles import Capability, Rights, RoleName
+from core.kernel.sign_in_age import AuthenticationInsufficient
 from core.kernel.sign_in_policy.decision import Decision, Outcome, PolicyFacts, strictest
 from core.kernel.sign_in_policy.rules import (
     METHODS,
@@ -60,6 +61,19 @@ class ConnectionRequired(Conflict):
     """A sign-in policy requires this connection. Remove it from the policies of the organization and its applications first."""
 
 
+class NothingImposed(Invalid):
+    """All rules of this organization are its owner's. There is nothing to remove. Change them in the sign-in policy."""
+
+
+class OwnFactorNeeded(AuthenticationInsufficient):
+    """This needs a passkey or a second factor of your account, used now. Sign out, and sign in with it. If you have none, add one first."""
+
+    def __init__(self, limit: timedelta) -> None:
+        """`limit`: the age of the oldest proof that is accepted."""
+        super().__init__()
+        self.needed = {"acr_values": Acr.MFA.value, "max_age": str(int(limit.total_seconds()))}
+
+
 class NotForBreakGlass(Invalid):
     """Only owners and admins who have confirmed their membership can be listed for break glass. Choose up to three of them."""
 
@@ -101,7 +115,21 @@ class SignInPolicy:
     changed_at: datetime
     changed_by: UUID | None = None
     version: int = 0  # 0 if it is not stored
+    # Rules and list of break glass without what members with fewer rights than the owner added. None: the present ones are the owner's.
+    owner_rules: Rules | None = None
+    owner_listed: tuple[UUID, ...] | None = None
     reminded: int = 0  # of the platform's: the number of emails about its start
+
+    def imposed(self) -> frozenset[Rule]:
+        """Return the rules that members with fewer rights than the owner added or tightened."""
+        return frozenset() if self.owner_rules is None else self.rules.tightened(self.owner_rules)
+
+    def changed_to(self, rules: Rules, rights: Rights, now: datetime, by: UUID) -> "SignInPolicy":
+        """Return the policy with these rules of a member with these rights. The owner makes all of them their own."""
+        earlier = self.rules if self.owner_rules is None else self.owner_rules
+        imposed = frozenset[Rule]() if Capability.ORGANIZATION_OWN in rights else rules.tightened(earlier)
+        owner_rules = rules.with_earlier(imposed, earlier) if imposed else None
+        return replace(self, rules=rules, owner_rules=owner_rules, changed_at=now, changed_by=by)
 
     def second_factor_due(self, now: datetime) -> datetime | None:
         """Return when the second factor becomes required (UTC), or None if it does not start later."""

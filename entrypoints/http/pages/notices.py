@@ -158,6 +158,7 @@ NOTICES: Final = {
     "organization-created": "Organization created.",
     "organization-waits": "Organization created. It waits for the approval of a platform owner, and you get an email.",
     "organization-saved": "Organization saved.",
+    "imposed-rules-removed": "Rules removed. Your own rules hold in their place.",
     "ownership-transferred": "Ownership transferred. You are an admin now.",
     "token-revoked": "SCIM token revoked.",
     "registration-token-deleted": "Registration token deleted.",

@@ -9,6 +9,7 @@ from uuid import UUID
 
 from core.kernel.errors import Refusal
 from core.kernel.proofs import Method
+from core.kernel.sign_in_policy.explanations import LABELS
 from core.kernel.sign_in_policy.rules import GRACE_DAYS, METHODS, PROVIDER_PREFIX, Concerned, PolicyInvalid, PolicyOfUser, Rule, Rules
 from core.tenancy.model.sign_in_policies import MethodsUnavailable, PolicyPreview, SignInPolicy
 from entrypoints.http.base.context import signed_in
@@ -26,21 +27,6 @@ LIFETIMES: Final = (HOUR, 4 * HOUR, 8 * HOUR, 12 * HOUR, DAY, 3 * DAY, 7 * DAY, 
 IDLE_TIMES: Final = (5, 15, 30, HOUR, 4 * HOUR, 12 * HOUR, DAY, 7 * DAY, 30 * DAY)
 TRUST_DAYS: Final = (0, 1, 7, 14, 30, 60, 90)
 CONCERNED: Final = [("", "Not required"), (Concerned.ADMINS.value, "For owners and admins"), (Concerned.EVERYONE.value, "For everyone")]
-# The labels of the rules, on the form and in the preview.
-LABELS: Final[Mapping[str, str]] = {
-    Rule.METHODS: "Allowed methods",
-    Rule.SECOND_FACTOR: "Second factor",
-    Rule.PHISHING_RESISTANT: "Passkey",
-    Rule.MIN_PASSWORD_LENGTH: "Shortest password",
-    Rule.SESSION_LIFETIME: "Longest session",
-    Rule.SESSION_IDLE: "Longest idle time",
-    Rule.DEVICE_TRUST: "Trusted devices",
-    Rule.ADMIN_NETWORKS: "Networks of admins",
-    Rule.INVITED_DOMAINS: "Domains of invited addresses",
-    Rule.CONNECTIONS: "Required connections",
-    Rule.CONNECTION: "Required connection",
-    GRACE_DAYS: "Grace period",
-}
 # The policy of the platform concerns platform owners alone.
 LABELS_OF_PLATFORM: Final[Mapping[str, str]] = {**LABELS, Rule.ADMIN_NETWORKS: "Networks of platform owners"}
 CONCERNED_OF_PLATFORM: Final = [("", "Not required"), (Concerned.EVERYONE.value, "For all platform owners")]

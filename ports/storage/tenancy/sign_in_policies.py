@@ -16,6 +16,12 @@ class SignInPoliciesRead(Protocol):
     async def find(self, org_id: UUID | None, service_id: UUID | None = None) -> SignInPolicy | None:
         """Return the policy of an organization or of one of its applications. Without an organization: that of the platform."""
 
+    async def imposed(self, org_id: UUID) -> Sequence[tuple[SignInPolicy, str | None]]:
+        """Return the policies of the organization with rules or a list that are not its owner's, each with the slug of its application.
+
+        The policy of the organization comes first, without a slug.
+        """
+
     async def effective(self, org_id: UUID, service_id: UUID | None = None) -> EffectivePolicy | None:
         """Return the policies that a sign-in to the organization or this application has to meet, or None if there is none."""
 
@@ -59,7 +65,7 @@ class SignInPoliciesRead(Protocol):
         """
 
     async def requires_connection(self, org_id: UUID, connection_id: UUID) -> bool:
-        """Return whether a policy of the organization or of one of its applications requires this connection."""
+        """Return whether a policy of the organization or of one of its applications requires this connection, or the owner's rules do."""
 
     async def requires_domain(self, org_id: UUID, domain: Domain) -> bool:
         """Return whether the policy of the organization requires a connection for the addresses at this domain."""

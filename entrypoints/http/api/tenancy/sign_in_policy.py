@@ -11,7 +11,7 @@ from core.applications import sign_in_policies as of_applications
 from core.kernel.rate_limits import POLICY_PREVIEW
 from core.kernel.roles import Capability, RoleName
 from core.kernel.sign_in_policy.rules import GRACE_DAYS, LIMITS, MAX_ITEMS, METHODS, Rule, Rules
-from core.tenancy import break_glass, sign_in_policies
+from core.tenancy import break_glass, imposed_rules, sign_in_policies
 from core.tenancy.model.sign_in_policies import MAX_BREAK_GLASS, BreakGlassUser, PolicyPreview
 from core.tenancy.sign_in_policies import PolicyDetails
 from entrypoints.http.api.applications.services import existing_service
@@ -24,6 +24,7 @@ routes = Blueprint("sign_in_policy", __name__)
 
 OF_ORGANIZATION: Final = "/api/organizations/<org_slug>/sign-in-policy"
 OF_BREAK_GLASS: Final = f"{OF_ORGANIZATION}/break-glass"
+OF_IMPOSED_RULES: Final = f"{OF_ORGANIZATION}/imposed-rules"
 OF_APPLICATION: Final = "/api/organizations/<org_slug>/services/<service_slug>/sign-in-policy"
 DESCRIPTIONS: Final[Mapping[str, str]] = {
     Rule.METHODS: f"The methods of a sign-in: {', '.join(f'`{name}`' for name in METHODS)}. null allows all.",
@@ -357,3 +358,33 @@ async def replace_break_glass_users(org_slug: str, data: BreakGlassUsersRequest)
     Each use is emailed to all owners and admins of the organization and to the platform owners, once in a session.
     """
     return to_break_glass_users(await break_glass.replace_users(ports(), acting_member(), data.user_ids))
+
+
+class ImposedRulesResponse(ResponseModel):
+    """The imposed rules of the organization, or of one of its services."""
+
+    service_slug: str | None = Field(description="The slug of the service, or null for the sign-in policy of the organization.")
+    rules: list[str] = Field(description="The names of the rules, as in the policy. `break_glass_users` is the list of break glass.")
+
+
+@routes.get(OF_IMPOSED_RULES)
+@member(Capability.ORGANIZATION_OWN, programs=Programs.NONE, asks_policy=False)
+async def list_imposed_rules(org_slug: str) -> list[ImposedRulesResponse]:
+    """List the rules that members with fewer rights than the owner made.
+
+    They added these rules to the sign-in policies, or tightened those of the owner. No sign-in policy counts here.
+    """
+    return [ImposedRulesResponse.of(each) for each in await imposed_rules.list_all(ports(), acting_member())]
+
+
+@routes.delete(OF_IMPOSED_RULES)
+@member(Capability.ORGANIZATION_OWN, outlives=True, sign_in=SignInAge.FRESH, programs=Programs.NONE, asks_policy=False)
+@refuses(400)
+@describes({204: "The rules and the list of break glass are those of the owner."})
+async def remove_imposed_rules(org_slug: str) -> None:
+    """Remove the rules that members with fewer rights than the owner made.
+
+    The owner's rules and list of break glass hold in their place. It needs a passkey or a second factor of the account, used in the last
+    10 minutes. No sign-in policy counts here, so it also works for an owner whom these rules keep out.
+    """
+    await imposed_rules.remove(ports(), acting_member())

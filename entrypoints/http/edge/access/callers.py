@@ -14,7 +14,7 @@ from core.applications import api_keys
 from core.applications.model import api_keys as api_keys_model
 from core.authentication import browser, callers, connection_sign_ins, impersonation, policy_checks
 from core.authentication.model.dpop import NonceMissing, NonceRequired, PresentedToken, ProofInvalid, ProofRefused
-from core.authentication.model.policy import PolicyPath
+from core.authentication.model.policy import PolicyPath, PolicyRefused
 from core.authentication.tokens import signing_keys
 from core.billing.model import provider_events
 from core.kernel.access import (
@@ -30,7 +30,8 @@ from core.kernel.access import (
 )
 from core.kernel.callers import Member, Person, ServiceAccountCaller
 from core.kernel.errors import SessionEnded, Unauthenticated, refuse
-from core.kernel.page_paths import ORGANIZATIONS_PATH
+from core.kernel.page_paths import IMPOSED_RULES_PATH, ORGANIZATIONS_PATH
+from core.kernel.roles import Capability
 from core.kernel.sign_in_age import SignInAge, SignInNotRecent, check_sign_in
 from core.setup import opening
 from core.setup.model.links import SetupSessionMissing
@@ -146,8 +147,19 @@ async def as_browser_of_member(access: Access) -> Response | None:
     request_record().organization = slug
     try:
         user = await browser.authenticate_member(
-            ports(), anonymous(), cookie, slug, access.capability, inactive=access.inactive, reminds=request.method == "GET"
+            ports(),
+            anonymous(),
+            cookie,
+            slug,
+            access.capability,
+            inactive=access.inactive,
+            reminds=request.method == "GET",
+            asks_policy=access.asks_policy,
         )
+    except PolicyRefused as refusal:
+        if isinstance(refusal.caller, Member) and Capability.ORGANIZATION_OWN in refusal.caller.acts_in.rights:
+            request_record().way_back = "Review the rules", IMPOSED_RULES_PATH.format(org_slug=slug)
+        raise
     except SessionEnded:
         return await to_sign_in_again()
     except OwnMembershipNotConfirmed:

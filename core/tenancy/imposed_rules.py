@@ -1,0 +1,118 @@
+"""Imposed rules: those of a sign-in policy that a member with fewer rights than the owner added or tightened (security SP-10).
+
+The owner and the admins get an email about each. The owner can remove them, also where they keep the owner out.
+"""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from uuid import UUID
+
+from core.accounts import factor_changes
+from core.accounts.model.email_queue import EmailKind, OwnerChange, new_email
+from core.kernel.access import NotOfThisOrganization
+from core.kernel.callers import Member
+from core.kernel.errors import refuse
+from core.kernel.proofs import seen_in
+from core.kernel.roles import Capability, Rights
+from core.kernel.sign_in_policy.explanations import BREAK_GLASS
+from core.kernel.sign_in_policy.rules import Rules
+from core.tenancy import events, organizations
+from core.tenancy.model.sign_in_policies import NothingImposed, OwnFactorNeeded, SignInPolicy, changes_of
+from ports import Ports
+from ports.storage import Transaction
+
+
+@dataclass(frozen=True, slots=True)
+class ImposedRules:
+    """The names of the imposed rules of an organization, or of the application with this slug."""
+
+    service_slug: str | None
+    rules: Sequence[str]
+
+
+async def list_all(ports: Ports, caller: Member) -> Sequence[ImposedRules]:
+    """Return the imposed rules of the caller's organization, and then those of its applications."""
+    async with ports.storage.reading() as read:
+        policies = await read.sign_in_policies.imposed(caller.acts_in.id)
+    return [ImposedRules(slug, _names(policy)) for policy, slug in policies]
+
+
+async def remove(ports: Ports, caller: Member) -> None:
+    """Remove all imposed rules of the caller's organization, and bring back the owner's rules and list in their place.
+
+    The caller is the owner, and has just used a passkey or a second factor of the account. No sign-in policy counts.
+
+    Raises: OwnFactorNeeded; NothingImposed; the errors of `lock_organization_for`.
+    """
+    now = ports.clock.now()
+    async with ports.storage.transaction(by=caller) as tx:
+        organization, _ = await organizations.lock_organization_for(tx, caller, Capability.ORGANIZATION_OWN)
+        await _require_own_factor(ports, tx, caller, now)
+        policies = [policy for policy, _ in await tx.sign_in_policies.imposed(organization.id)]
+        if not policies:
+            raise NothingImposed
+        for policy in policies:
+            rules = policy.owner_rules or policy.rules
+            changed = replace(policy, rules=rules, owner_rules=None, owner_listed=None, changed_at=now, changed_by=caller.user_id)
+            await tx.sign_in_policies.put(changed)
+            if changes := changes_of(policy.rules, rules):
+                tx.record(events.sign_in_policy_updated(organization.id, policy.service_id, changes))
+        listed = next((policy.owner_listed for policy in policies if policy.owner_listed is not None), None)
+        await _restore_list(ports, tx, organization.id, listed, now)
+        names = {name for policy in policies for name in _names(policy)}
+        await tell_admins(tx, organization.id, EmailKind.IMPOSED_RULES_REMOVED, caller, names, now)
+
+
+async def tell_admins(tx: Transaction, org_id: UUID, kind: EmailKind, caller: Member, rules: Collection[str], now: datetime) -> None:
+    """Queue the email about these rules to the owner and the admins. A recipient gets a few in an hour."""
+    change = OwnerChange(by=caller.email, reason=", ".join(sorted(rules)))
+    for address in await tx.members.admin_addresses(org_id):
+        await tx.email_queue.add(new_email(kind, address, now, token=change.to_token(), org_id=org_id))
+
+
+async def keep_list(
+    tx: Transaction, caller: Member, rights: Rights, before: Collection[UUID], listed: Collection[UUID], now: datetime
+) -> None:
+    """Keep the owner's list of break glass beside the one that the caller has saved. All sessions are judged again."""
+    org_id, is_owner = caller.acts_in.id, Capability.ORGANIZATION_OWN in rights
+    policy = await tx.sign_in_policies.find(org_id) or SignInPolicy(org_id=org_id, rules=Rules(), changed_at=now)
+    earlier = before if policy.owner_listed is None else policy.owner_listed
+    owner_listed = None if is_owner or set(earlier) == set(listed) else tuple(sorted(earlier))
+    if (set(listed) != set(before) and policy.version) or owner_listed != policy.owner_listed:
+        await tx.sign_in_policies.put(replace(policy, owner_listed=owner_listed))
+    if set(listed) != set(before) and not is_owner:
+        await tell_admins(tx, org_id, EmailKind.RULES_IMPOSED, caller, [BREAK_GLASS], now)
+
+
+async def _restore_list(ports: Ports, tx: Transaction, org_id: UUID, listed: Collection[UUID] | None, now: datetime) -> None:
+    """Restore the owner's list of break glass, or keep the present one, without users who may no longer be on it.
+
+    As at each change of the list, its users have the factors that the policies ask for. The others leave it.
+    """
+    before = {each.user_id for each in await tx.sign_in_policies.break_glass_users(org_id)}
+    people = [await tx.sign_in_policies.person(org_id, user_id) for user_id in (before if listed is None else listed)]
+    left = {each.account.id for each in people if each is not None and each.is_admin and each.account.is_usable}
+    await tx.sign_in_policies.put_break_glass_users(org_id, left)
+    for user_id in sorted(left):
+        account = await tx.accounts.lock(user_id) or refuse(NotOfThisOrganization)
+        if await factor_changes.lacks_for_break_glass(ports, tx, account, now, org_id):
+            left.remove(user_id)
+    await tx.sign_in_policies.put_break_glass_users(org_id, left)
+    if left != before:
+        tx.record(events.break_glass_users_changed(org_id, before, left))
+
+
+async def _require_own_factor(ports: Ports, tx: Transaction, caller: Member, now: datetime) -> None:
+    """Check that the session has a fresh proof by a passkey or a second factor of the account's own.
+
+    No trusted device and no connection counts, and methods that a policy refuses do. Raises: OwnFactorNeeded.
+    """
+    session, limit = await tx.session_sign_ins.load_factors(caller.session_id, caller.user_id), ports.policy.fresh_sign_in_ttl
+    proofs = () if session is None else seen_in(session.proofs, None, now)
+    if not any(proof.can_be_second and now - proof.at <= limit for proof in proofs):
+        raise OwnFactorNeeded(limit)
+
+
+def _names(policy: SignInPolicy) -> list[str]:
+    return sorted(policy.imposed()) + ([] if policy.owner_listed is None else [BREAK_GLASS])

@@ -1,0 +1,57 @@
+"""The page on which the owner removes the rules of a sign-in policy that members with fewer rights made, also if these keep them out."""
+
+from typing import Final
+
+from quart import Blueprint, Response
+
+from core.kernel.page_paths import ORGANIZATIONS_PATH
+from core.kernel.roles import Capability
+from core.kernel.sign_in_age import SignInAge
+from core.kernel.sign_in_policy.explanations import LABELS
+from core.tenancy import imposed_rules, organizations
+from entrypoints.http.api.tenancy.sign_in_policy import OF_IMPOSED_RULES
+from entrypoints.http.base.context import acting_member, ports
+from entrypoints.http.edge.access import member_page
+from entrypoints.http.pages.consequences import Question, ask, ask_on_refusal, sentence
+from entrypoints.http.pages.console import redirect_with_notice, shows
+from entrypoints.http.pages.console_forms import Form, accepts
+
+routes = Blueprint("imposed_rules_pages", __name__)
+
+PAGE: Final = "/app/organizations/<org_slug>/sign-in-policy/imposed-rules"
+
+
+async def _question(**_: str) -> Question:
+    found = await imposed_rules.list_all(ports(), acting_member())
+    places = [(each.service_slug or "the organization", ", ".join(LABELS[rule] for rule in each.rules)) for each in found]
+    return Question(
+        verb="Remove sign-in rules of",
+        target=(await organizations.get(ports(), acting_member())).name,
+        consequences=(
+            *(sentence("Made for {} by members with fewer rights than yours: {}.", *place) for place in places),
+            "Your own rules hold in their place. All owners and admins get an email."
+            if places
+            else "All rules are yours. There is nothing to remove.",
+            "This needs a passkey or a second factor of your account, used in the last 10 minutes.",
+        ),
+        button="Remove rules",
+        back=("Organizations", ORGANIZATIONS_PATH),
+    )
+
+
+@routes.get(PAGE)
+@member_page(Capability.ORGANIZATION_OWN, asks_policy=False)
+@shows(f"GET {OF_IMPOSED_RULES}", f"DELETE {OF_IMPOSED_RULES}")
+async def show(org_slug: str) -> Response:
+    """Show the rules that members with fewer rights than the owner made."""
+    return await ask(await _question())
+
+
+@routes.post(PAGE)
+@member_page(Capability.ORGANIZATION_OWN, outlives=True, sign_in=SignInAge.FRESH, asks_policy=False)
+@accepts(f"DELETE {OF_IMPOSED_RULES}")
+@ask_on_refusal(_question)
+async def remove(org_slug: str, form: Form) -> Response:
+    """Remove the rules that members with fewer rights than the owner made."""
+    await imposed_rules.remove(ports(), acting_member())
+    return redirect_with_notice("imposed-rules-removed", f"/app/organizations/{org_slug}")

@@ -1,0 +1,311 @@
+"""Rules over people with more rights than their maker: the emails, and their removal by the owner (security SP-10)."""
+
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Any, Final
+
+import pytest
+from quart_trio import QuartTrio
+
+from adapters.postgres.engine.pool import Pool
+from core.kernel.proofs import Method, Proof, Proofs, first_proof
+from core.kernel.roles import ADMIN, MEMBER, Capability
+from ports import Ports
+from tests.fakes.outside import FakeClock, FakeMailTransport
+from tests.support.browser import FakeBrowser
+from tests.support.builders import Answer, add_account, deliver, run_concurrently, run_sql, sign_in, two_factors
+from tests.support.connections import add_connection
+from tests.support.connections.proofs import connection_proof, write_proofs
+from tests.support.direct import ask
+from tests.support.mfa import add_mfa
+from tests.support.passkeys.users import RP_ID, add_passkeys
+from tests.support.services import add_service
+from tests.support.tenants import PreparedTenants, Tenant
+from tests.tenancy.api.policy.policies import load, path_of, save
+from tests.tenancy.api.policy.test_required_connections import DOMAIN, put_list, set_up
+from tests.tenancy.api.test_roles import join_with
+
+pytestmark = pytest.mark.slow
+
+HERE: Final = ["0.0.0.0/32"]  # of the client of the API in tests; `ask` comes from elsewhere
+ELSEWHERE: Final = "203.0.113.9"
+TOLD: Final = "New sign-in rules at Acme - Gatehouse"
+REMOVED: Final = "Sign-in rules of Acme were removed - Gatehouse"
+
+
+@pytest.fixture
+async def acme(prepared_tenants: PreparedTenants, ports: Ports) -> Tenant:
+    """The clerk has the right to change the policy alone. The owner has just used a second factor."""
+    acme = await prepared_tenants.add("acme")
+    await join_with(acme, "clerk", "clerk", {Capability.SIGN_IN_POLICY_MANAGE})
+    await add_mfa(ports, acme.people["owner"])
+    acme.sessions["owner"] = await sign_in(ports, acme.people["owner"], acme.org, second_factor=True)
+    return acme
+
+
+def imposed_path(acme: Tenant) -> str:
+    return f"{path_of(acme)}/imposed-rules"
+
+
+async def imposed(acme: Tenant) -> Any:
+    answer = await acme.api.get(imposed_path(acme), token=acme.token("owner"))
+    assert answer.status == 200, answer.text
+    return {each["service_slug"]: each["rules"] for each in answer.json}
+
+
+async def remove(acme: Tenant, by: str = "owner") -> Answer:
+    return await acme.api.delete(imposed_path(acme), token=acme.token(by))
+
+
+async def saved(acme: Tenant, rules: dict[str, Any], by: str, service: str | None = None, version: int | None = None) -> None:
+    answer = await save(acme, rules, service, by, version)
+    assert answer.status == 200, answer.text
+
+
+async def told(ports: Ports, sent: FakeMailTransport, subject: str = TOLD) -> list[str]:
+    await deliver(ports)
+    return sorted(email.to for email in sent.emails if email.subject == subject)
+
+
+async def test_an_owner_removes_a_rule_of_a_weaker_member_from_outside_of_its_networks(
+    acme: Tenant, app: QuartTrio, ports: Ports, sent: FakeMailTransport, pool: Pool
+) -> None:
+    await saved(acme, {"admin_networks": HERE, "session_idle_minutes": 30}, "clerk")
+    both = sorted(acme.people[name].email for name in ("owner", "admin"))
+    assert await told(ports, sent) == both
+    mail = next(email for email in sent.emails if email.subject == TOLD)
+    assert "clerk@acme.example" in mail.text
+    assert "Networks of admins, Longest idle time" in mail.text
+    assert "/app/organizations/acme/sign-in-policy/imposed-rules" in mail.text
+    owner = acme.token("owner")
+    refused = await ask(app, "GET", path_of(acme), token=owner)
+    assert (refused.status, refused.json["rule"]) == (403, "admin_networks")
+    shown = await ask(app, "GET", imposed_path(acme), token=owner)
+    assert (shown.status, shown.json) == (200, [{"service_slug": None, "rules": ["admin_networks", "session_idle_minutes"]}])
+    answer = await ask(app, "DELETE", imposed_path(acme), token=owner)
+    assert answer.status == 204, answer.text
+    assert (await ask(app, "GET", path_of(acme), token=owner)).json["in_force"]["admin_networks"] is None
+    entry = (await acme.log())[-1]
+    assert (entry["action"], str(entry["actor_id"])) == ("organization.sign_in_policy.updated", acme.id("owner"))
+    assert entry["details"]["changes"]["admin_networks"] == {"old": HERE, "new": None}
+    assert await told(ports, sent, REMOVED) == both
+    again = await ask(app, "DELETE", imposed_path(acme), token=owner)
+    assert (again.status, again.json["error"].startswith("All rules of this organization are its owner's.")) == (400, True)
+
+
+OWNERS: Final[Mapping[str, Any]] = {
+    "second_factor": ["admins"],
+    "session_lifetime_minutes": 600,
+    "session_idle_minutes": 60,
+    "device_trust_days": 30,
+    "admin_networks": [*HERE, "203.0.113.0/24"],
+}
+TIGHTER: Final[Mapping[str, Any]] = {
+    "methods": ["password", "passkey", "totp"],
+    "second_factor": ["everyone"],
+    "phishing_resistant": ["admins"],
+    "session_lifetime_minutes": 15,
+    "session_idle_minutes": 5,
+    "device_trust_days": 0,
+    "admin_networks": HERE,
+}
+
+
+async def test_every_rule_that_can_keep_out_is_told_and_returns_to_the_owners(
+    acme: Tenant, ports: Ports, sent: FakeMailTransport, pool: Pool
+) -> None:
+    """Each rule alone, then all of them with a grace period: the owner's values stand again, and at once."""
+    for name in ("owner", "clerk"):  # so that no rule keeps its maker out
+        await add_passkeys(pool, acme.people[name].id, RP_ID)
+    await write_proofs(
+        pool, acme.people["clerk"].id, (Proof(Method.PASSKEY, ports.clock.now(), user_verified=True, phishing_resistant=True),)
+    )
+    for rule, value in [*TIGHTER.items(), (None, None)]:
+        await saved(acme, dict(OWNERS), "owner")
+        before, mails = await load(acme), len(sent.emails)
+        await saved(acme, {**OWNERS, **({rule: value} if rule else {**TIGHTER, "grace_days": 30})}, "clerk")
+        names = [rule] if rule else sorted(TIGHTER)
+        assert await imposed(acme) == {None: names}, rule
+        await run_sql(pool, "update mails set token_at = token_at - interval '2 hours'")  # no limit
+        assert len(await told(ports, sent)) > 0
+        assert len(sent.emails) == mails + 2, rule
+        assert (await remove(acme)).status == 204
+        after = await load(acme)
+        assert {name: after[name] for name in (*TIGHTER, "due_at", "in_force")} == {
+            name: before[name] for name in (*TIGHTER, "due_at", "in_force")
+        }, rule
+        await run_sql(pool, "update mails set token_at = token_at - interval '2 hours'")
+        await deliver(ports)
+
+
+async def test_rules_that_keep_no_user_out_are_not_told(acme: Tenant, ports: Ports, sent: FakeMailTransport) -> None:
+    owners = {**OWNERS, "second_factor": None}
+    await saved(acme, owners, "owner")
+    looser = {**owners, "session_idle_minutes": 120, "admin_networks": None, "device_trust_days": 60}
+    await saved(acme, {**looser, "min_password_length": 20, "invited_domains": ["acme.example"]}, "clerk")
+    assert (await imposed(acme), await told(ports, sent)) == ({}, [])
+    await saved(acme, {"session_idle_minutes": 5}, "owner")
+    assert (await imposed(acme), await told(ports, sent)) == ({}, [])
+
+
+async def test_what_an_owner_saved_stays_whoever_saves_beside_it(acme: Tenant, ports: Ports, sent: FakeMailTransport) -> None:
+    await saved(acme, {"admin_networks": HERE}, "owner")
+    await saved(acme, {"admin_networks": HERE, "session_idle_minutes": 30}, "clerk")
+    await saved(acme, {"admin_networks": HERE, "session_idle_minutes": 20, "session_lifetime_minutes": 60}, "admin")
+    assert await imposed(acme) == {None: ["session_idle_minutes", "session_lifetime_minutes"]}
+    assert (await remove(acme)).status == 204
+    rules = (await load(acme))["in_force"]
+    assert (rules["admin_networks"], rules["session_idle_minutes"], rules["session_lifetime_minutes"]) == (HERE, None, None)
+    # The owner makes the rules of others their own, also without a change.
+    await saved(acme, {"admin_networks": HERE, "session_idle_minutes": 30}, "clerk")
+    await saved(acme, {"admin_networks": HERE, "session_idle_minutes": 30}, "owner")
+    assert await imposed(acme) == {}
+    # A rule that a weaker member took away and added again is theirs.
+    await saved(acme, {"session_idle_minutes": 30}, "clerk")
+    await saved(acme, {"admin_networks": HERE, "session_idle_minutes": 30}, "clerk")
+    assert await imposed(acme) == {None: ["admin_networks"]}
+
+
+async def test_the_rights_of_the_maker_at_the_time_count(acme: Tenant, ports: Ports, pool: Pool) -> None:
+    """A new owner removes what they saved as an admin, and keeps what the former owner saved."""
+    await saved(acme, {"admin_networks": HERE}, "owner")
+    await saved(acme, {"admin_networks": HERE, "session_idle_minutes": 30}, "admin")
+    assert (await acme.transfer("owner", "admin")).status == 200
+    await add_mfa(ports, acme.people["admin"])
+    acme.sessions["admin"] = await sign_in(ports, acme.people["admin"], acme.org, second_factor=True)
+    assert (await remove(acme)).status == 403, "the former owner"
+    assert (await remove(acme, "admin")).status == 204
+    [(rules,)] = await run_sql(pool, "select rules from sign_in_policies where org_id = %s", acme.org)
+    assert rules == {"admin_networks": HERE}
+
+
+async def test_only_the_owner_in_person_removes_rules(acme: Tenant, other_tenant: Tenant, ports: Ports) -> None:
+    await saved(acme, {"session_idle_minutes": 30}, "clerk")
+    for name in ("admin", "clerk", "member"):
+        assert (await remove(acme, name)).status == 403, name
+    stranger = [(await acme.api.delete(path, token=other_tenant.token("owner"))) for path in (imposed_path(acme), f"{acme.path}/members/x")]
+    assert stranger[0].status == 403
+    support = await sign_in(ports, acme.people["owner"], acme.org, impersonator=await add_account(ports, "support@example.com"))
+    assert (await acme.api.delete(imposed_path(acme), token=support.access_token)).status in (401, 403)
+    token = {"name": "cli", "scopes": ["organization:write"], "org_slug": acme.slug, "expires_in_days": 1}
+    created = await acme.api.post("/api/user/personal-tokens", token, token=acme.token("owner"))
+    assert created.status == 200, created.text
+    assert (await acme.api.delete(imposed_path(acme), token=created.json["token"])).status == 403
+    assert await imposed(acme) == {None: ["session_idle_minutes"]}
+
+
+async def test_the_proof_is_a_passkey_or_a_second_factor_of_the_account_used_now(
+    acme: Tenant, ports: Ports, pool: Pool, clock: FakeClock
+) -> None:
+    """Whatever methods the policy accepts, and never a trusted device, a connection or a password alone."""
+    owner, now = acme.people["owner"].id, clock.now()
+    await saved(acme, {"session_idle_minutes": 30}, "clerk")
+    passkey = Proof(Method.PASSKEY, now, user_verified=True, phishing_resistant=True)
+    old, through = now - timedelta(minutes=11), connection_proof(acme.org, now, second=True)
+    refused: list[Proofs] = [
+        (first_proof("password", now),),
+        (first_proof("password", now), Proof(Method.TOTP, old)),
+        two_factors(old),
+        (through,),
+        (through, Proof(Method.TOTP, now)),
+        (first_proof("password", now), through),
+    ]
+    await run_sql(pool, "update users set mfa_enabled_at = null where id = %s", owner)
+    for proofs in refused:
+        await write_proofs(pool, owner, proofs)
+        answer = await remove(acme)
+        assert (answer.status, answer.json["error_code"]) == (401, "UNAUTHORIZED"), proofs
+    assert "insufficient_user_authentication" in answer.headers["WWW-Authenticate"]
+    assert await imposed(acme) == {None: ["session_idle_minutes"]}
+    for proofs in ((passkey,), two_factors(now)):
+        await saved(acme, {}, "clerk")
+        await saved(acme, {"session_idle_minutes": 30}, "clerk")
+        await write_proofs(pool, owner, proofs)
+        assert (await remove(acme)).status == 204, proofs
+
+
+async def test_mails_are_limited_and_saves_are_not(acme: Tenant, ports: Ports, sent: FakeMailTransport) -> None:
+    for minutes in range(40, 33, -1):
+        await saved(acme, {"session_idle_minutes": minutes}, "clerk")
+    assert len(await told(ports, sent)) == 2 * 5
+    assert (await load(acme))["session_idle_minutes"] == 34
+    assert (await remove(acme)).status == 204
+    assert (await load(acme))["session_idle_minutes"] is None
+
+
+async def test_of_twenty_removals_one_removes(acme: Tenant, ports: Ports, sent: FakeMailTransport) -> None:
+    await saved(acme, {"session_idle_minutes": 30}, "clerk")
+    answers = await run_concurrently(20, lambda _: remove(acme))
+    assert sorted(answer.status for answer in answers) == [204, *[400] * 19]
+    assert len(await told(ports, sent, REMOVED)) == 2
+
+
+async def test_policies_of_applications_and_required_connections_return_to_the_owners(
+    acme: Tenant, ports: Ports, pool: Pool, sent: FakeMailTransport
+) -> None:
+    await add_service(pool, acme.org)
+    okta = await set_up(ports, pool, acme.org, acme.people["owner"].id)
+    await write_proofs(
+        pool, acme.people["owner"].id, (*two_factors(ports.clock.now()), connection_proof(acme.org, ports.clock.now(), connection=okta.id))
+    )
+    await saved(acme, {"required_connections": {DOMAIN: "okta"}}, "owner")
+    other = await add_connection(ports.storage, acme.org, "other")
+    await write_proofs(
+        pool,
+        acme.people["clerk"].id,
+        (first_proof("password", ports.clock.now()), connection_proof(acme.org, ports.clock.now(), connection=other.id)),
+    )
+    await run_sql(pool, "update users set email = 'clerk@elsewhere.example' where id = %s", acme.people["clerk"].id)
+    await saved(acme, {"required_connections": {DOMAIN: "other"}}, "clerk")
+    await saved(acme, {"session_idle_minutes": 5}, "clerk", "shop", version=0)
+    assert len(await told(ports, sent)) == 4
+    kept = await acme.api.post(f"{acme.path}/connections/okta/deactivate", token=acme.token("admin"))
+    assert kept.status in (401, 409), "the owner's rules name it"
+    assert await imposed(acme) == {None: ["required_connections"], "shop": ["session_idle_minutes"]}
+    assert (await remove(acme)).status == 204
+    rules = await run_sql(pool, "select rules from sign_in_policies where org_id = %s order by service_id nulls first", acme.org)
+    assert [{**row[0].get("required_connections", {}).get(DOMAIN, {})}.get("slug") for row in rules] == ["okta", None]
+    assert rules[1] == ({},)
+
+
+async def test_the_list_of_break_glass_is_told_and_returns_to_the_owners(
+    acme: Tenant, ports: Ports, pool: Pool, sent: FakeMailTransport
+) -> None:
+    assert (await put_list(acme, "owner", "admin")).status == 200
+    assert await told(ports, sent) == []
+    assert (await put_list(acme, "clerk", by="clerk")).status == 200
+    assert len(await told(ports, sent)) == 2
+    assert "Break glass" in sent.emails[-1].text
+    assert (await put_list(acme, "clerk", "admin", by="clerk")).status == 200
+    assert await imposed(acme) == {None: ["break_glass_users"]}
+    assert (await acme.set_role("owner", "admin", MEMBER)).status == 200, "no longer an admin"
+    assert (await remove(acme)).status == 204
+    listed = await acme.api.get(f"{path_of(acme)}/break-glass", token=acme.token("owner"))
+    assert listed.json["user_ids"] == [acme.id("owner")]
+    assert await imposed(acme) == {}
+    assert (await acme.set_role("owner", "admin", ADMIN)).status == 200
+    assert (await put_list(acme, "admin", by="clerk")).status == 200
+    assert (await put_list(acme, "admin")).status == 200, "the owner makes it their own"
+    assert await imposed(acme) == {}
+
+
+async def test_the_page_that_refuses_the_owner_leads_to_the_removal(acme: Tenant, app: QuartTrio, ports: Ports, pool: Pool) -> None:
+    account = await add_account(ports, "boss@acme.example")
+    await acme.join("boss", account, ADMIN)
+    authenticator = await add_mfa(ports, account)
+    assert (await acme.transfer("owner", "boss")).status == 200
+    await saved(acme, {"admin_networks": HERE}, "clerk", version=0)
+    browser = FakeBrowser(app)
+    await browser.sign_in(account.email)
+    await browser.show_code(authenticator.code())
+    refused = await browser.open(f"/app/organizations/{acme.slug}/sign-in-policy")
+    assert refused.status == 403
+    path = f"/app/organizations/{acme.slug}/sign-in-policy/imposed-rules"
+    assert f'href="{path}"' in refused.text, refused.text
+    page = await browser.open(path)
+    assert (page.status, "Networks of admins" in page.text) == (200, True), page.text
+    done = await browser.submit(path, path)
+    assert done.status == 303, done.text
+    assert (await browser.open(f"/app/organizations/{acme.slug}/sign-in-policy")).status == 200
+    answer = await browser.submit(path, path)
+    assert (answer.status, "There is nothing to remove" in answer.text) == (400, True)
