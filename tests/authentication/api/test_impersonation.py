@@ -50,7 +50,7 @@ async def test_an_impersonator_gets_a_session_of_the_user_for_an_hour(support: S
     columns = "id, user_id, impersonator_id, impersonator_session_id, org_id, service_id, expires_at, ends_at, address"
     end = clock.now() + HOUR
     assert await run_sql(pool, f"select {columns} from sessions where user_id = %s", support.user.id) == [  # noqa: S608
-        (UUID(impersonation["session_id"]), support.user.id, support.account.id, support.session.session_id, None, None, end, end, CLIENT)
+        (UUID(impersonation["session_id"]), support.user.id, support.account.id, support.session.session_id, None, None, end, end, None)
     ]
 
 

@@ -46,8 +46,8 @@ async def test_every_field_of_an_entry_is_read(storage: Postgres, pool: Pool, cl
                 action="service.created",
                 target_type="service",
                 target_id="service-1",
-                address="203.0.113.9",
-                agent="tests",
+                address=None,  # that of the impersonator is in the platform's log only
+                agent=None,
                 success=True,
                 details={"name": "Shop", "nested": {"x": [1, None]}},
                 created_at=clock.now(),
@@ -58,6 +58,10 @@ async def test_every_field_of_an_entry_is_read(storage: Postgres, pool: Pool, cl
     await run_sql(pool, "update audit_log set success = false, details = %s", Jsonb({}))
     [entry] = (await read(storage, org, AuditFilter())).items
     assert (entry.success, entry.details) == (False, {})
+    async with storage.transaction(by=replace(PERSON, user_id=user.id, impersonator_id=None), in_session=False) as tx:
+        tx.record(Event(kind, "service-2", org_id=org))
+    entry = next(each for each in (await read(storage, org, AuditFilter())).items if each.target_id == "service-2")
+    assert (entry.address, entry.agent) == ("203.0.113.9", "tests")
 
 
 async def test_actors_without_account_are_distinguished(storage: Postgres, pool: Pool) -> None:

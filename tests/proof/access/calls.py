@@ -21,6 +21,7 @@ from tests.support.builders import Answer, run_sql
 Things = Mapping[str, str]
 
 PATIENCE = 10.0  # seconds
+PEER = "203.0.113.9"
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,11 +47,11 @@ async def prepare(pool: Pool, request: Request, caller: Caller) -> None:
         await run_sql(pool, filled(request.setup_sql, caller.things))
 
 
-async def call(app: QuartTrio, route: str, request: Request, caller: Caller, patience: float = PATIENCE) -> Answer:
+async def call(app: QuartTrio, route: str, request: Request, caller: Caller, patience: float = PATIENCE, peer: str = PEER) -> Answer:
     """Send the request.
 
     `route` is a method and a rule, such as `GET /api/organizations/<org_slug>`, with an optional
-    `#` variant. `patience` is the time in seconds after which the test fails.
+    `#` variant. `patience` is the time in seconds after which the test fails, and `peer` the address of the client.
     """
     method, rule = without_variant(route).split()
     things = {**caller.things, **filled(request.things, caller.things)}
@@ -71,7 +72,7 @@ async def call(app: QuartTrio, route: str, request: Request, caller: Caller, pat
     elif request.file is not None:
         headers["Content-Type"], raw = "image/png", request.file
     with trio.fail_after(patience):
-        return await send(app, method, path, query, headers, raw or b"")
+        return await send(app, method, path, query, headers, raw or b"", peer)
 
 
 def _to_parts(fields: Mapping[str, str], file: bytes) -> bytes:
@@ -80,7 +81,7 @@ def _to_parts(fields: Mapping[str, str], file: bytes) -> bytes:
     return b"".join(b"--limit\r\n" + part + b"\r\n" for part in parts) + b"--limit--\r\n"
 
 
-async def send(app: QuartTrio, method: str, path: str, query: str, headers: Mapping[str, str], body: bytes) -> Answer:
+async def send(app: QuartTrio, method: str, path: str, query: str, headers: Mapping[str, str], body: bytes, peer: str = PEER) -> Answer:
     """Send one request straight to the application.
 
     The test client would keep the cookies of a caller for the next one. It is also slower, which counts
@@ -98,7 +99,7 @@ async def send(app: QuartTrio, method: str, path: str, query: str, headers: Mapp
         "query_string": query.encode(),
         "root_path": "",
         "headers": [(name.lower().encode(), value.encode()) for name, value in sent.items()],
-        "client": ("203.0.113.9", 40000),
+        "client": (peer, 40000),
         "server": ("localhost", 80),
         "extensions": {},
     }

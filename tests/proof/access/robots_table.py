@@ -272,6 +272,8 @@ PUT    {org}/sign-in-policy                   403  403  403  403  403  403*
 POST   {org}/sign-in-policy/preview           403  403  403  403  403  403*
 GET    {org}/sign-in-policy/break-glass       403  403  403  403  403  403*
 PUT    {org}/sign-in-policy/break-glass       403  403  403  403  403  403*
+GET    {org}/sign-in-policy/imposed-rules     403  403  403  403  403  403*
+DELETE {org}/sign-in-policy/imposed-rules     403  403  403  403  403  403*
 GET    {service}/sign-in-policy               403  403  403  403  403  403*
 PUT    {service}/sign-in-policy               403  403  403  403  403  403*
 DELETE {service}/sign-in-policy               403  403  403  403  403  403*

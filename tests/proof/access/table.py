@@ -452,6 +452,8 @@ PUT    {org}/sign-in-policy                   401  403  403  403  403  200  200 
 POST   {org}/sign-in-policy/preview           401  403  403  403  403  200  200  403  403  403  403* 403* 403  403  403  403  403  401  403
 GET    {org}/sign-in-policy/break-glass       401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403  401  403
 PUT    {org}/sign-in-policy/break-glass       401  403  403  403  403  200  200  403  403  403  403* 403* 403  403  403  403  403  401  403
+GET    {org}/sign-in-policy/imposed-rules     401  403  403  403  403  403  200  403  403  200  403* 403* 403  403  403  403  403  401  403
+DELETE {org}/sign-in-policy/imposed-rules     401  403  403  403  403  403  204  403  403  403  403* 403* 403  403  403  403  403  401  403
 GET    {service}/sign-in-policy               401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403  401  403
 PUT    {service}/sign-in-policy               401  403  403  403  403  200  200  403  403  403  403* 403* 403  403  403  403  403  401  403
 DELETE {service}/sign-in-policy               401  403  403  403  403  204  204  403  403  403  403* 403* 403  403  403  403  403  401  403
@@ -939,6 +941,16 @@ WITH_NETWORKS: Final = """
     insert into sign_in_policies (id, org_id, rules, changed_at)
     values (gen_random_uuid(), '{org_id}', jsonb_build_object('admin_networks', array['198.51.100.0/24']), now())
     on conflict on constraint sign_in_policies_key do update set rules = excluded.rules"""
+# The owner has just used a second factor.
+WITH_IMPOSED_RULE: Final = """
+    with proved as (
+        update sessions s set proofs = jsonb_build_array(
+            jsonb_build_object('method', 'password', 'at', s.created_at), jsonb_build_object('method', 'totp', 'at', s.created_at))
+        from memberships m
+        where m.org_id = '{org_id}' and m.role = 'owner' and s.user_id = m.user_id and s.impersonator_id is null and not s.personal_token)
+    insert into sign_in_policies (id, org_id, rules, owner_rules, changed_at)
+    values (gen_random_uuid(), '{org_id}', jsonb_build_object('session_idle_minutes', 1440), jsonb_build_object(), now())
+    on conflict on constraint sign_in_policies_key do update set rules = excluded.rules, owner_rules = excluded.owner_rules"""
 END_USER: Final = {"user_id": "{end_user_id}"}
 LOST: Final = {"reason": "a lost telephone"}
 SELECTED_MEMBER: Final = {**OF_THE_SESSION, "user:{user_id}": "yes"}
@@ -1228,6 +1240,7 @@ REQUESTS: Final[Mapping[str, Request]] = {
     f"POST {ORG}/smtp": Request({"host": "mail.anywhere.example", "from_email": "post@anywhere.example"}),
     f"PUT {ORG}/sign-in-policy": Request({"session_lifetime_minutes": 720, "version": 0}),
     f"PUT {ORG}/sign-in-policy/break-glass": Request({"user_ids": []}),
+    f"DELETE {ORG}/sign-in-policy/imposed-rules": Request(setup_sql=WITH_IMPOSED_RULE),
     f"POST {ORG}/sign-in-policy/preview": Request({"session_lifetime_minutes": 720}),
     f"PUT {SERVICE}/sign-in-policy": Request({"session_lifetime_minutes": 720, "version": 0}),
     f"POST {SERVICE}/sign-in-policy/preview": Request({"session_lifetime_minutes": 720}),
@@ -1530,6 +1543,7 @@ REQUESTS: Final[Mapping[str, Request]] = {
         for action in ("", "/preview")
     },
     f"POST {PAGES_OF_ORG}/sign-in-policy/break-glass": Request(form={**OF_THE_SESSION, "person_1": ""}),
+    f"POST {PAGES_OF_ORG}/sign-in-policy/imposed-rules": Request(form=OF_THE_SESSION, setup_sql=WITH_IMPOSED_RULE),
     f"POST {APP_PAGES}/sign-in-policy/remove": Request(form=OF_THE_SESSION),
     f"POST {APP_PAGES}/access": Request(form={**OF_THE_SESSION, "policy": "members", "launch_url": "https://anywhere.example/"}),
     f"POST {APP_PAGES}/authorization/new-role": Request(form={**OF_THE_SESSION, "slug": "another", "name": "Another One"}),

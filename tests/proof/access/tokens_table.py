@@ -44,6 +44,8 @@ PERSONS_ONLY: Final = frozenset(
         f"POST {ORG}/sign-in-policy/preview",
         f"GET {ORG}/sign-in-policy/break-glass",
         f"PUT {ORG}/sign-in-policy/break-glass",
+        f"GET {ORG}/sign-in-policy/imposed-rules",
+        f"DELETE {ORG}/sign-in-policy/imposed-rules",
         f"GET {ORG}/services/<service_slug>/sign-in-policy",
         f"PUT {ORG}/services/<service_slug>/sign-in-policy",
         f"DELETE {ORG}/services/<service_slug>/sign-in-policy",

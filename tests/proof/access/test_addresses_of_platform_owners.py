@@ -1,0 +1,73 @@
+"""From where a platform owner acts stays in the platform's log (security #addresses-of-platform-owners).
+
+A platform owner, a program of the platform, and a platform owner who acts as each kind of user send the request of every route, from
+an address and with an agent of their own. No row that anyone else reads has them afterwards.
+"""
+
+import json
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from typing import Any, Final
+
+import pytest
+from quart_trio import QuartTrio
+
+from adapters.postgres.engine.pool import Pool
+from entrypoints.http.edge.access.declaration import Credentials, access_of
+from tests.proof.access.calls import Request, call, prepare, routes, without_variant
+from tests.proof.access.state import changes_since, mark, undo
+from tests.proof.access.table import REQUESTS, read_matrix
+from tests.proof.access.world import Caller, World
+from tests.support.builders import run_sql
+
+pytestmark = pytest.mark.slow
+
+PIECES: Final = 8  # so that the workers of a test run share the routes
+PEER: Final = "198.51.100.77"
+AGENT: Final = "OperatorBrowser/4711"
+ACTING: Final = ("platform", "platform-granted", "platform-browser", "as-owner", "as-admin", "as-member", "impersonating-browser")
+# Other routes know no platform owner.
+OF_USERS: Final = (Credentials.ACCESS_TOKEN, Credentials.ACCESS_TOKEN_OR_COOKIE, Credentials.COOKIE)
+# The logs about an account. Only platform owners read the addresses of entries that are not the user's (`by_user`).
+OF_PLATFORM: Final = frozenset({"mfa_events", "privacy_log"})
+
+
+@pytest.mark.parametrize("piece", range(PIECES))
+async def test_no_act_of_a_platform_owner_leaves_an_address(piece: int, app: QuartTrio, pool: Pool, world: World) -> None:
+    found, acted = list[str](), 0
+    of_rules = dict(routes(app))
+    credentials = {route: access_of(of_rules[without_variant(route)]).credentials for route in read_matrix()}
+    for route in [each for each in credentials if credentials[each] in OF_USERS][piece::PIECES]:
+        await run_sql(pool, "delete from rates")
+        for name in _callers(route, credentials[route]):
+            async for finding in _act(app, pool, world, route, world.callers[name]):
+                acted += 1
+                found += [finding] if finding else []
+    assert not found, "\n".join(found)
+    assert acted > 0
+
+
+def _callers(route: str, credentials: Credentials) -> list[str]:
+    """Return the callers whose credentials the route reads. A platform owner who only reads writes nothing."""
+    reads = route.startswith("GET")
+    in_browser = [name for name in ACTING if name.endswith("browser")]
+    names = in_browser if credentials is Credentials.COOKIE else [name for name in ACTING if name not in in_browser]
+    return [name for name in names if not (reads and name.startswith("platform"))]
+
+
+async def _act(app: QuartTrio, pool: Pool, world: World, route: str, caller: Caller) -> AsyncIterator[str]:
+    """Send the request, and yield each changed row with the address or the agent, or an empty text for one that only the platform reads."""
+    request, before = REQUESTS.get(route, Request()), await mark(pool)
+    await prepare(pool, request, caller)
+    sent = replace(request, headers={**request.headers, "User-Agent": AGENT})
+    await call(app, route, sent, caller, peer=PEER)
+    for table, row in (await changes_since(pool, before)).got:
+        if PEER in row or AGENT in row:
+            yield "" if _is_of_platform(table, json.loads(row), world) else f"{route} as {caller.name}: {table} {row}"
+    await undo(pool, before)
+
+
+def _is_of_platform(table: str, row: dict[str, Any], world: World) -> bool:
+    """Return whether only platform owners read the row, or it is about the platform owner's own account."""
+    own = str(world.callers["platform"].account.id)
+    return table in OF_PLATFORM or (table == "audit_log" and row["org_id"] is None) or row.get("user_id") == own
