@@ -1,4 +1,4 @@
-"""Imposed rules: those of a sign-in policy that a member with fewer rights than the owner added or tightened (security SP-10).
+"""Imposed rules: those of a sign-in policy that a member with fewer rights than the owner added or tightened (security #imposed-rules).
 
 The owner and the admins get an email about each. The owner can remove them, also where they keep the owner out.
 """

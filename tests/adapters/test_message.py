@@ -107,7 +107,12 @@ def test_platform_owners_learn_which_organization_waits_and_how_to_approve_it() 
 
 
 @pytest.mark.parametrize(
-    "kind", [kind for kind in NOTICES if kind not in (*RECOVERY, *USABLE, *ABOUT_SECRETS, *ENDED, *CONNECTION_EMAILS, EmailKind.POLICY_DUE)]
+    "kind",
+    [
+        kind
+        for kind in NOTICES
+        if kind not in (*RECOVERY, *USABLE, *ABOUT_SECRETS, *ENDED, *CONNECTION_EMAILS, EmailKind.POLICY_DUE, EmailKind.RULES_IMPOSED)
+    ],
 )
 def test_other_notices_have_no_link(kind: EmailKind) -> None:
     message = TEMPLATES.compose(replace(MAIL, kind=kind, token=None))

@@ -59,8 +59,8 @@ class AuditEntryResponse(ResponseModel):
     action: str = Field(description="The action. `GET .../audit-log/event-types` lists all actions.", examples=["user.invited"])
     target_type: str = Field(description="The type of object that the action changed.", examples=["user"])
     target_id: str = Field(description="The id of this object.")
-    ip_address: str | None = Field(description="The IP address of the request, or null for a background job.")
-    user_agent: str | None = Field(description="The user agent of the request, or null if it sent none.")
+    ip_address: str | None = Field(description="The IP address of the request, or null for a background job or a platform owner.")
+    user_agent: str | None = Field(description="The user agent of the request, or null if it sent none, or for a platform owner.")
     success: bool = Field(description="Whether the action succeeded. False for refused changes and wrong codes.")
     details: dict[str, Any] = Field(
         description="More information, depending on the action. During an impersonation, `impersonator` has the id and the email address "

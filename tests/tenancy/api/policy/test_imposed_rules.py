@@ -1,4 +1,4 @@
-"""Rules over people with more rights than their maker: the emails, and their removal by the owner (security SP-10)."""
+"""Rules over people with more rights than their maker: the emails, and their removal by the owner (security #imposed-rules)."""
 
 from collections.abc import Mapping
 from datetime import timedelta
