@@ -69,5 +69,6 @@ async def _act(app: QuartTrio, pool: Pool, world: World, route: str, caller: Cal
 
 def _is_of_platform(table: str, row: dict[str, Any], world: World) -> bool:
     """Return whether only platform owners read the row, or it is about the platform owner's own account."""
-    own = str(world.callers["platform"].account.id)
-    return table in OF_PLATFORM or (table == "audit_log" and row["org_id"] is None) or row.get("user_id") == own
+    owner = world.callers["platform"].account
+    assert owner is not None
+    return table in OF_PLATFORM or (table == "audit_log" and row["org_id"] is None) or row.get("user_id") == str(owner.id)

@@ -302,6 +302,7 @@ async def test_the_page_that_refuses_the_owner_leads_to_the_removal(acme: Tenant
     assert refused.status == 403
     path = f"/app/organizations/{acme.slug}/sign-in-policy/imposed-rules"
     assert f'href="{path}"' in refused.text, refused.text
+    assert f'href="{path}"' in (await browser.open("/app/account/organizations")).text
     page = await browser.open(path)
     assert (page.status, "Networks of admins" in page.text) == (200, True), page.text
     done = await browser.submit(path, path)
