@@ -231,7 +231,7 @@ class Rules:
         return replace(self, due_at=due_at, until_due=until_due)
 
     def tightened(self, before: "Rules") -> frozenset[Rule]:
-        """Return the rules that can keep out users whom the rules before let in, whenever they start."""
+        """Return the rules that can keep out users who met the rules before, whenever they start."""
         return frozenset(rule for rule in Rule if rule not in RULES_WITHOUT_LOCKOUT and _is_stricter(rule, self, before))
 
     def with_earlier(self, names: Collection[Rule], before: "Rules") -> "Rules":

@@ -385,6 +385,6 @@ async def remove_imposed_rules(org_slug: str) -> None:
     """Remove the rules that members with fewer rights than the owner made.
 
     The owner's rules and list of break glass hold in their place. It needs a passkey or a second factor of the account, used in the last
-    10 minutes. No sign-in policy counts here, so it also works for an owner whom these rules keep out.
+    10 minutes. No sign-in policy counts here, so it also works for an owner that these rules keep out.
     """
     await imposed_rules.remove(ports(), acting_member())
