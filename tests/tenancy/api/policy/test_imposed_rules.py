@@ -292,15 +292,18 @@ async def test_the_list_of_break_glass_is_told_and_returns_to_the_owners(
 async def test_the_page_that_refuses_the_owner_leads_to_the_removal(acme: Tenant, app: QuartTrio, ports: Ports, pool: Pool) -> None:
     account = await add_account(ports, "boss@acme.example")
     await acme.join("boss", account, ADMIN)
-    authenticator = await add_mfa(ports, account)
     assert (await acme.transfer("owner", "boss")).status == 200
     await saved(acme, {"admin_networks": HERE}, "clerk", version=0)
+    path = f"/app/organizations/{acme.slug}/sign-in-policy/imposed-rules"
     browser = FakeBrowser(app)
+    await browser.sign_in(account.email)
+    answer = await browser.submit(path, path)
+    assert "This needs a passkey or a second factor of your account, used now." in answer.text, answer.text
+    authenticator, browser = await add_mfa(ports, account), FakeBrowser(app)
     await browser.sign_in(account.email)
     await browser.show_code(authenticator.code())
     refused = await browser.open(f"/app/organizations/{acme.slug}/sign-in-policy")
     assert refused.status == 403
-    path = f"/app/organizations/{acme.slug}/sign-in-policy/imposed-rules"
     assert f'href="{path}"' in refused.text, refused.text
     assert f'href="{path}"' in (await browser.open("/app/account/organizations")).text
     page = await browser.open(path)
