@@ -153,9 +153,12 @@ class EmailQueue(SealingRepository):
         sql = "select exists (select 1 from mails where id = %(mail_id)s and claims = %(claims)s and finished_at is null)"
         return self._one_deferred(lambda row: bool(row[0]), sql, mail_id=email.id, claims=email.claims)
 
-    async def count_since(self, address: Email, kinds: Collection[EmailKind], since: datetime) -> int:
-        sql = "select count(*) from mails where address = %(address)s and kind = any(%(kinds)s) and token_at > %(since)s"
-        return await self._count(sql, address=address, kinds=[kind.value for kind in kinds], since=since)
+    async def count_since(self, address: Email, kinds: Collection[EmailKind], since: datetime, org_id: UUID | None = None) -> int:
+        sql = """
+            select count(*) from mails
+            where address = %(address)s and kind = any(%(kinds)s) and token_at > %(since)s
+              and (%(org_id)s::uuid is null or org_id = %(org_id)s)"""
+        return await self._count(sql, address=address, kinds=[kind.value for kind in kinds], since=since, org_id=org_id)
 
     async def nth_newest_at(self, address: Email, kind: EmailKind, n: int, org_id: UUID | None = None) -> datetime | None:
         sql = """

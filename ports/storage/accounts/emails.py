@@ -58,8 +58,11 @@ class EmailQueue(EmailLeases, Protocol):
     def is_claimed_deferred(self, email: QueuedEmail) -> Deferred[bool]:
         """Return whether the email is still claimed as given, and not claimed again or withdrawn, available after the next statement."""
 
-    async def count_since(self, address: Email, kinds: Collection[EmailKind], since: datetime) -> int:
-        """Return how many emails of these kinds were counted against the recipient's limit since then."""
+    async def count_since(self, address: Email, kinds: Collection[EmailKind], since: datetime, org_id: UUID | None = None) -> int:
+        """Return how many emails of these kinds were counted against the recipient's limit since then.
+
+        With `org_id`, only the emails of this organization count.
+        """
 
     async def nth_newest_at(self, address: Email, kind: EmailKind, n: int, org_id: UUID | None = None) -> datetime | None:
         """Return when the n-th newest email of this kind to this address was queued, sent or not, or None if there are fewer.

@@ -224,7 +224,15 @@ async def test_the_proof_is_a_passkey_or_a_second_factor_of_the_account_used_now
         assert (await remove(acme)).status == 204, proofs
 
 
-async def test_mails_are_limited_and_saves_are_not(acme: Tenant, ports: Ports, sent: FakeMailTransport) -> None:
+async def test_mails_are_limited_and_saves_are_not(
+    acme: Tenant, other_tenant: Tenant, ports: Ports, pool: Pool, sent: FakeMailTransport
+) -> None:
+    """The limit of another organization of the same people does not count."""
+    elsewhere = """
+        insert into mails (id, kind, address, created_at, due_at, finished_at, outcome, org_id, token_at)
+        select gen_random_uuid(), 'rules_imposed', %s, %s, %s, %s, 'sent', %s, %s from generate_series(1, 5)"""
+    now = ports.clock.now()
+    await run_sql(pool, elsewhere, acme.people["owner"].email, now, now, now, other_tenant.org, now)
     for minutes in range(40, 33, -1):
         await saved(acme, {"session_idle_minutes": minutes}, "clerk")
     assert len(await told(ports, sent)) == 2 * 5
