@@ -29,8 +29,7 @@ async def _question(**_: str) -> Question:
         target=(await organizations.get(ports(), acting_member())).name,
         consequences=(
             *(sentence("Made for {} by members with fewer rights than yours: {}.", *place) for place in places),
-            "Your own rules hold in their place. All owners and admins get an email. Members whose role still has the right can save such rules "
-            "again."
+            "Your own rules hold in their place. All owners and admins get an email. Members can save such rules again while they have the right."
             if places
             else "All rules are yours. There is nothing to remove.",
             "This needs a passkey or a second factor of your account, used in the last 10 minutes.",
