@@ -24,14 +24,13 @@ PAGE: Final = "/app/organizations/<org_slug>/sign-in-policy/imposed-rules"
 async def _question(**_: str) -> Question:
     found = await imposed_rules.list_all(ports(), acting_member())
     places = [(each.service_slug or "the organization", ", ".join(LABELS[rule] for rule in each.rules)) for each in found]
+    effect = "Your own rules hold in their place. All owners and admins get an email. Members whose role still allows it can save such rules again."
     return Question(
         verb="Remove sign-in rules of",
         target=(await organizations.get(ports(), acting_member())).name,
         consequences=(
             *(sentence("Made for {} by members with fewer rights than yours: {}.", *place) for place in places),
-            "Your own rules hold in their place. All owners and admins get an email. Members can save such rules again while they have the right."
-            if places
-            else "All rules are yours. There is nothing to remove.",
+            effect if places else "All rules are yours. There is nothing to remove.",
             "This needs a passkey or a second factor of your account, used in the last 10 minutes.",
         ),
         button="Remove rules",
