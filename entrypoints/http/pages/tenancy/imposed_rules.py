@@ -24,7 +24,7 @@ PAGE: Final = "/app/organizations/<org_slug>/sign-in-policy/imposed-rules"
 async def _question(**_: str) -> Question:
     found = await imposed_rules.list_all(ports(), acting_member())
     places = [(each.service_slug or "the organization", ", ".join(LABELS[rule] for rule in each.rules)) for each in found]
-    effect = "Your own rules hold in their place. All owners and admins get an email. Members whose role still allows it can save such rules again."
+    effect = "Your own rules hold in their place. All owners and admins get an email. Members can save such rules again."
     return Question(
         verb="Remove sign-in rules of",
         target=(await organizations.get(ports(), acting_member())).name,
