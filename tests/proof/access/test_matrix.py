@@ -200,24 +200,6 @@ ACTS_ON_THE_USER = {
         for path in ("organizations/<org_slug>/users", "organizations/<org_slug>/members", "platform/users")
         for method in ("POST", "DELETE")
     },
-    **{
-        route: "must not lock the user out"
-        for of in ("", "/services/<service_slug>")
-        for route in (
-            f"GET /api/organizations/<org_slug>{of}/sign-in-policy",
-            f"PUT /api/organizations/<org_slug>{of}/sign-in-policy",
-            f"POST /api/organizations/<org_slug>{of}/sign-in-policy/preview",
-        )
-    },
-    "GET /api/organizations/<org_slug>/sign-in-policy/break-glass": "lists people who may come without the identity provider",
-    "PUT /api/organizations/<org_slug>/sign-in-policy/break-glass": "must not lock the user out",
-    "GET /api/organizations/<org_slug>/sign-in-policy/imposed-rules": "only the owner in person sees who keeps them out",
-    "DELETE /api/organizations/<org_slug>/sign-in-policy/imposed-rules": "the owner shows a factor of the own account",
-    "DELETE /api/organizations/<org_slug>/services/<service_slug>/sign-in-policy": "must not lock the user out",
-    "GET /api/platform/sign-in-policy": "must not lock the user out",
-    "PUT /api/platform/sign-in-policy": "must not lock the user out",
-    "POST /api/platform/sign-in-policy/preview": "must not lock the user out",
-    "DELETE /api/platform/organizations/<org_id>/admin-networks": "the platform owner vouches for a person",
 }
 
 

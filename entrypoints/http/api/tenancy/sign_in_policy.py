@@ -16,7 +16,7 @@ from core.tenancy.model.sign_in_policies import MAX_BREAK_GLASS, BreakGlassUser,
 from core.tenancy.sign_in_policies import PolicyDetails
 from entrypoints.http.api.applications.services import existing_service
 from entrypoints.http.base.context import acting_member, ports
-from entrypoints.http.edge.access import OWNS, PREVIEWS, SHOWS_PEOPLE, member
+from entrypoints.http.edge.access import OWNS, PREVIEWS, SHOWS_IMPOSED, SHOWS_PEOPLE, UNLOCKS, member
 from entrypoints.http.edge.bodies import Id, RequestModel, ResponseModel, Text, Timestamp
 from entrypoints.http.edge.openapi import describes, refuses
 
@@ -368,7 +368,7 @@ class ImposedRulesResponse(ResponseModel):
 
 
 @routes.get(OF_IMPOSED_RULES)
-@member(Capability.ORGANIZATION_OWN, programs=Programs.NONE, asks_policy=False)
+@member(Capability.ORGANIZATION_OWN, SHOWS_IMPOSED)
 async def list_imposed_rules(org_slug: str) -> list[ImposedRulesResponse]:
     """List the rules that members with fewer rights than the owner made.
 
@@ -378,7 +378,7 @@ async def list_imposed_rules(org_slug: str) -> list[ImposedRulesResponse]:
 
 
 @routes.delete(OF_IMPOSED_RULES)
-@member(Capability.ORGANIZATION_OWN, outlives=True, sign_in=SignInAge.FRESH, programs=Programs.NONE, asks_policy=False)
+@member(Capability.ORGANIZATION_OWN, UNLOCKS)
 @refuses(400)
 @describes({204: "The rules and the list of break glass are those of the owner."})
 async def remove_imposed_rules(org_slug: str) -> None:

@@ -25,8 +25,10 @@ from entrypoints.http.edge.access.effects import PROTOCOL as PROTOCOL
 from entrypoints.http.edge.access.effects import REMOVES_FACTORS as REMOVES_FACTORS
 from entrypoints.http.edge.access.effects import SELECTS as SELECTS
 from entrypoints.http.edge.access.effects import SHOWS as SHOWS
+from entrypoints.http.edge.access.effects import SHOWS_IMPOSED as SHOWS_IMPOSED
 from entrypoints.http.edge.access.effects import SHOWS_PEOPLE as SHOWS_PEOPLE
 from entrypoints.http.edge.access.effects import SIGNS_OUT as SIGNS_OUT
+from entrypoints.http.edge.access.effects import UNLOCKS as UNLOCKS
 from entrypoints.http.edge.access.effects import WAYS_IN as WAYS_IN
 from entrypoints.http.edge.access.effects import EffectRow
 from entrypoints.http.edge.access.guards import AccessDecorator, Changes

@@ -154,7 +154,7 @@ async def as_browser_of_member(access: Access) -> Response | None:
             access.capability,
             inactive=access.inactive,
             reminds=request.method == "GET",
-            asks_policy=access.asks_policy,
+            asks_policy=access.row(request.method).asks_policy,
         )
     except PolicyRefused as refusal:
         if isinstance(refusal.caller, Member) and Capability.ORGANIZATION_OWN in refusal.caller.acts_in.rights:

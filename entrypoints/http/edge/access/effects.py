@@ -53,6 +53,9 @@ PROTOCOL: Final = EffectRow(effect=Effect.PROTOCOL, programs=Programs.NONE)
 
 # The exceptions
 SHOWS_PEOPLE: Final = replace(SHOWS, programs=Programs.NONE, reason="It shows how people sign in, or writes to the caller's mailbox.")
+SHOWS_IMPOSED: Final = replace(
+    SHOWS_PEOPLE, asks_policy=False, reason="No policy of an organization hides from its owner the rules that keep them out."
+)
 PREVIEWS: Final = replace(SHOWS_PEOPLE, outlives=True, reason="A preview of a sign-in policy is refused to impersonators, as saving is.")
 BY_PEOPLE: Final = replace(
     GIVES, programs=Programs.NONE, reason="It decides about programs, or about who becomes an admin: no grant is enough."
@@ -64,6 +67,7 @@ WAYS_IN: Final = replace(ACTS_ON_ME, changes_factors=True, reason="The policies 
 LEAVES: Final = replace(
     ACTS_ON_ME, age=SignInAge.RECENT, asks_policy=False, reason="No policy of an organization holds a member who wants to leave."
 )
+UNLOCKS: Final = replace(OWNS, asks_policy=False, reason="No policy of an organization keeps its owner from removing the rules of others.")
 CHECKOUT: Final = replace(
     CHANGES, outlives=False, age=SignInAge.ANY, programs=Programs.NONE, reason="The payment provider asks the buyer, who pays there."
 )

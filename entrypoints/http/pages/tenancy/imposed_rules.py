@@ -6,12 +6,11 @@ from quart import Blueprint, Response
 
 from core.kernel.page_paths import ORGANIZATIONS_PATH
 from core.kernel.roles import Capability
-from core.kernel.sign_in_age import SignInAge
 from core.kernel.sign_in_policy.explanations import LABELS
 from core.tenancy import imposed_rules, organizations
 from entrypoints.http.api.tenancy.sign_in_policy import OF_IMPOSED_RULES
 from entrypoints.http.base.context import acting_member, ports
-from entrypoints.http.edge.access import member_page
+from entrypoints.http.edge.access import SHOWS_IMPOSED, UNLOCKS, member_page
 from entrypoints.http.pages.consequences import Question, ask, ask_on_refusal, sentence
 from entrypoints.http.pages.console import redirect_with_notice, shows
 from entrypoints.http.pages.console_forms import Form, accepts
@@ -39,7 +38,7 @@ async def _question(**_: str) -> Question:
 
 
 @routes.get(PAGE)
-@member_page(Capability.ORGANIZATION_OWN, asks_policy=False)
+@member_page(Capability.ORGANIZATION_OWN, SHOWS_IMPOSED)
 @shows(f"GET {OF_IMPOSED_RULES}", f"DELETE {OF_IMPOSED_RULES}")
 async def show(org_slug: str) -> Response:
     """Show the rules that members with fewer rights than the owner made."""
@@ -47,7 +46,7 @@ async def show(org_slug: str) -> Response:
 
 
 @routes.post(PAGE)
-@member_page(Capability.ORGANIZATION_OWN, outlives=True, sign_in=SignInAge.FRESH, asks_policy=False)
+@member_page(Capability.ORGANIZATION_OWN, UNLOCKS)
 @accepts(f"DELETE {OF_IMPOSED_RULES}")
 @ask_on_refusal(_question)
 async def remove(org_slug: str, form: Form) -> Response:
