@@ -26,7 +26,7 @@ async def revoke(tenant: Tenant, account: str, robot: Program) -> Answer:
 
 async def test_after_a_revocation_no_request_succeeds(acme: Tenant) -> None:
     """Twenty requests and the revocation race. Those that win are complete, and those that lose change nothing."""
-    account = await create(acme, role="admin")
+    account = await create(acme, role="admin", granted_capabilities=["members.manage"])
     for lap in range(LAPS):
         robot = await add_program(acme, account)
         token = await robot.token()

@@ -6,6 +6,7 @@ from adapters.postgres.engine.pool import Pool
 from core.accounts.model.accounts import Account
 from core.accounts.model.email_queue import EmailKind, new_email
 from core.kernel.causes import SYSTEM
+from core.kernel.roles import MEMBER
 from core.kernel.values import Email
 from core.tenancy import events
 from core.tenancy.model.invitations import InvitationStatus
@@ -33,7 +34,7 @@ from tests.support.tenants import Tenant
 async def test_entries_of_other_users_stay(api: Api, pool: Pool, acme: Tenant, user: Account) -> None:
     await add_all_data(acme, acme.people["admin"], await add_service(pool, acme.org))
     admin = acme.people["admin"].id
-    await acme.invite("guest@example.com", by="admin")
+    await acme.add_pending_invitation("admin", "guest@example.com", MEMBER)
     counts = await count_rows(pool, admin, *DELETED_TABLES, *KEPT_TABLES)
     sessions = await run_sql(pool, "select * from sessions where user_id = %s order by id", admin)
     await anonymize(api, user.id, acme.token("owner"))
