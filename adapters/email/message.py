@@ -19,7 +19,7 @@ from core.accounts.model.email_queue import (
 )
 from core.accounts.model.passkeys import SECURITY_KEY_MARK
 from core.accounts.model.secret_notices import NoticedSecret, SecretNotice
-from core.accounts.model.security_notices import ASKS_FOR_FACTORS, PASSWORD_REMOVED
+from core.accounts.model.security_notices import ASKS_FOR_FACTORS, PASSWORD_REMOVED, RESTORES_BY_UNDO
 from core.authentication.model.login import IssuedEmailSignIn
 from core.authentication.model.sessions import CODE_TTL
 from core.federation.connections.model.health import ConnectionNotice
@@ -243,9 +243,13 @@ class EmailTemplates:
             case EmailKind.PASSWORD_CHANGED:
                 removed = mail.detail == PASSWORD_REMOVED
                 detail = mail.detail or ""
-                count = detail.removesuffix(ASKS_FOR_FACTORS)
-                passkeys, keeps_factors = int(count) if count.isdecimal() else 0, detail.endswith(ASKS_FOR_FACTORS)
-                return {"passkeys": passkeys, "keeps_factors": keeps_factors, "change": "removed" if removed else "changed"}
+                count = detail.rstrip(RESTORES_BY_UNDO + ASKS_FOR_FACTORS)
+                return {
+                    "passkeys": int(count) if count.isdecimal() else 0,
+                    "keeps_factors": ASKS_FOR_FACTORS in detail,
+                    "restores_by_undo": RESTORES_BY_UNDO in detail,
+                    "change": "removed" if removed else "changed",
+                }
             case EmailKind.REAUTHENTICATION:
                 return {"code": mail.token}
             case EmailKind.SETUP_LINK | EmailKind.SETUP_CODE:

@@ -14,6 +14,7 @@ from core.accounts import (
     new_passwords,
     ways_in,
 )
+from core.accounts.factors import history as factor_history
 from core.accounts.model.accounts import (
     Account,
     AccountOrigin,
@@ -33,7 +34,7 @@ from core.accounts.model.accounts import (
 from core.accounts.model.attempt_limits import SecretKind, session_subject
 from core.accounts.model.email_queue import TO_ACCOUNT_PAGE, EmailKind, LinkContinuation, TokenPurpose, new_email
 from core.accounts.model.profiles import NO_PROFILE, Profile, parse_name
-from core.accounts.model.security_notices import ASKS_FOR_FACTORS, PASSWORD_REMOVED
+from core.accounts.model.security_notices import ASKS_FOR_FACTORS, PASSWORD_REMOVED, RESTORES_BY_UNDO
 from core.accounts.notices import security_notices
 from core.kernel.access import AccountGone
 from core.kernel.callers import Person
@@ -191,7 +192,8 @@ async def find_reset(ports: Ports, token: str) -> PasswordReset | None:
         if account is None:
             return PasswordReset(is_first_password=False, ends_sessions=True)
         now = ports.clock.now()
-        added, needs_linked = await added_methods.find(ports, read, account, now)
+        is_replaced = await factor_history.is_replaced(read, account, now)
+        added, needs_linked = await added_methods.find(ports, read, account, now, is_replaced=is_replaced)
         # The reset of an address that was never proved deletes passkeys, and makes those of a second factor security keys.
         key_count = 0 if account.is_unproven and account.passkey_second_at is None else account.key_count
         keys_stay = key_count > sum(method.passkey is not None for method in added)
@@ -205,6 +207,7 @@ async def find_reset(ports: Ports, token: str) -> PasswordReset | None:
             keeps_factors=needs_linked or keys_stay or app_stays,
             is_enough=not asks_for_factors and await factor_changes.accept_password(read, account.id, now),
             least_length=await new_passwords.find_least_length(read, account),
+            restores_by_undo=is_replaced and bool(await read.security_notices.live(account.id, now)),
         )
 
 
@@ -214,7 +217,7 @@ async def reset_password(ports: Ports, caller: Caller, token: str, new_password:
     All sessions, refresh tokens, pre-auth tokens, trusted devices and other reset links of the account
     end, and so does a pending change of the address. Passkeys stay, and the email says so.
     `kept` are the ids in `PasswordReset.added` that the user recognized: the others of them end. Without it, the recent linked
-    accounts and a recent app end.
+    accounts and a recent app end. An account that had a second factor 72 hours ago keeps one.
 
     Raises: LinkInvalid.
     """
@@ -234,7 +237,9 @@ async def reset_password(ports: Ports, caller: Caller, token: str, new_password:
         if account.is_unproven:
             await tx.one_time_tokens.void(account.id, TokenPurpose.VERIFY_EMAIL)
             await mailbox.remove_unproven_ways(tx, account)
-        await added_methods.end_unrecognized(ports, tx, caller, account, kept, now)
+        is_replaced = await factor_history.is_replaced(tx, account, now)
+        restores_by_undo = is_replaced and bool(await tx.security_notices.live(account.id, now))
+        await added_methods.end_unrecognized(ports, tx, caller, account, kept, now, is_replaced=is_replaced)
         account = await mailbox.prove_mailbox(tx, account, now) or refuse(LinkInvalid)
         await tx.one_time_tokens.void(account.id, TokenPurpose.RESET_PASSWORD)
         await tx.email_changes.cancel_pending(account.id, now)  # a thief of a session may have requested it
@@ -242,8 +247,9 @@ async def reset_password(ports: Ports, caller: Caller, token: str, new_password:
         await tx.flows.forget_user(account.id)
         await tx.devices.distrust(account.id, now)
         await tx.accounts.set_password(account.id, password_hash, now)
-        kept_passkeys = f"{account.passkey_count}{ASKS_FOR_FACTORS if account.second_factors else ''}"
-        await security_notices.notify(tx, account, EmailKind.PASSWORD_CHANGED, now, session_id=None, detail=kept_passkeys)
+        marks = f"{RESTORES_BY_UNDO if restores_by_undo else ''}{ASKS_FOR_FACTORS if account.second_factors else ''}"
+        detail = f"{account.passkey_count}{marks}"
+        await security_notices.notify(tx, account, EmailKind.PASSWORD_CHANGED, now, session_id=None, detail=detail)
         tx.record(events.password_changed(account.id, "reset"))
         await tx.attempt_limits.clear_of_account(SecretKind.PASSWORD, account.id, account.email)
 

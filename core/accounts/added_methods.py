@@ -24,9 +24,13 @@ class _Factors:
     keys: Sequence[Passkey]
     linked: Sequence[AddedSignInMethod]
     demands: Demands
+    is_replaced: bool  # `factors.history.is_replaced`
 
     def suffice_without(self, lost: Collection[UUID]) -> bool:
-        """Return whether the account meets as many policies without these methods. The id of the app is that of the account."""
+        """Return whether the account meets as many policies without these methods, and keeps a second factor that replaced another one.
+
+        The id of the app is that of the account.
+        """
         providers = {method.provider for method in self.linked if method.provider is not None and method.id in lost}
         left = [key.kind for key in self.keys if key.id not in lost]
         account = replace(
@@ -35,22 +39,27 @@ class _Factors:
             passkey_count=left.count(PasskeyKind.PASSKEY),
             security_key_count=left.count(PasskeyKind.SECURITY_KEY),
         )
+        if self.is_replaced and self.account.second_factors and not account.second_factors:
+            return False
         return self.demands.met_by(self.account) <= self.demands.met_by(account, without=providers)
 
 
-async def find(ports: Ports, read: Reading | Transaction, account: Account, now: datetime) -> tuple[list[AddedSignInMethod], bool]:
+async def find(
+    ports: Ports, read: Reading | Transaction, account: Account, now: datetime, *, is_replaced: bool
+) -> tuple[list[AddedSignInMethod], bool]:
     """Return the dispensable ways in that a user added: accounts linked after the sign-up, and factors of the last 72 hours.
 
     A reset must not end an older second factor: the mailbox alone would be enough to sign in (security A-6). So passkeys are missing
-    if they have been one for longer. Two kinds are missing, too: those that a sign-in policy needs, and factors of a recovery.
+    if they have been one for longer. Three kinds are missing, too: those that a sign-in policy needs, factors of a recovery, and the
+    only second factor if it replaced another one in the last 72 hours (`is_replaced`).
     The second result is whether a policy needs an account that was linked.
     """
-    added, factors = await _find(ports, read, account, now)
+    added, factors = await _find(ports, read, account, now, is_replaced=is_replaced)
     return added, factors is not None and not {method.id for method in factors.linked} <= {method.id for method in added}
 
 
 async def _find(
-    ports: Ports, read: Reading | Transaction, account: Account, now: datetime
+    ports: Ports, read: Reading | Transaction, account: Account, now: datetime, *, is_replaced: bool
 ) -> tuple[list[AddedSignInMethod], _Factors | None]:
     """Return the methods of `find`, and all factors if there are some that the user added."""
     since = now - UNDO_TTL
@@ -68,18 +77,18 @@ async def _find(
         return [], None
     present = await relying_party.load_without_lost_keys(ports, read, account)
     _, usable = await relying_party.load_usable(ports, read, account.id)
-    factors = _Factors(present, usable, linked, await factor_changes.load_demands(ports, read, account.id, now))
+    factors = _Factors(present, usable, linked, await factor_changes.load_demands(ports, read, account.id, now), is_replaced)
     return [method for method in (*linked, *recent) if factors.suffice_without({method.id})], factors
 
 
 async def end_unrecognized(
-    ports: Ports, tx: Transaction, caller: Caller, account: Account, kept: Collection[UUID] | None, now: datetime
+    ports: Ports, tx: Transaction, caller: Caller, account: Account, kept: Collection[UUID] | None, now: datetime, *, is_replaced: bool
 ) -> None:
     """End the added ways that the user of a locked account does not keep. Without `kept`, those that `accounts.reset_password` names.
 
-    Of several ways, the newest end first, until the account needs the others for its sign-in policies.
+    Of several ways, the newest end first, until the account needs the others. `is_replaced`: as in `find`.
     """
-    added, factors = await _find(ports, tx, account, now)
+    added, factors = await _find(ports, tx, account, now, is_replaced=is_replaced)
     ended = set[UUID]()
     for method in sorted(added, key=lambda each: each.added_at, reverse=True):
         is_kept = not method.is_recent or method.passkey is not None if kept is None else method.id in kept

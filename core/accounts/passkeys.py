@@ -267,10 +267,12 @@ async def end_added(tx: Transaction, caller: Caller, user_id: UUID, passkey_id: 
         await mfa.end_factor(tx, caller, account, FactorKind.PASSKEY, now)
 
 
-async def undo_since(tx: Transaction, caller: Caller, account: Account, since: datetime, now: datetime) -> None:
-    """Give a locked account the passkeys back that it had before `since`."""
+async def undo_since(
+    tx: Transaction, caller: Caller, account: Account, since: datetime, now: datetime, *, restored_since: datetime | None = None
+) -> None:
+    """Give a locked account the passkeys back that it had before `since`, or before the earlier `restored_since`."""
     removed = await tx.passkeys.remove_added_since(account.id, since)
-    restored = await tx.passkeys.restore(account.id, since)
+    restored = await tx.passkeys.restore(account.id, restored_since or since)
     log = [MfaEvent.PASSKEY_REMOVED] * len(removed) + [MfaEvent.PASSKEY_ADDED] * len(restored)
     if log:
         await tx.mfa.log(account.id, log, caller, now)

@@ -2,10 +2,10 @@
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
-from typing import Final
 from uuid import UUID
 
 from core.accounts import email_changes, events, factor_changes, mfa, passkeys, relying_party
+from core.accounts.factors import history as factor_history
 from core.accounts.model.accounts import Account
 from core.accounts.model.email_queue import EmailKind
 from core.accounts.model.mfa import ENABLED
@@ -16,8 +16,6 @@ from core.kernel.proofs import FactorKind
 from core.kernel.values import digest
 from ports import Ports
 from ports.storage import Transaction
-
-_SECOND_FACTOR: Final = (EmailKind.MFA_ENABLED, EmailKind.MFA_DISABLED)
 
 
 async def find_undoable(ports: Ports, token: str) -> UndoableChanges:
@@ -40,6 +38,7 @@ async def undo(ports: Ports, caller: Caller, token: str, start_id: UUID | None =
     again, unless another account has them. Second factors that were switched off work again, without
     backup codes. Passkeys that were deleted work again. An account that was deleted opens again, unless the platform or a
     directory has closed it, too. If the account then lacks a factor that a sign-in policy asks for, only a recovery gives it another one.
+    An account that had a second factor 72 hours ago keeps one: an earlier one works again, or the oldest present one stays.
 
     Raises: UndoLinkInvalid; EmailNotFree.
     """
@@ -60,9 +59,15 @@ async def undo(ports: Ports, caller: Caller, token: str, start_id: UUID | None =
             tx.record(events.identity_unlinked(account.id, provider, None))
         for provider in sorted(set(await tx.identities.link_again(account.id, since))):
             tx.record(events.identity_linked(account.id, provider))
-        await _restore_app(tx, caller, account, undone, since, now)
-        await passkeys.undo_since(tx, caller, account, since, now)
-        await _restore_second_passkeys(tx, caller, account.id, undone, since, now)
+        history = await factor_history.load(tx, account, now)
+        start = history.find_undo_start(since, now)
+        kept = None if start is not None else min(history.present, key=lambda factor: history.present[factor])
+        if kept is not FactorKind.TOTP:
+            await _restore_app(tx, caller, account, undone, start or since, now)
+        if kept is not FactorKind.PASSKEY:
+            second_at = history.second_keys_at(start or since)
+            await passkeys.undo_since(tx, caller, account, since, now, restored_since=start if second_at else None)
+            await _restore_second_passkeys(tx, caller, account.id, second_at, start or since, now)
         email = await email_changes.undo_since(tx, account, since, now)
         if any(other.address == email for other in live):  # the address was verified when the notice went to it
             await tx.accounts.mark_verified(account.id, now)
@@ -77,7 +82,7 @@ async def undo(ports: Ports, caller: Caller, token: str, start_id: UUID | None =
             await tx.accounts.reopen(account.id, now)
             tx.record(events.account_reopened(account.id))
         tx.record(events.changes_undone(account.id, sorted({str(other.kind) for other in undone})))
-    return UndoneChanges(email, account.closed_at is not None, undone, needs_recovery)
+    return UndoneChanges(email, account.closed_at is not None, undone, needs_recovery, start != since, kept is not None)
 
 
 async def _restore_app(
@@ -95,17 +100,19 @@ async def _restore_app(
 
 
 async def _restore_second_passkeys(
-    tx: Transaction, caller: Caller, user_id: UUID, undone: Sequence[SecurityNotice], since: datetime, now: datetime
+    tx: Transaction, caller: Caller, user_id: UUID, second_at: datetime | None, since: datetime, now: datetime
 ) -> None:
-    """Make the passkeys of a locked account its second factor again if they were that before `since`, and otherwise end that."""
+    """Make the passkeys of a locked account its second factor again if they were that before `since`, and otherwise end that.
+
+    `second_at`: since when they were, or None.
+    """
     account = await tx.accounts.lock(user_id) or refuse(UndoLinkInvalid)
     has_keys, at = account.key_count > 0, account.passkey_second_at
     if at is not None and (at >= since or not has_keys):
         await mfa.end_factor(tx, caller, account, FactorKind.PASSKEY, now)
         at = None
-    changes = [notice.kind for notice in undone if notice.kind in _SECOND_FACTOR and notice.is_about(FactorKind.PASSKEY)]
-    if at is None and has_keys and changes[:1] == [EmailKind.MFA_DISABLED]:  # the first change says how it was before
-        await tx.passkeys.set_second(user_id, since - timedelta(microseconds=1), now)
+    if at is None and has_keys and second_at is not None:
+        await tx.passkeys.set_second(user_id, second_at, now)
         await _record_restored(tx, caller, user_id, FactorKind.PASSKEY, now)
 
 

@@ -9,7 +9,19 @@ from adapters.postgres.accounts.accounts import ACCOUNT
 from adapters.postgres.engine.flow_columns import NO_PROOFS
 from adapters.postgres.engine.statements import DeferredRow, Repository, Row, SealingRepository
 from core.accounts.model.attempt_limits import SecretKind
-from core.accounts.model.mfa import FAILURES, FirstFactor, MfaEnrollment, MfaEvent, MfaStatus, RedeemedCode, attempt_subject
+from core.accounts.model.mfa import (
+    DISABLED,
+    ENABLED,
+    FAILURES,
+    FactorLifetime,
+    FactorSwitch,
+    FirstFactor,
+    MfaEnrollment,
+    MfaEvent,
+    MfaStatus,
+    RedeemedCode,
+    attempt_subject,
+)
 from core.authentication.flow.model import CLOSED_TTL, FLOW_TTL
 from core.kernel.callers import Person
 from core.kernel.causes import Caller
@@ -138,6 +150,22 @@ class Mfa(MfaLog, SealingRepository):
     async def recovered_at(self, user_id: UUID) -> datetime | None:
         sql = "select max(created_at) from mfa_events where user_id = %(user_id)s and event_type = %(event)s"
         return await self._one(lambda row: row[0], sql, user_id=user_id, event=MfaEvent.RECOVERED)
+
+    async def switches(self, user_id: UUID, since: datetime) -> list[FactorSwitch]:
+        sql = """
+            select created_at, event_type from mfa_events
+            where user_id = %(user_id)s and created_at >= %(since)s and event_type = any(%(on)s::text[] || %(off)s::text[])
+            order by created_at desc, event_type = any(%(on)s::text[]) desc"""
+        events = {"on": list(ENABLED.values()), "off": [*DISABLED.values(), MfaEvent.FORCE_DISABLED]}
+        return await self._all(lambda row: FactorSwitch(row[0], MfaEvent(row[1])), sql, user_id=user_id, since=since, **events)
+
+    async def lifetimes(self, user_id: UUID) -> list[FactorLifetime]:
+        sql = """
+            select false, mfa_enabled_at, null from users where id = %(user_id)s and mfa_enabled_at is not null
+            union all select false, enabled_at, removed_at from former_mfa where user_id = %(user_id)s
+            union all select true, created_at, null from passkeys where user_id = %(user_id)s
+            union all select true, created_at, removed_at from former_passkeys where user_id = %(user_id)s"""
+        return await self._all(lambda row: FactorLifetime(*row), sql, user_id=user_id)
 
     async def has_unused_code(self, user_id: UUID, code_hash: bytes) -> bool:
         sql = "select 1 from backup_codes where user_id = %(user_id)s and code_hash = %(code_hash)s and used_at is null"

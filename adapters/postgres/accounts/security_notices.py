@@ -40,7 +40,9 @@ class SecurityNotices(Repository):
 
     async def use_up(self, user_id: UUID, notice_id: UUID, since: datetime, now: datetime) -> None:
         sql = """
-            update security_notices set undone_at = %(now)s
+            update security_notices set
+                undone_at = case when created_at >= %(since)s then %(now)s end,
+                undo_token_hash = case when id <> %(notice_id)s then undo_token_hash end
             where user_id = %(user_id)s and (id = %(notice_id)s or created_at >= %(since)s) and undone_at is null"""
         await self._run(sql, user_id=user_id, notice_id=notice_id, since=since, now=now)
 

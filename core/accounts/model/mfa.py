@@ -54,6 +54,32 @@ DISABLED: Final = MappingProxyType({FactorKind.TOTP: MfaEvent.DISABLED, FactorKi
 
 
 @dataclass(frozen=True, slots=True)
+class FactorSwitch:
+    """An entry of the log: a second factor was turned on or off. `at` is UTC."""
+
+    at: datetime
+    event: MfaEvent  # one of ENABLED or DISABLED, or FORCE_DISABLED
+
+    @property
+    def is_on(self) -> bool:
+        return self.event in ENABLED.values()
+
+    @property
+    def factor(self) -> FactorKind:
+        """The factor. A removal by others counts as that of an app: no undo restores it."""
+        return FactorKind.PASSKEY if self.event in (MfaEvent.PASSKEY_ENABLED, MfaEvent.PASSKEY_DISABLED) else FactorKind.TOTP
+
+
+@dataclass(frozen=True, slots=True)
+class FactorLifetime:
+    """When an app, passkey or security key was added and removed. An undo can restore it. Times are UTC."""
+
+    is_key: bool
+    added_at: datetime
+    removed_at: datetime | None  # None while the account has it
+
+
+@dataclass(frozen=True, slots=True)
 class MfaEnrollment:
     """The secrets of an account's second factor: of the authenticator app, and the salt of the backup codes. Times are UTC."""
 

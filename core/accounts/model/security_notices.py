@@ -12,7 +12,11 @@ from core.kernel.proofs import FactorKind
 from core.kernel.values import Email
 
 UNDO_TTL: Final = timedelta(hours=72)
-ASKS_FOR_FACTORS: Final = "+"  # at the end of the detail of a notice of PASSWORD_CHANGED
+# Factors that were removed are kept for the links about the ones after them: these can come up to 72 hours later (security A-13).
+FACTORS_KEPT: Final = 2 * UNDO_TTL
+# At the end of the detail of a notice of PASSWORD_CHANGED, in this order
+RESTORES_BY_UNDO: Final = "!"
+ASKS_FOR_FACTORS: Final = "+"
 PASSWORD_REMOVED: Final = "removed"  # the detail of a notice of PASSWORD_CHANGED  # noqa: S105
 
 
@@ -38,10 +42,6 @@ class SecurityNotice:
     detail: str | None = None
     undone_at: datetime | None = None
 
-    def is_about(self, factor: FactorKind) -> bool:
-        """Return whether the change was of this second factor."""
-        return (self.detail or FactorKind.TOTP).partition(":")[0] == factor
-
     def can_be_undone(self, now: datetime) -> bool:
         """Return whether the link in the email still works."""
         return self.undone_at is None and now < self.undo_until
@@ -63,6 +63,8 @@ class UndoneChanges:
     is_reopened: bool  # the account was to be deleted
     undone: tuple[SecurityNotice, ...]
     needs_recovery: bool  # for the factor that a sign-in policy asks for
+    keeps_second: bool  # a second factor stays that would have ended: an earlier one, or with `is_unchanged` a present one
+    is_unchanged: bool
 
 
 def possible_starts(live: Sequence[SecurityNotice], notice: SecurityNotice) -> tuple[SecurityNotice, ...]:

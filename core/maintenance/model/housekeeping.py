@@ -5,7 +5,7 @@ from enum import StrEnum
 from typing import Final, Self
 
 from core.accounts.model.mfa import SETUP_TTL
-from core.accounts.model.security_notices import UNDO_TTL
+from core.accounts.model.security_notices import FACTORS_KEPT
 
 BATCH = 1000  # rows
 # Ended sessions are kept for a while, so that reuse of their refresh tokens is still detected.
@@ -82,9 +82,9 @@ class Sweep(StrEnum):
     MAILS = "mails", FINISHED_MAILS_KEPT
     EMAIL_CHANGES = "email_changes", EMAIL_CHANGES_KEPT
     SECURITY_NOTICES = "security_notices", EMAIL_CHANGES_KEPT
-    FORMER_MFA = "former_mfa", UNDO_TTL
+    FORMER_MFA = "former_mfa", FACTORS_KEPT
     ACCOUNT_RECOVERIES = "account_recoveries"
-    FORMER_PASSKEYS = "former_passkeys", UNDO_TTL
+    FORMER_PASSKEYS = "former_passkeys", FACTORS_KEPT
     PASSKEY_CHALLENGES = "used_passkey_challenges"
     MFA_SETUPS = "mfa_setups", SETUP_TTL
     FAILED_LOGINS = "failed_logins"

@@ -7,7 +7,7 @@ from uuid import UUID
 
 from core.accounts.model.attempt_limits import AttemptLimit, SecretKind
 from core.accounts.model.devices import Device, DeviceFingerprint, KnownBy, KnownDevice, ListedDevice
-from core.accounts.model.mfa import FirstFactor, MfaEnrollment, MfaEvent, MfaStatus, RedeemedCode
+from core.accounts.model.mfa import FactorLifetime, FactorSwitch, FirstFactor, MfaEnrollment, MfaEvent, MfaStatus, RedeemedCode
 from core.accounts.model.security_notices import SecurityNotice
 from core.authentication.model.login import LoginAttempt
 from core.kernel.causes import Caller
@@ -26,6 +26,12 @@ class MfaRead(Protocol):
 
     async def recovered_at(self, user_id: UUID) -> datetime | None:
         """Return when the account was recovered last (UTC), or None."""
+
+    async def switches(self, user_id: UUID, since: datetime) -> list[FactorSwitch]:
+        """Return when second factors were turned on and off since then, newest first. At the same time, they were turned on last."""
+
+    async def lifetimes(self, user_id: UUID) -> list[FactorLifetime]:
+        """Return the app and the keys of the account, and those that an undo can restore."""
 
     async def has_unused_code(self, user_id: UUID, code_hash: bytes) -> bool:
         """Return whether the account has an unused backup code with this hash."""
@@ -152,7 +158,10 @@ class SecurityNotices(SecurityNoticesRead, Protocol):
         """Store the hash of the token in the email."""
 
     async def use_up(self, user_id: UUID, notice_id: UUID, since: datetime, now: datetime) -> None:
-        """Mark this notice of the account, and all since then, as undone."""
+        """Mark all notices of the account since then as undone, and use up the link of this one.
+
+        If its own change is older, other links can still undo it.
+        """
 
     async def end_all(self, user_id: UUID, now: datetime) -> None:
         """Let no notice of the account be undone any longer."""

@@ -268,5 +268,7 @@ async def undo_changes() -> Response:
         "is_reopened": undone.is_reopened,
         "undone": _to_lines(undone.undone),
         "needs_recovery": undone.needs_recovery,
+        "keeps_second": undone.keeps_second,
+        "is_unchanged": undone.is_unchanged,
     }
     return page_response(render("accounts/undone.html", **values))

@@ -1,0 +1,89 @@
+"""The second factors that an account had. The mailbox alone must not remove the last one (security A-6, A-13)."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Final
+
+from core.accounts.model.accounts import Account
+from core.accounts.model.mfa import ENABLED, FactorLifetime, FactorSwitch
+from core.accounts.model.security_notices import FACTORS_KEPT, UNDO_TTL
+from core.kernel.proofs import FactorKind
+from ports.storage import Reading, Transaction
+
+# The log writes the entries of one action some microseconds apart.
+MARGIN: Final = timedelta(milliseconds=1)
+
+
+@dataclass(frozen=True, slots=True)
+class FactorHistory:
+    """The second factors of an account, and how they changed in the last FACTORS_KEPT."""
+
+    since: datetime  # UTC
+    present: Mapping[FactorKind, datetime]  # the present second factors, with the times when they were turned on
+    switches: Sequence[FactorSwitch]  # newest first
+    lifetimes: Sequence[FactorLifetime]
+
+    def is_replaced(self, now: datetime) -> bool:
+        """Return whether this is so (see the function)."""
+        keys_at = min((each.added_at for each in self.lifetimes if each.is_key and each.removed_at is None), default=now)
+        times = (max(at, keys_at) if factor is FactorKind.PASSKEY else at for factor, at in self.present.items())
+        return bool(self.present) and min(times) > now - UNDO_TTL and self.had_one(now)
+
+    def had_one(self, now: datetime) -> bool:
+        """Return whether the account had a second factor 72 hours ago. A gap of up to 72 hours does not count."""
+        then, factors, gap_end = now - UNDO_TTL + MARGIN, set(self.present), now
+        for switch in self.switches:
+            if factors and switch.at <= then:
+                return True
+            if switch.is_on:
+                factors.discard(switch.factor)
+                gap_end = gap_end if factors else switch.at
+            elif not factors and gap_end - switch.at > UNDO_TTL + MARGIN:
+                return False
+            else:
+                factors.add(switch.factor)
+        return bool(factors)
+
+    def second_keys_at(self, at: datetime) -> datetime | None:
+        """Return since when passkeys and security keys were a second factor just before `at`, or None. It may be longer."""
+        of_keys = [switch for switch in self.switches if switch.factor is FactorKind.PASSKEY]
+        earlier = next((switch for switch in of_keys if switch.at < at), None)
+        later = next((switch for switch in reversed(of_keys) if switch.at >= at), None)
+        was_on = (earlier is not None and earlier.is_on) if later is None else not later.is_on
+        if not was_on:
+            return None
+        return earlier.at if earlier is not None and earlier.is_on else self.since
+
+    def find_undo_start(self, since: datetime, now: datetime) -> datetime | None:
+        """Return the time to which an undo of everything since `since` takes second factors back.
+
+        It is `since`, if the account has a second factor then, or may be without one. Otherwise it is the last earlier time at which one
+        was turned off that still can be restored. None: there is none, so that one of the present factors stays.
+        """
+        if not self.present or self._has_left(since) or not self.had_one(now):
+            return since
+        return next((switch.at for switch in self.switches if not switch.is_on and switch.at < since and self._has_left(switch.at)), None)
+
+    def _has_left(self, at: datetime) -> bool:
+        """Return whether the account has a second factor after everything since `at` is undone."""
+        left = [each for each in self.lifetimes if each.added_at < at and (each.removed_at is None or each.removed_at >= at)]
+        return any(not each.is_key for each in left) or (bool(left) and self.second_keys_at(at) is not None)
+
+
+async def load(read: Reading | Transaction, account: Account, now: datetime) -> FactorHistory:
+    """Return the history of an account's second factors."""
+    since = now - FACTORS_KEPT
+    times = {FactorKind.TOTP: account.mfa_enabled_at, FactorKind.PASSKEY: account.passkey_second_at if account.key_count else None}
+    present = {factor: at for factor, at in times.items() if at is not None}
+    switches = await read.mfa.switches(account.id, since)
+    newest = {switch.factor: switch for switch in reversed(switches)}
+    # The log does not reach back to factors that are older.
+    switches += [FactorSwitch(at, ENABLED[factor]) for factor, at in present.items() if factor not in newest or not newest[factor].is_on]
+    switches.sort(key=lambda switch: (switch.at, switch.is_on), reverse=True)
+    return FactorHistory(since, present, switches, await read.mfa.lifetimes(account.id))
+
+
+async def is_replaced(read: Reading | Transaction, account: Account, now: datetime) -> bool:
+    """Return whether all second factors of an account were added in the last 72 hours, and it had another one before."""
+    return bool(account.second_factors) and (await load(read, account, now)).is_replaced(now)
