@@ -1,0 +1,347 @@
+"""An account and the people around it: its owner, a thief of the mailbox, a thief of a session, a squatter, and time.
+
+Each step is a use case on real PostgreSQL, in any order. `Timeline` is the reference: it knows which second factors the account had,
+and when, and nothing about apps, keys or links. Subclasses can add steps and people.
+"""
+
+import re
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import ClassVar, Final, TypeVar
+from uuid import UUID
+
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
+
+from adapters.postgres.engine.pool import Pool
+from core.accounts import accounts, email_changes, mfa, passkeys, undo
+from core.accounts.model.accounts import Account, LinkInvalid, TooManyEmailChanges
+from core.accounts.model.email_queue import EmailKind
+from core.accounts.model.passkeys import OnlySignInMethod, PasskeyKind
+from core.accounts.model.security_notices import UndoLinkInvalid
+from core.accounts.notices import security_notices
+from core.authentication import callers, identities
+from core.authentication.model.dpop import PresentedToken
+from core.authentication.model.identities import Identity, LastSignInMethod, NotLinked
+from core.kernel.access import Requirement
+from core.kernel.callers import Person
+from core.kernel.causes import SYSTEM, Anonymous
+from core.kernel.connections import CODEHOST
+from core.kernel.errors import Unauthenticated
+from core.kernel.providers import ProviderTokens
+from core.kernel.values import Email, new_id
+from ports import Ports
+from tests.fakes.outside import FakeClock, FakeMailTransport
+from tests.support.background import Background
+from tests.support.builders import BASE_URL, PASSWORD, add_account, deliver, run_sql, sign_in
+from tests.support.mfa import Authenticator, show
+from tests.support.passkeys.authenticator import SoftAuthenticator
+
+T = TypeVar("T")
+
+ANONYMOUS: Final = Anonymous(address="203.0.113.9", agent="tests")
+MINUTE, HOUR = timedelta(minutes=1), timedelta(hours=1)
+LIMIT: Final = 72 * HOUR
+OWNER, THIEF = "owner", "thief"  # the thief of a session, or the squatter
+PEOPLE = st.sampled_from([OWNER, THIEF])
+NOTHING, EVERYTHING, BY_API = "nothing", "everything", "by API"
+UNDO_LINK = re.compile(r"/auth/undo\?token=([0-9a-f-]+)")
+RESET_LINK = re.compile(r"/auth/reset-password\?token=([0-9a-f-]+)")
+
+
+@dataclass
+class Timeline:
+    """The second factors of an account over time, by their secrets or credential ids."""
+
+    changes: list[tuple[datetime, frozenset[str]]] = field(default_factory=list)
+
+    def observe(self, now: datetime, factors: frozenset[str]) -> None:
+        if not self.changes or self.changes[-1][1] != factors:
+            self.changes.append((now, factors))
+
+    @property
+    def present(self) -> frozenset[str]:
+        return self.changes[-1][1]
+
+    def earlier(self, now: datetime) -> frozenset[str]:
+        """Return the second factors that the account had 72 hours ago. A gap of up to 72 hours does not count."""
+        then, ends = now - LIMIT, [at for at, _ in self.changes[1:]] + [now]
+        periods = [(begin, end, factors) for (begin, factors), end in zip(self.changes, ends, strict=True) if factors]
+        before = [(end, factors) for begin, end, factors in periods if begin <= then]
+        if not before:
+            return frozenset()
+        gap_end = min((begin for begin, _, _ in periods if begin > then), default=now)
+        end, factors = before[-1]
+        return factors if end > then or gap_end - end <= LIMIT else frozenset()
+
+
+@dataclass(eq=False)
+class Belongings:
+    """What a person has: apps, keys and backup codes that work, or that worked once."""
+
+    apps: dict[str, Authenticator] = field(default_factory=dict)  # by secret
+    keys: set[str] = field(default_factory=set)  # credential ids
+    codes: list[str] = field(default_factory=list)
+
+
+class MailboxMachine(RuleBasedStateMachine):
+    """One account. The owner and the thief of a session can do everything in a session. The mailbox is open to its owner and to a thief."""
+
+    background: ClassVar[Background]
+    ports: ClassVar[Ports]
+    clock: ClassVar[FakeClock]
+    sent: ClassVar[FakeMailTransport]
+    pool: ClassVar[Pool]
+    number: ClassVar[int] = 0
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.timeline = Timeline()
+        self.people = {OWNER: Belongings(), THIEF: Belongings()}
+        self.removed: set[str] = set()  # factors that a reset or an undo removed
+        self.is_locked_out = False  # after a failed check, others are of no use
+        self.account: Account
+
+    def run(self, act: Callable[..., Awaitable[T]], *args: object, **options: object) -> T:
+        async def call() -> T:
+            return await act(*args, **options)
+
+        return self.background.run(call)
+
+    @property
+    def now(self) -> datetime:
+        return self.clock.now()
+
+    # What the account has
+
+    async def _load(self) -> tuple[frozenset[str], str | None, dict[str, UUID]]:
+        """Return the second factors, the secret of the app, and all keys by credential id."""
+        async with self.ports.storage.reading() as read:
+            account = await read.accounts.by_id(self.account.id)
+            enrollment = await read.mfa.enrollment(self.account.id)
+            keys = {key.credential_id.hex(): key.id for key in await read.passkeys.of_user(self.account.id)}
+        assert account is not None
+        assert enrollment is not None
+        app = None if account.mfa_enabled_at is None else enrollment.secret
+        seconds = {*([app] if app else []), *(keys if account.passkey_second_at else [])}
+        return frozenset(seconds), app, keys
+
+    def observe(self) -> None:
+        self.timeline.observe(self.now, self.run(self._load)[0])
+
+    def person(self) -> Person:
+        """Return the caller of a new session that has shown all factors."""
+        token = self.run(sign_in, self.ports, self.account, second_factor=True).access_token
+        return self.run(callers.authenticate, self.ports, SYSTEM, PresentedToken(token), Requirement())
+
+    def begin_step(self) -> None:
+        self.clock.advance(MINUTE)
+
+    # In a session
+
+    @initialize(is_squatted=st.booleans(), has=st.sets(st.sampled_from(["app", "passkey", "security key"])), age=st.sampled_from([HOUR, 300 * HOUR]))
+    def begin(self, is_squatted: bool, has: Collection[str], age: timedelta) -> None:
+        """Begin with an account of the owner, or with one that a squatter has registered and its owner has verified."""
+        MailboxMachine.number += 1
+        self.account = self.run(add_account, self.ports, f"person-{MailboxMachine.number}@example.com")
+        self.observe()
+        for each in sorted(has):
+            person = THIEF if is_squatted else OWNER
+            self.add_app(person) if each == "app" else self.add_key(person, each.replace(" ", "_"), second=True)
+        self.clock.advance(age)
+
+    @rule(person=PEOPLE)
+    def add_app(self, person: str) -> None:
+        self.begin_step()
+        if self.run(self._load)[1] is None:
+            caller = self.person()
+            app = Authenticator(self.run(mfa.start_setup, self.ports, caller).secret, self.clock)
+            self.people[person].apps[app.secret] = app
+            self.people[person].codes = list(self.run(mfa.confirm_setup, self.ports, caller, app.code()))
+            self.observe()
+
+    @rule()
+    def turn_app_off(self) -> None:
+        self.begin_step()
+        self.run(mfa.disable, self.ports, self.person())
+        self.observe()
+
+    @rule(person=PEOPLE)
+    def change_phone(self, person: str) -> None:
+        """The old app off, and the new one on."""
+        self.turn_app_off()
+        self.add_app(person)
+
+    @rule(person=PEOPLE, kind=st.sampled_from(["passkey", "security_key"]), second=st.booleans())
+    def add_key(self, person: str, kind: str, *, second: bool) -> None:
+        self.begin_step()
+        if len(self.run(self._load)[2]) < 6:
+            caller, authenticator = self.person(), SoftAuthenticator(origin=BASE_URL)
+            options = self.run(passkeys.start, self.ports, caller, PasskeyKind(kind))
+            credential = authenticator.create(options)
+            _, codes = self.run(passkeys.register, self.ports, caller, credential, None, PasskeyKind(kind), second=second)
+            self.people[person].keys.add(authenticator.credentials[0].id.hex())
+            self.people[person].codes = list(codes) or self.people[person].codes
+            self.observe()
+
+    @rule(number=st.integers(0, 5))
+    def delete_key(self, number: int) -> None:
+        self.begin_step()
+        keys = sorted(self.run(self._load)[2].values())
+        if keys:
+            with suppress(OnlySignInMethod):
+                self.run(passkeys.delete, self.ports, self.person(), keys[number % len(keys)])
+            self.observe()
+
+    @rule(on=st.booleans())
+    def switch_keys(self, *, on: bool) -> None:
+        self.begin_step()
+        if self.run(self._load)[2]:
+            self.run(passkeys.set_second, self.ports, self.person(), on=on)
+            self.observe()
+
+    @rule(person=PEOPLE)
+    def replace_backup_codes(self, person: str) -> None:
+        self.begin_step()
+        if self.timeline.present:
+            self.people[person].codes = list(self.run(mfa.regenerate_backup_codes, self.ports, self.person()))
+
+    @rule()
+    def link_identity(self) -> None:
+        self.begin_step()
+        self.run(self._link)
+
+    async def _link(self) -> None:
+        tokens = ProviderTokens("access", None, None, ())
+        async with self.ports.storage.transaction(by=SYSTEM) as tx:
+            account = await tx.accounts.lock(self.account.id)
+            assert account is not None
+            issuer, email = "https://codehost.example", Email("thief@example.com")
+            identity = Identity(new_id(), account.id, None, CODEHOST, issuer, str(account.id), email, self.now, tokens)
+            if await tx.identities.add(identity):
+                await security_notices.notify(tx, account, EmailKind.IDENTITY_LINKED, self.now, session_id=None, detail=CODEHOST)
+
+    @rule()
+    def unlink_identity(self) -> None:
+        self.begin_step()
+        with suppress(NotLinked, LastSignInMethod):
+            self.run(identities.unlink, self.ports, self.person(), CODEHOST)
+
+    @rule()
+    def request_another_address(self) -> None:
+        """Nobody proves it, but it is a start of an undo."""
+        self.begin_step()
+        with suppress(TooManyEmailChanges):
+            self.run(email_changes.request, self.ports, self.person(), Email(f"other-{self.account.id}@example.com"))
+
+    @rule(time=st.sampled_from([MINUTE, HOUR, 11 * HOUR, 25 * HOUR, 60 * HOUR, 71 * HOUR, 73 * HOUR]))
+    def wait(self, time: timedelta) -> None:
+        self.clock.advance(time)
+
+    # In the mailbox
+
+    def links(self, pattern: re.Pattern[str]) -> Sequence[str]:
+        """Return the tokens of all links of this kind in the mailbox, oldest first."""
+        self.run(deliver, self.ports)
+        own = [mail.text for mail in self.sent.emails if mail.to == self.account.email]
+        return [token for text in own for token in pattern.findall(text)]
+
+    @rule(keeps=st.sampled_from([NOTHING, EVERYTHING, BY_API]), again=st.booleans())
+    def reset_password(self, keeps: str, *, again: bool) -> None:
+        """Reset the password on the page or over the API. With `again`, use an old link, if there is one."""
+        self.begin_step()
+        tokens = self.links(RESET_LINK)
+        if not (again and tokens):
+            self.run(accounts.forgot_password, self.ports, ANONYMOUS, self.account.email)
+            tokens = self.links(RESET_LINK)[-1:]
+        with suppress(LinkInvalid), self.from_the_mailbox():
+            reset = self.run(accounts.find_reset, self.ports, tokens[0])
+            kept = None if keeps == BY_API or reset is None else [each.id for each in reset.added if keeps == EVERYTHING]
+            self.run(accounts.reset_password, self.ports, ANONYMOUS, tokens[0], PASSWORD, kept)
+
+    @rule(link=st.integers(0, 30), start=st.integers(0, 30))
+    def undo_changes(self, link: int, start: int) -> None:
+        """Use any link "This wasn't me" with any start."""
+        self.begin_step()
+        tokens = self.links(UNDO_LINK)
+        with suppress(UndoLinkInvalid):
+            if tokens:
+                self._undo(tokens[-1 - link % len(tokens)], start)
+
+    def _undo(self, token: str, start: int) -> None:
+        starts = self.run(undo.find_undoable, self.ports, token).starts
+        with self.from_the_mailbox():
+            self.run(undo.undo, self.ports, ANONYMOUS, token, starts[start % len(starts)].id)
+
+    def from_the_mailbox(self) -> "FromTheMailbox":
+        return FromTheMailbox(self)
+
+    # What holds
+
+    def shows_a_factor(self, person: str, among: Collection[str]) -> bool:
+        """Return whether this person has one of these factors, and the account asks for it now. A backup code stands for all of them."""
+        seconds, app, _ = self.run(self._load)
+        belongings = self.people[person]
+        if app is not None and app in belongings.apps and app in among:
+            with suppress(Unauthenticated):
+                self.run(show, self.ports, self.account, belongings.apps[app].code())
+                return True
+        return not belongings.keys.isdisjoint(seconds & frozenset(among))
+
+    @rule()
+    def the_owner_gets_in_again(self) -> None:
+        """The mailbox and one old factor are enough, and without an old factor the mailbox alone. Then nothing of the thief stays."""
+        self.begin_step()
+        earlier = self.timeline.earlier(self.now) if self.timeline.present else frozenset()
+        own = {*self.people[OWNER].apps, *self.people[OWNER].keys}
+        # What a reset or an undo has removed is no longer a factor of the account, whoever held the mailbox then.
+        old = earlier & own - self.removed
+        self.reset_password(NOTHING, again=False)
+        if self.timeline.present and not self.shows_a_factor(OWNER, old):
+            if earlier and not old:
+                return  # only a recovery helps
+            self._undo(self.links(UNDO_LINK)[-1], 0)
+            self.begin_step()
+            self.reset_password(NOTHING, again=False)
+            assert not self.timeline.present or self.shows_a_factor(OWNER, old), "the owner of the mailbox is locked out"
+        self._clean_up()
+
+    def _clean_up(self) -> None:
+        """Let the owner remove what the thief has added."""
+        self.begin_step()
+        _, app, keys = self.run(self._load)
+        caller, thief = self.person(), self.people[THIEF]
+        for credential in thief.keys & set(keys):
+            self.run(passkeys.delete, self.ports, caller, keys[credential])
+        if app in thief.apps:
+            self.run(mfa.disable, self.ports, caller)
+        self.observe()
+        if self.timeline.present:
+            self.people[OWNER].codes = list(self.run(mfa.regenerate_backup_codes, self.ports, caller))
+        assert self.run(run_sql, self.pool, "select from identities where user_id = %s", self.account.id) == []
+        assert not self.shows_a_factor(THIEF, self.timeline.present)
+
+    def teardown(self) -> None:
+        if self.timeline.changes:
+            self.the_owner_gets_in_again()
+
+
+class FromTheMailbox:
+    """A step that the mailbox alone allows. It removes no last second factor of an account that had one 72 hours ago."""
+
+    def __init__(self, machine: MailboxMachine) -> None:
+        self.machine = machine
+
+    def __enter__(self) -> None:
+        self.machine.observe()
+        self.before = self.machine.timeline.present
+        self.is_kept = bool(self.before) and bool(self.machine.timeline.earlier(self.machine.now))
+
+    def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
+        if kind is None:
+            self.machine.observe()
+            present = self.machine.timeline.present
+            self.machine.removed = (self.machine.removed | (self.before - present)) - present
+            assert present or not self.is_kept, "the mailbox alone removed the last second factor"

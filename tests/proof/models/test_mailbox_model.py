@@ -1,0 +1,37 @@
+"""What the mailbox may remove (security A-6, A-13), in any order of steps.
+
+The mailbox alone never removes the last second factor of an account that had one 72 hours ago. And the owner of the mailbox and of one
+old factor always gets in again.
+"""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import settings
+from hypothesis.stateful import run_state_machine_as_test
+
+from adapters.postgres.engine.pool import Pool
+from core.kernel.policy import Policy
+from tests.fakes.outside import FakeClock, FakeMailTransport, FakeMetrics
+from tests.proof.models.mailbox_machine import MailboxMachine
+from tests.support.background import Background
+from tests.support.builders import make_ports
+
+
+def run_machine(machine: type[MailboxMachine], conninfo: str, *, examples: int, steps: int) -> None:
+    """Run a machine on its own connections to the database of the worker."""
+    with Background() as background:
+        machine.background, machine.pool = background, Pool(conninfo, size=2)
+        machine.clock, machine.sent = FakeClock(), FakeMailTransport()
+        policy = Policy(account_guess_limit=10**6, mails_per_recipient=10**6)
+        ports = background.run(make_ports, machine.pool, machine.clock, machine.sent, FakeMetrics())
+        machine.ports = replace(ports, policy=policy)
+        try:
+            run_state_machine_as_test(machine, settings=settings(max_examples=examples, stateful_step_count=steps))
+        finally:
+            background.run(machine.pool.aclose)
+
+
+@pytest.mark.slow
+def test_the_mailbox_alone_never_removes_the_last_second_factor_and_its_owner_gets_in(conninfo: str) -> None:
+    run_machine(MailboxMachine, conninfo, examples=60, steps=25)
