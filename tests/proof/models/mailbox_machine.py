@@ -32,6 +32,7 @@ from core.kernel.connections import CODEHOST
 from core.kernel.errors import Unauthenticated
 from core.kernel.providers import ProviderTokens
 from core.kernel.values import Email, new_id
+from core.maintenance import housekeeping
 from ports import Ports
 from tests.fakes.outside import FakeClock, FakeMailTransport
 from tests.support.background import Background
@@ -145,6 +146,7 @@ class MailboxMachine(RuleBasedStateMachine):
     def begin(self, is_squatted: bool, has: Collection[str], age: timedelta) -> None:
         """Begin with an account of the owner, or with one that a squatter has registered and its owner has verified."""
         MailboxMachine.number += 1
+        self.sent.emails.clear()
         self.account = self.run(add_account, self.ports, f"person-{MailboxMachine.number}@example.com")
         self.observe()
         for each in sorted(has):
@@ -239,6 +241,7 @@ class MailboxMachine(RuleBasedStateMachine):
     @rule(time=st.sampled_from([MINUTE, HOUR, 11 * HOUR, 25 * HOUR, 60 * HOUR, 71 * HOUR, 73 * HOUR]))
     def wait(self, time: timedelta) -> None:
         self.clock.advance(time)
+        self.run(housekeeping.sweep, self.ports, new_id())
 
     # In the mailbox
 

@@ -1,0 +1,256 @@
+"""After a change of phone, the mailbox alone removes no second factor, and one old factor is enough for its owner (security A-6, A-13)."""
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from html import unescape
+from typing import Any
+
+import pytest
+from quart_trio import QuartTrio
+
+from core.accounts import mfa
+from core.accounts.model.accounts import Account
+from core.accounts.model.security_notices import UNDO_TTL
+from core.kernel.causes import SYSTEM
+from core.kernel.values import new_id
+from core.maintenance import housekeeping
+from ports import Ports
+from tests.accounts.api.test_undo import reset, starts, turn_on_second_factor, undo_links_at
+from tests.accounts.email_changes import undo
+from tests.fakes.outside import FakeClock, FakeMailTransport
+from tests.support.browser import FakeBrowser, hidden_fields
+from tests.support.builders import EMAIL, NEW_PASSWORD, PASSWORD, Answer, Api, add_account, deliver, link, sign_in
+from tests.support.mfa import Authenticator, add_mfa
+from tests.support.passkeys.users import PASSKEYS, PasskeyUser
+
+HOUR = timedelta(hours=1)
+NAMED = "it brings your earlier one back"
+
+
+@dataclass
+class Changer:
+    """A user with a second factor of years, who replaces it."""
+
+    api: Api
+    app: QuartTrio
+    ports: Ports
+    clock: FakeClock
+    sent: FakeMailTransport
+    user: Account
+    old: Authenticator
+    passkey: str = ""  # the id of the present one
+    resets: list[str] = field(default_factory=list)
+
+    async def token(self) -> str:
+        self.clock.advance(timedelta(minutes=1))
+        return (await sign_in(self.ports, self.user, second_factor=True)).access_token
+
+    async def app_off(self) -> None:
+        assert (await self.api.delete("/api/user/mfa", token=await self.token())).status == 200
+
+    async def app_on(self) -> None:
+        await turn_on_second_factor(self.api, await self.token(), self.clock)
+
+    async def passkey_on(self) -> None:
+        self.passkey = (await PasskeyUser(self.api, await self.token()).add(second_factor=True))["id"]
+
+    async def key_on(self) -> None:
+        self.passkey = (await PasskeyUser(self.api, await self.token()).add_key())["id"]
+
+    async def passkey_off(self) -> None:
+        assert (await self.api.delete(f"{PASSKEYS}/{self.passkey}", token=await self.token())).status == 204
+
+    async def keys_off(self) -> None:
+        body = {"enabled": False}
+        assert (await self.api.call("PUT", f"{PASSKEYS}/second-factor", body, token=await self.token())).status == 200
+
+    async def new_codes(self) -> None:
+        assert (await self.api.post("/api/user/mfa/backup-codes/regenerate", token=await self.token())).status == 200
+
+    async def new_address(self) -> None:
+        assert (await self.api.patch("/api/user", {"email": "other@example.com"}, token=await self.token())).status == 200
+
+    async def new_password(self) -> None:
+        body = {"current_password": PASSWORD, "new_password": NEW_PASSWORD}
+        assert (await self.api.post("/api/user/change-password", body, token=await self.token())).status == 200
+
+    # With the mailbox alone
+
+    async def ask_for_reset(self) -> None:
+        self.clock.advance(HOUR)
+        assert (await self.api.post("/api/auth/forgot-password", {"email": EMAIL})).status == 200
+        await deliver(self.ports)
+        self.resets.append(link(self.sent.newest("/auth/reset-password", EMAIL)))
+
+    async def reset_by_api(self) -> None:
+        self.clock.advance(HOUR)
+        await reset(self.api, self.ports, self.sent, EMAIL, NEW_PASSWORD)
+
+    async def reset_on_page(self) -> None:
+        await self.ask_for_reset()
+        browser = FakeBrowser(self.app)
+        page = await browser.open(f"/auth/reset-password?token={self.resets[-1]}")
+        await browser.send("/auth/reset-password", **{**hidden_fields(page), "new_password": NEW_PASSWORD})
+
+    async def use_all_resets(self) -> None:
+        for token in self.resets:
+            await self.api.post("/api/auth/reset-password", {"token": token, "new_password": NEW_PASSWORD})
+
+    async def undo(self, number: int, start: int) -> Answer:
+        """Use this link of all in the mailbox, with this start of those that it offers."""
+        found = (await undo_links_at(self.ports, self.sent, EMAIL))[number].partition("token=")[2]
+        offered = await starts(self.api, found)
+        return await undo(self.api, found, offered[start % len(offered)] if offered else None)
+
+    async def asks_for_a_factor(self) -> bool:
+        await self.reset_by_api()
+        return bool((await self.api.login(EMAIL, NEW_PASSWORD)).json.get("mfa_required", False))
+
+    async def accepts_old_app(self) -> bool:
+        await self.reset_by_api()
+        login = await self.api.login(EMAIL, NEW_PASSWORD)
+        if not login.json.get("mfa_required", False):
+            return True
+        body = {"code": self.old.code()}
+        return (await self.api.post("/api/auth/mfa/verify", body, token=login.json["access_token"])).status == 200
+
+
+Step = Callable[[Changer], Awaitable[Any]]
+OFF, ON, KEY, PASSKEY, KEYS_OFF, GONE = (
+    Changer.app_off,
+    Changer.app_on,
+    Changer.key_on,
+    Changer.passkey_on,
+    Changer.keys_off,
+    Changer.passkey_off,
+)
+CHANGES: dict[str, Sequence[Step]] = {
+    "app": (OFF, ON),
+    "security key": (OFF, KEY),
+    "passkey": (OFF, PASSKEY),
+    "first the new one": (KEY, OFF),
+    "app, security key, app": (OFF, KEY, GONE, ON),
+    "app, passkey, security key": (OFF, PASSKEY, KEYS_OFF, GONE, KEY),
+    "off and on again": (OFF, ON, OFF, ON, OFF, ON),
+    "with backup codes": (OFF, ON, Changer.new_codes),
+    "with another address": (OFF, Changer.new_address, ON, Changer.new_address),
+    "with a password": (OFF, Changer.new_password, ON),
+}
+
+
+@pytest.fixture
+async def changer(api: Api, app: QuartTrio, ports: Ports, clock: FakeClock, sent: FakeMailTransport) -> Changer:
+    user = await add_account(ports)
+    old = await add_mfa(ports, user)
+    clock.advance(timedelta(days=1000))
+    return Changer(api, app, ports, clock, sent, user, old)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("steps", CHANGES.values(), ids=list(CHANGES))
+async def test_a_reset_keeps_a_second_factor_and_the_undo_link_in_its_email_brings_the_old_one_back(
+    changer: Changer, steps: Sequence[Step]
+) -> None:
+    """With links of before, between and after the changes."""
+    await changer.ask_for_reset()
+    for step in steps:
+        await step(changer)
+        await changer.ask_for_reset()
+    for token in changer.resets:
+        await changer.api.post("/api/auth/reset-password", {"token": token, "new_password": NEW_PASSWORD})
+    await changer.reset_on_page()
+    assert await changer.asks_for_a_factor()
+    assert (await changer.undo(-1, 0)).status == 200
+    assert await changer.accepts_old_app()
+    assert await changer.asks_for_a_factor()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("steps", CHANGES.values(), ids=list(CHANGES))
+@pytest.mark.parametrize(("start", "order"), [(0, -1), (-1, 1), (-1, -1)], ids=["all", "oldest first", "newest first"])
+async def test_an_undo_from_any_start_keeps_a_second_factor(changer: Changer, start: int, order: int, steps: Sequence[Step]) -> None:
+    """The links are used one after the other, each with the earliest or latest start. None of them takes the way back away."""
+    for step in steps:
+        await step(changer)
+    for number in range(len(await undo_links_at(changer.ports, changer.sent, EMAIL)))[::order]:
+        await changer.undo(number, start)
+        assert await changer.asks_for_a_factor(), number
+    assert await changer.accepts_old_app() or (await changer.undo(-1, 0)).status == 200
+    assert await changer.accepts_old_app()
+
+
+@pytest.mark.parametrize("on", [ON, KEY, PASSKEY])
+@pytest.mark.parametrize("way", [Changer.reset_by_api, Changer.reset_on_page, None], ids=["API", "page", "undo"])
+@pytest.mark.parametrize("gap", [71, 72, 73])
+async def test_a_gap_of_up_to_72_hours_does_not_count(changer: Changer, gap: int, way: Step | None, on: Step) -> None:
+    """The old app is kept as long as an undo can bring it back, although the link about its end has expired."""
+    await OFF(changer)
+    changer.clock.advance(gap * HOUR - timedelta(minutes=1))  # `token` waits a minute
+    await on(changer)
+    changer.clock.advance(70 * HOUR)
+    await housekeeping.sweep(changer.ports, new_id())
+    if way is None:
+        page = await changer.undo(-1, -1)
+        assert (page.status, "stays on. Use your earlier" in page.text) == (200, gap <= 72)
+    else:
+        await way(changer)
+    is_page_of_keys = way is Changer.reset_by_api and on is not ON  # over the API, keys stay in any case
+    assert await changer.asks_for_a_factor() is (gap <= 72 or is_page_of_keys)
+    if gap <= 72 and way is not None:
+        assert (await changer.undo(-1, 0)).status == 200
+    assert await changer.accepts_old_app() or gap > 72
+
+
+async def test_after_three_days_the_new_factor_is_as_good_as_the_old_one(changer: Changer) -> None:
+    await OFF(changer)
+    await ON(changer)
+    changer.clock.advance(UNDO_TTL)
+    await changer.reset_by_api()
+    assert await changer.asks_for_a_factor()
+    assert not await changer.accepts_old_app()
+    changer.clock.advance(UNDO_TTL)
+    assert (await housekeeping.sweep(changer.ports, new_id()) or {})["former_mfa"] == 1, "the secret is not kept longer"
+
+
+async def read_texts(changer: Changer) -> tuple[str, str]:
+    """Return the page of a reset, and the email afterwards."""
+    await changer.ask_for_reset()
+    page = await FakeBrowser(changer.app).open(f"/auth/reset-password?token={changer.resets[-1]}")
+    await changer.reset_by_api()
+    await deliver(changer.ports)
+    return unescape(page.text), " ".join(changer.sent.newest("/auth/undo", EMAIL).text.split())
+
+
+async def test_the_page_and_the_email_name_the_undo_link(changer: Changer) -> None:
+    assert [NAMED in text for text in await read_texts(changer)] == [False, False], "the old one is there"
+    await KEY(changer)
+    assert [NAMED in text for text in await read_texts(changer)] == [False, False]
+    await OFF(changer)
+    assert [NAMED in text for text in await read_texts(changer)] == [True, True]
+    changer.clock.advance(UNDO_TTL)
+    assert [NAMED in text for text in await read_texts(changer)] == [False, False]
+
+
+async def test_a_passkey_that_replaced_a_passkey_is_named_too(changer: Changer) -> None:
+    """They are the second factor all the time."""
+    await PASSKEY(changer)
+    await OFF(changer)
+    changer.clock.advance(UNDO_TTL)
+    earlier = changer.passkey
+    await PASSKEY(changer)
+    changer.passkey = earlier
+    await GONE(changer)
+    assert [NAMED in text for text in await read_texts(changer)] == [True, True]
+
+
+async def test_where_no_earlier_factor_can_come_back_one_stays(changer: Changer) -> None:
+    """An admin removed the old one, so that no undo restores it."""
+    async with changer.ports.storage.transaction(by=SYSTEM) as tx:
+        account = await tx.accounts.lock(changer.user.id)
+        assert account is not None
+        await mfa.force_removal(tx, SYSTEM, account, changer.clock.now())
+    await ON(changer)
+    page = await changer.undo(-1, 0)
+    assert "One of your present factors stays" in page.text
+    assert await changer.asks_for_a_factor()
