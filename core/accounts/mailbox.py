@@ -31,7 +31,7 @@ async def prove_mailbox(tx: Transaction, account: Account, now: datetime) -> Acc
         await tx.accounts.set_origin(account.id, AccountOrigin.PLATFORM, None, now)
         await record_release(tx, account)
     if account.first_verified_at is None or not account.is_usable:
-        await revoke_all_access(tx, account, now)
+        await revoke_all_access(tx, account, now, keeps_second=account.first_verified_at is not None)
     await tx.accounts.mark_verified(account.id, now)
     return await tx.accounts.lock(account.id)
 
@@ -75,8 +75,8 @@ async def record_release(tx: Transaction, account: Account) -> None:
         tx.record(events.released(org_id, account.id))
 
 
-async def revoke_all_access(tx: Transaction, account: Account, now: datetime) -> None:
-    """Remove every way into a locked account (security A-7).
+async def revoke_all_access(tx: Transaction, account: Account, now: datetime, *, keeps_second: bool = False) -> None:
+    """Remove every way into a locked account (security A-7). With `keeps_second`, its second factor stays: it alone does not sign in.
 
     Ends email links and codes, changes of the address, sessions, pending sign-ins, linked identities,
     the password, passkeys, the second factor and trusted devices. Links to connections of organizations end
@@ -86,11 +86,12 @@ async def revoke_all_access(tx: Transaction, account: Account, now: datetime) ->
         await tx.one_time_tokens.void(account.id, purpose)
     await email_changes.end_all(tx, account, now)
     await tx.sessions.end_all(account.id, now)
-    await tx.identities.remove_all(account.id)
+    await remove_unproven_ways(tx, account)
     if account.email_verified_at is None:  # otherwise a required connection would no longer bind the user (security SP-9)
         await tx.connection_identities.remove_all(account.id)
-    await mfa.remove_factors(tx, account, now)
-    await tx.passkeys.remove_all(account.id)
+    if not keeps_second:
+        await mfa.remove_factors(tx, account, now)
+        await tx.passkeys.remove_all(account.id)
     await tx.flows.forget_user(account.id)
     await tx.devices.distrust(account.id, now)
     await tx.accounts.drop_password(account.id, now)

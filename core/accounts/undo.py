@@ -1,7 +1,7 @@
 """The undo of changes to the security of an account, with the link in the email about one of them (security A-13)."""
 
 from collections.abc import Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 from uuid import UUID
 
 from core.accounts import email_changes, events, factor_changes, mfa, passkeys, relying_party

@@ -8,7 +8,6 @@ from uuid import UUID
 
 from core.kernel.connections import ConnectionSlug
 from core.kernel.errors import Invalid
-from core.kernel.proofs import FactorKind
 from core.kernel.values import Email
 
 UNDO_TTL: Final = timedelta(hours=72)

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from quart_trio import QuartTrio
 
+from adapters.postgres.engine.pool import Pool
 from core.accounts import mfa
 from core.accounts.model.accounts import Account
 from core.accounts.model.security_notices import UNDO_TTL
@@ -20,7 +21,7 @@ from tests.accounts.api.test_undo import reset, starts, turn_on_second_factor, u
 from tests.accounts.email_changes import undo
 from tests.fakes.outside import FakeClock, FakeMailTransport
 from tests.support.browser import FakeBrowser, hidden_fields
-from tests.support.builders import EMAIL, NEW_PASSWORD, PASSWORD, Answer, Api, add_account, deliver, link, sign_in
+from tests.support.builders import EMAIL, NEW_PASSWORD, PASSWORD, Answer, Api, add_account, deliver, link, run_sql, sign_in
 from tests.support.mfa import Authenticator, add_mfa
 from tests.support.passkeys.users import PASSKEYS, PasskeyUser
 
@@ -254,3 +255,10 @@ async def test_where_no_earlier_factor_can_come_back_one_stays(changer: Changer)
     page = await changer.undo(-1, 0)
     assert "One of your present factors stays" in page.text
     assert await changer.asks_for_a_factor()
+
+
+async def test_a_deactivated_account_that_a_reset_frees_keeps_its_second_factor(changer: Changer, pool: Pool) -> None:
+    """Its directory has deactivated it. It has neither a password nor a linked account, so that the mailbox frees it (security A-7)."""
+    await run_sql(pool, "update users set password_hash = null, deactivated_at = %s", changer.clock.now())
+    assert await changer.asks_for_a_factor()
+    assert await changer.accepts_old_app()

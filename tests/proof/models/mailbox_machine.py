@@ -142,7 +142,9 @@ class MailboxMachine(RuleBasedStateMachine):
 
     # In a session
 
-    @initialize(is_squatted=st.booleans(), has=st.sets(st.sampled_from(["app", "passkey", "security key"])), age=st.sampled_from([HOUR, 300 * HOUR]))
+    @initialize(
+        is_squatted=st.booleans(), has=st.sets(st.sampled_from(["app", "passkey", "security key"])), age=st.sampled_from([HOUR, 300 * HOUR])
+    )
     def begin(self, is_squatted: bool, has: Collection[str], age: timedelta) -> None:
         """Begin with an account of the owner, or with one that a squatter has registered and its owner has verified."""
         MailboxMachine.number += 1
