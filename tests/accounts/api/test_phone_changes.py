@@ -189,7 +189,7 @@ async def test_a_gap_of_up_to_72_hours_does_not_count(changer: Changer, gap: int
     await OFF(changer)
     changer.clock.advance(gap * HOUR - timedelta(minutes=1))  # `token` waits a minute
     await on(changer)
-    changer.clock.advance(70 * HOUR)
+    changer.clock.advance(65 * HOUR)
     await housekeeping.sweep(changer.ports, new_id())
     if way is None:
         page = await changer.undo(-1, -1)

@@ -9,7 +9,7 @@ from adapters.crypto import AesVault
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.storage import Postgres
 from core.accounts.model.attempt_limits import AttemptLimit, SecretKind
-from core.accounts.model.mfa import FirstFactor, MfaEnrollment, MfaEvent, MfaStatus, attempt_subject
+from core.accounts.model.mfa import FactorLifetime, FactorSwitch, FirstFactor, MfaEnrollment, MfaEvent, MfaStatus, attempt_subject
 from core.kernel.callers import Person
 from core.kernel.causes import SYSTEM, Anonymous
 from core.kernel.values import Email
@@ -249,3 +249,26 @@ async def test_nothing_is_logged_about_anonymized_or_deleted_accounts(storage: P
         for target in (user, uuid4()):
             await count.mfa.log(target, [MfaEvent.VERIFY_ATTEMPT, MfaEvent.VERIFY_FAILED], SYSTEM, NOW)
     assert await run_sql(pool, "select 1 from mfa_events where user_id = %s", user) == []
+
+
+async def test_the_history_has_the_switches_since_a_time_and_each_factor_of_the_account(storage: Postgres, pool: Pool, user: UUID) -> None:
+    await start_setup(storage, user)
+    [(other,)] = await run_sql(pool, "select id from users where id <> %s", user)
+    off, on, force = MfaEvent.DISABLED, MfaEvent.PASSKEY_ENABLED, MfaEvent.FORCE_DISABLED
+    async with storage.transaction(by=SYSTEM) as tx:
+        for owner in (user, other):
+            await tx.mfa.log(owner, [MfaEvent.ENABLED], SYSTEM, NOW)
+            await tx.mfa.log(owner, [MfaEvent.VERIFY_SUCCESS], SYSTEM, NOW + SECOND)
+        for event in (on, off, force):
+            await tx.mfa.log(user, [event], SYSTEM, NOW + SECOND)
+        await tx.mfa.retire(user, NOW - SECOND, NOW)
+        await tx.accounts.set_mfa(user, NOW + SECOND, NOW)
+    async with storage.reading() as read:
+        switches = await read.mfa.switches(user, NOW + MICROSECOND)
+        assert (switches[0], {switch.event for switch in switches}) == (FactorSwitch(NOW + SECOND, on), {on, off, force})
+        assert [switch.event for switch in await read.mfa.switches(other, NOW)] == [MfaEvent.ENABLED]
+        lifetimes = sorted(await read.mfa.lifetimes(user), key=lambda each: each.added_at)
+    assert lifetimes == [
+        FactorLifetime(is_key=False, added_at=NOW - SECOND, removed_at=NOW),
+        FactorLifetime(is_key=False, added_at=NOW + SECOND, removed_at=None),
+    ]

@@ -143,7 +143,9 @@ class MailboxMachine(RuleBasedStateMachine):
     # In a session
 
     @initialize(
-        is_squatted=st.booleans(), has=st.sets(st.sampled_from(["app", "passkey", "security key"])), age=st.sampled_from([HOUR, 300 * HOUR])
+        is_squatted=st.sampled_from([False, False, True]),
+        has=st.sampled_from([["app"], ["passkey"], ["security_key"], ["app", "passkey"], []]),
+        age=st.sampled_from([300 * HOUR, HOUR]),
     )
     def begin(self, is_squatted: bool, has: Collection[str], age: timedelta) -> None:
         """Begin with an account of the owner, or with one that a squatter has registered and its owner has verified."""
@@ -151,9 +153,8 @@ class MailboxMachine(RuleBasedStateMachine):
         self.sent.emails.clear()
         self.account = self.run(add_account, self.ports, f"person-{MailboxMachine.number}@example.com")
         self.observe()
-        for each in sorted(has):
-            person = THIEF if is_squatted else OWNER
-            self.add_app(person) if each == "app" else self.add_key(person, each.replace(" ", "_"), second=True)
+        for kind in has:
+            self.add_second(THIEF if is_squatted else OWNER, kind)
         self.clock.advance(age)
 
     @rule(person=PEOPLE)
@@ -172,11 +173,21 @@ class MailboxMachine(RuleBasedStateMachine):
         self.run(mfa.disable, self.ports, self.person())
         self.observe()
 
-    @rule(person=PEOPLE)
-    def change_phone(self, person: str) -> None:
-        """The old app off, and the new one on."""
+    def add_second(self, person: str, kind: str) -> None:
+        if kind == "app":
+            self.add_app(person)
+        else:
+            self.add_key(person, kind, second=True)
+
+    @rule(
+        person=PEOPLE, kind=st.sampled_from(["app", "passkey", "security_key"]), gap=st.sampled_from([MINUTE, HOUR, 71 * HOUR, 73 * HOUR])
+    )
+    def replace_second(self, person: str, kind: str, gap: timedelta) -> None:
+        """Everything off, and after a while another second factor on, as after a change of phone."""
         self.turn_app_off()
-        self.add_app(person)
+        self.switch_keys(on=False)
+        self.wait(gap)
+        self.add_second(person, kind)
 
     @rule(person=PEOPLE, kind=st.sampled_from(["passkey", "security_key"]), second=st.booleans())
     def add_key(self, person: str, kind: str, *, second: bool) -> None:
@@ -206,16 +217,19 @@ class MailboxMachine(RuleBasedStateMachine):
             self.run(passkeys.set_second, self.ports, self.person(), on=on)
             self.observe()
 
-    @rule(person=PEOPLE)
-    def replace_backup_codes(self, person: str) -> None:
+    @rule(person=PEOPLE, what=st.sampled_from(["codes", "link", "unlink", "address"]))
+    def change_something_else(self, person: str, what: str) -> None:
+        """Replace backup codes, link or unlink an account, or request another address, which nobody proves. All are starts of an undo."""
         self.begin_step()
-        if self.timeline.present:
-            self.people[person].codes = list(self.run(mfa.regenerate_backup_codes, self.ports, self.person()))
-
-    @rule()
-    def link_identity(self) -> None:
-        self.begin_step()
-        self.run(self._link)
+        with suppress(NotLinked, LastSignInMethod, TooManyEmailChanges):
+            if what == "codes" and self.timeline.present:
+                self.people[person].codes = list(self.run(mfa.regenerate_backup_codes, self.ports, self.person()))
+            elif what == "link":
+                self.run(self._link)
+            elif what == "unlink":
+                self.run(identities.unlink, self.ports, self.person(), CODEHOST)
+            elif what == "address":
+                self.run(email_changes.request, self.ports, self.person(), Email(f"other-{self.account.id}@example.com"))
 
     async def _link(self) -> None:
         tokens = ProviderTokens("access", None, None, ())
@@ -226,19 +240,6 @@ class MailboxMachine(RuleBasedStateMachine):
             identity = Identity(new_id(), account.id, None, CODEHOST, issuer, str(account.id), email, self.now, tokens)
             if await tx.identities.add(identity):
                 await security_notices.notify(tx, account, EmailKind.IDENTITY_LINKED, self.now, session_id=None, detail=CODEHOST)
-
-    @rule()
-    def unlink_identity(self) -> None:
-        self.begin_step()
-        with suppress(NotLinked, LastSignInMethod):
-            self.run(identities.unlink, self.ports, self.person(), CODEHOST)
-
-    @rule()
-    def request_another_address(self) -> None:
-        """Nobody proves it, but it is a start of an undo."""
-        self.begin_step()
-        with suppress(TooManyEmailChanges):
-            self.run(email_changes.request, self.ports, self.person(), Email(f"other-{self.account.id}@example.com"))
 
     @rule(time=st.sampled_from([MINUTE, HOUR, 11 * HOUR, 25 * HOUR, 60 * HOUR, 71 * HOUR, 73 * HOUR]))
     def wait(self, time: timedelta) -> None:
@@ -266,14 +267,18 @@ class MailboxMachine(RuleBasedStateMachine):
             kept = None if keeps == BY_API or reset is None else [each.id for each in reset.added if keeps == EVERYTHING]
             self.run(accounts.reset_password, self.ports, ANONYMOUS, tokens[0], PASSWORD, kept)
 
-    @rule(link=st.integers(0, 30), start=st.integers(0, 30))
+    @rule(link=st.integers(-4, 3), start=st.sampled_from([-1, 0, -2, 1, -3, 2]))
     def undo_changes(self, link: int, start: int) -> None:
-        """Use any link "This wasn't me" with any start."""
+        """Use a link "This wasn't me" with any of its starts. Both are counted from the newest or the oldest one."""
         self.begin_step()
         tokens = self.links(UNDO_LINK)
         with suppress(UndoLinkInvalid):
             if tokens:
-                self._undo(tokens[-1 - link % len(tokens)], start)
+                self._undo(tokens[link % len(tokens)], start)
+
+    @rule(start=st.sampled_from([-1, -2, 0]))
+    def undo_with_the_newest_link(self, start: int) -> None:
+        self.undo_changes(-1, start)
 
     def _undo(self, token: str, start: int) -> None:
         starts = self.run(undo.find_undoable, self.ports, token).starts

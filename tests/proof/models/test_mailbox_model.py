@@ -36,4 +36,4 @@ def run_machine(machine: type[MailboxMachine], conninfo: str, *, examples: int, 
 
 @pytest.mark.slow
 def test_the_mailbox_alone_never_removes_the_last_second_factor_and_its_owner_gets_in(conninfo: str) -> None:
-    run_machine(MailboxMachine, conninfo, examples=60, steps=25)
+    run_machine(MailboxMachine, conninfo, examples=60, steps=20)
