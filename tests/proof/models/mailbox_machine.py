@@ -306,7 +306,7 @@ class MailboxMachine(RuleBasedStateMachine):
         self.begin_step()
         earlier = self.timeline.earlier(self.now) if self.timeline.present else frozenset()
         own = {*self.people[OWNER].apps, *self.people[OWNER].keys}
-        # What a reset or an undo has removed is no longer a factor of the account, whoever held the mailbox then.
+        # What a reset or an undo has removed is no longer a factor of the account.
         old = earlier & own - self.removed
         self.reset_password(NOTHING, again=False)
         if self.timeline.present and not self.shows_a_factor(OWNER, old):
