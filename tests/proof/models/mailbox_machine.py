@@ -101,7 +101,7 @@ class MailboxMachine(RuleBasedStateMachine):
         super().__init__()
         self.timeline = Timeline()
         self.people = {OWNER: Belongings(), THIEF: Belongings()}
-        self.removed: set[str] = set()  # factors that a reset or an undo removed
+        self.removed: set[str] = set()  # factors that an admin, a reset or an undo removed
         self.is_locked_out = False  # after a failed check, others are of no use
         self.account: Account
 
@@ -131,6 +131,7 @@ class MailboxMachine(RuleBasedStateMachine):
 
     def observe(self) -> None:
         self.timeline.observe(self.now, self.run(self._load)[0])
+        self.removed -= self.timeline.present
 
     def person(self) -> Person:
         """Return the caller of a new session that has shown all factors."""
@@ -172,6 +173,22 @@ class MailboxMachine(RuleBasedStateMachine):
         self.begin_step()
         self.run(mfa.disable, self.ports, self.person())
         self.observe()
+
+    @rule(gap=st.sampled_from([MINUTE, 71 * HOUR]), person=PEOPLE)
+    def remove_as_admin(self, gap: timedelta, person: str) -> None:
+        """An admin removes all second factors, and no undo brings them back. The user adds another one."""
+        self.begin_step()
+        self.removed |= self.timeline.present
+        self.run(self._remove_all)
+        self.observe()
+        self.wait(gap)
+        self.add_app(person)
+
+    async def _remove_all(self) -> None:
+        async with self.ports.storage.transaction(by=SYSTEM) as tx:
+            account = await tx.accounts.lock(self.account.id)
+            assert account is not None
+            await mfa.force_removal(tx, SYSTEM, account, self.now)
 
     def add_second(self, person: str, kind: str) -> None:
         if kind == "app":
@@ -306,7 +323,7 @@ class MailboxMachine(RuleBasedStateMachine):
         self.begin_step()
         earlier = self.timeline.earlier(self.now) if self.timeline.present else frozenset()
         own = {*self.people[OWNER].apps, *self.people[OWNER].keys}
-        # What a reset or an undo has removed is no longer a factor of the account.
+        # What an admin, a reset or an undo has removed is no longer a factor of the account.
         old = earlier & own - self.removed
         self.reset_password(NOTHING, again=False)
         if self.timeline.present and not self.shows_a_factor(OWNER, old):
@@ -353,5 +370,5 @@ class FromTheMailbox:
         if kind is None:
             self.machine.observe()
             present = self.machine.timeline.present
-            self.machine.removed = (self.machine.removed | (self.before - present)) - present
+            self.machine.removed |= self.before - present
             assert present or not self.is_kept, "the mailbox alone removed the last second factor"
