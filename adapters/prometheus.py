@@ -156,6 +156,9 @@ class PrometheusMetrics:
                 ["protocol", "outcome"],
                 registry=None,
             )
+            self._disputes = Counter(
+                "sso_saml_signatures_disputed_total", "SAML messages with a signature that only one of two libraries verifies.", registry=None
+            )
             self._active_connections = Gauge(
                 _ACTIVE_CONNECTIONS, "Active connections of organizations.", ["health"], registry=None, multiprocess_mode="mostrecent"
             )
@@ -239,6 +242,9 @@ class PrometheusMetrics:
 
     def connection_answered(self, protocol: ConnectionProtocol, *, is_accepted: bool) -> None:
         self._answers[protocol, is_accepted].inc()
+
+    def saml_signature_disputed(self) -> None:
+        self._disputes.inc()
 
     def connection_health(self, count: Mapping[HealthState, int], days: float) -> None:
         with self._using_own_files():

@@ -70,6 +70,9 @@ class Metrics(Protocol):
     def connection_answered(self, protocol: ConnectionProtocol, *, is_accepted: bool) -> None:
         """Count an answer of an organization's identity provider to a sign-in."""
 
+    def saml_signature_disputed(self) -> None:
+        """Count a message that was refused because xmlsec does not confirm its signature, which our own code has verified."""
+
     def connection_health(self, count: Mapping[HealthState, int], days: float) -> None:
         """Set the numbers of active connections by health, and the days until the first certificate ends, or infinity without one."""
 

@@ -10,7 +10,7 @@ from adapters.crypto.own_tokens import JwtTokens
 from adapters.crypto.passkeys import WebAuthnPasskeys
 from adapters.crypto.passwords import Argon2Passwords, verifications_per_second
 from adapters.crypto.provider_id_tokens import IdTokenInvalid, IdTokenKeyUnknown, read_id_token, read_logout_token
-from adapters.crypto.rsa_signatures import is_signed_by, sign_sha256
+from adapters.crypto.rsa_signatures import is_signed_by, public_key_of, sign_sha256
 from adapters.crypto.vault import AesVault, generate_key, parse_keys
 
 __all__ = [
@@ -29,6 +29,7 @@ __all__ = [
     "is_signed_by",
     "is_usable_key",
     "parse_keys",
+    "public_key_of",
     "read_id_token",
     "read_logout_token",
     "sign_assertion",

@@ -2,13 +2,13 @@
 
 from collections.abc import Callable
 from functools import lru_cache
-from typing import Final
+from typing import Any, Final
 
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.hazmat.primitives.asymmetric.padding import PKCS1v15
 from cryptography.hazmat.primitives.hashes import SHA256, SHA384, SHA512
-from cryptography.hazmat.primitives.serialization import load_pem_private_key
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_pem_private_key
 
 _PADDING: Final = PKCS1v15()
 _DIGEST: Final = SHA256()
@@ -49,8 +49,13 @@ def is_signed_by(certificate: str, digest: str, signature: bytes, data: bytes) -
     return True
 
 
+def public_key_of(certificate: str) -> bytes:
+    """Return the public key of a certificate. Both are in PEM. Raises: ValueError for a malformed certificate."""
+    return bytes(_load_public(certificate).public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo))
+
+
 @lru_cache(maxsize=256)
-def _load_public(certificate: str) -> object:
+def _load_public(certificate: str) -> Any:
     from cryptography import x509
 
     return x509.load_pem_x509_certificate(certificate.encode()).public_key()

@@ -1,8 +1,11 @@
 """Parsing, writing and signing of SAML documents."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import datetime
 from typing import Any, Final, TypeVar
+
+import structlog
 
 from adapters.low_priority_threads import LowPriorityThreads
 from core.federation.connections.model.saml import (
@@ -13,11 +16,12 @@ from core.federation.connections.model.saml import (
     SamlLogoutRequest,
     SamlSignInRequest,
 )
-from core.federation.connections.model.saml_responses import AssertedIdentity, SamlPartner
+from core.federation.connections.model.saml_responses import AssertedIdentity, SamlFault, SamlPartner, SamlResponseRefused
 from core.federation.saml.model.configuration import SamlCertificate, SamlIdentityProvider
 from core.federation.saml.model.messages import (
     IncomingSamlMessage,
     LogoutRequest,
+    LogoutSignatureInvalid,
     NameId,
     QuerySignature,
     ReceivedDocument,
@@ -25,7 +29,9 @@ from core.federation.saml.model.messages import (
     SamlStatus,
 )
 from core.federation.saml.model.metadata import ServiceProviderMetadata
-from ports.observe import Clock
+from ports.observe import Clock, Metrics
+
+log = structlog.get_logger("saml")
 
 T = TypeVar("T")
 
@@ -42,9 +48,10 @@ class XmlDocuments:
     for its two RSA signatures. Long documents, which anyone can send, have their own thread.
     """
 
-    def __init__(self, base_url: str, clock: Clock) -> None:
+    def __init__(self, base_url: str, clock: Clock, metrics: Metrics) -> None:
         self._base_url = base_url
         self._clock = clock
+        self._metrics = metrics
         self._threads = LowPriorityThreads("saml", 1, MAX_QUEUED)
         self._xml: Any = None
 
@@ -55,7 +62,8 @@ class XmlDocuments:
         return await self._threads.run(lambda: _load_metadata().read(document))
 
     async def is_signed(self, received: ReceivedDocument, certificate: str) -> bool:
-        return await self._run(lambda xml: xml.is_signed(received, certificate), in_thread=True)
+        with _reporting_disputes(self._metrics):
+            return await self._run(lambda xml: xml.is_signed(received, certificate), in_thread=True)
 
     async def metadata(self, provider: SamlIdentityProvider, certificates: Sequence[SamlCertificate]) -> bytes:
         return await self._run(lambda xml: xml.metadata(self._base_url, provider, certificates))
@@ -94,7 +102,8 @@ class XmlProviders:
     another, because strangers can fill the queue of `XmlDocuments`.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, metrics: Metrics) -> None:
+        self._metrics = metrics
         self._threads = LowPriorityThreads("saml-responses", 1, MAX_QUEUED)
         self._modules: Any = None
 
@@ -116,7 +125,8 @@ class XmlProviders:
         return await self._run(lambda requests, _: requests.logout_response(own, url, in_response_to, status, relay_state, now))
 
     async def read_logout_request(self, document: bytes, signature: QuerySignature | None, certificates: Sequence[str]) -> LogoutRequest:
-        return await self._threads.run(lambda: _load_provider_logout().read_request(document, signature, certificates))
+        with _reporting_disputes(self._metrics):
+            return await self._threads.run(lambda: _load_provider_logout().read_request(document, signature, certificates))
 
     async def parse(self, document: bytes) -> SamlAnswer:
         is_long = len(document) > LONG_RESPONSE
@@ -124,7 +134,8 @@ class XmlProviders:
         return SamlAnswer(in_response_to=tree.get("InResponseTo"), tree=tree, is_long=is_long)
 
     async def read(self, answer: SamlAnswer, partner: SamlPartner, now: datetime, *, expected: str | None) -> AssertedIdentity:
-        return await self._run(lambda _, responses: responses.read(answer.tree, partner, now, expected), in_thread=answer.is_long)
+        with _reporting_disputes(self._metrics):
+            return await self._run(lambda _, responses: responses.read(answer.tree, partner, now, expected), in_thread=answer.is_long)
 
     async def _run(self, work: Callable[[Any, Any], T], *, in_thread: bool = False) -> T:
         if in_thread or self._modules is None:
@@ -136,6 +147,19 @@ class XmlProviders:
 
         self._modules = (requests, responses)
         return self._modules
+
+
+@contextmanager
+def _reporting_disputes(metrics: Metrics) -> Iterator[None]:
+    """Log and count a signature that xmlsec does not confirm."""
+    try:
+        yield
+    except (SamlResponseRefused, LogoutSignatureInvalid) as refusal:
+        dispute = refusal.__cause__ if isinstance(refusal, LogoutSignatureInvalid) else refusal
+        if isinstance(dispute, SamlResponseRefused) and dispute.fault is SamlFault.SIGNATURE_DISPUTED:
+            log.error("saml_signature_disputed", reason=str(dispute.__cause__))
+            metrics.saml_signature_disputed()
+        raise
 
 
 def _load_metadata() -> Any:

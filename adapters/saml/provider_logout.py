@@ -5,7 +5,7 @@ Sources: SAML profiles section 4.4.4.1; SAML bindings sections 3.4.4.1 and 3.5.4
 
 from collections.abc import Sequence
 
-from adapters.saml import signed_parts, verification
+from adapters.saml import second_judge, signed_parts, verification
 from adapters.saml.parsing import parse
 from adapters.saml.sizes import check_size
 from adapters.saml.xml import read_message
@@ -15,13 +15,15 @@ from core.federation.saml.model.messages import LogoutRequest, LogoutSignatureIn
 
 def read_request(document: bytes, signature: QuerySignature | None, certificates: Sequence[str]) -> LogoutRequest:
     """Return a LogoutRequest that is signed in the query, or in the document. Only signed content is read. Raises: SamlResponseRefused."""
+    part = None
     try:
         root = parse(document)
         check_size(root)
         if signature is None:
             if root.find(signed_parts.SIGNATURE) is None:
                 raise SamlResponseRefused(SamlFault.UNSIGNED)
-            root = signed_parts.verify(root, certificates).root
+            part = signed_parts.verify(root, certificates)
+            root = part.root
         elif not any(_is_signed(signature, certificate) for certificate in certificates):
             raise SamlResponseRefused(SamlFault.SIGNATURE_WRONG)
         request = read_message(root)
@@ -29,6 +31,7 @@ def read_request(document: bytes, signature: QuerySignature | None, certificates
         raise SamlResponseRefused(SamlFault.MALFORMED) from None
     if not isinstance(request, LogoutRequest):
         raise SamlResponseRefused(SamlFault.MALFORMED)
+    second_judge.confirm(part)
     return request
 
 

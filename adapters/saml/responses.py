@@ -9,7 +9,7 @@ Sources: SAML profiles section 4.1.4; SAML core section 3.2; security X-12, secu
 from datetime import datetime
 from typing import Any, Final
 
-from adapters.saml import decryption, signed_parts
+from adapters.saml import decryption, second_judge, signed_parts
 from adapters.saml.parsing import parse
 from adapters.saml.sizes import check_size
 from adapters.saml.statements import attribute_names, check_issue_instant, check_issuer, find_only, read_identity, refuse, refuse_unless
@@ -84,7 +84,9 @@ def read(root: Any, partner: SamlPartner, now: datetime, expected: str | None) -
     verified = covered if assertion is None else assertion.root
     with names_received(attribute_names(verified)):
         _check_response(root if response is None else response.root, partner, now, expected, is_signed=response is not None)
-        return read_identity(verified, partner, now, expected, signed.certificate)
+        identity = read_identity(verified, partner, now, expected, signed.certificate)
+    second_judge.confirm(response, assertion)
+    return identity
 
 
 def parse_response(document: bytes) -> Any:

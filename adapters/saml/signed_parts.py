@@ -1,7 +1,8 @@
 """Verification of XML signatures with lxml and cryptography, in the form that SAML prescribes.
 
 `verify` returns a new document: the canonical form of the signed element. Its callers read that
-document, and not the one that they passed (docs/adr/0045).
+document, and not the one that they passed. If they accept it, they ask `second_judge` last
+(docs/adr/0045).
 
 Sources: XML Signature section 3.2; SAML core section 5.4; security X-13.
 """
@@ -11,6 +12,7 @@ import binascii
 import hashlib
 import re
 from collections.abc import Sequence
+from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -59,6 +61,7 @@ class SignedPart:
 
     root: Any
     certificate: str  # PEM of the certificate that verified it
+    document: Any  # as received, with the Signature, without its KeyInfo: only for the second judge
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +91,9 @@ def verify(element: Any, certificates: Sequence[str]) -> SignedPart:
     [signature] = signatures
     has_key_info = len(signature) == 3
     received, value, *_ = _children(signature, _SIGNED_INFO, _SIGNATURE_VALUE, *([_KEY_INFO] if has_key_info else []))
+    # No signature covers these, and xmlsec would see them.
+    if any(part.keys() not in ([], ["Id"]) for part in (signature, value)) or value.nsmap != signature.nsmap:
+        raise SamlResponseRefused(SamlFault.SIGNATURE_SHAPE)
     # Its shape is checked first, so that its canonical form is short. What it says is read from the signed bytes.
     signed_bytes = _canonicalize(received, _read(received, root.get("ID", "")).prefixes)
     info, signature_value = _read(_parse(signed_bytes), root.get("ID", "")), _decode(value)
@@ -97,11 +103,13 @@ def verify(element: Any, certificates: Sequence[str]) -> SignedPart:
     signer = next(signers, None)
     if signer is None:
         raise SamlResponseRefused(SamlFault.SIGNATURE_WRONG)
+    del signature[2:]  # the KeyInfo
+    document = deepcopy(root)
     _remove(signature)
     content = _canonicalize(root, info.content_prefixes)
     if hashlib.new(info.digest_algorithm, content).digest() != info.digest:
         raise SamlResponseRefused(SamlFault.SIGNATURE_SHAPE if "#default" in info.content_prefixes else SamlFault.SIGNATURE_WRONG)
-    return SignedPart(_parse(content), signer)
+    return SignedPart(_parse(content), signer, document)
 
 
 def _canonicalize(element: Any, prefixes: list[str]) -> bytes:

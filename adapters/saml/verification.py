@@ -8,7 +8,7 @@ import binascii
 from typing import Any
 
 from adapters.crypto import is_signed_by
-from adapters.saml import signed_parts
+from adapters.saml import second_judge, signed_parts
 from adapters.saml.sizes import check_size
 from core.federation.connections.model.saml_responses import SamlResponseRefused
 from core.federation.saml.model.messages import LogoutSignatureInvalid, QuerySignature
@@ -39,7 +39,7 @@ def verify(root: Any, certificate: str) -> bool:
         raise LogoutSignatureInvalid
     try:
         check_size(root)
-        signed_parts.verify(root, [certificate])
-    except SamlResponseRefused:
-        raise LogoutSignatureInvalid from None
+        second_judge.confirm(signed_parts.verify(root, [certificate]))
+    except SamlResponseRefused as refusal:
+        raise LogoutSignatureInvalid from refusal
     return True

@@ -119,6 +119,7 @@ class FakeMetrics:
         self.restarts: Counter[tuple[str, str]] = Counter()
         self.connections: tuple[int, int, int] | None = None
         self.connection_answers: Counter[tuple[ConnectionProtocol, bool]] = Counter()
+        self.signature_disputes = 0
         self.health_of_connections: tuple[Mapping[HealthState, int], float] | None = None
         self.figures: tuple[int, int, int, int] | None = None
 
@@ -172,6 +173,9 @@ class FakeMetrics:
 
     def connection_answered(self, protocol: ConnectionProtocol, *, is_accepted: bool) -> None:
         self.connection_answers[protocol, is_accepted] += 1
+
+    def saml_signature_disputed(self) -> None:
+        self.signature_disputes += 1
 
     def connection_health(self, count: Mapping[HealthState, int], days: float) -> None:
         self.health_of_connections = (count, days)

@@ -40,6 +40,7 @@ class SamlFault(StrEnum):
     SIGNATURE_SHAPE = "signature_shape"
     SIGNATURE_ALGORITHM = "signature_algorithm"
     SIGNATURE_WRONG = "signature_wrong"
+    SIGNATURE_DISPUTED = "signature_disputed"
     UNSIGNED = "unsigned"
     DECRYPTION = "decryption"
     ISSUER = "issuer"
@@ -73,6 +74,9 @@ FAULTS: Final[Mapping[SamlFault, str]] = MappingProxyType(
         ),
         SamlFault.SIGNATURE_WRONG: (
             "No certificate of the connection verifies the signature. Add the identity provider's current signing certificate."
+        ),
+        SamlFault.SIGNATURE_DISPUTED: (
+            "Only one of two libraries verifies the signature. Report this, with the time of the sign-in, to the operators of Gatehouse."
         ),
         SamlFault.UNSIGNED: "The response is not signed. Sign the response or the assertion at the identity provider.",
         SamlFault.DECRYPTION: (

@@ -4,6 +4,7 @@ import pytest
 
 from adapters.saml.documents import XmlProviders
 from ports.saml import SamlProviders
+from tests.fakes.outside import FakeMetrics
 from tests.support.saml.identity_provider import IdentityProvider, new_identity_provider
 
 
@@ -13,5 +14,5 @@ async def provider() -> IdentityProvider:
 
 
 @pytest.fixture
-def verifier() -> SamlProviders:
-    return XmlProviders()
+def verifier(metrics: FakeMetrics) -> SamlProviders:
+    return XmlProviders(metrics)

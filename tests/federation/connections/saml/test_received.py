@@ -26,6 +26,7 @@ NAMES: Final = ["email", "groups", "name"]
 BEFORE_SIGNATURE: Final = frozenset(
     {SamlFault.MALFORMED, SamlFault.TOO_LARGE, SamlFault.ASSERTION_COUNT, SamlFault.DUPLICATE_ID, SamlFault.DECRYPTION}
     | {SamlFault.SIGNATURE_PLACE, SamlFault.SIGNATURE_SHAPE, SamlFault.SIGNATURE_ALGORITHM, SamlFault.SIGNATURE_WRONG, SamlFault.UNSIGNED}
+    | {SamlFault.SIGNATURE_DISPUTED}
 )
 AUDIENCE: Final = "<saml:AudienceRestriction><saml:Audience>x</saml:Audience></saml:AudienceRestriction>"
 OUTSIDE: Final = [("email", ["eve@elsewhere.example"]), ("groups", []), ("name", [])]

@@ -1,0 +1,48 @@
+"""xmlsec as the second judge of signatures that `signed_parts` has verified (docs/adr/0045).
+
+Sources: XML Signature section 3.2; security X-13.
+"""
+
+from functools import lru_cache
+from typing import Any, Final
+
+import xmlsec
+
+from adapters.crypto import public_key_of
+from adapters.saml.signed_parts import SIGNATURE, SignedPart
+from core.federation.connections.model.saml_responses import SamlFault, SamlResponseRefused
+
+_DIGESTS: Final = (xmlsec.constants.TransformSha256, xmlsec.constants.TransformSha384, xmlsec.constants.TransformSha512)
+_REFERENCE: Final = (xmlsec.constants.TransformEnveloped, xmlsec.constants.TransformExclC14N, *_DIGESTS)
+_RSA: Final = (xmlsec.constants.TransformRsaSha256, xmlsec.constants.TransformRsaSha384, xmlsec.constants.TransformRsaSha512)
+_SIGNATURE: Final = (xmlsec.constants.TransformExclC14N, *_RSA)
+
+
+def confirm(*parts: SignedPart | None) -> None:
+    """Require that xmlsec verifies each signed part with the key that has verified it. Call this last, for a message that is accepted.
+
+    Raises: SamlResponseRefused.
+    """
+    for part in parts:
+        if part is not None:
+            _confirm(part)
+
+
+def _confirm(part: SignedPart) -> None:
+    context = xmlsec.SignatureContext()
+    try:
+        for transform in _REFERENCE:
+            context.enable_reference_transform(transform)
+        for transform in _SIGNATURE:
+            context.enable_signature_transform(transform)
+        context.key = _load(part.certificate)
+        context.register_id(part.document, "ID")  # fails if another element has it as xml:id
+        context.verify(part.document.find(SIGNATURE))
+    except xmlsec.Error as error:
+        raise SamlResponseRefused(SamlFault.SIGNATURE_DISPUTED) from error
+
+
+@lru_cache(maxsize=256)
+def _load(certificate: str) -> Any:
+    """Return the key of a certificate (PEM) alone. xmlsec would copy a whole certificate for each signature."""
+    return xmlsec.Key.from_memory(public_key_of(certificate), xmlsec.constants.KeyDataFormatPem)
