@@ -157,7 +157,9 @@ class PrometheusMetrics:
                 registry=None,
             )
             self._disputes = Counter(
-                "sso_saml_signatures_disputed_total", "SAML messages with a signature that only one of two libraries verifies.", registry=None
+                "sso_saml_signatures_disputed_total",
+                "SAML messages with a signature that only one of two libraries verifies.",
+                registry=None,
             )
             self._active_connections = Gauge(
                 _ACTIVE_CONNECTIONS, "Active connections of organizations.", ["health"], registry=None, multiprocess_mode="mostrecent"

@@ -157,7 +157,7 @@ def _reporting_disputes(metrics: Metrics) -> Iterator[None]:
     except (SamlResponseRefused, LogoutSignatureInvalid) as refusal:
         dispute = refusal.__cause__ if isinstance(refusal, LogoutSignatureInvalid) else refusal
         if isinstance(dispute, SamlResponseRefused) and dispute.fault is SamlFault.SIGNATURE_DISPUTED:
-            log.error("saml_signature_disputed", reason=str(dispute.__cause__))
+            log.warning("saml_signature_disputed", reason=str(dispute.__cause__))
             metrics.saml_signature_disputed()
         raise
 

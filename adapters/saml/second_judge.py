@@ -1,6 +1,6 @@
 """xmlsec as the second judge of signatures that `signed_parts` has verified (docs/adr/0045).
 
-Sources: XML Signature section 3.2; security X-13.
+Sources: XML Signature section 3.2; security X-18.
 """
 
 from functools import lru_cache

@@ -102,7 +102,7 @@ ROWS: Final[Sequence[Row]] = (
           once(connections.openid_callbacks, 0.2, SSO_OUTBOUND_ALLOW="127.0.0.1"), 0.08, 0.12,
           "each request with the code of another user that the connection knows, and a local OpenID provider"),
     _bare("saml-consume", "responses at POST /auth/connections/{connection_id}/acs, each in two requests, with 1 worker",
-          loads.halved(once(connections.saml_responses, 0.4)), 0.10, 0.15,
+          loads.halved(once(connections.saml_responses, 0.4)), 0.08, 0.15,
           "each response for another user that the connection knows, its assertion signed with RSA 2048"),
     _bare("sign-in-page", f"GET {SIGN_IN_PATH} with 1 worker", document(SIGN_IN_PATH, 'type="password"'), 0.45, 0.60),
     Row("sign-in-form", f"POST {SIGN_IN_PATH} with 2 workers on 2 cores / {_THREADS}, as in logins-built",
