@@ -5,6 +5,7 @@ the time on looking up addresses. The C library's allocator would also return th
 system after each hash or never, depending on its settings. Fresh pages double the time of a hash.
 """
 
+import ctypes
 import mmap
 import threading
 from dataclasses import dataclass
@@ -39,7 +40,7 @@ def compute(secret: bytes, salt: bytes, cost: Cost, length: int = HASH_LENGTH) -
     context.salt, context.saltlen = salt_bytes, len(salt)
     context.m_cost, context.t_cost = cost.memory_kib, cost.time_cost
     context.lanes = context.threads = cost.parallelism
-    context.allocate_cbk, context.free_cbk = _allocate, _free
+    context.allocate_cbk, context.free_cbk = _ALLOCATE, _FREE
     error = core(context, Type.ID.value)
     if error != lib.ARGON2_OK:
         raise HashingError(error_to_str(error))
@@ -50,7 +51,7 @@ class _Memory(threading.local):
     """The memory for the hashes of this thread. It goes back to the system when the thread ends."""
 
     size = 0
-    start: Any = ffi.NULL  # a pointer into `pages`
+    start = 0  # an address in `pages`
     pages: Any = None
 
     def reserve(self, size: int) -> None:
@@ -60,15 +61,16 @@ class _Memory(threading.local):
         if hasattr(mmap, "MADV_HUGEPAGE"):  # Linux
             mapped.madvise(mmap.MADV_HUGEPAGE)
         pages = ffi.from_buffer("uint8_t[]", mapped)
+        address = int(ffi.cast("uintptr_t", pages))
         # The kernel uses huge pages from the first multiple of their size.
-        skipped = -int(ffi.cast("uintptr_t", pages)) % _HUGE_PAGE
-        self.pages, self.start, self.size = pages, pages + skipped, size
+        self.pages, self.start, self.size = pages, address + -address % _HUGE_PAGE, size
 
 
 _memory: Final = _Memory()
 
 
-@ffi.callback("int(uint8_t **, size_t)", error=lib.ARGON2_MEMORY_ALLOCATION_ERROR)  # type: ignore[untyped-decorator]
+# Functions of ctypes, because those of cffi need memory that is both writable and executable, which the unit for systemd forbids.
+@ctypes.CFUNCTYPE(ctypes.c_int, ctypes.POINTER(ctypes.c_void_p), ctypes.c_size_t)
 def _allocate(memory: Any, size: int) -> int:
     if size > _memory.size:
         return int(lib.ARGON2_MEMORY_ALLOCATION_ERROR)
@@ -76,6 +78,10 @@ def _allocate(memory: Any, size: int) -> int:
     return int(lib.ARGON2_OK)
 
 
-@ffi.callback("void(uint8_t *, size_t)")  # type: ignore[untyped-decorator]
+@ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_size_t)
 def _free(memory: Any, size: int) -> None:
     """Keep the memory for the next hash. Argon2 has overwritten it with zeros."""
+
+
+_ALLOCATE: Final = ffi.cast("allocate_fptr", ctypes.cast(_allocate, ctypes.c_void_p).value)
+_FREE: Final = ffi.cast("deallocate_fptr", ctypes.cast(_free, ctypes.c_void_p).value)

@@ -77,6 +77,7 @@ class BareRoot:
         assert self._holder.stdout.readline() == "ready\n"
         [self._init] = _children(self._holder)
         self.folder = Path(f"/proc/{self._init}/root{ROOT}")  # as the tests see it
+        self.change_root = ["chroot", ROOT]
         self._enter = ["nsenter", "--target", str(self._init), "--net", "--mount", "--pid"]
         self.run("python3", "-c", _SET_LOOPBACK_UP)
         (self.folder / "etc/hosts").write_text("127.0.0.1 localhost\n::1 localhost\n")
@@ -146,7 +147,7 @@ class BareRoot:
             **environment,
         }
         switch = ["setpriv", f"--reuid={user}", f"--regid={user}", "--clear-groups"] if user else []
-        return [*self._enter, "chroot", ROOT, "env", "-i", *(f"{name}={value}" for name, value in settings.items()), *switch, *command]
+        return [*self._enter, *self.change_root, "env", "-i", *(f"{name}={value}" for name, value in settings.items()), *switch, *command]
 
 
 def _children(process: "subprocess.Popen[Any]") -> list[int]:

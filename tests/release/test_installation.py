@@ -1,5 +1,6 @@
 """Each file of a release, installed and run on a Debian without a network, and upgraded from the release before."""
 
+import json
 import re
 import shutil
 from pathlib import Path
@@ -9,6 +10,7 @@ from entrypoints.version import VERSION
 from tests import ROOT
 from tests.release.bare_root import QUICK_PYTHON, BareRoot
 from tests.release.conftest import PREVIOUS
+from tests.release.sandbox import PROBE, UNIT, allowed_calls, calls_of, open_points, sandboxed
 
 EMAIL: Final = "owner@company.example"
 PASSWORD: Final = "correct horse battery staple"
@@ -109,9 +111,7 @@ def test_a_debian_package_is_installed_upgraded_and_purged(debian: BareRoot, rel
     debian.run("apt-get", "install", "--yes", new)
     assert OWNER["SSO_PLATFORM_OWNER_PASSWORD"] in settings.read_text(), "an upgrade keeps the settings"
     assert len(list((debian.folder / "usr/lib/gatehouse/packages").iterdir())) == 1, "the packages of the release before are removed"
-    with debian.running("gatehouse", "serve"):
-        check_that_the_user_is_still_signed_in(debian, tokens)
-        assert "FAIL" not in debian.run("gatehouse", "doctor", succeeds=False).stdout
+    check_that_the_service_runs_in_its_sandbox(debian, tokens)
     data = debian.folder / "var/lib/gatehouse/postgres"
     asked = debian.run("dpkg", "--purge", "gatehouse", typed="\n", DEBIAN_FRONTEND="readline", TERM="dumb").stdout
     assert "Remove all accounts and settings of Gatehouse?" in asked
@@ -124,6 +124,31 @@ def test_a_debian_package_is_installed_upgraded_and_purged(debian: BareRoot, rel
     assert not data.exists()
     assert not settings.exists()
     assert debian.run("id", "gatehouse", succeeds=False).returncode != 0
+
+
+def check_that_the_service_runs_in_its_sandbox(debian: BareRoot, tokens: dict[str, str]) -> None:
+    """Serve as the unit does: no program of the package needs anything that the unit forbids."""
+    unit, command = debian.folder / UNIT, "/usr/lib/gatehouse/gatehouse"
+    needed = {
+        "SystemCallFilter=~@resources",
+        "PrivateNetwork=",
+        "RestrictAddressFamilies=~AF_(INET|INET6)",
+        "RestrictAddressFamilies=~AF_UNIX",
+    }
+    assert open_points(unit) == {*needed, "IPAddressDeny=", "RootDirectory=/RootImage=", "DeviceAllow="}
+    assert {"setpriority", "sched_setscheduler"} == {*allowed_calls(unit)} & (calls_of("@privileged") | calls_of("@resources"))
+    settings = {**OWNER, "SSO_DATA_DIR": "/var/lib/gatehouse"}
+    debian.add_program("/usr/local/bin/python", '#!/bin/sh\n[ "$2" != -m ] || echo "$PYTHONPATH"\nexec /usr/bin/python3 "$@"\n')
+    usual = debian.run(command, "--version", GATEHOUSE_PYTHON="/usr/local/bin/python").stdout
+    with sandboxed(debian):
+        assert debian.run(command, "--version", GATEHOUSE_PYTHON="/usr/local/bin/python").stdout == usual, "also the build of Argon2"
+        refused = json.loads(debian.run("python3", "-c", PROBE).stdout)
+        assert {name for name, is_refused in refused.items() if not is_refused} == {"lower priority", "batches"}
+        with debian.running(command, "serve", **settings) as output:
+            check_that_the_user_is_still_signed_in(debian, tokens)
+            sign_in(debian)
+            assert "FAIL" not in debian.run(command, "doctor", succeeds=False, **settings).stdout
+            assert '"level":"error"' not in output.read_text()
 
 
 def test_a_wheel_is_installed_beside_other_packages_and_upgraded(debian: BareRoot, release: Path, previous: Path) -> None:
