@@ -70,7 +70,7 @@ _memory: Final = _Memory()
 
 
 # Functions of ctypes, because those of cffi need memory that is both writable and executable, which the unit for systemd forbids.
-@ctypes.CFUNCTYPE(ctypes.c_int, ctypes.POINTER(ctypes.c_void_p), ctypes.c_size_t)
+@ctypes.CFUNCTYPE(ctypes.c_int, ctypes.POINTER(ctypes.c_void_p), ctypes.c_size_t)  # type: ignore[untyped-decorator]
 def _allocate(memory: Any, size: int) -> int:
     if size > _memory.size:
         return int(lib.ARGON2_MEMORY_ALLOCATION_ERROR)
@@ -78,7 +78,7 @@ def _allocate(memory: Any, size: int) -> int:
     return int(lib.ARGON2_OK)
 
 
-@ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_size_t)
+@ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_size_t)  # type: ignore[untyped-decorator]
 def _free(memory: Any, size: int) -> None:
     """Keep the memory for the next hash. Argon2 has overwritten it with zeros."""
 

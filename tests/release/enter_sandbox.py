@@ -52,7 +52,7 @@ def _become(user: int) -> None:
         os.close(begin)
         if os.read(ready, 1):
             for kind in ("uid", "gid"):
-                with open(f"/proc/{os.getppid()}/{kind}_map", "w") as file:  # noqa: PTH123 - pathlib would import modules now
+                with open(f"/proc/{os.getppid()}/{kind}_map", "w") as file:
                     file.write(f"0 0 1\n{user} {user} 1\n")
         os._exit(0)
     _check(libc.unshare(_NEW_USERS))
@@ -82,7 +82,7 @@ def main(root: str, calls: str, user: str, *command: str) -> None:
     libc.prctl(_SET_MDWE, 1, 0, 0, 0)  # since Linux 6.3; systemd uses it beside its filter
     _filter_calls(_ALLOW, [(_REFUSE, name, (argument, bits)) for name, argument, bits in _EXECUTABLE_MEMORY])
     _filter_calls(_REFUSE, [(_ALLOW, name, None) for name in json.loads(calls)])
-    os.execvp(command[0], command)
+    os.execvp(command[0], command)  # noqa: S606 - the command of the test
 
 
 main(*sys.argv[1:])

@@ -111,7 +111,10 @@ def test_a_debian_package_is_installed_upgraded_and_purged(debian: BareRoot, rel
     debian.run("apt-get", "install", "--yes", new)
     assert OWNER["SSO_PLATFORM_OWNER_PASSWORD"] in settings.read_text(), "an upgrade keeps the settings"
     assert len(list((debian.folder / "usr/lib/gatehouse/packages").iterdir())) == 1, "the packages of the release before are removed"
-    check_that_the_service_runs_in_its_sandbox(debian, tokens)
+    with debian.running("gatehouse", "serve"):
+        check_that_the_user_is_still_signed_in(debian, tokens)
+        assert "FAIL" not in debian.run("gatehouse", "doctor", succeeds=False).stdout
+    check_that_the_service_runs_in_its_sandbox(debian)
     data = debian.folder / "var/lib/gatehouse/postgres"
     asked = debian.run("dpkg", "--purge", "gatehouse", typed="\n", DEBIAN_FRONTEND="readline", TERM="dumb").stdout
     assert "Remove all accounts and settings of Gatehouse?" in asked
@@ -126,7 +129,7 @@ def test_a_debian_package_is_installed_upgraded_and_purged(debian: BareRoot, rel
     assert debian.run("id", "gatehouse", succeeds=False).returncode != 0
 
 
-def check_that_the_service_runs_in_its_sandbox(debian: BareRoot, tokens: dict[str, str]) -> None:
+def check_that_the_service_runs_in_its_sandbox(debian: BareRoot) -> None:
     """Serve as the unit does: no program of the package needs anything that the unit forbids."""
     unit, command = debian.folder / UNIT, "/usr/lib/gatehouse/gatehouse"
     needed = {
@@ -145,9 +148,7 @@ def check_that_the_service_runs_in_its_sandbox(debian: BareRoot, tokens: dict[st
         refused = json.loads(debian.run("python3", "-c", PROBE).stdout)
         assert {name for name, is_refused in refused.items() if not is_refused} == {"lower priority", "batches"}
         with debian.running(command, "serve", **settings) as output:
-            check_that_the_user_is_still_signed_in(debian, tokens)
-            sign_in(debian)
-            assert "FAIL" not in debian.run(command, "doctor", succeeds=False, **settings).stdout
+            check_that_the_user_is_still_signed_in(debian, sign_in(debian))
             assert '"level":"error"' not in output.read_text()
 
 

@@ -66,7 +66,7 @@ class Judge:
 def judge(monkeypatch: pytest.MonkeyPatch) -> Judge:
     judge = Judge()
 
-    class Context(xmlsec.SignatureContext):  # type: ignore[misc]
+    class Context(xmlsec.SignatureContext):
         def verify(self, node: Any) -> None:
             judge.verify(node)
             super().verify(node)
