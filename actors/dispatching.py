@@ -15,6 +15,7 @@ from actors.supervisor import describe_error
 from core.eventing.model import webhooks
 from core.eventing.model.webhooks import DeliveryBatch, DeliveryFailure, DeliveryOutcome, DispatchCapacity, LeasedDelivery
 from core.kernel.errors import Outage
+from core.kernel.shares import of_organization, working_for
 from ports import Ports
 
 T = TypeVar("T", bound=LeasedDelivery)
@@ -113,8 +114,11 @@ async def _run_batch(ports: Ports, state: _DispatchState[T], attempts: trio.Nurs
 async def _attempt(ports: Ports, state: _DispatchState[T], delivery: T) -> None:
     started, queue = trio.current_time(), state.queue
     try:
-        with structlog.contextvars.bound_contextvars(
-            job=queue.job, job_id=str(delivery.id), **queue.describe(delivery), organization=str(delivery.org_id)
+        with (
+            structlog.contextvars.bound_contextvars(
+                job=queue.job, job_id=str(delivery.id), **queue.describe(delivery), organization=str(delivery.org_id)
+            ),
+            working_for(of_organization(delivery.org_id)),
         ):
             async with shutdown_grace(GRACE):
                 await _deliver(ports, state, delivery)

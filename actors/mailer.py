@@ -16,7 +16,7 @@ from actors.outages import retry_until_stored
 from actors.shutdown_grace import shutdown_grace
 from actors.supervisor import describe_error
 from core.accounts import email_queue
-from core.accounts.model.email_queue import BusyServers, EmailOutcome, EmailResult, QueuedEmail
+from core.accounts.model.email_queue import SENT_BY_ORGANIZATIONS, BusyServers, EmailOutcome, EmailResult, QueuedEmail
 from core.kernel.errors import Outage
 from core.mailing import preparation
 from core.mailing.model.emails import PreparedEmail
@@ -25,10 +25,10 @@ from ports.outside import EmailMessage, MailRefused
 
 log = structlog.get_logger("mailer")
 
-SLOTS: Final = 8  # emails sent at the same time, so that a slow recipient does not delay others
-# The most slots for emails through the organizations' own mail servers, which may be slow, and the
+SLOTS: Final = 8  # emails sent through the platform's server at the same time, so that a slow recipient does not delay others
+# Further slots, for emails through the organizations' own mail servers, which may be slow, and the
 # most for one of these servers.
-OWN_SERVER_SLOTS: Final = 4
+OWN_SERVER_SLOTS: Final = 32
 SLOTS_OF_ONE: Final = 2
 POLL: Final = 30.0  # seconds
 OUTAGE_PAUSE: Final = 5.0  # seconds
@@ -45,7 +45,7 @@ async def mailer(ports: Ports, inbox: Mailbox, *, slots: int = SLOTS) -> NoRetur
                 # Claim an email only when a slot is free, because a wait would use up its lease.
                 # Claim one email at a time: the preparation determines its mail server, and the
                 # next claim depends on that.
-                while len(attempts.child_tasks) < slots and (mail := await _claim(ports, rotation)):
+                while rotation.of_platform < slots and (mail := await _claim(ports, rotation)):
                     prepared = await _prepare(ports, mail, retries)
                     if prepared is not None:
                         rotation.begin(prepared[0])
@@ -59,28 +59,31 @@ async def mailer(ports: Ports, inbox: Mailbox, *, slots: int = SLOTS) -> NoRetur
 
 
 class _ServerRotation:
-    """The rotation between organizations with their own mail server.
+    """The rotation between organizations that send emails, through the platform's server or their own.
 
     In each round, an organization may start one email. The next round begins when every
     organization with due emails has started one. Without rounds, the queue would be ordered by age
     alone. Then the organization with the longest backlog would always come first, and a slow mail
-    server causes a long backlog.
+    server or many invitations cause a long backlog.
     """
 
     def __init__(self) -> None:
+        self.of_platform = 0  # emails in progress at the platform's server
         self._active: Counter[UUID] = Counter()
         self._served: set[UUID] = set()  # organizations that had their turn in this round
+        self._served_by_platform: set[UUID] = set()
 
     def busy_servers(self) -> BusyServers:
         """Return the organizations to leave out of the next claim."""
-        return BusyServers(frozenset(self._served | self._busy), self._is_full)
+        return BusyServers(frozenset(self._served | self._served_by_platform | self._busy), self._is_full)
 
     def next_round(self) -> bool:
         """Start the next round after a claim found no email. Return whether the new round allows more emails."""
-        if self._is_full or self._served <= self._busy:
-            return False
-        self._served.clear()
-        return True
+        begins_anew, ends_turns = bool(self._served_by_platform), not (self._is_full or self._served <= self._busy)
+        self._served_by_platform.clear()
+        if ends_turns:
+            self._served.clear()
+        return begins_anew or ends_turns
 
     @property
     def _is_full(self) -> bool:
@@ -94,9 +97,15 @@ class _ServerRotation:
         if mail.server is not None:
             self._active[mail.server.org_id] += 1
             self._served.add(mail.server.org_id)
+            return
+        self.of_platform += 1
+        if mail.org_id is not None and mail.kind in SENT_BY_ORGANIZATIONS:
+            self._served_by_platform.add(mail.org_id)
 
     def end(self, mail: PreparedEmail) -> None:
-        if mail.server is not None:
+        if mail.server is None:
+            self.of_platform -= 1
+        else:
             self._active[mail.server.org_id] -= 1
             self._active += Counter()  # drops organizations with a count of zero
 

@@ -13,6 +13,7 @@ from actors.supervisor import describe_error
 from core.eventing import siem
 from core.eventing.model.siem import ClaimedSiemQueue, SiemAttempt, SiemResult
 from core.kernel.errors import Outage
+from core.kernel.shares import of_organization, working_for
 from ports import Ports
 
 log = structlog.get_logger("siem_forwarder")
@@ -36,7 +37,10 @@ async def siem_forwarder(ports: Ports, inbox: Mailbox, *, slots: int = SLOTS, st
         async def attempt(claimed: ClaimedSiemQueue) -> None:
             started = trio.current_time()
             try:
-                with structlog.contextvars.bound_contextvars(job="siem_forwarding", organization=str(claimed.org_id)):
+                with (
+                    structlog.contextvars.bound_contextvars(job="siem_forwarding", organization=str(claimed.org_id)),
+                    working_for(of_organization(claimed.org_id)),
+                ):
                     async with shutdown_grace(GRACE):
                         await _forward(ports, claimed)
             finally:

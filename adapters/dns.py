@@ -14,24 +14,27 @@ import structlog
 import trio
 from dns.nameserver import Do53Nameserver
 
+from core.kernel.shares import FairPlaces
 from core.tenancy.model.domains import DnsFailed
 
 log = structlog.get_logger("dns")
 
-DEADLINE: Final = 5.0  # seconds for a lookup with all its attempts, including the wait for a free slot
+DEADLINE: Final = 5.0  # seconds for a lookup with all its attempts, and for the wait before it
+MAX_LOOKUPS: Final = 20
+MAX_LOOKUPS_OF_SHARE: Final = 6
 ATTEMPT: Final = 0.4  # share of the deadline for one attempt; the next one asks the next server, or the same one again
 
 
 class DnsResolver:
     """Implements `ports.outside.TxtRecords`. It asks over UDP, and again over TCP if the answer was truncated. Nothing is cached."""
 
-    def __init__(self, servers: Sequence[tuple[str, int]] = (), *, deadline: float = DEADLINE, lookups: int = 20) -> None:
+    def __init__(self, servers: Sequence[tuple[str, int]] = (), *, deadline: float = DEADLINE, lookups: int = MAX_LOOKUPS) -> None:
         """`servers` are addresses with ports; without any, the system's resolvers are used. `lookups` limits concurrent lookups."""
         self._servers = [Do53Nameserver(address, port) for address, port in servers]
         self._deadline = deadline
         self._backend = dns.asyncbackend.get_backend("trio")
         # Tenants choose the names: those with slow name servers must not pile up sockets.
-        self._lookups = trio.CapacityLimiter(lookups)
+        self._lookups = FairPlaces(trio.Event, lookups, of_share=MAX_LOOKUPS_OF_SHARE)
 
     async def texts(self, name: str) -> Collection[str]:
         try:
@@ -47,8 +50,9 @@ class DnsResolver:
     async def _look_up(self, name: str) -> Collection[str]:
         try:
             with trio.fail_after(self._deadline):
-                async with self._lookups:
-                    return await self._query(name)
+                place = await self._lookups.take()
+            with place, trio.fail_after(self._deadline):
+                return await self._query(name)
         except (trio.TooSlowError, dns.exception.DNSException, OSError) as error:
             raise DnsFailed from error
 

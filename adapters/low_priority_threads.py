@@ -3,7 +3,6 @@
 import os
 import sys
 import threading
-from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ import outcome
 import trio
 
 from core.kernel.errors import Limited
+from core.kernel.shares import RETRY_AFTER, FairQueue, Share, current_share
 
 T = TypeVar("T")
 
@@ -31,7 +31,7 @@ class _Job(Generic[T]):
 
 
 class LowPriorityThreads:
-    """A few threads with a lower priority than the one that serves requests, and a bounded queue before them.
+    """A few threads with a lower priority than the one that serves requests, and a bounded queue in front, which serves shares in turn.
 
     The threads of trio.to_thread are not used: they are shared, and a thread cannot raise its
     priority again. For jobs of a millisecond or two, which mostly run without the interpreter lock,
@@ -43,9 +43,9 @@ class LowPriorityThreads:
         """At most `count` jobs run at once, and at most `queue` more wait."""
         self._name = name
         self._count = count
-        self._queue = queue
+        self._most = count + queue
         self._changed = threading.Condition()
-        self._waiting: deque[_Job[Any]] = deque()
+        self._waiting: FairQueue[_Job[Any]] = FairQueue()
         self._alive = 0
         self._busy = 0
         self._closed = False
@@ -59,29 +59,32 @@ class LowPriorityThreads:
     async def run(self, work: Callable[[], T]) -> T:
         """Run `work` in a thread and return its result.
 
-        Raises: Limited immediately if the queue is full; the errors of `work`.
+        Raises: Limited if the queue is full, and most of it is of the current share; the errors of `work`.
         """
-        job = _Job(work, trio.lowlevel.current_trio_token(), trio.Event())
-        self._enqueue(job)
+        share, job = current_share.get(), _Job(work, trio.lowlevel.current_trio_token(), trio.Event())
+        self._enqueue(share, job)
         try:
             await job.done.wait()
         finally:
             # A canceled job leaves the queue. A job that has started cannot be stopped, and keeps
             # its thread until it ends.
             if not job.done.is_set():
-                with self._changed, suppress(ValueError):
-                    self._waiting.remove(job)
+                with self._changed, suppress(ValueError, KeyError):
+                    self._waiting.remove(share, job)
         assert job.result is not None  # set before `done`
         return job.result.unwrap()
 
-    def _enqueue(self, job: _Job[Any]) -> None:
+    def _enqueue(self, share: Share, job: _Job[Any]) -> None:
         with self._changed:
-            if self._busy + len(self._waiting) >= self._count + self._queue:
-                raise Limited(1)
-            if self._alive < self._count and self._alive - self._busy <= len(self._waiting):
+            refused = self._waiting.add(share, job, self._most - self._busy)
+            if refused is not None:
+                refused.result = outcome.Error(Limited(RETRY_AFTER))
+                refused.done.set()
+            if refused is job:
+                return
+            if self._alive < self._count and self._alive - self._busy < len(self._waiting):
                 threading.Thread(target=self._serve, name=self._name, daemon=True).start()
                 self._alive += 1
-            self._waiting.append(job)
             self._changed.notify()
 
     def _serve(self) -> None:
@@ -92,14 +95,16 @@ class LowPriorityThreads:
                     if self._closed or not (self._changed.wait(IDLE_AFTER) or self._waiting):
                         self._alive -= 1
                         return
-                job = self._waiting.popleft()
+                following = self._waiting.pop()
+                assert following is not None, "some job waits"
+                job = following[1]
                 self._busy += 1
             job.result = outcome.capture(job.work)
             with self._changed:
                 self._busy -= 1
             with suppress(trio.RunFinishedError):
                 job.token.run_sync_soon(job.done.set)
-            del job  # it may hold a secret; an idle thread must not
+            del job, following  # it may hold a secret; an idle thread must not
 
 
 def _lower_priority() -> None:

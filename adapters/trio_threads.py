@@ -1,22 +1,29 @@
-"""Trio's worker threads, for CPU work of the core."""
+"""Trio's worker threads, for a number of pieces of work at a time. Shares that wait are served in turn."""
 
 from collections.abc import Callable
-from typing import TypeVar
+from typing import TypeVar, cast
 
 import trio
+
+from core.kernel.shares import FairPlaces
 
 T = TypeVar("T")
 
 
 class TrioThreads:
-    """Implements `ports.threads.WorkerThreads` with Trio's threads, one piece of work at a time.
+    """Implements `ports.threads.WorkerThreads`.
 
-    Such work holds the interpreter lock, so a second thread would only slow down the thread that
-    serves requests.
+    By default, one piece of work runs at a time. Most work holds the interpreter lock, so a second thread
+    would only slow down the thread that serves requests.
     """
 
-    def __init__(self) -> None:
-        self._limiter = trio.CapacityLimiter(1)
+    def __init__(self, count: int = 1, *, of_share: int | None = None) -> None:
+        """At most `count` pieces of work run at once, and at most `of_share` of one share."""
+        self._places = cast("trio.CapacityLimiter", FairPlaces(trio.Event, count, of_share=of_share))
 
-    async def run(self, work: Callable[[], T]) -> T:
-        return await trio.to_thread.run_sync(work, limiter=self._limiter)
+    async def run(self, work: Callable[[], T], *, abandons: bool = False) -> T:
+        """Run `work` in a thread.
+
+        With `abandons`, a canceled caller does not wait for its end. The thread keeps its place until then.
+        """
+        return await trio.to_thread.run_sync(work, limiter=self._places, abandon_on_cancel=abandons)

@@ -21,6 +21,7 @@ from core.federation.oauth.model.client_documents import ClientDocument
 from core.kernel.connections import Connection, ConnectionSlug
 from core.kernel.outbound import MAX_REPLY_SIZE, NO_HEADERS, Reply
 from core.kernel.providers import AuthenticationRequest, FederatedIdentity, ProviderClient, ProviderTokens
+from core.kernel.shares import Share
 from core.kernel.values import Email
 from core.mailing.model.emails import PreparedEmail
 from core.tenancy.model.settings import MailServer, MailServerCheck
@@ -131,8 +132,12 @@ class PublishedKeys(Protocol):
     async def get(self, url: str) -> tuple[Sequence[Mapping[str, Any]], bool]:
         """Return the keys, and whether they were fetched now, with at most two requests of 5 s. Raises: ClientAssertionInvalid."""
 
-    async def get_newer(self, url: str, keys: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]] | None:
-        """Return keys that are newer than `keys`, or None if they were fetched for this reason less than a minute ago.
+    async def get_newer(
+        self, url: str, keys: Sequence[Mapping[str, Any]], cause: Share | None = None
+    ) -> Sequence[Mapping[str, Any]] | None:
+        """Return keys that are newer than `keys`, or None if they were fetched for this cause less than a minute ago.
+
+        The cause is who presents a token that no key verifies, by default the current share. Six can cause a fetch in a minute.
 
         Raises: ClientAssertionInvalid.
         """
@@ -147,7 +152,7 @@ class ClientDocuments(Protocol):
     async def fetch(self, address: str, since: datetime | None = None) -> ClientDocument:
         """Return the document at this address, which was fetched after that time, if one is given.
 
-        Each process sends one request at a time to a host. It returns within 6 s. A failure is not kept.
+        Each process sends one request of a share at a time to a host. It returns within 6 s. A failure is not kept.
 
         Raises: ClientDocumentUnavailable.
         """
@@ -191,8 +196,9 @@ class IdentityProviders(Protocol):
 class OpenIdProviders(Protocol):
     """The OpenID providers of organizations, which choose their addresses (security W-1).
 
-    Every method returns within 10 s. Redirects are not followed. Of one connection, three calls run
-    at a time. All methods raise OpenIdAnswerRefused and OpenIdProviderUnreachable.
+    Every method waits at most 5 s for a place, and then returns within 10 s. Redirects are not followed. Of one
+    connection three calls run at a time, of an organization six. Sign-outs that strangers report have places of their
+    own. All methods raise OpenIdAnswerRefused, OpenIdProviderUnreachable and Limited.
     """
 
     async def discover(self, client: OpenIdClient, *, refresh: bool = False) -> OpenIdProviderMetadata:

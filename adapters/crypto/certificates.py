@@ -2,15 +2,16 @@
 
 from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any, Final
 
-import trio
 from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
 from adapters.crypto.own_assertions import public_jwk, sign_assertion
+from adapters.trio_threads import TrioThreads
 from core.federation.connections.model.connections import CertificateFacts, ProviderCertificateInvalid
 from core.federation.saml.model.configuration import MAX_CERTIFICATE_LENGTH, SamlCertificate, SloCertificateInvalid
 from core.kernel.values import new_id
@@ -30,25 +31,25 @@ class X509Certificates:
 
     def __init__(self, generate_key: Callable[[], rsa.RSAPrivateKey] = generate_rsa_key) -> None:
         self._generate_key = generate_key
-        self._generation = trio.CapacityLimiter(1)
+        self._threads = TrioThreads()
 
     async def create(self, organization: str, name: str, now: datetime, years: int) -> SamlCertificate:
-        return await trio.to_thread.run_sync(_create, self._generate_key, organization, name, now, years, limiter=self._generation)
+        return await self._threads.run(partial(_create, self._generate_key, organization, name, now, years))
 
     async def read(self, pem: str) -> str:
-        return await trio.to_thread.run_sync(_read, pem, limiter=self._generation)
+        return await self._threads.run(partial(_read, pem))
 
     async def public_jwk(self, pem: str) -> Mapping[str, str]:
-        return await trio.to_thread.run_sync(public_jwk, pem, limiter=self._generation)
+        return await self._threads.run(partial(public_jwk, pem))
 
     def sign_token(self, certificate: SamlCertificate, claims: Mapping[str, Any]) -> str:
         return sign_assertion(certificate, claims)
 
     async def facts(self, pem: str) -> CertificateFacts:
-        return await trio.to_thread.run_sync(_facts, pem, limiter=self._generation)
+        return await self._threads.run(partial(_facts, pem))
 
     async def valid_until(self, pem: str) -> datetime:
-        return await trio.to_thread.run_sync(valid_until, pem, limiter=self._generation)
+        return await self._threads.run(partial(valid_until, pem))
 
 
 def valid_until(pem: str) -> datetime:

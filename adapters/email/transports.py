@@ -23,7 +23,7 @@ from ports.outside import EmailMessage, MailRefused
 # depends on it.
 SESSION_DEADLINE: Final = 50.0
 CHECK_DEADLINE: Final = 10.0  # an admin waits for the result
-MAX_CHECKS: Final = 16  # concurrent
+MAX_CHECKS: Final = 100  # concurrent, each of another organization
 
 _CHECK_RESULTS: Final = MappingProxyType(
     {
@@ -89,7 +89,7 @@ class OrganizationSmtp:
         self,
         guard: Guard,
         *,
-        connections: int = 10,
+        connections: int = 32,
         session_deadline: float = SESSION_DEADLINE,
         check_deadline: float = CHECK_DEADLINE,
         tls: ssl.SSLContext | None = None,

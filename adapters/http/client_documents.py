@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import Final
 
 from adapters.http.client_keys import HttpGetter
-from adapters.http.host_locks import HostBusy, HostLocks
+from adapters.http.host_places import HostBusy, HostPlaces
 from core.federation.oauth.model.client_documents import (
     FETCH_WITHIN,
     ClientDocument,
@@ -31,7 +31,7 @@ class HttpClientDocuments:
         self._clock = clock
         self._policy = policy
         self._documents: OrderedDict[str, tuple[ClientDocument, datetime]] = OrderedDict()
-        self._locks = HostLocks()
+        self._hosts = HostPlaces()
 
     def cached(self, address: str) -> ClientDocument | None:
         document, fresh_until = self._documents.get(address, (None, self._clock.now()))
@@ -43,7 +43,7 @@ class HttpClientDocuments:
     async def fetch(self, address: str, since: datetime | None = None) -> ClientDocument:
         host = host_of(address)
         try:
-            async with self._locks.of(host, FETCH_WITHIN):
+            async with self._hosts.of(host, FETCH_WITHIN):
                 cached = self.cached(address)
                 is_late = cached is not None and (since is None or cached.fetched_at > since)
                 return cached if cached is not None and is_late else await self._request(address)

@@ -5,12 +5,13 @@ from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Any, ClassVar, Final, Protocol
 
-from adapters.http.host_locks import HostBusy, HostLocks
+from adapters.http.host_places import HostBusy, HostPlaces
 from adapters.http.provider_keys import CACHE_TTL, REFETCH_PAUSE, Keys, ProviderKeys
 from adapters.http.upstream import UpstreamFailed, parse_json
 from core.applications.model.client_settings import usable_keys
 from core.federation.oauth.model.clients import ClientAssertionInvalid
 from core.kernel.outbound import LONGEST_URL, Reply, SendFailed
+from core.kernel.shares import Share, current_share
 from core.kernel.uris import has_port_of, host_of, is_web_url
 from ports.observe import Clock
 
@@ -37,12 +38,13 @@ class FetchedKeys:
         self._clock = clock
         self._ports = ports
         self._parties: OrderedDict[str, _Party] = OrderedDict()
+        self._hosts = HostPlaces()
 
     async def get(self, url: str) -> tuple[Keys, bool]:
         return await self._party(url).cache.get(lambda: self._fetch(url))
 
-    async def get_newer(self, url: str, keys: Sequence[Mapping[str, Any]]) -> Keys | None:
-        return await self._party(url).cache.get_newer(keys, lambda: self._fetch(url))
+    async def get_newer(self, url: str, keys: Sequence[Mapping[str, Any]], cause: Share | None = None) -> Keys | None:
+        return await self._party(url).cache.get_newer(keys, lambda: self._fetch(url), cause or current_share.get())
 
     def _party(self, url: str) -> "_Party":
         now = self._clock.now()
@@ -60,7 +62,11 @@ class FetchedKeys:
         party, now = self._party(url), self._clock.now()
         if party.failed_at is not None and now < party.failed_at + REFETCH_PAUSE:
             raise ClientAssertionInvalid(f"{self.keys_name} were not available")
-        keys = await self._request(url)
+        try:
+            async with self._hosts.of(host_of(url) or "", FETCH_WITHIN):
+                keys = await self._request(url)
+        except HostBusy:
+            raise ClientAssertionInvalid(f"{self.keys_name} are not available") from None
         if keys is None:
             party.failed_at = now
             raise ClientAssertionInvalid(f"{self.keys_name} are not available")
@@ -93,16 +99,8 @@ class HttpClientKeys(FetchedKeys):
 
     keys_name = "the keys at the client's jwks_uri"
 
-    def __init__(self, sender: HttpGetter, clock: Clock, ports: Collection[int]) -> None:
-        super().__init__(sender, clock, ports)
-        self._locks = HostLocks()
-
     async def _request(self, url: str) -> Keys | None:
-        try:
-            async with self._locks.of(host_of(url) or "", FETCH_WITHIN):
-                keys = await self._get_keys(url)
-        except HostBusy:
-            return None
+        keys = await self._get_keys(url)
         # Anyone can publish the metadata of a client: only what can verify a signature is kept.
         return None if keys is None else usable_keys(keys)
 

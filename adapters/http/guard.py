@@ -11,18 +11,20 @@ import socket
 from collections.abc import Callable, Iterable, MutableMapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
 from typing import Any, Final, Self
 
 import trio
 
+from adapters.trio_threads import TrioThreads
 from core.kernel.outbound import SendFailed, SendFailure
 
 LOOKUP_DEADLINE: Final = 5.0  # seconds
 # Concurrent lookups. After its deadline a lookup continues in its thread until the system's
-# resolver gives up, about three times as long (`shorten_resolver_timeouts`). With this many
-# threads, ten tenants with silent name servers do not block others.
+# resolver gives up, about three times as long (`shorten_resolver_timeouts`).
 MAX_LOOKUPS: Final = 256
+MAX_LOOKUPS_OF_SHARE: Final = 24  # so that ten tenants with silent name servers do not block others
 MAX_ADDRESSES: Final = 4  # to try for one name: a tenant can publish hundreds
 
 Address = IPv4Address | IPv6Address
@@ -136,7 +138,7 @@ class Guard:
         self._deadline = deadline
         # A separate pool of threads: a name server that does not answer must not block other work
         # (security P-7).
-        self._threads = trio.CapacityLimiter(MAX_LOOKUPS)
+        self._threads = TrioThreads(MAX_LOOKUPS, of_share=MAX_LOOKUPS_OF_SHARE)
 
     async def addresses(self, host: str, port: int) -> tuple[str, ...]:
         """Return the addresses to connect to, in the order to try them. Raises: TargetRefused."""
@@ -155,7 +157,7 @@ class Guard:
             return [_address((host, port))]  # the host is an address, so no lookup is needed
         try:
             with trio.fail_after(self._deadline):
-                addresses = await trio.to_thread.run_sync(self._look_up, host, port, abandon_on_cancel=True, limiter=self._threads)
+                addresses = await self._threads.run(partial(self._look_up, host, port), abandons=True)
         except (trio.TooSlowError, OSError, ValueError):  # ValueError: the name is malformed
             raise TargetRefused(SendFailure.NOT_RESOLVED) from None
         if not addresses:

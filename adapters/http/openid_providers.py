@@ -6,7 +6,7 @@ Sources: OpenID Connect Core, OpenID Connect Discovery, RFC 6749, RFC 7523, RFC 
 
 import base64
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Hashable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
 from typing import Any, Final, NoReturn
@@ -16,8 +16,8 @@ from uuid import UUID
 import trio
 
 from adapters.crypto import IdTokenInvalid, is_usable_key, read_id_token, read_logout_token, sign_assertion
-from adapters.http.provider_keys import CACHE_TTL, Keys, ProviderKeys
-from adapters.http.upstream import UpstreamFailed, parse_json
+from adapters.http.provider_keys import CACHE_TTL, OUR_REQUEST, Keys, ProviderKeys
+from adapters.http.upstream import PLACE_WITHIN, UpstreamFailed, parse_json
 from core.federation.connections.model.answers import names_received
 from core.federation.connections.model.openid import (
     MAX_ANSWER_SIZE,
@@ -40,14 +40,17 @@ from core.federation.connections.model.openid import (
 )
 from core.federation.connections.model.settings import ProviderAuthentication
 from core.kernel.outbound import Reply, SendFailed, SendFailure
+from core.kernel.shares import FairPlaces, current_share
 from core.kernel.values import is_printable, new_id
 from ports.observe import Clock
 from ports.outside import HttpSender
 
-DEADLINE: Final = 10.0  # seconds for all requests about one user, including the wait for a free slot
+DEADLINE: Final = 10.0  # seconds for all requests about one user
 FETCH_WITHIN: Final = 5.0  # seconds for metadata or keys
-MAX_CONCURRENT: Final = 50  # sign-ins at the same time
-MAX_OF_CONNECTION: Final = 3  # of them, so that one slow provider leaves slots for others
+MAX_CONCURRENT: Final = 300  # sign-ins at the same time, each with a socket
+MAX_OF_ORGANIZATION: Final = 6
+MAX_OF_CONNECTION: Final = 3  # of them, so that one slow provider leaves places for the others of its organization
+MAX_REPORTED: Final = 50  # sign-outs at the same time: any client can send logout tokens, so they have places of their own
 MAX_CACHED: Final = 1000  # providers; those that were used longest ago are forgotten first
 MAX_KEYS: Final = 50
 MAX_KEY_ID: Final = 255
@@ -69,15 +72,21 @@ class HttpOpenIdProviders:
         self._sender = sender
         self._clock = clock
         self._deadline = deadline
-        self._slots = trio.CapacityLimiter(MAX_CONCURRENT)
+        limits = {"of_group": MAX_OF_ORGANIZATION, "of_share": MAX_OF_CONNECTION}
+        self._places = FairPlaces(trio.Event, MAX_CONCURRENT, **limits)
+        self._reported = FairPlaces(trio.Event, MAX_REPORTED, **limits)
         self._providers: OrderedDict[tuple[UUID, str], _Provider] = OrderedDict()
 
     async def discover(self, client: OpenIdClient, *, refresh: bool = False) -> OpenIdProviderMetadata:
         cached = None if refresh else self._provider(client).metadata.cached()
         if cached is not None:
             return cached
-        async with self._connect(client) as provider:
-            return await provider.metadata.get(lambda: self._fetch_metadata(client), refresh=refresh)
+
+        async def fetch() -> OpenIdProviderMetadata:  # only the request that fetches has a place
+            async with self._connect(client):
+                return await self._fetch_metadata(client)
+
+        return await self._provider(client).metadata.get(fetch, refresh=refresh)
 
     async def exchange(
         self, client: OpenIdClient, metadata: OpenIdProviderMetadata, request: CodeRequest, code: str, needed: Collection[str]
@@ -129,17 +138,20 @@ class HttpOpenIdProviders:
 
         if len(token) > MAX_LOGOUT_TOKEN:
             raise OpenIdAnswerRefused(OpenIdFault.LOGOUT)
-        async with self._connect(client) as provider:
-            return parse_logout(await self._verify(provider, metadata, verify), self._clock.now())
+        async with self._connect(client, self._reported) as provider:
+            return parse_logout(await self._verify(provider, metadata, verify, current_share.get()), self._clock.now())
 
     @asynccontextmanager
-    async def _connect(self, client: OpenIdClient) -> AsyncIterator["_Provider"]:
-        """Wait for a free slot, and limit the time of all requests. Raises: OpenIdProviderUnreachable after the deadline."""
-        provider = self._provider(client)
+    async def _connect(self, client: OpenIdClient, places: FairPlaces | None = None) -> AsyncIterator["_Provider"]:
+        """Wait for a place of the connection, and limit the time of all requests from then on.
+
+        Raises: OpenIdProviderUnreachable without a place, or after the deadline; Limited.
+        """
         try:
-            with trio.fail_after(self._deadline):
-                async with provider.slots, self._slots:
-                    yield provider
+            with trio.fail_after(min(PLACE_WITHIN, self._deadline)):
+                place = await (places or self._places).take((client.org_id or client.connection_id, client.connection_id))
+            with place, trio.fail_after(self._deadline):
+                yield self._provider(client)
         except trio.TooSlowError:
             raise OpenIdProviderUnreachable(SendFailure.TIMED_OUT) from None
 
@@ -172,11 +184,15 @@ class HttpOpenIdProviders:
         return [{name: key[name] for name in _KEY_MEMBERS if name in key} for key in signing[:MAX_KEYS]]
 
     async def _verify(
-        self, provider: "_Provider", metadata: OpenIdProviderMetadata, verify: Callable[[Keys], dict[str, Any]]
+        self,
+        provider: "_Provider",
+        metadata: OpenIdProviderMetadata,
+        verify: Callable[[Keys], dict[str, Any]],
+        cause: Hashable = OUR_REQUEST,
     ) -> dict[str, Any]:
         """Return the claims of a token. If none of the cached keys verifies it, the provider may have replaced them."""
         try:
-            return await provider.keys.verify(lambda: self._fetch_keys(metadata), verify)
+            return await provider.keys.verify(lambda: self._fetch_keys(metadata), verify, cause)
         except IdTokenInvalid as invalid:
             with names_received(claim_names(invalid.claims)):
                 raise OpenIdAnswerRefused(invalid.fault) from None
@@ -248,12 +264,11 @@ class HttpOpenIdProviders:
 
 
 class _Provider:
-    """The cached metadata and keys of one provider, and the slots for requests to it."""
+    """The cached metadata and keys of one provider."""
 
     def __init__(self, clock: Clock) -> None:
         self.metadata = _CachedMetadata(clock)
         self.keys = ProviderKeys(clock)
-        self.slots = trio.CapacityLimiter(MAX_OF_CONNECTION)
         self.used_at = clock.now()
 
 

@@ -20,6 +20,7 @@ from adapters.http.upstream import MAX_RESPONSE_SIZE, UpstreamFailed, UpstreamHt
 from core.billing.model.checkout import Checkout, CheckoutSession, CustomerNotFound, IdempotencyKeySpent
 from core.billing.model.provider_objects import ProviderSnapshot, UnreadableObject, parse_provider_id, parse_subscription
 from core.kernel.errors import PaymentsFailed
+from core.kernel.shares import FairPlaces
 from core.kernel.values import is_printable
 from ports.observe import Clock
 
@@ -30,6 +31,7 @@ log = structlog.get_logger("payments")
 
 DEADLINE: Final = 10.0  # seconds
 MAX_CONCURRENT: Final = 50  # operations
+MAX_OF_ORGANIZATION: Final = 6
 MAX_LIST_SIZE: Final = 1024 * 1024  # bytes
 PAGE_SIZE: Final = 50  # subscriptions, each a few thousand bytes
 MAX_PAGES: Final = 5
@@ -56,7 +58,7 @@ class HttpPayments:
     def __init__(self, settings: PaymentSettings | None, clock: Clock, *, deadline: float = DEADLINE) -> None:
         self._settings = settings
         self._clock = clock
-        self._http = UpstreamHttp(deadline, MAX_CONCURRENT)
+        self._http = UpstreamHttp(deadline, FairPlaces(trio.Event, MAX_CONCURRENT, of_share=MAX_OF_ORGANIZATION))
 
     @property
     def is_on(self) -> bool:

@@ -1,6 +1,6 @@
 """The published keys of an identity provider, which verify its ID tokens."""
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Final, TypeVar
 
@@ -10,7 +10,9 @@ from adapters.crypto import IdTokenKeyUnknown
 from ports.observe import Clock
 
 CACHE_TTL: Final = timedelta(hours=1)
-REFETCH_PAUSE: Final = timedelta(minutes=1)  # minimum time between fetches for tokens that no cached key verifies
+REFETCH_PAUSE: Final = timedelta(minutes=1)  # minimum time between fetches for tokens of one cause that no cached key verifies
+MAX_CAUSES: Final = 6  # that strangers are within REFETCH_PAUSE, such as client addresses
+OUR_REQUEST: Final = "our request"  # the cause of a fetch for a token that we have asked for
 
 T = TypeVar("T")
 Keys = Sequence[Mapping[str, Any]]
@@ -25,7 +27,7 @@ class ProviderKeys:
         self._lock = trio.Lock()
         self._keys: Keys = ()
         self._fetched_at: datetime | None = None
-        self._refetched_at: datetime | None = None
+        self._refetches: dict[Hashable, datetime] = {}  # the newest of each cause
 
     async def get(self, fetch: Fetch) -> tuple[Keys, bool]:
         """Return the keys, and whether they were fetched now because the cached ones are older than CACHE_TTL."""
@@ -38,21 +40,23 @@ class ProviderKeys:
     def _is_fresh(self) -> bool:
         return self._fetched_at is not None and self._clock.now() < self._fetched_at + CACHE_TTL
 
-    async def get_newer(self, keys: Keys, fetch: Fetch) -> Keys | None:
-        """Return keys that are newer than `keys`, or None within REFETCH_PAUSE after a fetch for this reason.
+    async def get_newer(self, keys: Keys, fetch: Fetch, cause: Hashable = OUR_REQUEST) -> Keys | None:
+        """Return keys that are newer than `keys`, or None within REFETCH_PAUSE after a fetch for this cause.
 
-        Forged tokens lead here too. So the pause applies also after a fetch that failed.
+        Forged tokens lead here too. So the pause applies also after a fetch that failed, and strangers are MAX_CAUSES at most.
         """
         async with self._lock:
             if self._keys is not keys:
                 return self._keys
             now = self._clock.now()
-            if self._refetched_at is not None and now < self._refetched_at + REFETCH_PAUSE:
+            self._refetches = {each: at for each, at in self._refetches.items() if now < at + REFETCH_PAUSE}
+            strangers = len(self._refetches.keys() - {OUR_REQUEST})
+            if cause in self._refetches or (cause != OUR_REQUEST and strangers >= MAX_CAUSES):
                 return None
-            self._refetched_at = now
+            self._refetches[cause] = now
             return await self._fetch(fetch)
 
-    async def verify(self, fetch: Fetch, read: Callable[[Keys], T]) -> T:
+    async def verify(self, fetch: Fetch, read: Callable[[Keys], T], cause: Hashable = OUR_REQUEST) -> T:
         """Return the content of a token that `read` verifies with the keys, or with newer ones if none of them signed it.
 
         Raises: the errors of `read`, such as IdTokenKeyUnknown.
@@ -61,7 +65,7 @@ class ProviderKeys:
         try:
             return read(keys)
         except IdTokenKeyUnknown:
-            newer = None if is_new else await self.get_newer(keys, fetch)
+            newer = None if is_new else await self.get_newer(keys, fetch, cause)
             if newer is None:
                 raise
             return read(newer)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 import structlog
+import trio
 
 from adapters.crypto import IdTokenInvalid, read_id_token
 from adapters.http.provider_keys import Keys, ProviderKeys
@@ -21,6 +22,7 @@ from core.federation.oauth.model.authorization import s256_challenge
 from core.kernel.connections import Connection, ConnectionProtocol, ConnectionSlug
 from core.kernel.errors import ProviderFailed
 from core.kernel.providers import AuthenticationRequest, FederatedIdentity, ProviderClient, ProviderTokens, ReauthenticationNotConfirmed
+from core.kernel.shares import FairPlaces
 from core.kernel.values import Email, EmailInvalid
 from ports.observe import Clock
 
@@ -29,8 +31,9 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger("providers")
 
-DEADLINE: Final = 10.0  # seconds for all requests about one user, including the wait for a free slot
-MAX_CONCURRENT: Final = 50  # users at the same time, so that a slow provider does not pile up sockets
+DEADLINE: Final = 10.0  # seconds for all requests about one user
+MAX_CONCURRENT: Final = 500  # users at the same time
+MAX_OF_PROVIDER: Final = 50  # so that a slow provider does not pile up sockets, nor stop the others
 MAX_TOKEN_LENGTH: Final = 16 * 1024
 CLOCK_SKEW: Final = timedelta(minutes=1)  # tolerated difference between a provider's clock and ours
 MAX_TOKEN_SECONDS: Final = 10 * 365 * 86400  # longer lifetimes are cut, because the result could exceed the range of datetime
@@ -48,7 +51,7 @@ class HttpProviders:
     def __init__(self, connections: Iterable[Connection], clock: Clock, *, deadline: float = DEADLINE) -> None:
         self.connections = {connection.slug: connection for connection in connections}
         self._clock = clock
-        self._http = UpstreamHttp(deadline, MAX_CONCURRENT)
+        self._http = UpstreamHttp(deadline, FairPlaces(trio.Event, MAX_CONCURRENT, of_share=MAX_OF_PROVIDER))
         self._keys = {slug: ProviderKeys(clock) for slug in self.connections}
 
     def authorization_url(self, provider: ConnectionSlug, request: AuthenticationRequest) -> str:
@@ -98,7 +101,7 @@ class HttpProviders:
         try:
             connection = self.connections.get(provider) or _fail("it is not configured")
             try:
-                async with self._http.connect() as client:
+                async with self._http.connect(("provider", provider)) as client:
                     yield _Requests(client, connection)
             except UpstreamFailed as failure:
                 _fail(str(failure))

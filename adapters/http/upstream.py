@@ -13,10 +13,13 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
+from core.kernel.shares import FairPlaces, Share
+
 if TYPE_CHECKING:
     import httpx
 
 MAX_RESPONSE_SIZE: Final = 64 * 1024  # bytes
+PLACE_WITHIN: Final = 5.0  # seconds to wait for a place; it is that of calls of the same share, because others have their own
 _HEADERS: Final = {"Accept": "application/json", "Accept-Encoding": "identity", "User-Agent": "Gatehouse"}
 
 
@@ -25,31 +28,35 @@ class UpstreamFailed(Exception):
 
 
 class UpstreamHttp:
-    """Connections to one upstream service. Their number is limited, so that a slow service does not pile up sockets."""
+    """Connections to upstream services. Their number is limited, so that a slow service does not pile up sockets."""
 
-    def __init__(self, deadline: float, max_concurrent: int) -> None:
-        """`deadline` is in seconds. It covers all requests inside one `connect` block, and the wait for a free slot."""
+    def __init__(self, deadline: float, places: FairPlaces) -> None:
+        """`deadline` is in seconds. It covers all requests inside one `connect` block, and apart from it the wait for a place."""
         self._deadline = deadline
-        self._slots = trio.CapacityLimiter(max_concurrent)
+        self._places = places
         self._library: tuple[ModuleType, ssl.SSLContext] | None = None
 
     @asynccontextmanager
-    async def connect(self) -> AsyncIterator["httpx.AsyncClient"]:
-        """Provide an HTTP client. Every failure to get a response is raised as UpstreamFailed."""
+    async def connect(self, share: Share | None = None) -> AsyncIterator["httpx.AsyncClient"]:
+        """Provide an HTTP client in a place of this share, by default the current one.
+
+        Every failure to get a response is raised as UpstreamFailed. Raises: Limited.
+        """
         try:
-            with trio.fail_after(self._deadline):
-                async with self._slots:
-                    if self._library is None:
-                        self._library = await trio.to_thread.run_sync(_load)
-                    library, authorities = self._library
-                    async with library.AsyncClient(
-                        verify=authorities,
-                        trust_env=False,
-                        follow_redirects=False,
-                        timeout=None,  # a timeout per read would start again with every received byte
-                        headers=_HEADERS,
-                    ) as client:
-                        yield client
+            with trio.fail_after(min(PLACE_WITHIN, self._deadline)):
+                place = await self._places.take(share)
+            with place, trio.fail_after(self._deadline):
+                if self._library is None:
+                    self._library = await trio.to_thread.run_sync(_load)
+                library, authorities = self._library
+                async with library.AsyncClient(
+                    verify=authorities,
+                    trust_env=False,
+                    follow_redirects=False,
+                    timeout=None,  # a timeout per read would start again with every received byte
+                    headers=_HEADERS,
+                ) as client:
+                    yield client
         except trio.TooSlowError:
             raise UpstreamFailed("it did not answer in time") from None
         except (OSError, ValueError) as error:  # ValueError: a value cannot be part of a URL or a header

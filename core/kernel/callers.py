@@ -10,6 +10,7 @@ from core.kernel.causes import Caller
 from core.kernel.errors import Refusal
 from core.kernel.proofs import Proofs, SessionProofs, Strength, in_session, seen_in
 from core.kernel.roles import Capability, Permission, Rights, RoleName
+from core.kernel.shares import Share, current_share, of_account, of_organization
 from core.kernel.sign_in_age import SignInFacts
 from core.kernel.values import Email
 
@@ -280,6 +281,24 @@ OrganizationCaller = Member | ActingServiceAccount
 def organization_of(caller: OrganizationCaller | None) -> UUID | None:
     """Return the id of the organization that the caller acts in, or None without a caller: then the whole platform is meant."""
     return None if caller is None else caller.acts_in.id
+
+
+def share_of(caller: Caller) -> Share:
+    """Return the share that a caller with credentials has in places that all share, or else the current one.
+
+    It is that of their organization, or that of a user who acts in none.
+    """
+    if isinstance(caller, Member | ActingServiceAccount):
+        return of_organization(caller.acts_in.id)
+    if isinstance(caller, ServiceKey):
+        return of_organization(caller.service.org_id)
+    if isinstance(caller, ScimClient | SetupLinkCaller | RegistrationClient | ServiceAccountCaller):
+        return of_organization(caller.org_id)
+    if not isinstance(caller, Person):
+        return current_share.get()
+    if caller.service is not None:
+        return of_organization(caller.service.org_id)
+    return of_account(caller.user_id) if caller.organization is None else of_organization(caller.organization.id)
 
 
 # The callers of the routes of the platform.

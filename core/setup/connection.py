@@ -228,6 +228,7 @@ async def build(ports: Ports, link: SetupLink, proposal: SetupProposal) -> TripC
         certificates = await read_proposed_certificates(ports, document)
         return TripConnection(connection, ConnectionDetails(connection, keys, certificates))
     client = OpenIdClient(
+        org_id=connection.org_id,
         connection_id=connection.id,
         issuer=connection.settings.issuer,
         client_id=connection.settings.client_id,

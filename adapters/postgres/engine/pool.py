@@ -13,7 +13,8 @@ from psycopg import errors
 
 from adapters.postgres.engine.connecting import connect
 from adapters.postgres.engine.driver import Connection
-from core.kernel.errors import StorageDown
+from core.kernel.errors import Limited, StorageDown
+from core.kernel.shares import OWN, RETRY_AFTER, FairQueue, Share, current_share
 
 SILENCE: Final = 5.0  # seconds beyond the statement timeout, after which the server counts as down
 WATCH_INTERVAL: Final = 0.5  # seconds between two looks for silent servers, and for tasks that have waited too long
@@ -70,7 +71,8 @@ class Pool:
 
     The lock timeout is shorter than the statement timeout. Deleting an organization or a service
     holds locks for seconds, and the tasks that wait for these locks must not use up all
-    connections.
+    connections. So a share takes another connection only while it holds fewer than are free: half
+    of them at most, and the next share half of the rest. The process's own work has no such limit.
     """
 
     def __init__(
@@ -91,8 +93,10 @@ class Pool:
         self._statement_timeout = statement_timeout
         self._lock_timeout = lock_timeout
         # A trio.CapacityLimiter and a cancel scope for each wait would cost three times as much.
-        self._holders: set[trio.lowlevel.Task] = set()  # the tasks that have a connection, or open one
-        self._waiting: dict[trio.lowlevel.Task, float] = {}  # in their order, with the time until which each one waits
+        self._holders: dict[trio.lowlevel.Task, Share] = {}  # the tasks that have a connection, or open one
+        self._held: dict[Share, int] = {}  # the number of holders of each share; none for OWN
+        self._queue: FairQueue[trio.lowlevel.Task] = FairQueue()
+        self._waiting: dict[trio.lowlevel.Task, tuple[Share, float]] = {}  # those in the queue, with the time until which each one waits
         self._idle: list[Connection] = []
         self._open_connections: dict[int, Connection] = {}  # by the process of the server
         self._is_watched = False
@@ -101,9 +105,9 @@ class Pool:
     def connection(self) -> "Lease":
         """Lease a connection in autocommit mode for one task: `async with pool.connection() as connection`.
 
-        Raises: StorageDown if no connection becomes free or can be opened in time; RuntimeError if
-        the task holds one already. If tasks could hold two connections, all could wait forever for
-        their second one.
+        Raises: StorageDown if no connection becomes free or can be opened in time; Limited if none of
+        those that its share may use does; RuntimeError if the task holds one already. If tasks could
+        hold two connections, all could wait forever for their second one.
         """
         return Lease(self)
 
@@ -132,36 +136,53 @@ class Pool:
                 "this task already holds a database connection: a transaction or reading was opened inside another; use the outer one"
             )
         deadline = trio.current_time() + self._acquire_timeout
-        if len(self._holders) < self._size:  # then no task waits
-            self._holders.add(task)
+        share = current_share.get()
+        if self._may_hold(share):  # then no task of this share waits
+            self._hold(task, share)
         else:
-            await self._wait(task, deadline)
+            await self._wait(task, share, deadline)
         try:
             return self._take_idle() or await self._open(max(0.0, deadline - trio.current_time()))
         except BaseException:
             self._pass_on(task)
             raise
 
-    async def _wait(self, task: trio.lowlevel.Task, deadline: float) -> None:
-        """Wait until another task makes this one a holder. Raises: StorageDown at the deadline, or up to WATCH_INTERVAL later."""
+    def _may_hold(self, share: Share) -> bool:
+        return self._held.get(share, 0) < self._size - len(self._holders)
+
+    def _hold(self, task: trio.lowlevel.Task, share: Share) -> None:
+        self._holders[task] = share
+        if share is not OWN:
+            self._held[share] = self._held.get(share, 0) + 1
+
+    async def _wait(self, task: trio.lowlevel.Task, share: Share, deadline: float) -> None:
+        """Wait until another task makes this one a holder.
+
+        Raises: StorageDown or Limited at the deadline, or up to WATCH_INTERVAL later.
+        """
 
         def abort(_: object) -> trio.lowlevel.Abort:
-            del self._waiting[task]
+            self._queue.remove(self._waiting.pop(task)[0], task)
             return trio.lowlevel.Abort.SUCCEEDED
 
-        self._waiting[task] = deadline
+        self._queue.add(share, task)
+        self._waiting[task] = share, deadline
         self._start_watch()
         await trio.lowlevel.wait_task_rescheduled(abort)
         if task not in self._holders:
-            raise StorageDown
+            raise StorageDown if len(self._holders) == self._size else Limited(RETRY_AFTER)
 
     def _pass_on(self, task: trio.lowlevel.Task) -> None:
-        """Make the task that waits for the longest time a holder in place of this one."""
-        self._holders.remove(task)
-        if self._waiting:
-            successor = next(iter(self._waiting))
+        """Let the next tasks of the queue hold a connection in place of this one."""
+        share = self._holders.pop(task)
+        if share is not OWN:
+            self._held[share] -= 1
+            if not self._held[share]:
+                del self._held[share]
+        while self._waiting and (following := self._queue.pop(self._may_hold)) is not None:
+            share, successor = following
             del self._waiting[successor]
-            self._holders.add(successor)
+            self._hold(successor, share)
             trio.lowlevel.reschedule(successor)
 
     def _take_idle(self) -> Connection | None:
@@ -204,8 +225,9 @@ class Pool:
                 for connection in self._open_connections.values():
                     connection.finish_if_silent()
                 now = trio.current_time()
-                for task in [task for task, deadline in self._waiting.items() if deadline <= now]:
+                for task, share in [(task, share) for task, (share, deadline) in self._waiting.items() if deadline <= now]:
                     del self._waiting[task]
+                    self._queue.remove(share, task)
                     trio.lowlevel.reschedule(task)
         finally:
             self._is_watched = False

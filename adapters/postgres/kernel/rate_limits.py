@@ -45,8 +45,10 @@ class Rates(Repository):
         return await self._one(lambda row: float(row[0]), charge_sql(len(buckets)), **charge_parameters(client, buckets, now)) or 0.0
 
     async def charge_window(self, client: str, window: Window, now: datetime) -> float:
-        values = {"client": client, "name": window.name, "count": window.count, "period": window.seconds, "seconds": now.timestamp()}
-        return await self._one(lambda row: float(row[0]), CHARGE_WINDOW, **values) or 0.0
+        return await self._one(lambda row: float(row[0]), CHARGE_WINDOW, **_window_parameters(client, window, now)) or 0.0
+
+    async def window_wait(self, client: str, window: Window, now: datetime) -> float:
+        return await self._one(lambda row: float(row[0]), WINDOW_WAIT, **_window_parameters(client, window, now)) or 0.0
 
     async def keep(self, sign_in_hash: bytes, client: str, buckets: tuple[Bucket, ...]) -> None:
         await self._run(
@@ -84,6 +86,10 @@ def charge_parameters(client: str, buckets: tuple[Bucket, ...], now: datetime) -
         values[f"period_{number}"] = bucket.period
         values[f"ahead_{number}"] = (bucket.burst - 1) * bucket.period
     return values
+
+
+def _window_parameters(client: str, window: Window, now: datetime) -> dict[str, object]:
+    return {"client": client, "name": window.name, "count": window.count, "period": window.seconds, "seconds": now.timestamp()}
 
 
 def check_charge(charge: Charge, row: Row | None) -> None:
@@ -130,6 +136,7 @@ _TIME: Final = f"greatest((r.tats -> {_NAME} ->> -1)::float8, %(seconds)s::float
 _TIMES: Final = f"coalesce(r.tats -> {_NAME}, '[]')"
 # A window is full until the oldest of its `count` latest times has left it.
 _WAIT: Final = f"greatest(0, (r.tats -> {_NAME} ->> -%(count)s::int)::float8 + %(period)s::float8 - {_TIME})"
+WINDOW_WAIT: Final = f"select {_WAIT} from rates r where r.client = %(client)s"
 CHARGE_WINDOW: Final = f"""
     insert into rates as r (client, tats, wait, expires_at)
     select %(client)s, jsonb_build_object({_NAME}, jsonb_build_array(%(seconds)s::float8)), 0,

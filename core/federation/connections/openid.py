@@ -57,6 +57,7 @@ def to_client(
     connection: OrganizationConnection, settings: OidcSettings, secret: str | None, keys: Mapping[CertificateState, SamlCertificate]
 ) -> OpenIdClient:
     return OpenIdClient(
+        org_id=connection.org_id,
         connection_id=connection.id,
         issuer=settings.issuer,
         client_id=settings.client_id,

@@ -113,6 +113,7 @@ async def _assert_openid(ports: Ports, settings: OidcSettings, trip: ConnectionT
     if person is None:
         await openid.refuse_access(ports, connection)
     client = OpenIdClient(
+        org_id=connection.org_id,
         connection_id=connection.id,
         issuer=base_url + connection_endpoint_path(connection.id),
         client_id=str(connection.id),

@@ -24,6 +24,7 @@ from core.kernel.claims import FRONTEND_CLIENT_ID
 from core.kernel.errors import ClientInvalid, refuse
 from core.kernel.rate_limits import Bucket
 from core.kernel.scannable_secrets import CREDENTIAL_PREFIX
+from core.kernel.shares import Share, of_organization, working_for
 from core.kernel.values import digest, parse_id
 from core.programs.model.credentials import ProgramClient, StoredCredential
 from ports import Ports
@@ -144,7 +145,8 @@ async def _authenticate_pipeline(
     Raises: ClientAssertionInvalid.
     """
     now = ports.clock.now()
-    claims = await _read_pipeline_token(ports, issuer, token)
+    with working_for(of_organization(trusts[0].client.org_id)) as presenter:
+        claims = await _read_pipeline_token(ports, issuer, token, presenter)
     clients_model.check_times(claims, now)
     for credential in trusts:
         if credential.trust is not None and clients_model.is_trusted(claims, credential.trust):
@@ -155,7 +157,7 @@ async def _authenticate_pipeline(
     raise clients_model.PipelineTokenRefused("has another audience or subject than the credentials of this service account")
 
 
-async def _read_pipeline_token(ports: Ports, issuer: str, token: str) -> Mapping[str, Any]:
+async def _read_pipeline_token(ports: Ports, issuer: str, token: str, presenter: Share) -> Mapping[str, Any]:
     """Return the claims of a token that a key of the issuer signed. The issuer may have replaced the cached keys.
 
     Raises: ClientAssertionInvalid.
@@ -163,7 +165,7 @@ async def _read_pipeline_token(ports: Ports, issuer: str, token: str) -> Mapping
     keys, is_new = await ports.issuer_keys.get(issuer)
     with suppress(AssertionKeyUnknown):
         return ports.pipeline_tokens.read(token, keys)
-    newer = None if is_new else await ports.issuer_keys.get_newer(issuer, keys)
+    newer = None if is_new else await ports.issuer_keys.get_newer(issuer, keys, presenter)
     if newer is not None:
         with suppress(AssertionKeyUnknown):
             return ports.pipeline_tokens.read(token, newer)
@@ -242,11 +244,12 @@ async def _read_assertion(ports: Ports, service: Service, assertion: str) -> Map
     """
     if service.jwks_uri is None:
         return ports.client_assertions.read(assertion, service.jwks or refuse(ClientInvalid))
-    keys, is_new = await ports.client_keys.get(service.jwks_uri)
-    try:
-        return ports.client_assertions.read(assertion, keys)
-    except AssertionKeyUnknown:
-        newer = None if is_new else await ports.client_keys.get_newer(service.jwks_uri, keys)
-        if newer is None:
-            raise
-        return ports.client_assertions.read(assertion, newer)
+    with working_for(of_organization(service.org_id)) as presenter:
+        keys, is_new = await ports.client_keys.get(service.jwks_uri)
+        try:
+            return ports.client_assertions.read(assertion, keys)
+        except AssertionKeyUnknown:
+            newer = None if is_new else await ports.client_keys.get_newer(service.jwks_uri, keys, presenter)
+            if newer is None:
+                raise
+            return ports.client_assertions.read(assertion, newer)

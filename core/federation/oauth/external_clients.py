@@ -34,10 +34,12 @@ from core.federation.oauth.model.clients import ClientCredentials
 from core.federation.oauth.model.external_clients import (
     FAILURE_NOTED_FOR,
     FETCHES_OF_PERSON,
+    FIRST_OF_ORGANIZATION,
     OF_ORGANIZATION,
     OF_PERSON,
     OF_PERSON_AND_CLIENT,
     OF_PLATFORM,
+    PLATFORM,
     ClientDocumentsLimited,
     ClientNotAdmitted,
     ClientResourceUnknown,
@@ -50,6 +52,7 @@ from core.kernel.callers import ServiceContext, Visitor
 from core.kernel.claims import Accepts, Claims
 from core.kernel.errors import ClientInvalid, Refusal, Unauthenticated, refuse
 from core.kernel.proofs import first_method_of, seen_in
+from core.kernel.shares import of_organization, working_for
 from core.kernel.values import digest
 from core.programs import api_resources, events
 from core.programs.model.api_resources import ApiResource, NoAccessToResource
@@ -125,7 +128,10 @@ async def load(ports: Ports, visitor: Visitor, client: ExternalClient, redirect_
         known = _known(ports, client, stored, redirect_uri, now)
         if known is None:
             await _charge(ports, visitor, client, is_new=stored is None, fetches=True)
-            known = external_clients.to_service(await ports.client_documents.fetch(address, now - MIN_FRESH), api, now)
+            with working_for(of_organization(api.org_id)):
+                document = await ports.client_documents.fetch(address, now - MIN_FRESH)
+            await _count_fetch(ports, visitor)
+            known = external_clients.to_service(document, api, now)
         _check_keys(ports, known)
     except (ClientDocumentUnavailable, ClientDocumentsLimited) as failure:
         if stored is None:
@@ -189,9 +195,19 @@ async def _charge(ports: Ports, visitor: Visitor, client: ExternalClient, *, is_
                 return
             is_new = False
         own, organization = OF_PERSON if is_new else FETCHES_OF_PERSON, f"organization {client.api.org_id}"
-        for key, window in ((person, own), (organization, OF_ORGANIZATION), *[("platform", OF_PLATFORM)] * fetches):
+        for key, window in ((person, own), (organization, OF_ORGANIZATION)):
             if (wait := await tx.rates.charge_window(key, window, now)) > 0:
                 raise ClientDocumentsLimited(wait)
+        # The first fetches of an organization do not ask for the platform's limit, so others cannot keep its clients away.
+        is_further = fetches and await tx.rates.charge_window(organization, FIRST_OF_ORGANIZATION, now) > 0
+        if is_further and (wait := await tx.rates.window_wait(PLATFORM, OF_PLATFORM, now)) > 0:
+            raise ClientDocumentsLimited(wait)
+
+
+async def _count_fetch(ports: Ports, visitor: Visitor) -> None:
+    """Count a document that was fetched. Servers that do not answer use up nothing of the platform's limit."""
+    async with ports.storage.transaction(by=visitor) as tx:
+        await tx.rates.charge_window(PLATFORM, OF_PLATFORM, ports.clock.now())
 
 
 async def _note_failure(ports: Ports, visitor: Visitor, stored: Service, now: datetime) -> Service:

@@ -15,6 +15,7 @@ from quart_trio.wrappers import TrioRequest
 from werkzeug.exceptions import UnsupportedMediaType
 
 from core.kernel.errors import Invalid, Refusal
+from core.kernel.shares import FairPlaces
 from core.kernel.values import KEEP, Domain, Email, T, is_printable, is_visible, parse_id
 from core.provisioning.model.directories import attributes_of_body
 from entrypoints.http.base.context import directory_call
@@ -39,8 +40,8 @@ MAX_NAME_LENGTH = 100
 
 # Only one thread decodes large bodies, because a decoded body takes many times the memory of its
 # bytes. Smaller ones do not wait for these.
-_decoding_large = trio.CapacityLimiter(1)
-_decoding = trio.CapacityLimiter(1)
+_decoding_large = cast("trio.CapacityLimiter", FairPlaces(trio.Event, 1))
+_decoding = cast("trio.CapacityLimiter", FairPlaces(trio.Event, 1))
 
 
 class BodyInvalid(Invalid):

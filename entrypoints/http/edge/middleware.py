@@ -17,8 +17,9 @@ import structlog
 import trio
 
 from core.kernel.http_labels import METHODS, OTHER
+from core.kernel.shares import current_share, of_stranger
 from entrypoints.http.base.request_record import RequestRecord
-from entrypoints.http.edge.client_address import NO_ADDRESS, Network, client_address, forwarded_address, is_local
+from entrypoints.http.edge.client_address import NO_ADDRESS, Network, client_address, forwarded_address, is_local, limit_key
 from entrypoints.http.edge.error_body import SENTENCES, error_body, internal_error_message
 from entrypoints.http.edge.protocol.request_checks import (
     DirectResponse,
@@ -127,6 +128,7 @@ class EdgeMiddleware:
             log.warning("forwarded_for_missing", header="X-Forwarded-For", nginx=_NGINX_LINE, caddy="sent by default")
             response = _NOT_FORWARDED
         call = self._new_call(scope, record, headers, receive, send)
+        outer = current_share.set(of_stranger(limit_key(record.address) if ":" in record.address else record.address))
         try:
             if response is None:
                 response = self._respond_directly(call, headers)
@@ -140,6 +142,7 @@ class EdgeMiddleware:
             await call.respond_to_shutdown()
             raise
         finally:
+            current_share.reset(outer)
             record.duration = self._monotonic() - started
             if not call.started:
                 record.status = CLIENT_GONE

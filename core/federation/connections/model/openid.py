@@ -180,6 +180,7 @@ class OpenIdClient:
     issuer: str
     client_id: str
     authentication: ProviderAuthentication
+    org_id: UUID | None = None  # whose limit the requests count for; None: that of the connection alone
     client_secret: str | None = field(default=None, repr=False)
     key: SamlCertificate | None = field(default=None, repr=False)  # it signs our client assertions
 

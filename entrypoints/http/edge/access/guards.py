@@ -22,9 +22,10 @@ from core.eventing import refusals
 from core.eventing.refusals import RefusedChange
 from core.kernel.access import OwnProofNeeded
 from core.kernel.api_scopes import Area
-from core.kernel.callers import Member, ScimClient
+from core.kernel.callers import Member, ScimClient, share_of
 from core.kernel.errors import Refusal, SessionEnded
 from core.kernel.rate_limits import Bucket
+from core.kernel.shares import current_share
 from core.kernel.sign_in_age import SignInNotRecent
 from entrypoints.http.base.context import app_context, caller, ports, request_record
 from entrypoints.http.edge.access.declaration import (
@@ -164,6 +165,7 @@ class _Steps:
                 return redirect
             check_query(self.repeatable)
             client = caller()
+            current_share.set(share_of(client))
             if isinstance(client, ScimClient):
                 return await self.take_turn(client, *args, **kwargs)
             return await self.view(*args, **kwargs)
@@ -187,8 +189,9 @@ class _Steps:
 
     async def take_turn(self, client: ScimClient, *args: Any, **kwargs: Any) -> Any:
         body = cast("LazyBody", request.body)
-        with app_context().directory_turns.admit(client.org_id) as turns:
+        turns = app_context().directory_turns
+        with turns.admit(client.org_id):
             if request.method in METHODS_WITH_BODY and request.is_json and not body.is_large:
                 await body  # before the turn: slow clients must not stop the other requests of their organization
-            async with turns:
+            with await turns.places.take():
                 return await self.view(*args, **kwargs)

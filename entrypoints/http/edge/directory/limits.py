@@ -13,10 +13,12 @@ from uuid import UUID
 import trio
 
 from core.kernel.errors import Limited
+from core.kernel.shares import FairPlaces
 
 MAX_PER_ORGANIZATION: Final = 2
 MAX_IN_TOTAL: Final = 8  # at most 128 MiB of bodies; while the pieces of one are joined, it takes its size twice
-MAX_CONCURRENT: Final = 4  # requests of an organization, on at most half of the connections to the database; others wait
+MAX_CONCURRENT: Final = 4  # requests of an organization; others wait
+MAX_WAITING: Final = 6000  # requests of all organizations
 MAX_ADMITTED: Final = 60  # requests of an organization that run, wait for their turn, or are still arriving
 RETRY_AFTER: Final = 5  # seconds; about the time that a process needs for the largest body
 
@@ -65,20 +67,19 @@ class LargeBodies:
 
 
 class DirectoryTurns:
-    """The concurrent SCIM requests of each organization: up to MAX_ADMITTED.
+    """The concurrent SCIM requests: up to MAX_ADMITTED of each organization.
 
-    Of these, MAX_CONCURRENT run, or fewer if they could occupy more than half of the connections. The
-    others wait in order.
+    Of these, MAX_CONCURRENT run, and of all organizations as many as may occupy half of the connections. The
+    others wait, and organizations have turns.
     """
 
     def __init__(self, pool_size: int) -> None:
-        self._concurrent = max(1, min(MAX_CONCURRENT, pool_size // 2))
+        self.places = FairPlaces(trio.Event, max(1, pool_size // 2), of_share=MAX_CONCURRENT, waiting=MAX_WAITING)
         self._admitted: Counter[UUID] = Counter()
-        self._turns: dict[UUID, trio.CapacityLimiter] = {}
 
     @contextmanager
-    def admit(self, org_id: UUID) -> Iterator[trio.CapacityLimiter]:
-        """Count a request until the block ends, and give the organization's limiter, which it holds while it runs.
+    def admit(self, org_id: UUID) -> Iterator[None]:
+        """Count a request until the block ends. It takes one of the places while it runs.
 
         Raises: TooManyDirectoryRequests.
         """
@@ -86,8 +87,8 @@ class DirectoryTurns:
             raise TooManyDirectoryRequests
         self._admitted[org_id] += 1
         try:
-            yield self._turns.setdefault(org_id, trio.CapacityLimiter(self._concurrent))
+            yield
         finally:
             self._admitted[org_id] -= 1
             if not self._admitted[org_id]:
-                del self._admitted[org_id], self._turns[org_id]
+                del self._admitted[org_id]

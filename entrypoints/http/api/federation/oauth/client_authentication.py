@@ -13,6 +13,7 @@ from core.federation.oauth import clients
 from core.federation.oauth.model.clients import ASSERTION_TYPE, ClientCredentials, OAuthClient, client_id_text
 from core.kernel.errors import ClientInvalid, Invalid, Limited
 from core.kernel.rate_limits import Bucket
+from core.kernel.shares import current_share, of_organization
 from core.programs.model.credentials import ProgramClient
 from entrypoints.http.base.context import app_context, ports, request_record
 from entrypoints.http.edge.bodies import RequestModel, Text, TokenText
@@ -92,6 +93,7 @@ async def identify_client_or_program(body: ClientRequest, limit: tuple[Bucket, .
     client = await clients.identify_client_or_program(ports(), client_credentials(body), app_context().base_url, limit)
     if isinstance(client, ProgramClient):
         request_record().caller, request_record().organization = str(client.client_id), client.org_slug
+        current_share.set(of_organization(client.org_id))
     elif client is not None:
         _record(client)
     return client
@@ -102,6 +104,8 @@ def _record(client: OAuthClient) -> None:
     client_uri = None if context is None else context.client_uri
     request_record().caller = client_id_text(client) if client_uri is None else client_label(client_uri)
     request_record().organization = None if context is None else context.org_slug
+    if context is not None and client.authenticated:
+        current_share.set(of_organization(context.org_id))
 
 
 async def count_request(client: OAuthClient | ProgramClient | None) -> None:

@@ -1,0 +1,233 @@
+"""Places that all organizations share, with a queue that serves them in turn (security N-11).
+
+A share is a part of such a place: that of an organization, of an account without one, or of the address of a stranger. Strangers
+wait apart from callers with credentials, so a flood of either delays the other by one turn at most.
+"""
+
+from collections import Counter, OrderedDict, deque
+from collections.abc import Awaitable, Callable, Hashable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from types import TracebackType
+from typing import Final, Generic, Protocol, TypeVar
+from uuid import UUID
+
+from core.kernel.errors import Limited
+
+T = TypeVar("T")
+Share = tuple[Hashable, Hashable]  # a group, and a member of it: each has its turn among its like
+
+OWN: Final[Share] = ("own", None)  # of the process itself: its actors, and commands
+# Set by the edge for each request, and by actors that work for an organization.
+current_share: Final[ContextVar[Share]] = ContextVar("current_share", default=OWN)
+
+MAX_WAITING: Final = 1000
+RETRY_AFTER: Final = 1  # seconds
+
+
+def of_organization(org_id: UUID | None) -> Share:
+    """Return the share of an organization, or that of the programs of the platform."""
+    return "organization", org_id
+
+
+def of_account(user_id: UUID) -> Share:
+    return "account", user_id
+
+
+def of_stranger(address: str) -> Share:
+    return "stranger", address
+
+
+@contextmanager
+def working_for(share: Share) -> Iterator[Share]:
+    """Use places in the name of this share until the block ends. Give the share that was current before."""
+    before = current_share.get()
+    token = current_share.set(share)
+    try:
+        yield before
+    finally:
+        current_share.reset(token)
+
+
+class FairQueue(Generic[T]):
+    """Items that wait. Groups are served in turn, and within a group its members."""
+
+    def __init__(self) -> None:
+        self._groups: OrderedDict[Hashable, OrderedDict[Hashable, deque[T]]] = OrderedDict()
+        self._count = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    def add(self, share: Share, item: T, most: int | None = None) -> T | None:
+        """Add an item behind those of its share.
+
+        If more than `most` items wait then, remove and return the newest item of the largest share in the largest group. So the share that
+        floods the queue is refused, and no other one.
+        """
+        group, member = share
+        self._groups.setdefault(group, OrderedDict()).setdefault(member, deque()).append(item)
+        self._count += 1
+        if most is None or self._count <= most:
+            return None
+        largest = max(self._groups, key=lambda each: (sum(map(len, self._groups[each].values())), each == group))
+        members = self._groups[largest]
+        longest = max(members, key=lambda each: (len(members[each]), (largest, each) == share))
+        newest = members[longest].pop()
+        self._end_turn(largest, longest)
+        return newest
+
+    def remove(self, share: Share, item: T) -> None:
+        """Remove an item that no longer waits. Raises: ValueError, KeyError if it is not in the queue."""
+        group, member = share
+        self._groups[group][member].remove(item)
+        self._end_turn(group, member)
+
+    def pop(self, may_run: Callable[[Share], bool] = lambda _: True) -> tuple[Share, T] | None:
+        """Remove and return the next item, with its share, of the shares that may run. Return None if there is none."""
+        for group, members in self._groups.items():
+            for member, items in members.items():
+                if may_run((group, member)):
+                    item = items.popleft()
+                    members.move_to_end(member)
+                    self._groups.move_to_end(group)
+                    self._end_turn(group, member)
+                    return (group, member), item
+        return None
+
+    def _end_turn(self, group: Hashable, member: Hashable) -> None:
+        """Count a removed item, and forget its share if nothing of it waits."""
+        self._count -= 1
+        members = self._groups[group]
+        if not members[member]:
+            del members[member]
+        if not members:
+            del self._groups[group]
+
+
+class Event(Protocol):
+    """An event of the framework for asynchronous tasks, such as `trio.Event`."""
+
+    def set(self) -> None:
+        """Wake the tasks that wait."""
+
+    def wait(self) -> Awaitable[None]:
+        """Wait until the event is set."""
+
+
+class _Waiter:
+    """A task that waits for a place. `is_admitted` is None until it has one, or is refused."""
+
+    def __init__(self, event: Event) -> None:
+        self.event = event
+        self.is_admitted: bool | None = None
+
+    def end(self, *, is_admitted: bool) -> None:
+        self.is_admitted = is_admitted
+        self.event.set()
+
+
+class FairPlaces:
+    """A number of places, in use by tasks or threads. Shares that wait for one are served in turn.
+
+    It can stand for a `trio.CapacityLimiter` where threads run: then a place is free when its thread has ended.
+    """
+
+    def __init__(
+        self,
+        event: Callable[[], Event],
+        total: int,
+        *,
+        of_group: int | None = None,
+        of_share: int | None = None,
+        waiting: int = MAX_WAITING,
+    ) -> None:
+        """A group uses at most `of_group` places, a share at most `of_share`. At most `waiting` tasks wait."""
+        self._event = event
+        self.total = total
+        self.of_group = of_group or total
+        self.of_share = of_share or total
+        self._in_use: Counter[Hashable] = Counter()  # of shares and of groups
+        self._used = 0
+        self._most_waiting = waiting
+        self._waiting: FairQueue[_Waiter] = FairQueue()
+        self._borrowed: dict[object, Place] = {}
+
+    @property
+    def is_idle(self) -> bool:
+        return not self._used and not self._waiting
+
+    async def take(self, share: Share | None = None) -> "Place":
+        """Return a place of the share, by default the current one, as soon as it is its turn: `with await places.take()`.
+
+        Raises: Limited if its share has filled the queue.
+        """
+        share = share or current_share.get()
+        if not self._may_run(share):
+            await self._wait(share)
+        else:
+            self._begin(share)
+        return Place(self, share)
+
+    async def _wait(self, share: Share) -> None:
+        waiter = _Waiter(self._event())
+        refused = self._waiting.add(share, waiter, self._most_waiting)
+        if refused is not None:
+            refused.end(is_admitted=False)
+        try:
+            await waiter.event.wait()
+        except BaseException:
+            if waiter.is_admitted:
+                self._end(share)
+            elif waiter.is_admitted is None:
+                self._waiting.remove(share, waiter)
+            raise
+        if not waiter.is_admitted:
+            raise Limited(RETRY_AFTER)
+
+    def _may_run(self, share: Share) -> bool:
+        in_use = self._in_use
+        return self._used < self.total and in_use[share] < self.of_share and in_use[share[0]] < self.of_group
+
+    def _begin(self, share: Share) -> None:
+        self._used += 1
+        self._in_use[share] += 1
+        self._in_use[share[0]] += 1
+
+    def _end(self, share: Share) -> None:
+        self._used -= 1
+        for key in (share, share[0]):
+            self._in_use[key] -= 1
+            if not self._in_use[key]:
+                del self._in_use[key]
+        while self._used < self.total and (following := self._waiting.pop(self._may_run)) is not None:
+            admitted, waiter = following
+            self._begin(admitted)
+            waiter.end(is_admitted=True)
+
+    async def acquire_on_behalf_of(self, borrower: object) -> None:
+        """Take a place for a thread, in the share of the task that starts it."""
+        self._borrowed[borrower] = await self.take()
+
+    def release_on_behalf_of(self, borrower: object) -> None:
+        """Free the place of a thread that has ended."""
+        self._borrowed.pop(borrower).release()
+
+
+class Place:
+    """A place in use, until the block ends."""
+
+    __slots__ = ("_places", "_share")
+
+    def __init__(self, places: FairPlaces, share: Share) -> None:
+        self._places = places
+        self._share = share
+
+    def release(self) -> None:
+        self._places._end(self._share)
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.release()
