@@ -25,8 +25,9 @@ from ports.outside import EmailMessage, MailRefused
 
 log = structlog.get_logger("mailer")
 
-SLOTS: Final = 8  # emails sent through the platform's server at the same time, so that a slow recipient does not delay others
-# Further slots, for emails through the organizations' own mail servers, which may be slow, and the
+SLOTS: Final = 40  # emails sent at the same time
+PLATFORM_SLOTS: Final = 8  # through the platform's server, so that a slow recipient does not delay others
+# The most slots for emails through the organizations' own mail servers, which may be slow, and the
 # most for one of these servers.
 OWN_SERVER_SLOTS: Final = 32
 SLOTS_OF_ONE: Final = 2
@@ -45,7 +46,10 @@ async def mailer(ports: Ports, inbox: Mailbox, *, slots: int = SLOTS) -> NoRetur
                 # Claim an email only when a slot is free, because a wait would use up its lease.
                 # Claim one email at a time: the preparation determines its mail server, and the
                 # next claim depends on that.
-                while rotation.of_platform < slots and (mail := await _claim(ports, rotation)):
+                while rotation.of_platform < PLATFORM_SLOTS and len(attempts.child_tasks) < slots:
+                    mail = await _claim(ports, rotation)
+                    if mail is None:
+                        break
                     prepared = await _prepare(ports, mail, retries)
                     if prepared is not None:
                         rotation.begin(prepared[0])

@@ -17,9 +17,9 @@ class TrioThreads:
     would only slow down the thread that serves requests.
     """
 
-    def __init__(self, count: int = 1, *, of_share: int | None = None) -> None:
-        """At most `count` pieces of work run at once, and at most `of_share` of one share."""
-        self._places = cast("trio.CapacityLimiter", FairPlaces(trio.Event, count, of_share=of_share))
+    def __init__(self, count: int = 1) -> None:
+        """At most `count` pieces of work run at once."""
+        self._places = cast("trio.CapacityLimiter", FairPlaces(trio.Event, count))
 
     async def run(self, work: Callable[[], T], *, abandons: bool = False) -> T:
         """Run `work` in a thread.

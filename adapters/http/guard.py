@@ -23,8 +23,8 @@ from core.kernel.outbound import SendFailed, SendFailure
 LOOKUP_DEADLINE: Final = 5.0  # seconds
 # Concurrent lookups. After its deadline a lookup continues in its thread until the system's
 # resolver gives up, about three times as long (`shorten_resolver_timeouts`).
+# An organization uses fewer threads than are free, so a few with silent name servers do not block others.
 MAX_LOOKUPS: Final = 256
-MAX_LOOKUPS_OF_SHARE: Final = 24  # so that ten tenants with silent name servers do not block others
 MAX_ADDRESSES: Final = 4  # to try for one name: a tenant can publish hundreds
 
 Address = IPv4Address | IPv6Address
@@ -138,7 +138,7 @@ class Guard:
         self._deadline = deadline
         # A separate pool of threads: a name server that does not answer must not block other work
         # (security P-7).
-        self._threads = TrioThreads(MAX_LOOKUPS, of_share=MAX_LOOKUPS_OF_SHARE)
+        self._threads = TrioThreads(MAX_LOOKUPS)
 
     async def addresses(self, host: str, port: int) -> tuple[str, ...]:
         """Return the addresses to connect to, in the order to try them. Raises: TargetRefused."""

@@ -142,11 +142,15 @@ class FairPlaces:
         of_share: int | None = None,
         waiting: int = MAX_WAITING,
     ) -> None:
-        """A group uses at most `of_group` places, a share at most `of_share`. At most `waiting` tasks wait."""
+        """A group uses at most `of_group` places, a share at most `of_share`. At most `waiting` tasks wait.
+
+        Without `of_share`, a share takes a place only while it uses fewer than are free: half of them at most, and
+        the next share half of the rest.
+        """
         self._event = event
-        self.total = total
-        self.of_group = of_group or total
-        self.of_share = of_share or total
+        self._total = total
+        self._of_group = of_group or total
+        self._of_share = of_share
         self._in_use: Counter[Hashable] = Counter()  # of shares and of groups
         self._used = 0
         self._most_waiting = waiting
@@ -155,7 +159,13 @@ class FairPlaces:
 
     @property
     def is_idle(self) -> bool:
-        return not self._used and not self._waiting
+        """Whether no place is in use, so that nothing waits either."""
+        return not self._used
+
+    @property
+    def waiting(self) -> int:
+        """The number of tasks that wait."""
+        return len(self._waiting)
 
     async def take(self, share: Share | None = None) -> "Place":
         """Return a place of the share, by default the current one, as soon as it is its turn: `with await places.take()`.
@@ -186,8 +196,8 @@ class FairPlaces:
             raise Limited(RETRY_AFTER)
 
     def _may_run(self, share: Share) -> bool:
-        in_use = self._in_use
-        return self._used < self.total and in_use[share] < self.of_share and in_use[share[0]] < self.of_group
+        free, in_use = self._total - self._used, self._in_use
+        return free > 0 and in_use[share] < (self._of_share or free) and in_use[share[0]] < self._of_group
 
     def _begin(self, share: Share) -> None:
         self._used += 1
@@ -200,7 +210,7 @@ class FairPlaces:
             self._in_use[key] -= 1
             if not self._in_use[key]:
                 del self._in_use[key]
-        while self._used < self.total and (following := self._waiting.pop(self._may_run)) is not None:
+        while self._used < self._total and (following := self._waiting.pop(self._may_run)) is not None:
             admitted, waiter = following
             self._begin(admitted)
             waiter.end(is_admitted=True)

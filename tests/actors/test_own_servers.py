@@ -12,7 +12,7 @@ import pytest
 import trio
 
 import actors.mailer
-from actors.mailer import OWN_SERVER_SLOTS, SLOTS_OF_ONE
+from actors.mailer import SLOTS_OF_ONE
 from adapters.postgres.engine.pool import Pool
 from core.accounts import email_changes, email_queue
 from core.accounts.model import email_queue as email_queue_model
@@ -248,7 +248,10 @@ async def test_a_slow_server_delays_only_its_own_organization(ports: Ports, pool
         await sent.arrived(15)
 
 
-async def test_slow_servers_leave_slots_for_emails_of_the_platform(ports: Ports, pool: Pool, sent: FakeMailTransport) -> None:
+async def test_slow_servers_leave_slots_for_emails_of_the_platform(
+    ports: Ports, pool: Pool, sent: FakeMailTransport, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(actors.mailer, "OWN_SERVER_SLOTS", 4)
     slow = [address for slug in ("acme", "twin", "third", "fourth", "fifth") for address in people(slug, 2)]
     gate(sent, slow)
     for slug in ("acme", "twin", "third", "fourth", "fifth"):
@@ -258,7 +261,7 @@ async def test_slow_servers_leave_slots_for_emails_of_the_platform(ports: Ports,
     async with mailing(ports) as [inbox]:
         await sent.arrived(11)
         await wait_until_idle(inbox)
-        assert count_attempts(sent, slow) == OWN_SERVER_SLOTS
+        assert count_attempts(sent, slow) == 4
         for event in sent.gates.values():
             event.set()
         await sent.arrived(21)
@@ -277,8 +280,9 @@ async def test_organizations_take_turns_despite_a_long_backlog_of_one(
 
 
 async def test_a_new_organization_comes_before_second_emails_of_slow_ones(
-    ports: Ports, pool: Pool, sent: FakeMailTransport, clock: FakeClock
+    ports: Ports, pool: Pool, sent: FakeMailTransport, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(actors.mailer, "OWN_SERVER_SLOTS", 4)
     slugs = ["acme", "twin", "third", "fourth"]
     backlog = {slug: people(slug, 3) for slug in slugs}
     gate(sent, [address for addresses in backlog.values() for address in addresses])
@@ -298,3 +302,30 @@ async def test_a_new_organization_comes_before_second_emails_of_slow_ones(
         for event in sent.gates.values():
             event.set()
         await sent.arrived(13)
+
+
+async def test_two_slow_servers_do_not_stop_those_of_other_organizations(ports: Ports, pool: Pool, sent: FakeMailTransport) -> None:
+    slow = [*people("acme", 3), *people("twin", 3)]
+    gate(sent, slow)
+    for slug in ("acme", "twin"):
+        await invite(ports, await add(ports, pool, slug), *people(slug, 3))
+    await invite(ports, await add(ports, pool, "third"), "new@third.example")
+    async with mailing(ports):
+        [email] = await sent.arrived(1)
+        assert email.to == "new@third.example"
+        for event in sent.gates.values():
+            event.set()
+        await sent.arrived(7)
+
+
+async def test_many_invitations_of_one_organization_do_not_delay_another(
+    ports: Ports, pool: Pool, sent: FakeMailTransport, clock: FakeClock
+) -> None:
+    """The platform's server sends them for both."""
+    for slug, count in (("acme", 9), ("twin", 2)):
+        await invite(ports, await add(ports, pool, slug, server=False), *people(slug, count))
+        clock.advance(timedelta(seconds=1))
+    async with mailing(ports, slots=1):
+        emails = await sent.arrived(11)
+    order = [message.to.domain.removesuffix(".example") for message in emails]
+    assert order[:4] == ["acme", "twin", "acme", "twin"]

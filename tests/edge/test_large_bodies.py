@@ -4,9 +4,11 @@ from contextlib import ExitStack
 from uuid import UUID
 
 import pytest
+import trio
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from core.kernel.shares import of_organization
 from entrypoints.http.edge.directory.limits import MAX_IN_TOTAL, MAX_PER_ORGANIZATION, DirectoryTurns, LargeBodies, TooManyLargeBodies
 
 ORGANIZATIONS = [UUID(int=number) for number in range(2 * MAX_IN_TOTAL)]
@@ -47,6 +49,10 @@ def test_one_organization_alone_has_two() -> None:
 
 
 @pytest.mark.parametrize(("pool_size", "turns"), [(2, 1), (3, 1), (6, 3), (10, 4), (100, 4)])
-def test_an_organization_has_at_most_half_of_the_connections(pool_size: int, turns: int) -> None:
-    with DirectoryTurns(pool_size).admit(ORGANIZATIONS[0]) as limiter:
-        assert limiter.total_tokens == turns
+async def test_an_organization_has_at_most_half_of_the_connections(pool_size: int, turns: int) -> None:
+    places, share = DirectoryTurns(pool_size).places, of_organization(ORGANIZATIONS[0])
+    for _ in range(turns):
+        await places.take(share)
+    with trio.move_on_after(0) as full:
+        await places.take(share)
+    assert full.cancelled_caught

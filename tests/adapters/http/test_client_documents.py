@@ -180,4 +180,4 @@ async def test_a_flood_of_addresses_fills_no_memory(clock: FakeClock) -> None:
     assert [address for address in addresses if documents.cached(address) is None] == addresses[:10]
     assert (await documents.fetch(addresses[0])).name == "Flood", "a document that was forgotten is fetched again"
     assert documents.cached(addresses[10]) is None, "the next one makes room"
-    assert not documents._locks._locks
+    assert not documents._hosts._hosts

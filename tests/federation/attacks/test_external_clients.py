@@ -9,7 +9,7 @@ from quart_trio import QuartTrio
 
 from adapters.http.client_documents import HttpClientDocuments
 from core.accounts.model.accounts import Account
-from core.federation.oauth.model.external_clients import OF_ORGANIZATION, OF_PLATFORM
+from core.federation.oauth.model.external_clients import FIRST_OF_ORGANIZATION, OF_ORGANIZATION, OF_PLATFORM
 from entrypoints.http.base.context import app_context
 from tests.fakes.http_server import Answer as Published
 from tests.fakes.outside import FakeClock
@@ -213,6 +213,8 @@ async def test_a_refusal_charges_no_limit(client: ExternalParty, clock: FakeCloc
     async with ports.storage.autocommit() as statements:
         for _ in range(60):
             await statements.rates.charge_window("platform", OF_PLATFORM, clock.now())
+        for _ in range(FIRST_OF_ORGANIZATION.count):
+            await statements.rates.charge_window(f"organization {client.tenant.org}", FIRST_OF_ORGANIZATION, clock.now())
     for number in range(12):
         assert (await client.open(client_id=client.server.publish(f"/flooded-{number}"))).status == 429
     clock.advance(timedelta(minutes=1))
@@ -248,10 +250,17 @@ async def test_a_flood_at_many_organizations_ends_at_the_limit_of_the_platform(c
     async with ports.storage.autocommit() as statements:
         for _ in range(59):
             assert not await statements.rates.charge_window("platform", OF_PLATFORM, now)
-    assert (await client.open(client_id=client.server.publish("/last"))).status == 200
+    first = [client.server.publish(f"/first-{number}") for number in range(FIRST_OF_ORGANIZATION.count)]
+    assert [(await client.open(client_id=address)).status for address in first] == [200] * 5, "no other organization delays these"
     assert (await client.open(client_id=client.server.publish("/late"))).status == 429
-    assert len(client.server.requests) == 1
-    assert OF_PLATFORM.count == 3 * OF_ORGANIZATION.count
+    assert len(client.server.requests) == 5
+
+
+async def test_documents_that_cannot_be_fetched_use_up_nothing_of_the_platform(client: ExternalParty) -> None:
+    for number in range(9):
+        client.server.answers[f"/broken-{number}"] = Published(500)
+        assert (await client.open(client_id=client.server.address_of(f"/broken-{number}"))).status == 400
+    await require_left(client, of_organization=11, of_platform=60)
 
 
 async def test_nothing_is_fetched_for_a_browser_without_a_session(client: ExternalParty) -> None:

@@ -9,6 +9,7 @@ import pytest
 import trio
 from quart_trio import QuartTrio
 
+from core.kernel.shares import of_organization
 from core.provisioning.model.schemas import GROUP_URN
 from entrypoints.http.base.context import app_context
 from entrypoints.http.edge.directory.limits import MAX_ADMITTED, MAX_CONCURRENT, MAX_PER_ORGANIZATION, RETRY_AFTER
@@ -170,21 +171,20 @@ async def test_requests_that_wait_for_their_organization_leave_connections_to_ot
 async def test_the_time_for_a_body_starts_when_the_organization_has_its_turn(
     app: QuartTrio, server: Served, directory: Directory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with app_context(app).directory_turns.admit(directory.tenant.org) as turns:
-        others = [object() for _ in range(int(turns.total_tokens))]
-        for other in others:
-            turns.acquire_on_behalf_of_nowait(other)
+    turns = app_context(app).directory_turns.places
+    with ExitStack() as others:
+        for _ in range(MAX_CONCURRENT):
+            others.enter_context(await turns.take(of_organization(directory.tenant.org)))
         body, body_within = group(directory, LARGE), 0.05
         async with server.client() as client, trio.open_nursery() as nursery:
             with monkeypatch.context() as patch:
                 patch.setattr(cast("Application", app).middleware, "body_within", body_within)
                 await client.send(head(directory, f"Content-Length: {LARGE}"))
                 nursery.start_soon(client.send, body)
-                await eventually(lambda: turns.statistics().tasks_waiting == 1)
+                await eventually(lambda: turns.waiting == 1)
                 too_late = trio.current_time() + body_within
                 await eventually(lambda: trio.current_time() > too_late)
-            for other in others:
-                turns.release_on_behalf_of(other)
+            others.close()
             assert (await client.reply()).status == 200
 
 
