@@ -1,13 +1,13 @@
 """The documentation of this version, and the search in it. Everyone can read it."""
 
-from functools import cache
+from functools import cache, partial
 
-import trio
 from pydantic import Field
 from quart import Blueprint, Response, request
 
 from core.kernel.errors import NotFound
 from core.kernel.rate_limits import DOCUMENTATION_SEARCH
+from entrypoints.http.base.context import ports
 from entrypoints.http.base.rendering import documentation
 from entrypoints.http.base.rendering.templates import Page, documentation_page
 from entrypoints.http.edge.access import anyone, operations
@@ -43,7 +43,7 @@ async def search(query_args: SearchQuery) -> Response:
 
     Returns the sections with all of the words, the best first.
     """
-    results = await trio.to_thread.run_sync(documentation.search, query_args.search)
+    results = await ports().threads.run(partial(documentation.search, query_args.search))
     return _response(documentation_page("documentation/search.html", address=None, text=query_args.search, results=results))
 
 
@@ -65,7 +65,7 @@ async def _show(address: str) -> Response:
     if file.suffix != ".md":
         content_type = documentation.CONTENT_TYPES[file.suffix]
         return Response(file.read_bytes(), 200, {"Cache-Control": "public, max-age=3600"}, content_type=content_type)
-    return _response(await trio.to_thread.run_sync(_render, address))
+    return _response(await ports().threads.run(partial(_render, address)))
 
 
 def _response(page: Page) -> Response:

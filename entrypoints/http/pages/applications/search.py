@@ -1,9 +1,9 @@
 """The search of the console: pages, applications, webhooks, members and users of an organization, and the documentation."""
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, Final
 
-import trio
 from pydantic import Field
 from quart import Blueprint, Response
 
@@ -54,13 +54,14 @@ async def _find(text: str) -> dict[str, Sequence[tuple[str, str]]]:
     own = await members.list_page(ports(), acting_member(), None, first, search=text) if may("members.manage") else None
     users = await end_users.list_end_users(ports(), acting_member(), first, search=text) if may("end_users.view") else None
     hooks = await webhooks.search(ports(), acting_member(), text) if may("webhooks.manage") else []
+    sections = await ports().threads.run(partial(documentation.search, text))
     return {
         "pages": [(name, path) for name, path in pages_for(acting_member()) if text.lower() in name.lower()],
         "applications": [(summary.service.name, application_path(summary.service.slug)) async for batch in batches for summary in batch],
         "webhooks": [(webhook.name, organization_path(f"/webhooks/{webhook.id}/deliveries")) for webhook in hooks],
         "members": [(member.email, organization_path(f"/members/{member.user_id}")) for member in (own.members if own else ())],
         "users": [(user.email, organization_path(f"/users/{user.id}")) for user in (users.items if users else ())],
-        "guides": [(_title(result.section), result.section.href) for result in await trio.to_thread.run_sync(documentation.search, text)],
+        "guides": [(_title(result.section), result.section.href) for result in sections],
     }
 
 
