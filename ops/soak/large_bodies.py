@@ -138,7 +138,7 @@ class Soak:
             attacker, group = self._add_organization("attacker")
             other, _ = self._add_organization("other")
             self._measure(other, 3)
-            quiet = _percentiles(self._latencies)
+            quiet = describe_latencies(self._latencies)
             self._latencies.clear()
             self._before = self._peak = self._memory("VmRSS")
             statuses = self._attack(attacker, group, other)
@@ -208,7 +208,7 @@ class Soak:
             "attacker's responses": ", ".join(f"{count} x {status}" for status, count in sorted(statuses.items())),
             "other's responses": ", ".join(f"{count} x {status}" for status, count in sorted(self._statuses.items())),
             "other's latency before": quiet,
-            "other's latency during": _percentiles(self._latencies),
+            "other's latency during": describe_latencies(self._latencies),
             "memory before / peak": f"{self._before:.0f} / {self._peak:.0f} MB",
         }
         for name, text in lines.items():
@@ -216,7 +216,7 @@ class Soak:
         return p99 < TARGET and all(status < 400 for status in self._statuses)
 
 
-def _percentiles(seconds: Sequence[float]) -> str:
+def describe_latencies(seconds: Sequence[float]) -> str:
     ordered = sorted(seconds)
     parts = [f"{name} {ordered[int(len(ordered) * share)] * 1000:.0f} ms" for name, share in (("p50", 0.5), ("p99", 0.99))]
     return ", ".join([*parts, f"max {ordered[-1] * 1000:.0f} ms", f"{len(ordered)} requests"])

@@ -1,0 +1,200 @@
+"""The soak test of shared places, `./run soak shares [--seconds N]`: three organizations and a stranger attack, another one works.
+
+- Each of three organizations has 20 connections whose token endpoints answer after 9 s, with three browsers at each of them.
+- Eight threads of each organization send changes of its name, which wait for one lock.
+- A stranger tries passwords over 20 connections from one address.
+
+At the same time, users of another organization sign in through its connection, and with a password, and its owner reads and
+changes it. The output has the latencies of each before and during the attack. The exit code is 1 if a 99th percentile during it
+is 2 s or more, or if a request of the other organization fails.
+"""
+
+import argparse
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Final
+
+import httpx
+
+from adapters.crypto import generate_key
+from ops.soak.large_bodies import describe_latencies
+from tests.fakes.http_server import Answer, ReceivedRequest
+from tests.fakes.openid_issuers import CLIENT_ID, SECRET, FakeIssuer, OpenIdIssuers
+from tests.proof.e2e.process import DatabaseServer, Service
+from tests.support.database import reachable_directory
+
+OWNER: Final = ("owner@soak.example", "a password for the soak")
+ATTACKERS: Final = ("first", "second", "third")
+CONNECTIONS, BROWSERS, CHANGES, GUESSES = 20, 3, 8, 20
+SLOW: Final = 9.0  # seconds
+TARGET: Final = 2.0  # seconds, for each 99th percentile during the attack
+QUIET: Final = 5.0  # seconds of the measurement before it
+
+
+class SlowIssuers(OpenIdIssuers):
+    """Providers of which those of the attackers answer after a while."""
+
+    def _reply(self, request: ReceivedRequest) -> Answer:
+        if request.path.endswith("/token") and not request.path.startswith("/other"):
+            time.sleep(SLOW)
+        return super()._reply(request)
+
+
+class Soak:
+    """One run of the soak test."""
+
+    def __init__(self, home: Path, seconds: float) -> None:
+        self._home = home
+        self._seconds = seconds
+        self._server = DatabaseServer(home)
+        self._is_over = threading.Event()
+        self._attacks: Counter[str] = Counter()
+        self._latencies: dict[str, list[float]] = {}
+        self._failures: Counter[str] = Counter()
+
+    def run(self) -> bool:
+        """Run the test and return whether it succeeded."""
+        self._server.start()
+        self._service = Service(
+            self._home,
+            SSO_DATABASE_URL=self._server.conninfo,
+            SSO_ENCRYPTION_KEYS=generate_key(),
+            SSO_AUTO_APPROVE_ORGANIZATIONS="true",
+            SSO_PLATFORM_OWNER_EMAIL=OWNER[0],
+            SSO_PLATFORM_OWNER_PASSWORD=OWNER[1],
+            SSO_OUTBOUND_ALLOW="127.0.0.1",
+            SSO_TRUSTED_PROXIES="127.0.0.1/32",
+            SSO_RATE_LIMITS="off",
+            SSO_LOG_LEVEL="error",
+            SSO_ARGON2_MEMORY_KIB="19456",
+            SSO_ARGON2_TIME_COST="2",
+        )
+        with SlowIssuers() as providers:
+            try:
+                self._service.in_new_interpreter().start(patience=60)
+                self._owner = self._service.login(*OWNER)["access_token"]
+                slow = [each for name in ATTACKERS for each in self._add_organization(providers, name, CONNECTIONS)]
+                [own] = self._add_organization(providers, "other", 1)
+                quiet = self._measure(own, QUIET)
+                with self._attack(slow):
+                    during = self._measure(own, self._seconds)
+            finally:
+                self._service.clean_up()
+                self._server.stop()
+        return self._report(quiet, during)
+
+    def _add_organization(self, providers: SlowIssuers, slug: str, count: int) -> list[tuple[str, FakeIssuer]]:
+        """Create an organization with connections. Return the path of each, and its provider."""
+        self._call("POST", "", {"name": slug, "slug": slug})
+        added = []
+        for number in range(count):
+            name = f"{slug}-{number}"
+            issuer = providers.add(name, email=f"user@{name}.example", claims={"email_verified": True})
+            settings = {"slug": name, "name": name, "oidc": {"issuer": issuer.url, "client_id": CLIENT_ID}}
+            id_ = self._call("POST", f"/{slug}/connections", settings).json()["id"]
+            self._call("PUT", f"/{slug}/connections/{name}/client-secret", {"client_secret": SECRET})
+            self._call("POST", f"/{slug}/connections/{name}/activate", {})
+            added.append((f"/auth/connections/{id_}", issuer))
+        return added
+
+    def _call(self, method: str, path: str, body: object = None) -> httpx.Response:
+        return self._service.call(method, f"/api/organizations{path}", body, token=self._owner).raise_for_status()
+
+    def _client(self, address: str) -> httpx.Client:
+        return httpx.Client(base_url=self._service.address, headers={"X-Forwarded-For": address}, trust_env=False, timeout=60)
+
+    # Requests
+
+    def _sign_in(self, client: httpx.Client, connection: tuple[str, FakeIssuer]) -> int:
+        """Sign in through a connection with a new browser. Return the last status."""
+        path, issuer = connection
+        client.cookies.clear()
+        started = client.get(f"{path}/start")
+        if started.status_code >= 400:
+            return started.status_code
+        return client.get(f"{path}/callback", params=issuer.visit(started.headers["Location"])).status_code
+
+    def _log_in(self, client: httpx.Client, password: str) -> int:
+        return client.post("/api/auth/login", json={"email": OWNER[0], "password": password}).status_code
+
+    def _guess(self, client: httpx.Client) -> int:
+        unknown = f"{time.monotonic_ns()}@nowhere.example"
+        return client.post("/api/auth/login", json={"email": unknown, "password": "not the password"}).status_code
+
+    def _change(self, client: httpx.Client, slug: str) -> int:
+        headers = {"Authorization": f"Bearer {self._owner}"}
+        return client.patch(f"/api/organizations/{slug}", json={"name": f"{slug} {time.monotonic_ns()}"}, headers=headers).status_code
+
+    # Measurement
+
+    @contextmanager
+    def _attack(self, slow: Sequence[tuple[str, FakeIssuer]]) -> Iterator[None]:
+        """Attack during the block, from threads, each with an address that its kind of attacker has."""
+        kinds: list[tuple[str, str, Callable[[httpx.Client], int], int]] = [
+            ("sign-in at a slow provider", "198.51.100.1", lambda client, each=each: self._sign_in(client, each), BROWSERS) for each in slow
+        ]
+        kinds += [("change", "198.51.100.2", lambda client, slug=slug: self._change(client, slug), CHANGES) for slug in ATTACKERS]
+        kinds += [("guess", "198.51.100.3", self._guess, GUESSES)]
+        threads = [threading.Thread(target=self._repeat, args=kind[:3]) for kind in kinds for _ in range(kind[3])]
+        for thread in threads:
+            thread.start()
+        time.sleep(2)
+        try:
+            yield
+        finally:
+            self._is_over.set()
+            for thread in threads:
+                thread.join()
+
+    def _repeat(self, kind: str, address: str, send: Callable[[httpx.Client], int]) -> None:
+        with self._client(address) as client:
+            while not self._is_over.is_set():
+                with suppress(httpx.HTTPError):
+                    self._attacks[f"{kind}: {send(client)}"] += 1
+
+    def _measure(self, own: tuple[str, FakeIssuer], seconds: float) -> dict[str, list[float]]:
+        """Send the requests of the other organization one after the other. Return the latencies by kind."""
+        kinds: dict[str, Callable[[httpx.Client], int]] = {
+            "sign-in through a connection": lambda client: self._sign_in(client, own),
+            "password": lambda client: self._log_in(client, OWNER[1]),
+            "change": lambda client: self._change(client, "other"),
+        }
+        latencies: dict[str, list[float]] = {kind: [] for kind in kinds}
+        until = time.monotonic() + seconds
+        with self._client("192.0.2.1") as client:
+            while time.monotonic() < until:
+                for kind, send in kinds.items():
+                    started = time.monotonic()
+                    status = send(client)
+                    latencies[kind].append(time.monotonic() - started)
+                    if status >= 400:
+                        self._failures[f"{kind}: {status}"] += 1
+        return latencies
+
+    def _report(self, quiet: dict[str, list[float]], during: dict[str, list[float]]) -> bool:
+        lines = {"attack": ", ".join(f"{count} x {text}" for text, count in sorted(self._attacks.items()))}
+        for kind, seconds in during.items():
+            lines[f"{kind}, before"], lines[f"{kind}, during"] = describe_latencies(quiet[kind]), describe_latencies(seconds)
+        lines["failures of the other"] = ", ".join(f"{count} x {text}" for text, count in self._failures.items()) or "none"
+        for name, text in lines.items():
+            sys.stdout.write(f"{name:<40}{text}\n")
+        return not self._failures and all(sorted(seconds)[len(seconds) * 99 // 100] < TARGET for seconds in during.values())
+
+
+def main(arguments: Sequence[str]) -> int:
+    parser = argparse.ArgumentParser(prog="./run soak shares", description="Test the requests of one organization while others attack.")
+    parser.add_argument("--seconds", type=float, default=60, help="duration of the attack (default: %(default)s)")
+    options = parser.parse_args(arguments)
+    with reachable_directory() as home:
+        for part in ("var", "tmp"):
+            (home / part).mkdir()
+        return 0 if Soak(home, options.seconds).run() else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
