@@ -21,7 +21,7 @@ from adapters.postgres.engine.connecting import connect
 from adapters.postgres.engine.driver import Connection
 from adapters.postgres.engine.pool import Pool, PoolStats, translated
 from core.kernel.errors import Conflict, Limited, StorageDown
-from core.kernel.shares import Share, of_organization, of_stranger, working_for
+from core.kernel.shares import OWN, Share, of_organization, of_stranger, working_for
 from tests.support.waiting import PATIENCE, eventually
 
 
@@ -184,9 +184,19 @@ async def test_an_organization_that_holds_its_part_of_the_connections_is_limited
         holders = Holders(pool, nursery)
         await holders.start(ORGANIZATIONS[0], 1)
         await eventually(lambda: len(holders.served) == 1)
-        with working_for(ORGANIZATIONS[0]), pytest.raises(Limited):
-            await pool.connection().__aenter__()
+        with working_for(ORGANIZATIONS[0]):
+            with pytest.raises(StorageDown):
+                await pool.connection().__aenter__()
+            nursery.start_soon(use_shortly, pool)  # so the database is not down
+            with pytest.raises(Limited):
+                await pool.connection().__aenter__()
         holders.ended.set()
+
+
+async def use_shortly(pool: Pool) -> None:
+    with working_for(OWN):
+        async with pool.connection():
+            await trio.sleep(0.01)
 
 
 async def test_tasks_that_wait_are_served_in_turn_by_organization(blank: str) -> None:

@@ -99,15 +99,16 @@ class Pool:
         self._waiting: dict[trio.lowlevel.Task, tuple[Share, float]] = {}  # those in the queue, with the time until which each one waits
         self._idle: list[Connection] = []
         self._open_connections: dict[int, Connection] = {}  # by the process of the server
+        self._returned = 0  # connections, so far
         self._is_watched = False
         self._closed = False
 
     def connection(self) -> "Lease":
         """Lease a connection in autocommit mode for one task: `async with pool.connection() as connection`.
 
-        Raises: StorageDown if no connection becomes free or can be opened in time; Limited if none of
-        those that its share may use does; RuntimeError if the task holds one already. If tasks could
-        hold two connections, all could wait forever for their second one.
+        Raises: StorageDown if no connection becomes free or can be opened in time; Limited if only others
+        got one; RuntimeError if the task holds one already. If tasks could hold two connections, all
+        could wait forever for their second one.
         """
         return Lease(self)
 
@@ -165,16 +166,19 @@ class Pool:
             self._queue.remove(self._waiting.pop(task)[0], task)
             return trio.lowlevel.Abort.SUCCEEDED
 
+        returned = self._returned
         self._queue.add(share, task)
         self._waiting[task] = share, deadline
         self._start_watch()
         await trio.lowlevel.wait_task_rescheduled(abort)
         if task not in self._holders:
-            raise StorageDown if len(self._holders) == self._size else Limited(RETRY_AFTER)
+            # If other tasks have returned connections meanwhile, the database works.
+            raise Limited(RETRY_AFTER) if share is not OWN and self._returned > returned else StorageDown
 
     def _pass_on(self, task: trio.lowlevel.Task) -> None:
         """Let the next tasks of the queue hold a connection in place of this one."""
         share = self._holders.pop(task)
+        self._returned += 1
         if share is not OWN:
             self._held[share] -= 1
             if not self._held[share]:
