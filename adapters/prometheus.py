@@ -24,8 +24,8 @@ from core.authentication.model.policy import PolicyPath
 from core.eventing.model.siem import FAILURES
 from core.federation.connections.model.health import HealthState
 from core.kernel.connections import ConnectionProtocol
-from core.kernel.http_labels import METHODS, OTHER, UNKNOWN_ROUTE
 from core.kernel.sign_in_policy.decision import Outcome
+from ports.observe import METHODS, OTHER, UNKNOWN_ROUTE
 
 T = TypeVar("T")
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Protocol
+from typing import Final, Protocol
 
 from core.accounts.model.email_queue import EmailOutcome
 from core.accounts.model.passkeys import Ceremony, PasskeyReason
@@ -11,6 +11,11 @@ from core.authentication.model.policy import PolicyPath
 from core.federation.connections.model.health import HealthState
 from core.kernel.connections import ConnectionProtocol
 from core.kernel.sign_in_policy.decision import Outcome
+
+# Labels of HTTP requests in metrics and logs
+METHODS: Final = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
+OTHER: Final = "OTHER"  # one label for all other methods and statuses
+UNKNOWN_ROUTE: Final = "(unknown)"  # one label for all unknown paths, so that a scan adds no labels (security L-4)
 
 
 class Clock(Protocol):

@@ -105,7 +105,7 @@ class FairQueue(Generic[T]):
             del self._groups[group]
 
 
-class Event(Protocol):
+class WakeUp(Protocol):
     """An event of the framework for asynchronous tasks, such as `trio.Event`."""
 
     def set(self) -> None:
@@ -118,7 +118,7 @@ class Event(Protocol):
 class _Waiter:
     """A task that waits for a place. `is_admitted` is None until it has one, or is refused."""
 
-    def __init__(self, event: Event) -> None:
+    def __init__(self, event: WakeUp) -> None:
         self.event = event
         self.is_admitted: bool | None = None
 
@@ -135,7 +135,7 @@ class FairPlaces:
 
     def __init__(
         self,
-        event: Callable[[], Event],
+        event: Callable[[], WakeUp],
         total: int,
         *,
         of_group: int | None = None,
@@ -155,7 +155,7 @@ class FairPlaces:
         self._used = 0
         self._most_waiting = waiting
         self._waiting: FairQueue[_Waiter] = FairQueue()
-        self._borrowed: dict[object, Place] = {}
+        self._borrowed: dict[object, UsedPlace] = {}
 
     @property
     def is_idle(self) -> bool:
@@ -167,7 +167,7 @@ class FairPlaces:
         """The number of tasks that wait."""
         return len(self._waiting)
 
-    async def take(self, share: Share | None = None) -> "Place":
+    async def take(self, share: Share | None = None) -> "UsedPlace":
         """Return a place of the share, by default the current one, as soon as it is its turn: `with await places.take()`.
 
         Raises: Limited if its share has filled the queue.
@@ -177,7 +177,7 @@ class FairPlaces:
             await self._wait(share)
         else:
             self._begin(share)
-        return Place(self, share)
+        return UsedPlace(self, share)
 
     async def _wait(self, share: Share) -> None:
         waiter = _Waiter(self._event())
@@ -224,7 +224,7 @@ class FairPlaces:
         self._borrowed.pop(borrower).release()
 
 
-class Place:
+class UsedPlace:
     """A place in use, until the block ends."""
 
     __slots__ = ("_places", "_share")

@@ -16,6 +16,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -144,9 +145,9 @@ class Soak:
     def _attack(self, slow: Sequence[tuple[str, FakeIssuer]]) -> Iterator[None]:
         """Attack during the block, from threads, each with an address that its kind of attacker has."""
         kinds: list[tuple[str, str, Callable[[httpx.Client], int], int]] = [
-            ("sign-in at a slow provider", "198.51.100.1", lambda client, each=each: self._sign_in(client, each), BROWSERS) for each in slow
+            ("sign-in at a slow provider", "198.51.100.1", partial(self._sign_in, connection=each), BROWSERS) for each in slow
         ]
-        kinds += [("change", "198.51.100.2", lambda client, slug=slug: self._change(client, slug), CHANGES) for slug in ATTACKERS]
+        kinds += [("change", "198.51.100.2", partial(self._change, slug=slug), CHANGES) for slug in ATTACKERS]
         kinds += [("guess", "198.51.100.3", self._guess, GUESSES)]
         threads = [threading.Thread(target=self._repeat, args=kind[:3]) for kind in kinds for _ in range(kind[3])]
         for thread in threads:

@@ -172,7 +172,7 @@ class Pool:
         self._start_watch()
         await trio.lowlevel.wait_task_rescheduled(abort)
         if task not in self._holders:
-            # If other tasks have returned connections meanwhile, the database works.
+            # If other tasks have returned connections during the wait, the database works.
             raise Limited(RETRY_AFTER) if share is not OWN and self._returned > returned else StorageDown
 
     def _pass_on(self, task: trio.lowlevel.Task) -> None:

@@ -2,7 +2,7 @@
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 
-from core.kernel.http_labels import UNKNOWN_ROUTE
+from ports.observe import UNKNOWN_ROUTE
 
 
 class RequestRecord:

@@ -16,7 +16,6 @@ from typing import Any, NoReturn
 import structlog
 import trio
 
-from core.kernel.http_labels import METHODS, OTHER
 from core.kernel.shares import current_share, of_stranger
 from entrypoints.http.base.request_record import RequestRecord
 from entrypoints.http.edge.client_address import NO_ADDRESS, Network, client_address, forwarded_address, is_local, limit_key
@@ -32,6 +31,7 @@ from entrypoints.http.edge.protocol.request_checks import (
     normalize_target,
     scan_headers,
 )
+from ports.observe import METHODS, OTHER
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]

@@ -7,9 +7,9 @@ from os import urandom
 from typing import Any, Protocol
 from urllib.parse import unquote, unquote_to_bytes
 
-from core.kernel.http_labels import METHODS
 from entrypoints.http.edge.error_body import SENTENCES, code_of
 from entrypoints.http.edge.size_limits import MAX_HEADER_BLOCK
+from ports.observe import METHODS
 
 Scope = MutableMapping[str, Any]
 

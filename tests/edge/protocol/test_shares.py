@@ -1,6 +1,7 @@
 """The share that requests have in places that all organizations share: by their credentials, never by what they name (security N-11)."""
 
 from collections.abc import Iterator
+from typing import Final
 
 import pytest
 from quart_trio import QuartTrio
@@ -11,7 +12,7 @@ from tests.support.builders import Api, add_account
 from tests.support.direct import PEER, ask
 from tests.support.tenants import Tenant
 
-STRANGER = of_stranger(PEER)
+STRANGER: Final = of_stranger(PEER)
 
 
 @pytest.fixture
