@@ -50,7 +50,7 @@ FETCH_WITHIN: Final = 5.0  # seconds for metadata or keys
 MAX_CONCURRENT: Final = 300  # sign-ins at the same time, each with a socket
 MAX_OF_ORGANIZATION: Final = 6
 MAX_OF_CONNECTION: Final = 3  # of them, so that one slow provider leaves places for the others of its organization
-MAX_REPORTED: Final = 50  # sign-outs at the same time: any client can send logout tokens, so they have places of their own
+MAX_OF_STRANGERS: Final = 100  # fetches of metadata, and sign-outs: anyone can begin a sign-in, or send a logout token
 MAX_CACHED: Final = 1000  # providers; those that were used longest ago are forgotten first
 MAX_KEYS: Final = 50
 MAX_KEY_ID: Final = 255
@@ -74,7 +74,7 @@ class HttpOpenIdProviders:
         self._deadline = deadline
         limits = {"of_group": MAX_OF_ORGANIZATION, "of_share": MAX_OF_CONNECTION}
         self._places = FairPlaces(trio.Event, MAX_CONCURRENT, **limits)
-        self._reported = FairPlaces(trio.Event, MAX_REPORTED, **limits)
+        self._of_strangers = FairPlaces(trio.Event, MAX_OF_STRANGERS, **limits)
         self._providers: OrderedDict[tuple[UUID, str], _Provider] = OrderedDict()
 
     async def discover(self, client: OpenIdClient, *, refresh: bool = False) -> OpenIdProviderMetadata:
@@ -83,7 +83,7 @@ class HttpOpenIdProviders:
             return cached
 
         async def fetch() -> OpenIdProviderMetadata:  # only the request that fetches has a place
-            async with self._connect(client):
+            async with self._connect(client, None if refresh else self._of_strangers):
                 return await self._fetch_metadata(client)
 
         return await self._provider(client).metadata.get(fetch, refresh=refresh)
@@ -138,7 +138,7 @@ class HttpOpenIdProviders:
 
         if len(token) > MAX_LOGOUT_TOKEN:
             raise OpenIdAnswerRefused(OpenIdFault.LOGOUT)
-        async with self._connect(client, self._reported) as provider:
+        async with self._connect(client, self._of_strangers) as provider:
             return parse_logout(await self._verify(provider, metadata, verify, current_share.get()), self._clock.now())
 
     @asynccontextmanager

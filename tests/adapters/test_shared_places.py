@@ -168,6 +168,17 @@ async def test_sign_outs_that_strangers_report_hold_no_place_of_a_sign_in(mock_c
         assert trio.current_time() == 0
 
 
+async def test_starts_of_strangers_hold_no_place_of_a_sign_in_that_ends(mock_clock: MockClock) -> None:
+    """Each leads to a fetch of metadata, one for each connection, which a slow server does not answer."""
+    sender, outcomes = HeldSender(), Outcomes()
+    providers = HttpOpenIdProviders(sender, FakeClock())
+    starts = [partial(providers.discover, client_of(UUID(int=1), number)[0]) for number in range(20) for _ in range(3)]
+    async with running(outcomes, starts):
+        assert sender.held == MAX_OF_ORGANIZATION
+        await providers.check_client(*client_of(UUID(int=1), host="https://fast"), "https://us.example")
+        assert trio.current_time() == 0
+
+
 async def test_tokens_of_strangers_leave_the_fetch_of_keys_for_our_own_requests() -> None:
     clock, fetches = FakeClock(), 0
     keys = ProviderKeys(clock)
