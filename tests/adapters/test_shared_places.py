@@ -1,4 +1,4 @@
-"""Each place that all organizations share, held by some of them: the others go on meanwhile (security N-11).
+"""Each place that all organizations share, held by some of them: the others go on (security N-11).
 
 Servers are held by hand, and Trio's clock runs the waits.
 """
