@@ -23,6 +23,11 @@ async def charge(storage: Postgres, client: str, *buckets: Bucket, at: float = 0
         return await autocommit.rates.charge(client, buckets, NOW + timedelta(seconds=at))
 
 
+async def window_wait(storage: Postgres, window: Window, at: float = 0.0) -> float:
+    async with storage.autocommit() as autocommit:
+        return await autocommit.rates.window_wait("a", window, NOW + timedelta(seconds=at))
+
+
 async def charge_window(storage: Postgres, window: Window, at: float = 0.0) -> float:
     async with storage.autocommit() as autocommit:
         return await autocommit.rates.charge_window("a", window, NOW + timedelta(seconds=at))
@@ -211,7 +216,9 @@ async def test_no_period_of_a_window_has_more_than_its_count(storage: Postgres) 
 @pytest.mark.slow
 async def test_parallel_charges_fill_a_window_exactly(storage: Postgres, pool: Pool) -> None:
     window = Window("w", 3600.0, 10)
+    assert await window_wait(storage, window) == 0
     assert sum(wait == 0 for wait in await run_concurrently(30, lambda _: charge_window(storage, window))) == 10
+    assert [await window_wait(storage, window, at=3599.0) for _ in range(2)] == pytest.approx([1.0, 1.0], abs=1e-5)
     assert await charge_window(storage, window, at=3599.0) == pytest.approx(1.0, abs=1e-5)
     [(expires_at, times)] = await run_sql(pool, "select expires_at, tats -> 'w' from rates")
     assert expires_at >= NOW + 3600 * SECOND
