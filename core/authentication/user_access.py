@@ -18,7 +18,7 @@ from core.authentication import events
 from core.authentication.model.sessions import LiveSession
 from core.kernel.callers import Person, PlatformCaller
 from core.kernel.errors import Invalid, Limited, refuse
-from core.kernel.roles import is_admin
+from core.kernel.roles import Capability, is_admin
 from core.kernel.values import PageResult
 from core.tenancy import grants
 from ports import Ports
@@ -101,13 +101,14 @@ async def deactivate(ports: Ports, caller: PlatformCaller, user_id: UUID, reason
         raise CannotDeactivateSelf
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
-        # Only the service accounts of admins give roles above member, and only admins are listed for break glass. Lock order:
-        # organizations by id, then the account. A user who has just become an admin has given none yet, and is not listed.
-        org_ids = sorted(await _list_organizations_as_admin(tx, user_id))
+        # Only the service accounts of admins give roles above member, and only admins are listed for break glass. Set-up links need
+        # `integrations.manage`. Lock order: organizations by id, then the account. A user who has just got a right has given
+        # nothing by it yet, and is not listed.
+        org_ids = sorted(await _list_organizations_of_giver(tx, user_id))
         for org_id in org_ids:
             await tx.organizations.lock(org_id)
         account = await lock_account(tx, caller, user_id)
-        if not set(await _list_organizations_as_admin(tx, user_id)) <= set(org_ids):
+        if not set(await _list_organizations_of_giver(tx, user_id)) <= set(org_ids):
             raise Limited(1)
         if account.is_platform_owner:
             raise PlatformOwnerNotDeactivated
@@ -126,9 +127,10 @@ async def deactivate(ports: Ports, caller: PlatformCaller, user_id: UUID, reason
     return True
 
 
-async def _list_organizations_as_admin(tx: Transaction, user_id: UUID) -> list[UUID]:
+async def _list_organizations_of_giver(tx: Transaction, user_id: UUID) -> list[UUID]:
     memberships = await tx.organizations.by_member(user_id)
-    return [organization.id for organization, membership in memberships if is_admin(membership.rights)]
+    rights = {organization.id: membership.rights for organization, membership in memberships}
+    return [org_id for org_id, held in rights.items() if is_admin(held) or Capability.INTEGRATIONS_MANAGE in held]
 
 
 async def send_password_reset(ports: Ports, caller: PlatformCaller, user_id: UUID, reason: str) -> None:

@@ -160,6 +160,8 @@ async def update(ports: Ports, caller: Person, account_id: UUID, changes: Servic
             await tx.service_accounts.save(new)
             tx.record(events.service_account_updated(old, new))
             old_rights = rights_of_account(old_role)
+            if new.org_id is not None and not old.granted <= new.granted:
+                await grants.stop_unfounded(tx, new.org_id, now)
             if new.org_id is not None and loses_promotion(old_rights, old.granted, rights_of_account(role), new.granted):
                 await grants.void_promotions(tx, new.org_id, [account_id], now)
             if new.org_id is not None and role is not None and not role.rights <= old_rights:

@@ -56,7 +56,7 @@ async def _prepare(
     match proposal.part:
         case SetupPart.CONNECTION:
             proposed = await connection.build(ports, link, proposal)
-            return lambda tx: connection.store(tx, proposed, now)
+            return lambda tx: connection.store(tx, caller, proposed, now)
         case SetupPart.DOMAIN:
             for claim in claims_of(proposal):
                 await domains.require_record(ports, claim)

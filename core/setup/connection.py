@@ -31,7 +31,7 @@ from core.federation.connections.trips import TripConnection
 from core.federation.saml.metadata import charge_fetch_of, fetch
 from core.federation.saml.model.configuration import CERTIFICATE_YEARS, CertificateState, SamlCertificate
 from core.federation.saml.model.metadata import MAX_METADATA_LENGTH
-from core.kernel.callers import SetupLinkCaller, SetupPart
+from core.kernel.callers import OrganizationCaller, SetupLinkCaller, SetupPart
 from core.kernel.connections import ConnectionProtocol
 from core.kernel.display import format_utc
 from core.kernel.errors import Limited, refuse
@@ -109,7 +109,7 @@ async def read_metadata(ports: Ports, caller: SetupLinkCaller, text: str, url: s
 
 
 async def save(ports: Ports, caller: SetupLinkCaller, values: ProviderValues) -> None:
-    """Store the values of the proposed connection. An empty client secret keeps the earlier one.
+    """Store the values of the proposed connection. An empty client secret keeps that of the same issuer (security #stored-secrets).
 
     Raises: SetupProductMissing, SetupPartFixed, SetupProposalReplaced, ConnectionSettingInvalid, ProviderCertificateInvalid,
     SetupSessionMissing, OrganizationNotActive.
@@ -128,6 +128,8 @@ async def _store(
     """Store the values, together with the problems of the metadata that they were taken from, if any. Return these problems."""
     changes = {name: value for name, value in asdict(values).items() if value or name != "client_secret"}
     document = replace(proposal.document, **changes, problems=None)
+    if document.issuer != proposal.document.issuer and not values.client_secret and proposal.document.client_secret:
+        raise ConnectionSettingInvalid("client_secret", "The issuer has changed. Enter the client secret that it created for you.")
     for name in _needed(document):
         if not getattr(document, name):
             raise ConnectionSettingInvalid(name, "Copy this value from the console of your identity provider.")
@@ -373,12 +375,12 @@ def join_certificates(certificates: Sequence[CertificateFacts | ProviderCertific
     return "\n".join(each.certificate.strip() for each in certificates)
 
 
-async def store(tx: Transaction, proposed: TripConnection, now: datetime) -> None:
+async def store(tx: Transaction, caller: OrganizationCaller, proposed: TripConnection, now: datetime) -> None:
     """Create the proposed connection as a draft, with a free slug. The caller has locked the organization. Raises: TooManyConnections."""
     connection = proposed.connection
     taken = {*RESERVED_SLUGS, *[each.slug for each in await tx.connections.of_org(connection.org_id)]}
     connection = replace(connection, slug=next(slug for slug in Slug.suggest(connection.slug, connection.slug) if slug not in taken))
-    await connections.add(tx, connection)
+    await connections.add(tx, caller, connection)
     match proposed.own:
         case OpenIdClient(client_secret=str(secret)):
             await tx.connections.save_client_secret(connection.org_id, connection.id, secret, now)

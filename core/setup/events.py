@@ -4,6 +4,7 @@ from core.kernel.callers import SetupPart
 from core.kernel.event_catalog import EVENT_KINDS, Event
 from core.kernel.values import rfc3339
 from core.setup.model.links import SetupLink
+from core.tenancy.events import setup_link_ended
 
 
 def created(link: SetupLink) -> Event:
@@ -28,7 +29,7 @@ def part_applied(link: SetupLink, part: SetupPart) -> Event:
 
 def ended(link: SetupLink) -> Event:
     """A set-up link ended before its expiry: its reader finished, an admin ended it, or too many codes were wrong."""
-    return _event("setup_link.ended", link, ended_by=None if link.ended_by is None else link.ended_by.value)
+    return setup_link_ended(link.org_id, link.id, link.name, by=None if link.ended_by is None else link.ended_by.value)
 
 
 def _event(name: str, link: SetupLink, **details: object) -> Event:

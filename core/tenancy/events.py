@@ -330,6 +330,15 @@ def branding_updated(org_id: UUID, old: BrandingSettings, new: BrandingSettings)
     return Event(EVENT_KINDS["branding.updated"], str(org_id), org_id=org_id, details=details)
 
 
+def setup_link_ended(org_id: UUID, link_id: UUID, name: str, *, by: str | None) -> Event:
+    """A set-up link ended before its expiry: its reader finished, an admin ended it, or its maker lost the right to create it.
+
+    Too many wrong codes end a link, too.
+    """
+    details = {"setup_link_id": str(link_id), "name": name, "ended_by": by}
+    return Event(EVENT_KINDS["setup_link.ended"], str(org_id), org_id=org_id, details=details)
+
+
 def hrd_updated(org_id: UUID, old: Mapping[Domain, str], new: Mapping[Domain, str]) -> Event:
     """The home realm routes of an organization were changed.
 

@@ -42,17 +42,24 @@ async def stop_unfounded(tx: Transaction, org_id: UUID, now: datetime) -> None:
     """Stop the roles of groups that their givers may no longer give, after a change that can take rights away.
 
     The members of the groups lose the rights with their next request, and their grants by these end. Users who may no longer
-    be listed for break glass leave the list. The caller has locked the organization, and has stored the change.
+    be listed for break glass leave the list. Set-up links end whose makers may no longer create them. The caller has locked the
+    organization, and has stored the change.
     """
     stopped = find_unfounded(await tx.group_roles.active(org_id))
     if not stopped:
         await _end_break_glass(tx, org_id)
+        await _end_setup_links(tx, org_id, now)
         return
     group_ids = [mapping.group_id for mapping in stopped]
     await tx.group_roles.stop(org_id, group_ids, now)
     for mapping in stopped:
         tx.record(events.group_mapping_stopped(org_id, mapping))
     await void_grants(tx, org_id, await tx.group_roles.givers_in(org_id, group_ids), now)
+
+
+async def _end_setup_links(tx: Transaction, org_id: UUID, now: datetime) -> None:
+    for link_id, name in await tx.setup_links.end_unfounded(org_id, now):
+        tx.record(events.setup_link_ended(org_id, link_id, name, by="admin"))
 
 
 async def _end_break_glass(tx: Transaction, org_id: UUID) -> None:

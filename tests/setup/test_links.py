@@ -171,7 +171,7 @@ async def test_what_a_reader_prepares_has_no_effect_until_an_admin_applies_it(
     [connection, _] = (await api.get(f"{acme.path}/connections", token=acme.token("admin"))).json["connections"]
     assert (connection["state"], connection["name"], connection["id"] in redirect_uri) == ("draft", "Globex", True)
     async with ports.storage.reading() as read:
-        assert await read.connections.client_secret(acme.org, UUID(connection["id"])) == SECRET
+        assert await read.connections.client_secret(acme.org, UUID(connection["id"]), "https://192.0.2.1/globex") == SECRET
     assert (await reader.submit(f"{STEPS}/directory", STEPS)).status == 400, "an applied part is fixed"
 
     actors = await run_sql(pool, "select distinct actor_kind, actor_name from audit_log where action like 'setup_link.part.changed'")

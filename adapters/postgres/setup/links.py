@@ -6,9 +6,13 @@ from datetime import datetime
 from typing import Final
 from uuid import UUID
 
+from adapters.postgres.accounts.accounts import ACCOUNT_IS_USABLE
 from adapters.postgres.engine.records import Record
 from adapters.postgres.engine.statements import Row, SealingRepository
+from adapters.postgres.kernel.roles import holds
+from adapters.postgres.programs.service_accounts import OWNER_MAY_OWN
 from core.kernel.callers import SetupPart
+from core.kernel.roles import Capability
 from core.kernel.values import Email
 from core.setup.model.links import CountedCode, ProposedToken, SetupDocument, SetupLink, SetupLinkEnd, SetupLinkKind, SetupProposal
 from ports.crypto import SecretContext
@@ -22,6 +26,7 @@ LINK: Final = Record(SetupLink, "l", kind=SetupLinkKind, parts=_read_parts, reci
 # The document is sealed, with the id of its row.
 PROPOSAL: Final = Record(SetupProposal, "p", part=SetupPart, document=None, token_hash=bytes)
 OF_ACTIVE: Final = f"select {LINK.columns} from setup_links l join organizations o on o.id = l.org_id and o.status = 'active'"
+INTEGRATIONS: Final = Capability.INTEGRATIONS_MANAGE
 IS_LIVE: Final = "l.ended_at is null and l.expires_at > %(now)s"
 
 
@@ -87,6 +92,24 @@ class SetupLinks(SealingRepository):
             where l.org_id = %(org_id)s and l.id = %(link_id)s and {IS_LIVE}
             returning {LINK.columns}"""
         return await self._one(LINK.read, sql, org_id=org_id, link_id=link_id, by=by, now=now)
+
+    async def end_unfounded(self, org_id: UUID, now: datetime) -> list[tuple[UUID, str]]:
+        sql = f"""
+            with ended as (
+                update setup_links l set ended_at = %(now)s, ended_by = %(by)s
+                where l.org_id = %(org_id)s and {IS_LIVE} and not exists (
+                    select 1 from memberships m join users u on u.id = m.user_id
+                    where m.org_id = l.org_id and m.user_id = l.created_by and {ACCOUNT_IS_USABLE}
+                      and {holds(INTEGRATIONS, "m", "l.org_id")})
+                  and not exists (
+                    select 1 from service_accounts a
+                    where a.org_id = l.org_id and a.id = l.created_by and '{INTEGRATIONS}' = any(a.granted) and {OWNER_MAY_OWN})
+                returning l.id, l.name),
+            removed as (
+                delete from setup_proposals p using ended
+                where p.org_id = %(org_id)s and p.link_id = ended.id and p.applied_at is null)
+            select id, name from ended order by id"""
+        return await self._all(lambda row: (row[0], row[1]), sql, org_id=org_id, by=SetupLinkEnd.ADMIN, now=now)
 
     async def put_proposal(self, proposal: SetupProposal) -> None:
         sealed = self._vault.seal(json.dumps(asdict(proposal.document)).encode(), document_context(proposal.id))

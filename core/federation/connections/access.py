@@ -1,5 +1,6 @@
 """The connection that a member names: read with its keys, or locked for a change."""
 
+from dataclasses import replace
 from datetime import datetime
 from uuid import UUID
 
@@ -63,4 +64,13 @@ async def lock_to_refresh(tx: Transaction, caller: OrganizationCaller, slug: str
     """Lock a connection as `lock` does, and let it be refreshed after the change. Raises: OrganizationConnectionNotFound."""
     connection = await lock(tx, caller, slug)
     await tx.connection_healths.make_due(connection.org_id, connection.id)
+    return connection
+
+
+async def lock_to_change(tx: Transaction, caller: OrganizationCaller, slug: str) -> OrganizationConnection:
+    """Lock a connection as `lock_to_refresh` does, and note that the caller has changed it. Raises: OrganizationConnectionNotFound."""
+    connection = await lock_to_refresh(tx, caller, slug)
+    if connection.changed_by is not None and caller.actor_id not in connection.changed_by:
+        connection = replace(connection, changed_by=(*connection.changed_by, caller.actor_id))
+        await tx.connections.save(connection)
     return connection

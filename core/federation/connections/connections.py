@@ -9,7 +9,14 @@ from datetime import datetime
 from uuid import UUID
 
 from core.federation.connections import events, mapped_groups
-from core.federation.connections.access import load_details, lock, lock_to_refresh, require_power_over_users, require_rights_of_people
+from core.federation.connections.access import (
+    load_details,
+    lock,
+    lock_to_change,
+    lock_to_refresh,
+    require_power_over_users,
+    require_rights_of_people,
+)
 from core.federation.connections.model.connections import (
     MAX_CERTIFICATES,
     MAX_CONNECTIONS,
@@ -17,6 +24,7 @@ from core.federation.connections.model.connections import (
     ClientSecretNotUsed,
     ConnectionAboveOwn,
     ConnectionChanged,
+    ConnectionChangedByOthers,
     ConnectionFieldFixed,
     ConnectionForTestsOnly,
     ConnectionKeyNotFound,
@@ -88,7 +96,7 @@ async def create(ports: Ports, caller: OrganizationCaller, draft: ConnectionDraf
     connection = new_draft(caller.acts_in.id, draft, ports.clock.now(), new_id())
     async with ports.storage.transaction(by=caller) as tx:
         await organizations.lock_organization_for(tx, caller, Capability.INTEGRATIONS_MANAGE)
-        await add(tx, connection)
+        await add(tx, caller, connection)
     return connection
 
 
@@ -108,11 +116,11 @@ def new_draft(org_id: UUID, draft: ConnectionDraft, now: datetime, id_: UUID) ->
     )
 
 
-async def add(tx: Transaction, connection: OrganizationConnection) -> None:
+async def add(tx: Transaction, caller: OrganizationCaller, connection: OrganizationConnection) -> None:
     """Store a new connection. The caller has locked the organization. Raises: TooManyConnections, ConnectionSlugTaken."""
     if len(await tx.connections.of_org(connection.org_id)) >= MAX_CONNECTIONS:
         raise TooManyConnections
-    await tx.connections.add(connection)
+    await tx.connections.add(replace(connection, changed_by=(caller.actor_id,)))
     tx.record(events.created(connection))
 
 
@@ -131,7 +139,7 @@ async def change(
     the errors of `require_power_over_users`.
     """
     async with ports.storage.transaction(by=caller) as tx:
-        old = await lock_to_refresh(tx, caller, slug)
+        old = await lock_to_change(tx, caller, slug)
         new = replace(old, **provided(name=name, settings=settings, mapping=mapping))
         if new.settings != old.settings:
             await require_power_over_trust(tx, caller, old)
@@ -147,6 +155,10 @@ async def save_change(tx: Transaction, old: OrganizationConnection, new: Organiz
     new = replace(new, settings=new.settings.check(), mapping=new.mapping.check())
     if new.protocol is not old.protocol or (old.first_activated_at is not None and new.settings.identity != old.settings.identity):
         raise ConnectionFieldFixed
+    # The secret was entered for the earlier issuer, and the present one gets it (security #stored-secrets).
+    if old.client_secret_set_at is not None and new.settings.identity != old.settings.identity:
+        new = replace(new, client_secret_set_at=None)
+        await tx.connections.save_client_secret(new.org_id, new.id, None, None)
     if new != old:
         await tx.connections.save(new)
         tx.record(events.updated(old, new))
@@ -165,9 +177,10 @@ async def activate(ports: Ports, caller: OrganizationCaller, slug: str, version:
     """Let users sign in through a connection. From the first time on, the values by which users are known are fixed.
 
     `version` is that of the details that the caller looked at. A member with `integrations.manage` alone could otherwise change which
-    users come in, before the caller activates the connection (security S-12). None: the present one.
+    users come in, before the caller activates the connection (security S-12). None, if the caller alone has changed it since the last
+    activation: the present one.
 
-    Raises: OrganizationConnectionNotFound, ConnectionForTestsOnly, ConnectionChanged, ConnectionIncomplete;
+    Raises: OrganizationConnectionNotFound, ConnectionForTestsOnly, ConnectionChanged, ConnectionChangedByOthers, ConnectionIncomplete;
     the errors of `require_power_over_users`.
     """
     now = ports.clock.now()
@@ -182,7 +195,9 @@ async def activate(ports: Ports, caller: OrganizationCaller, slug: str, version:
             return
         await require_power_over_users(tx, caller)
         details.require_complete()
-        new = replace(old, state=ConnectionState.ACTIVE, first_activated_at=old.first_activated_at or now)
+        if version is None and (old.changed_by is None or not {*old.changed_by} <= {caller.actor_id}):
+            raise ConnectionChangedByOthers
+        new = replace(old, state=ConnectionState.ACTIVE, first_activated_at=old.first_activated_at or now, changed_by=())
         await tx.connections.save(new)
         tx.record(events.activated(new))
 
@@ -217,16 +232,20 @@ async def remove(ports: Ports, caller: OrganizationCaller, slug: str) -> None:
         tx.record(events.deleted(connection))
 
 
-async def put_client_secret(ports: Ports, caller: OrganizationCaller, slug: str, secret: str) -> OrganizationConnection:
+async def put_client_secret(ports: Ports, caller: OrganizationCaller, slug: str, secret: str, issuer: str | None) -> OrganizationConnection:
     """Store the secret with which we authenticate at the identity provider. It replaces the earlier one, and is never returned.
 
-    Raises: OrganizationConnectionNotFound, ClientSecretNotUsed.
+    `issuer` is the one that the caller enters the secret for. None: the present one.
+
+    Raises: OrganizationConnectionNotFound, ClientSecretNotUsed, ConnectionChanged.
     """
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
-        connection = await lock_to_refresh(tx, caller, slug)
+        connection = await lock_to_change(tx, caller, slug)
         if connection.protocol is not ConnectionProtocol.OIDC:
             raise ClientSecretNotUsed
+        if issuer is not None and (issuer,) != connection.settings.identity:
+            raise ConnectionChanged
         await tx.connections.save_client_secret(connection.org_id, connection.id, secret, now)
         tx.record(events.client_secret_set(connection))
     return replace(connection, client_secret_set_at=now)
@@ -240,7 +259,7 @@ async def create_key(ports: Ports, caller: OrganizationCaller, slug: str) -> tup
     await find(ports, caller, slug)  # before generating a key, which takes long
     key = await ports.certificates.create(caller.acts_in.slug, slug, ports.clock.now(), CERTIFICATE_YEARS)
     async with ports.storage.transaction(by=caller) as tx:
-        connection = await lock_to_refresh(tx, caller, slug)
+        connection = await lock_to_change(tx, caller, slug)
         keys = await tx.connection_keys.of_connection(connection.org_id, connection.id, ports.clock.now())
         if CertificateState.NEXT in keys:
             raise NextKeyExists
@@ -257,7 +276,7 @@ async def activate_key(ports: Ports, caller: OrganizationCaller, slug: str) -> S
     """
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
-        connection = await lock_to_refresh(tx, caller, slug)
+        connection = await lock_to_change(tx, caller, slug)
         org_id, id_ = connection.org_id, connection.id
         key = (await tx.connection_keys.of_connection(org_id, id_, now)).get(CertificateState.NEXT) or refuse(ConnectionKeyNotFound)
         await tx.connection_keys.remove(org_id, id_, CertificateState.PREVIOUS)
@@ -293,7 +312,7 @@ async def trust(tx: Transaction, caller: OrganizationCaller, slug: str, certific
     Raises: OrganizationConnectionNotFound, ConnectionAboveOwn, TooManyProviderCertificates, ProviderCertificateExists;
     the errors of `require_power_over_users`.
     """
-    connection = await lock_to_refresh(tx, caller, slug)
+    connection = await lock_to_change(tx, caller, slug)
     await require_power_over_trust(tx, caller, connection)
     if len(await tx.connection_keys.certificates(connection.org_id, connection.id)) >= MAX_CERTIFICATES:
         raise TooManyProviderCertificates
@@ -308,7 +327,7 @@ async def remove_certificate(ports: Ports, caller: OrganizationCaller, slug: str
     Raises: OrganizationConnectionNotFound, ProviderCertificateNotFound, ConnectionIncomplete.
     """
     async with ports.storage.transaction(by=caller) as tx:
-        connection = await lock_to_refresh(tx, caller, slug)
+        connection = await lock_to_change(tx, caller, slug)
         present = {each.fingerprint: each for each in await tx.connection_keys.certificates(connection.org_id, connection.id)}
         certificate = present.get(fingerprint) or refuse(ProviderCertificateNotFound)
         await tx.connection_keys.remove_certificate(connection.org_id, connection.id, fingerprint)

@@ -22,6 +22,8 @@ def updated(old: OrganizationConnection, new: OrganizationConnection) -> Event:
     changes: dict[str, dict[str, object]] = {}
     if old.name != new.name:
         changes["name"] = {"old": old.name, "new": new.name}
+    if old.client_secret_set_at is not None and new.client_secret_set_at is None:
+        changes["client_secret"] = {"old": "set", "new": None}
     for before, after in ((to_document(old.settings), to_document(new.settings)), (old.mapping.document, new.mapping.document)):
         changes |= {field: {"old": before[field], "new": value} for field, value in after.items() if before[field] != value}
     return _event("connection.updated", new, {"changes": changes})

@@ -11,7 +11,7 @@ from typing import Any, Final
 from uuid import UUID
 
 from core.federation.connections import connections, events
-from core.federation.connections.access import lock_to_refresh
+from core.federation.connections.access import lock_to_change
 from core.federation.connections.model.connections import (
     MAX_CERTIFICATES,
     CertificateFacts,
@@ -95,7 +95,7 @@ async def import_metadata(ports: Ports, caller: OrganizationCaller, slug: str, t
     await connections.find(ports, caller, slug)
     described = await describe(ports, await read_source(ports, caller, text, url, MAX_METADATA_LENGTH))
     async with ports.storage.transaction(by=caller) as tx:
-        connection = await lock_to_refresh(tx, caller, slug)
+        connection = await lock_to_change(tx, caller, slug)
         if not isinstance(connection.settings, SamlSettings):
             raise MetadataNotUsed
         await connections.require_power_over_trust(tx, caller, connection)

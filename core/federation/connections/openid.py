@@ -48,7 +48,7 @@ SECOND_FACTOR: Final = "mfa"  # in `amr` (RFC 8176 section 2)
 async def load_client(ports: Ports, connection: OrganizationConnection, settings: OidcSettings) -> OpenIdClient:
     """Return our client at the provider of a connection, with its credentials. Raises: SealBroken."""
     async with ports.storage.reading() as read:
-        secret = await read.connections.client_secret(connection.org_id, connection.id)
+        secret = await read.connections.client_secret(connection.org_id, connection.id, settings.issuer)
         keys = await read.connection_keys.of_connection(connection.org_id, connection.id, ports.clock.now())
     return to_client(connection, settings, secret, keys)
 

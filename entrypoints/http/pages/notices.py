@@ -36,6 +36,8 @@ NOTICES: Final = {
     "connection-not-linked": "You're signed in, but nothing was linked: this account can't be linked to your organization's sign-in.",
     "connection-metadata-imported": "Metadata imported.",
     "connection-saved": "Connection saved.",
+    "connection-secret-removed": "Connection saved. The client secret of the earlier issuer was removed: enter that of the new one on the "
+    "tab Keys.",
     "connection-person-unlinked": "User unlinked. The sign-ins through this connection have ended.",
     "connection-unlinked": "Connection unlinked.",
     "connection-removed": "Connection removed.",

@@ -36,7 +36,7 @@ class OrganizationConnectionsRead(Protocol):
     async def credentials(self, connection_id: UUID, now: datetime) -> ConnectionCredentials | None:
         """Return the connection of `of_active_org` with the credentials of both sides. Raises: SealBroken."""
 
-    async def client_secret(self, org_id: UUID, connection_id: UUID) -> str | None:
+    async def client_secret(self, org_id: UUID, connection_id: UUID, issuer: str) -> str | None:
         """Return the secret for the identity provider, or None. Raises: SealBroken."""
 
     async def mapped_groups(self, org_id: UUID, connection_id: UUID) -> list[MappedGroup]:
@@ -52,7 +52,8 @@ class OrganizationConnections(OrganizationConnectionsRead, Protocol):
     async def save(self, connection: OrganizationConnection) -> None:
         """Save all fields that can change, except the client secret."""
 
-    async def save_client_secret(self, org_id: UUID, connection_id: UUID, secret: str, now: datetime) -> None: ...
+    async def save_client_secret(self, org_id: UUID, connection_id: UUID, secret: str | None, set_at: datetime | None) -> None:
+        """Store the client secret in place of the earlier one. None: store none."""
 
     async def remove(self, org_id: UUID, connection_id: UUID) -> None:
         """Delete the connection with its keys, certificates, groups and known accounts."""

@@ -9,7 +9,7 @@ import pytest
 from quart_trio import QuartTrio
 
 from core.federation.connections import metadata
-from core.federation.connections.model.connections import ConnectionChanged, ConnectionState
+from core.federation.connections.model.connections import ConnectionChanged, ConnectionChangedByOthers, ConnectionState
 from core.federation.connections.model.settings import OidcSettings, SamlSettings
 from core.kernel.roles import ADMIN
 from tests.fakes.http_server import Answer as Published
@@ -81,6 +81,11 @@ async def replace_okta(world: World) -> None:
     await world.call("PUT", "/okta/client-secret", {"client_secret": "x" * 20})
 
 
+async def change_issuer(world: World) -> None:
+    await world.call("PATCH", "/okta", {"oidc": {**OIDC, "issuer": "https://other.example"}})
+    await world.call("PUT", "/okta/client-secret", {"client_secret": "y" * 20})  # the earlier one has gone with its issuer
+
+
 async def remove_certificate(world: World) -> None:
     [first, _] = (await world.call("GET", "/adfs")).json["certificates"]
     await world.call("DELETE", f"/adfs/certificates/{first['fingerprint']}")
@@ -88,7 +93,7 @@ async def remove_certificate(world: World) -> None:
 
 # Changes by a member with `integrations.manage`, or by the identity provider, between the look and the click
 CHANGES: Final[Mapping[str, tuple[str, Callable[[World], Awaitable[object]]]]] = {
-    "the issuer": ("okta", lambda world: world.call("PATCH", "/okta", {"oidc": {**OIDC, "issuer": "https://other.example"}})),
+    "the issuer": ("okta", change_issuer),
     "the trust in addresses": ("okta", lambda world: world.call("PATCH", "/okta", {"oidc": {**OIDC, "trusts_email": True}})),
     "the mapping": ("okta", lambda world: world.call("PATCH", "/okta", {"mapping": {"email": "mail"}})),
     "another connection": ("okta", replace_okta),
@@ -167,7 +172,32 @@ async def test_a_change_that_lets_no_other_user_in_leaves_the_version(world: Wor
             assert (answer.status, answer.json["state"], answer.json["version"]) == (200, "active", version), name
     await world.prepare()
     await world.call("PATCH", "/okta", {"mapping": {"email": "mail"}})
-    assert (await world.activate("okta")).json["state"] == "active", "without a version, the present one counts"
+    refused = await world.activate("okta")
+    assert (refused.status, refused.json["error"]) == (409, ConnectionChangedByOthers.__doc__)
+
+
+async def test_a_version_is_needed_only_if_others_changed_the_connection_since_its_last_activation(world: World) -> None:
+    await world.prepare()  # the member has set the client secret
+    assert (await world.activate("okta")).status == 409
+    assert await world.state("okta") == "draft"
+    assert (await world.activate("okta", version=await world.version("okta"))).status == 200
+    await world.call("POST", "/okta/deactivate", {})
+    assert (await world.activate("okta")).status == 200, "no value was changed"
+    for by, status in (("admin", 200), ("member", 409), ("admin", 409)):
+        await world.call("POST", "/okta/deactivate", {})
+        body = {"oidc": {**OIDC, "client_id": f"{by}-{status}"}}
+        assert (await world.call("PATCH", "/okta", body, by=by)).status == 200
+        assert (await world.activate("okta")).status == status, "the change of the member counts, also after one of the admin"
+    await world.admin.open(f"{PAGES}/okta")
+    by_page = await world.admin.submit(f"{PAGES}/okta/activate", f"{PAGES}/okta")  # a form without the version
+    assert (by_page.status, "Others have changed this connection" in by_page.text, "admin-409" in by_page.text) == (409, True, True)
+    assert (await world.admin.send(f"{PAGES}/okta/activate", **hidden_fields(by_page))).status == 303
+    await run_sql(world.acme.pool, "update connections set changed_by = null, state = 'inactive'")  # as a process of an earlier release
+    assert (await world.activate("okta")).status == 409
+    own = {"slug": "own", "name": "Own", "oidc": OIDC}
+    await world.acme.api.post(f"{world.acme.path}/connections", own, token=world.acme.token("admin"))
+    await world.call("PUT", "/own/client-secret", {"client_secret": "x" * 20}, by="admin")
+    assert (await world.activate("own")).status == 200, "the caller has created it"
 
 
 async def test_of_changes_and_activations_at_once_none_activates_a_change(world: World) -> None:

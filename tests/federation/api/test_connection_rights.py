@@ -32,8 +32,9 @@ async def try_to_trust(acme: Tenant, token: str, value: str = "other") -> list[A
     okta, adfs = f"{acme.path}/connections/okta", f"{acme.path}/connections/adfs"
     pem = (await new_certificate(NOW, value)).certificate
     await run_sql(acme.pool, "update connections set state = 'inactive' where slug = 'okta'")
+    version = {"version": (await acme.api.get(okta, token=token)).json["version"]}
     return [
-        await acme.api.post(f"{okta}/activate", {}, token=token),
+        await acme.api.post(f"{okta}/activate", version, token=token),
         await acme.api.patch(adfs, {"saml": {**SAML, "sso_url": f"https://adfs.example/{value}"}}, token=token),
         await acme.api.patch(adfs, {"mapping": {"email": value}}, token=token),
         await acme.api.post(f"{adfs}/certificates", {"certificate": pem}, token=token),

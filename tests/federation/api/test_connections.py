@@ -223,7 +223,7 @@ async def test_a_client_secret_is_stored_and_never_returned(api: Api, acme: Tena
     async with acme.ports.storage.reading() as read:
         connection = await read.connections.by_slug(acme.org, "okta")
         assert connection is not None
-        assert await read.connections.client_secret(acme.org, connection.id) == "a very secret text"
+        assert await read.connections.client_secret(acme.org, connection.id, OIDC["issuer"]) == "a very secret text"
     saml = await add_connection(acme.ports.storage, acme.org, "adfs", settings=SamlSettings())
     refused = await api.call("PUT", f"{acme.path}/connections/{saml.slug}/client-secret", {"client_secret": "another"}, token=token)
     assert (refused.status, refused.json["error"]) == (400, "Connections with SAML have no client secret.")

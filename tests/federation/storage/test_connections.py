@@ -153,7 +153,10 @@ async def test_changes_reach_no_connection_of_another_organization(
         assert found == [ConnectionSubject(is_active=True, user_id=user.id, is_member=False, is_blocked=False), None]
     async with storage.reading() as read:
         assert await read.connections.of_org(acme) == [replace(connection, client_secret_set_at=NOW)]
-        assert [await read.connections.client_secret(org, connection.id) for org in (acme, other_tenant)] == ["secret", None]
+        assert [await read.connections.client_secret(org, connection.id, "https://okta.example") for org in (acme, other_tenant)] == [
+            "secret",
+            None,
+        ]
         keys = [await read.connection_keys.of_connection(org, connection.id, NOW) for org in (acme, other_tenant)]
         assert keys == [{CertificateState.ACTIVE: key}, {}]
         certificates = [await read.connection_keys.certificates(org, connection.id) for org in (acme, other_tenant)]

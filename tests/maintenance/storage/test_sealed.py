@@ -106,7 +106,9 @@ async def test_every_encrypted_value_is_encrypted_under_the_new_key(
         sinks = [await read.siem.sink(org) for org in orgs]
         assert [sink and sink.token for sink in sinks] == [f"token-{number}" for number in range(5)]
         assert [await read.saml.certificate(orgs[0], service) for service in services] == certificates
-        secrets_of_connections = [await read.connections.client_secret(orgs[0], connection.id) for connection in connections]
+        secrets_of_connections = [
+            await read.connections.client_secret(orgs[0], connection.id, f"https://{connection.slug}.example") for connection in connections
+        ]
         assert secrets_of_connections == ["secret of okta-0", "secret of okta-1"]
         for connection, certificate in zip(connections, certificates, strict=True):
             keys = await read.connection_keys.of_connection(orgs[0], connection.id, NOW)

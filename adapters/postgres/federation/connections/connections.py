@@ -34,6 +34,7 @@ CONNECTION: Final = Record(
     state=ConnectionState,
     mapping=Column(read=ClaimMapping.read, write=lambda mapping: Jsonb(mapping.document)),
     client_secret_set_at=Column(sql="c.client_secret_set_at"),
+    changed_by=tuple,
     settings=Columns("c.protocol, c.settings", 2, lambda row: read_settings(*row), _settings_values),
 )
 GROUP: Final = Record(ConnectionGroup, "g")
@@ -97,9 +98,13 @@ class OrganizationConnections(SealingRepository):
     def credentials_deferred(self, connection_id: UUID, now: datetime) -> DeferredRow[ConnectionCredentials]:
         return self._one_deferred(self._to_credentials, CREDENTIALS, connection_id=connection_id, now=now)
 
-    async def client_secret(self, org_id: UUID, connection_id: UUID) -> str | None:
-        sql = "select client_secret from connections where org_id = %(org_id)s and id = %(connection_id)s and client_secret is not null"
-        return await self._one(lambda row: self._open(connection_id, row[0]), sql, org_id=org_id, connection_id=connection_id)
+    async def client_secret(self, org_id: UUID, connection_id: UUID, issuer: str) -> str | None:
+        sql = """
+            select client_secret from connections
+            where org_id = %(org_id)s and id = %(connection_id)s and client_secret is not null and settings->>'issuer' = %(issuer)s"""
+        return await self._one(
+            lambda row: self._open(connection_id, row[0]), sql, org_id=org_id, connection_id=connection_id, issuer=issuer
+        )
 
     async def mapped_groups(self, org_id: UUID, connection_id: UUID) -> list[MappedGroup]:
         sql = f"""
@@ -115,13 +120,13 @@ class OrganizationConnections(SealingRepository):
         sql = f"update connections set {assignments} where org_id = %(org_id)s and id = %(id)s"
         await self._run(sql, **CONNECTION.values(connection))
 
-    async def save_client_secret(self, org_id: UUID, connection_id: UUID, secret: str, now: datetime) -> None:
+    async def save_client_secret(self, org_id: UUID, connection_id: UUID, secret: str | None, set_at: datetime | None) -> None:
         await self._run(
             """
-            update connections set client_secret = %(secret)s, client_secret_set_at = %(now)s
+            update connections set client_secret = %(secret)s, client_secret_set_at = %(set_at)s
             where org_id = %(org_id)s and id = %(connection_id)s""",
-            secret=self._vault.seal(secret.encode(), secret_context(connection_id)),
-            now=now,
+            secret=None if secret is None else self._vault.seal(secret.encode(), secret_context(connection_id)),
+            set_at=set_at,
             org_id=org_id,
             connection_id=connection_id,
         )

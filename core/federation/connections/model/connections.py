@@ -43,7 +43,11 @@ class ConnectionForTestsOnly(Conflict):
 
 
 class ConnectionChanged(Conflict):
-    """The values of this connection are no longer those that you read. Check them again, then activate it."""
+    """The values of this connection are no longer those that you read. Check them again, then repeat your last step."""
+
+
+class ConnectionChangedByOthers(Conflict):
+    """Others have changed this connection since it was last active. Read its values, and send their `version` to activate it."""
 
 
 class ConnectionTestOver(NotFound):
@@ -141,6 +145,8 @@ class OrganizationConnection:
     created_at: datetime
     # From then on the issuer, the entity id and the subject are fixed: with others, all users would be unknown.
     first_activated_at: datetime | None = None
+    # The members and service accounts that changed it since its last activation. None: not known, as those of an earlier release.
+    changed_by: tuple[UUID, ...] | None = ()
     settings: OidcSettings | SamlSettings
 
     @property

@@ -136,8 +136,9 @@ async def change(org_slug: str, connection_slug: str, form: Form) -> Response:
         settings = to_model(SamlSettingsRequest, form, {**checks, "targets": str.split, **optional, **trusts}).build()
     else:
         settings = to_model(OidcSettingsRequest, form, {"scopes": str.split, "targets": str.split, **trusts}).build()
-    await connections.change(ports(), acting_member(), connection_slug, name=name, settings=settings)
-    return await check_saved(connection_slug, "connection-saved")
+    changed = await connections.change(ports(), acting_member(), connection_slug, name=name, settings=settings)
+    had_secret, has_secret = details.connection.client_secret_set_at is not None, changed.client_secret_set_at is not None
+    return await check_saved(connection_slug, "connection-secret-removed" if had_secret and not has_secret else "connection-saved")
 
 
 async def _metadata_values(form: Form | None, connection_slug: str) -> dict[str, Any]:

@@ -45,11 +45,12 @@ async def show_keys(org_slug: str, connection_slug: str) -> Response:
 @routes.post(f"{ONE}/keys/client-secret")
 @member_page(Capability.INTEGRATIONS_MANAGE, GIVES)
 @accepts(f"PUT {API}/client-secret", answers=ANSWERS_TO_SAVED)
+@refuses(409)
 @on_refusal("federation/connection_keys.html", _key_values, choose_field)
 async def set_client_secret(org_slug: str, connection_slug: str, form: Form) -> Response:
     """Set the client secret of a connection."""
-    secret = to_model(ClientSecretRequest, form).client_secret
-    await connections.put_client_secret(ports(), acting_member(), connection_slug, secret)
+    data = to_model(ClientSecretRequest, form)
+    await connections.put_client_secret(ports(), acting_member(), connection_slug, data.client_secret, data.issuer)
     return await check_saved(connection_slug, "connection-secret-set", "/keys")
 
 
