@@ -74,7 +74,7 @@ SECRET_TEXTS: Final = MappingProxyType(
     }
 )
 ABOUT_SECRETS: Final = frozenset(
-    {EmailKind.PERSONAL_TOKEN_CREATED, EmailKind.SECRET_EXPIRES, EmailKind.SECRET_ENDED, EmailKind.PROGRAM_ENDED}
+    {EmailKind.PERSONAL_TOKEN_CREATED, EmailKind.SECRET_EXPIRES, EmailKind.SECRET_ENDED, EmailKind.PROGRAM_ENDED, EmailKind.PROGRAMS_END}
 )
 SUBJECTS: Final = MappingProxyType(
     {
@@ -122,6 +122,7 @@ SUBJECTS: Final = MappingProxyType(
         EmailKind.SECRET_EXPIRES: "The {secret_title} expires soon",
         EmailKind.SECRET_ENDED: "The {secret_title} has ended",
         EmailKind.PROGRAM_ENDED: "The service account {secret_title} left secrets behind",
+        EmailKind.PROGRAMS_END: "{secret_title} will end in 72 hours",
         EmailKind.OWNER_RECOVERY: "A sign-in link for a platform owner",
         EmailKind.OWNER_RESET: "A link that removes the factors of a platform owner",
         EmailKind.OWNER_RESET_USED: "The factors of a platform owner were removed",
@@ -276,8 +277,9 @@ class EmailTemplates:
         return {}
 
     def _secret_variables(self, kind: EmailKind, secret: SecretNotice) -> dict[str, Any]:
-        if kind is EmailKind.PROGRAM_ENDED:
-            return {"secret": secret, "secret_title": secret.name, "link": f"{self._base_url}{secret.path}"}
+        if kind in (EmailKind.PROGRAM_ENDED, EmailKind.PROGRAMS_END):
+            until = format_utc(secret.expires_at)
+            return {"secret": secret, "secret_title": secret.name, "link": f"{self._base_url}{secret.path}", "until": until}
         what, reason = SECRET_TEXTS[secret.kind]
         noun = what.partition(" of ")[0]  # "credential"; the name of the holder says what it belongs to
         return {

@@ -119,6 +119,7 @@ async def deactivate(ports: Ports, caller: PlatformCaller, user_id: UUID, reason
         await tx.sessions.end_all(account.id, now)
         await tx.flows.forget_user(account.id)
         await tx.devices.distrust(account.id, now)
+        await tx.service_accounts.end_going_on(account.id, None, now)
         await ended_secrets.end_all_credentials(tx, account.id, now)
         for org_id in org_ids:
             await grants.void_stopped_accounts(tx, org_id, account.id, now)

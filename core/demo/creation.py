@@ -323,7 +323,7 @@ async def _ensure_api_resource(seeding: _Seeding, caller: Member) -> DemoApiReso
 
 async def _replace_service_account(seeding: _Seeding, caller: Member, resource_id: UUID) -> DemoServiceAccount:
     """Return the service account that reads members and orders, with a new secret. Create it if necessary."""
-    accounts_found = await seeding.tx.service_accounts.page(caller.acts_in.id, Page(1, MAX_ACCOUNTS))
+    accounts_found = await seeding.tx.service_accounts.page(caller.acts_in.id, Page(1, MAX_ACCOUNTS), seeding.ports.clock.now())
     existing = [listed.account.id for listed in accounts_found.items if listed.account.name == demo.ROBOT_NAME]
     if existing:
         account_id = existing[0]

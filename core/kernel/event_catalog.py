@@ -211,6 +211,8 @@ EVENT_KINDS: Mapping[str, EventKind] = MappingProxyType(
                 "service_account.created",
                 "service_account.updated",
                 "service_account.deleted",
+                "service_account.ending",
+                "service_account.ended",
                 "service_account.credential.created",
                 "service_account.credential.revoked",
             ),

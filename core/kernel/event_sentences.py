@@ -305,6 +305,8 @@ SENTENCES: Final[Mapping[str, tuple[Sentence, ...]]] = MappingProxyType(
         "service_account.created": ("{actor} created the service account {target}",),
         "service_account.updated": ("{actor} changed the service account {target}",),
         "service_account.deleted": ("{actor} deleted the service account {target}",),
+        "service_account.ending": ("The service account {target} ends at {ends_at}: its owner has left",),
+        "service_account.ended": ("The service account {target} has ended",),
         "service_account.credential.created": (
             "{actor} created the credential {credential_name} of {target}",
             "{actor} created a credential of {target}",

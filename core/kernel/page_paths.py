@@ -27,6 +27,7 @@ IDENTITIES_PATH: Final = "/app/account/identities"
 PERSONAL_TOKENS_PATH: Final = "/app/account/personal-tokens"
 # `holder` is the id of a program, or the slug of an application.
 PLATFORM_CREDENTIALS_PATH: Final = "/app/platform/service-accounts/{holder}/credentials"
+SERVICE_ACCOUNTS_PATH: Final = "/app/organizations/{org_slug}/service-accounts"
 SERVICE_ACCOUNT_CREDENTIALS_PATH: Final = "/app/organizations/{org_slug}/service-accounts/{holder}/credentials"
 RESOURCE_CREDENTIALS_PATH: Final = "/app/organizations/{org_slug}/api-resources/{holder}/credentials"
 CREATED_SECRETS_PATH: Final = "/app/organizations/{org_slug}/service-accounts/{holder}/created-secrets"

@@ -42,9 +42,11 @@ from core.privacy.model.personal_data import (
     PrivacyLogEntry,
     placeholder_at,
 )
+from core.programs import service_accounts
 from core.tenancy import events as tenancy_events
 from core.tenancy import grants
 from core.tenancy.model.invitations import InvitationStatus
+from core.tenancy.program_ends import let_programs_go_on
 from ports import Ports
 from ports.storage import Reading, Transaction
 from ports.storage.privacy import PrivacyRead
@@ -158,8 +160,10 @@ async def delete_own_account(ports: Ports, caller: Person) -> datetime | None:
 async def erase_due(ports: Ports, holder: UUID) -> dict[str, int] | None:
     """Erase the accounts that were deleted, and that no undo link opens again. Return their number.
 
-    `holder` is not needed: an account is erased once, under its lock.
+    Before that, what ended service accounts of users who left have given ends. `holder` is not needed: an account is erased once,
+    under its lock.
     """
+    await service_accounts.end_due(ports)
     count = 0
     while True:
         async with ports.storage.reading() as read:
@@ -247,6 +251,10 @@ async def _anonymize(ports: Ports, caller: Person, user_id: UUID, attempt: int, 
             return _Done()  # the user opened the account again
         if account is None or account.anonymized_at is not None:
             return _Done()  # another process was faster
+        if is_self and cause is not Cause.ERASURE:
+            await let_programs_go_on(tx, account.id, account.email, None, now)
+        elif not is_self:
+            await tx.service_accounts.end_going_on(account.id, None, now)
         if cause is not Cause.ERASURE and not by_platform_owner:
             notices = await tx.security_notices.live(account.id, now)
             if notices or (not is_self and _may_be_stolen(account, memberships)):
@@ -304,7 +312,7 @@ async def _erase(
 
 
 async def _end_secrets(tx: Transaction, account: Account, memberships: Sequence[MembershipControl], now: datetime) -> None:
-    """End the credentials of the account and of its service accounts, which have stopped."""
+    """End the credentials of the account and of its service accounts that have stopped."""
     await ended_secrets.end_all_credentials(tx, account.id, now)
     for membership in memberships:
         await grants.void_stopped_accounts(tx, membership.org_id, account.id, now)

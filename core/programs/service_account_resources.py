@@ -23,7 +23,7 @@ from ports.storage import Transaction
 async def list_resources(ports: Ports, caller: Member, account_id: UUID) -> list[AccountResource]:
     """Return the API resources that a service account gets tokens for, by name. Raises: ServiceAccountNotFound."""
     async with ports.storage.reading() as read:
-        await read.service_accounts.by_id(caller.acts_in.id, account_id) or refuse(ServiceAccountNotFound)
+        await read.service_accounts.by_id(caller.acts_in.id, account_id, ports.clock.now()) or refuse(ServiceAccountNotFound)
         return await read.api_resources.of_account(caller.acts_in.id, account_id)
 
 
@@ -35,6 +35,7 @@ async def save(ports: Ports, caller: Member, account_id: UUID, resource_id: UUID
     """
     async with ports.storage.transaction(by=caller) as tx:
         account = await _lock_for(tx, caller, account_id)
+        service_accounts.require_lasting_account(account, ports.clock.now())
         resource = await tx.api_resources.by_id(caller.acts_in.id, resource_id) or refuse(ApiResourceNotFound)
         if not scopes:
             raise NoResourceScopes

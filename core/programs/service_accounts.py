@@ -7,12 +7,14 @@ platform. No use case here accepts a service account as its caller.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 from uuid import UUID
 
 from core.accounts import platform
 from core.accounts.notices import ended_secrets
 from core.kernel.api_scopes import ApiScope
 from core.kernel.callers import Member, Person
+from core.kernel.causes import SYSTEM
 from core.kernel.errors import refuse
 from core.kernel.roles import PLATFORM_RIGHTS, Capability, Rights, Role, loses_promotion
 from core.kernel.values import KEEP, Keep, Page, PageResult, new_id
@@ -28,6 +30,7 @@ from core.programs.model.service_accounts import (
     OwnerNotYourself,
     ServiceAccount,
     ServiceAccountAboveRole,
+    ServiceAccountEnds,
     ServiceAccountNotFound,
     ServiceAccountRoleUnknown,
     TooManyServiceAccounts,
@@ -39,6 +42,7 @@ from core.programs.model.service_accounts import (
     rights_of_account,
 )
 from core.tenancy import grants, organizations
+from core.tenancy.events import service_account_ended
 from core.tenancy.program_ends import report_created_secrets
 from ports import Ports
 from ports.storage import Transaction
@@ -103,19 +107,20 @@ async def create(ports: Ports, caller: Person, request: NewServiceAccount) -> Li
         await _require_owner(tx, account, role)
         await tx.service_accounts.add(account)
         tx.record(events.service_account_created(account))
-        return await tx.service_accounts.by_id(org_id, account.id) or refuse(ServiceAccountNotFound)
+        return await tx.service_accounts.by_id(org_id, account.id, now) or refuse(ServiceAccountNotFound)
 
 
 async def list_page(ports: Ports, caller: Person, page: Page) -> PageResult[ListedServiceAccount]:
     """Return a page of the service accounts, newest first."""
     async with ports.storage.reading() as read:
-        return await read.service_accounts.page(_managed_organization(caller), page)
+        return await read.service_accounts.page(_managed_organization(caller), page, ports.clock.now())
 
 
 async def find(ports: Ports, caller: Person, account_id: UUID) -> ListedServiceAccount:
     """Return a service account. Raises: ServiceAccountNotFound."""
     async with ports.storage.reading() as read:
-        return await read.service_accounts.by_id(_managed_organization(caller), account_id) or refuse(ServiceAccountNotFound)
+        listed = await read.service_accounts.by_id(_managed_organization(caller), account_id, ports.clock.now())
+        return listed or refuse(ServiceAccountNotFound)
 
 
 async def update(ports: Ports, caller: Person, account_id: UUID, changes: ServiceAccountChanges) -> ListedServiceAccount:
@@ -153,6 +158,11 @@ async def update(ports: Ports, caller: Person, account_id: UUID, changes: Servic
         )
         if new.owner_id != old.owner_id:
             _require_right_to_name(caller, rights, new.owner_id)
+            if old.ends_at is not None:  # the former owner may know its secrets (security J-12)
+                await tx.credentials.end_of_former_owner(old.id, old.owner_id, old.ends_at)
+                new = replace(new, ends_at=None)
+        elif (new.role, new.scopes, new.granted) != (old.role, old.scopes, old.granted):
+            require_lasting_account(old, now)
         if (new.owner_id, new.role) != (old.owner_id, old.role):
             await _require_owner(tx, new, role)
         if new != old:
@@ -166,7 +176,49 @@ async def update(ports: Ports, caller: Person, account_id: UUID, changes: Servic
                 await grants.void_promotions(tx, new.org_id, [account_id], now)
             if new.org_id is not None and role is not None and not role.rights <= old_rights:
                 await ended_secrets.end_credentials_of_raised(tx, new.org_id, account_id, role, now)
-        return await tx.service_accounts.by_id(old.org_id, account_id) or refuse(ServiceAccountNotFound)
+        return await tx.service_accounts.by_id(old.org_id, account_id, now) or refuse(ServiceAccountNotFound)
+
+
+async def end_now(ports: Ports, caller: Member, account_id: UUID) -> None:
+    """End a service account that goes on after its owner has left. Any other one stays as it is. What it gave ends (security R-4)."""
+    now = ports.clock.now()
+    async with ports.storage.transaction(by=caller) as tx:
+        account, _ = await lock_for(tx, caller, account_id)
+        if account.ends_at is not None:
+            await tx.service_accounts.end_going_on(account.owner_id, account.org_id, now, account.id)
+            await _settle_ends(tx, caller.acts_in.id, account.owner_id, now)
+
+
+async def end_due(ports: Ports) -> None:
+    """End what service accounts have given whose time after the leaving of their owner is over.
+
+    No rule about the accounts themselves relies on this sweep: every request checks their end.
+    """
+    while True:
+        now = ports.clock.now()
+        async with ports.storage.reading() as read:
+            due = await read.service_accounts.next_end(now)
+        if due is None:
+            return
+        async with ports.storage.transaction(by=SYSTEM) as tx:
+            await tx.organizations.lock(due[0])
+            await _settle_ends(tx, *due, now)
+
+
+async def _settle_ends(tx: Transaction, org_id: UUID, owner_id: UUID, now: datetime) -> None:
+    """End the credentials of a former owner, and what their service accounts gave that have ended. The organization is locked."""
+    for account_id, name in await tx.service_accounts.forget_ends(org_id, owner_id, now):
+        tx.record(service_account_ended(org_id, account_id, name))
+    account = await tx.accounts.by_id(owner_id)
+    if account is None or not account.is_usable:  # a closed account may be a member still
+        await ended_secrets.end_credentials_in(tx, org_id, owner_id, now, of_roles=None)
+    await grants.void_grants(tx, org_id, [owner_id], now)
+
+
+def require_lasting_account(account: ServiceAccount, now: datetime) -> None:
+    """Check that a service account may get more than it has. Raises: ServiceAccountEnds if its owner has left."""
+    if account.ends_at is not None and account.ends_at > now:
+        raise ServiceAccountEnds
 
 
 async def delete(ports: Ports, caller: Person, account_id: UUID) -> None:
@@ -249,6 +301,7 @@ async def create_credential(ports: Ports, caller: Person, account_id: UUID, requ
     """Create a credential of a service account. Return it, with its text if it is a secret, which cannot be read again."""
     async with ports.storage.transaction(by=caller) as tx:
         account, _ = await lock_for(tx, caller, account_id)
+        require_lasting_account(account, ports.clock.now())
         credential, secret = await credentials.add(ports, tx, account.org_id, account.id, request, caller.user_id)
         tx.record(events.credential_created(account, credential))
     return credential, secret
@@ -258,7 +311,7 @@ async def list_credentials(ports: Ports, caller: Person, account_id: UUID) -> li
     """Return the credentials of a service account, newest first. Raises: ServiceAccountNotFound."""
     org_id = _managed_organization(caller)
     async with ports.storage.reading() as read:
-        await read.service_accounts.by_id(org_id, account_id) or refuse(ServiceAccountNotFound)
+        await read.service_accounts.by_id(org_id, account_id, ports.clock.now()) or refuse(ServiceAccountNotFound)
         return await read.credentials.of_client(org_id, account_id)
 
 

@@ -157,6 +157,7 @@ async def deactivate(tx: Transaction, user: ScimUser, organization: Organization
         await tx.accounts.deactivate(user.id, now)
         await tx.sessions.end_all(user.id, now)
         await tx.flows.forget_user(user.id)
+        await tx.service_accounts.end_going_on(user.id, None, now)
     tx.record(events.user_deactivated(organization.id, user.id, whole_account=control.controls_account))
 
 

@@ -4,12 +4,13 @@ Each function returns one event.
 """
 
 from collections.abc import Collection, Mapping, Sequence
+from datetime import datetime
 from uuid import UUID
 
 from core.kernel.event_catalog import EVENT_KINDS, Event, Target, field_changes
 from core.kernel.roles import RoleName
 from core.kernel.sign_in_policy.explanations import BREAK_GLASS
-from core.kernel.values import Domain
+from core.kernel.values import Domain, rfc3339
 from core.tenancy.model.attributes import Attribute, AttributeWriter
 from core.tenancy.model.domains import DomainClaim
 from core.tenancy.model.group_roles import GroupMapping
@@ -328,6 +329,17 @@ def branding_updated(org_id: UUID, old: BrandingSettings, new: BrandingSettings)
     """
     details = field_changes(old, new, "logo_url", "primary_color", "product_name")
     return Event(EVENT_KINDS["branding.updated"], str(org_id), org_id=org_id, details=details)
+
+
+def service_account_ends(org_id: UUID, account_id: UUID, name: str, ends_at: datetime) -> Event:
+    """The owner of a service account has left or deleted their account. It goes on until a time, unless a member takes it over."""
+    details = {"name": name, "ends_at": rfc3339(ends_at)}
+    return Event(EVENT_KINDS["service_account.ending"], str(account_id), org_id=org_id, details=details)
+
+
+def service_account_ended(org_id: UUID, account_id: UUID, name: str) -> Event:
+    """A service account ended that went on after its owner had left."""
+    return Event(EVENT_KINDS["service_account.ended"], str(account_id), org_id=org_id, details={"name": name})
 
 
 def setup_link_ended(org_id: UUID, link_id: UUID, name: str, *, by: str | None) -> Event:

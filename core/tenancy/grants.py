@@ -94,7 +94,7 @@ async def void_stopped_accounts(tx: Transaction, org_id: UUID, owner_id: UUID, n
 
 
 async def _void_stopped_accounts(tx: Transaction, org_id: UUID, owner_id: UUID, roles: Sequence[Role], now: datetime) -> None:
-    for account_id, name in await tx.service_accounts.stopped_of(org_id, owner_id):
+    for account_id, name in await tx.service_accounts.stopped_of(org_id, owner_id, now):
         await _void_promotions(tx, org_id, account_id, roles, now)
         await report_created_secrets(tx, org_id, account_id, name, now)
 

@@ -45,6 +45,7 @@ from core.tenancy.model.members import (
 )
 from core.tenancy.model.organizations import Membership
 from core.tenancy.model.roles import require_giveable
+from core.tenancy.program_ends import let_programs_go_on
 from ports import Ports
 from ports.storage import Reading, Transaction
 
@@ -269,30 +270,31 @@ async def leave(ports: Ports, caller: Person, slug: str) -> None:
         if membership.is_owner:
             raise OwnerCannotLeave
         await lock_own_account(tx, caller, now)
-        await _end_locked_membership(tx, membership, now)
+        await let_programs_go_on(tx, caller.user_id, caller.email, org_id, now)
+        await _end_locked_membership(tx, membership, now, by_self=True)
 
 
-async def _end_locked_membership(tx: Transaction, membership: Membership, now: datetime) -> None:
+async def _end_locked_membership(tx: Transaction, membership: Membership, now: datetime, *, by_self: bool = False) -> None:
     # Lock order: the account before its sessions. Otherwise two transactions that each end several
     # sessions of one user could wait for each other.
     await tx.accounts.lock(membership.user_id)
     tx.record(events.user_removed(membership.org_id, membership.user_id, membership.role))
-    await end_membership(tx, membership.org_id, membership.user_id, now)
+    await end_membership(tx, membership.org_id, membership.user_id, now, by_self=by_self)
 
 
-async def end_membership(tx: Transaction, org_id: UUID, user_id: UUID, now: datetime) -> None:
+async def end_membership(tx: Transaction, org_id: UUID, user_id: UUID, now: datetime, *, by_self: bool = False) -> None:
     """End a membership and everything that the user had because of it.
 
     This removes the user from groups, and from services that they used only as a member. It ends their sessions in the
     organization, and revokes invitations from and to them. The directory forgets the user. Unless it
-    blocks them, they can come back with an invitation.
+    blocks them, they can come back with an invitation. `by_self`: their service accounts go on for a while.
 
     The caller has locked the membership and the account, and has recorded the event.
     """
     await tx.members.remove(org_id, user_id, now)
     await tx.service_users.remove_former_members(org_id, [user_id])
     await tx.groups.remove_former_members(org_id, [user_id])
-    await end_access(tx, org_id, user_id, now)
+    await end_access(tx, org_id, user_id, now, by_self=by_self)
     await remove_links(tx, org_id, [user_id], now)
 
 
@@ -320,16 +322,19 @@ async def delete_account(tx: Transaction, org_id: UUID, user_id: UUID, now: date
     # Lock order: refresh token, then session, as in a token refresh. So remove the sessions and
     # their tokens before `end_membership` locks sessions.
     await tx.sessions.remove(user_id, now)
+    await tx.service_accounts.end_going_on(user_id, None, now)
     await end_membership(tx, org_id, user_id, now)
     await accounts.delete_account(tx, user_id, now)
 
 
-async def end_access(tx: Transaction, org_id: UUID, user_id: UUID, now: datetime) -> None:
+async def end_access(tx: Transaction, org_id: UUID, user_id: UUID, now: datetime, *, by_self: bool = False) -> None:
     """End the access of a former member: sessions, pending sign-ins and invitations.
 
     Invitations that the user sent or received end, too. The user's service accounts stop, and the roles
-    that they gave are void.
+    that they gave are void. With `by_self`, those that go on do not (security #own-end).
     """
+    if not by_self:
+        await tx.service_accounts.end_going_on(user_id, org_id, now)
     await tx.organization_sessions.end(org_id, [user_id], now)
     await grants.void_grants(tx, org_id, [user_id], now)
     await revoke_invitations_to(tx, org_id, [user_id], now)

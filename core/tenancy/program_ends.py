@@ -1,12 +1,51 @@
-"""The email about the secrets that a service account leaves behind when it ends (security J-12)."""
+"""The end of service accounts: those of an owner who ends their own part go on for a while, and others leave secrets behind.
 
-from datetime import datetime
+Sources: security #own-end; security J-12.
+"""
+
+from datetime import datetime, timedelta
+from itertools import groupby
+from typing import Final
 from uuid import UUID
 
 from core.accounts.model.email_queue import EmailKind, new_email
 from core.accounts.model.secret_notices import NoticedSecret, SecretNotice
-from core.kernel.page_paths import CREATED_SECRETS_PATH
+from core.kernel.page_paths import CREATED_SECRETS_PATH, SERVICE_ACCOUNTS_PATH
+from core.kernel.roles import Capability
+from core.kernel.values import Email
+from core.tenancy import events
 from ports.storage import Transaction
+
+GOES_ON_FOR: Final = timedelta(hours=72)  # as long as an undo link works
+NAMED: Final = 10  # the accounts that an email names
+
+
+async def let_programs_go_on(tx: Transaction, user_id: UUID, address: Email, org_id: UUID | None, now: datetime) -> None:
+    """Let the service accounts of a user go on who ends their own part, in one organization or in all if None (security #own-end).
+
+    The owner and the admins get an email. The caller has locked the organizations, and changes the membership or the account next.
+    """
+    until = now + GOES_ON_FOR
+    going_on = await tx.service_accounts.go_on(user_id, org_id, until)
+    for of_org, accounts in groupby(going_on, key=lambda account: account[0]):
+        organization, names = await tx.organizations.by_id(of_org), list[str]()
+        for _, account_id, name in accounts:
+            tx.record(events.service_account_ends(of_org, account_id, name, until))
+            names.append(name)
+        if organization is None:
+            continue
+        notice = SecretNotice(
+            kind=NoticedSecret.SERVICE_ACCOUNT_CREDENTIAL,
+            name=names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more",
+            label=None,
+            holder=", ".join(names[:NAMED] + (["…"] if len(names) > NAMED else [])),
+            organization=organization.name,
+            expires_at=until,
+            path=SERVICE_ACCOUNTS_PATH.format(org_slug=organization.slug),
+        )
+        for recipient in await tx.members.admin_addresses(of_org, Capability.SERVICE_ACCOUNTS_MANAGE):
+            if recipient != address:
+                await tx.email_queue.add(new_email(EmailKind.PROGRAMS_END, recipient, now, secret=notice))
 
 
 async def report_created_secrets(tx: Transaction, org_id: UUID, account_id: UUID, name: str, now: datetime) -> None:

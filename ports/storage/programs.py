@@ -118,14 +118,17 @@ class ServiceAccountsRead(Protocol):
 
     An account is live if the named credential is valid, and if its owner could create it now: an
     account of an organization needs an owner with a role that allows it, and an account of the
-    platform needs a platform owner.
+    platform needs a platform owner. An account that goes on is live until `ends_at`.
     """
 
-    async def page(self, org_id: UUID | None, page: Page) -> PageResult[ListedServiceAccount]:
+    async def page(self, org_id: UUID | None, page: Page, now: datetime) -> PageResult[ListedServiceAccount]:
         """Return a page of the accounts, newest first."""
 
-    async def by_id(self, org_id: UUID | None, account_id: UUID) -> ListedServiceAccount | None: ...
+    async def by_id(self, org_id: UUID | None, account_id: UUID, now: datetime) -> ListedServiceAccount | None: ...
     async def count(self, org_id: UUID | None) -> int: ...
+
+    async def next_end(self, now: datetime) -> tuple[UUID, UUID] | None:
+        """Return the organization and the owner of the account that ended first, and is not forgotten by `forget_ends` yet."""
 
     async def load_context(self, account_id: UUID, credential_id: UUID, slug: str | None, now: datetime) -> ServiceAccountContext | None:
         """Return the account, with the organization of `slug`, or None if the account is not live."""
@@ -167,8 +170,23 @@ class ServiceAccounts(ServiceAccountsRead, Protocol):
 
     async def remove(self, org_id: UUID | None, account_id: UUID) -> None: ...
 
-    async def stopped_of(self, org_id: UUID, owner_id: UUID) -> list[tuple[UUID, str]]:
+    async def stopped_of(self, org_id: UUID, owner_id: UUID, now: datetime) -> list[tuple[UUID, str]]:
         """Return the ids and names of the service accounts of this owner that have stopped."""
+
+    async def go_on(self, owner_id: UUID, org_id: UUID | None, until: datetime) -> list[tuple[UUID, UUID, str]]:
+        """Let the live accounts of this owner go on until this time, with the rights that they have now at most.
+
+        They are those of one organization, or of all if None. Return their organizations, ids and names.
+        """
+
+    async def end_going_on(self, owner_id: UUID, org_id: UUID | None, now: datetime, account_id: UUID | None = None) -> None:
+        """Let the accounts of this owner that go on end now: of one organization, or of all if None; or one of them."""
+
+    async def keep_of_member(self, owner_id: UUID, now: datetime) -> None:
+        """Let this owner, whose account is open again, answer for the accounts of their organizations as before."""
+
+    async def forget_ends(self, org_id: UUID, owner_id: UUID, now: datetime) -> list[tuple[UUID, str]]:
+        """Forget the ends of the accounts of this owner that have passed. Return the ids and names of those that have stopped by it."""
 
     async def may_promote(self, org_id: UUID, account_id: UUID) -> bool | None:
         """Return whether a service account can still give roles above member. None: it is not a service account of this organization."""
@@ -189,13 +207,16 @@ class Credentials(CredentialsRead, Protocol):
     async def add(self, credential: Credential, secret_hash: bytes | None) -> None: ...
 
     async def end_created_by(
-        self, user_id: UUID, org_id: UUID | None, *, everywhere: bool, of_roles: Collection[RoleName] | None = None
+        self, user_id: UUID, org_id: UUID | None, now: datetime, *, everywhere: bool, of_roles: Collection[RoleName] | None = None
     ) -> list[EndedCredential]:
         """Remove the credentials that a user made, for programs of this organization, or of the platform if it is None, and return them.
 
         `everywhere` removes those of all organizations and of the platform, and `of_roles` only those of
         service accounts with these roles. The user's rights are locked, and have changed.
         """
+
+    async def end_of_former_owner(self, account_id: UUID, owner_id: UUID, ends_at: datetime) -> None:
+        """Let the credentials of a service account that a former owner created expire at this time, if they do not expire earlier."""
 
     async def end_created_by_others(self, org_id: UUID, account_id: UUID, rights: Rights) -> list[EndedCredential]:
         """Remove the credentials of a locked service account that members with all these rights did not make, and return them."""

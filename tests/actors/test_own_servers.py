@@ -160,7 +160,13 @@ async def test_emails_about_an_account_use_the_server_of_the_platform(
         case EmailKind.ORGANIZATION_WAITING:
             await run_sql(pool, "update organizations set status = 'pending'")
             await queue(ports, new_email(kind, ADA, ports.clock.now()))
-        case EmailKind.PERSONAL_TOKEN_CREATED | EmailKind.SECRET_EXPIRES | EmailKind.SECRET_ENDED | EmailKind.PROGRAM_ENDED:
+        case (
+            EmailKind.PERSONAL_TOKEN_CREATED
+            | EmailKind.SECRET_EXPIRES
+            | EmailKind.SECRET_ENDED
+            | EmailKind.PROGRAM_ENDED
+            | EmailKind.PROGRAMS_END
+        ):
             notice = SecretNotice(
                 kind=NoticedSecret.PERSONAL_TOKEN,
                 name="Export",

@@ -45,6 +45,7 @@ FIGURES: Final = f"""
                   and (select s.enabled from saml_configurations s where s.service_id = c.service_id and s.org_id = c.org_id)
                 limit {MOST_COUNTED}) c),
            {_connections(CERTIFICATE_EXPIRES)},
+           (select count(*) from service_accounts a where a.org_id = o.id and a.ends_at > %(now)s),
            (select count(*) from webhooks w
             where w.org_id = o.id and w.is_active and (
                 select not d.delivered from (

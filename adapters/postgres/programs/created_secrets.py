@@ -7,8 +7,8 @@ from uuid import UUID
 
 from adapters.postgres.accounts.accounts import ACCOUNT_IS_USABLE
 from adapters.postgres.engine.statements import Repository, Row
-from adapters.postgres.kernel.roles import member_rights_array, rights_array, rights_columns, to_array, to_rights
-from adapters.postgres.programs.service_accounts import OWNER_MAY_OWN, RIGHTS
+from adapters.postgres.kernel.roles import member_rights_array, rights_array, rights_columns, to_array
+from adapters.postgres.programs.service_accounts import MAY_ACT, RIGHTS, to_account_rights
 from core.accounts.model.secret_notices import CreatedSecret, NoticedSecret
 from core.applications.model.analytics import CredentialToReview
 from core.applications.model.api_keys import NEEDED_RIGHTS
@@ -40,7 +40,7 @@ TO_REVIEW: Final = f"""
           and {member_rights_array("m")} @> s.needed)
     and not exists (
         select 1 from service_accounts a
-        where a.org_id = %(org_id)s and a.id = s.created_by and {OWNER_MAY_OWN} and {rights_array("a")} @> s.needed
+        where a.org_id = %(org_id)s and a.id = s.created_by and {MAY_ACT} and {rights_array("a")} @> s.needed
           and s.granted <@ a.granted)"""
 
 
@@ -50,7 +50,7 @@ def to_created_secret(row: Row) -> CreatedSecret:
 
 def _to_authority(row: Row) -> Authority:
     granted, *columns = row
-    rights = to_rights(tuple(columns))
+    rights = to_account_rights(tuple(columns))
     return Authority(columns[0], rights if granted is None else lasting(rights, known_rights(granted)))
 
 
@@ -81,12 +81,12 @@ class CreatedSecrets(Repository):
             with secret as (
                 select created_by from api_keys where org_id = %(org_id)s and id = %(secret_id)s
                 union all select created_by from scim_tokens where org_id = %(org_id)s and id = %(secret_id)s)
-            select null, {MEMBER_RIGHTS.sql} from secret s
+            select null, {MEMBER_RIGHTS.sql}, null from secret s
             join memberships m on m.org_id = %(org_id)s and m.user_id = s.created_by and m.confirmed_at is not null
             join users u on u.id = m.user_id and {ACCOUNT_IS_USABLE} join organizations o on o.id = m.org_id
             union all
-            select a.granted, {RIGHTS.sql} from secret s
-            join service_accounts a on a.org_id = %(org_id)s and a.id = s.created_by and {OWNER_MAY_OWN}
+            select a.granted, {RIGHTS} from secret s
+            join service_accounts a on a.org_id = %(org_id)s and a.id = s.created_by and {MAY_ACT}
             join organizations o on o.id = a.org_id"""
         return await self._one(_to_authority, sql, org_id=org_id, secret_id=secret_id)
 

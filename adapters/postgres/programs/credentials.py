@@ -1,6 +1,7 @@
 """Credentials of service accounts and API resources."""
 
 from collections.abc import Collection
+from datetime import datetime
 from typing import Final
 from uuid import UUID
 
@@ -9,6 +10,7 @@ from psycopg.types.json import Jsonb
 from adapters.postgres.engine.records import Column, Record
 from adapters.postgres.engine.statements import Repository
 from adapters.postgres.kernel.roles import member_rights_array
+from adapters.postgres.programs.service_accounts import GOES_ON
 from core.accounts.model.secret_notices import EndedCredential
 from core.kernel.roles import Rights, RoleName
 from core.kernel.values import Email
@@ -62,7 +64,7 @@ class Credentials(Repository):
         await self._run(INSERT, **CREDENTIAL.values(credential), secret_hash=secret_hash)
 
     async def end_created_by(
-        self, user_id: UUID, org_id: UUID | None, *, everywhere: bool, of_roles: Collection[RoleName] | None = None
+        self, user_id: UUID, org_id: UUID | None, now: datetime, *, everywhere: bool, of_roles: Collection[RoleName] | None = None
     ) -> list[EndedCredential]:
         sql = f"""
             with ended as (
@@ -70,10 +72,18 @@ class Credentials(Repository):
                 where c.created_by = %(user_id)s and (%(everywhere)s or c.org_id is not distinct from %(org_id)s)
                   and (%(of_roles)s::text[] is null or exists (
                       select from service_accounts a where a.id = c.client_id and a.org_id = c.org_id and a.role = any(%(of_roles)s)))
+                  and not exists (
+                      select from service_accounts a
+                      where a.id = c.client_id and a.owner_id = c.created_by and a.ends_at > %(now)s and {GOES_ON})
                 returning c.*) {SELECT_ENDED}"""
-        return await self._all(
-            ENDED.read, sql, user_id=user_id, org_id=org_id, everywhere=everywhere, of_roles=None if of_roles is None else list(of_roles)
-        )
+        roles = None if of_roles is None else list(of_roles)
+        return await self._all(ENDED.read, sql, user_id=user_id, org_id=org_id, now=now, everywhere=everywhere, of_roles=roles)
+
+    async def end_of_former_owner(self, account_id: UUID, owner_id: UUID, ends_at: datetime) -> None:
+        sql = """
+            update credentials set expires_at = least(expires_at, %(ends_at)s)
+            where client_id = %(account_id)s and created_by = %(owner_id)s"""
+        await self._run(sql, account_id=account_id, owner_id=owner_id, ends_at=ends_at)
 
     async def end_created_by_others(self, org_id: UUID, account_id: UUID, rights: Rights) -> list[EndedCredential]:
         sql = f"""

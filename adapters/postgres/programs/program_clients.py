@@ -7,9 +7,8 @@ from uuid import UUID
 
 from adapters.postgres.engine.statements import Repository, Row
 from adapters.postgres.kernel.rate_limits import charge_parameters, charge_sql
-from adapters.postgres.kernel.roles import to_rights
 from adapters.postgres.programs.api_resources import PROGRAM_GRANTS, is_active
-from adapters.postgres.programs.service_accounts import OWNER_MAY_OWN, RIGHTS
+from adapters.postgres.programs.service_accounts import MAY_ACT_NOW, RIGHTS, RIGHTS_WIDTH, to_account_rights
 from core.kernel.api_scopes import ApiScope
 from core.kernel.callers import OrganizationStatus
 from core.kernel.claims import ProgramClaims
@@ -19,11 +18,11 @@ from core.programs.model.credentials import LAST_USED_PRECISION, PipelineTrust, 
 # In the order of `to_program_client`. A service account that is not live is no client.
 PROGRAM_COLUMNS: Final = f"""
     c.id as credential_id, c.client_id, a.id is not null as is_account, o.id as org_id, o.slug, o.status, a.scopes, c.expires_at,
-    {RIGHTS.sql}"""
-PROGRAM_WIDTH: Final = 8 + RIGHTS.width
+    {RIGHTS}"""
+PROGRAM_WIDTH: Final = 8 + RIGHTS_WIDTH
 PROGRAM_TABLES: Final = f"""
     from credentials c
-    left join service_accounts a on a.id = c.client_id and {OWNER_MAY_OWN}
+    left join service_accounts a on a.id = c.client_id and {MAY_ACT_NOW}
     left join api_resources r on r.id = c.client_id
     left join organizations o on o.id = c.org_id
     where c.client_id = %(client_id)s and (c.expires_at is null or c.expires_at > %(now)s) and (a.id is not null or r.id is not null)"""
@@ -43,7 +42,7 @@ def to_program_client(row: Row, wait: float | None = None) -> ProgramClient:
         org_id=org_id,
         org_slug=slug,
         status=None if status is None else OrganizationStatus(status),
-        rights=None if rights[0] is None else to_rights(tuple(rights)),
+        rights=None if rights[0] is None else to_account_rights(tuple(rights)),
         scopes=None if scopes is None else frozenset(ApiScope(scope) for scope in scopes),
         wait=wait,
         expires_at=expires_at,
@@ -88,7 +87,7 @@ class ProgramClients(Repository):
             with program as (
                 select a.id as client_id, a.org_id
                 from service_accounts a join credentials c on c.id = %(credential_id)s and c.client_id = a.id
-                where a.id = %(client_id)s and (c.expires_at is null or c.expires_at > %(now)s) and {OWNER_MAY_OWN}
+                where a.id = %(client_id)s and (c.expires_at is null or c.expires_at > %(now)s) and {MAY_ACT_NOW}
                 union all
                 select client_id, org_id from services
                 where client_id = %(client_id)s and credential_id = %(credential_id)s and client_secret_hash is not null)

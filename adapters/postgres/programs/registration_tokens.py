@@ -9,7 +9,7 @@ from adapters.postgres.engine.records import Column, Record
 from adapters.postgres.kernel.organization_tokens import OrganizationTokens
 from adapters.postgres.kernel.roles import member_rights_array, rights_array
 from adapters.postgres.programs.created_secrets import REGISTRATION_TOKEN_RIGHTS
-from adapters.postgres.programs.service_accounts import OWNER_MAY_OWN
+from adapters.postgres.programs.service_accounts import MAY_ACT
 from core.kernel.callers import OrganizationStatus
 from core.programs.model.registration_tokens import RegistrationToken, RegistrationTokenRecord
 
@@ -25,7 +25,7 @@ def creator_may_create(token: LiteralString) -> LiteralString:
           and {member_rights_array("m")} @> {REGISTRATION_TOKEN_RIGHTS})
      or exists (
         select 1 from service_accounts a
-        where a.org_id = {token}.org_id and a.id = {token}.created_by and {OWNER_MAY_OWN}
+        where a.org_id = {token}.org_id and a.id = {token}.created_by and {MAY_ACT}
           and {rights_array("a")} @> {REGISTRATION_TOKEN_RIGHTS} and a.granted @> {REGISTRATION_TOKEN_RIGHTS}))"""
 
 

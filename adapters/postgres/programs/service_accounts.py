@@ -12,7 +12,18 @@ from adapters.postgres.kernel.roles import member_rights_array, own_rights_colum
 from core.accounts.model.accounts import AccountSummary
 from core.kernel.api_scopes import ApiScope
 from core.kernel.callers import MembershipState, OrganizationStatus
-from core.kernel.roles import NO_RIGHTS, PLATFORM_RIGHTS, ROLES, Authority, Capability, Rights, RoleName, custom_role, find_role
+from core.kernel.roles import (
+    NO_RIGHTS,
+    PLATFORM_RIGHTS,
+    ROLES,
+    Authority,
+    Capability,
+    Rights,
+    RoleName,
+    custom_role,
+    find_role,
+    known_rights,
+)
 from core.kernel.values import Email, Page, PageResult
 from core.programs.model.service_accounts import (
     ListedServiceAccount,
@@ -38,7 +49,18 @@ OWNER_MAY_OWN: Final = f"""
           and case when a.org_id is null then u.is_platform_owner
               when (m.role, a.role) in ({PAIRS}) then true
               else {MANAGES} end)"""
-RIGHTS: Final = own_rights_columns("a", "o")
+# The owner ended their part themselves, and the account `a` goes on (security #own-end). An owner who is a member still has closed their
+# account, and could own it with their role. With an unknown role, they could not.
+GOES_ON: Final = f"""
+    (a.ends_at is not null and not exists (
+        select 1 from memberships m
+        where m.org_id = a.org_id and m.user_id = a.owner_id and not coalesce((m.role, a.role) in ({PAIRS}) or {MANAGES}, false)))"""
+MAY_ACT: Final = f"({OWNER_MAY_OWN} or {GOES_ON})"  # of an account that is not over yet, or ends with the next sweep
+MAY_ACT_NOW: Final = f"({OWNER_MAY_OWN} or a.ends_at > %(now)s and {GOES_ON})"
+# The rights of its role, and those that it had when its owner ended their part, or null. `to_account_rights` reads them.
+OF_ROLE: Final = own_rights_columns("a", "o")
+RIGHTS: Final = f"{OF_ROLE.sql}, case when a.ends_at is not null then a.kept_rights end"
+RIGHTS_WIDTH: Final = OF_ROLE.width + 1
 SERVICE_ACCOUNT: Final = Record(
     ServiceAccount,
     "a",
@@ -53,7 +75,7 @@ OWN_ROLE: Final = """
     (select g.capabilities from organization_roles g where g.id = a.role_id)"""
 # The address of the owner is shown only while they are a member, or a platform owner.
 LISTED: Final = f"""
-    select {SERVICE_ACCOUNT.columns}, {OWN_ROLE}, w.email, {OWNER_MAY_OWN}
+    select {SERVICE_ACCOUNT.columns}, {OWN_ROLE}, w.email, {MAY_ACT_NOW}
     from service_accounts a
     left join lateral (
         select u.email from users u left join memberships m on m.org_id = a.org_id and m.user_id = u.id
@@ -78,39 +100,46 @@ def to_context(row: Row) -> ServiceAccountContext:
     acts_in = None
     if id_ is not None:
         is_own = id_ == org_id
-        rights = to_rights(row[8:]) if is_own else NO_RIGHTS
+        rights = to_account_rights(row[8:]) if is_own else NO_RIGHTS
         acts_in = MembershipState(id_, slug, OrganizationStatus(status), role if is_own else None, rights)
     return ServiceAccountContext(name, org_id, role, _scopes(scopes), frozenset(Capability(right) for right in granted), acts_in)
 
 
+def to_account_rights(row: Row) -> Rights:
+    """Return the rights in the columns of RIGHTS. An account that goes on gets no further ones."""
+    rights, kept = to_rights(row[:-1]), row[-1]
+    return rights if kept is None else rights & known_rights(kept)
+
+
 def _to_rights(row: Row) -> Rights:
-    return PLATFORM_RIGHTS if row[0] is None else to_rights(row)
+    return PLATFORM_RIGHTS if row[0] is None else to_account_rights(row)
 
 
 class ServiceAccounts(Repository):
     """Implements `ports.storage.programs.ServiceAccounts`."""
 
-    async def page(self, org_id: UUID | None, page: Page) -> PageResult[ListedServiceAccount]:
+    async def page(self, org_id: UUID | None, page: Page, now: datetime) -> PageResult[ListedServiceAccount]:
         # The outer join returns one row with the total if the page is empty.
         sql = f"""
             select counted.total, p.* from (select count(*) as total from service_accounts a where {OF_ORG}) counted
             left join ({LISTED} where {OF_ORG} order by a.created_at desc, a.id desc limit %(limit)s offset %(offset)s) p on true
             order by p.created_at desc, p.id desc"""
-        return await self._page(to_listed, sql, org_id=org_id, limit=page.limit, offset=page.offset)
+        return await self._page(to_listed, sql, org_id=org_id, limit=page.limit, offset=page.offset, now=now)
 
-    async def by_id(self, org_id: UUID | None, account_id: UUID) -> ListedServiceAccount | None:
-        return await self._one(to_listed, f"{LISTED} where {OF_ORG} and a.id = %(account_id)s", org_id=org_id, account_id=account_id)
+    async def by_id(self, org_id: UUID | None, account_id: UUID, now: datetime) -> ListedServiceAccount | None:
+        sql = f"{LISTED} where {OF_ORG} and a.id = %(account_id)s"
+        return await self._one(to_listed, sql, org_id=org_id, account_id=account_id, now=now)
 
     async def count(self, org_id: UUID | None) -> int:
         return await self._count(f"select count(*) from service_accounts a where {OF_ORG}", org_id=org_id)
 
     async def load_context(self, account_id: UUID, credential_id: UUID, slug: str | None, now: datetime) -> ServiceAccountContext | None:
         sql = f"""
-            select a.name, a.org_id, a.role, a.scopes, a.granted, o.id, o.slug, o.status, {RIGHTS.sql}
+            select a.name, a.org_id, a.role, a.scopes, a.granted, o.id, o.slug, o.status, {RIGHTS}
             from service_accounts a
             join credentials c on c.id = %(credential_id)s and {CREDENTIAL_IS_LIVE}
             left join organizations o on o.slug = %(slug)s
-            where a.id = %(account_id)s and {OWNER_MAY_OWN}"""
+            where a.id = %(account_id)s and {MAY_ACT_NOW}"""
         return await self._one(to_context, sql, account_id=account_id, credential_id=credential_id, slug=slug, now=now)
 
     async def summary(self, org_id: UUID, account_id: UUID) -> AccountSummary | None:
@@ -119,10 +148,10 @@ class ServiceAccounts(Repository):
 
     async def lock_live(self, org_id: UUID | None, account_id: UUID, credential_id: UUID) -> Authority | None:
         sql = f"""
-            select {RIGHTS.sql} from service_accounts a
+            select {RIGHTS} from service_accounts a
             join credentials c on c.id = %(credential_id)s and c.client_id = a.id
             left join organizations o on o.id = a.org_id
-            where a.id = %(account_id)s and a.org_id is not distinct from %(org_id)s and {OWNER_MAY_OWN}
+            where a.id = %(account_id)s and a.org_id is not distinct from %(org_id)s and {MAY_ACT}
             for share of a, c"""
         return await self._one(
             lambda row: Authority(row[0], _to_rights(row)), sql, org_id=org_id, account_id=account_id, credential_id=credential_id
@@ -162,15 +191,50 @@ class ServiceAccounts(Repository):
             delete from credentials c using removed where c.client_id = removed.id"""
         await self._run(sql, org_id=org_id, account_id=account_id)
 
-    async def stopped_of(self, org_id: UUID, owner_id: UUID) -> list[tuple[UUID, str]]:
+    async def stopped_of(self, org_id: UUID, owner_id: UUID, now: datetime) -> list[tuple[UUID, str]]:
         sql = f"""
             select a.id, a.name from service_accounts a
-            where {OF_ORG} and a.owner_id = %(owner_id)s and not {OWNER_MAY_OWN} order by a.id"""
-        return await self._all(lambda row: (row[0], row[1]), sql, org_id=org_id, owner_id=owner_id)
+            where {OF_ORG} and a.owner_id = %(owner_id)s and not {MAY_ACT_NOW} order by a.id"""
+        return await self._all(lambda row: (row[0], row[1]), sql, org_id=org_id, owner_id=owner_id, now=now)
+
+    async def go_on(self, owner_id: UUID, org_id: UUID | None, until: datetime) -> list[tuple[UUID, UUID, str]]:
+        sql = f"""
+            update service_accounts a
+            set ends_at = case when {OWNER_MAY_OWN} then %(until)s::timestamptz end, kept_rights = {rights_array("a")}
+            where a.owner_id = %(owner_id)s and a.org_id = coalesce(%(org_id)s, a.org_id)
+              and exists (select 1 from memberships m where m.org_id = a.org_id and m.user_id = a.owner_id)
+            returning a.org_id, a.id, a.name, a.ends_at is not null"""
+        rows = await self._all(lambda row: row, sql, owner_id=owner_id, org_id=org_id, until=until)
+        return sorted((row[0], row[1], row[2]) for row in rows if row[3])
+
+    async def end_going_on(self, owner_id: UUID, org_id: UUID | None, now: datetime, account_id: UUID | None = None) -> None:
+        sql = """
+            update service_accounts set ends_at = least(ends_at, %(now)s)
+            where owner_id = %(owner_id)s and org_id = coalesce(%(org_id)s, org_id) and id = coalesce(%(account_id)s, id)
+              and ends_at is not null"""
+        await self._run(sql, owner_id=owner_id, org_id=org_id, account_id=account_id, now=now)
+
+    async def keep_of_member(self, owner_id: UUID, now: datetime) -> None:
+        sql = """
+            update service_accounts a set ends_at = least(a.ends_at, %(now)s) from memberships m
+            where a.owner_id = %(owner_id)s and a.ends_at is not null and m.org_id = a.org_id and m.user_id = a.owner_id"""
+        await self._run(sql, owner_id=owner_id, now=now)
+
+    async def next_end(self, now: datetime) -> tuple[UUID, UUID] | None:
+        sql = "select org_id, owner_id from service_accounts where ends_at <= %(now)s order by ends_at, id limit 1"
+        return await self._one(lambda row: (row[0], row[1]), sql, now=now)
+
+    async def forget_ends(self, org_id: UUID, owner_id: UUID, now: datetime) -> list[tuple[UUID, str]]:
+        sql = f"""
+            update service_accounts a set ends_at = null, kept_rights = null
+            where a.org_id = %(org_id)s and a.owner_id = %(owner_id)s and a.ends_at <= %(now)s
+            returning a.id, a.name, {OWNER_MAY_OWN}"""
+        rows = await self._all(lambda row: row, sql, org_id=org_id, owner_id=owner_id, now=now)
+        return sorted((row[0], row[1]) for row in rows if not row[2])
 
     async def may_promote(self, org_id: UUID, account_id: UUID) -> bool | None:
         sql = f"""
-            select {RIGHTS.sql}, {OWNER_MAY_OWN} from service_accounts a join organizations o on o.id = a.org_id
+            select {RIGHTS}, {MAY_ACT} from service_accounts a join organizations o on o.id = a.org_id
             where a.org_id = %(org_id)s and a.id = %(account_id)s"""
         return await self._one(
             lambda row: row[-1] and Capability.ROLES_MANAGE in _to_rights(row[:-1]), sql, org_id=org_id, account_id=account_id

@@ -9,7 +9,7 @@ from adapters.postgres.engine.records import Column, Record
 from adapters.postgres.engine.statements import DeferredRow
 from adapters.postgres.kernel.organization_tokens import OrganizationTokens
 from adapters.postgres.kernel.roles import member_rights_array, rights_array
-from adapters.postgres.programs.service_accounts import OWNER_MAY_OWN
+from adapters.postgres.programs.service_accounts import MAY_ACT
 from core.kernel.callers import OrganizationStatus
 from core.kernel.roles import known_rights
 from core.provisioning.model.directories import ScimToken, ScimTokenRecord
@@ -32,7 +32,7 @@ CREATOR_RIGHTS: Final = f"""
     coalesce(
         (select {member_rights_array("m")} from memberships m join users u on u.id = m.user_id
          where m.org_id = t.org_id and m.user_id = t.created_by and {ACCOUNT_IS_USABLE} and m.confirmed_at is not null),
-        (select {rights_array("a")} from service_accounts a where a.org_id = t.org_id and a.id = t.created_by and {OWNER_MAY_OWN}))"""
+        (select {rights_array("a")} from service_accounts a where a.org_id = t.org_id and a.id = t.created_by and {MAY_ACT}))"""
 
 
 class ScimTokens(OrganizationTokens[ScimToken]):

@@ -10,7 +10,7 @@ from adapters.postgres.accounts.accounts import ACCOUNT_IS_USABLE
 from adapters.postgres.engine.records import Record
 from adapters.postgres.engine.statements import Row, SealingRepository
 from adapters.postgres.kernel.roles import holds
-from adapters.postgres.programs.service_accounts import OWNER_MAY_OWN
+from adapters.postgres.programs.service_accounts import MAY_ACT
 from core.kernel.callers import SetupPart
 from core.kernel.roles import Capability
 from core.kernel.values import Email
@@ -103,7 +103,7 @@ class SetupLinks(SealingRepository):
                       and {holds(INTEGRATIONS, "m", "l.org_id")})
                   and not exists (
                     select 1 from service_accounts a
-                    where a.org_id = l.org_id and a.id = l.created_by and '{INTEGRATIONS}' = any(a.granted) and {OWNER_MAY_OWN})
+                    where a.org_id = l.org_id and a.id = l.created_by and '{INTEGRATIONS}' = any(a.granted) and {MAY_ACT})
                 returning l.id, l.name),
             removed as (
                 delete from setup_proposals p using ended

@@ -161,7 +161,10 @@ class Members(Repository):
             with added as ({INSERT} returning org_id),
             restored as (
                 update scim_users set membership_id = null, joined_at = null, email = null
-                where org_id = %(org_id)s and user_id = %(user_id)s)
+                where org_id = %(org_id)s and user_id = %(user_id)s),
+            ended as (
+                update service_accounts set ends_at = least(ends_at, %(created_at)s)
+                where org_id = %(org_id)s and owner_id = %(user_id)s and ends_at is not null)
             update organizations o set member_count = member_count + 1, members_changed_at = %(created_at)s
             from added where o.id = added.org_id"""
         await self._run(sql, **STORED.values(membership), promoted_by=promoted_by)

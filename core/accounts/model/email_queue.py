@@ -82,6 +82,7 @@ class EmailKind(StrEnum):
     SECRET_EXPIRES = "secret_expires"  # noqa: S105
     SECRET_ENDED = "secret_ended"  # noqa: S105  (the person who made it lost the right to)
     PROGRAM_ENDED = "program_ended"  # it leaves secrets behind
+    PROGRAMS_END = "programs_end"  # to the owner and the admins: service accounts end soon, because their owner has left
     OWNER_RECOVERY = "owner_recovery"  # to the other platform owners
     OWNER_RESET = "owner_reset"  # the same, with a removal of the factors
     OWNER_RESET_USED = "owner_reset_used"  # to all platform owners
@@ -179,7 +180,7 @@ class QueuedEmail:
     subscription_id: UUID | None = None  # the subscription of that organization that the email is about
     continuation: LinkContinuation = TO_ACCOUNT_PAGE  # of the link in the email
     email_change_id: UUID | None = None  # the change of address that the email is about
-    secret: SecretNotice | None = None  # for PERSONAL_TOKEN_CREATED, SECRET_EXPIRES, SECRET_ENDED and PROGRAM_ENDED
+    secret: SecretNotice | None = None  # for PERSONAL_TOKEN_CREATED, SECRET_EXPIRES, SECRET_ENDED, PROGRAM_ENDED and PROGRAMS_END
     notice_id: UUID | None = None  # the security notice whose undo token the email has
 
 

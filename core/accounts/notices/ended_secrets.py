@@ -21,7 +21,7 @@ async def end_credentials_in(tx: Transaction, org_id: UUID, user_id: UUID, now: 
 
     The caller has changed the user's role.
     """
-    await _report(tx, await tx.credentials.end_created_by(user_id, org_id, everywhere=False, of_roles=of_roles), now)
+    await _report(tx, await tx.credentials.end_created_by(user_id, org_id, now, everywhere=False, of_roles=of_roles), now)
 
 
 async def end_credentials_of_raised(tx: Transaction, org_id: UUID, account_id: UUID, role: Role, now: datetime) -> None:
@@ -31,12 +31,12 @@ async def end_credentials_of_raised(tx: Transaction, org_id: UUID, account_id: U
 
 async def end_credentials_of_platform(tx: Transaction, user_id: UUID, now: datetime) -> None:
     """End the credentials of the platform's service accounts that a user made, who is no longer a platform owner."""
-    await _report(tx, await tx.credentials.end_created_by(user_id, None, everywhere=False), now)
+    await _report(tx, await tx.credentials.end_created_by(user_id, None, now, everywhere=False), now)
 
 
 async def end_all_credentials(tx: Transaction, user_id: UUID, now: datetime) -> None:
     """End all credentials of programs that the user of a closed account made. The caller has ended the user's sessions."""
-    await _report(tx, await tx.credentials.end_created_by(user_id, None, everywhere=True), now)
+    await _report(tx, await tx.credentials.end_created_by(user_id, None, now, everywhere=True), now)
 
 
 async def _report(tx: Transaction, credentials: list[EndedCredential], now: datetime) -> None:

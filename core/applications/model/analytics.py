@@ -117,6 +117,7 @@ class PendingTask(StrEnum):
     CONNECTIONS_FAILING = "connections_failing", Capability.INTEGRATIONS_MANAGE
     CERTIFICATES_EXPIRING = "certificates_expiring", Capability.INTEGRATIONS_MANAGE
     CONNECTION_CERTIFICATES_EXPIRING = "connection_certificates_expiring", Capability.INTEGRATIONS_MANAGE
+    SERVICE_ACCOUNTS_ENDING = "service_accounts_ending", Capability.SERVICE_ACCOUNTS_MANAGE
     WEBHOOKS_FAILING = "webhooks_failing", Capability.WEBHOOKS_MANAGE
     GROUP_ROLES_STOPPED = "group_roles_stopped", Capability.ROLES_MANAGE
     SIEM_FAILING = "siem_failing", Capability.INTEGRATIONS_MANAGE

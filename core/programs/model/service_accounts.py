@@ -59,6 +59,10 @@ class OwnerCannotOwnServiceAccount(Invalid):
     """The owner of a service account must be an active member. Their role must be admin or owner, and not below the role of the account."""
 
 
+class ServiceAccountEnds(Invalid):
+    """This service account ends soon, because its owner has left. Make yourself its owner first, then repeat this step."""
+
+
 class ServiceAccountScopeUnknown(Invalid):
     """One of these scopes is not for service accounts of this kind. The documentation lists the scopes of organizations and platform."""
 
@@ -107,6 +111,7 @@ class ServiceAccount:
     created_by: UUID
     created_at: datetime
     updated_at: datetime
+    ends_at: datetime | None = None  # its owner has left or deleted their account, and it goes on until then (security #own-end)
 
 
 @dataclass(frozen=True, slots=True)

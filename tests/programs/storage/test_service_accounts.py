@@ -86,17 +86,19 @@ async def test_service_accounts_are_found_only_where_they_belong(storage: Postgr
     await store(storage, first, second, robot(other_tenant, owner), of_platform)
     listed = [ListedServiceAccount(each, find_role(each.role), Email(ADA), True) for each in (second, first)]
     async with storage.reading() as read:
-        assert await read.service_accounts.page(acme, PAGE) == PageResult(listed, 2)
-        assert await read.service_accounts.page(acme, Page(3, 1)) == PageResult([], 2)
-        assert await read.service_accounts.page(None, PAGE) == PageResult([ListedServiceAccount(of_platform, None, Email(ADA), True)], 1)
+        assert await read.service_accounts.page(acme, PAGE, NOW) == PageResult(listed, 2)
+        assert await read.service_accounts.page(acme, Page(3, 1), NOW) == PageResult([], 2)
+        assert await read.service_accounts.page(None, PAGE, NOW) == PageResult(
+            [ListedServiceAccount(of_platform, None, Email(ADA), True)], 1
+        )
         assert [await read.service_accounts.count(org) for org in (acme, other_tenant, None, uuid4())] == [2, 1, 1, 0]
-        assert await read.service_accounts.by_id(acme, first.id) == listed[1]
+        assert await read.service_accounts.by_id(acme, first.id, NOW) == listed[1]
         assert await read.service_accounts.summary(acme, first.id) is not None
         assert await read.service_accounts.summary(other_tenant, first.id) is None
     changed = replace(first, name="Importer", role=ADMIN, scopes=None, granted=frozenset(), updated_at=NOW + DAY)
     async with storage.transaction(by=SYSTEM) as tx:
         for org, id_ in ((other_tenant, first.id), (None, first.id), (acme, of_platform.id)):
-            assert await tx.service_accounts.by_id(org, id_) is None
+            assert await tx.service_accounts.by_id(org, id_, NOW) is None
             assert await tx.service_accounts.lock(org, id_) is None
             assert not await tx.service_accounts.may_promote(org or other_tenant, id_)
             await tx.service_accounts.save(replace(changed, id=id_, org_id=org, name="Stolen"))
@@ -183,7 +185,7 @@ async def test_all_statements_agree_on_the_accounts_that_have_stopped(
     for role, each in robots.items():
         secret = secrets[role]
         async with storage.transaction(by=SYSTEM) as tx:
-            listed = await tx.service_accounts.by_id(each.org_id, each.id)
+            listed = await tx.service_accounts.by_id(each.org_id, each.id, NOW)
             seen = {
                 "listed": listed is not None and listed.is_active,
                 "authorized": await tx.service_accounts.load_context(each.id, secret.id, "acme", NOW) is not None,
@@ -195,7 +197,7 @@ async def test_all_statements_agree_on_the_accounts_that_have_stopped(
             seen["introspected"] = await read.program_clients.is_token_active(claims(each, secret), None, NOW)
         seen["authenticated"] = await authenticate(storage, each.id) is not None
         assert seen == dict.fromkeys(seen, role in live), role
-    stopped = await within(storage, lambda tx: tx.service_accounts.stopped_of(acme, owner))
+    stopped = await within(storage, lambda tx: tx.service_accounts.stopped_of(acme, owner, NOW))
     assert set(stopped) == {(robots[role].id, "Robot") for role in ROLES if role not in live and end != "deleted"}
 
 
@@ -210,7 +212,7 @@ async def test_the_statements_and_the_rule_agree_on_who_may_own_an_account(
 
     async def live() -> set[RoleName]:
         async with storage.reading() as read:
-            accounts = {role: await read.service_accounts.by_id(acme, each.id) for role, each in robots.items()}
+            accounts = {role: await read.service_accounts.by_id(acme, each.id, NOW) for role, each in robots.items()}
         return {role for role, listed in accounts.items() if listed is not None and listed.is_active}
 
     assert await live() == {role for role in ROLES if may_manage(rights_of(manager), ROLES[role])}
@@ -238,7 +240,7 @@ async def test_the_statements_and_the_rule_agree_on_roles_of_the_organization(
     robots = {name: robot(acme, user.id, role=RoleName(name)) for name in roles}
     await store(storage, *robots.values())
     async with storage.reading() as read:
-        listed = {name: await read.service_accounts.by_id(acme, each.id) for name, each in robots.items()}
+        listed = {name: await read.service_accounts.by_id(acme, each.id, NOW) for name, each in robots.items()}
     assert {name: each.is_active for name, each in listed.items() if each} == {
         name: may_manage(roles[manager].rights, role) for name, role in roles.items()
     }

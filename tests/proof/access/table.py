@@ -354,6 +354,7 @@ POST   {account}/credentials                  401  403  403  403  403  201  201 
 DELETE {account}/credentials/<credential_id>  401  403  403  403  403  204  204  403  403  403  403* 403* 403  403  403  403  403  401  403
 GET    {account}/created-secrets              401  403  403  403  403  403  200  403  403  200  403* 403* 403  403  403  403  403  401  403
 DELETE {account}/created-secrets              401  403  403  403  403  403  200  403  403  403  403* 403* 403  403  403  403  403  401  403
+POST   {account}/end                          401  403  403  403  403  204  204  403  403  403  403* 403* 403  403  403  403  403  401  403
 DELETE {account}                              401  403  403  403  403  204  204  403  403  403  403* 403* 403  403  403  403  403  401  403
 
 POST   {service}/plans                        401  403  403  403  403  200  200  403  403  403  403* 403* 403  403  403  403  403  401  403
@@ -1649,6 +1650,7 @@ REQUESTS: Final[Mapping[str, Request]] = {
     f"POST {ROBOT_PAGES}/credentials/<credential_id>/revoke": Request(form=OF_THE_SESSION, things=THEIR_ACCOUNT),
     f"POST {PAGES_OF_ORG}/service-accounts/new": Request(form={**OF_THE_SESSION, "name": "Another Robot", "role": "member"}),
     f"POST {PAGES_OF_ORG}/service-accounts/<account_id>": Request(form={**OF_THE_SESSION, "name": "A New Name"}),
+    f"POST {PAGES_OF_ORG}/service-accounts/<account_id>/end": Request(form=OF_THE_SESSION),
     f"POST {PAGES_OF_ORG}/service-accounts/<account_id>/delete": Request(form={**OF_THE_SESSION, "confirmation": "{account_name}"}),
     f"POST {PAGES_OF_ORG}/service-accounts/<account_id>/credentials/new": Request(
         form={**OF_THE_SESSION, "kind": "secret", "name": "Spare"}

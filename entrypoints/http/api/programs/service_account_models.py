@@ -81,6 +81,9 @@ class ServiceAccountResponse(PlatformServiceAccountResponse):
     """A service account of an organization."""
 
     role: Role = Field(description="The role of the service account.")
+    ends_at: Timestamp | None = Field(
+        description="If its owner has left, or deleted their account: the time at which it ends, in UTC. Name another owner to keep it."
+    )
 
 
 class PlatformServiceAccountListResponse(ResponseModel):

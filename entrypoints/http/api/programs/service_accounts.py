@@ -104,6 +104,17 @@ async def delete(org_slug: str, account_id: UUID) -> None:
     await service_accounts.delete(ports(), acting_member(), account_id)
 
 
+@routes.post("/api/organizations/<org_slug>/service-accounts/<account_id>/end")
+@member(Capability.SERVICE_ACCOUNTS_MANAGE, outlives=True, programs=Programs.IF_GRANTED)
+@describes({204: "The service account has ended, or has an owner."})
+async def end(org_slug: str, account_id: UUID) -> None:
+    """End a service account now that has `ends_at`.
+
+    Its next request is refused, as at that time. An account without `ends_at` stays as it is.
+    """
+    await service_accounts.end_now(ports(), acting_member(), account_id)
+
+
 @routes.get("/api/organizations/<org_slug>/service-accounts/<account_id>/credentials")
 @member(Capability.SERVICE_ACCOUNTS_MANAGE, SHOWS_PEOPLE)
 async def list_credentials(org_slug: str, account_id: UUID) -> CredentialListResponse:

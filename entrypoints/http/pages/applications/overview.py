@@ -40,6 +40,11 @@ TASKS: Final[Mapping[PendingTask, tuple[str, str, str]]] = MappingProxyType(
             "Certificates of {count} connections expire soon. Their pages Health say what to do.",
             "/connections",
         ),
+        PendingTask.SERVICE_ACCOUNTS_ENDING: (
+            "A service account ends soon, because its owner has left. Take it over, or end it now.",
+            "{count} service accounts end soon, because their owners have left. Take them over, or end them now.",
+            "/service-accounts",
+        ),
         PendingTask.WEBHOOKS_FAILING: ("A webhook fails.", "{count} webhooks fail.", "/webhooks"),
         PendingTask.GROUP_ROLES_STOPPED: (
             "A group no longer gives its role: the member who gave it lost the right to. Give it again, or take it away.",

@@ -7,7 +7,7 @@ from quart import Blueprint, Response
 
 from core.kernel.access import require_view
 from core.kernel.roles import Capability
-from core.programs import api_resources, created_secrets, service_account_resources
+from core.programs import api_resources, created_secrets, service_account_resources, service_accounts
 from core.programs.model.api_resources import OwnScopeUnknown
 from core.programs.model.service_accounts import NoResourceScopes
 from entrypoints.http.api.programs.service_account_resources import AccountResourceRequest
@@ -59,7 +59,7 @@ async def create(org_slug: str, form: Form) -> Response:
 
 @routes.get(ONE)
 @member_page(Capability.SERVICE_ACCOUNTS_MANAGE)
-@shows(f"GET {API_OF_ONE}", f"PATCH {API_OF_ONE}", f"DELETE {API_OF_ONE}")
+@shows(f"GET {API_OF_ONE}", f"PATCH {API_OF_ONE}", f"DELETE {API_OF_ONE}", f"POST {API_OF_ONE}/end")
 async def show_account(org_slug: str, account_id: UUID, query_args: PresetQuery) -> Response:
     """Show a service account with its settings."""
     return await service_account_views.show_account(account_id, query_args)
@@ -81,6 +81,15 @@ async def change(org_slug: str, account_id: UUID, form: Form) -> Response:
 async def delete(org_slug: str, account_id: UUID, form: Form) -> Response:
     """Delete a service account."""
     return await service_account_views.delete(form=form, account_id=account_id)
+
+
+@routes.post(f"{ONE}/end")
+@member_page(Capability.SERVICE_ACCOUNTS_MANAGE, outlives=True)
+@accepts(f"POST {API_OF_ONE}/end")
+async def end(org_slug: str, account_id: UUID) -> Response:
+    """End a service account now that goes on after its owner has left."""
+    await service_accounts.end_now(ports(), acting_member(), account_id)
+    return redirect_with_notice("service-account-ended", path_of(account_id))
 
 
 # Credentials

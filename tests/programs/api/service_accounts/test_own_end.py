@@ -1,0 +1,281 @@
+"""Service accounts of a person who leaves or deletes their account go on for 72 hours, and no longer (security #own-end)."""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any, Final
+
+import pytest
+from quart_trio import QuartTrio
+
+from core.kernel.roles import ADMIN, ROLES, Capability
+from core.kernel.values import digest, new_id
+from core.privacy import personal_data
+from core.programs.model.service_accounts import ServiceAccountEnds
+from ports import Ports
+from tests.accounts.email_changes import undo
+from tests.fakes.outside import FakeClock, FakeMailTransport
+from tests.programs.service_accounts import Robot, add_robot, sign_token, try_add_credential
+from tests.support.browser import FakeBrowser
+from tests.support.builders import Answer, add_account, deliver, run_concurrently, run_sql
+from tests.support.platform import Platform
+from tests.support.tenants import Tenant
+
+GRANTS: Final[dict[str, Any]] = {"role": "chief", "granted_capabilities": ["roles.manage", "members.manage", "integrations.manage"]}
+CHIEF: Final = ROLES[ADMIN].rights - {Capability.ORGANIZATION_VIEW} | {Capability.ROLES_MANAGE}
+LINK: Final = {"name": "Globex", "kind": "embedded", "parts": ["domain"]}
+GOES_ON: Final = timedelta(hours=72)
+UNDO: Final = str(new_id())
+End = Callable[[Tenant], Awaitable[Answer]]
+
+
+async def leave(acme: Tenant) -> Answer:
+    return await acme.api.post(f"{acme.path}/leave", token=acme.token("admin"))
+
+
+async def delete_account(acme: Tenant) -> Answer:
+    return await acme.api.delete("/api/user", token=acme.token("admin"))
+
+
+async def delete_account_that_can_be_undone(acme: Tenant) -> Answer:
+    """Close it: a link in an email of the last 72 hours can undo a change."""
+    await run_sql(
+        acme.pool,
+        "insert into security_notices (id, user_id, kind, address, created_at, undo_until, undo_token_hash) "
+        "values (%s, %s, 'password_changed', %s, %s, %s, %s)",
+        new_id(),
+        acme.people["admin"].id,
+        acme.people["admin"].email,
+        acme.ports.clock.now(),
+        acme.ports.clock.now() + GOES_ON,
+        digest(UNDO),
+    )
+    return await delete_account(acme)
+
+
+OWN_ENDS: Final = (leave, delete_account, delete_account_that_can_be_undone)
+
+
+async def add_robot_of_admin(acme: Tenant, **fields: Any) -> Robot:
+    """Add a service account that the admin answers for, with a secret of the admin. The owner granted its capabilities.
+
+    The admin may also give roles.
+    """
+    role = {"slug": "chief", "name": "Chief", "capabilities": sorted(CHIEF)}
+    assert (await acme.api.post(f"{acme.path}/roles", role, token=acme.token("owner"))).status == 201
+    assert (await acme.set_role("owner", "admin", "chief")).status == 200
+    robot = await add_robot(acme, "owner", **{**GRANTS, "owner_id": acme.id("admin"), **fields})
+    await run_sql(acme.pool, "update credentials set created_by = %s where client_id = %s", acme.people["admin"].id, robot.id)
+    return robot
+
+
+def renewed(robot: Robot) -> Robot:
+    """Return the account with a new access token, as it gets one at any time."""
+    return replace(robot, token=sign_token(robot.tenant.ports, robot.tenant, robot.id, robot.credential_id))
+
+
+async def status(robot: Robot, path: str = "/members") -> int:
+    return (await renewed(robot).call("GET", path)).status
+
+
+async def listed(robot: Robot) -> dict[str, Any]:
+    return dict((await robot.tenant.api.get(robot.path, token=robot.tenant.token("owner"))).json)
+
+
+async def links(acme: Tenant) -> list[str | None]:
+    """Return how the set-up links ended."""
+    return [row[0] for row in await run_sql(acme.pool, "select ended_by from setup_links")]
+
+
+async def settle(ports: Ports) -> None:
+    await personal_data.erase_due(ports, new_id())
+
+
+@pytest.mark.parametrize("end", OWN_ENDS)
+async def test_the_accounts_go_on_for_72_hours_as_they_were(
+    acme: Tenant, other_tenant: Tenant, ports: Ports, clock: FakeClock, sent: FakeMailTransport, end: End
+) -> None:
+    robot, other = await add_robot_of_admin(acme), await add_robot(acme, "owner", role="member")
+    elsewhere = await add_robot(other_tenant, "admin", role="member")
+    assert (await robot.invite("ada@example.com", "admin")).status == 200
+    assert (await robot.set_role("member", "admin")).status == 200
+    assert (await robot.call("POST", "/setup-links", LINK)).status == 201
+    ended_at = clock.now()
+    assert (await end(acme)).status in (200, 204)
+    assert [await status(each) for each in (robot, other, elsewhere)] == [200, 200, 200]
+    shown = await listed(robot)
+    assert (shown["ends_at"], shown["is_active"], sorted(shown["granted_capabilities"])) == (
+        (ended_at + GOES_ON).isoformat().replace("+00:00", "Z"),
+        True,
+        ["integrations.manage", "members.manage", "roles.manage"],
+    )
+    assert (await listed(other))["ends_at"] is None
+    assert (await renewed(robot).invite("bob@example.com", "admin")).status == 200, "with the rights that it had"
+
+    await deliver(ports)
+    mails = {str(mail.to) for mail in sent.emails if mail.subject.startswith("Robot will end in 72 hours")}
+    assert mails == {str(acme.people["owner"].email)}, "the person who left gets none"
+    overview = await acme.api.get(f"{acme.path}/overview", token=acme.token("owner"))
+    assert {"task": "service_accounts_ending", "count": 1} in [{k: t[k] for k in ("task", "count")} for t in overview.json["tasks"]]
+
+    clock.advance(GOES_ON - timedelta(seconds=1))
+    await settle(ports)
+    assert (await status(robot), (await acme.roles())["member"], await links(acme)) == (200, "admin", [None])
+    clock.advance(timedelta(seconds=1))
+    assert [await status(each) for each in (robot, other, elsewhere)] == [401, 200, 200]
+    await acme.sign_in("owner")
+    assert (await listed(robot))["is_active"] is False
+    await settle(ports)
+    assert [await status(each) for each in (robot, other, elsewhere)] == [401, 200, 200]
+    assert await acme.statuses() == {"ada@example.com": "cancelled", "bob@example.com": "cancelled"}
+    assert ((await acme.roles())["member"], await links(acme)) == ("member", ["admin"])
+    actions = [entry["action"] for entry in await acme.log() if entry["target_id"] == str(robot.id)]
+    assert [action for action in actions if action.endswith(("ending", "ended"))][:2] == ["service_account.ending", "service_account.ended"]
+    assert (await listed(robot))["ends_at"] is None
+    assert await run_sql(acme.pool, "select 1 from credentials where client_id = %s", robot.id) == [], "its maker knows them"
+
+
+async def add_credential(robot: Robot) -> Answer:
+    return await try_add_credential(robot.tenant, robot.path)
+
+
+async def patch(robot: Robot, **fields: Any) -> Answer:
+    return await robot.tenant.api.patch(robot.path, fields, token=robot.tenant.token("owner"))
+
+
+async def test_they_get_nothing_new(acme: Tenant) -> None:
+    role: dict[str, Any] = {"slug": "reader", "name": "Reader", "capabilities": ["members.view", "integrations.manage"]}
+    assert (await acme.api.post(f"{acme.path}/roles", role, token=acme.token("owner"))).status == 201
+    robot = await add_robot_of_admin(acme, role="reader", granted_capabilities=[], scopes=["members:read", "members:write"])
+    assert (await leave(acme)).status == 204
+    refused = [
+        await add_credential(robot),
+        await patch(robot, scopes=["members:read", "members:write", "integrations:read"]),
+        await patch(robot, scopes=None),
+        await patch(robot, granted_capabilities=["integrations.manage"]),
+    ]
+    assert [(answer.status, answer.json["error"]) for answer in refused] == [(400, ServiceAccountEnds.__doc__)] * 4
+    assert (await patch(robot, role="admin")).status == 400
+    assert (await patch(robot, name="Renamed")).status == 200
+    capabilities = {"capabilities": [*role["capabilities"], "members.manage"]}
+    assert await status(robot, "/invitations") == 403
+    widened = await acme.api.patch(f"{acme.path}/roles/reader", capabilities, token=acme.token("owner"))
+    assert (widened.status, await status(robot, "/invitations")) == (200, 403), "its role has the right, and the account does not"
+    assert await status(robot) == 200
+
+
+@pytest.mark.parametrize("end", OWN_ENDS)
+async def test_a_member_takes_an_account_over(acme: Tenant, ports: Ports, clock: FakeClock, end: End) -> None:
+    robot = await add_robot_of_admin(acme, role="admin", granted_capabilities=["members.manage"])
+    await acme.join("ada", await add_account(acme.ports, "ada@acme.example"), ADMIN)
+    await end(acme)
+    taken = await acme.api.patch(robot.path, {"owner_id": acme.id("ada")}, token=acme.token("ada"))
+    assert (taken.status, taken.json["ends_at"], taken.json["is_active"]) == (200, None, True)
+    assert (await try_add_credential(acme, robot.path, "ada")).status == 201
+    assert await status(robot) == 200
+    clock.advance(GOES_ON)
+    await settle(ports)
+    assert await status(robot) == 401, "the former owner knows its earlier secret"
+    await acme.sign_in("owner")
+    assert (await listed(robot))["is_active"] is True
+
+
+async def remove_again(acme: Tenant, platform: Platform) -> None:
+    """Remove the person after they have come back."""
+    await run_sql(acme.pool, "delete from memberships where user_id = %s", acme.people["admin"].id)
+    await acme.join("admin", acme.people["admin"], ADMIN)
+    assert (await acme.remove("owner", "admin")).status == 200
+
+
+async def block(acme: Tenant, platform: Platform) -> None:
+    token = await acme.api.post(f"{acme.path}/scim-tokens", {"name": "Okta"}, token=acme.token("owner"))
+    user = {"schemas": ["urn:ietf:params:scim:schemas:core:2.0:User"], "userName": str(acme.people["admin"].email), "active": False}
+    assert (await acme.api.post("/scim/v2/Users", user, token=token.json["token"])).status == 201
+
+
+async def deactivate(acme: Tenant, platform: Platform) -> None:
+    path = f"/api/platform/users/{acme.id('admin')}/deactivate"
+    assert (await platform.api.post(path, {"reason": "stolen"}, token=platform.token)).status == 200
+
+
+async def anonymize(acme: Tenant, platform: Platform) -> None:
+    assert (await platform.api.delete(f"/api/privacy/forget/{acme.id('admin')}", token=platform.token)).status in (200, 204)
+
+
+async def end_now(acme: Tenant, platform: Platform) -> None:
+    [(account,)] = await run_sql(acme.pool, "select id from service_accounts")
+    answers = await run_concurrently(
+        5, lambda _: acme.api.post(f"{acme.path}/service-accounts/{account}/end", {}, token=acme.token("owner"))
+    )
+    assert {answer.status for answer in answers} == {204}
+    assert len(await run_sql(acme.pool, "select 1 from audit_log where action = 'service_account.ended'")) == 1
+
+
+@pytest.mark.parametrize("others", [remove_again, block, deactivate, anonymize, end_now])
+async def test_others_end_them_at_once(acme: Tenant, platform: Platform, ports: Ports, others: Callable[..., Awaitable[None]]) -> None:
+    robot = await add_robot_of_admin(acme)
+    assert (await robot.invite("ada@example.com", "admin")).status == 200
+    await leave(acme)
+    assert await status(robot) == 200
+    await others(acme, platform)
+    assert await status(robot) == 401
+    await settle(ports)
+    assert (await acme.statuses())["ada@example.com"] == "cancelled"
+    assert await run_sql(acme.pool, "select 1 from credentials where client_id = %s", robot.id) == []
+
+
+@pytest.mark.parametrize("others", [deactivate, anonymize])
+async def test_others_end_those_of_a_deleted_account_too(acme: Tenant, platform: Platform, others: Callable[..., Awaitable[None]]) -> None:
+    robot = await add_robot_of_admin(acme)
+    await delete_account_that_can_be_undone(acme)
+    assert await status(robot) == 200
+    await others(acme, platform)
+    assert await status(robot) == 401
+
+
+async def test_an_undone_deletion_leaves_everything_as_before(acme: Tenant, ports: Ports, clock: FakeClock) -> None:
+    robot = await add_robot_of_admin(acme)
+    await delete_account_that_can_be_undone(acme)
+    clock.advance(timedelta(hours=1))
+    assert (await undo(acme.api, UNDO)).status == 200
+    await settle(ports)
+    await acme.sign_in("owner")
+    shown = await listed(robot)
+    assert (shown["ends_at"], shown["is_active"], (await add_credential(robot)).status) == (None, True, 201)
+    clock.advance(GOES_ON)
+    await settle(ports)
+    assert await status(robot) == 200
+    await acme.sign_in("owner")
+    assert (await acme.remove("owner", "admin")).status == 200
+    assert await status(robot) == 401, "a removal ends it at once, as before"
+
+
+async def test_of_leaving_twice_and_a_deletion_at_once_one_takes_effect(acme: Tenant, ports: Ports, clock: FakeClock) -> None:
+    robot = await add_robot_of_admin(acme)
+    answers = await run_concurrently(6, lambda number: (leave, leave, delete_account)[number % 3](acme))
+    assert all(answer.status in (200, 204, 401, 403, 404) for answer in answers), [answer.status for answer in answers]
+    assert await status(robot) == 200
+    assert len(await run_sql(acme.pool, "select 1 from audit_log where action = 'service_account.ending'")) == 1
+    clock.advance(GOES_ON)
+    assert await status(robot) == 401
+    await run_concurrently(5, lambda _: settle(ports))
+    assert len(await run_sql(acme.pool, "select 1 from audit_log where action = 'service_account.ended'")) == 1
+
+
+async def test_the_page_shows_the_end_and_has_the_button(acme: Tenant, app: QuartTrio) -> None:
+    robot = await add_robot_of_admin(acme, role="admin", granted_capabilities=["members.manage"])
+    await acme.join("ada", await add_account(acme.ports, "ada@acme.example"), ADMIN)
+    await leave(acme)
+    browser = FakeBrowser(app)
+    await browser.sign_in("ada@acme.example")
+    page = f"/app/organizations/acme/service-accounts/{robot.id}"
+    assert "A service account ends soon" in (await browser.open("/app/organizations/acme")).text
+    assert "Ends" in (await browser.open("/app/organizations/acme/service-accounts")).text
+    shown = (await browser.open(page)).text
+    assert ("The owner of this service account has left" in shown, "End now" in shown) == (True, True)
+    credential = {"kind": "secret", "name": "Spare"}
+    refused = await browser.submit(f"{page}/credentials/new", f"{page}/credentials/new", **credential)
+    assert (refused.status, "Make yourself its owner first" in refused.text) == (400, True)
+    ended = await browser.submit(f"{page}/end", page)
+    assert (ended.status, await status(robot)) == (303, 401)
+    assert "stopped" in (await browser.open(page)).text
