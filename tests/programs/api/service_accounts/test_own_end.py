@@ -23,7 +23,7 @@ from tests.support.tenants import Tenant
 
 GRANTS: Final[dict[str, Any]] = {"role": "chief", "granted_capabilities": ["roles.manage", "members.manage", "integrations.manage"]}
 CHIEF: Final = ROLES[ADMIN].rights - {Capability.ORGANIZATION_VIEW} | {Capability.ROLES_MANAGE}
-LINK: Final = {"name": "Globex", "kind": "embedded", "parts": ["domain"]}
+LINK: Final = {"name": "Globex", "kind": "mailed", "recipient": "it@globex.example", "days": 7, "parts": ["domain"]}
 GOES_ON: Final = timedelta(hours=72)
 UNDO: Final = str(new_id())
 End = Callable[[Tenant], Awaitable[Answer]]
@@ -114,9 +114,9 @@ async def test_the_accounts_go_on_for_72_hours_as_they_were(
 
     await deliver(ports)
     mails = {str(mail.to) for mail in sent.emails if mail.subject.startswith("Robot will end in 72 hours")}
-    assert mails == {str(acme.people["owner"].email)}, "the person who left gets none"
+    assert mails == {str(acme.people[name].email) for name in ("owner", "member")}, "the person who left gets none"
     overview = await acme.api.get(f"{acme.path}/overview", token=acme.token("owner"))
-    assert {"task": "service_accounts_ending", "count": 1} in [{k: t[k] for k in ("task", "count")} for t in overview.json["tasks"]]
+    assert {"task": "service_accounts_ending", "count": 1} in overview.json["pending_tasks"]
 
     clock.advance(GOES_ON - timedelta(seconds=1))
     await settle(ports)
@@ -189,8 +189,20 @@ async def remove_again(acme: Tenant, platform: Platform) -> None:
 
 async def block(acme: Tenant, platform: Platform) -> None:
     token = await acme.api.post(f"{acme.path}/scim-tokens", {"name": "Okta"}, token=acme.token("owner"))
-    user = {"schemas": ["urn:ietf:params:scim:schemas:core:2.0:User"], "userName": str(acme.people["admin"].email), "active": False}
-    assert (await acme.api.post("/scim/v2/Users", user, token=token.json["token"])).status == 201
+    change = {
+        "schemas": ["urn:ietf:params:scim:api:messages:2.0:PatchOp"],
+        "Operations": [{"op": "replace", "path": "active", "value": False}],
+    }
+    answer = await acme.api.patch(f"/scim/v2/Users/{acme.id('admin')}", change, token=token.json["token"])
+    assert answer.status == 200, answer.text
+
+
+async def remove(acme: Tenant, platform: Platform) -> None:
+    assert (await acme.remove("owner", "admin")).status == 200
+
+
+async def demote(acme: Tenant, platform: Platform) -> None:
+    assert (await acme.set_role("owner", "admin", "member")).status == 200
 
 
 async def deactivate(acme: Tenant, platform: Platform) -> None:
@@ -211,7 +223,7 @@ async def end_now(acme: Tenant, platform: Platform) -> None:
     assert len(await run_sql(acme.pool, "select 1 from audit_log where action = 'service_account.ended'")) == 1
 
 
-@pytest.mark.parametrize("others", [remove_again, block, deactivate, anonymize, end_now])
+@pytest.mark.parametrize("others", [remove_again, deactivate, anonymize, end_now])
 async def test_others_end_them_at_once(acme: Tenant, platform: Platform, ports: Ports, others: Callable[..., Awaitable[None]]) -> None:
     robot = await add_robot_of_admin(acme)
     assert (await robot.invite("ada@example.com", "admin")).status == 200
@@ -224,7 +236,7 @@ async def test_others_end_them_at_once(acme: Tenant, platform: Platform, ports: 
     assert await run_sql(acme.pool, "select 1 from credentials where client_id = %s", robot.id) == []
 
 
-@pytest.mark.parametrize("others", [deactivate, anonymize])
+@pytest.mark.parametrize("others", [remove, demote, block, deactivate, anonymize, end_now])
 async def test_others_end_those_of_a_deleted_account_too(acme: Tenant, platform: Platform, others: Callable[..., Awaitable[None]]) -> None:
     robot = await add_robot_of_admin(acme)
     await delete_account_that_can_be_undone(acme)
