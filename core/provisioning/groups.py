@@ -160,7 +160,10 @@ async def _remove_members(tx: Transaction, org_id: UUID, leaving: Sequence[Group
     for member in leaving:
         assert member.role is not None, "only users in the group can leave it"
         tx.record(events.user_removed(org_id, member.user_id, member.role))
-    await grants.void_grants(tx, org_id, await tx.group_roles.givers(org_id, user_ids), now)
+    givers = await tx.group_roles.givers(org_id, user_ids)
+    for user_id in givers:
+        await tx.service_accounts.end_going_on(user_id, org_id, now)
+    await grants.void_grants(tx, org_id, givers, now)
     await members.revoke_invitations_to(tx, org_id, user_ids, now)
 
 

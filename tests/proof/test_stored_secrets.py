@@ -147,9 +147,12 @@ async def test_each_other_spelling_of_the_issuer_drops_the_secret_over_the_api_a
             await run_sql(acme.pool, "delete from connections where slug = 'okta'")
     assert kept == []
     token = await add_draft(acme, OIDC["issuer"])
+    assert (await acme.api.post(f"{acme.path}/connections/okta/keys", {}, token=token)).status == 201
     for kept_change in ({**OIDC, "client_id": "other"}, {**OIDC, "client_authentication": "client_secret_post"}, OIDC):
         changed = await acme.api.patch(f"{acme.path}/connections/okta", {"oidc": kept_change}, token=token)
         assert changed.json["client_secret_set_at"] is not None, "its address is the same"
+    changed = await acme.api.patch(f"{acme.path}/connections/okta", {"oidc": {**OIDC, "issuer": "https://other.example"}}, token=token)
+    assert (changed.json["client_secret_set_at"], len(changed.json["keys"])) == (None, 1), "a key only signs"
 
 
 async def test_a_secret_is_stored_only_for_the_issuer_that_it_was_entered_for(acme: Tenant, app: QuartTrio) -> None:

@@ -45,6 +45,7 @@ async def test_an_admin_creates_changes_and_deletes_an_account(acme: Tenant) -> 
         "owner_id": str(admin.id),
         "owner_email": admin.email,
         "is_active": True,
+        "ends_at": None,
         "scopes": ["members:read"],
         "granted_capabilities": [],
         "created_by": str(admin.id),

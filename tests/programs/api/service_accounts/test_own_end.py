@@ -291,3 +291,19 @@ async def test_the_page_shows_the_end_and_has_the_button(acme: Tenant, app: Quar
     ended = await browser.submit(f"{page}/end", page)
     assert (ended.status, await status(robot)) == (303, 401)
     assert "stopped" in (await browser.open(page)).text
+
+
+async def test_a_person_ends_each_part_of_two_at_its_time(acme: Tenant, other_tenant: Tenant, clock: FakeClock) -> None:
+    first = await add_robot_of_admin(acme)
+    await other_tenant.join("guest", acme.people["admin"], ADMIN)
+    second = await add_robot(other_tenant, "guest")
+    left_at = clock.now()
+    assert (await leave(acme)).status == 204
+    assert ((await listed(first))["ends_at"] is not None, (await listed(second))["ends_at"]) == (True, None)
+    clock.advance(timedelta(hours=24))
+    await other_tenant.sign_in("guest")
+    assert (await other_tenant.api.delete("/api/user", token=other_tenant.token("guest"))).status == 200
+    ends = dict(await run_sql(acme.pool, "select id, ends_at from service_accounts"))
+    assert ends == {first.id: left_at + GOES_ON, second.id: left_at + timedelta(hours=24) + GOES_ON}
+    clock.advance(timedelta(hours=48))
+    assert [await status(each) for each in (first, second)] == [401, 200]
