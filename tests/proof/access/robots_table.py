@@ -181,6 +181,7 @@ POST   {account}/credentials                  403  403  403  403  403  403*
 DELETE {account}/credentials/<credential_id>  403  403  403  403  403  403*
 GET    {account}/created-secrets              403  403  403  403  403  403*
 DELETE {account}/created-secrets              403  403  403  403  403  403*
+POST   {account}/end                          403  403  403  403  403  403*
 DELETE {account}                              403  403  403  403  403  403*
 
 POST   {service}/plans                        403  403  403  200  403  403*

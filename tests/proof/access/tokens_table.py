@@ -68,6 +68,7 @@ PERSONS_ONLY: Final = frozenset(
         f"GET {ORG}/service-accounts/<account_id>/credentials",
         f"POST {ORG}/service-accounts/<account_id>/credentials",
         f"DELETE {ORG}/service-accounts/<account_id>/credentials/<credential_id>",
+        f"POST {ORG}/service-accounts/<account_id>/end",
         SAML_LOGIN,
     }
 )
