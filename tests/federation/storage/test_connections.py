@@ -157,6 +157,7 @@ async def test_changes_reach_no_connection_of_another_organization(
             "secret",
             None,
         ]
+        assert await read.connections.client_secret(acme, connection.id, "https://thief.example") is None, "it belongs to its issuer"
         keys = [await read.connection_keys.of_connection(org, connection.id, NOW) for org in (acme, other_tenant)]
         assert keys == [{CertificateState.ACTIVE: key}, {}]
         certificates = [await read.connection_keys.certificates(org, connection.id) for org in (acme, other_tenant)]
