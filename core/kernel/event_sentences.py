@@ -305,8 +305,11 @@ SENTENCES: Final[Mapping[str, tuple[Sentence, ...]]] = MappingProxyType(
         "service_account.created": ("{actor} created the service account {target}",),
         "service_account.updated": ("{actor} changed the service account {target}",),
         "service_account.deleted": ("{actor} deleted the service account {target}",),
-        "service_account.ending": ("The service account {target} ends at {ends_at}: its owner has left",),
-        "service_account.ended": ("The service account {target} has ended",),
+        "service_account.ending": (
+            "{actor} has left, and the service account {target} goes on until {ends_at}",
+            "{actor} has left, and the service account {target} goes on for a while",
+        ),
+        "service_account.ended": ("{actor} ended the service account {target}, after its owner had left",),
         "service_account.credential.created": (
             "{actor} created the credential {credential_name} of {target}",
             "{actor} created a credential of {target}",
