@@ -105,7 +105,7 @@ async def delete(org_slug: str, account_id: UUID) -> None:
 
 
 @routes.post("/api/organizations/<org_slug>/service-accounts/<account_id>/end")
-@member(Capability.SERVICE_ACCOUNTS_MANAGE, outlives=True, programs=Programs.IF_GRANTED)
+@member(Capability.SERVICE_ACCOUNTS_MANAGE, BY_PEOPLE)
 @describes({204: "The service account has ended, or has an owner."})
 async def end(org_slug: str, account_id: UUID) -> None:
     """End a service account now that has `ends_at`.

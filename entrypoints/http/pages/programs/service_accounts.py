@@ -84,7 +84,7 @@ async def delete(org_slug: str, account_id: UUID, form: Form) -> Response:
 
 
 @routes.post(f"{ONE}/end")
-@member_page(Capability.SERVICE_ACCOUNTS_MANAGE, outlives=True)
+@member_page(Capability.SERVICE_ACCOUNTS_MANAGE, BY_PEOPLE)
 @accepts(f"POST {API_OF_ONE}/end")
 async def end(org_slug: str, account_id: UUID) -> Response:
     """End a service account now that goes on after its owner has left."""
