@@ -20,7 +20,7 @@ from entrypoints.http.api.accounts.accounts import ProfileDetailsResponse
 from entrypoints.http.api.authentication.connection_slugs import ProviderSlug
 from entrypoints.http.api.tenancy.role_choices import Role
 from entrypoints.http.base.context import ports, signed_in
-from entrypoints.http.edge.access import ACTS_ON_ME, person_anywhere
+from entrypoints.http.edge.access import ACTS_ON_ME, OWNS, person_anywhere
 from entrypoints.http.edge.access.declaration import ApplicationTokens
 from entrypoints.http.edge.bodies import ResponseModel, Timestamp
 from entrypoints.http.edge.openapi import describes, refuses
@@ -293,7 +293,7 @@ class AnonymizationResponse(ResponseModel):
 
 
 @routes.delete("/api/privacy/forget/<user_id>")
-@person_anywhere(ACTS_ON_ME)
+@person_anywhere(OWNS)
 @refuses(403, 404, 429)
 async def anonymize(user_id: UUID) -> AnonymizationResponse:
     """Anonymize a user permanently.

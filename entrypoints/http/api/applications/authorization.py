@@ -26,7 +26,7 @@ from core.kernel.values import KEEP
 from core.tenancy.model.roles import ROLE_PATTERN
 from entrypoints.http.api.applications.services import existing_service
 from entrypoints.http.base.context import acting, ports
-from entrypoints.http.edge.access import GIVES, member
+from entrypoints.http.edge.access import CHANGES, GIVES, member
 from entrypoints.http.edge.bodies import AT_LEAST_ONE_FIELD, Description, Name, RequestModel, ResponseModel, Text, Timestamp, optional
 from entrypoints.http.edge.openapi import describes, has_version, refuses, takes_version
 from entrypoints.http.edge.queries import Flag, Query
@@ -267,7 +267,7 @@ class DeclaredPermissionUpdateRequest(RequestModel):
 
 
 @routes.patch(f"{SERVICE}/permissions/<permission_name>")
-@member(Capability.SERVICES_MANAGE, GIVES)
+@member(Capability.SERVICES_MANAGE, CHANGES)
 @existing_permission
 async def describe_permission(
     org_slug: str, service_slug: str, permission_name: str, data: DeclaredPermissionUpdateRequest

@@ -12,7 +12,7 @@ from core.tenancy import governance
 from core.tenancy.model.organizations import ListedOrganization, Organization
 from entrypoints.http.api.tenancy.organizations import OrganizationResponse, organization_to_response
 from entrypoints.http.base.context import acting_on_platform, ports, request_record, signed_in
-from entrypoints.http.edge.access import GIVES, OWNS, platform_owner
+from entrypoints.http.edge.access import CHANGES, GIVES, OWNS, platform_owner
 from entrypoints.http.edge.bodies import Id, Reason, RequestModel, ResponseModel, Text, Timestamp, optional
 from entrypoints.http.edge.openapi import describes, refuses
 from entrypoints.http.edge.queries import LARGEST, PartQuery, path_id
@@ -255,7 +255,7 @@ class OrganizationTierRequest(RequestModel):
 
 
 @routes.patch("/api/platform/organizations/<org_id>/tier")
-@platform_owner(Capability.PLATFORM_ORGANIZATIONS_MANAGE, GIVES)
+@platform_owner(Capability.PLATFORM_ORGANIZATIONS_MANAGE, CHANGES)
 @existing_organization
 async def change_tier(org_id: UUID, data: OrganizationTierRequest) -> ChangedOrganizationResponse:
     """Change the tier and the limits of an organization.

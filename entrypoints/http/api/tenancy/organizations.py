@@ -14,7 +14,7 @@ from core.tenancy import organizations
 from core.tenancy.model.organizations import LimitSource, Membership, Organization
 from entrypoints.http.api.tenancy.role_choices import Role
 from entrypoints.http.base.context import acting, acting_member, ports, signed_in
-from entrypoints.http.edge.access import CHANGES, GIVES, OWNS, SELECTS, member, person_anywhere, verified_person
+from entrypoints.http.edge.access import GIVES, OWNS, SELECTS, member, person_anywhere, verified_person
 from entrypoints.http.edge.access.declaration import Bounded
 from entrypoints.http.edge.bodies import AT_LEAST_ONE_FIELD, Name, RequestModel, ResponseModel, Text, Timestamp, optional
 from entrypoints.http.edge.openapi import describes, refuses
@@ -165,7 +165,7 @@ class OrganizationUpdateRequest(RequestModel):
 
 
 @routes.patch("/api/organizations/<org_slug>")
-@member(Capability.ORGANIZATION_MANAGE, CHANGES)
+@member(Capability.ORGANIZATION_MANAGE, GIVES)
 @refuses(409)
 async def update(org_slug: str, data: OrganizationUpdateRequest) -> OrganizationDetailResponse:
     """Change an organization's name or settings.

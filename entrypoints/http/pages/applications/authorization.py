@@ -23,7 +23,7 @@ from entrypoints.http.api.applications.authorization import (
     to_authorization_response,
 )
 from entrypoints.http.base.context import acting_member, ports
-from entrypoints.http.edge.access import GIVES, member_page
+from entrypoints.http.edge.access import CHANGES, GIVES, member_page
 from entrypoints.http.edge.bodies import BodyInvalid, decode
 from entrypoints.http.edge.openapi import refuses
 from entrypoints.http.edge.validation import FieldsInvalid, validate
@@ -235,7 +235,7 @@ async def show_permission(org_slug: str, service_slug: str, permission_name: str
 
 
 @routes.post(PERMISSION)
-@member_page(Capability.SERVICES_MANAGE, GIVES)
+@member_page(Capability.SERVICES_MANAGE, CHANGES)
 @accepts(f"PATCH {PERMISSION_API}")
 @on_refusal("applications/permission.html", _one_permission_values, shown_to=Capability.SERVICES_VIEW)
 async def change_permission(org_slug: str, service_slug: str, permission_name: str, form: Form) -> Response:

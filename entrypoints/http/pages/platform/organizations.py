@@ -17,7 +17,7 @@ from entrypoints.http.api.tenancy.governance import (
     SuspensionRequest,
 )
 from entrypoints.http.base.context import ports, signed_in
-from entrypoints.http.edge.access import GIVES, OWNS, platform_page
+from entrypoints.http.edge.access import CHANGES, GIVES, OWNS, platform_page
 from entrypoints.http.edge.queries import path_id
 from entrypoints.http.pages.consequences import Question, ask_on_refusal, asks
 from entrypoints.http.pages.console import console_page, neighbors, redirect_with_notice, shows
@@ -144,7 +144,7 @@ async def activate(org_id: UUID, form: Form) -> Response:
 
 
 @routes.post(f"{ONE}/tier")
-@platform_page(GIVES)
+@platform_page(CHANGES)
 @accepts(f"PATCH {API_OF_ONE}/tier")
 @on_refusal("platform/organization.html", _values)
 async def change_tier(org_id: UUID, form: Form) -> Response:

@@ -14,7 +14,7 @@ from core.tenancy.model.organizations import SlugTaken
 from entrypoints.http.api.tenancy.members import OwnershipTransferRequest
 from entrypoints.http.api.tenancy.organizations import OrganizationRequest, OrganizationUpdateRequest
 from entrypoints.http.base.context import acting_member, ports, signed_in
-from entrypoints.http.edge.access import CHANGES, GIVES, OWNS, member_page, page_session
+from entrypoints.http.edge.access import GIVES, OWNS, member_page, page_session
 from entrypoints.http.pages.consequences import Question, ask_on_refusal, asks, count
 from entrypoints.http.pages.console import console_page, organization_path, redirect_with_notice, shows
 from entrypoints.http.pages.console_forms import Fields, Form, accepts, check_typed_name, on_refusal, once, ports_once
@@ -90,7 +90,7 @@ async def show_settings(org_slug: str) -> Response:
 
 
 @routes.post(SETTINGS)
-@member_page(Capability.ORGANIZATION_MANAGE, CHANGES)
+@member_page(Capability.ORGANIZATION_MANAGE, GIVES)
 @accepts(f"PATCH {API_OF_ONE}")
 @on_refusal("tenancy/settings.html", _values, {SharedNameTaken: "name"})
 async def change_settings(org_slug: str, form: Form) -> Response:
