@@ -5,7 +5,7 @@ statement, and undoes them at a cost that depends on the changes, not on the siz
 """
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
@@ -170,6 +170,12 @@ async def changes_since(pool: Pool, number: int) -> Changes:
             else:
                 gone.add((name, row))
     return Changes(frozenset(lost), frozenset(got))
+
+
+async def keys_of_tables(pool: Pool) -> Mapping[str, tuple[str, ...]]:
+    """Return the columns of each watched table's primary key."""
+    rows = await run_sql(pool, "select name, key from journal.tables")
+    return {name: tuple(column.strip('"') for column in key.split(", ")) for name, key in rows}
 
 
 async def undo(pool: Pool, number: int = 0) -> None:

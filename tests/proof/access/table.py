@@ -8,6 +8,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
+from core.kernel.connections import CODEHOST, PLATFORM_CONNECTIONS
 from core.provisioning.model.schemas import GROUP_URN, USER_URN
 from entrypoints.http.api.provisioning.protocol import PATCH_URN
 from entrypoints.http.base.rendering.assets import asset_url
@@ -865,6 +866,39 @@ WITH_TEST: Final = """
                                challenge_user_id, challenge_begun_at, challenge_expires_at, begun_at, expires_at)
     select gen_random_uuid(), sha256('{device}'), 'test', '/app', false, true, '[]', jsonb_build_object('connection', '{connection_id}'),
            sha256('{own_id}'), id, now(), '2100-01-01', now(), '2100-01-01' from users where id = '{own_id}' on conflict do nothing"""
+# What a request removes or adds, so that it changes something.
+MADE_BY_PROGRAM: Final = "update scim_tokens set created_by = '{account_id}' where id = '{live_token_id}'"
+WITH_CLAIMS: Final = """
+    with declared as (
+        insert into service_claims (service_id, org_id, document, sources, changed_at)
+        values ('{service_id}', '{org_id}', '{{"fixed": {{"tenant": "x"}}}}', '{{}}', now()) on conflict do nothing)
+    update services set claims_version = nextval('service_claim_versions') where id = '{service_id}'"""
+WITH_LOGO: Final = "update services set logo_url = 'https://anywhere.example/logo.png' where id = '{service_id}'"
+WITH_PROVIDER_LOGO: Final = (
+    "insert into images (connection_id, key, small, large, created_at) values ('{id}', 'logo', '', '', now())".replace(
+        "{id}", str(PLATFORM_CONNECTIONS[CODEHOST][0])
+    )
+)
+WITH_PICTURE: Final = "update users set picture = 'https://anywhere.example/me.png' where id = '{own_id}'"
+WITH_POLICY: Final = """
+    insert into sign_in_policies (id, org_id, service_id, rules, changed_at)
+    values (gen_random_uuid(), '{org_id}', '{service_id}', '{{}}', now()) on conflict do nothing"""
+BLOCKED: Final = """
+    insert into end_user_blocks (org_id, user_id, since, email) select '{org_id}', id, now(), email from users where id = '{end_user_id}'
+    on conflict do nothing"""
+DEACTIVATED: Final = "update users set platform_deactivated_at = now(), deactivated_at = now() where id = '{guarded_id}'"
+WITH_BREAK_GLASS: Final = "insert into break_glass_users (org_id, user_id) values ('{org_id}', '{user_id}') on conflict do nothing"
+UNCONFIRMED: Final = "update memberships set confirmed_at = null where user_id = '{own_id}' and org_id = '{org_id}'"
+WITH_EMAIL_CHANGE: Final = """
+    insert into email_changes (id, user_id, session_id, old_email, new_email, requested_at, expires_at, undo_until)
+    select gen_random_uuid(), id, id, email, 'next@anywhere.example', now(), '2100-01-01', '2100-01-01' from users where id = '{own_id}'"""
+WITHOUT: Final = {
+    "of service": "delete from service_groups_assigned where group_id = '{group_id}'",
+    "of role": "delete from service_role_groups where group_id = '{group_id}'",
+    "of resource": "delete from api_resource_groups_assigned where group_id = '{group_id}'",
+    "of account": "delete from api_resource_service_accounts where service_account_id = '{account_id}'",
+    "users": "delete from service_role_users where user_id = '{end_user_id}'",
+}
 INACTIVE: Final = "update connections set state = 'inactive' where org_id = '{org_id}'"
 ORG: Final = "/api/organizations/<org_slug>"
 PAGES_OF_ORG: Final = "/app/organizations/<org_slug>"
@@ -930,6 +964,7 @@ DOCUMENT: Final = {
     "permissions": [{"name": "another:permission", "description": "Another text"}],
     "roles": [{"slug": "{role_slug}", "name": "Another One", "description": "Another text", "permissions": ["another:permission"]}],
 }
+PLAN: Final = {"price_cents": 100, "currency": "usd", "features": ["exports"], "billing_price_id": "price_new"}
 NEW_DOCUMENT: Final = {"document": '{{"permissions": [], "roles": []}}', "version": "0"}
 MADE_BY_ORGANIZATION: Final = "update users set origin = 'api_key', origin_org_id = '{org_id}' where id = '{end_user_id}'"
 MEMBER_MADE_BY_ORGANIZATION: Final = MADE_BY_ORGANIZATION.replace("end_user_id", "user_id")
@@ -1013,7 +1048,13 @@ REQUESTS: Final[Mapping[str, Request]] = {
     "GET /auth/undo": Request(query={"token": "{undo_token}"}),
     "POST /auth/undo": Request(form={"token": "{undo_token}"}),
     "POST /api/auth/resend-verification": Request({"email": "{own_email}"}),
-    "PATCH /api/user": Request({"email": "moved@anywhere.example"}),
+    "PATCH /api/user": Request(
+        {
+            **{"email": "moved@anywhere.example", "picture": "https://anywhere.example/me.png", "zoneinfo": "Europe/Rome", "locale": "it"},
+            **{"name": "A New Name", "given_name": "A", "middle_name": "New", "family_name": "Name", "nickname": "New", "gender": "none"},
+            **{"preferred_username": "new", "birthdate": "1990-01-01", "profile": None, "website": None},
+        }
+    ),
     "POST /api/user/set-password": Request(
         {"new_password": "another good password"}, setup_sql="update users set password_hash = null where id = '{own_id}'"
     ),
@@ -1063,9 +1104,9 @@ REQUESTS: Final[Mapping[str, Request]] = {
     "GET /api/privacy/export/<user_id>#own": Request(things=ONESELF),
     "DELETE /api/privacy/forget/<user_id>#own": Request(things=ONESELF),
     "POST /api/organizations": Request({"slug": "another", "name": "Another One"}),
-    f"PATCH {ORG}": Request({"name": "A New Name"}),
+    f"PATCH {ORG}": Request({"name": "A New Name", "device_trust_days": 7, "personal_tokens": False, "members_see_end_users": True}),
     f"POST {ORG}/roles": Request({"slug": "reader", "name": "Reader", "capabilities": ["members.view"]}),
-    f"PATCH {ORG}/roles/<role_name>": Request({"name": "Reader"}),
+    f"PATCH {ORG}/roles/<role_name>": Request({"name": "Reader", "capabilities": ["members.view"]}),
     f"PATCH {ORG}/members/<user_id>": Request({"role": "admin"}),
     f"PATCH {ORG}/members/<user_id>#of-admin": Request(
         {"role": "member"}, setup_sql="update memberships set role = 'admin' where user_id = '{user_id}'"
@@ -1089,13 +1130,23 @@ REQUESTS: Final[Mapping[str, Request]] = {
     f"GET {ORG}/audit-log": Request(query={"target_type": "user"}),  # prevents the question for a target
     "POST /api/auth/lookup-email": Request({"email": "{own_email}"}),
     f"POST {ORG}/services": Request({"slug": "another", "name": "Another One", "service_type": "web"}),
-    f"PATCH {SERVICE}": Request({"name": "A New Name"}),
+    f"PATCH {SERVICE}": Request({"name": "A New Name", "redirect_uris": ["https://anywhere.example/callback"]}),
+    f"PUT {SERVICE}/groups/<group_id>": Request(setup_sql=WITHOUT["of service"]),
+    f"PUT {SERVICE}/roles/<role_slug>/groups/<group_id>": Request(setup_sql=WITHOUT["of role"]),
+    "PUT /api/service/roles/<role_slug>/groups/<group_id>": Request(setup_sql=WITHOUT["of role"]),
+    f"PUT {RESOURCE}/groups/<group_id>": Request(setup_sql=WITHOUT["of resource"]),
+    f"DELETE {ACCOUNT}/created-secrets": Request(setup_sql=MADE_BY_PROGRAM),
+    f"DELETE {SERVICE}/claims": Request(setup_sql=WITH_CLAIMS),
+    f"DELETE {SERVICE}/logo": Request(setup_sql=WITH_LOGO),
+    f"DELETE {SERVICE}/sign-in-policy": Request(setup_sql=WITH_POLICY),
+    "DELETE /api/user/picture": Request(setup_sql=WITH_PICTURE),
+    "DELETE /api/platform/connections/<provider>/logo": Request(setup_sql=WITH_PROVIDER_LOGO),
     f"PUT {SERVICE}/access": Request({"policy": "members", "launch_url": "https://anywhere.example/"}),
     f"PUT {SERVICE}/authorization": Request(DOCUMENT),
     f"POST {SERVICE}/permissions": Request({"name": "another:permission"}),
     f"PATCH {SERVICE}/permissions/<permission_name>": Request({"description": "Another text"}),
     f"POST {SERVICE}/roles": Request({"slug": "another", "name": "Another One", "permissions": ["{permission_name}"]}),
-    f"PATCH {SERVICE}/roles/<role_slug>": Request({"name": "Another One"}),
+    f"PATCH {SERVICE}/roles/<role_slug>": Request({"name": "Another One", "permissions": []}),
     f"DELETE {SERVICE}/roles/<role_slug>": Request(query={"confirm": "true"}),
     f"POST {SERVICE}/roles/<role_slug>/users": Request({"email": "{own_email}"}),
     f"GET {SERVICE}/roles/<role_slug>/users/<user_id>": Request(things={"user_id": "{end_user_id}"}),
@@ -1127,7 +1178,7 @@ REQUESTS: Final[Mapping[str, Request]] = {
     f"PUT {RESOURCE}/clients/<client_id>": Request({"scopes": []}),
     "POST /api/platform/service-accounts": Request({"name": "Another Robot"}),
     **{f"{way} {PLATFORM_ACCOUNT}": Request(things=THEIR_ACCOUNT) for way in ("GET", "DELETE")},
-    f"PATCH {PLATFORM_ACCOUNT}": Request({"name": "A New Name"}, things=THEIR_ACCOUNT),
+    f"PATCH {PLATFORM_ACCOUNT}": Request({"name": "A New Name", "scopes": ["platform_users:read"]}, things=THEIR_ACCOUNT),
     f"GET {PLATFORM_ACCOUNT}/credentials": Request(things=THEIR_ACCOUNT),
     f"POST {PLATFORM_ACCOUNT}/credentials": Request({"kind": "secret", "name": "Spare"}, things=THEIR_ACCOUNT),
     f"DELETE {PLATFORM_ACCOUNT}/credentials/<credential_id>": Request(things=THEIR_ACCOUNT),
@@ -1137,11 +1188,11 @@ REQUESTS: Final[Mapping[str, Request]] = {
     f"POST {ORG}/service-accounts#admin": Request({"name": "Another Robot", "role": "admin"}),
     f"POST {ORG}/service-accounts#owner": Request({"name": "Another Robot", "role": "owner"}),
     f"POST {ORG}/service-accounts#granted": Request({"name": "Another Robot", "role": "admin", "granted_capabilities": ["members.manage"]}),
-    f"PATCH {ACCOUNT}": Request({"name": "A New Name"}),
-    f"PUT {ACCOUNT}/api-resources/<resource_id>": Request({"scopes": ["{org_slug}:orders"]}),
+    f"PATCH {ACCOUNT}": Request({"name": "A New Name", "scopes": ["members:read"]}),
+    f"PUT {ACCOUNT}/api-resources/<resource_id>": Request({"scopes": ["{org_slug}:orders"]}, setup_sql=WITHOUT["of account"]),
     f"POST {ACCOUNT}/credentials": Request({"kind": "secret", "name": "Spare"}),
-    f"POST {SERVICE}/plans": Request({"name": "Another", "price_cents": 100, "currency": "eur"}),
-    f"PATCH {SERVICE}/plans/<plan_id>": Request({"name": "A New Name"}),
+    f"POST {SERVICE}/plans": Request({"name": "Another", **PLAN}),
+    f"PATCH {SERVICE}/plans/<plan_id>": Request({"name": "A New Name", **PLAN}),
     f"POST {SERVICE}/checkout": Request(
         {"plan_id": "{plan_id}", "success_url": "https://anywhere.example/thanks", "cancel_url": "https://anywhere.example/"}
     ),
@@ -1165,7 +1216,7 @@ REQUESTS: Final[Mapping[str, Request]] = {
     f"DELETE {ORG}/users/<user_id>/sessions": Request(things={"user_id": "{end_user_id}"}),
     f"POST {ORG}/users/<user_id>/password-reset": Request(things={"user_id": "{end_user_id}"}),
     f"PUT {ORG}/users/<user_id>/block": Request(things={"user_id": "{end_user_id}"}),
-    f"DELETE {ORG}/users/<user_id>/block": Request(things={"user_id": "{end_user_id}"}),
+    f"DELETE {ORG}/users/<user_id>/block": Request(things={"user_id": "{end_user_id}"}, setup_sql=BLOCKED),
     f"DELETE {ORG}/users/<user_id>/mfa": Request(things={"user_id": "{end_user_id}"}, setup_sql=MADE_BY_ORGANIZATION),
     f"POST {ORG}/users/<user_id>/recovery": Request(LOST, things=END_USER, setup_sql=MADE_BY_ORGANIZATION),
     f"DELETE {ORG}/users/<user_id>/recovery": Request(things=END_USER, setup_sql=RECOVERED_BY_ORGANIZATION),
@@ -1174,7 +1225,7 @@ REQUESTS: Final[Mapping[str, Request]] = {
     f"POST {ORG}/siem": Request({"provider": "http", "endpoint_url": "https://siem.anywhere.example/collect", "token": "a-token"}),
     f"POST {ORG}/webhooks": Request({"name": "Another", "url": "https://hooks.anywhere.example/in", "events": ["user.invited"]}),
     f"POST {ORG}/webhooks/<webhook_id>/deliveries/resend-failed": Request({}),
-    f"PATCH {ORG}/webhooks/<webhook_id>": Request({"name": "A New Name"}),
+    f"PATCH {ORG}/webhooks/<webhook_id>": Request({"name": "A New Name", "events": ["user.invited"]}),
     f"POST {ORG}/scim-tokens": Request({"name": "Another"}),
     f"POST {ORG}/connections": Request(
         {"slug": "another", "name": "Another", "oidc": {"issuer": "https://another.example", "client_id": "another"}}
@@ -1232,7 +1283,7 @@ REQUESTS: Final[Mapping[str, Request]] = {
         {"schemas": [GROUP_URN], "displayName": "A New Name", "members": [{"value": "{user_id}"}]}, things={"group_id": "{pushed_group_id}"}
     ),
     "PATCH /scim/v2/Groups/<group_id>#pushed": Request(
-        {"schemas": [PATCH_URN], "Operations": [{"op": "add", "path": "members", "value": [{"value": "{user_id}"}]}]},
+        {"schemas": [PATCH_URN], "Operations": [{"op": "remove", "path": "members", "value": [{"value": "{user_id}"}]}]},
         things={"group_id": "{pushed_group_id}"},
     ),
     "DELETE /scim/v2/Groups/<group_id>#pushed": Request(things={"group_id": "{pushed_group_id}"}),
@@ -1240,30 +1291,32 @@ REQUESTS: Final[Mapping[str, Request]] = {
     "GET /scim/v2/Schemas/<schema_id>": Request(things={"schema_id": USER_URN}),
     f"POST {ORG}/smtp": Request({"host": "mail.anywhere.example", "from_email": "post@anywhere.example"}),
     f"PUT {ORG}/sign-in-policy": Request({"session_lifetime_minutes": 720, "version": 0}),
-    f"PUT {ORG}/sign-in-policy/break-glass": Request({"user_ids": []}),
+    f"PUT {ORG}/sign-in-policy/break-glass": Request({"user_ids": []}, setup_sql=WITH_BREAK_GLASS),
     f"DELETE {ORG}/sign-in-policy/imposed-rules": Request(setup_sql=WITH_IMPOSED_RULE),
     f"POST {ORG}/sign-in-policy/preview": Request({"session_lifetime_minutes": 720}),
     f"PUT {SERVICE}/sign-in-policy": Request({"session_lifetime_minutes": 720, "version": 0}),
     f"POST {SERVICE}/sign-in-policy/preview": Request({"session_lifetime_minutes": 720}),
-    "PUT /api/platform/sign-in-policy": Request({"second_factor": ["everyone"], "grace_days": 7, "version": 0}),
+    "PUT /api/platform/sign-in-policy": Request({"second_factor": ["everyone"], "grace_days": 7, "session_idle_minutes": 60, "version": 0}),
     "POST /api/platform/sign-in-policy/preview": Request({"second_factor": ["everyone"], "grace_days": 7}),
     f"PUT {SERVICE}/claims": Request({"fixed": {"tenant": "x"}, "version": 0}),
     f"POST {SERVICE}/claims/preview": Request({"fixed": {"tenant": "x"}}),
     f"POST {ORG}/attributes": Request({"name": "new_one", "label": "A New One", "kind": "text"}),
     f"DELETE {ORG}/attributes/<attribute_name>": Request(setup_sql="delete from service_claims where org_id = '{org_id}'"),
-    f"PATCH {ORG}/attributes/<attribute_name>": Request({"label": "A New Label"}),
+    f"PATCH {ORG}/attributes/<attribute_name>": Request({"label": "A New Label", "writers": ["admin"]}),
     f"PATCH {ORG}/members/<user_id>/attributes": Request({"values": {"team": "A New Value"}}),
     f"GET {ORG}/users/<user_id>/attributes": Request(things={"user_id": "{end_user_id}"}),
     f"PATCH {ORG}/users/<user_id>/attributes": Request({"values": {"team": "New"}}, things={"user_id": "{end_user_id}"}),
     "PATCH /api/user/attributes": Request({"organization": "{org_slug}", "values": {"team": "A New Value"}}),
     "GET /api/service/users/<user_id>/attributes": Request(things={"user_id": "{end_user_id}"}),
     "PATCH /api/service/users/<user_id>/attributes": Request({"values": {"team": "A New Value"}}, things={"user_id": "{end_user_id}"}),
-    f"PATCH {ORG}/branding": Request({"product_name": "A New Name"}),
+    f"PATCH {ORG}/branding": Request(
+        {"product_name": "A New Name", "primary_color": "#123456", "logo_url": "https://anywhere.example/logo.png"}
+    ),
     f"POST {ORG}/domains": Request({"domain": "anywhere.example"}),
     f"POST {ORG}/domains/<domain>/verify": Request(setup_sql="update domains set verified_at = null where org_id = '{org_id}'"),
     f"PUT {ORG}/hrd/<domain>": Request({"provider": "websuite"}),
     f"PUT {ORG}/hrd": Request({"domains": [{"domain": "anywhere.example", "provider": "websuite"}]}),
-    "PATCH /api/service/info": Request({"name": "A New Name"}),
+    "PATCH /api/service/info": Request({"name": "A New Name", "redirect_uris": ["https://anywhere.example/callback"]}),
     "POST /api/service/users": Request({"email": "newcomer@anywhere.example"}),
     "GET /api/service/users/<user_id>": Request(things={"user_id": "{end_user_id}"}),
     "PATCH /api/service/users/<user_id>": Request({"email": "moved@anywhere.example"}, things={"user_id": "{end_user_id}"}),
@@ -1272,8 +1325,8 @@ REQUESTS: Final[Mapping[str, Request]] = {
     **{f"POST {path}": Request(QUESTION) for path in ("/access/v1/evaluation", "/access/v1/evaluations")},
     "GET /api/service/users/<user_id>/roles": Request(things={"user_id": "{end_user_id}"}),
     **{
-        f"{method} /api/service/roles/<role_slug>/users/<user_id>": Request(things={"user_id": "{end_user_id}"})
-        for method in ("PUT", "DELETE")
+        f"{method} /api/service/roles/<role_slug>/users/<user_id>": Request(things=END_USER, setup_sql=setup)
+        for method, setup in (("PUT", WITHOUT["users"]), ("DELETE", ""))
     },
     "POST /api/service/subscriptions": Request({"user_id": "{user_id}", "plan_id": "{plan_id}"}),
     "GET /api/service/subscriptions/<user_id>": Request(things={"user_id": "{end_user_id}"}),
@@ -1290,7 +1343,7 @@ REQUESTS: Final[Mapping[str, Request]] = {
         {}, setup_sql="update organizations set status = 'suspended' where id = '{org_id}'"
     ),
     "DELETE /api/platform/organizations/<org_id>/admin-networks": Request({"reason": "a new office"}, setup_sql=WITH_NETWORKS),
-    "PATCH /api/platform/organizations/<org_id>/tier": Request({"tier_id": "{tier_id}", "max_users": 7}),
+    "PATCH /api/platform/organizations/<org_id>/tier": Request({"tier_id": "{tier_id}", "max_users": 7, "max_services": 7}),
     "DELETE /api/platform/users/<user_id>/mfa": Request({"reason": "a lost telephone"}, things={"user_id": "{guarded_id}"}),
     "POST /api/platform/users/<user_id>/recovery": Request(LOST, things=GUARDED),
     "DELETE /api/platform/users/<user_id>/recovery": Request(things=GUARDED),
@@ -1298,7 +1351,7 @@ REQUESTS: Final[Mapping[str, Request]] = {
     "POST /api/platform/users/<user_id>/end-sessions": Request({"reason": "a lost laptop"}, things={"user_id": "{guarded_id}"}),
     "POST /api/platform/users/<user_id>/password-reset": Request({"reason": "a lost password"}, things={"user_id": "{guarded_id}"}),
     "POST /api/platform/users/<user_id>/deactivate": Request({"reason": "a stolen account"}, things={"user_id": "{guarded_id}"}),
-    "POST /api/platform/users/<user_id>/reactivate": Request({"reason": "the owner has it again"}, things={"user_id": "{guarded_id}"}),
+    "POST /api/platform/users/<user_id>/reactivate": Request({"reason": "the owner has it again"}, things=GUARDED, setup_sql=DEACTIVATED),
     "GET /api/platform/users/<user_id>/mfa/status": Request(things={"user_id": "{guarded_id}"}),
     "GET /api/platform/audit-log": Request(query={"target_type": "user"}),  # prevents the question for a target
     "GET /api/platform/audit-log/export": Request(query={"target_type": "user"}),
@@ -1350,23 +1403,23 @@ REQUESTS: Final[Mapping[str, Request]] = {
     "POST /app/account/export": Request(form=OF_THE_SESSION),
     "PUT /api/user/picture": Request(file=PICTURE),
     "POST /app/account/profile/picture": Request(form=OF_THE_SESSION, file=PICTURE),
-    "POST /app/account/profile/picture/remove": Request(form=OF_THE_SESSION),
+    "POST /app/account/profile/picture/remove": Request(form=OF_THE_SESSION, setup_sql=WITH_PICTURE),
     f"PUT {ORG}/branding/logo": Request(file=PICTURE),
     f"POST {PAGES_OF_ORG}/branding/logo": Request(form=OF_THE_SESSION, file=PICTURE),
     f"POST {PAGES_OF_ORG}/branding/logo/remove": Request(form=OF_THE_SESSION),
     f"PUT {SERVICE}/logo": Request(file=PICTURE),
     f"POST {APP_PAGES}/logo": Request(form=OF_THE_SESSION, file=PICTURE),
-    f"POST {APP_PAGES}/logo/remove": Request(form=OF_THE_SESSION),
+    f"POST {APP_PAGES}/logo/remove": Request(form=OF_THE_SESSION, setup_sql=WITH_LOGO),
     "PUT /api/platform/connections/<provider>/logo": Request(file=PICTURE),
     "POST /app/platform/connections/<provider>/logo": Request(form=OF_THE_SESSION, file=PICTURE),
-    "POST /app/platform/connections/<provider>/logo/remove": Request(form=OF_THE_SESSION),
+    "POST /app/platform/connections/<provider>/logo/remove": Request(form=OF_THE_SESSION, setup_sql=WITH_PROVIDER_LOGO),
     "GET /images/<image_key>/<size>": Request(things={"image_key": "unknown", "size": "64"}),
     "POST /app/account/profile": Request(form={**OF_THE_SESSION, "name": "A New Name"}),
     "POST /app/account/subscriptions/<subscription_id>/cancel": Request(form=OF_THE_SESSION),
     "POST /app/account/delete": Request(form={**OF_THE_SESSION, "email": "{own_email}"}),
     "POST /app/account/email": Request(form={**OF_THE_SESSION, "email": "moved@anywhere.example"}),
     "POST /app/account/email/verification": Request(form=OF_THE_SESSION),
-    "POST /app/account/email/cancel": Request(form=OF_THE_SESSION),
+    "POST /app/account/email/cancel": Request(form=OF_THE_SESSION, setup_sql=WITH_EMAIL_CHANGE),
     "POST /app/account/password": Request(
         form={**OF_THE_SESSION, "current_password": "{password}", "new_password": "another good password"}
     ),
@@ -1398,7 +1451,7 @@ REQUESTS: Final[Mapping[str, Request]] = {
     f"POST {PAGES_OF_ORG}/personal-tokens/<personal_token_id>/revoke": Request(
         form=OF_THE_SESSION, things={"personal_token_id": "{organization_token_id}"}
     ),
-    "POST /app/account/organizations/<org_slug>/confirm": Request(form=OF_THE_SESSION),
+    "POST /app/account/organizations/<org_slug>/confirm": Request(form=OF_THE_SESSION, setup_sql=UNCONFIRMED),
     "POST /app/account/organizations/<org_slug>/leave": Request(form=OF_THE_SESSION),
     "POST /app/organizations/<org_slug>/applications/<service_slug>": Request(
         form={**OF_THE_SESSION, "group": "sign-in", "redirect_uris": "https://shop.example/new", "post_logout_redirect_uris": ""}
@@ -1459,6 +1512,7 @@ REQUESTS: Final[Mapping[str, Request]] = {
     f"POST {PAGES_OF_ORG}/settings/transfer": Request(form={**WITH_REASON, "new_owner_user_id": "{user_id}", "confirmation": "{org_name}"}),
     f"POST {PAGES_OF_ORG}/settings/delete": Request(form={**OF_THE_SESSION, "confirmation": "{org_name}"}),
     f"POST {PAGES_OF_ORG}/branding": Request(form={**OF_THE_SESSION, "product_name": "A New Name"}),
+    f"POST {PAGES_OF_ORG}/branding#preview": Request(form={**OF_THE_SESSION, "product_name": "A New Name", "preview": "yes"}),
     f"POST {PAGES_OF_ORG}/setup-links": Request(
         form={**OF_THE_SESSION, "name": "Globex", "kind": "mailed", "part:domain": "yes", "recipient": "it@globex.example", "days": "7"}
     ),
@@ -1497,7 +1551,7 @@ REQUESTS: Final[Mapping[str, Request]] = {
     "POST /app/account/attributes": Request(form={**OF_THE_SESSION, "organization": "{org_slug}", "attribute:team": "A New Value"}),
     f"POST {APP_PAGES}/claims": Request(form={**OF_THE_SESSION, "fixed": "tenant = x", "version": "0"}),
     f"POST {APP_PAGES}/claims/preview": Request(form={**OF_THE_SESSION, "fixed": "tenant = x", "version": "0"}),
-    f"POST {APP_PAGES}/claims/remove": Request(form=OF_THE_SESSION),
+    f"POST {APP_PAGES}/claims/remove": Request(form=OF_THE_SESSION, setup_sql=WITH_CLAIMS),
     f"POST {APP_PAGES}/saml/metadata": Request(form={**OF_THE_SESSION, "metadata": service_provider_metadata()}),
     f"POST {APP_PAGES}/saml/certificate": Request(form=OF_THE_SESSION),
     f"POST {APP_PAGES}/saml/certificate/next": Request(form=OF_THE_SESSION),
@@ -1518,8 +1572,9 @@ REQUESTS: Final[Mapping[str, Request]] = {
     },
     **{
         f"POST {PAGES_OF_ORG}/users/<user_id>/{action}": Request(form=OF_THE_SESSION, things={"user_id": "{end_user_id}"})
-        for action in ("end-sessions", "password-reset", "block", "unblock")
+        for action in ("end-sessions", "password-reset", "block")
     },
+    f"POST {PAGES_OF_ORG}/users/<user_id>/unblock": Request(form=OF_THE_SESSION, things=END_USER, setup_sql=BLOCKED),
     f"POST {PAGES_OF_ORG}/users/<user_id>/second-factor": Request(
         form=OF_THE_SESSION, things={"user_id": "{end_user_id}"}, setup_sql=MADE_BY_ORGANIZATION
     ),
@@ -1543,9 +1598,9 @@ REQUESTS: Final[Mapping[str, Request]] = {
         )
         for action in ("", "/preview")
     },
-    f"POST {PAGES_OF_ORG}/sign-in-policy/break-glass": Request(form={**OF_THE_SESSION, "person_1": ""}),
+    f"POST {PAGES_OF_ORG}/sign-in-policy/break-glass": Request(form={**OF_THE_SESSION, "person_1": ""}, setup_sql=WITH_BREAK_GLASS),
     f"POST {PAGES_OF_ORG}/sign-in-policy/imposed-rules": Request(form=OF_THE_SESSION, setup_sql=WITH_IMPOSED_RULE),
-    f"POST {APP_PAGES}/sign-in-policy/remove": Request(form=OF_THE_SESSION),
+    f"POST {APP_PAGES}/sign-in-policy/remove": Request(form=OF_THE_SESSION, setup_sql=WITH_POLICY),
     f"POST {APP_PAGES}/access": Request(form={**OF_THE_SESSION, "policy": "members", "launch_url": "https://anywhere.example/"}),
     f"POST {APP_PAGES}/authorization/new-role": Request(form={**OF_THE_SESSION, "slug": "another", "name": "Another One"}),
     f"POST {APP_PAGES}/authorization/roles/<role_slug>": Request(form={**OF_THE_SESSION, "name": "Another One"}),
@@ -1605,7 +1660,7 @@ REQUESTS: Final[Mapping[str, Request]] = {
     f"POST {PEOPLE_PAGES}/recovery": Request(form=WITH_REASON, things=GUARDED),
     f"POST {PEOPLE_PAGES}/recovery/cancel": Request(form=OF_THE_SESSION, things=GUARDED),
     f"POST {PEOPLE_PAGES}/deactivate": Request(form=WITH_REASON, things=GUARDED),
-    f"POST {PEOPLE_PAGES}/reactivate": Request(form=WITH_REASON, things=GUARDED),
+    f"POST {PEOPLE_PAGES}/reactivate": Request(form=WITH_REASON, things=GUARDED, setup_sql=DEACTIVATED),
     f"POST {PEOPLE_PAGES}/impersonate": Request(form=WITH_REASON, things=GUARDED),
     END_IMPERSONATION: Request(form={"form_token": "{own_form_token}"}),
     f"POST {PEOPLE_PAGES}/export": Request(form=OF_THE_SESSION),
@@ -1636,9 +1691,9 @@ REQUESTS: Final[Mapping[str, Request]] = {
         form=OF_THE_SESSION, things={"credential_id": "{resource_credential_id}"}
     ),
     f"POST {PAGES_OF_ORG}/service-accounts/<account_id>/api-resources/<resource_id>": Request(
-        form={**OF_THE_SESSION, "scope:{org_slug}:orders": "yes"}
+        form={**OF_THE_SESSION, "scope:{org_slug}:orders": "yes"}, setup_sql=WITHOUT["of account"]
     ),
-    f"POST {PAGES_OF_ORG}/service-accounts/<account_id>/created-secrets/end": Request(form=OF_THE_SESSION),
+    f"POST {PAGES_OF_ORG}/service-accounts/<account_id>/created-secrets/end": Request(form=OF_THE_SESSION, setup_sql=MADE_BY_PROGRAM),
     f"POST {PAGES_OF_ORG}/service-accounts/<account_id>/api-resources/<resource_id>/remove": Request(form=OF_THE_SESSION),
     "POST /app/platform/service-accounts/new": Request(form={**OF_THE_SESSION, "name": "Another Robot"}),
     f"GET {ROBOT_PAGES}": Request(things=THEIR_ACCOUNT),

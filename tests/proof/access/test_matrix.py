@@ -16,10 +16,11 @@ from entrypoints.http.edge.access.declaration import Access, access_of
 from entrypoints.http.edge.access.effects import Programs
 from tests.proof.access.calls import Request, call, prepare, routes, without_variant
 from tests.proof.access.console import DONE
+from tests.proof.access.effects.rules import HeldEffect
 from tests.proof.access.refusals import decorator_refusal, refused_alike
 from tests.proof.access.robots import Robot
 from tests.proof.access.robots_table import ALL_ROBOTS
-from tests.proof.access.state import Changes, changes_since, mark, state, undo
+from tests.proof.access.state import changes_since, keys_of_tables, mark, state, undo
 from tests.proof.access.table import (
     CODES,
     EXTERNAL_CLIENTS,
@@ -57,6 +58,7 @@ async def findings(route: str, names: Collection[str], app: QuartTrio, pool: Poo
     """Yield the wrong answers of a route to these callers, and the changes by those that it refused."""
     request, access = REQUESTS.get(route, Request()), access_of(dict(routes(app))[without_variant(route)])
     await run_sql(pool, "delete from rates")  # each route begins with all of its limits
+    effect = HeldEffect(route, access, await keys_of_tables(pool), world.state)
     for name in sorted(names):
         caller, expected = world.callers[name], TABLE[route][name]
         await prepare(pool, request, caller)
@@ -69,8 +71,10 @@ async def findings(route: str, names: Collection[str], app: QuartTrio, pool: Poo
         if finding := difference(answer, expected):
             yield f"{route} as {name}: {finding}"
         is_refused = answer.status >= 400 or expected == TO_SIGN_IN
-        changes = await changes_since(pool, before) if is_refused else Changes()
-        if is_refused:
+        changes = await changes_since(pool, before)
+        if not is_refused:
+            effect.hold(caller, changes)
+        else:
             new_rows = changes.got
             if caller.impersonated:  # requests during impersonation are always recorded
                 new_rows = frozenset((table, row) for table, row in new_rows if '"impersonation.request"' not in row)
@@ -83,8 +87,10 @@ async def findings(route: str, names: Collection[str], app: QuartTrio, pool: Poo
                 new_rows = frozenset((table, row) for table, row in new_rows if table != "login_events")
             if new_rows or changes.lost:
                 yield f"{route} as {name}: it was refused with {answer.status}, but changed {sorted(new_rows | changes.lost)}"
-        if not is_refused or changes or before:
+        if changes or before:
             await undo(pool)
+    for finding in effect.findings():
+        yield finding
 
 
 def rights_missing(access: Access, caller: Caller, expected: str) -> bool:
