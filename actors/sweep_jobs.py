@@ -3,6 +3,7 @@
 from typing import Final
 
 from actors.sweeper import SweepJob
+from core.accounts import passkey_waits
 from core.applications import figures
 from core.billing import subscriptions
 from core.federation.connections import health
@@ -23,6 +24,8 @@ FIGURES: Final = SweepJob("figures", figures.count, period=180.0)
 HOUSEKEEPING: Final = SweepJob("housekeeping", housekeeping.sweep, period=180.0)
 # Marks invitations as expired, as soon as their time is over.
 INVITATION_EXPIRY: Final = SweepJob("invitation_expiry", invitations.sweep, period=60.0, next_due=invitations.next_expiry)
+# Tells users that they can remove their lost passkeys now.
+PASSKEY_WAITS: Final = SweepJob("passkey_waits", passkey_waits.sweep, period=60.0)
 # Reminds platform owners of the second factor that they need soon.
 POLICY_REMINDER: Final = SweepJob("policy_reminder", platform_sign_in_policy.remind, period=300.0)
 # Announces secrets that expire soon to their owners.

@@ -270,6 +270,7 @@ def start_actors(nursery: trio.Nursery, wired: Wired) -> None:
         "housekeeper": partial(sweeper, ports, sweep_jobs.HOUSEKEEPING, TimedMailbox(), holder),
         "invitation_sweeper": partial(sweeper, ports, sweep_jobs.INVITATION_EXPIRY, mailboxes.invitation_sweeper, holder),
         "subscription_sweeper": partial(sweeper, ports, sweep_jobs.SUBSCRIPTION_EXPIRY, mailboxes.subscription_sweeper, holder),
+        "passkey_waiter": partial(sweeper, ports, sweep_jobs.PASSKEY_WAITS, TimedMailbox(), holder),
         "policy_reminder": partial(sweeper, ports, sweep_jobs.POLICY_REMINDER, TimedMailbox(), holder),
         "secret_announcer": partial(sweeper, ports, sweep_jobs.SECRET_ANNOUNCEMENT, TimedMailbox(), holder),
         "billing_reconciler": partial(sweeper, ports, billing_reconciler.JOB, mailboxes.billing_reconciler, holder),

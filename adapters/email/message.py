@@ -96,6 +96,8 @@ SUBJECTS: Final = MappingProxyType(
         EmailKind.PASSKEY_ADDED: "A {noun} was added",
         EmailKind.PASSKEY_REMOVED: "A {noun} was deleted",
         EmailKind.PASSKEY_REFUSED: "A passkey was refused",
+        EmailKind.PASSKEY_WAIT_STARTED: "Your passkeys were reported as lost",
+        EmailKind.PASSKEY_WAIT_OVER: "Your lost passkeys can be removed now",
         EmailKind.ACCOUNT_DEACTIVATED: "Your account was deactivated",
         EmailKind.ACCOUNT_REACTIVATED: "Your account is active again",
         EmailKind.BACKUP_CODES_REGENERATED: "You have new backup codes",

@@ -248,7 +248,8 @@ class Privacy(Repository):
                 select 1 from service_users where user_id = %(user_id)s order by service_id for no key update)
             update users set email = %(placeholder)s, email_verified_at = null, password_hash = null, mfa_enabled_at = null,
                              passkey_handle = null, passkey_count = 0, security_key_count = 0, passkey_second_at = null,
-                             backup_codes_salt = null, passkey_offered_at = null, policy_reminded_at = null, recovery_required_at = null,
+                             backup_codes_salt = null, passkey_offered_at = null, passkey_wait_at = null,
+                             policy_reminded_at = null, recovery_required_at = null,
                              name = null, picture = null, locale = null, zoneinfo = null, profile_details = null,
                              anonymized_at = %(now)s, email_changed_at = %(now)s, updated_at = %(now)s
             from (select count(*) from held) before where id = %(user_id)s"""

@@ -120,6 +120,21 @@ def passkey_removed(user_id: UUID, passkey_id: UUID) -> Event:
     return Event(EVENT_KINDS["security.passkey.removed"], str(user_id), of_person=user_id, details={"passkey_id": str(passkey_id)})
 
 
+def passkey_wait_started(user_id: UUID) -> Event:
+    """A user reported their passkeys as lost. They can remove them after 24 hours."""
+    return Event(EVENT_KINDS["security.passkey_wait.started"], str(user_id), of_person=user_id)
+
+
+def passkey_wait_over(user_id: UUID) -> Event:
+    """The 24 hours after a report of lost passkeys are over: the user can remove them now, without showing one."""
+    return Event(EVENT_KINDS["security.passkey_wait.over"], str(user_id), of_person=user_id)
+
+
+def passkey_wait_ended(user_id: UUID, by: str) -> Event:
+    """The wait for lost passkeys ended. `by` is `removal`, `passkey`, `undo`, `cancel` or `expiry`."""
+    return Event(EVENT_KINDS["security.passkey_wait.ended"], str(user_id), of_person=user_id, details={"by": by})
+
+
 def mfa_enabled(user_id: UUID, factor: FactorKind) -> tuple[Event, ...]:
     """A user turned on a second factor: `totp` is an authenticator app, `passkey` their passkeys and security keys.
 

@@ -1,4 +1,8 @@
-"""The checks before a user changes the factors of their account: no way in becomes weaker than the sign-in policies that they must meet."""
+"""The checks before a user changes the factors of their account.
+
+The user shows a passkey if the account has one (security PK-12), and no way in becomes weaker than the sign-in policies that they
+must meet (security PK-8).
+"""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
@@ -6,7 +10,7 @@ from datetime import datetime
 from uuid import UUID
 
 from core.accounts import relying_party
-from core.accounts.model.accounts import Account, FactorRequired, LinkNeedsProof, RecoveryRequired, SignInNotAccepted
+from core.accounts.model.accounts import Account, FactorRequired, LinkNeedsProof, PasskeyNeeded, RecoveryRequired, SignInNotAccepted
 from core.accounts.own_account import lock_own_account
 from core.kernel.access import AccountGone, require_sign_in
 from core.kernel.callers import Person
@@ -27,6 +31,7 @@ from core.kernel.sign_in_policy.decision import (
 )
 from core.kernel.sign_in_policy.explanations import name_methods
 from core.kernel.sign_in_policy.rules import PolicyOfUser
+from core.kernel.sign_in_policy.step_ups import step_up_to
 from ports import Ports
 from ports.storage import Reading, Transaction
 
@@ -133,14 +138,52 @@ async def lock_account(ports: Ports, tx: Transaction, caller: Person, now: datet
 async def require_accepted_sign_in(ports: Ports, tx: Transaction, caller: Person, account: Account, now: datetime) -> None:
     """Check the sign-in of the caller before a change of the factors of their locked account. Its age is checked already.
 
-    It meets each sign-in policy of the user that the present factors can meet, now and later, at any risk. An account that cannot
-    meet a policy sets up the missing factor with its present ones.
+    It has a passkey if the account has one. It meets each sign-in policy of the user that the present factors can meet, now and later,
+    at any risk. An account that cannot meet a policy sets up the missing factor with its present ones.
 
     Raises: SignInNotAccepted.
     """
     missing = await _find_missing_sign_in(ports, tx, caller.session_id, account, now)
     if missing is not None:
         raise SignInNotAccepted(missing, ports.policy.fresh_sign_in_ttl)
+
+
+async def require_strongest_proof(ports: Ports, read: Reading | Transaction, caller: Person, account: Account, now: datetime) -> None:
+    """Check that the caller has just shown the strongest factor that their account itself has. No sign-in policy counts (security Y-4).
+
+    Without a passkey, this is the second factor, with the age of the sign-in that the route asks for. A sign-in at an organization's
+    connection shows neither.
+
+    Raises: PasskeyNeeded; SignInNotRecent.
+    """
+    proofs = await load_proofs(read, caller.session_id, account.id, now)
+    missing = await find_passkey_step(ports, read, account, proofs, now)
+    if missing is not None:
+        raise PasskeyNeeded(missing, ports.policy.fresh_sign_in_ttl)
+    if account.second_factors and strength_of(recent(proofs, now - ports.policy.recent_sign_in_ttl)) < Strength.TWO:
+        raise SignInNotRecent(ports.policy.recent_sign_in_ttl, Strength.TWO)
+
+
+async def find_missing_passkey(ports: Ports, caller: Person) -> Decision | None:
+    """Return the sign-in with a passkey that `require_strongest_proof` asks of the caller, or None. Raises: AccountGone."""
+    now = ports.clock.now()
+    async with ports.storage.reading() as read:
+        account = await read.accounts.by_id(caller.user_id) or refuse(AccountGone)
+        return await find_passkey_step(ports, read, account, await load_proofs(read, caller.session_id, account.id, now), now)
+
+
+async def find_passkey_step(ports: Ports, read: Reading | Transaction, account: Account, proofs: Proofs, now: datetime) -> Decision | None:
+    """Return the sign-in with a passkey that is missing, or None if the account has none or the user has just shown it."""
+    fresh = recent(proofs, now - ports.policy.fresh_sign_in_ttl)
+    if strength_of(fresh) is Strength.PHISHING_RESISTANT or not await relying_party.has_passkey(ports, read, account):
+        return None
+    return replace(step_up_to(Strength.PHISHING_RESISTANT, None), max_age=ports.policy.fresh_sign_in_ttl)
+
+
+async def load_proofs(read: Reading | Transaction, session_id: UUID, user_id: UUID, now: datetime) -> Proofs:
+    """Return the account's own proofs in the session. Others say nothing about its factors."""
+    session = await read.session_sign_ins.load_factors(session_id, user_id)
+    return () if session is None else seen_in(session.proofs, None, now)
 
 
 async def require_fresh_sign_in(ports: Ports, tx: Transaction, caller: Person, account: Account, now: datetime) -> None:
@@ -158,10 +201,11 @@ async def require_fresh_sign_in(ports: Ports, tx: Transaction, caller: Person, a
     await require_accepted_sign_in(ports, tx, caller, account, now)
 
 
-async def find_missing_sign_in(ports: Ports, caller: Person) -> Decision | None:
+async def find_missing_sign_in(ports: Ports, caller: Person, *, is_next: bool = False) -> Decision | None:
     """Return the further sign-in that the caller needs before a change of their factors, or None.
 
-    After a sign-in that is too old, this is the new one, or None if each way of the account is accepted.
+    After a sign-in that is too old, this is the new one, or None if each way of the account is accepted. With `is_next`, it may be for
+    something else: then a passkey of the account is asked for only after a fresh sign-in.
 
     Raises: AccountGone.
     """
@@ -171,29 +215,36 @@ async def find_missing_sign_in(ports: Ports, caller: Person) -> Decision | None:
     is_fresh = is_enough(caller.sign_in, SignInAge.FRESH, ports.policy, now)
     async with ports.storage.reading() as read:
         account = await read.accounts.by_id(caller.user_id) or refuse(AccountGone)
-        return await _find_missing_sign_in(ports, read, caller.session_id, account, now, is_fresh=is_fresh)
+        asks_passkey = is_fresh or not is_next
+        return await _find_missing_sign_in(ports, read, caller.session_id, account, now, is_fresh=is_fresh, asks_passkey=asks_passkey)
 
 
 async def _find_missing_sign_in(
-    ports: Ports, read: Reading | Transaction, session_id: UUID, account: Account, now: datetime, *, is_fresh: bool = True
+    ports: Ports,
+    read: Reading | Transaction,
+    session_id: UUID,
+    account: Account,
+    now: datetime,
+    *,
+    is_fresh: bool = True,
+    asks_passkey: bool = True,
 ) -> Decision | None:
-    """Return the further sign-in that the policies of the account's user ask for in this session, or None.
+    """Return the further sign-in that the account or the policies of its user ask for in this session, or None.
 
     All recent proofs of the session count, so that several methods together meet policies with different ones. Passkeys of
     an earlier RP ID do not count, so that their user can add new ones. If the sign-in is not fresh, older proofs do not count.
     """
+    proofs = await load_proofs(read, session_id, account.id, now)
+    own = await find_passkey_step(ports, read, account, proofs, now) if asks_passkey else None
     demands = await load_demands(ports, read, account.id, now)
     if not demands.policies:
-        return None
-    session = await read.session_sign_ins.load_factors(session_id, account.id)
-    # Changes of the account's own factors need its own proofs.
-    proofs = () if session is None else seen_in(session.proofs, None, now)
+        return own
     fresh = recent(proofs, now - ports.policy.fresh_sign_in_ttl)
     present = await relying_party.load_without_lost_keys(ports, read, account)
     counted = fresh if strength_of(fresh) > Strength.NONE else proofs if is_fresh else ()
     missing = demands.find_step_up(present, counted)
-    if missing is None:
-        return None
+    if missing is None or (own is not None and strictness(own) > strictness(missing)):
+        return own
     if not is_fresh and not counted and missing.required <= Strength.ONE and missing.methods is None:  # each way of the account will do
         return None
     return replace(name_methods(missing, ports.policy.provider_names), max_age=ports.policy.fresh_sign_in_ttl)
@@ -231,18 +282,21 @@ async def require_proof_to_link(ports: Ports, tx: Transaction, account: Account,
     """Check a sign-in before it links an account at an identity provider to a locked account that has the same verified address.
 
     The address proves the mailbox, and so as much as a password, which the mailbox can reset. With the other proofs of the sign-in,
-    this must be enough for each sign-in policy of the user that the present factors can meet (security O-5, PK-8).
+    this must be enough for each sign-in policy of the user that the present factors can meet (security O-5, PK-8). An account with a
+    passkey needs it here, too.
 
     Raises: LinkNeedsProof; RecoveryRequired.
     """
     await require_no_recovery(ports, tx, account, now)
+    if await find_passkey_step(ports, tx, account, proofs, now) is not None:
+        raise LinkNeedsProof(None)
     present = await relying_party.load_without_lost_keys(ports, tx, account)
     demands = await load_demands(ports, tx, account.id, now)
     further = (proof for proof in proofs if proof.method is not Method.PROVIDER)
     of_mailbox = [Method.PASSWORD, *([Method.EMAIL] if demands.email_is_on else [])]
     missing = demands.find_step_up(present, (*(Proof(method, now) for method in of_mailbox), *further))
     if missing is not None:
-        raise LinkNeedsProof(missing.source or "")
+        raise LinkNeedsProof(missing.source)
 
 
 async def require_no_recovery(ports: Ports, tx: Transaction, account: Account, now: datetime, session_id: UUID | None = None) -> None:

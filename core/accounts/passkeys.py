@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from uuid import UUID
 
-from core.accounts import events, factor_changes, mfa, relying_party, session_proofs, ways_in
+from core.accounts import events, factor_changes, mfa, passkey_waits, relying_party, session_proofs, ways_in
 from core.accounts.factor_changes import LostAccess
 from core.accounts.factors import backup_codes
 from core.accounts.factors.backup_codes import NO_CODES, BackupCodes
@@ -93,6 +93,7 @@ async def register(
         account = await factor_changes.lock_account_to_add(ports, tx, caller, now)
         _check_account(account)
         await add_verified(ports, tx, verified)
+        await passkey_waits.end(tx, account, "passkey")
         await security_notices.notify(tx, account, EmailKind.PASSKEY_ADDED, now, session_id=caller.session_id, detail=passkey.description)
         # It makes the sign-in stronger, and not newer.
         proof = proof_of(passkey, user_verified=passkey.user_verified, at=now if caller.sign_in is None else caller.sign_in.at)

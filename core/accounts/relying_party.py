@@ -67,6 +67,14 @@ async def load_usable(ports: Ports, read: Reading | Transaction, user_id: UUID) 
     return (party, own) if own else (None, [])
 
 
+async def has_passkey(ports: Ports, read: Reading | Transaction, account: Account) -> bool:
+    """Return whether the account has a passkey for the present RP ID that has verified its user (security PK-12)."""
+    if account.passkey_count == 0:
+        return False
+    _, keys = await load_usable(ports, read, account.id)
+    return any(key.kind is PasskeyKind.PASSKEY and key.user_verified for key in keys)
+
+
 def present_id(ports: Ports, hosts: KeyHosts) -> str | None:
     """Return the RP ID of new passkeys for an account with these keys. None for a host of numbers."""
     return choose_id(ports.policy, ports.tokens.issuer, hosts.stored)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from uuid import UUID
 
-from core.accounts import email_changes, events, factor_changes, mfa, passkeys, relying_party
+from core.accounts import email_changes, events, factor_changes, mfa, passkey_waits, passkeys, relying_party
 from core.accounts.factors import history as factor_history
 from core.accounts.model.accounts import Account
 from core.accounts.model.email_queue import EmailKind
@@ -55,6 +55,7 @@ async def undo(ports: Ports, caller: Caller, token: str, start_id: UUID | None =
         )
         undone = tuple(other for other in live if other.created_at >= since)
         await tx.security_notices.use_up(account.id, notice.id, since, now)
+        await passkey_waits.end(tx, account, "undo")
         for provider in sorted(set(await tx.identities.remove_linked_since(account.id, since))):
             tx.record(events.identity_unlinked(account.id, provider, None))
         for provider in sorted(set(await tx.identities.link_again(account.id, since))):

@@ -2,15 +2,14 @@
 
 from uuid import UUID
 
-from core.accounts import factor_changes, relying_party
+from core.accounts import passkey_waits, relying_party
 from core.accounts.model.accounts import Account
 from core.accounts.model.passkeys import PasskeyKind
 from core.kernel.access import AccountGone
 from core.kernel.callers import Person
 from core.kernel.connections import ConnectionSlug
 from core.kernel.errors import refuse
-from core.kernel.proofs import Method, Proof, first_proof
-from core.kernel.sign_in_age import SignInAge, is_enough
+from core.kernel.proofs import Method
 from ports import Ports
 from ports.storage import Reading, Transaction
 
@@ -23,33 +22,21 @@ async def list_own(ports: Ports, caller: Person, *, without: Method | Connection
 
 
 async def needs_passkey_recovery(ports: Ports, caller: Person) -> bool | None:
-    """Return whether only a recovery replaces a lost passkey of the caller: the other factors together cannot add one (security PK-8).
+    """Return whether only a recovery replaces a lost passkey of the caller, and no wait does (security PK-13).
 
-    False without a passkey that works here, and if this session can add one now. None in a session that is good in one organization
-    only: it must not learn the policies of others.
+    False without a passkey that works here. None in a session that is good in one organization only: it must not learn the policies of
+    others.
 
     Raises: AccountGone.
     """
     if caller.bounded_to is not None:
         return None
-    now = ports.clock.now()
     async with ports.storage.reading() as read:
         account = await read.accounts.by_id(caller.user_id) or refuse(AccountGone)
         keys = (await relying_party.load_usable(ports, read, account.id))[1]
         if not any(key.kind is PasskeyKind.PASSKEY for key in keys):
             return False
-        if await factor_changes.needs_recovery(ports, read, account, now, caller.session_id):
-            return True
-        is_fresh = is_enough(caller.sign_in, SignInAge.FRESH, ports.policy, now)
-        if is_fresh and await factor_changes.may_add(ports, read, caller.session_id, account, now):
-            return False
-        status = await read.mfa.status(account.id) or refuse(AccountGone)
-        firsts = [Method.PASSWORD, Method.EMAIL, *(identity.provider for identity in await read.identities.list_of_user(account.id, None))]
-        has_key = any(key.kind is PasskeyKind.SECURITY_KEY for key in keys)
-        seconds = [Proof(method, now) for method in status.methods if method is not Method.PASSKEY or has_key]
-        present = await relying_party.load_without_lost_keys(ports, read, account)
-        demands = await factor_changes.load_demands(ports, read, account.id, now)
-        return demands.find_step_up(present, (*(first_proof(name, now) for name in firsts), *seconds)) is not None
+        return await passkey_waits.needs_recovery(ports, read, account, ports.clock.now())
 
 
 async def remaining(

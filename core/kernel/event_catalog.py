@@ -177,6 +177,7 @@ EVENT_KINDS: Mapping[str, EventKind] = MappingProxyType(
             *_kinds("Security", Target.USER, "security.identity.linked", "security.identity.unlinked"),
             *_kinds("Security", Target.USER, "security.passkey.added", "security.passkey.removed"),
             *_kinds("Security", Target.USER, "security.passkey.refused"),
+            *_kinds("Security", Target.USER, "security.passkey_wait.started", "security.passkey_wait.over", "security.passkey_wait.ended"),
             *_kinds("Security", Target.USER, "security.email_change.requested", "security.email_change.undone"),
             *_kinds("Security", Target.USER, "security.changes.undone"),
             *_kinds("Security", Target.USER, "security.recovery.issued", "security.recovery.canceled"),

@@ -7,7 +7,7 @@ from enum import Enum, auto
 from uuid import UUID
 
 from core.accounts import events as accounts_events
-from core.accounts import platform
+from core.accounts import factor_changes, platform
 from core.accounts.model.accounts import Account, EmailTaken
 from core.accounts.model.email_queue import EmailKind, TokenPurpose, new_email
 from core.accounts.model.platform import AccountNotFound
@@ -62,12 +62,15 @@ async def export(ports: Ports, caller: Person, user_id: UUID) -> PersonalDataExp
     address, emails about security, service accounts and personal access tokens. The privacy log gets an entry.
 
     Raises: NotForApplications, ExportNotAllowed; AccountNotFound for platform owners only, because
-    others must not learn which accounts exist (security B-5); the errors of `policy_checks.require` for them.
+    others must not learn which accounts exist (security B-5); the errors of `policy_checks.require` for them;
+    PasskeyNeeded for the own data.
     """
     await _require_policy_of_platform(ports, caller, user_id)
     async with ports.storage.reading() as read:
         within = await _organizations_to_export(read.privacy, caller, user_id)
         account = await read.accounts.by_id(user_id) or refuse(AccountNotFound if caller.is_platform_owner else ExportNotAllowed)
+        if user_id == caller.user_id:
+            await factor_changes.require_strongest_proof(ports, read, caller, account, ports.clock.now())
         login_count = await read.personal_data.count_logins(user_id, within)
         picture = await read.images.of_user(user_id) if within is None else None
     async with ports.storage.transaction(by=caller) as tx:
@@ -151,7 +154,7 @@ async def delete_own_account(ports: Ports, caller: Person) -> datetime | None:
     security of the account can undo a change, the account is only closed. Return when it is erased then
     (UTC), or None if it is erased now.
 
-    Raises: Limited after too many lost races.
+    Raises: PasskeyNeeded; Limited after too many lost races.
     """
     await check_own_deletion(ports, caller)
     return await _anonymize_with_retries(ports, caller, caller.user_id, Cause.OWN_DELETION)
@@ -252,6 +255,7 @@ async def _anonymize(ports: Ports, caller: Person, user_id: UUID, attempt: int, 
         if account is None or account.anonymized_at is not None:
             return _Done()  # another process was faster
         if is_self and cause is not Cause.ERASURE:
+            await factor_changes.require_strongest_proof(ports, tx, caller, account, now)
             await let_programs_go_on(tx, account.id, account.email, None, now)
         elif not is_self:
             await tx.service_accounts.end_going_on(account.id, None, now)

@@ -9,8 +9,10 @@ from adapters.postgres.accounts.accounts import ACCOUNT
 from adapters.postgres.accounts.mfa import log_parameters, redeem_parameters, redeem_sql, to_redeemed
 from adapters.postgres.engine.records import Columns, Record
 from adapters.postgres.engine.statements import DeferredRow, Repository, Row
+from core.accounts.model.accounts import Account
 from core.accounts.model.mfa import FirstFactor, MfaEvent, RedeemedCode
 from core.accounts.model.passkeys import (
+    WAIT,
     KeyHosts,
     KnownPasskey,
     Passkey,
@@ -20,6 +22,7 @@ from core.accounts.model.passkeys import (
     UsedChallenge,
     VerifiedAssertion,
 )
+from core.accounts.model.security_notices import UNDO_TTL
 from core.kernel.causes import Caller
 from ports.signals import Signal
 
@@ -134,6 +137,13 @@ class Passkeys(Repository):
             returning passkey_handle"""
         return await self._one(lambda row: bytes(row[0]), sql, user_id=user_id, proposed=proposed) or proposed
 
+    async def next_wait(self, now: datetime) -> Account | None:
+        sql = f"""
+            select {ACCOUNT.columns} from users u
+            where u.passkey_wait_at <= %(unused)s or (u.passkey_wait_at <= %(over)s and not u.passkey_wait_announced)
+            order by u.passkey_wait_at limit 1"""
+        return await self._one(ACCOUNT.read, sql, unused=now - UNDO_TTL, over=now - WAIT)
+
     async def users_by_rp_id(self, rp_id: str) -> Mapping[str, int]:
         sql = """
             select k.rp_id, count(distinct k.user_id) from passkeys k
@@ -171,6 +181,14 @@ class Passkeys(Repository):
         await self._run(sql, user_id=user_id, since=since, now=now)
         self._signals.send(Signal.FIGURES_CHANGED)
 
+    async def set_wait(self, user_id: UUID, at: datetime | None) -> None:
+        sql = "update users set passkey_wait_at = %(at)s, passkey_wait_announced = false where id = %(user_id)s"
+        await self._run(sql, user_id=user_id, at=at)
+
+    async def announce_wait(self, user_id: UUID) -> bool:
+        sql = "update users set passkey_wait_announced = true where id = %(user_id)s and not passkey_wait_announced"
+        return await self._run(sql, user_id=user_id) == 1
+
     async def set_offered(self, user_id: UUID, now: datetime) -> None:
         await self._run("update users set passkey_offered_at = %(now)s where id = %(user_id)s", user_id=user_id, now=now)
 
@@ -201,7 +219,7 @@ class Passkeys(Repository):
         sql = """
             with turned as (update passkeys set kind = 'security_key' where user_id = %(user_id)s and kind = 'passkey'),
             former as (delete from former_passkeys where user_id = %(user_id)s)
-            update users set passkey_count = 0, security_key_count = passkey_count + security_key_count
+            update users set passkey_count = 0, security_key_count = passkey_count + security_key_count, passkey_wait_at = null
             where id = %(user_id)s and passkey_count > 0"""
         await self._run(sql, user_id=user_id)
 
@@ -209,7 +227,7 @@ class Passkeys(Repository):
         sql = """
             with gone as (delete from passkeys where user_id = %(user_id)s),
             former as (delete from former_passkeys where user_id = %(user_id)s)
-            update users set passkey_count = 0, security_key_count = 0
+            update users set passkey_count = 0, security_key_count = 0, passkey_wait_at = null
             where id = %(user_id)s and passkey_count + security_key_count > 0"""
         await self._run(sql, user_id=user_id)
 

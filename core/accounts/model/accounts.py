@@ -53,6 +53,7 @@ class Account:
     passkey_count: int = 0
     security_key_count: int = 0
     passkey_second_at: datetime | None = None  # when the user made passkeys and security keys the second factor, or None
+    passkey_wait_at: datetime | None = None  # when the user reported the passkeys as lost (`PasskeyWait`), or None
     closed_at: datetime | None = None  # when the account was deleted; its data is erased later
     profile: Profile = NO_PROFILE
 
@@ -209,19 +210,28 @@ class SignInNotAccepted(SignInNotRecent):
     """A sign-in policy asks for more than your sign-in. Confirm that it's you in a way that it accepts, and repeat this."""
 
     def __init__(self, missing: Decision, limit: timedelta) -> None:
-        """`missing` is the further sign-in that the policy asks for. `limit` as in `SignInNotRecent`."""
-        advice = "Confirm that it's you in a way that it accepts: call POST /api/auth/reauthenticate or sign in again, and repeat this."
+        """`missing` is the further sign-in that the policy or the account asks for. `limit` as in `SignInNotRecent`."""
+        way = "that way" if missing.source is None else "in a way that it accepts"
+        advice = f"Confirm that it's you {way}: call POST /api/auth/reauthenticate or sign in again, and repeat this."
         super().__init__(limit, missing.required, f"{explain(missing)} {advice}")
         self.fields = fields_of(missing)
 
 
-class LinkNeedsProof(Forbidden):
-    """A sign-in policy asks for more than your email address. Sign in as before, and link the identity provider there."""
+class PasskeyNeeded(SignInNotAccepted):
+    """Your account has a passkey, and this needs it. Confirm that it's you with the passkey, and repeat this."""
 
-    def __init__(self, source: str) -> None:
-        """`source` is the name of the organization or application that has the policy."""
+
+class PasswordAndMailboxNeeded(SignInNotAccepted):
+    """To go on without your passkey, show your password and your mailbox. Confirm that it's you with both, and repeat this."""
+
+
+class LinkNeedsProof(Forbidden):
+    """Your account or a sign-in policy asks for more than your email address. Sign in as before, and link the identity provider there."""
+
+    def __init__(self, source: str | None) -> None:
+        """`source` is the name of the organization or application that has the policy, or None for a passkey of the account."""
         super().__init__(
-            f"An account with this email address already exists, and {source} asks for more than the address. "
+            f"An account with this email address already exists, and {source or 'it'} asks for more than the address. "
             "Sign in to the account as before, and link the identity provider there."
         )
 

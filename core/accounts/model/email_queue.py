@@ -56,6 +56,8 @@ class EmailKind(StrEnum):
     PASSKEY_ADDED = "passkey_added"
     PASSKEY_REMOVED = "passkey_removed"
     PASSKEY_REFUSED = "passkey_refused"
+    PASSKEY_WAIT_STARTED = "passkey_wait_started"  # the user reported all passkeys as lost
+    PASSKEY_WAIT_OVER = "passkey_wait_over"
     ACCOUNT_DEACTIVATED = "account_deactivated"  # by a platform owner
     ACCOUNT_REACTIVATED = "account_reactivated"
     BACKUP_CODES_REGENERATED = "backup_codes_regenerated"

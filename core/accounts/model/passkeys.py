@@ -9,12 +9,14 @@ from typing import Any, Final
 from uuid import UUID
 
 from core.accounts.model.accounts import Account
-from core.kernel.errors import Invalid, NotFound, Unauthenticated, refuse
+from core.accounts.model.security_notices import UNDO_TTL
+from core.kernel.errors import Invalid, Limited, NotFound, Unauthenticated, refuse
 from core.kernel.proofs import Method, Proof
 
 MAX_PASSKEYS: Final = 20  # of an account, with its security keys
 CHALLENGE_TTL: Final = timedelta(minutes=10)
 OFFER_PAUSE: Final = timedelta(days=30)
+WAIT: Final = timedelta(hours=24)  # before a user can remove lost passkeys
 # COSE algorithms in the order of preference: EdDSA with Ed25519, ES256, RS256.
 ALGORITHMS: Final = (-8, -7, -257)
 HANDLE_BYTES: Final = 64  # of `user.id`
@@ -172,6 +174,29 @@ class RedeemedPasskey:
 
 
 @dataclass(frozen=True, slots=True)
+class PasskeyWait:
+    """The wait after which a user can remove lost passkeys. Times are UTC."""
+
+    started_at: datetime
+
+    @classmethod
+    def of(cls, account: Account, now: datetime) -> "PasskeyWait | None":
+        """Return the wait of an account, or None if it has none, or has not used it in time."""
+        started_at = account.passkey_wait_at
+        return None if started_at is None or now >= started_at + UNDO_TTL else cls(started_at)
+
+    @property
+    def over_at(self) -> datetime:
+        """When the user can remove the passkeys."""
+        return self.started_at + WAIT
+
+    @property
+    def until(self) -> datetime:
+        """Until when the user can remove them: as long as the link in the first email undoes it."""
+        return self.started_at + UNDO_TTL
+
+
+@dataclass(frozen=True, slots=True)
 class UsedChallenge:
     """The challenge of a verified ceremony. The transaction that it serves uses it up."""
 
@@ -277,6 +302,29 @@ class PasskeyTaken(Invalid):
 
 class NoPasskey(Invalid):
     """Your account has no passkey that works here. Use another way to confirm that it's you."""
+
+
+class PasswordMissing(Invalid):
+    """Your account has no password. Set one by email first, with "Forgot your password?"."""
+
+
+class RecoveryReplacesPasskey(Invalid):
+    """Only a recovery replaces your passkey, because your account or a sign-in policy asks for more than a password. Ask an admin."""
+
+
+class NoPasskeyWait(NotFound):
+    """No wait for lost passkeys is running. It may have ended: by a sign-in with a passkey, by an undo, or because its time is over."""
+
+
+class PasskeyWaitNotOver(Invalid):
+    """The wait for your lost passkeys has already started. You can remove them 24 hours after its start."""
+
+
+class TooManyPasskeyWaits(Limited):
+    """You have reported your passkeys as lost too often. Retry-After says when you can do it again."""
+
+    def __init__(self, retry_after: float) -> None:
+        super().__init__(retry_after, type(self).__doc__)
 
 
 class PasskeyNotFound(NotFound):

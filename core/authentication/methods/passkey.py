@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 from typing import Final
 from uuid import UUID
 
-from core.accounts import charges, events, relying_party
+from core.accounts import charges, events, passkey_waits, relying_party
 from core.accounts.model.accounts import Account
 from core.accounts.model.devices import PresentedDevice, client_hash_of
 from core.accounts.model.email_queue import EmailKind, new_email
@@ -68,15 +68,19 @@ class VerifiedPasskey:
         used = redeemed.value or refuse(PasskeyUnknown)
         if not (used.is_used and used.is_first):  # it was deleted during this request, or another sign-in was faster
             raise PasskeyRefused
+        await passkey_waits.end(tx, used.account, "passkey")
         return used.account
 
     def redeem_second(self, tx: Transaction, caller: Caller, first: FirstFactor, now: datetime) -> Deferred[RedeemedCode]:
         """With the next statement, lock the account, and consume its first factor and the challenge. Pass the result to `accept_second`."""
         return tx.passkeys.redeem_second_deferred(first, self.known.passkey, self.seen, caller, now)
 
-    async def accept_second(self, _tx: Transaction, redeemed: RedeemedCode, _now: datetime) -> Account:
+    async def accept_second(self, tx: Transaction, redeemed: RedeemedCode, _now: datetime) -> Account:
         """Return the locked account. Raises: PasskeyRefused."""
-        return redeemed.account if redeemed.code_taken else refuse(PasskeyRefused)
+        if not redeemed.code_taken:
+            raise PasskeyRefused
+        await passkey_waits.end(tx, redeemed.account, "passkey")
+        return redeemed.account
 
 
 async def verify(

@@ -31,7 +31,8 @@ async def load_next_options(ports: Ports, caller: Person) -> ReauthenticationOpt
 
     Raises: AccountGone.
     """
-    decision = await connection_sign_ins.find_own_way(ports, caller) or await factor_changes.find_missing_sign_in(ports, caller)
+    own_way = await connection_sign_ins.find_own_way(ports, caller)
+    decision = own_way or await factor_changes.find_missing_sign_in(ports, caller, is_next=True)
     return await load_options(ports, caller, decision)
 
 

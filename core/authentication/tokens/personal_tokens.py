@@ -10,6 +10,7 @@ from datetime import timedelta
 from typing import NoReturn
 from uuid import UUID
 
+from core.accounts import factor_changes
 from core.accounts.model.email_queue import EmailKind
 from core.accounts.model.profiles import OwnProfile
 from core.accounts.model.secret_notices import NoticedSecret, SecretNotice
@@ -69,7 +70,7 @@ async def create(ports: Ports, caller: Person, request: NewPersonalToken) -> tup
     The user must have signed in recently, with all their factors, and gets an email. For an organization that requires a connection
     of the user, they must have signed in there as recently. Creating a token for an organization confirms the user's membership in it.
 
-    Raises: SignInNotRecent, AddressNotVerified, TooManyPersonalTokens, PersonalTokenWithoutScope,
+    Raises: SignInNotRecent, PasskeyNeeded, AddressNotVerified, TooManyPersonalTokens, PersonalTokenWithoutScope,
     ApiScopeUnknown, PersonalTokenScopeRefused, PersonalTokensOff; the errors of `lock_own_account`,
     `access.require_capability` and `policy_checks.require_in_transaction`.
     """
@@ -83,6 +84,7 @@ async def create(ports: Ports, caller: Person, request: NewPersonalToken) -> tup
         account = await lock_own_account(tx, caller, now)
         if account.email_verified_at is None:
             raise AddressNotVerified
+        await factor_changes.require_strongest_proof(ports, tx, caller, account, now)
         if organization is not None:
             await policy_checks.require_in_transaction(ports, tx, PolicyPath.API, organization.id, None, caller)
             await connection_sign_ins.require_in_transaction(ports, tx, organization.id, caller, SignInAge.FRESH)

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from uuid import UUID
 
-from core.accounts import required_connections
+from core.accounts import factor_changes, required_connections
 from core.accounts.own_account import lock_own_account
 from core.federation.connections.access import lock, require_rights_of_people
 from core.federation.connections.model.connections import OrganizationConnectionNotFound
@@ -50,13 +50,14 @@ async def list_own(ports: Ports, caller: Person) -> Sequence[OwnConnectionLink]:
 async def remove_own(ports: Ports, caller: Person, connection_id: UUID) -> None:
     """Unlink the caller's account from a connection, and end the sign-ins there. A link is never the only way into an account.
 
-    Raises: ConnectionNotLinked, AccountGone, ConnectionStaysRequired.
+    Raises: ConnectionNotLinked, AccountGone, PasskeyNeeded, ConnectionStaysRequired.
     """
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
         own = {link.connection_id: link.org_id for link in await tx.connection_identities.of_user(caller.user_id)}
         org_id = own.get(connection_id) or refuse(ConnectionNotLinked)
         account = await lock_own_account(tx, caller, now)
+        await factor_changes.require_strongest_proof(ports, tx, caller, account, now)
         await required_connections.give_up_link(tx, account, connection_id, now)
         if not await connection_links.remove(tx, org_id, connection_id, caller.user_id, now):
             raise ConnectionNotLinked

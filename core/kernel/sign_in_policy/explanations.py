@@ -39,9 +39,18 @@ _FACTS: Final = {
 }
 
 
+# The rules of the account itself, which have no source.
+_OWN_FACTS: Final = {
+    Rule.PHISHING_RESISTANT: "Your account has a passkey, and this needs it.",
+    Rule.METHODS: "To go on without your passkey, show that you have both your password and your mailbox.",
+}
+
+
 def explain(decision: Decision) -> str:
     """Return a sentence about the rule of a decision. It names the organization, the application or the platform."""
     assert decision.rule is not None, "only decisions with a rule are explained"
+    if decision.source is None and decision.rule in _OWN_FACTS:
+        return _OWN_FACTS[decision.rule]
     if decision.is_elsewhere:
         return f"You signed in through an organization, and that counts there only. {decision.source} needs a sign-in of your own."
     if decision.asks_own:
@@ -76,4 +85,5 @@ def fields_of(decision: Decision, **further: str) -> dict[str, str]:
     rule = {} if decision.rule is None or decision.is_of_request else {"rule": decision.rule.value}
     is_required = decision.connection is not None and (decision.rule is Rule.CONNECTION or decision.leads_to is not None)
     connection = {"connection": decision.connection.slug} if decision.connection is not None and is_required else {}
-    return {**further, **rule, **connection, "organization": decision.source or ""}
+    source = {} if decision.source is None else {"organization": decision.source}
+    return {**further, **rule, **connection, **source}

@@ -4,14 +4,17 @@ Source: security A-12, G-2.
 """
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Final
 from urllib.parse import urlencode
 
 from quart import Response, current_app, g, request
 
+from core.accounts.model.accounts import PasskeyNeeded, PasswordAndMailboxNeeded, SignInNotAccepted
 from core.authentication import browser, policy_checks
 from core.authentication.model.policy import NO_SLUG, EnrolmentRequired, PolicyPlace, StepUpNeeded
 from core.authentication.reauthentication import kept_forms
+from core.kernel.access import OwnProofNeeded
 from core.kernel.page_paths import REAUTHENTICATION_PATH
 from core.kernel.sign_in_age import SignInAge
 from entrypoints.http.base.context import ports, requested_path, signed_in
@@ -24,7 +27,14 @@ from entrypoints.http.edge.uploads import is_upload
 # In the parameter `policy`, where the slug of an organization stands. No slug has this character.
 PLATFORM: Final = "*"
 EVERYWHERE: Final = "**"  # all policies of the user, for a change of their factors
+OWN_PASSKEY: Final = "****"  # no policy: a passkey, because the account has one
+LOST_PASSKEY: Final = "*****"  # no policy: the password and the mailbox, of a user who lost all passkeys
 OWN_PROOF: Final = "***"  # no policy: the session began at an organization's connection, and the route needs a way of the account's own
+OF_NO_PLACE: Final = frozenset({EVERYWHERE, OWN_PROOF, OWN_PASSKEY, LOST_PASSKEY})
+# The policy that each refusal is about.
+POLICY_OF: Final = MappingProxyType(
+    {SignInNotAccepted: EVERYWHERE, PasskeyNeeded: OWN_PASSKEY, PasswordAndMailboxNeeded: LOST_PASSKEY, OwnProofNeeded: OWN_PROOF}
+)
 KEPT_FORM: Final = "kept_form"  # the field with the id of the kept form that is sent
 # Names of password fields, and of tokens from links. A form with a secret is not kept, not even sealed, but filled in again.
 SECRETS: Final = frozenset({"current_password", "new_password", "password", "client_secret", "token"})

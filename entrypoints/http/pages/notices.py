@@ -20,6 +20,9 @@ NOTICES: Final = {
     "passkey-added": "Passkey added. You can now sign in with it.",
     "security-key-added": "Security key added.",
     "passkey-renamed": "Name saved.",
+    "passkey-wait-started": "The wait has started. We've emailed you about it.",
+    "passkey-wait-canceled": "Canceled. Your passkeys stay.",
+    "lost-passkeys-removed": "Removed. Add a new passkey now.",
     "passkey-deleted": "Deleted. It no longer works here.",
     "last-key-deleted": "Deleted, and sign-ins no longer ask for a passkey or security key.",
     "second-key-on": "Sign-ins now ask for a passkey or security key after your password.",
@@ -33,7 +36,8 @@ NOTICES: Final = {
     "connection-created": "Connection created. Copy its values into your identity provider.",
     "connection-for-tests-created": "Connection created. Begin a test sign-in.",
     "connection-linked": "Your account is linked. From now on, you can also sign in through your organization.",
-    "connection-not-linked": "You're signed in, but nothing was linked: this account can't be linked to your organization's sign-in.",
+    "connection-not-linked": "You're signed in, but nothing was linked. If your account has a passkey, "
+    "link it with a sign-in by passkey. Otherwise, it can't be linked to your organization's sign-in.",
     "connection-metadata-imported": "Metadata imported.",
     "connection-saved": "Connection saved.",
     "connection-secret-removed": "Connection saved. The client secret of the earlier issuer was removed: enter that of the new one on the "

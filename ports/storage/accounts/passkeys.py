@@ -5,6 +5,7 @@ from datetime import datetime
 from typing import Protocol
 from uuid import UUID
 
+from core.accounts.model.accounts import Account
 from core.accounts.model.mfa import FirstFactor, RedeemedCode
 from core.accounts.model.passkeys import KeyHosts, KnownPasskey, Passkey, RedeemedPasskey, UsedChallenge, VerifiedAssertion
 from core.kernel.causes import Caller
@@ -44,6 +45,9 @@ class PasskeysRead(Protocol):
     async def rp_id(self) -> str | None:
         """Return the RP ID of the installation, or None if it has no passkeys for it."""
 
+    async def next_wait(self, now: datetime) -> Account | None:
+        """Return an account whose wait for lost passkeys is over and not announced, or was not used in time, or None."""
+
     async def users_by_rp_id(self, rp_id: str) -> Mapping[str, int]:
         """Return the number of users with passkeys for this RP ID, and for each other one that of users who have none for this one.
 
@@ -79,6 +83,12 @@ class Passkeys(PasskeysRead, Protocol):
 
     async def set_second(self, user_id: UUID, since: datetime | None, now: datetime) -> None:
         """Make the passkeys and security keys of the account its second factor, or with None end that."""
+
+    async def set_wait(self, user_id: UUID, at: datetime | None) -> None:
+        """Start the wait for lost passkeys, or with None end it."""
+
+    async def announce_wait(self, user_id: UUID) -> bool:
+        """Store that the user was told of the end of the wait. One caller gets True."""
 
     async def set_offered(self, user_id: UUID, now: datetime) -> None:
         """Store that the user was offered to create a passkey."""

@@ -63,7 +63,7 @@ async def test_a_new_password_adds_no_factor_beside_those_that_a_policy_asks_for
     ("added", "document", "is_linked"),
     [
         ((), PROVIDER_OR_PASSKEY, True),  # an account that cannot meet the policy yet
-        (("passkey",), PASSWORD_OR_PASSKEY, True),  # the mailbox can reset the password
+        (("passkey",), PASSWORD_OR_PASSKEY, False),  # the account's passkey is asked for (PK-12)
         (("app",), TWO, True),
         (("app", "passkey"), PROVIDER_OR_PASSKEY, False),
     ],

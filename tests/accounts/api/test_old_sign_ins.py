@@ -34,6 +34,10 @@ CODES: Final = "/app/account/two-factor/backup-codes"
 NO_FACTORS: Final = frozenset(
     {
         "DELETE /api/user",
+        "POST /api/user/passkeys/wait",
+        "DELETE /api/user/passkeys",
+        "POST /app/account/passkeys/lost",
+        "POST /app/account/passkeys/lost/remove",
         "POST /app/account/delete",
         "GET /api/privacy/export/<user_id>",
         "DELETE /api/privacy/forget/<user_id>",
@@ -126,8 +130,11 @@ async def test_a_change_of_the_address_names_the_policy_too(holder: PasskeyUser,
     assert (changed.status, changed.json["organization"], changed.json["rule"]) == (401, "Shop", "phishing_resistant")
 
 
-async def test_without_a_policy_each_way_of_the_account_confirms(holder: PasskeyUser, pool: Pool, app: QuartTrio, clock: FakeClock) -> None:
+async def test_without_a_policy_and_a_passkey_each_way_of_the_account_confirms(
+    holder: PasskeyUser, pool: Pool, app: QuartTrio, clock: FakeClock
+) -> None:
     await run_sql(pool, "delete from sign_in_policies")
+    await run_sql(pool, "update passkeys set user_verified = false")  # otherwise it is asked for
     browser = FakeBrowser(app)
     await browser.sign_in()
     clock.advance(LATER)

@@ -334,9 +334,12 @@ async def test_a_reset_ends_a_recent_factor_beside_an_older_one(
 ) -> None:
     """A thief of a session may have added the second passkey. The first one still meets the policy."""
     user = await add_account(ports)
-    await PasskeyUser(api, (await sign_in(ports, user)).access_token).add()
+    first = PasskeyUser(api, (await sign_in(ports, user)).access_token)
+    await first.add()
     clock.advance(timedelta(days=4))
-    await PasskeyUser(api, (await sign_in(ports, user)).access_token).add()
+    thief = PasskeyUser(api, (await sign_in(ports, user)).access_token)
+    await thief.confirm(first.authenticator)
+    await thief.add()
     await store_policy(acme, "organization", user, PASSKEY)
     await reset(api, app, ports, sent, on_page=True)
     assert await factors(pool, user) == (False, 1)

@@ -166,6 +166,9 @@ PUT    /api/user/passkeys/second-factor       401  200  200  200  200  200  200 
 DELETE /api/user/passkeys/<passkey_id>        401  204  204  204  204  204  204  204  403  403  204  204  403  403  403  403  403  401  204
 PATCH  /api/user/passkeys/<passkey_id>#other  401  404  404  404  404  404  404  404  403  403  404  404  403  403  403  403  403  401  404
 DELETE /api/user/passkeys/<passkey_id>#other  401  404  404  404  404  404  404  404  403  403  404  404  403  403  403  403  403  401  404
+POST   /api/user/passkeys/wait                401  201  201  201  201  201  201  201  403  403  201  201  403  403  403  403  403  401  400
+DELETE /api/user/passkeys/wait                401  404  404  404  404  404  404  404  403  403  404  404  403  403  403  403  403  401  404
+DELETE /api/user/passkeys                     401  404  404  404  404  404  404  404  403  403  404  404  403  403  403  403  403  401  400
 POST   /api/user/personal-tokens              401  200  200  200  200  200  200  200  403  403  200  200  403  403  403  403  403  401  200
 GET    /api/user/personal-tokens              401  200  200  200  200  200  200  200  200  200  200  200  403  403  403  403  403  401  200
 DELETE {own-token}                            401  204  204  204  204  204  204  204  403  403  204  204  403  403  403  403  403  401  204
@@ -791,6 +794,10 @@ GET    /app/account/passkeys/<passkey_id>/delete     303* 200  200  200  303*
 POST   /app/account/passkeys/<passkey_id>/delete     303* 303  303  303  303*
 GET    /app/account/passkeys/second-factor           303* 303  303  303  303*
 POST   /app/account/passkeys/second-factor           303* 303  303  303  303*
+GET    /app/account/passkeys/lost                    303* 200  200  200  303*
+POST   /app/account/passkeys/lost                    303* 303  400  303  303*
+POST   /app/account/passkeys/lost/cancel             303* 404  404  404  303*
+POST   /app/account/passkeys/lost/remove             303* 404  400  404  303*
 POST   /app/account/two-factor/setup                 303* 200  400  200  303*
 POST   /app/account/two-factor/confirm               303* 200  400  200  303*
 POST   /app/account/two-factor/backup-codes          303* 200  200  200  303*
@@ -1433,6 +1440,9 @@ REQUESTS: Final[Mapping[str, Request]] = {
     "GET /app/account/passkeys/<passkey_id>#other": Request(things=PASSKEY_OF_ANOTHER),
     "POST /app/account/passkeys/<passkey_id>/name": Request(form={**OF_THE_SESSION, "name": "A New Name"}),
     "POST /app/account/passkeys/<passkey_id>/delete": Request(form=OF_THE_SESSION),
+    "POST /app/account/passkeys/lost": Request(form=OF_THE_SESSION),
+    "POST /app/account/passkeys/lost/cancel": Request(form=OF_THE_SESSION),
+    "POST /app/account/passkeys/lost/remove": Request(form=OF_THE_SESSION),
     "POST /app/account/passkeys/second-factor": Request(form={**OF_THE_SESSION, "enabled": "no"}),
     "POST /app/account/two-factor/setup": Request(form=OF_THE_SESSION),
     "POST /app/account/two-factor/confirm": Request(form={**OF_THE_SESSION, "code": "{code}"}),

@@ -30,13 +30,14 @@ from core.kernel.callers import Person
 from core.kernel.causes import SYSTEM, Anonymous
 from core.kernel.connections import CODEHOST
 from core.kernel.errors import Unauthenticated
+from core.kernel.proofs import Method, Proof
 from core.kernel.providers import ProviderTokens
 from core.kernel.values import Email, new_id
 from core.maintenance import housekeeping
 from ports import Ports
 from tests.fakes.outside import FakeClock, FakeMailTransport
 from tests.support.background import Background
-from tests.support.builders import BASE_URL, PASSWORD, add_account, deliver, run_sql, sign_in
+from tests.support.builders import BASE_URL, PASSWORD, add_account, deliver, run_sql, sign_in, two_factors
 from tests.support.mfa import Authenticator, show
 from tests.support.passkeys.authenticator import SoftAuthenticator
 
@@ -134,9 +135,15 @@ class MailboxMachine(RuleBasedStateMachine):
         self.removed -= self.timeline.present
 
     def person(self) -> Person:
-        """Return the caller of a new session that has shown all factors."""
-        token = self.run(sign_in, self.ports, self.account, second_factor=True).access_token
-        return self.run(callers.authenticate, self.ports, SYSTEM, PresentedToken(token), Requirement())
+        """Return the caller of a new session that has shown all factors, and a passkey (security PK-12)."""
+        session = self.run(sign_in, self.ports, self.account, second_factor=True)
+        self.run(self._show_passkey, session.session_id)
+        return self.run(callers.authenticate, self.ports, SYSTEM, PresentedToken(session.access_token), Requirement())
+
+    async def _show_passkey(self, session_id: UUID) -> None:
+        proof = Proof(Method.PASSKEY, self.now, user_verified=True, phishing_resistant=True)
+        async with self.ports.storage.transaction(by=SYSTEM) as tx:
+            await tx.session_sign_ins.reauthenticate(session_id, self.account.id, (*two_factors(self.now), proof))
 
     def begin_step(self) -> None:
         self.clock.advance(MINUTE)

@@ -48,6 +48,13 @@ class PasskeyUser:
         assert answer.status == 201, answer.text
         return answer.json
 
+    async def confirm(self, authenticator: SoftAuthenticator | None = None) -> None:
+        """Show the newest passkey of this authenticator, or of the own one, in the session."""
+        options = await self.api.post("/api/auth/reauthenticate/passkey/options", token=self.token)
+        body = {"passkey": (authenticator or self.authenticator).get(options.json["publicKey"])}
+        answer = await self.api.post("/api/auth/reauthenticate", body, token=self.token)
+        assert answer.status == 200, answer.text
+
     async def listed(self) -> list[Any]:
         answer = await self.api.get(PASSKEYS, token=self.token)
         assert answer.status == 200, answer.text

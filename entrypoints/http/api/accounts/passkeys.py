@@ -6,12 +6,12 @@ from uuid import UUID
 from pydantic import Field
 from quart import Blueprint
 
-from core.accounts import passkeys
+from core.accounts import passkey_waits, passkeys
 from core.accounts.model.passkeys import MAX_PASSKEYS, PasskeyKind
 from core.kernel.rate_limits import PASSKEYS
 from entrypoints.http.api.accounts.webauthn import CreationOptionsResponse, RegistrationCredentialRequest
 from entrypoints.http.base.context import ports, signed_in
-from entrypoints.http.edge.access import WAYS_IN, person, verified_person
+from entrypoints.http.edge.access import ACTS_ON_ME, MINE, WAYS_IN, person, verified_person
 from entrypoints.http.edge.bodies import Name, RequestModel, ResponseModel, Timestamp, absent_if_none
 from entrypoints.http.edge.openapi import describes, refuses
 from entrypoints.http.edge.signatures import returns
@@ -42,11 +42,19 @@ class PasskeyResponse(ResponseModel):
     last_used_at: Timestamp | None = Field(description="The time of its last use, to sign in or to confirm that it is you, or null.")
 
 
+class PasskeyWaitResponse(ResponseModel):
+    """The wait after which you can remove lost passkeys without showing one."""
+
+    over_at: Timestamp = Field(description="When you can remove them: 24 hours after the start.")
+    until: Timestamp = Field(description="Until when you can remove them: 72 hours after the start.")
+
+
 class PasskeyListResponse(ResponseModel):
     """The passkeys of a user."""
 
     passkeys: list[PasskeyResponse] = Field(description=f"The passkeys, oldest first. There are at most {MAX_PASSKEYS}.")
     second_factor: bool = Field(description="Whether sign-ins ask for one of them after a password.")
+    wait: PasskeyWaitResponse | None = absent_if_none("The wait for lost passkeys, if one is running.")
 
 
 class PasskeyOptionsRequest(RequestModel):
@@ -116,8 +124,46 @@ async def list_own() -> PasskeyListResponse:
 
     The list has all of them, also those of an earlier host of this installation.
     """
-    own, is_second = await passkeys.list_own(ports(), signed_in())
-    return PasskeyListResponse(passkeys=PasskeyResponse.list_of(own), second_factor=is_second)
+    (own, is_second), wait = await passkeys.list_own(ports(), signed_in()), await passkey_waits.find(ports(), signed_in())
+    shown = None if wait is None else PasskeyWaitResponse.of(wait)
+    return PasskeyListResponse(passkeys=PasskeyResponse.list_of(own), second_factor=is_second, wait=shown)
+
+
+@routes.post(f"{PATH}/wait")
+@person(ACTS_ON_ME, limit=PASSKEYS)
+@refuses(400, 429)
+@returns(201)
+async def start_wait() -> PasskeyWaitResponse:
+    """Report that you lost all your passkeys.
+
+    Confirm your password and a code by email first, with two calls of `POST /api/auth/reauthenticate`. After 24 hours you can remove
+    the passkeys without showing one. You get an email at the start and at the end, with a link that undoes it. A sign-in with one
+    of your passkeys ends the wait. Accounts with a second factor, and those of which a sign-in policy asks for a passkey, need a
+    recovery instead.
+    """
+    return PasskeyWaitResponse.of(await passkey_waits.start(ports(), signed_in()))
+
+
+@routes.delete(f"{PATH}/wait")
+@person(MINE)
+@refuses(404)
+@describes({204: "The wait has ended."})
+async def cancel_wait() -> None:
+    """Cancel the wait for lost passkeys."""
+    await passkey_waits.cancel(ports(), signed_in())
+
+
+@routes.delete(PATH)
+@person(ACTS_ON_ME, limit=PASSKEYS)
+@refuses(400, 404)
+@describes({204: "The passkeys are deleted."})
+async def remove_lost() -> None:
+    """Delete all your passkeys after the wait for lost ones.
+
+    Confirm your password and a code by email again. This works once, within 72 hours after the start. You get an email with a link that
+    undoes it.
+    """
+    await passkey_waits.finish(ports(), signed_in())
 
 
 class SecondPasskeysRequest(RequestModel):

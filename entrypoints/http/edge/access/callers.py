@@ -32,7 +32,7 @@ from core.kernel.callers import Member, Person, ServiceAccountCaller
 from core.kernel.errors import SessionEnded, Unauthenticated, refuse
 from core.kernel.page_paths import IMPOSED_RULES_PATH, ORGANIZATIONS_PATH
 from core.kernel.roles import Capability
-from core.kernel.sign_in_age import SignInAge, SignInNotRecent, check_sign_in
+from core.kernel.sign_in_age import SignInAge, check_sign_in, is_enough
 from core.setup import opening
 from core.setup.model.links import SetupSessionMissing
 from entrypoints.http.base import cookies
@@ -287,12 +287,12 @@ async def _check_sign_in(user: Person, access: Access, row: EffectRow) -> None:
     now = ports().clock.now()
     if isinstance(user, Member):
         g.caller = user = await _with_connection_sign_in(user, access, row.age)
-    try:
-        require_sign_in(user, row.age, ports().policy, now)
-    except SignInNotRecent:
-        if row.changes_factors and (missing := await factor_changes.find_missing_sign_in(ports(), user)) is not None:
-            raise SignInNotAccepted(missing, ports().policy.fresh_sign_in_ttl) from None
-        raise
+    if row.changes_factors:
+        is_fresh = is_enough(user.sign_in, row.age, ports().policy, now)
+        find = factor_changes.find_missing_passkey if is_fresh else factor_changes.find_missing_sign_in
+        if (missing := await find(ports(), user)) is not None:
+            raise SignInNotAccepted(missing, ports().policy.fresh_sign_in_ttl)
+    require_sign_in(user, row.age, ports().policy, now)
     if access.bounded is Bounded.NO and isinstance(user, Member) and user.connection_sign_in is not None:
         check_sign_in(user.sign_in, row.age, ports().policy, now)  # beside that at the connection (security S-10)
 

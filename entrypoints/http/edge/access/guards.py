@@ -14,7 +14,6 @@ from typing import Any, Final, TypedDict, Unpack, cast, overload
 import trio
 from quart import Response, g, request
 
-from core.accounts.model.accounts import SignInNotAccepted
 from core.authentication import impersonation
 from core.authentication.model.policy import EnrolmentRequired, StepUpNeeded
 from core.authentication.model.sessions import KeptFormEnded
@@ -43,7 +42,7 @@ from entrypoints.http.edge.ended_sessions import to_sign_in_again
 from entrypoints.http.edge.limits import make_charge, prepare_charge, take_token
 from entrypoints.http.edge.protocol.connection import LazyBody
 from entrypoints.http.edge.queries import check_query, path_id, repeatable_parameters
-from entrypoints.http.edge.reauthentication import EVERYWHERE, OWN_PROOF, to_ended_form, to_policy, to_reauthentication
+from entrypoints.http.edge.reauthentication import POLICY_OF, to_ended_form, to_policy, to_reauthentication
 from entrypoints.http.edge.signatures import by_signature, ids_of
 
 Authenticate = Callable[[Access], Awaitable[Response | None]]
@@ -172,15 +171,14 @@ class _Steps:
         except SignInNotRecent as refusal:  # of the route, or of a part of it that the view knows
             if self.access.credentials is not Credentials.COOKIE:
                 raise
-            for_policy = EVERYWHERE if isinstance(refusal, SignInNotAccepted) else None
             user = g.get("caller")
             org_slug = user.acts_in.slug if isinstance(user, Member) and user.has_sign_in_policy else None
-            return await to_reauthentication(for_policy, org_slug=org_slug)
+            return await to_reauthentication(POLICY_OF.get(type(refusal)), org_slug=org_slug)
         except OwnProofNeeded as refusal:
             if self.access.credentials is not Credentials.COOKIE:
                 raise
             g.caller = refusal.caller
-            return await to_reauthentication(OWN_PROOF)
+            return await to_reauthentication(POLICY_OF[OwnProofNeeded])
         except (EnrolmentRequired, StepUpNeeded) as refusal:
             if self.access.credentials is not Credentials.COOKIE:
                 raise

@@ -230,6 +230,8 @@ CHANGES: Final = {
     EmailKind.MFA_DISABLED: "Two-factor authentication was turned off",
     EmailKind.PASSKEY_ADDED: "A passkey or security key was added",
     EmailKind.PASSKEY_REMOVED: "A passkey or security key was deleted",
+    EmailKind.PASSKEY_WAIT_STARTED: "All passkeys were reported as lost",
+    EmailKind.PASSKEY_WAIT_OVER: "The wait for lost passkeys was over",
     EmailKind.BACKUP_CODES_REGENERATED: "New backup codes were created",
     EmailKind.PERSONAL_TOKEN_CREATED: "A personal access token was created",
     EmailKind.ACCOUNT_DELETED: "The account was deleted",

@@ -6,7 +6,7 @@ from uuid import UUID
 from pydantic import Field
 from quart import Blueprint, Response
 
-from core.accounts import mfa, passkeys
+from core.accounts import mfa, passkey_waits, passkeys
 from core.accounts.model.passkeys import OwnPasskeys, Passkey, PasskeyKind, PasskeyNotAdded
 from core.kernel.errors import Refusal
 from core.kernel.page_paths import SECURITY_PATH
@@ -16,7 +16,7 @@ from entrypoints.http.api.accounts.passkeys import KIND, Kind, PasskeyUpdateRequ
 from entrypoints.http.api.accounts.webauthn import RegistrationCredentialRequest
 from entrypoints.http.base.context import ports, signed_in
 from entrypoints.http.base.redirects import redirect
-from entrypoints.http.edge.access import WAYS_IN, page_session
+from entrypoints.http.edge.access import ACTS_ON_ME, MINE, WAYS_IN, page_session
 from entrypoints.http.edge.bodies import Name, RequestModel
 from entrypoints.http.edge.openapi import refuses
 from entrypoints.http.edge.queries import Query
@@ -24,6 +24,7 @@ from entrypoints.http.pages.accounts.ways_in import remaining_ways
 from entrypoints.http.pages.consequences import Question, ask, ask_on_refusal, describe_losses
 from entrypoints.http.pages.console import console_page, redirect_with_notice, shows
 from entrypoints.http.pages.console_forms import (
+    ANSWERS_TO_BUTTON,
     Form,
     accepts,
     answers_with,
@@ -39,6 +40,7 @@ routes = Blueprint("passkey_pages", __name__)
 
 LIST: Final = "/app/account/passkeys"
 SECOND: Final = f"{LIST}/second-factor"
+LOST: Final = f"{LIST}/lost"
 API: Final = "/api/user/passkeys"
 NEW_TEMPLATE: Final = "accounts/new_passkey.html"
 DELETED: Final = "passkey-deleted", "last-key-deleted"  # notices
@@ -227,6 +229,82 @@ async def delete(passkey_id: UUID, form: Form) -> Response:
     """
     has_ended = await passkeys.delete(ports(), signed_in(), passkey_id)
     return redirect_with_notice(DELETED[has_ended], SECURITY_PATH)
+
+
+# All of them, after a loss
+
+
+async def _loss() -> Question:
+    wait = await passkey_waits.find(ports(), signed_in())
+    if wait is not None:
+        return Question(
+            verb="Remove",
+            target="your lost passkeys",
+            consequences=(
+                "They no longer sign in. You can then change your account as if you had none, and add a new passkey.",
+                "We email you a link that gives them back, for 72 hours.",
+            ),
+            button="Remove passkeys",
+            back=("Security", SECTION),
+            action=f"{LOST}/remove",
+        )
+    return Question(
+        verb="Go on without",
+        target="your passkeys",
+        consequences=(
+            "Only do this if you've lost all of them. We ask for your password, and for a code that we email you.",
+            "You then wait for 24 hours. After that, you can remove the passkeys without showing one, for 48 hours.",
+            "We email you now and when the wait is over. Their link stops it, and so does a sign-in with one of your passkeys.",
+        ),
+        button="Start the wait",
+        back=("Security", SECTION),
+        dangerous=False,
+        action=LOST,
+    )
+
+
+@routes.get(LOST)
+@page_session
+@shows(f"POST {API}/wait", f"DELETE {API}")
+async def show_loss() -> Response:
+    """Ask before you go on without your passkeys: first to start the wait, and after it to remove them."""
+    wait = await passkey_waits.find(ports(), signed_in())
+    is_waiting = wait is not None and ports().clock.now() < wait.over_at
+    return redirect(SECTION) if is_waiting else await ask(await _loss())
+
+
+@routes.post(LOST)
+@page_session(ACTS_ON_ME, limit=PASSKEYS)
+@accepts(f"POST {API}/wait")
+@ask_on_refusal(_loss)
+async def start_wait(form: Form) -> Response:
+    """Report that you lost all your passkeys.
+
+    You can remove them after 24 hours.
+    """
+    await passkey_waits.start(ports(), signed_in())
+    return redirect_with_notice("passkey-wait-started", SECURITY_PATH)
+
+
+@routes.post(f"{LOST}/cancel")
+@page_session(MINE)
+@refuses(404)
+@accepts(f"DELETE {API}/wait", answers=ANSWERS_TO_BUTTON)
+async def cancel_wait(form: Form) -> Response:
+    """Cancel the wait for lost passkeys."""
+    await passkey_waits.cancel(ports(), signed_in())
+    return redirect_with_notice("passkey-wait-canceled", SECURITY_PATH)
+
+
+@routes.post(f"{LOST}/remove")
+@page_session(ACTS_ON_ME, limit=PASSKEYS)
+@refuses(404)
+@accepts(f"DELETE {API}")
+@ask_on_refusal(_loss)
+async def remove_lost(form: Form) -> Response:
+    """Remove all your passkeys after the wait for lost ones."""
+    await passkey_waits.finish(ports(), signed_in())
+    return redirect_with_notice("lost-passkeys-removed", SECURITY_PATH)
 
 
 # The second factor

@@ -9,8 +9,8 @@ from typing import Any, Final, Literal, TypeVar
 from pydantic import Field
 from quart import Blueprint, Response
 
-from core.accounts import devices, mfa, passkeys
-from core.accounts.model.passkeys import MAX_PASSKEYS, PasskeyKind
+from core.accounts import devices, mfa, passkeys, ways_in
+from core.accounts.model.passkeys import MAX_PASSKEYS, PasskeyKind, PasskeyWait
 from core.authentication import identities, sessions, sign_in_log
 from core.authentication.model.sign_in_log import MAX_LISTED, SignIn
 from core.kernel.page_paths import SECURITY_PATH
@@ -58,7 +58,11 @@ async def security_values(_: Form, query: SecurityQuery | None = None) -> dict[s
     own_sessions = sorted(live.items, key=lambda session: session.id != user.session_id)
     sign_ins = await sign_in_log.list_own(ports(), user, Page(1, SHOWN_SIGN_INS))
     policies = own_policy_values(await sign_in_policies.list_of_user(ports(), user)) if query.full is None else []
+    wait = PasskeyWait.of(own.account, ports().clock.now())
     return {
+        "wait": wait,
+        "is_wait_over": wait is not None and ports().clock.now() >= wait.over_at,
+        "can_wait": bool(own.usable) and wait is None and await ways_in.needs_passkey_recovery(ports(), user) is False,
         "policies": policies[:SHOWN_POLICIES],
         "policy_count": len(policies),
         "has_password": own.account.password_hash is not None,

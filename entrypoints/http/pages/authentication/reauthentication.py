@@ -5,12 +5,13 @@ It comes back to the page that the user opened, or shows a button that sends the
 
 from collections.abc import Mapping
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any, Final
 from urllib.parse import urlencode
 
 from quart import Blueprint, Response, request
 
-from core.accounts import factor_changes, ways_in
+from core.accounts import factor_changes, passkey_waits, ways_in
 from core.accounts.model.accounts import PasswordTooLong
 from core.accounts.model.mfa import CodeMalformed, CodeWrong
 from core.accounts.model.passkeys import PasskeyKind, PasskeyRefused
@@ -53,7 +54,7 @@ from entrypoints.http.edge.forms import read_form
 from entrypoints.http.edge.limits import give_back_taken
 from entrypoints.http.edge.openapi import describes_page
 from entrypoints.http.edge.queries import path_id
-from entrypoints.http.edge.reauthentication import EVERYWHERE, OWN_PROOF, place_of
+from entrypoints.http.edge.reauthentication import EVERYWHERE, LOST_PASSKEY, OF_NO_PLACE, OWN_PASSKEY, OWN_PROOF, place_of
 from entrypoints.http.pages.console import redirect_with_notice
 from entrypoints.http.pages.console_forms import wrong_field
 from entrypoints.http.pages.federation.connections.visits import visit_response
@@ -73,6 +74,14 @@ FIELDS: Final[Mapping[type[Refusal], str]] = {
     CodeMalformed: "code",
     CodeWrong: "code",
 }
+# What is missing for a name in `policy` of no place.
+FINDERS: Final = MappingProxyType(
+    {
+        EVERYWHERE: factor_changes.find_missing_sign_in,
+        OWN_PASSKEY: factor_changes.find_missing_passkey,
+        LOST_PASSKEY: passkey_waits.find_missing_proof,
+    }
+)
 TOO_LATE: Final = FieldInvalid("That took too long. Confirm again in one of these ways.", "")
 KEY_ALONE: Final = FieldInvalid("This key did not verify you, so it is not enough alone. Use a passkey, or another way.", "")
 TEMPLATE: Final = "authentication/reauthentication.html"
@@ -98,8 +107,8 @@ async def _step_up(target: dict[str, str]) -> Decision | None:
     """Return the decision of the sign-in policy that asks for the confirmation, or None if it asks for nothing now."""
     if target.get("policy") in (None, OWN_PROOF):
         return None
-    if target["policy"] == EVERYWHERE:
-        return await factor_changes.find_missing_sign_in(ports(), signed_in())
+    if (find := FINDERS.get(target["policy"])) is not None:
+        return await find(ports(), signed_in())
     age = SignInAge(target["age"]) if target.get("age") in tuple(SignInAge) else SignInAge.ANY
     enrollment = await policy_enrollment.find_enrollment(ports(), signed_in(), place_of(target["policy"]), age)
     return enrollment.decision if enrollment.decision.outcome is Outcome.STEP_UP else None
@@ -121,6 +130,8 @@ def _reason(target: dict[str, str], decision: Decision | None, silent_at: str | 
         return f"{explain(decision)} {_OWN_OR_AGAIN}"
     if decision is not None and decision.breaks_glass:
         return f"{explain(decision)} In an emergency, you're listed for break glass: confirm that it's you in a way of your own."
+    if decision is not None and decision.source is None:
+        return explain(decision)
     if decision is not None:
         way = "Sign in again through its identity provider." if decision.leads_to else "Confirm that it's you in a way that it accepts."
         return f"{explain(decision)} {way}"
@@ -210,7 +221,7 @@ async def _values(target: dict[str, str], kept: KeptForm | None, *, is_emailed: 
         "empty": "Whether a form with a secret or a file was sent at `next`, which was not kept.",
         "emailed": "Whether a code was just emailed.",
         "policy": "The sign-in policy that asks for it: `acme`, `acme/shop`, `*` for the platform, or `**` for all of the user. `***` asks "
-        "for a way of the account's own.",
+        "for a way of the account's own, `****` for a passkey, and `*****` for the password and the mailbox.",
         "org": "The slug of the organization in which the user acts, if its sign-in policy limits the ways.",
         "age": "The age of the sign-in through the connection that the policy requires: `fresh` or `recent`.",
     },
@@ -229,7 +240,7 @@ async def show() -> Response:
     decision = await _step_up(target)
     if decision is not None and decision.rule is Rule.CONNECTION and (connection := decision.leads_to) is not None:
         return redirect(connection_start_path(connection.id, next=_path(target)))
-    is_of_place = target.get("policy", EVERYWHERE) not in (EVERYWHERE, OWN_PROOF)
+    is_of_place = target.get("policy", EVERYWHERE) not in OF_NO_PLACE
     is_fresh = is_of_place or is_enough(user.sign_in, SignInAge.FRESH, ports().policy, ports().clock.now())
     if target.get("policy") == OWN_PROOF and user.bounded_to is not None:
         is_fresh = False

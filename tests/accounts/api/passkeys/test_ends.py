@@ -25,9 +25,11 @@ async def newest_link(ports: Ports, sent: FakeMailTransport, path: str = UNDO) -
 
 
 async def later(holder: PasskeyUser, user: Account, ports: Ports, clock: FakeClock) -> PasskeyUser:
-    """Return a new session, when no email about the earlier one can undo anything."""
+    """Return a new session that has shown the passkey, when no email about the earlier one can undo anything."""
     clock.advance(UNDO_TTL)
-    return PasskeyUser(holder.api, (await sign_in(ports, user)).access_token)
+    newer = PasskeyUser(holder.api, (await sign_in(ports, user)).access_token)
+    await newer.confirm(holder.authenticator)
+    return newer
 
 
 async def test_an_undo_deletes_an_added_passkey(
@@ -47,9 +49,10 @@ async def test_an_undo_deletes_an_added_passkey(
 async def test_an_undo_restores_a_deleted_passkey(
     holder: PasskeyUser, user: Account, ports: Ports, sent: FakeMailTransport, pool: Pool, clock: FakeClock
 ) -> None:
-    before = await holder.add(name="Mine")
-    stored = await run_sql(pool, "select * from passkeys")
+    await holder.add(name="Mine")
     thief = await later(holder, user, ports, clock)
+    [before] = await thief.listed()
+    stored = await run_sql(pool, "select * from passkeys")
     assert (await thief.api.delete(f"{PASSKEYS}/{before['id']}", token=thief.token)).status == 204
     token = await newest_link(ports, sent)
     clock.advance(timedelta(minutes=1))
@@ -141,6 +144,7 @@ async def test_the_page_of_a_reset_asks_about_recent_passkeys(
     assert answer.status == 200, "it was not selected"
     assert await run_sql(pool, "select name from passkeys") == [("Old",)]
     newer.token = (await sign_in(ports, user)).access_token
+    await newer.confirm(holder.authenticator)
     await newer.add(name="Mine")
     browser, page = await reset_page(holder, app, ports, sent)
     [box] = re.findall(r'name="(keep:[0-9a-f-]+)"', page.text)
@@ -156,6 +160,7 @@ async def test_a_reset_does_not_ask_about_the_keys_of_an_older_second_factor(
     await holder.add(second_factor=True)
     clock.advance(UNDO_TTL)
     newer = PasskeyUser(holder.api, (await sign_in(ports, user, second_factor=True)).access_token)
+    await newer.confirm(holder.authenticator)
     await newer.add()
     _, page = await reset_page(holder, app, ports, sent)
     assert "keep:" not in page.text

@@ -76,6 +76,7 @@ async def test_a_browser_creates_a_passkey_without_asking(api: Api, holder: Pass
     assert (await api.delete("/api/user/password", token=holder.token)).status == 400, "it has not verified its user yet"
     assert (await sign_in_with_passkey(api, authenticator)).status == 401
     authenticator.present = authenticator.verifies = True
-    assert (await sign_in_with_passkey(api, authenticator)).status == 200
+    signed_in = await sign_in_with_passkey(api, authenticator)
     assert await run_sql(pool, "select user_verified from passkeys") == [(True,)]
-    assert (await api.delete("/api/user/password", token=holder.token)).status == 204
+    assert (await api.delete("/api/user/password", token=holder.token)).status == 401, "it is asked for now"
+    assert (await api.delete("/api/user/password", token=signed_in.json["access_token"])).status == 204

@@ -139,6 +139,7 @@ async def test_a_challenge_works_once_in_its_session_and_time(holder: PasskeyUse
     late = SoftAuthenticator(origin=BASE_URL).create(await holder.options())
     clock.advance(CHALLENGE_TTL)
     newer = PasskeyUser(holder.api, (await sign_in(ports, user)).access_token)
+    await newer.confirm(holder.authenticator)
     assert (await newer.send(late)).status == 400
 
 
@@ -185,8 +186,11 @@ async def test_refused_ceremonies_add_nothing(holder: PasskeyUser, metrics: Fake
     assert metrics.passkey_ceremonies == {("register", reason): 1 for reason in ("origin", "verification", "cross_origin")}
 
 
-async def test_the_sign_in_must_be_fresh_and_have_all_factors(holder: PasskeyUser, user: Account, ports: Ports, clock: FakeClock) -> None:
+async def test_the_sign_in_must_be_fresh_and_have_all_factors(
+    holder: PasskeyUser, user: Account, ports: Ports, pool: Pool, clock: FakeClock
+) -> None:
     passkey = await holder.add()
+    await run_sql(pool, "update passkeys set user_verified = false")  # otherwise it is asked for
     holder.token = (await sign_in(ports, user)).access_token  # without a proof of the passkey
     credential = SoftAuthenticator(origin=BASE_URL).create(await holder.options())
     clock.advance(timedelta(minutes=9))

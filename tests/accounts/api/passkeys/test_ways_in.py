@@ -79,6 +79,7 @@ async def test_a_policy_that_does_not_accept_passkeys_keeps_the_password(
     await holder.add()
     await add_policy(ports, pool, user, methods=["password", "totp"])
     holder.token = (await api.login()).json["access_token"]
+    await holder.confirm()
     answer = await api.delete(PASSWORD_PATH, token=holder.token)
     assert (answer.status, answer.json["error"]) == (400, "Acme does not accept passkeys. Keep your password.")
 

@@ -20,6 +20,7 @@ from tests.federation.provider_sign_in import ProviderSignIn, trips_of
 from tests.support.browser import HOME, SIGN_IN, FakeBrowser, has_ended, leads_to
 from tests.support.builders import EMAIL, Api, add_account, deliver, link, run_concurrently, run_sql, sign_in
 from tests.support.mfa import add_mfa
+from tests.support.passkeys.users import PasskeyUser
 from tests.support.services import add_service
 from tests.support.tenants import Tenant
 
@@ -118,6 +119,15 @@ async def test_a_second_factor_that_was_turned_on_at_the_provider_is_asked_for(
     await add_mfa(ports, user)
     answer = await provider_sign_in.browser.open(callback)
     assert leads_to(answer) == f"/app/reauthenticate?next={quote(PAGE, safe='')}"
+    assert await provider_sign_in.identities() == []
+
+
+async def test_a_passkey_that_was_added_at_the_provider_is_asked_for(
+    provider_sign_in: ProviderSignIn, api_client: ApiClient, user: Account, ports: Ports
+) -> None:
+    callback = await open_ticket(provider_sign_in, await api_client.start_link())
+    await PasskeyUser(api_client.api, (await sign_in(ports, user)).access_token).add()
+    assert leads_to(await provider_sign_in.browser.open(callback)).startswith("/app/reauthenticate?")
     assert await provider_sign_in.identities() == []
 
 

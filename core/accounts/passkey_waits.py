@@ -1,0 +1,178 @@
+"""The wait of 24 hours after which a user can remove passkeys that they lost (security PK-13).
+
+It is for accounts without a second factor, whose sign-in policies ask for no passkey. All others need a recovery (security M-8).
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import datetime
+from uuid import UUID
+
+from core.accounts import events, factor_changes, relying_party, session_proofs
+from core.accounts.email_queue import require_within_limit
+from core.accounts.model.accounts import Account, PasswordAndMailboxNeeded
+from core.accounts.model.email_queue import EmailKind
+from core.accounts.model.mfa import MfaEvent
+from core.accounts.model.passkeys import (
+    NoPasskey,
+    NoPasskeyWait,
+    Passkey,
+    PasskeyKind,
+    PasskeyWait,
+    PasskeyWaitNotOver,
+    PasswordMissing,
+    RecoveryReplacesPasskey,
+    TooManyPasskeyWaits,
+)
+from core.accounts.notices import security_notices
+from core.accounts.own_account import lock_own_account
+from core.kernel.access import AccountGone, AddressNotVerified
+from core.kernel.callers import Person
+from core.kernel.causes import SYSTEM
+from core.kernel.errors import refuse
+from core.kernel.proofs import Method, first_proof, recent
+from core.kernel.sign_in_policy.decision import Decision, Outcome
+from core.kernel.sign_in_policy.rules import Rule
+from ports import Ports
+from ports.storage import Reading, Transaction
+
+
+async def find(ports: Ports, caller: Person) -> PasskeyWait | None:
+    """Return the caller's wait, or None. Raises: AccountGone."""
+    async with ports.storage.reading() as read:
+        account = await read.accounts.by_id(caller.user_id) or refuse(AccountGone)
+    return PasskeyWait.of(account, ports.clock.now())
+
+
+async def needs_recovery(ports: Ports, read: Reading | Transaction, account: Account, now: datetime) -> bool:
+    """Return whether only a recovery replaces a lost passkey of this account.
+
+    That is so if the account has a second factor, and if a sign-in policy, in force or later, asks for more than the other factors
+    give together.
+    """
+    if account.second_factors or await factor_changes.needs_recovery(ports, read, account, now):
+        return True
+    linked = (identity.provider for identity in await read.identities.list_of_user(account.id, None))
+    proofs = tuple(first_proof(name, now) for name in (Method.PASSWORD, Method.EMAIL, *linked))
+    present = await relying_party.load_without_lost_keys(ports, read, account)
+    return (await factor_changes.load_demands(ports, read, account.id, now)).find_step_up(present, proofs) is not None
+
+
+async def start(ports: Ports, caller: Person) -> PasskeyWait:
+    """Start the wait of the caller, who has shown the password and the mailbox. The addresses of `security_notices` get an email.
+
+    Raises: the errors of `_lock`; PasskeyWaitNotOver if it has started before; TooManyPasskeyWaits.
+    """
+    now = ports.clock.now()
+    async with ports.storage.transaction(by=caller) as tx:
+        account, _ = await _lock(ports, tx, caller, now)
+        if PasskeyWait.of(account, now) is not None:
+            raise PasskeyWaitNotOver
+        earlier = await tx.email_queue.nth_newest_at(account.email, EmailKind.PASSKEY_WAIT_STARTED, ports.policy.mails_per_recipient)
+        require_within_limit(earlier, now, TooManyPasskeyWaits)
+        await tx.passkeys.set_wait(account.id, now)
+        await security_notices.notify(tx, account, EmailKind.PASSKEY_WAIT_STARTED, now, session_id=caller.session_id)
+        tx.record(events.passkey_wait_started(account.id))
+    return PasskeyWait(now)
+
+
+async def finish(ports: Ports, caller: Person) -> None:
+    """Remove the lost passkeys of the caller after the wait, which works once. An undo restores them.
+
+    Raises: the errors of `_lock`; NoPasskeyWait; PasskeyWaitNotOver.
+    """
+    now = ports.clock.now()
+    async with ports.storage.transaction(by=caller) as tx:
+        account, lost = await _lock(ports, tx, caller, now)
+        wait = PasskeyWait.of(account, now) or refuse(NoPasskeyWait)
+        if now < wait.over_at:
+            raise PasskeyWaitNotOver
+        await end(tx, account, "removal")
+        left = replace(account, passkey_count=account.passkey_count - len(lost))
+        for passkey in lost:
+            await tx.passkeys.remove(account.id, passkey.id, now)
+            await session_proofs.forget_passkeys(tx, left, passkey.id)
+            tx.record(events.passkey_removed(account.id, passkey.id))
+        await tx.mfa.log(account.id, [MfaEvent.PASSKEY_REMOVED] * len(lost), caller, now)
+        detail = lost[0].description if len(lost) == 1 else None
+        await security_notices.notify(tx, account, EmailKind.PASSKEY_REMOVED, now, session_id=caller.session_id, detail=detail)
+
+
+async def cancel(ports: Ports, caller: Person) -> None:
+    """Cancel the wait of the caller. Raises: NoPasskeyWait; the errors of `lock_own_account`."""
+    async with ports.storage.transaction(by=caller) as tx:
+        account = await lock_own_account(tx, caller, ports.clock.now())
+        if not await end(tx, account, "cancel"):
+            raise NoPasskeyWait
+
+
+async def end(tx: Transaction, account: Account, by: str) -> bool:
+    """End the wait of a locked account, and return whether there was one. `by` is as in the event."""
+    if account.passkey_wait_at is None:
+        return False
+    await tx.passkeys.set_wait(account.id, None)
+    tx.record(events.passkey_wait_ended(account.id, by))
+    return True
+
+
+async def find_missing_proof(ports: Ports, caller: Person) -> Decision | None:
+    """Return the next sign-in that `start` and `finish` ask of the caller, or None."""
+    now = ports.clock.now()
+    async with ports.storage.reading() as read:
+        return await _find_missing_proof(ports, read, caller, now)
+
+
+async def _find_missing_proof(ports: Ports, read: Reading | Transaction, caller: Person, now: datetime) -> Decision | None:
+    proofs = await factor_changes.load_proofs(read, caller.session_id, caller.user_id, now)
+    shown = {proof.method for proof in recent(proofs, now - ports.policy.fresh_sign_in_ttl)}
+    missing = next((method for method in (Method.PASSWORD, Method.EMAIL) if method not in shown), None)
+    if missing is None:
+        return None
+    return Decision(outcome=Outcome.STEP_UP, rule=Rule.METHODS, methods=frozenset((missing,)), max_age=ports.policy.fresh_sign_in_ttl)
+
+
+async def _lock(ports: Ports, tx: Transaction, caller: Person, now: datetime) -> tuple[Account, Sequence[Passkey]]:
+    """Lock the caller's account, and return it with the passkeys that the wait is about.
+
+    Raises: NoPasskey; AddressNotVerified; PasswordMissing; RecoveryReplacesPasskey; PasswordAndMailboxNeeded; the errors of
+    `lock_own_account`.
+    """
+    account = await lock_own_account(tx, caller, now)
+    _, keys = await relying_party.load_usable(ports, tx, account.id)
+    lost = [key for key in keys if key.kind is PasskeyKind.PASSKEY]
+    if not lost:
+        raise NoPasskey
+    if account.email_verified_at is None:
+        raise AddressNotVerified
+    if account.password_hash is None:
+        raise PasswordMissing
+    if await needs_recovery(ports, tx, account, now):
+        raise RecoveryReplacesPasskey
+    missing = await _find_missing_proof(ports, tx, caller, now)
+    if missing is not None:
+        raise PasswordAndMailboxNeeded(missing, ports.policy.fresh_sign_in_ttl)
+    return account, lost
+
+
+async def sweep(ports: Ports, holder: UUID) -> dict[str, int] | None:
+    """Email users whose wait is over, and end waits that were not used in time. Return their number.
+
+    `holder` is not needed: each wait is locked with its account. No rule relies on this sweep but the email.
+    """
+    count = 0
+    while True:
+        now = ports.clock.now()
+        async with ports.storage.reading() as read:
+            account = await read.passkeys.next_wait(now)
+        if account is None:
+            return {"passkey_waits": count} if count else {}
+        async with ports.storage.transaction(by=SYSTEM) as tx:
+            locked = await tx.accounts.lock(account.id)
+            if locked is None or locked.passkey_wait_at != account.passkey_wait_at:
+                continue  # it has ended, or another process was faster
+            if PasskeyWait.of(locked, now) is None or not locked.is_usable:
+                await end(tx, locked, "expiry")
+            elif await tx.passkeys.announce_wait(locked.id):
+                await security_notices.notify(tx, locked, EmailKind.PASSKEY_WAIT_OVER, now, session_id=None)
+                tx.record(events.passkey_wait_over(locked.id))
+        count += 1
