@@ -141,7 +141,7 @@ class MailboxMachine(RuleBasedStateMachine):
         return self.run(callers.authenticate, self.ports, SYSTEM, PresentedToken(session.access_token), Requirement())
 
     async def _show_passkey(self, session_id: UUID) -> None:
-        proof = Proof(Method.PASSKEY, self.now, user_verified=True, phishing_resistant=True)
+        proof = Proof(Method.PASSKEY, self.now, user_verified=True, phishing_resistant=True, passkey=new_id())
         async with self.ports.storage.transaction(by=SYSTEM) as tx:
             await tx.session_sign_ins.reauthenticate(session_id, self.account.id, (*two_factors(self.now), proof))
 
