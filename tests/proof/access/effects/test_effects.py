@@ -83,7 +83,7 @@ def fields_of(route: str) -> set[str]:
 
 
 def signed_in() -> Iterator[tuple[str, str]]:
-    """Yield each route that changes something for a signed-in user, and the name of one whom it lets in."""
+    """Yield each route that changes something for a signed-in user, and the name of a caller that it lets in."""
     for route, row in TABLE.items():
         access = ACCESS[without_variant(route)]
         candidates = BROWSERS if access.credentials.scheme == "cookie" or "#form" in route else USERS
