@@ -237,11 +237,11 @@ async def put_client_secret(ports: Ports, caller: OrganizationCaller, slug: str,
 
     `issuer` is the one that the caller enters the secret for. None: the present one.
 
-    Raises: OrganizationConnectionNotFound, ClientSecretNotUsed, ConnectionChanged.
+    Raises: OrganizationConnectionNotFound, ClientSecretNotUsed, ConnectionChanged; the errors of `require_power_over_users`.
     """
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
-        connection = await lock_to_change(tx, caller, slug)
+        connection = await _lock_to_replace(tx, caller, slug)
         if connection.protocol is not ConnectionProtocol.OIDC:
             raise ClientSecretNotUsed
         if issuer is not None and (issuer,) != connection.settings.identity:
@@ -272,11 +272,11 @@ async def create_key(ports: Ports, caller: OrganizationCaller, slug: str) -> tup
 async def activate_key(ports: Ports, caller: OrganizationCaller, slug: str) -> SamlCertificate:
     """Use the next key from now on, and return it. The previous one stays published, and decrypts, for PREVIOUS_KEPT.
 
-    Raises: OrganizationConnectionNotFound, ConnectionKeyNotFound.
+    Raises: OrganizationConnectionNotFound, ConnectionKeyNotFound; the errors of `require_power_over_users`.
     """
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
-        connection = await lock_to_change(tx, caller, slug)
+        connection = await _lock_to_replace(tx, caller, slug)
         org_id, id_ = connection.org_id, connection.id
         key = (await tx.connection_keys.of_connection(org_id, id_, now)).get(CertificateState.NEXT) or refuse(ConnectionKeyNotFound)
         await tx.connection_keys.remove(org_id, id_, CertificateState.PREVIOUS)
@@ -324,15 +324,29 @@ async def trust(tx: Transaction, caller: OrganizationCaller, slug: str, certific
 async def remove_certificate(ports: Ports, caller: OrganizationCaller, slug: str, fingerprint: str) -> None:
     """Trust a certificate of the identity provider no longer. The last one of an active connection stays.
 
-    Raises: OrganizationConnectionNotFound, ProviderCertificateNotFound, ConnectionIncomplete.
+    Raises: OrganizationConnectionNotFound, ProviderCertificateNotFound, ConnectionIncomplete; the errors of `require_power_over_users`.
     """
     async with ports.storage.transaction(by=caller) as tx:
-        connection = await lock_to_change(tx, caller, slug)
+        connection = await _lock_to_replace(tx, caller, slug)
         present = {each.fingerprint: each for each in await tx.connection_keys.certificates(connection.org_id, connection.id)}
         certificate = present.get(fingerprint) or refuse(ProviderCertificateNotFound)
         await tx.connection_keys.remove_certificate(connection.org_id, connection.id, fingerprint)
         tx.record(events.certificate_removed(connection, certificate))
         await _require_complete(tx, connection)
+
+
+async def _lock_to_replace(tx: Transaction, caller: OrganizationCaller, slug: str) -> OrganizationConnection:
+    """Lock a connection before its secret, key or certificate is replaced.
+
+    A wrong one stops the sign-ins through the connection. If a sign-in policy requires it, this can lock out the owner. Then the caller
+    needs the power that its settings need.
+
+    Raises: OrganizationConnectionNotFound; the errors of `require_power_over_users`.
+    """
+    connection = await lock_to_change(tx, caller, slug)
+    if await tx.sign_in_policies.requires_connection(connection.org_id, connection.id):
+        await require_power_over_users(tx, caller)
+    return connection
 
 
 async def require_power_over_trust(tx: Transaction, caller: OrganizationCaller, connection: OrganizationConnection) -> None:

@@ -9,7 +9,12 @@ from quart_trio import QuartTrio
 from core.federation.connections.model.connections import ConnectionNeedsAdmin, ConnectionState
 from core.federation.connections.model.settings import SamlSettings
 from core.kernel.api_scopes import ApiScope
+from core.kernel.causes import SYSTEM
+from core.kernel.connections import RequiredConnection
 from core.kernel.roles import ADMIN, GRANTABLE, ROLES, Capability, RoleName
+from core.kernel.sign_in_policy.rules import Rules
+from core.kernel.values import Domain
+from core.tenancy.model.sign_in_policies import SignInPolicy
 from tests.support.browser import FakeBrowser, main_of
 from tests.support.builders import Answer, add_account, run_sql
 from tests.support.connections import LINK, add_connection
@@ -96,6 +101,38 @@ async def test_an_identity_provider_is_trusted_only_with_each_right_of_an_admin(
         await run_sql(acme.pool, "update service_accounts set granted = %s", [each for each in granted if each != grant])
         for answer in await try_to_trust(acme, program):
             assert (answer.status, grant in answer.json["error"] or grant == "integrations.manage") == (403, True), "an admin could use it"
+
+
+async def test_a_required_connection_is_not_broken_without_each_right_of_an_admin(acme: Tenant) -> None:
+    """A wrong secret, key or certificate would keep out all whom a sign-in policy sends there, also the owner."""
+    await add_connections(acme)
+    owner, integrator = acme.token("owner"), RoleName("integrator")
+    role = {"slug": integrator, "name": "Integrator", "capabilities": ["integrations.manage"]}
+    assert (await acme.api.post(f"{acme.path}/roles", role, token=owner)).status == 201
+    await acme.join("integrator", await add_account(acme.ports, "integrator@acme.example"), integrator)
+    okta, adfs = f"{acme.path}/connections/okta", f"{acme.path}/connections/adfs"
+    other = {"certificate": (await new_certificate(NOW, "other")).certificate}
+    fingerprint = (await acme.api.post(f"{adfs}/certificates", other, token=owner)).json["fingerprint"]
+    for _ in range(2):
+        assert (await acme.api.post(f"{adfs}/keys", token=owner)).status == 201
+
+    async def replace_all(name: str) -> list[int]:
+        token, secret = acme.token(name), {"client_secret": "y" * 20}
+        answers = [
+            await acme.api.call("PUT", f"{okta}/client-secret", secret, token=token),
+            await acme.api.post(f"{adfs}/keys/activate", token=token),
+            await acme.api.delete(f"{adfs}/certificates/{fingerprint}", token=token),
+        ]
+        return [answer.status for answer in answers]
+
+    async with acme.ports.storage.transaction(by=SYSTEM) as tx:
+        found = [await tx.connections.by_slug(acme.org, slug) for slug in ("okta", "adfs")]
+        required = {Domain(f"{each.slug}.example"): RequiredConnection(each.id, each.slug) for each in found if each is not None}
+        policy = SignInPolicy(org_id=acme.org, rules=Rules(required_connections=required), changed_at=NOW)
+        await tx.sign_in_policies.put(policy)
+    assert await replace_all("integrator") == [403, 403, 403]
+    await run_sql(acme.pool, "delete from sign_in_policies")
+    assert await replace_all("integrator") == [204, 200, 204]
 
 
 async def test_a_token_with_scopes_gives_no_identity_provider_more_than_it_has(acme: Tenant) -> None:
