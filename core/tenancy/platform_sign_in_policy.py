@@ -7,6 +7,7 @@ It does not concern the service accounts of the platform.
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
+from functools import partial
 from time import monotonic
 from typing import Final
 from uuid import UUID
@@ -32,6 +33,7 @@ from core.kernel.sign_in_policy.rules import (
 from core.kernel.values import Email
 from core.maintenance import housekeeping
 from core.tenancy import events
+from core.tenancy.model.policy_counts import COUNTED_WITHIN, PolicyCounter
 from core.tenancy.model.sign_in_policies import (
     PeopleCount,
     PolicyChanged,
@@ -42,7 +44,7 @@ from core.tenancy.model.sign_in_policies import (
     changes_of,
     require_available,
 )
-from core.tenancy.sign_in_policies import COUNTED_WITHIN, PolicyCounter, PolicyDetails, judge
+from core.tenancy.sign_in_policies import PolicyDetails, judge
 from ports import Ports
 from ports.storage import Reading, Transaction
 
@@ -99,7 +101,9 @@ async def preview(ports: Ports, document: Document) -> PolicyPreview:
         async with ports.storage.reading() as read:
             return await read.sign_in_policies.platform_owners(None if last is None else last.account.id, limit)
 
-    counter = PolicyCounter(ports, _to_effective(rules), now, ports.policy.email_sign_in, monotonic() + COUNTED_WITHIN)
+    policy = _to_effective(rules)
+    judge_owner = partial(judge, ports, policy, email_is_on=ports.policy.email_sign_in)
+    counter = PolicyCounter(policy, now, judge_owner, monotonic() + COUNTED_WITHIN)
     owners, people = await counter.count(next_owners)
     due_at = min(rules.due_at.values(), default=None)
     return PolicyPreview(rules=rules, due_at=due_at, members=owners, end_users=PeopleCount(), people=people)

@@ -4,12 +4,11 @@
 their organization (`core.applications.sign_in_policies`).
 """
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
 from time import monotonic
-from typing import Final
 from uuid import UUID
 
 from core.accounts import factor_changes, relying_party
@@ -35,23 +34,19 @@ from core.kernel.sign_in_policy.rules import (
     Rule,
     Rules,
 )
-from core.kernel.values import Batches
 from core.tenancy import events, imposed_rules, organizations
 from core.tenancy.model.organizations import Organization
+from core.tenancy.model.policy_counts import COUNTED_WITHIN, PolicyCounter
 from core.tenancy.model.sign_in_policies import (
-    MAX_COUNTED,
-    MAX_PEOPLE,
     BreakGlassNeedsFactors,
     ConnectionRequired,
     MethodsUnavailable,
-    PeopleCount,
     PolicyApplication,
     PolicyChanged,
     PolicyPerson,
     PolicyPreview,
     SettingsBeyondPolicies,
     SignInPolicy,
-    StoppedPerson,
     WouldLockYouOut,
     changes_of,
     is_stopped,
@@ -62,8 +57,6 @@ from core.tenancy.model.sign_in_policies import (
 )
 from ports import Ports
 from ports.storage import Reading, Transaction
-
-COUNTED_WITHIN: Final = 5.0  # seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -338,7 +331,8 @@ async def preview(ports: Ports, caller: Member, document: Document, application:
         ways = await read.sign_in_policies.application_ways(organization.id)
         listed = await read.sign_in_policies.break_glass_users(organization.id)
     service_id, offers_email = None if application is None else application.id, _offers_email(ports, application)
-    counter = PolicyCounter(ports, effective, now, offers_email, monotonic() + COUNTED_WITHIN)
+    judge_person = partial(judge, ports, effective)
+    counter = PolicyCounter(effective, now, partial(judge_person, email_is_on=offers_email), monotonic() + COUNTED_WITHIN)
 
     async def next_people(last: PolicyPerson | None, limit: int, *, are_members: bool) -> Sequence[PolicyPerson]:
         last_id = None if last is None else last.account.id
@@ -347,7 +341,7 @@ async def preview(ports: Ports, caller: Member, document: Document, application:
 
     members, people = await counter.count(partial(next_people, are_members=True))
     if application is None:  # members open the organization itself, and end users one of its applications
-        counter = replace(counter, email_is_on=offers_email or ways.email)
+        counter = replace(counter, judge=partial(judge_person, email_is_on=offers_email or ways.email))
     end_users, _ = await counter.count(partial(next_people, are_members=False))
     return PolicyPreview(
         rules=rules,
@@ -358,47 +352,3 @@ async def preview(ports: Ports, caller: Member, document: Document, application:
         unusable_methods=unusable,
         lacks_break_glass=rules.requires_connection and not any(each.is_admin for each in listed),
     )
-
-
-@dataclass(frozen=True, slots=True)
-class PolicyCounter:
-    """The decisions of a policy about many people. It is the same decision as at a sign-in."""
-
-    ports: Ports
-    policy: EffectivePolicy
-    now: datetime
-    email_is_on: bool
-    ends: float  # of the monotonic clock: then no count is exact in time
-
-    async def count(
-        self, read: Callable[[PolicyPerson | None, int], Awaitable[Sequence[PolicyPerson]]]
-    ) -> tuple[PeopleCount | None, Sequence[StoppedPerson]]:
-        """Return the counts, and the first people with a role that the policy stops. None: `ends` came first."""
-        counted, concerned, stopped, people = 0, 0, [0, 0], list[StoppedPerson]()
-        async for batch in Batches(read, MAX_COUNTED):
-            if monotonic() > self.ends:
-                return None, ()
-            counted += len(batch)
-            for person in (each for each in batch if each.account.is_usable):
-                concerned += self.policy.concerns(self.now, is_admin=person.is_admin, user=person.connections)
-                one = self._stop(person)
-                if one is not None:
-                    stopped[one.is_stopped_now] += 1
-                    people += [one] if person.role is not None and len(people) < MAX_PEOPLE else []
-        later, at_once = stopped
-        return PeopleCount(concerned=concerned, stopped_now=at_once, stopped_later=later, is_exact=counted < MAX_COUNTED), people
-
-    def _stop(self, person: PolicyPerson) -> StoppedPerson | None:
-        for at in (moment.at for moment in self.policy.moments(self.now)):
-            decision = judge(self.ports, self.policy, person, at, email_is_on=self.email_is_on)
-            if is_stopped(decision) and decision.rule is not None:
-                account = person.account
-                return StoppedPerson(
-                    user_id=account.id,
-                    name=account.profile.name,
-                    email=account.email,
-                    role=person.role,
-                    missing=decision.rule,
-                    is_stopped_now=at == self.now,
-                )
-        return None

@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
-from ipaddress import IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
+from ipaddress import ip_network
 from itertools import zip_longest
 from types import MappingProxyType
 from typing import Any, Final, Self
@@ -13,9 +13,9 @@ from uuid import UUID
 from core.kernel.connections import PLATFORM_CONNECTIONS, UNKNOWN_AT_CONNECTIONS, ConnectionFacts, RequiredConnection
 from core.kernel.errors import Invalid
 from core.kernel.proofs import Method
+from core.kernel.sign_in_policy.networks import Network, is_in_networks, problem_of_network
 from core.kernel.values import Domain, DomainInvalid, rfc3339
 
-Network = IPv4Network | IPv6Network
 Document = Mapping[str, Any]  # of JSON: the form of rules in the API and in the database
 
 
@@ -66,7 +66,6 @@ METHODS: Final = (
     *(Method.PASSWORD.value, Method.EMAIL.value, Method.PASSKEY.value, Method.TOTP.value, Method.CONNECTION.value),
     *(PROVIDER_PREFIX + slug for slug in PLATFORM_CONNECTIONS),
 )
-IPV4_IN_IPV6: Final = 96  # bits before an IPv4 address in an IPv6 address (::ffff:0:0/96)
 MAX_ITEMS: Final = 50  # of networks and domains
 GRACE_DAYS: Final = "grace_days"
 # The least and the greatest value of each number.
@@ -126,7 +125,8 @@ class Rules:
             if len(known.get(rule, ())) > MAX_ITEMS:
                 raise PolicyInvalid(rule, f"Name at most {MAX_ITEMS}.")
         for text in known.get(Rule.ADMIN_NETWORKS, ()):
-            _check_network(text)
+            if problem := problem_of_network(text):
+                raise PolicyInvalid(Rule.ADMIN_NETWORKS, problem)
         try:
             return cls.read(known)
         except DomainInvalid as invalid:
@@ -253,14 +253,7 @@ class Rules:
 
     def admits(self, address: str | None) -> bool:
         """Return whether admins may act from this IP address. None is an unknown one."""
-        if not self.admin_networks:
-            return True
-        if address is None:
-            return False
-        ip = ip_address(address)
-        if isinstance(ip, IPv6Address):
-            ip = ip.ipv4_mapped or ip
-        return any(ip in network for network in self.admin_networks)
+        return not self.admin_networks or (address is not None and is_in_networks(address, self.admin_networks))
 
 
 def strictest_rules(all_rules: Sequence[Rules]) -> Rules:
@@ -364,32 +357,6 @@ def _concern(rules: Rules, *, is_admin: bool) -> bool:
     of_factors = rules.second_factor | rules.phishing_resistant
     is_asked = bool(of_factors - {Concerned.ADMINS}) or (is_admin and bool(of_factors or rules.admin_networks))
     return is_asked or (rules.methods, rules.session_lifetime, rules.session_idle, rules.device_trust) != (None,) * 4
-
-
-def _check_network(text: str) -> None:
-    """Refuse the text of a network that can match no address. Raises: PolicyInvalid."""
-    try:
-        network = ip_network(text, strict=False)
-    except ValueError:
-        raise PolicyInvalid(Rule.ADMIN_NETWORKS, f"{text[:50]!r} is no network. Write an address, or as in 203.0.113.0/24.") from None
-    mapped = network.network_address.ipv4_mapped if isinstance(network, IPv6Network) else None
-    if "%" in text:
-        problem = f"{text[:50]} has a zone, which Gatehouse does not know. Name a network without one."
-    elif mapped is not None and network.prefixlen >= IPV4_IN_IPV6:
-        problem = f"Write {text} as an IPv4 network: {ip_network((mapped, network.prefixlen - IPV4_IN_IPV6), strict=False)}."
-    elif _has_host_bits(text):
-        problem = f"{text} is an address in a network. Write {network}, or the address alone."
-    else:
-        return
-    raise PolicyInvalid(Rule.ADMIN_NETWORKS, problem)
-
-
-def _has_host_bits(text: str) -> bool:
-    try:
-        ip_network(text)
-    except ValueError:
-        return True
-    return False
 
 
 def _to_concerned(document: Document, rule: Rule) -> frozenset[Concerned]:

@@ -1,0 +1,57 @@
+"""The decision of a sign-in policy about each of many people, for the preview of the policy."""
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from time import monotonic
+from typing import Final
+
+from core.kernel.sign_in_policy.decision import Decision
+from core.kernel.sign_in_policy.rules import EffectivePolicy
+from core.kernel.values import Batches
+from core.tenancy.model.sign_in_policies import MAX_COUNTED, MAX_PEOPLE, PeopleCount, PolicyPerson, StoppedPerson, is_stopped
+
+COUNTED_WITHIN: Final = 5.0  # seconds
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyCounter:
+    """The decisions of a policy about many people. It is the same decision as at a sign-in."""
+
+    policy: EffectivePolicy
+    now: datetime
+    judge: Callable[[PolicyPerson, datetime], Decision]
+    ends: float  # of the monotonic clock: then no count is exact in time
+
+    async def count(
+        self, read: Callable[[PolicyPerson | None, int], Awaitable[Sequence[PolicyPerson]]]
+    ) -> tuple[PeopleCount | None, Sequence[StoppedPerson]]:
+        """Return the counts, and the first people with a role that the policy stops. None: `ends` came first."""
+        counted, concerned, stopped, people = 0, 0, [0, 0], list[StoppedPerson]()
+        async for batch in Batches(read, MAX_COUNTED):
+            if monotonic() > self.ends:
+                return None, ()
+            counted += len(batch)
+            for person in (each for each in batch if each.account.is_usable):
+                concerned += self.policy.concerns(self.now, is_admin=person.is_admin, user=person.connections)
+                one = self._stop(person)
+                if one is not None:
+                    stopped[one.is_stopped_now] += 1
+                    people += [one] if person.role is not None and len(people) < MAX_PEOPLE else []
+        later, at_once = stopped
+        return PeopleCount(concerned=concerned, stopped_now=at_once, stopped_later=later, is_exact=counted < MAX_COUNTED), people
+
+    def _stop(self, person: PolicyPerson) -> StoppedPerson | None:
+        for at in (moment.at for moment in self.policy.moments(self.now)):
+            decision = self.judge(person, at)
+            if is_stopped(decision) and decision.rule is not None:
+                account = person.account
+                return StoppedPerson(
+                    user_id=account.id,
+                    name=account.profile.name,
+                    email=account.email,
+                    role=person.role,
+                    missing=decision.rule,
+                    is_stopped_now=at == self.now,
+                )
+        return None
