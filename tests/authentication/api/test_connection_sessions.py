@@ -12,11 +12,11 @@ from core.accounts.model.devices import PresentedDevice
 from core.authentication.flow.model import FlowTarget, new_flow
 from core.federation.sign_in import BrowserSignIn, sign_in_browser
 from core.kernel.causes import Anonymous
-from core.kernel.proofs import Proof, Proofs, every_proof, first_proof
+from core.kernel.proofs import Method, Proof, Proofs, every_proof, first_proof
 from core.kernel.values import digest, new_secret
 from ports import Ports
 from tests.fakes.outside import FakeClock
-from tests.support.builders import PASSWORD, Api, add_account, run_sql, sign_in
+from tests.support.builders import PASSWORD, Api, add_account, add_member, add_organization, run_sql, sign_in
 from tests.support.connections.proofs import ProvedSignIn, connection_proof, write_proofs
 from tests.support.mfa import add_mfa
 
@@ -123,6 +123,29 @@ async def test_a_code_alone_does_not_open_the_account(api: Api, ports: Ports, po
     answer = await api.post("/api/auth/reauthenticate", {"code": authenticator.code(1)}, token=session.access_token)
     assert answer.status == 200, "the policy of the organization can ask for it"
     assert await run_sql(pool, "select bounded_to from sessions") == [(ACME,)]
+
+
+@pytest.mark.parametrize("shown", [[], ["password"], ["code"]])
+async def test_users_end_their_part_with_their_own_second_factor(
+    api: Api, ports: Ports, pool: Pool, user: Account, clock: FakeClock, shown: list[str]
+) -> None:
+    """A sign-in at the connection replaces neither of the two own factors, even if its provider has verified two (security Y-4)."""
+    organization, authenticator, now = await add_organization(pool, "acme"), await add_mfa(ports, user), clock.now()
+    await add_member(pool, organization, user.id, confirmed=True)
+    token = (await sign_in(ports, user)).access_token
+    own = {"password": first_proof("password", now), "code": Proof(Method.TOTP, now)}
+    await write_proofs(pool, user.id, (connection_proof(organization, now, second=True), *(own[name] for name in shown)))
+    calls = [
+        ("GET", f"/api/privacy/export/{user.id}"),
+        ("POST", "/api/organizations/acme/leave"),
+        ("DELETE", "/api/user"),
+    ]
+    for method, path in calls:
+        refused = await api.call(method, path, token=token)
+        assert (refused.status, refused.headers["WWW-Authenticate"].count("insufficient_user_authentication")) == (401, 1), refused.text
+    confirmed = await api.post("/api/auth/reauthenticate", {"password": PASSWORD, "code": authenticator.code(1)}, token=token)
+    assert confirmed.status == 200, confirmed.text
+    assert [(await api.call(method, path, token=token)).status for method, path in calls] == [200, 204, 200]
 
 
 async def test_a_second_factor_that_the_user_adds_is_not_missing_in_a_bounded_session(ports: Ports, pool: Pool, user: Account) -> None:
