@@ -151,8 +151,8 @@ async def require_accepted_sign_in(ports: Ports, tx: Transaction, caller: Person
 async def require_strongest_proof(ports: Ports, read: Reading | Transaction, caller: Person, account: Account, now: datetime) -> None:
     """Check that the caller has just shown the strongest factor that their account itself has. No sign-in policy counts (security Y-4).
 
-    Without a passkey, this is the second factor, with the age of the sign-in that the route asks for. A sign-in at an organization's
-    connection shows neither.
+    Without a passkey, this is the second factor, or else the first one, with the age of the sign-in that the route asks for. A sign-in
+    at an organization's connection shows none of them.
 
     Raises: PasskeyNeeded; SignInNotRecent.
     """
@@ -160,8 +160,9 @@ async def require_strongest_proof(ports: Ports, read: Reading | Transaction, cal
     missing = await find_passkey_step(ports, read, account, proofs, now)
     if missing is not None:
         raise PasskeyNeeded(missing, ports.policy.fresh_sign_in_ttl)
-    if account.second_factors and strength_of(recent(proofs, now - ports.policy.recent_sign_in_ttl)) < Strength.TWO:
-        raise SignInNotRecent(ports.policy.recent_sign_in_ttl, Strength.TWO)
+    needed = Strength.TWO if account.second_factors else Strength.ONE
+    if strength_of(recent(proofs, now - ports.policy.recent_sign_in_ttl)) < needed:
+        raise SignInNotRecent(ports.policy.recent_sign_in_ttl, needed)
 
 
 async def find_missing_passkey(ports: Ports, caller: Person) -> Decision | None:

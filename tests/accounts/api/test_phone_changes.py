@@ -23,6 +23,7 @@ from tests.fakes.outside import FakeClock, FakeMailTransport
 from tests.support.browser import FakeBrowser, hidden_fields
 from tests.support.builders import EMAIL, NEW_PASSWORD, PASSWORD, Answer, Api, add_account, deliver, link, run_sql, sign_in
 from tests.support.mfa import Authenticator, add_mfa
+from tests.support.passkeys.authenticator import SoftAuthenticator
 from tests.support.passkeys.users import PASSKEYS, PasskeyUser
 
 HOUR = timedelta(hours=1)
@@ -41,11 +42,15 @@ class Changer:
     user: Account
     old: Authenticator
     passkey: str = ""  # the id of the present one
+    authenticator: SoftAuthenticator | None = None  # with the present passkey, which each session shows
     resets: list[str] = field(default_factory=list)
 
     async def token(self) -> str:
         self.clock.advance(timedelta(minutes=1))
-        return (await sign_in(self.ports, self.user, second_factor=True)).access_token
+        token = (await sign_in(self.ports, self.user, second_factor=True)).access_token
+        if self.authenticator is not None:
+            await PasskeyUser(self.api, token).confirm(self.authenticator)
+        return token
 
     async def app_off(self) -> None:
         assert (await self.api.delete("/api/user/mfa", token=await self.token())).status == 200
@@ -54,13 +59,16 @@ class Changer:
         await turn_on_second_factor(self.api, await self.token(), self.clock)
 
     async def passkey_on(self) -> None:
-        self.passkey = (await PasskeyUser(self.api, await self.token()).add(second_factor=True))["id"]
+        holder = PasskeyUser(self.api, await self.token())
+        self.passkey = (await holder.add(second_factor=True))["id"]
+        self.authenticator = holder.authenticator
 
     async def key_on(self) -> None:
         self.passkey = (await PasskeyUser(self.api, await self.token()).add_key())["id"]
 
     async def passkey_off(self) -> None:
         assert (await self.api.delete(f"{PASSKEYS}/{self.passkey}", token=await self.token())).status == 204
+        self.authenticator = None
 
     async def keys_off(self) -> None:
         body = {"enabled": False}

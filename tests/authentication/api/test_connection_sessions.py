@@ -148,6 +148,17 @@ async def test_users_end_their_part_with_their_own_second_factor(
     assert [(await api.call(method, path, token=token)).status for method, path in calls] == [200, 204, 200]
 
 
+async def test_users_end_their_part_with_their_own_first_factor(api: Api, ports: Ports, pool: Pool, user: Account) -> None:
+    organization = await add_organization(pool, "acme")
+    await add_member(pool, organization, user.id, confirmed=True)
+    token = (await sign_in(ports, user)).access_token
+    await write_proofs(pool, user.id, (connection_proof(organization, ports.clock.now()),))
+    assert (await api.post("/api/organizations/acme/leave", token=token)).status == 401
+    confirmed = await api.post("/api/auth/reauthenticate", {"password": PASSWORD}, token=token)
+    assert confirmed.status == 200, confirmed.text
+    assert (await api.post("/api/organizations/acme/leave", token=token)).status == 204
+
+
 async def test_a_second_factor_that_the_user_adds_is_not_missing_in_a_bounded_session(ports: Ports, pool: Pool, user: Account) -> None:
     bounded, other = await sign_in(ports, user), await sign_in(ports, user)
     await write_proofs(pool, user.id, (connection_proof(ACME, ports.clock.now()),))

@@ -109,11 +109,12 @@ class Belongings:
         await add_identity(
             pool, account.id, subject=f"{name} there", email=f"{slug}@codehost.example", token=f"token of {name}", scopes=[f"{slug}:all"]
         )
+        # It has not verified its user, so no change of a way in asks for it (security PK-12).
         passkey_id = new_id()
         passkey = """
             insert into passkeys (id, user_id, name, credential_id, public_key, sign_count, aaguid, backup_eligible, created_at,
-                                  rp_id, algorithm)
-            values (%s, %s, %s, %s, %s, 0, %s, true, %s, 'gatehouse.test', -7)"""
+                                  rp_id, algorithm, user_verified)
+            values (%s, %s, %s, %s, %s, 0, %s, true, %s, 'gatehouse.test', -7, false)"""
         await run_sql(pool, passkey, passkey_id, account.id, f"Key of {name}", digest(f"{name} id"), digest(f"{name} key"), new_id(), now)
         await run_sql(pool, "update users set passkey_count = 1, passkey_handle = %s where id = %s", digest(name) * 2, account.id)
         # A login at the platform itself, which only the organizations of the user's confirmed memberships see.

@@ -4,6 +4,7 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import timedelta
 from functools import cache
 from secrets import token_urlsafe
 from typing import Any
@@ -45,6 +46,16 @@ async def prepare(pool: Pool, request: Request, caller: Caller) -> None:
     """Prepare the world for this request of this caller."""
     if request.setup_sql:
         await run_sql(pool, filled(request.setup_sql, caller.things))
+
+
+async def age_sessions(pool: Pool, caller: Caller, age: timedelta) -> None:
+    """Age the sessions of the caller's account, with their proofs."""
+    assert caller.account is not None
+    old = """
+        update sessions set created_at = created_at - %s, authenticated_at = null, proofs = (
+            select jsonb_agg(p || jsonb_build_object('at', (p ->> 'at')::timestamptz - %s)) from jsonb_array_elements(proofs) p)
+        where user_id = %s"""
+    await run_sql(pool, old, age, age, caller.account.id)
 
 
 async def call(app: QuartTrio, route: str, request: Request, caller: Caller, patience: float = PATIENCE, peer: str = PEER) -> Answer:

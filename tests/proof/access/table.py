@@ -168,7 +168,7 @@ PATCH  /api/user/passkeys/<passkey_id>#other  401  404  404  404  404  404  404 
 DELETE /api/user/passkeys/<passkey_id>#other  401  404  404  404  404  404  404  404  403  403  404  404  403  403  403  403  403  401  404
 POST   /api/user/passkeys/wait                401  201  201  201  201  201  201  201  403  403  201  201  403  403  403  403  403  401  400
 DELETE /api/user/passkeys/wait                401  404  404  404  404  404  404  404  403  403  404  404  403  403  403  403  403  401  404
-DELETE /api/user/passkeys                     401  404  404  404  404  404  404  404  403  403  404  404  403  403  403  403  403  401  400
+DELETE /api/user/passkeys                     401  204  204  204  204  204  204  204  403  403  204  204  403  403  403  403  403  401  400
 POST   /api/user/personal-tokens              401  200  200  200  200  200  200  200  403  403  200  200  403  403  403  403  403  401  200
 GET    /api/user/personal-tokens              401  200  200  200  200  200  200  200  200  200  200  200  403  403  403  403  403  401  200
 DELETE {own-token}                            401  204  204  204  204  204  204  204  403  403  204  204  403  403  403  403  403  401  204
@@ -797,7 +797,7 @@ POST   /app/account/passkeys/second-factor           303* 303  303  303  303*
 GET    /app/account/passkeys/lost                    303* 200  200  200  303*
 POST   /app/account/passkeys/lost                    303* 303  400  303  303*
 POST   /app/account/passkeys/lost/cancel             303* 404  404  404  303*
-POST   /app/account/passkeys/lost/remove             303* 404  400  404  303*
+POST   /app/account/passkeys/lost/remove             303* 303  400  303  303*
 POST   /app/account/two-factor/setup                 303* 200  400  200  303*
 POST   /app/account/two-factor/confirm               303* 200  400  200  303*
 POST   /app/account/two-factor/backup-codes          303* 200  200  200  303*
@@ -853,6 +853,15 @@ HAS_MFA: Final = (
     "with used as (update sessions set second_factor = true where user_id = '{own_id}') "
     "update users set mfa_enabled_at = now() where id = '{own_id}'"
 )
+
+# The sessions have shown the password and the mailbox.
+WITH_MAILBOX: Final = """
+    update sessions set proofs = jsonb_build_array(
+        jsonb_build_object('method', 'password', 'at', created_at), jsonb_build_object('method', 'email', 'at', created_at))
+    where user_id = '{own_id}' and impersonator_id is null and not personal_token"""
+AFTER_WAIT: Final = f"""
+    with shown as ({WITH_MAILBOX} returning created_at)
+    update users set passkey_wait_at = (select max(created_at) - interval '1 day' from shown) where id = '{{own_id}}'"""
 
 MAPPING_ID: Final = "00000000-0000-4000-8000-000000000059"
 WITH_MAPPING: Final[dict[str, Any]] = {
@@ -1085,6 +1094,8 @@ REQUESTS: Final[Mapping[str, Request]] = {
     "PATCH /api/user/passkeys/<passkey_id>": Request({"name": "A New Name"}),
     "PATCH /api/user/passkeys/<passkey_id>#other": Request({"name": "A New Name"}, things=PASSKEY_OF_ANOTHER),
     "DELETE /api/user/passkeys/<passkey_id>#other": Request(things=PASSKEY_OF_ANOTHER),
+    "POST /api/user/passkeys/wait": Request(setup_sql=WITH_MAILBOX),
+    "DELETE /api/user/passkeys": Request(setup_sql=AFTER_WAIT),
     "POST /api/user/personal-tokens": Request({"name": "A New Token", "scopes": ["account:read"]}),
     f"DELETE {ORG}/personal-tokens/<personal_token_id>": Request(things={"personal_token_id": "{organization_token_id}"}),
     "PATCH /api/user/devices/<device_id>": Request({"name": "A New Name"}),
@@ -1440,9 +1451,9 @@ REQUESTS: Final[Mapping[str, Request]] = {
     "GET /app/account/passkeys/<passkey_id>#other": Request(things=PASSKEY_OF_ANOTHER),
     "POST /app/account/passkeys/<passkey_id>/name": Request(form={**OF_THE_SESSION, "name": "A New Name"}),
     "POST /app/account/passkeys/<passkey_id>/delete": Request(form=OF_THE_SESSION),
-    "POST /app/account/passkeys/lost": Request(form=OF_THE_SESSION),
+    "POST /app/account/passkeys/lost": Request(form=OF_THE_SESSION, setup_sql=WITH_MAILBOX),
     "POST /app/account/passkeys/lost/cancel": Request(form=OF_THE_SESSION),
-    "POST /app/account/passkeys/lost/remove": Request(form=OF_THE_SESSION),
+    "POST /app/account/passkeys/lost/remove": Request(form=OF_THE_SESSION, setup_sql=AFTER_WAIT),
     "POST /app/account/passkeys/second-factor": Request(form={**OF_THE_SESSION, "enabled": "no"}),
     "POST /app/account/two-factor/setup": Request(form=OF_THE_SESSION),
     "POST /app/account/two-factor/confirm": Request(form={**OF_THE_SESSION, "code": "{code}"}),

@@ -35,7 +35,6 @@ from core.kernel.causes import SYSTEM
 from core.kernel.claims import external_client_id
 from core.kernel.connections import CODEHOST, OFFICESUITE, WEBSUITE
 from core.kernel.event_catalog import EVENT_KINDS, Event
-from core.kernel.proofs import Method, Proof, every_proof, with_second
 from core.kernel.roles import ADMIN, MEMBER, OWNER, ROLES, Capability, Permission, RoleName
 from core.kernel.values import Domain, Email, Slug, digest, new_id, new_secret
 from core.programs.model.registration_tokens import RegistrationToken
@@ -308,26 +307,7 @@ async def make_world(ports: Ports, pool: Pool) -> World:
         Caller(name="foreign-anonymous", at=rival),
     ]
     await run_sql(pool, "update personal_tokens set last_used_at = created_at")
-    await _show_passkeys(ports, pool)
     return World(home, rival, both, unsure, {caller.name: caller for caller in callers}, await state(pool), without_home)
-
-
-async def _show_passkeys(ports: Ports, pool: Pool) -> None:
-    """Show the passkey of each user in all their sessions: without it, they could not change how they sign in (security PK-12)."""
-    rows = await run_sql(
-        pool,
-        """
-        select s.id, s.user_id, k.id from sessions s join passkeys k on k.user_id = s.user_id
-        where s.impersonator_id is null and not s.personal_token""",
-    )
-    async with ports.storage.transaction(by=SYSTEM) as tx:
-        for session_id, user_id, passkey_id in rows:
-            factors = await tx.session_sign_ins.load_factors(session_id, user_id)
-            if factors is not None and len(factors.proofs):
-                at = ports.clock.now()
-                shown = Proof(Method.PASSKEY, at, user_verified=True, phishing_resistant=True, passkey=passkey_id)
-                firsts = *every_proof(factors.proofs), Proof(Method.PASSWORD, at), Proof(Method.EMAIL, at)
-                await tx.session_sign_ins.reauthenticate(session_id, user_id, with_second(firsts, shown))
 
 
 @dataclass(frozen=True, slots=True)

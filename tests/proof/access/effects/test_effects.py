@@ -19,7 +19,7 @@ from core.kernel.policy import Policy
 from entrypoints.http.edge.access.declaration import access_of
 from entrypoints.http.edge.access.effects import Effect
 from tests.proof.access.attempts import operation
-from tests.proof.access.calls import Request, call, prepare, routes, without_variant
+from tests.proof.access.calls import Request, age_sessions, call, prepare, routes, without_variant
 from tests.proof.access.console import DONE
 from tests.proof.access.effects.rows import LISTS, MINE, NOT_COUNTED_COLUMNS, POWER, Kind, names_of, table_of
 from tests.proof.access.effects.rules import BESIDES, OF_CALLERS, SHOWN_ELSEWHERE, HeldEffect
@@ -103,7 +103,7 @@ async def test_an_old_session_leaves_nothing_that_outlives_it(piece: int, app: Q
         for age in (policy.recent_sign_in_ttl, policy.fresh_sign_in_ttl):
             await run_sql(pool, "delete from rates")
             await prepare(pool, request, caller)
-            await make_old(pool, caller, age + timedelta(seconds=1))
+            await age_sessions(pool, caller, age + timedelta(seconds=1))
             before = await mark(pool)
             answer = await call(app, route, request, caller)
             held = HeldEffect(route, ACCESS[without_variant(route)], keys, world.state)
@@ -116,13 +116,6 @@ async def test_an_old_session_leaves_nothing_that_outlives_it(piece: int, app: Q
             await undo(pool)
     assert not wrong, "\n".join(wrong)
     assert await state(pool) == world.state
-
-
-async def make_old(pool: Pool, caller: Caller, age: timedelta) -> None:
-    """Age the sessions of the caller's account."""
-    assert caller.account is not None
-    old = "update sessions set created_at = created_at - %s::interval, authenticated_at = null where user_id = %s"
-    await run_sql(pool, old, age, caller.account.id)
 
 
 # The request that presses each button with a name of its own.

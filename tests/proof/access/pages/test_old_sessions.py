@@ -1,6 +1,7 @@
 """Pages with old sessions: a change that needs a younger sign-in asks for it, and comes back with what was asked (security A-12)."""
 
 import re
+from datetime import timedelta
 from urllib.parse import parse_qsl
 
 import pytest
@@ -11,7 +12,7 @@ from adapters.postgres.engine.pool import Pool
 from core.kernel.sign_in_age import SignInAge
 from entrypoints.http.edge.access.declaration import access_of
 from entrypoints.http.edge.reauthentication import SECRETS
-from tests.proof.access.calls import Request, call, prepare, routes, without_variant
+from tests.proof.access.calls import Request, age_sessions, call, prepare, routes, without_variant
 from tests.proof.access.console import DONE
 from tests.proof.access.pages.opening import opened_pages
 from tests.proof.access.state import changes_since, mark, state, undo
@@ -39,6 +40,9 @@ NEVER_SENT = {
     "POST /app/account/organizations/<org_slug>/leave": "they are owners",
     "POST /app/account/subscriptions/<subscription_id>/cancel": "they have no subscription",
 }
+# Forms for which the password is not enough: the page asks for the mailbox, too.
+WITH_MAILBOX = {"POST /app/account/passkeys/lost", "POST /app/account/passkeys/lost/remove"}
+OLD = timedelta(days=10)
 
 
 async def send(app: QuartTrio, caller: Caller, path: str, fields: dict[str, str]) -> Answer:
@@ -48,13 +52,6 @@ async def send(app: QuartTrio, caller: Caller, path: str, fields: dict[str, str]
 def outcome(answer: Answer) -> tuple[int, str]:
     """Return the status and the target of a redirect, without the ids of new objects."""
     return answer.status, re.sub("[0-9a-f-]{36}", "<id>", answer.headers.get("Location", ""))
-
-
-async def make_old(pool: Pool, caller: Caller) -> None:
-    """Age the sessions of this user."""
-    assert caller.account is not None
-    old = "update sessions set created_at = created_at - interval '10 days', authenticated_at = null where user_id = %s"
-    await run_sql(pool, old, caller.account.id)
 
 
 async def confirm(app: QuartTrio, caller: Caller, answer: Answer) -> Answer:
@@ -88,7 +85,7 @@ async def test_a_form_is_kept_and_sent_again_after_the_confirmation(piece: int, 
         direct = await call(app, route, request, caller)
         await undo(pool)
         await prepare(pool, request, caller)
-        await make_old(pool, caller)
+        await age_sessions(pool, caller, OLD)
         before = await mark(pool)
         answer = await call(app, route, request, caller)
         changed = {table for table, _ in (await changes_since(pool, before)).got}
@@ -105,8 +102,9 @@ async def test_a_form_is_kept_and_sent_again_after_the_confirmation(piece: int, 
             fields = hidden_fields(page)
             action = page.text.partition('<form method="post" action="')[2].partition('"')[0]
             again = await send(app, caller, action, fields)
-            if outcome(again) != outcome(direct):
-                wrong.append(f"{route} as {browser}: {outcome(again)} instead of {outcome(direct)}")
+            expected = outcome(answer) if route in WITH_MAILBOX else outcome(direct)
+            if outcome(again) != expected:
+                wrong.append(f"{route} as {browser}: {outcome(again)} instead of {expected}")
         await undo(pool)
     assert not wrong, "\n".join(wrong)
     assert await state(pool) == world.state
@@ -138,8 +136,8 @@ async def is_ended(app: QuartTrio, caller: Caller, answer: Answer) -> bool:
 
 async def test_only_our_own_form_is_kept_and_only_its_session_takes_it_once(app: QuartTrio, pool: Pool, world: World) -> None:
     caller, other = world.callers["browser"], world.callers["admin-browser"]
-    await make_old(pool, caller)
-    await make_old(pool, other)
+    await age_sessions(pool, caller, OLD)
+    await age_sessions(pool, other, OLD)
     form = {"form_token": caller.things["form_token"], "name": "Kept", "role": "member"}
     for fields in ({**form, "form_token": "x"}, {name: text for name, text in form.items() if name != "form_token"}):
         assert (await send(app, caller, NEW_KEY, fields)).status == 403
@@ -162,7 +160,7 @@ async def test_only_our_own_form_is_kept_and_only_its_session_takes_it_once(app:
 
 async def test_kept_forms_are_few_sealed_and_expire(app: QuartTrio, pool: Pool, world: World, clock: object) -> None:
     caller = world.callers["browser"]
-    await make_old(pool, caller)
+    await age_sessions(pool, caller, OLD)
     form = {"form_token": caller.things["form_token"], "name": "Kept secretly", "role": "member"}
     answers = [await send(app, caller, NEW_KEY, form) for _ in range(7)]
     assert {answer.status for answer in answers} == {303}

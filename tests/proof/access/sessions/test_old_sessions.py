@@ -11,7 +11,7 @@ from adapters.postgres.engine.pool import Pool
 from core.kernel.policy import Policy
 from core.kernel.sign_in_age import SignInAge
 from entrypoints.http.edge.access.declaration import Access, access_of
-from tests.proof.access.calls import Request, call, prepare, routes, without_variant
+from tests.proof.access.calls import Request, age_sessions, call, prepare, routes, without_variant
 from tests.proof.access.state import changes_since, mark, state, undo
 from tests.proof.access.table import REQUESTS, read_matrix
 from tests.proof.access.world import World
@@ -86,9 +86,7 @@ async def test_an_old_session_does_nothing_that_outlives_it(piece: int, app: Qua
         for age in (timedelta(days=10), policy.recent_sign_in_ttl + SECOND, policy.fresh_sign_in_ttl + SECOND):
             is_refused = age > needed.limit(policy)
             await prepare(pool, request, caller)
-            assert caller.account is not None
-            old = "update sessions set created_at = created_at - %s::interval where authenticated_at is null and user_id = %s"
-            await run_sql(pool, old, age, caller.account.id)
+            await age_sessions(pool, caller, age)
             aged = await mark(pool)
             answer = await call(app, route, request, caller)
             challenge = answer.headers.get("WWW-Authenticate", "")
