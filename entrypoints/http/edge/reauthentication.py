@@ -64,7 +64,7 @@ async def to_reauthentication(for_policy: str | None = None, age: SignInAge = Si
         return _redirect({**_target(form), **policy})
     if is_upload() or not SECRETS.isdisjoint(form):
         return _redirect({"next": page_of_sent_form(request.path, form), "empty": "yes", **policy})
-    label, _, _ = (current_app.view_functions[request.endpoint or ""].__doc__ or "").partition("\n")
+    label = (current_app.view_functions[request.endpoint or ""].__doc__ or "").partition("\n")[0].partition(". ")[0]
     kept = await kept_forms.keep(ports(), signed_in(), request.path, label.rstrip("."), form)
     return _redirect({**_target({**form, KEPT_FORM: str(kept)}), **policy})
 

@@ -60,7 +60,7 @@ PREVIEWS: Final = replace(SHOWS_PEOPLE, outlives=True, reason="A preview of a si
 BY_PEOPLE: Final = replace(
     GIVES, programs=Programs.NONE, reason="It decides about programs, or about who becomes an admin: no grant is enough."
 )
-PROMOTES: Final = replace(GIVES, programs=Programs.IF_GRANTED, reason="A personal access token gives no role and ends no other token.")
+PROMOTES: Final = replace(GIVES, programs=Programs.IF_GRANTED, reason="A personal access token changes no role and ends no other token.")
 OWNS: Final = replace(BY_PEOPLE, age=SignInAge.FRESH, reason="An owner's right, a sign-in policy, or a way into another account.")
 REMOVES_FACTORS: Final = replace(PROMOTES, age=SignInAge.FRESH, reason="Removing another user's factors opens their account wider.")
 WAYS_IN: Final = replace(ACTS_ON_ME, changes_factors=True, reason="The policies that the user must meet say which sign-in is enough.")

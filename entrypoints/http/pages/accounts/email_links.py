@@ -27,7 +27,7 @@ from entrypoints.http.base.context import caller, ports
 from entrypoints.http.base.redirects import redirect, safe_next
 from entrypoints.http.base.rendering.labels import label
 from entrypoints.http.base.rendering.templates import Page, page_response, render
-from entrypoints.http.edge.access import anyone
+from entrypoints.http.edge.access import PROTOCOL, anyone
 from entrypoints.http.edge.bodies import Message
 from entrypoints.http.edge.errors import wants_page
 from entrypoints.http.edge.forms import read_form
@@ -45,7 +45,7 @@ TOKEN = {"token": "The token of the email."}
 
 
 @routes.get("/auth/verify-email")
-@anyone
+@anyone(PROTOCOL)
 @answers_programs(Message)
 @describes_page(
     {

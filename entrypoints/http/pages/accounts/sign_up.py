@@ -19,7 +19,7 @@ from entrypoints.http.base import cookies
 from entrypoints.http.base.context import caller, ports
 from entrypoints.http.base.redirects import redirect
 from entrypoints.http.base.rendering.templates import page_response, render
-from entrypoints.http.edge.access import anyone
+from entrypoints.http.edge.access import PROTOCOL, anyone
 from entrypoints.http.edge.openapi import describes_page, refuses
 from entrypoints.http.pages.flow.flows import address_to_store, flow_route, in_flow, links, load_options, path_of, values_of
 from entrypoints.http.pages.flow.routing import lead_to_connection
@@ -30,7 +30,7 @@ routes = Blueprint("sign_up", __name__)
 
 
 @flow_route(routes, "/sign-up", "GET")
-@anyone
+@anyone(PROTOCOL)
 @describes_page(
     {200: "The sign-up form.", 303: "Continue at the next step, or at `next` if the user is signed in already."}, changes_state=True
 )

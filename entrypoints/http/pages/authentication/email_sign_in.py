@@ -19,7 +19,7 @@ from core.kernel.values import Email
 from entrypoints.http.base import cookies
 from entrypoints.http.base.context import caller, ports
 from entrypoints.http.base.redirects import redirect
-from entrypoints.http.edge.access import anyone
+from entrypoints.http.edge.access import PROTOCOL, anyone
 from entrypoints.http.edge.limits import give_back_kept, keep_taken
 from entrypoints.http.edge.openapi import describes_page
 from entrypoints.http.edge.typed_fields import link_token
@@ -64,7 +64,7 @@ async def request_email(flow: Flow) -> Response:
 
 
 @routes.get(f"{FLOW_PATH}/email")
-@anyone
+@anyone(PROTOCOL)
 @describes_page(
     {200: "The form for the code, or the sign-in has ended and the page goes on.", 303: "Continue at the next step."}, changes_state=True
 )

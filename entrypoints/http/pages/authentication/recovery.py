@@ -25,7 +25,7 @@ from entrypoints.http.api.authentication.recovery import END_USERS, MEMBERS, Rec
 from entrypoints.http.base import cookies
 from entrypoints.http.base.context import acting_member, caller, ports, signed_in
 from entrypoints.http.base.redirects import redirect
-from entrypoints.http.edge.access import BY_PEOPLE, OWNS, anyone, member_page, platform_page
+from entrypoints.http.edge.access import BY_PEOPLE, OWNS, PROTOCOL, anyone, member_page, platform_page
 from entrypoints.http.edge.openapi import describes_page, refuses
 from entrypoints.http.edge.typed_fields import link_token
 from entrypoints.http.pages.accounts.account import setup_values
@@ -276,7 +276,7 @@ async def _factor_values(recovery_id: UUID) -> dict[str, Any]:
 
 
 @routes.get(OPEN)
-@anyone
+@anyone(PROTOCOL)
 @describes_page({200: "The ways to set a factor up.", 400: "The recovery has ended, or began in another browser."}, changes_state=True)
 async def factor_page(recovery_id: UUID) -> Response:
     """Show the ways to set up a new factor in an open recovery.

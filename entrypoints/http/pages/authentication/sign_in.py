@@ -33,7 +33,7 @@ from entrypoints.http.base import cookies
 from entrypoints.http.base.context import caller, ports
 from entrypoints.http.base.redirects import next_of, redirect, safe_next, with_next
 from entrypoints.http.base.rendering.templates import page_response, render
-from entrypoints.http.edge.access import anyone
+from entrypoints.http.edge.access import PROTOCOL, anyone
 from entrypoints.http.edge.forms import read_form
 from entrypoints.http.edge.limits import keep_taken, refund_of_sign_in
 from entrypoints.http.edge.openapi import describes_page, refuses
@@ -62,7 +62,7 @@ LINKED: Final[Mapping[bool | None, str]] = {True: "connection-linked", False: "c
 
 
 @flow_route(routes, "/sign-in", "GET")
-@anyone
+@anyone(PROTOCOL)
 @describes_page(
     {
         200: "The sign-in form.",
@@ -145,7 +145,7 @@ async def sign_in_with_passkey(flow: Flow) -> Response:
 
 
 @routes.get(f"{FLOW_PATH}/code")
-@anyone
+@anyone(PROTOCOL)
 @describes_page(
     {
         200: "The form for the code, or the sign-in has ended and the page goes on.",

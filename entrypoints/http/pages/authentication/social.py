@@ -31,7 +31,7 @@ from core.kernel.values import digest
 from entrypoints.http.base import cookies
 from entrypoints.http.base.context import app_context, caller, ports, request_record
 from entrypoints.http.base.redirects import redirect, safe_next, to_sign_in
-from entrypoints.http.edge.access import anyone
+from entrypoints.http.edge.access import PROTOCOL, anyone
 from entrypoints.http.edge.access.declaration import SMALL_BODY
 from entrypoints.http.edge.limits import charge_failure, keep_taken, open_charge
 from entrypoints.http.edge.openapi import describes_page, refuses
@@ -73,7 +73,7 @@ class ProviderConverter(BaseConverter):
 
 
 @routes.get("/auth/<provider:provider>")
-@anyone
+@anyone(PROTOCOL)
 @refuses(400, 403, 404)
 @describes_page(
     {
@@ -136,7 +136,7 @@ async def _start_with_ticket(provider: str, browser: str, ticket: str) -> Respon
 
 
 @routes.get("/auth/<provider:provider>/callback")
-@anyone(limit_joins_up_to=SMALL_BODY)
+@anyone(PROTOCOL, limit_joins_up_to=SMALL_BODY)
 @refuses(400, 401, 403, 404, 409)
 @describes_page(
     {

@@ -13,7 +13,7 @@ from entrypoints.http.base import cookies
 from entrypoints.http.base.context import ports
 from entrypoints.http.base.redirects import redirect
 from entrypoints.http.base.rendering.templates import page_response, render
-from entrypoints.http.edge.access import anyone
+from entrypoints.http.edge.access import PROTOCOL, anyone
 from entrypoints.http.edge.errors import wants_page
 from entrypoints.http.edge.forms import read_form, read_request_of_application
 from entrypoints.http.edge.openapi import describes_page, refuses
@@ -36,7 +36,7 @@ PARAMETERS: Final = {
 
 
 @routes.get(END_SESSION_PATH)
-@anyone
+@anyone(PROTOCOL)
 @refuses(400, 404)
 @describes_page(
     {

@@ -36,7 +36,7 @@ from entrypoints.http.base import cookies
 from entrypoints.http.base.context import app_context, caller, ports, request_record, requested_path
 from entrypoints.http.base.redirects import redirect
 from entrypoints.http.base.rendering.templates import page_response, render
-from entrypoints.http.edge.access import anyone
+from entrypoints.http.edge.access import PROTOCOL, anyone
 from entrypoints.http.edge.forms import read_request_of_application
 from entrypoints.http.edge.limits import give_back_kept, keep_taken, limited_if_refused, take_token
 from entrypoints.http.edge.openapi import describes_page, refuses
@@ -90,7 +90,7 @@ PARAMETERS: Final = {
 
 
 @routes.get(AUTHORIZE_PATH)
-@anyone(limit=None)
+@anyone(PROTOCOL, limit=None)
 @refuses(400, 403, 404, 429)
 @describes_page(
     {

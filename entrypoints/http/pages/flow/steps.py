@@ -20,7 +20,7 @@ from core.kernel.sign_in_policy.decision import Outcome
 from core.kernel.values import Email
 from entrypoints.http.base.context import ports
 from entrypoints.http.base.redirects import redirect
-from entrypoints.http.edge.access import anyone
+from entrypoints.http.edge.access import PROTOCOL, anyone
 from entrypoints.http.edge.forms import read_form
 from entrypoints.http.edge.openapi import describes_page
 from entrypoints.http.edge.reauthentication import to_reauthentication_for
@@ -136,7 +136,7 @@ def _present(flow: Flow, asked: Asked, requested: Step | None) -> Step:
 
 
 @routes.get(FLOW_PATH)
-@anyone
+@anyone(PROTOCOL)
 @describes_page(ANSWERS, changes_state=True)
 @in_flow
 async def continue_flow(flow: Flow) -> Response:
@@ -150,7 +150,7 @@ async def continue_flow(flow: Flow) -> Response:
 def _question(step: Step) -> None:
     """Add the routes of a page that asks a signed-in user."""
 
-    @anyone
+    @anyone(PROTOCOL)
     @describes_page(ANSWERS, changes_state=True)
     @in_flow
     async def show(flow: Flow) -> Response:

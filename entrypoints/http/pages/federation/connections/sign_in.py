@@ -28,7 +28,7 @@ from core.setup import opening, testing
 from entrypoints.http.base import cookies
 from entrypoints.http.base.context import app_context, caller, ports
 from entrypoints.http.base.redirects import redirect
-from entrypoints.http.edge.access import anyone
+from entrypoints.http.edge.access import PROTOCOL, anyone
 from entrypoints.http.edge.access.declaration import SMALL_BODY
 from entrypoints.http.edge.forms import read_request_of_application
 from entrypoints.http.edge.limits import charge_failure, keep_taken, limited_if_refused, open_charge
@@ -56,7 +56,7 @@ routes = Blueprint("connection_sign_in", __name__)
 
 
 @routes.get("/auth/connections/<connection_id>/start")
-@anyone
+@anyone(PROTOCOL)
 @refuses(400, 403, 404, 409)
 @describes_page(
     {
@@ -96,7 +96,7 @@ INITIATION: Final = {
 
 
 @routes.get("/auth/connections/<connection_id>/initiate")
-@anyone
+@anyone(PROTOCOL)
 @refuses(400, 403, 404, 409)
 @describes_page({200: "The sign-in could not start.", 303: "Redirect to the identity provider."}, optional=INITIATION, changes_state=True)
 async def initiate(connection_id: str) -> Response:
@@ -135,7 +135,7 @@ async def initiate_by_form(connection_id: str) -> Response:
 
 
 @routes.get("/auth/connections/<connection_id>/callback")
-@anyone(limit_joins_up_to=SMALL_BODY)
+@anyone(PROTOCOL, limit_joins_up_to=SMALL_BODY)
 @refuses(400, 401, 403, 404, 409)
 @describes_page(
     {

@@ -12,7 +12,7 @@ from core.kernel.values import parse_id
 from entrypoints.http.base import cookies
 from entrypoints.http.base.context import app_context, caller, ports
 from entrypoints.http.base.redirects import redirect
-from entrypoints.http.edge.access import anyone
+from entrypoints.http.edge.access import PROTOCOL, anyone
 from entrypoints.http.edge.openapi import describes_page, refuses
 from entrypoints.http.pages.federation.signed_out import signed_out_page
 
@@ -34,7 +34,7 @@ async def start(connection_id: str) -> Response:
 
 
 @routes.get(f"/auth/connections/<connection_id>/{BACK_FROM_LOGOUT}")
-@anyone
+@anyone(PROTOCOL)
 @refuses(404)
 @describes_page(
     {

@@ -18,7 +18,7 @@ from core.kernel.errors import refuse
 from core.kernel.page_paths import connection_endpoint_path
 from core.kernel.values import parse_id
 from entrypoints.http.base.context import app_context, caller, ports
-from entrypoints.http.edge.access import anyone
+from entrypoints.http.edge.access import PROTOCOL, anyone
 from entrypoints.http.edge.openapi import describes_page, refuses
 from entrypoints.http.pages.federation.saml.messages import continue_at, read_parameters
 from entrypoints.http.pages.federation.signed_out import end_page
@@ -29,7 +29,7 @@ SIGNED_OUT: Final = "The page for a user who is signed out, if the identity prov
 
 
 @routes.get("/auth/connections/<connection_id>/slo")
-@anyone
+@anyone(PROTOCOL)
 @refuses(400, 404, 429)
 @describes_page(
     {200: SIGNED_OUT, 302: "Redirect to the identity provider with our response, or to the next page of a sign-out that began here."},

@@ -19,7 +19,7 @@ from entrypoints.http.api.federation.saml.configuration import PROVIDER
 from entrypoints.http.base import cookies
 from entrypoints.http.base.context import caller, ports
 from entrypoints.http.base.redirects import redirect
-from entrypoints.http.edge.access import anyone
+from entrypoints.http.edge.access import PROTOCOL, anyone
 from entrypoints.http.edge.errors import wants_page
 from entrypoints.http.edge.openapi import describes_page, refuses
 from entrypoints.http.pages.federation.saml.messages import REFUSALS, result_page
@@ -31,7 +31,7 @@ routes = Blueprint("saml_pages", __name__)
 
 
 @routes.get(f"{PROVIDER}/authenticate")
-@anyone
+@anyone(PROTOCOL)
 @refuses(401, 403, 429)
 @describes_page(
     {200: "The form that posts the response to the application.", 303: "Redirect to the sign-in page.", **REFUSALS},

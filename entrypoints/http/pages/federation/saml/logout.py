@@ -18,7 +18,7 @@ from core.kernel.errors import Invalid, NotFound, OrganizationNotActive, refuse
 from entrypoints.http.api.federation.saml.configuration import PROVIDER
 from entrypoints.http.base import cookies
 from entrypoints.http.base.context import app_context, caller, ports
-from entrypoints.http.edge.access import anyone
+from entrypoints.http.edge.access import PROTOCOL, anyone
 from entrypoints.http.edge.errors import wants_page
 from entrypoints.http.edge.forms import FORM, read_fields
 from entrypoints.http.edge.openapi import describes_page, refuses
@@ -142,7 +142,7 @@ async def _respond(step: Redirect | LogoutFinished) -> Response:
 
 
 @routes.get(f"{PROVIDER}/slo")
-@anyone
+@anyone(PROTOCOL)
 @refuses(403, 429)
 @describes_page(
     {

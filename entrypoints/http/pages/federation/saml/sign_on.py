@@ -56,7 +56,7 @@ async def _begin(org_slug: str, service_slug: str) -> Response:
 
 
 @routes.get(f"{PROVIDER}/sso")
-@anyone
+@anyone(PROTOCOL)
 @refuses(403)
 @describes_page(
     {302: "Redirect to the page that continues the sign-on.", **REFUSALS},
