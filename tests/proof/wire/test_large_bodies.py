@@ -9,7 +9,7 @@ import pytest
 import trio
 from quart_trio import QuartTrio
 
-from core.kernel.shares import of_organization
+from core.kernel.shares import FairPlaces
 from core.provisioning.model.schemas import GROUP_URN
 from entrypoints.http.base.context import app_context
 from entrypoints.http.edge.directory.limits import MAX_ADMITTED, MAX_CONCURRENT, MAX_PER_ORGANIZATION, RETRY_AFTER
@@ -168,24 +168,22 @@ async def test_requests_that_wait_for_their_organization_leave_connections_to_ot
     assert statuses == [200] * (2 * POOL_SIZE)
 
 
-async def test_the_time_for_a_body_starts_when_the_organization_has_its_turn(
-    app: QuartTrio, server: Served, directory: Directory, monkeypatch: pytest.MonkeyPatch
+async def test_slow_large_bodies_take_no_turn(
+    app: QuartTrio, server: Served, directory: Directory, other_directory: Directory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    turns = app_context(app).directory_turns.places
-    with ExitStack() as others:
-        for _ in range(MAX_CONCURRENT):
-            others.enter_context(await turns.take(of_organization(directory.tenant.org)))
-        body, body_within = group(directory, LARGE), 0.05
-        async with server.client() as client, trio.open_nursery() as nursery:
-            with monkeypatch.context() as patch:
-                patch.setattr(cast("Application", app).middleware, "body_within", body_within)
-                await client.send(head(directory, f"Content-Length: {LARGE}"))
-                nursery.start_soon(client.send, body)
-                await eventually(lambda: turns.waiting == 1)
-                too_late = trio.current_time() + body_within
-                await eventually(lambda: trio.current_time() > too_late)
-            others.close()
+    turns = FairPlaces(trio.Event, 1)
+    monkeypatch.setattr(app_context(app).directory_turns, "places", turns)
+    async with AsyncExitStack() as stack:
+        slow = [await stack.enter_async_context(server.client()) for _ in range(2 * MAX_PER_ORGANIZATION)]
+        senders = [*[directory] * MAX_PER_ORGANIZATION, *[other_directory] * MAX_PER_ORGANIZATION]
+        for client, sender in zip(slow, senders, strict=True):
+            assert (await begin(client, sender)).status == 100
+        async with server.client() as other:
+            assert (await other.get("/scim/v2/Users", f"Authorization: Bearer {directory.token}")).status == 200
+        for client, sender in zip(slow, senders, strict=True):
+            await client.send(group(sender, LARGE))
             assert (await client.reply()).status == 200
+    assert turns.is_idle
 
 
 async def test_the_waiting_requests_of_an_organization_are_limited(app: QuartTrio, server: Served, directory: Directory) -> None:

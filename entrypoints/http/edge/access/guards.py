@@ -191,5 +191,7 @@ class _Steps:
         with turns.admit(client.org_id):
             if request.method in METHODS_WITH_BODY and request.is_json and not body.is_large:
                 await body  # before the turn: slow clients must not stop the other requests of their organization
+            if body.is_large:  # the view reads it, which can take long; the places of large bodies limit such requests (security N-10)
+                return await self.view(*args, **kwargs)
             with await turns.places.take():
                 return await self.view(*args, **kwargs)
