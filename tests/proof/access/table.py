@@ -854,6 +854,13 @@ HAS_MFA: Final = (
     "update users set mfa_enabled_at = now() where id = '{own_id}'"
 )
 
+# A passkey has verified its user, and the sessions have shown it.
+WITH_PASSKEY: Final = """
+    with verified as (update passkeys set user_verified = true where user_id = '{own_id}')
+    update sessions set strength = 3, proofs = jsonb_build_array(
+        jsonb_build_object('method', 'password', 'at', created_at),
+        jsonb_build_object('method', 'passkey', 'at', created_at, 'user_verified', true, 'phishing_resistant', true))
+    where user_id = '{own_id}' and impersonator_id is null and not personal_token"""
 # The sessions have shown the password and the mailbox.
 WITH_MAILBOX: Final = """
     update sessions set proofs = jsonb_build_array(
@@ -1094,6 +1101,7 @@ REQUESTS: Final[Mapping[str, Request]] = {
     "PATCH /api/user/passkeys/<passkey_id>": Request({"name": "A New Name"}),
     "PATCH /api/user/passkeys/<passkey_id>#other": Request({"name": "A New Name"}, things=PASSKEY_OF_ANOTHER),
     "DELETE /api/user/passkeys/<passkey_id>#other": Request(things=PASSKEY_OF_ANOTHER),
+    "DELETE /api/user/password": Request(setup_sql=WITH_PASSKEY),
     "POST /api/user/passkeys/wait": Request(setup_sql=WITH_MAILBOX),
     "DELETE /api/user/passkeys": Request(setup_sql=AFTER_WAIT),
     "POST /api/user/personal-tokens": Request({"name": "A New Token", "scopes": ["account:read"]}),
@@ -1441,7 +1449,7 @@ REQUESTS: Final[Mapping[str, Request]] = {
     "POST /app/account/password": Request(
         form={**OF_THE_SESSION, "current_password": "{password}", "new_password": "another good password"}
     ),
-    "POST /app/account/password/remove": Request(form=OF_THE_SESSION),
+    "POST /app/account/password/remove": Request(form=OF_THE_SESSION, setup_sql=WITH_PASSKEY),
     "POST /app/passkey": Request(form={**OF_THE_SESSION, "credential": as_text(NEW_CREDENTIAL)}),
     "POST /app/account/passkeys": Request(
         form={**OF_THE_SESSION, "credential": as_text(NEW_CREDENTIAL)},

@@ -35,6 +35,7 @@ HARMLESS = {
     "POST /app/account/delete": "the account is gone",
     "POST /app/account/export": "a download",
     "POST /app/account/identities/<provider:provider>/link": "a way to an identity provider",
+    "POST /app/account/passkeys/lost": "the wait has started then",
     "POST /app/account/two-factor/confirm": "the set-up ends with the first code",
     "POST /app/organizations/<org_slug>/applications/<service_slug>/authorization/document/preview": "a preview",
     "POST /app/organizations/<org_slug>/applications/<service_slug>/authorization/permissions": "the name is taken then",
