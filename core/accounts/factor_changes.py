@@ -10,7 +10,8 @@ from datetime import datetime
 from uuid import UUID
 
 from core.accounts import relying_party
-from core.accounts.model.accounts import Account, FactorRequired, LinkNeedsProof, PasskeyNeeded, RecoveryRequired, SignInNotAccepted
+from core.accounts.factors import own_proofs
+from core.accounts.model.accounts import Account, FactorRequired, LinkNeedsProof, RecoveryRequired, SignInNotAccepted
 from core.accounts.own_account import lock_own_account
 from core.kernel.access import AccountGone, require_sign_in
 from core.kernel.callers import Person
@@ -31,7 +32,6 @@ from core.kernel.sign_in_policy.decision import (
 )
 from core.kernel.sign_in_policy.explanations import name_methods
 from core.kernel.sign_in_policy.rules import PolicyOfUser
-from core.kernel.sign_in_policy.step_ups import step_up_to
 from ports import Ports
 from ports.storage import Reading, Transaction
 
@@ -148,45 +148,6 @@ async def require_accepted_sign_in(ports: Ports, tx: Transaction, caller: Person
         raise SignInNotAccepted(missing, ports.policy.fresh_sign_in_ttl)
 
 
-async def require_strongest_proof(ports: Ports, read: Reading | Transaction, caller: Person, account: Account, now: datetime) -> None:
-    """Check that the caller has just shown the strongest factor that their account itself has. No sign-in policy counts (security Y-4).
-
-    Without a passkey, this is the second factor, or else the first one, with the age of the sign-in that the route asks for. A sign-in
-    at an organization's connection shows none of them.
-
-    Raises: PasskeyNeeded; SignInNotRecent.
-    """
-    proofs = await load_proofs(read, caller.session_id, account.id, now)
-    missing = await find_passkey_step(ports, read, account, proofs, now)
-    if missing is not None:
-        raise PasskeyNeeded(missing, ports.policy.fresh_sign_in_ttl)
-    needed = Strength.TWO if account.second_factors else Strength.ONE
-    if strength_of(recent(proofs, now - ports.policy.recent_sign_in_ttl)) < needed:
-        raise SignInNotRecent(ports.policy.recent_sign_in_ttl, needed)
-
-
-async def find_missing_passkey(ports: Ports, caller: Person) -> Decision | None:
-    """Return the sign-in with a passkey that `require_strongest_proof` asks of the caller, or None. Raises: AccountGone."""
-    now = ports.clock.now()
-    async with ports.storage.reading() as read:
-        account = await read.accounts.by_id(caller.user_id) or refuse(AccountGone)
-        return await find_passkey_step(ports, read, account, await load_proofs(read, caller.session_id, account.id, now), now)
-
-
-async def find_passkey_step(ports: Ports, read: Reading | Transaction, account: Account, proofs: Proofs, now: datetime) -> Decision | None:
-    """Return the sign-in with a passkey that is missing, or None if the account has none or the user has just shown it."""
-    fresh = recent(proofs, now - ports.policy.fresh_sign_in_ttl)
-    if strength_of(fresh) is Strength.PHISHING_RESISTANT or not await relying_party.has_passkey(ports, read, account):
-        return None
-    return replace(step_up_to(Strength.PHISHING_RESISTANT, None), max_age=ports.policy.fresh_sign_in_ttl)
-
-
-async def load_proofs(read: Reading | Transaction, session_id: UUID, user_id: UUID, now: datetime) -> Proofs:
-    """Return the account's own proofs in the session. Others say nothing about its factors."""
-    session = await read.session_sign_ins.load_factors(session_id, user_id)
-    return () if session is None else seen_in(session.proofs, None, now)
-
-
 async def require_fresh_sign_in(ports: Ports, tx: Transaction, caller: Person, account: Account, now: datetime) -> None:
     """Check the sign-in of the caller, and its age, before a change of their locked account.
 
@@ -235,8 +196,8 @@ async def _find_missing_sign_in(
     All recent proofs of the session count, so that several methods together meet policies with different ones. Passkeys of
     an earlier RP ID do not count, so that their user can add new ones. If the sign-in is not fresh, older proofs do not count.
     """
-    proofs = await load_proofs(read, session_id, account.id, now)
-    own = await find_passkey_step(ports, read, account, proofs, now) if asks_passkey else None
+    proofs = await own_proofs.load_proofs(read, session_id, account.id, now)
+    own = await own_proofs.find_passkey_step(ports, read, account, proofs, now) if asks_passkey else None
     demands = await load_demands(ports, read, account.id, now)
     if not demands.policies:
         return own
@@ -289,7 +250,7 @@ async def require_proof_to_link(ports: Ports, tx: Transaction, account: Account,
     Raises: LinkNeedsProof; RecoveryRequired.
     """
     await require_no_recovery(ports, tx, account, now)
-    if await find_passkey_step(ports, tx, account, proofs, now) is not None:
+    if await own_proofs.find_passkey_step(ports, tx, account, proofs, now) is not None:
         raise LinkNeedsProof(None)
     present = await relying_party.load_without_lost_keys(ports, tx, account)
     demands = await load_demands(ports, tx, account.id, now)

@@ -7,7 +7,8 @@ from enum import Enum, auto
 from uuid import UUID
 
 from core.accounts import events as accounts_events
-from core.accounts import factor_changes, platform
+from core.accounts import platform
+from core.accounts.factors import own_proofs
 from core.accounts.model.accounts import Account, EmailTaken
 from core.accounts.model.email_queue import EmailKind, TokenPurpose, new_email
 from core.accounts.model.platform import AccountNotFound
@@ -70,7 +71,7 @@ async def export(ports: Ports, caller: Person, user_id: UUID) -> PersonalDataExp
         within = await _organizations_to_export(read.privacy, caller, user_id)
         account = await read.accounts.by_id(user_id) or refuse(AccountNotFound if caller.is_platform_owner else ExportNotAllowed)
         if user_id == caller.user_id:
-            await factor_changes.require_strongest_proof(ports, read, caller, account, ports.clock.now())
+            await own_proofs.require_strongest_proof(ports, read, caller, account, ports.clock.now())
         login_count = await read.personal_data.count_logins(user_id, within)
         picture = await read.images.of_user(user_id) if within is None else None
     async with ports.storage.transaction(by=caller) as tx:
@@ -255,7 +256,7 @@ async def _anonymize(ports: Ports, caller: Person, user_id: UUID, attempt: int, 
         if account is None or account.anonymized_at is not None:
             return _Done()  # another process was faster
         if is_self and cause is not Cause.ERASURE:
-            await factor_changes.require_strongest_proof(ports, tx, caller, account, now)
+            await own_proofs.require_strongest_proof(ports, tx, caller, account, now)
             await let_programs_go_on(tx, account.id, account.email, None, now)
         elif not is_self:
             await tx.service_accounts.end_going_on(account.id, None, now)

@@ -9,7 +9,8 @@ from datetime import datetime
 from typing import Final
 from uuid import UUID
 
-from core.accounts import accounts, factor_changes
+from core.accounts import accounts
+from core.accounts.factors import own_proofs
 from core.accounts.model.email_queue import EmailKind, new_email
 from core.accounts.own_account import lock_own_account, lock_person
 from core.kernel.access import NotOfThisOrganization, OrganizationNotFound, may_view, require_view
@@ -269,7 +270,7 @@ async def leave(ports: Ports, caller: Person, slug: str) -> None:
         membership = await tx.members.lock(org_id, caller.user_id) or refuse(NotOfThisOrganization)
         if membership.is_owner:
             raise OwnerCannotLeave
-        await factor_changes.require_strongest_proof(ports, tx, caller, await lock_own_account(tx, caller, now), now)
+        await own_proofs.require_strongest_proof(ports, tx, caller, await lock_own_account(tx, caller, now), now)
         await let_programs_go_on(tx, caller.user_id, caller.email, org_id, now)
         await _end_locked_membership(tx, membership, now, by_self=True)
 

@@ -10,7 +10,7 @@ from datetime import timedelta
 from typing import NoReturn
 from uuid import UUID
 
-from core.accounts import factor_changes
+from core.accounts.factors import own_proofs
 from core.accounts.model.email_queue import EmailKind
 from core.accounts.model.profiles import OwnProfile
 from core.accounts.model.secret_notices import NoticedSecret, SecretNotice
@@ -84,7 +84,7 @@ async def create(ports: Ports, caller: Person, request: NewPersonalToken) -> tup
         account = await lock_own_account(tx, caller, now)
         if account.email_verified_at is None:
             raise AddressNotVerified
-        await factor_changes.require_strongest_proof(ports, tx, caller, account, now)
+        await own_proofs.require_strongest_proof(ports, tx, caller, account, now)
         if organization is not None:
             await policy_checks.require_in_transaction(ports, tx, PolicyPath.API, organization.id, None, caller)
             await connection_sign_ins.require_in_transaction(ports, tx, organization.id, caller, SignInAge.FRESH)

@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 from uuid import UUID
 
-from core.accounts import factor_changes, required_connections
+from core.accounts import required_connections
+from core.accounts.factors import own_proofs
 from core.accounts.own_account import lock_own_account
 from core.federation.connections.access import lock, require_rights_of_people
 from core.federation.connections.model.connections import OrganizationConnectionNotFound
@@ -57,7 +58,7 @@ async def remove_own(ports: Ports, caller: Person, connection_id: UUID) -> None:
         own = {link.connection_id: link.org_id for link in await tx.connection_identities.of_user(caller.user_id)}
         org_id = own.get(connection_id) or refuse(ConnectionNotLinked)
         account = await lock_own_account(tx, caller, now)
-        await factor_changes.require_strongest_proof(ports, tx, caller, account, now)
+        await own_proofs.require_strongest_proof(ports, tx, caller, account, now)
         await required_connections.give_up_link(tx, account, connection_id, now)
         if not await connection_links.remove(tx, org_id, connection_id, caller.user_id, now):
             raise ConnectionNotLinked

@@ -10,8 +10,9 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from uuid import UUID
 
-from core.accounts import accounts, factor_changes, mailbox
+from core.accounts import accounts, mailbox
 from core.accounts import events as accounts_events
+from core.accounts.factors import own_proofs
 from core.accounts.model.accounts import Account, AccountOrigin, EmailNotFree
 from core.accounts.model.devices import PresentedDevice
 from core.accounts.model.email_queue import EmailKind, new_email
@@ -331,7 +332,7 @@ class _LinkingSignIn:
 
         async def complete(tx: Transaction, account: Account, proofs: Proofs) -> Proofs:
             await tx.flows.drop_link(self.flow)
-            is_shown = await factor_changes.find_passkey_step(ports, tx, account, proofs, now) is None
+            is_shown = await own_proofs.find_passkey_step(ports, tx, account, proofs, now) is None
             if not is_shown or organization is None or not await _may_link(tx, organization, account, person):
                 return proofs
             await _link(tx, organization, account, person, now)

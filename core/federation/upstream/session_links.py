@@ -4,7 +4,7 @@ from datetime import datetime
 from uuid import UUID
 
 from core.accounts import events as accounts_events
-from core.accounts import factor_changes
+from core.accounts.factors import own_proofs
 from core.accounts.model.email_queue import EmailKind
 from core.accounts.notices import security_notices
 from core.accounts.own_account import lock_own_account
@@ -52,7 +52,7 @@ async def complete_for_session(
             await reauthentication.complete_at_provider(ports, tx, account, person.session_id, provider, proof)
             return
         await _check_sign_ins(ports, tx, trip, session_id, visitor, now)
-        await factor_changes.require_strongest_proof(ports, tx, person, account, trip.begun_at)
+        await own_proofs.require_strongest_proof(ports, tx, person, account, trip.begun_at)
         if match is not None and match.user_id != account.id:
             raise IdentityLinkedToAnother
         if not await tx.identities.add(trip.to_link(identity, known_elsewhere=match is not None).of(account.id, now)):

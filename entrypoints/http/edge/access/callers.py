@@ -9,6 +9,7 @@ from quart import Response, g, request
 from werkzeug.datastructures import Headers
 
 from core.accounts import factor_changes
+from core.accounts.factors import own_proofs
 from core.accounts.model.accounts import SignInNotAccepted
 from core.applications import api_keys
 from core.applications.model import api_keys as api_keys_model
@@ -289,7 +290,7 @@ async def _check_sign_in(user: Person, access: Access, row: EffectRow) -> None:
         g.caller = user = await _with_connection_sign_in(user, access, row.age)
     if row.changes_factors:
         is_fresh = is_enough(user.sign_in, row.age, ports().policy, now)
-        find = factor_changes.find_missing_passkey if is_fresh else factor_changes.find_missing_sign_in
+        find = own_proofs.find_missing_passkey if is_fresh else factor_changes.find_missing_sign_in
         if (missing := await find(ports(), user)) is not None:
             raise SignInNotAccepted(missing, ports().policy.fresh_sign_in_ttl)
     require_sign_in(user, row.age, ports().policy, now)

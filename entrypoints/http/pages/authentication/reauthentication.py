@@ -11,7 +11,8 @@ from urllib.parse import urlencode
 
 from quart import Blueprint, Response, request
 
-from core.accounts import factor_changes, passkey_waits, ways_in
+from core.accounts import factor_changes, ways_in
+from core.accounts.factors import own_proofs, passkey_waits
 from core.accounts.model.accounts import PasswordTooLong
 from core.accounts.model.mfa import CodeMalformed, CodeWrong
 from core.accounts.model.passkeys import PasskeyKind, PasskeyRefused
@@ -78,7 +79,7 @@ FIELDS: Final[Mapping[type[Refusal], str]] = {
 FINDERS: Final = MappingProxyType(
     {
         EVERYWHERE: factor_changes.find_missing_sign_in,
-        OWN_PASSKEY: factor_changes.find_missing_passkey,
+        OWN_PASSKEY: own_proofs.find_missing_passkey,
         LOST_PASSKEY: passkey_waits.find_missing_proof,
     }
 )

@@ -25,7 +25,7 @@ from tests.proof.access.effects.rows import LISTS, MINE, NOT_COUNTED_COLUMNS, PO
 from tests.proof.access.effects.rules import BESIDES, OF_CALLERS, SHOWN_ELSEWHERE, HeldEffect
 from tests.proof.access.state import changes_since, keys_of_tables, mark, state, undo
 from tests.proof.access.table import REQUESTS, read_matrix
-from tests.proof.access.world import Caller, World
+from tests.proof.access.world import World
 from tests.support.builders import application, run_sql
 
 TABLE = read_matrix()

@@ -10,6 +10,7 @@ from uuid import UUID
 
 from core.accounts import events, factor_changes, relying_party, session_proofs
 from core.accounts.email_queue import require_within_limit
+from core.accounts.factors import own_proofs
 from core.accounts.model.accounts import Account, PasswordAndMailboxNeeded
 from core.accounts.model.email_queue import EmailKind
 from core.accounts.model.mfa import MfaEvent
@@ -123,7 +124,7 @@ async def find_missing_proof(ports: Ports, caller: Person) -> Decision | None:
 
 
 async def _find_missing_proof(ports: Ports, read: Reading | Transaction, caller: Person, now: datetime) -> Decision | None:
-    proofs = await factor_changes.load_proofs(read, caller.session_id, caller.user_id, now)
+    proofs = await own_proofs.load_proofs(read, caller.session_id, caller.user_id, now)
     shown = {proof.method for proof in recent(proofs, now - ports.policy.fresh_sign_in_ttl)}
     missing = next((method for method in (Method.PASSWORD, Method.EMAIL) if method not in shown), None)
     if missing is None:

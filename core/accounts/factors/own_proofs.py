@@ -1,0 +1,56 @@
+"""The proofs of an account's own factors: a passkey, if the account has one, and otherwise its strongest factor (security PK-12, Y-4)."""
+
+from dataclasses import replace
+from datetime import datetime
+from uuid import UUID
+
+from core.accounts import relying_party
+from core.accounts.model.accounts import Account, PasskeyNeeded
+from core.kernel.access import AccountGone
+from core.kernel.callers import Person
+from core.kernel.errors import refuse
+from core.kernel.proofs import Proofs, Strength, recent, seen_in, strength_of
+from core.kernel.sign_in_age import SignInNotRecent
+from core.kernel.sign_in_policy.decision import Decision
+from core.kernel.sign_in_policy.step_ups import step_up_to
+from ports import Ports
+from ports.storage import Reading, Transaction
+
+
+async def require_strongest_proof(ports: Ports, read: Reading | Transaction, caller: Person, account: Account, now: datetime) -> None:
+    """Check that the caller has just shown the strongest factor that their account itself has. No sign-in policy counts (security Y-4).
+
+    Without a passkey, this is the second factor, or else the first one, with the age of the sign-in that the route asks for. A sign-in
+    at an organization's connection shows none of them.
+
+    Raises: PasskeyNeeded; SignInNotRecent.
+    """
+    proofs = await load_proofs(read, caller.session_id, account.id, now)
+    missing = await find_passkey_step(ports, read, account, proofs, now)
+    if missing is not None:
+        raise PasskeyNeeded(missing, ports.policy.fresh_sign_in_ttl)
+    needed = Strength.TWO if account.second_factors else Strength.ONE
+    if strength_of(recent(proofs, now - ports.policy.recent_sign_in_ttl)) < needed:
+        raise SignInNotRecent(ports.policy.recent_sign_in_ttl, needed)
+
+
+async def find_missing_passkey(ports: Ports, caller: Person) -> Decision | None:
+    """Return the sign-in with a passkey that `require_strongest_proof` asks of the caller, or None. Raises: AccountGone."""
+    now = ports.clock.now()
+    async with ports.storage.reading() as read:
+        account = await read.accounts.by_id(caller.user_id) or refuse(AccountGone)
+        return await find_passkey_step(ports, read, account, await load_proofs(read, caller.session_id, account.id, now), now)
+
+
+async def find_passkey_step(ports: Ports, read: Reading | Transaction, account: Account, proofs: Proofs, now: datetime) -> Decision | None:
+    """Return the sign-in with a passkey that is missing, or None if the account has none or the user has just shown it."""
+    fresh = recent(proofs, now - ports.policy.fresh_sign_in_ttl)
+    if strength_of(fresh) is Strength.PHISHING_RESISTANT or not await relying_party.has_passkey(ports, read, account):
+        return None
+    return replace(step_up_to(Strength.PHISHING_RESISTANT, None), max_age=ports.policy.fresh_sign_in_ttl)
+
+
+async def load_proofs(read: Reading | Transaction, session_id: UUID, user_id: UUID, now: datetime) -> Proofs:
+    """Return the account's own proofs in the session. Others say nothing about its factors."""
+    session = await read.session_sign_ins.load_factors(session_id, user_id)
+    return () if session is None else seen_in(session.proofs, None, now)
