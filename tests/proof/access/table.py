@@ -890,6 +890,7 @@ WITH_TEST: Final = """
     select gen_random_uuid(), sha256('{device}'), 'test', '/app', false, true, '[]', jsonb_build_object('connection', '{connection_id}'),
            sha256('{own_id}'), id, now(), '2100-01-01', now(), '2100-01-01' from users where id = '{own_id}' on conflict do nothing"""
 # What a request removes or adds, so that it changes something.
+GOES_ON: Final = "update service_accounts set ends_at = created_at + interval '100 years', kept_rights = '{{}}' where id = '{account_id}'"
 MADE_BY_PROGRAM: Final = "update scim_tokens set created_by = '{account_id}' where id = '{live_token_id}'"
 WITH_CLAIMS: Final = """
     with declared as (
@@ -1162,6 +1163,7 @@ REQUESTS: Final[Mapping[str, Request]] = {
     "PUT /api/service/roles/<role_slug>/groups/<group_id>": Request(setup_sql=WITHOUT["of role"]),
     f"PUT {RESOURCE}/groups/<group_id>": Request(setup_sql=WITHOUT["of resource"]),
     f"DELETE {ACCOUNT}/created-secrets": Request(setup_sql=MADE_BY_PROGRAM),
+    f"POST {ACCOUNT}/end": Request(setup_sql=GOES_ON),
     f"DELETE {SERVICE}/claims": Request(setup_sql=WITH_CLAIMS),
     f"DELETE {SERVICE}/logo": Request(setup_sql=WITH_LOGO),
     f"DELETE {SERVICE}/sign-in-policy": Request(setup_sql=WITH_POLICY),
@@ -1734,7 +1736,7 @@ REQUESTS: Final[Mapping[str, Request]] = {
     f"POST {ROBOT_PAGES}/credentials/<credential_id>/revoke": Request(form=OF_THE_SESSION, things=THEIR_ACCOUNT),
     f"POST {PAGES_OF_ORG}/service-accounts/new": Request(form={**OF_THE_SESSION, "name": "Another Robot", "role": "member"}),
     f"POST {PAGES_OF_ORG}/service-accounts/<account_id>": Request(form={**OF_THE_SESSION, "name": "A New Name"}),
-    f"POST {PAGES_OF_ORG}/service-accounts/<account_id>/end": Request(form=OF_THE_SESSION),
+    f"POST {PAGES_OF_ORG}/service-accounts/<account_id>/end": Request(form=OF_THE_SESSION, setup_sql=GOES_ON),
     f"POST {PAGES_OF_ORG}/service-accounts/<account_id>/delete": Request(form={**OF_THE_SESSION, "confirmation": "{account_name}"}),
     f"POST {PAGES_OF_ORG}/service-accounts/<account_id>/credentials/new": Request(
         form={**OF_THE_SESSION, "kind": "secret", "name": "Spare"}

@@ -46,6 +46,10 @@ BESIDES: Final[Mapping[str, tuple[str, str]]] = {
     "POST /setup/steps/finish": ("setup_links.ended_at setup_links.ended_by", "the link ends itself"),
     "PATCH /api/user": ("+email_changes", "another address needs a fresh sign-in inside (sessions/test_old_sessions.py)"),
     **dict.fromkeys(
+        ("POST /api/organizations/<org_slug>/leave", "POST /app/account/organizations/<org_slug>/leave"),
+        ("service_accounts.ends_at service_accounts.kept_rights", "the user's service accounts go on for 72 hours, with these rights"),
+    ),
+    **dict.fromkeys(
         ("DELETE /api/user", "DELETE /api/privacy/forget/<user_id>", "POST /app/account/delete"),
         ("groups.mapping_stopped_at invitations.email invitations.ended_at invitations.status", "nothing waits for an account that ends"),
     ),
@@ -80,7 +84,6 @@ SHOWN_ELSEWHERE: Final = {
     "PUT /api/organizations/<org_slug>/groups/<group_id>/members/<user_id>": "the user is a member of the group already",
     "PATCH /api/organizations/<org_slug>/scim-tokens/<token_id>": "the token manages groups already, and only admins may change that",
     "POST /app/organizations/<org_slug>/directory/tokens/<token_id>/groups": "the token manages groups already",
-    "PATCH /api/organizations/<org_slug>/connections/<connection_slug>": "only admins may change more than the name; its pages show it",
     "POST /setup/steps/connection": "the next page asks for the values",
 }
 
