@@ -6,9 +6,9 @@ wait apart from callers with credentials, so a flood of either delays the other 
 
 from collections import Counter, OrderedDict, deque
 from collections.abc import Awaitable, Callable, Hashable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
-from types import TracebackType
+from dataclasses import dataclass
 from typing import Final, Generic, Protocol, TypeVar
 from uuid import UUID
 
@@ -40,7 +40,7 @@ def of_stranger(address: str) -> Share:
 
 @contextmanager
 def working_for(share: Share) -> Iterator[Share]:
-    """Use places in the name of this share until the block ends. Give the share that was current before."""
+    """Use places in the name of this share until the block ends. Yield the share that was current before."""
     before = current_share.get()
     token = current_share.set(share)
     try:
@@ -115,12 +115,12 @@ class WakeUp(Protocol):
         """Wait until the event is set."""
 
 
+@dataclass(eq=False, slots=True)
 class _Waiter:
     """A task that waits for a place. `is_admitted` is None until it has one, or is refused."""
 
-    def __init__(self, event: WakeUp) -> None:
-        self.event = event
-        self.is_admitted: bool | None = None
+    event: WakeUp
+    is_admitted: bool | None = None
 
     def end(self, *, is_admitted: bool) -> None:
         self.is_admitted = is_admitted
@@ -155,7 +155,7 @@ class FairPlaces:
         self._used = 0
         self._most_waiting = waiting
         self._waiting: FairQueue[_Waiter] = FairQueue()
-        self._borrowed: dict[object, UsedPlace] = {}
+        self._borrowed: dict[object, Share] = {}
 
     @property
     def is_idle(self) -> bool:
@@ -167,19 +167,26 @@ class FairPlaces:
         """The number of tasks that wait."""
         return len(self._waiting)
 
-    async def take(self, share: Share | None = None) -> "UsedPlace":
-        """Return a place of the share, by default the current one, as soon as it is its turn: `with await places.take()`.
+    async def take(self, share: Share | None = None) -> AbstractContextManager[None]:
+        """Take a place in the turn of the share, by default the current one, and use it in a block: `with await places.take()`.
 
-        Raises: Limited if its share has filled the queue.
+        Raises: Limited if the share has filled the queue.
         """
         share = share or current_share.get()
-        if not self._may_run(share):
-            await self._wait(share)
-        else:
-            self._begin(share)
-        return UsedPlace(self, share)
+        await self._take(share)
+        return self._use(share)
 
-    async def _wait(self, share: Share) -> None:
+    @contextmanager
+    def _use(self, share: Share) -> Iterator[None]:
+        try:
+            yield
+        finally:
+            self._end(share)
+
+    async def _take(self, share: Share) -> None:
+        if self._may_run(share):
+            self._begin(share)
+            return
         waiter = _Waiter(self._event())
         refused = self._waiting.add(share, waiter, self._most_waiting)
         if refused is not None:
@@ -217,27 +224,10 @@ class FairPlaces:
 
     async def acquire_on_behalf_of(self, borrower: object) -> None:
         """Take a place for a thread, in the share of the task that starts it."""
-        self._borrowed[borrower] = await self.take()
+        share = current_share.get()
+        await self._take(share)
+        self._borrowed[borrower] = share
 
     def release_on_behalf_of(self, borrower: object) -> None:
         """Free the place of a thread that has ended."""
-        self._borrowed.pop(borrower).release()
-
-
-class UsedPlace:
-    """A place in use, until the block ends."""
-
-    __slots__ = ("_places", "_share")
-
-    def __init__(self, places: FairPlaces, share: Share) -> None:
-        self._places = places
-        self._share = share
-
-    def release(self) -> None:
-        self._places._end(self._share)
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self.release()
+        self._end(self._borrowed.pop(borrower))

@@ -1,6 +1,7 @@
 """Places that all organizations share: turns, limits, full queues and cancellation (security N-11)."""
 
 from collections.abc import Callable
+from contextlib import ExitStack
 from uuid import UUID
 
 import pytest
@@ -107,7 +108,8 @@ async def test_a_share_has_a_limit_and_leaves_places_for_others() -> None:
         assert (len(running), places.waiting) == (6, 14)
         with trio.fail_after(1):
             for share in (OTHER, THIRD):
-                (await places.take(share)).release()
+                with await places.take(share):
+                    pass
         ended.set()
         await wait_all_tasks_blocked()
         assert len(running) == 20
@@ -120,7 +122,8 @@ async def test_without_a_limit_a_share_uses_fewer_places_than_are_free() -> None
         running = [len(await hold(places, share, 20, nursery, ended)) for share in (ACME, OTHER, THIRD)]
         assert running == [8, 4, 2]
         with trio.fail_after(1):
-            (await places.take(STRANGERS[0])).release()
+            with await places.take(STRANGERS[0]):
+                pass
         ended.set()
 
 
@@ -141,14 +144,15 @@ async def test_a_canceled_task_gives_its_turn_and_its_place_back() -> None:
             pass
 
     async with trio.open_nursery() as nursery:
-        place = await places.take(ACME)
+        place = ExitStack()
+        place.enter_context(await places.take(ACME))
         for scope, share in zip(scopes, (ACME, OTHER, THIRD), strict=True):
             nursery.start_soon(wait, scope, share)
         await wait_all_tasks_blocked()
         scopes[0].cancel()
         await wait_all_tasks_blocked()
         assert places.waiting == 2
-        place.release()
+        place.close()
         scopes[1].cancel()  # it has its place, and has not run yet
     assert places.is_idle
     assert not places.waiting
@@ -165,7 +169,8 @@ async def test_the_task_that_a_full_queue_refuses_is_limited() -> None:
             refused.append(number)
 
     async with trio.open_nursery() as nursery:
-        place = await places.take(ACME)
+        place = ExitStack()
+        place.enter_context(await places.take(ACME))
         for number in range(4):
             nursery.start_soon(wait, number)
             await wait_all_tasks_blocked()
@@ -173,7 +178,7 @@ async def test_the_task_that_a_full_queue_refuses_is_limited() -> None:
         nursery.start_soon(places.take, OTHER)
         await wait_all_tasks_blocked()
         assert refused == [2, 3, 1]
-        place.release()
+        place.close()
 
 
 async def test_a_thread_keeps_its_place_when_its_caller_is_canceled() -> None:
