@@ -192,8 +192,7 @@ async def find_reset(ports: Ports, token: str) -> PasswordReset | None:
         if account is None:
             return PasswordReset(is_first_password=False, ends_sessions=True)
         now = ports.clock.now()
-        is_replaced = await factor_history.is_replaced(read, account, now)
-        added, needs_linked = await added_methods.find(ports, read, account, now, is_replaced=is_replaced)
+        added, needs_linked = await added_methods.find(ports, read, account, now)
         # The reset of an address that was never proved deletes passkeys, and makes those of a second factor security keys.
         key_count = 0 if account.is_unproven and account.passkey_second_at is None else account.key_count
         keys_stay = key_count > sum(method.passkey is not None for method in added)
@@ -207,7 +206,7 @@ async def find_reset(ports: Ports, token: str) -> PasswordReset | None:
             keeps_factors=needs_linked or keys_stay or app_stays,
             is_enough=not asks_for_factors and await factor_changes.accept_password(read, account.id, now),
             least_length=await new_passwords.find_least_length(read, account),
-            restores_by_undo=is_replaced and bool(await read.security_notices.live(account.id, now)),
+            restores_by_undo=await factor_history.is_restored_by_undo(read, account, now),
         )
 
 
@@ -237,9 +236,8 @@ async def reset_password(ports: Ports, caller: Caller, token: str, new_password:
         if account.is_unproven:
             await tx.one_time_tokens.void(account.id, TokenPurpose.VERIFY_EMAIL)
             await mailbox.remove_unproven_ways(tx, account)
-        is_replaced = await factor_history.is_replaced(tx, account, now)
-        restores_by_undo = is_replaced and bool(await tx.security_notices.live(account.id, now))
-        await added_methods.end_unrecognized(ports, tx, caller, account, kept, now, is_replaced=is_replaced)
+        restores_by_undo = await factor_history.is_restored_by_undo(tx, account, now)
+        await added_methods.end_unrecognized(ports, tx, caller, account, kept, now)
         account = await mailbox.prove_mailbox(tx, account, now) or refuse(LinkInvalid)
         await tx.one_time_tokens.void(account.id, TokenPurpose.RESET_PASSWORD)
         await tx.email_changes.cancel_pending(account.id, now)  # a thief of a session may have requested it
@@ -247,7 +245,7 @@ async def reset_password(ports: Ports, caller: Caller, token: str, new_password:
         await tx.flows.forget_user(account.id)
         await tx.devices.distrust(account.id, now)
         await tx.accounts.set_password(account.id, password_hash, now)
-        marks = f"{RESTORES_BY_UNDO if restores_by_undo else ''}{ASKS_FOR_FACTORS if account.second_factors else ''}"
+        marks = RESTORES_BY_UNDO * restores_by_undo + ASKS_FOR_FACTORS * bool(account.second_factors)
         detail = f"{account.passkey_count}{marks}"
         await security_notices.notify(tx, account, EmailKind.PASSWORD_CHANGED, now, session_id=None, detail=detail)
         tx.record(events.password_changed(account.id, "reset"))

@@ -7,6 +7,7 @@ from uuid import UUID
 
 from core.accounts import events, factor_changes, mfa, passkeys, relying_party
 from core.accounts.factor_changes import Demands
+from core.accounts.factors import history as factor_history
 from core.accounts.model.accounts import Account
 from core.accounts.model.passkeys import Passkey, PasskeyKind
 from core.accounts.model.security_notices import UNDO_TTL, AddedSignInMethod
@@ -24,7 +25,7 @@ class _Factors:
     keys: Sequence[Passkey]
     linked: Sequence[AddedSignInMethod]
     demands: Demands
-    is_replaced: bool  # `factors.history.is_replaced`
+    is_replaced: bool  # as in `factors.history`
 
     def suffice_without(self, lost: Collection[UUID]) -> bool:
         """Return whether the account meets as many policies without these methods, and keeps a second factor that replaced another one.
@@ -44,22 +45,20 @@ class _Factors:
         return self.demands.met_by(self.account) <= self.demands.met_by(account, without=providers)
 
 
-async def find(
-    ports: Ports, read: Reading | Transaction, account: Account, now: datetime, *, is_replaced: bool
-) -> tuple[list[AddedSignInMethod], bool]:
+async def find(ports: Ports, read: Reading | Transaction, account: Account, now: datetime) -> tuple[list[AddedSignInMethod], bool]:
     """Return the dispensable ways in that a user added: accounts linked after the sign-up, and factors of the last 72 hours.
 
     A reset must not end an older second factor: the mailbox alone would be enough to sign in (security A-6). So passkeys are missing
     if they have been one for longer. Three kinds are missing, too: those that a sign-in policy needs, factors of a recovery, and the
-    only second factor if it replaced another one in the last 72 hours (`is_replaced`).
+    only second factor if it replaced another one in the last 72 hours.
     The second result is whether a policy needs an account that was linked.
     """
-    added, factors = await _find(ports, read, account, now, is_replaced=is_replaced)
+    added, factors = await _find(ports, read, account, now)
     return added, factors is not None and not {method.id for method in factors.linked} <= {method.id for method in added}
 
 
 async def _find(
-    ports: Ports, read: Reading | Transaction, account: Account, now: datetime, *, is_replaced: bool
+    ports: Ports, read: Reading | Transaction, account: Account, now: datetime
 ) -> tuple[list[AddedSignInMethod], _Factors | None]:
     """Return the methods of `find`, and all factors if there are some that the user added."""
     since = now - UNDO_TTL
@@ -77,18 +76,19 @@ async def _find(
         return [], None
     present = await relying_party.load_without_lost_keys(ports, read, account)
     _, usable = await relying_party.load_usable(ports, read, account.id)
-    factors = _Factors(present, usable, linked, await factor_changes.load_demands(ports, read, account.id, now), is_replaced)
+    demands = await factor_changes.load_demands(ports, read, account.id, now)
+    factors = _Factors(present, usable, linked, demands, await factor_history.is_replaced(read, account, now))
     return [method for method in (*linked, *recent) if factors.suffice_without({method.id})], factors
 
 
 async def end_unrecognized(
-    ports: Ports, tx: Transaction, caller: Caller, account: Account, kept: Collection[UUID] | None, now: datetime, *, is_replaced: bool
+    ports: Ports, tx: Transaction, caller: Caller, account: Account, kept: Collection[UUID] | None, now: datetime
 ) -> None:
     """End the added ways that the user of a locked account does not keep. Without `kept`, those that `accounts.reset_password` names.
 
-    Of several ways, the newest end first, until the account needs the others. `is_replaced`: as in `find`.
+    Of several ways, the newest end first, until the account needs the others.
     """
-    added, factors = await _find(ports, tx, account, now, is_replaced=is_replaced)
+    added, factors = await _find(ports, tx, account, now)
     ended = set[UUID]()
     for method in sorted(added, key=lambda each: each.added_at, reverse=True):
         is_kept = not method.is_recent or method.passkey is not None if kept is None else method.id in kept

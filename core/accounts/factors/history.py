@@ -24,12 +24,6 @@ class FactorHistory:
     switches: Sequence[FactorSwitch]  # newest first
     lifetimes: Sequence[FactorLifetime]
 
-    def is_replaced(self, now: datetime) -> bool:
-        """Return whether this is so (see the function)."""
-        keys_at = min((each.added_at for each in self.lifetimes if each.is_key and each.removed_at is None), default=now)
-        times = (max(at, keys_at) if factor is FactorKind.PASSKEY else at for factor, at in self.present.items())
-        return bool(self.present) and min(times) > now - UNDO_TTL and self.had_one(now)
-
     def had_one(self, now: datetime) -> bool:
         """Return whether the account had a second factor 72 hours ago. A gap of up to 72 hours does not count."""
         then, factors, gap_end = now - UNDO_TTL + MARGIN, set(self.present), now
@@ -86,4 +80,14 @@ async def load(read: Reading | Transaction, account: Account, now: datetime) -> 
 
 async def is_replaced(read: Reading | Transaction, account: Account, now: datetime) -> bool:
     """Return whether all second factors of an account were added in the last 72 hours, and it had another one before."""
-    return bool(account.second_factors) and (await load(read, account, now)).is_replaced(now)
+    if not account.second_factors:
+        return False
+    history = await load(read, account, now)
+    keys_at = min((each.added_at for each in history.lifetimes if each.is_key and each.removed_at is None), default=now)
+    times = [max(at, keys_at) if factor is FactorKind.PASSKEY else at for factor, at in history.present.items()]
+    return min(times) > now - UNDO_TTL and history.had_one(now)
+
+
+async def is_restored_by_undo(read: Reading | Transaction, account: Account, now: datetime) -> bool:
+    """Return whether the earlier second factor of `is_replaced` works again after an undo, for which the user has a link."""
+    return await is_replaced(read, account, now) and bool(await read.security_notices.live(account.id, now))
