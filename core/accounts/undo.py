@@ -82,7 +82,8 @@ async def undo(ports: Ports, caller: Caller, token: str, start_id: UUID | None =
         await tx.accounts.drop_password_set_since(account.id, since, now)
         if account.closed_at is not None:
             await tx.accounts.reopen(account.id, now)
-            await tx.service_accounts.keep_of_member(account.id, now)
+            for organization, _ in await tx.organizations.by_member(account.id):  # the user can own service accounts there again
+                await tx.service_accounts.end_going_on(account.id, organization.id, now)
             tx.record(events.account_reopened(account.id))
         tx.record(events.changes_undone(account.id, sorted({str(other.kind) for other in undone})))
     return UndoneChanges(email, account.closed_at is not None, undone, needs_recovery, start != since, kept is not None)

@@ -182,9 +182,6 @@ class ServiceAccounts(ServiceAccountsRead, Protocol):
     async def end_going_on(self, owner_id: UUID, org_id: UUID | None, now: datetime, account_id: UUID | None = None) -> None:
         """Let the accounts of this owner that go on end now: of one organization, or of all if None; or one of them."""
 
-    async def keep_of_member(self, owner_id: UUID, now: datetime) -> None:
-        """Let this owner, whose account is open again, answer for the accounts of their organizations as before."""
-
     async def forget_ends(self, org_id: UUID, owner_id: UUID, now: datetime) -> list[tuple[UUID, str]]:
         """Forget the ends of the accounts of this owner that have passed. Return the ids and names of those that have stopped by it."""
 

@@ -55,7 +55,7 @@ GOES_ON: Final = f"""
     (a.ends_at is not null and not exists (
         select 1 from memberships m
         where m.org_id = a.org_id and m.user_id = a.owner_id and not coalesce((m.role, a.role) in ({PAIRS}) or {MANAGES}, false)))"""
-MAY_ACT: Final = f"({OWNER_MAY_OWN} or {GOES_ON})"  # of an account that is not over yet, or ends with the next sweep
+MAY_ACT: Final = f"({OWNER_MAY_OWN} or {GOES_ON})"  # also between the end of the account and the next sweep
 MAY_ACT_NOW: Final = f"({OWNER_MAY_OWN} or a.ends_at > %(now)s and {GOES_ON})"
 # The rights of its role, and those that it had when its owner ended their part, or null. `to_account_rights` reads them.
 OF_ROLE: Final = own_rights_columns("a", "o")
@@ -213,12 +213,6 @@ class ServiceAccounts(Repository):
             where owner_id = %(owner_id)s and org_id = coalesce(%(org_id)s, org_id) and id = coalesce(%(account_id)s, id)
               and ends_at is not null"""
         await self._run(sql, owner_id=owner_id, org_id=org_id, account_id=account_id, now=now)
-
-    async def keep_of_member(self, owner_id: UUID, now: datetime) -> None:
-        sql = """
-            update service_accounts a set ends_at = least(a.ends_at, %(now)s) from memberships m
-            where a.owner_id = %(owner_id)s and a.ends_at is not null and m.org_id = a.org_id and m.user_id = a.owner_id"""
-        await self._run(sql, owner_id=owner_id, now=now)
 
     async def next_end(self, now: datetime) -> tuple[UUID, UUID] | None:
         sql = "select org_id, owner_id from service_accounts where ends_at <= %(now)s order by ends_at, id limit 1"
