@@ -20,7 +20,7 @@ from entrypoints.http.edge.access import ENDS, GIVES, REMOVES_FACTORS, member_pa
 from entrypoints.http.edge.bodies import Text
 from entrypoints.http.edge.queries import Flag, PageQuery
 from entrypoints.http.pages.authentication.sign_in_log import failure_values
-from entrypoints.http.pages.consequences import RESET_LINK, Question, ask, ask_on_refusal, asks
+from entrypoints.http.pages.consequences import RESET_LINK, Question, ask_on_refusal, asks
 from entrypoints.http.pages.console import console_page, may, neighbors, organization_path, redirect_with_notice, shows
 from entrypoints.http.pages.console_forms import Form, accepts
 from entrypoints.http.pages.timeline import MOST, list_entries
@@ -143,18 +143,11 @@ _second_factor_question = _make_question(
 )
 
 
-@routes.get(f"{ONE}/end-sessions")
-@member_page(Capability.END_USERS_MANAGE)
-@shows(f"DELETE {API}/<user_id>/sessions")
-async def show_sessions_end(org_slug: str, user_id: UUID) -> Response:
-    """Ask before the sessions of a user end."""
-    return await ask(await _sessions_question(user_id))
-
-
-@routes.post(f"{ONE}/end-sessions")
+@asks(routes, f"{ONE}/end-sessions")
 @member_page(Capability.END_USERS_MANAGE, ENDS)
 @accepts(f"DELETE {API}/<user_id>/sessions")
-async def end_sessions(org_slug: str, user_id: UUID) -> Response:
+@ask_on_refusal(_sessions_question)
+async def end_sessions(org_slug: str, user_id: UUID, form: Form) -> Response:
     """End the sessions of a user in an organization's applications."""
     count = await end_user_actions.revoke_sessions(ports(), acting_member(), user_id)
     return redirect_with_notice("sessions-ended", organization_path(f"/users/{user_id}"), count=count)

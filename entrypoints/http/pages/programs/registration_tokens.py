@@ -11,7 +11,7 @@ from core.programs.model.organization_tokens import TokenExpiryPast
 from entrypoints.http.api.programs.registration_tokens import RegistrationTokenRequest
 from entrypoints.http.base.context import acting_member, app_context, ports
 from entrypoints.http.edge.access import GIVES, member_page
-from entrypoints.http.pages.consequences import Question, ask, count, sentence
+from entrypoints.http.pages.consequences import Question, ask_on_refusal, asks, count, sentence
 from entrypoints.http.pages.console import console_page, organization_path, redirect_with_notice, secret_page, shows
 from entrypoints.http.pages.console_forms import Fields, Form, accepts, answers_with, on_refusal, once, ports_once
 from entrypoints.http.pages.form_values import to_model, to_number, to_start_of_day
@@ -60,32 +60,27 @@ async def create(org_slug: str, form: Form) -> Response:
     )
 
 
-@routes.get(f"{PAGE}/<registration_token_id>/delete")
-@member_page(Capability.SERVICES_CREATE)
-@shows(f"DELETE {API}/<registration_token_id>")
-async def show_deletion(org_slug: str, registration_token_id: UUID) -> Response:
-    """Ask before a registration token is deleted."""
+async def _deletion(registration_token_id: UUID) -> Question:
     token = await registration_tokens.find(ports(), acting_member(), registration_token_id)
     left = count(token.uses_left, "application")
-    return await ask(
-        Question(
-            verb="Delete",
-            target=token.name,
-            consequences=(
-                sentence("{} stops working at once: " + left + " can no longer register with it.", token.name),
-                "Applications that registered with it stay.",
-            ),
-            button="Delete token",
-            keep="Keep token",
-            back=("Registration tokens", _path()),
-        )
+    return Question(
+        verb="Delete",
+        target=token.name,
+        consequences=(
+            sentence("{} stops working at once: " + left + " can no longer register with it.", token.name),
+            "Applications that registered with it stay.",
+        ),
+        button="Delete token",
+        keep="Keep token",
+        back=("Registration tokens", _path()),
     )
 
 
-@routes.post(f"{PAGE}/<registration_token_id>/delete")
+@asks(routes, f"{PAGE}/<registration_token_id>/delete")
 @member_page(Capability.SERVICES_CREATE, GIVES)
 @accepts(f"DELETE {API}/<registration_token_id>")
-async def delete(org_slug: str, registration_token_id: UUID) -> Response:
+@ask_on_refusal(_deletion)
+async def delete(org_slug: str, registration_token_id: UUID, form: Form) -> Response:
     """Delete a registration token."""
     await registration_tokens.delete(ports(), acting_member(), registration_token_id)
     return redirect_with_notice("registration-token-deleted", _path())

@@ -15,7 +15,7 @@ from entrypoints.http.api.provisioning.tokens import ScimTokenRequest, ScimToken
 from entrypoints.http.base.context import acting_member, app_context, ports
 from entrypoints.http.edge.access import GIVES, member_page
 from entrypoints.http.edge.queries import PageQuery
-from entrypoints.http.pages.consequences import Question, ask, ask_on_refusal, asks, count, sentence
+from entrypoints.http.pages.consequences import Question, ask_on_refusal, asks, count, sentence
 from entrypoints.http.pages.console import console_page, neighbors, organization_path, redirect_with_notice, secret_page, shows
 from entrypoints.http.pages.console_forms import Fields, Form, accepts, answers_with, on_refusal, once, ports_once
 from entrypoints.http.pages.form_values import is_checked, to_model, to_start_of_day
@@ -75,38 +75,33 @@ async def create_token(org_slug: str, form: Form) -> Response:
     )
 
 
-@routes.get(f"{PAGE}/tokens/<token_id>/revoke")
-@member_page(Capability.INTEGRATIONS_MANAGE)
-@shows(f"DELETE {TOKENS}/<token_id>")
-async def show_revocation(org_slug: str, token_id: UUID) -> Response:
-    """Ask before a SCIM token is revoked."""
+async def _revocation(token_id: UUID) -> Question:
     end = await scim_tokens.describe_end(ports(), acting_member(), token_id)
     users = count(end.users, "user")
-    return await ask(
-        Question(
-            verb="Revoke",
-            target=end.token.name,
-            consequences=(
-                sentence(
-                    "{} stops provisioning: its requests are refused at once. The directory sees " + users + " here. They stay, "
-                    "and users who leave are no longer blocked.",
-                    end.token.name,
-                ),
-                "No request with this token is in the log."
-                if end.last_used_at is None
-                else f"Its last request was on {format_utc(end.last_used_at)}.",
+    return Question(
+        verb="Revoke",
+        target=end.token.name,
+        consequences=(
+            sentence(
+                "{} stops provisioning: its requests are refused at once. The directory sees " + users + " here. They stay, "
+                "and users who leave are no longer blocked.",
+                end.token.name,
             ),
-            button="Revoke token",
-            keep="Keep token",
-            back=("Directory", _path()),
-        )
+            "No request with this token is in the log."
+            if end.last_used_at is None
+            else f"Its last request was on {format_utc(end.last_used_at)}.",
+        ),
+        button="Revoke token",
+        keep="Keep token",
+        back=("Directory", _path()),
     )
 
 
-@routes.post(f"{PAGE}/tokens/<token_id>/revoke")
+@asks(routes, f"{PAGE}/tokens/<token_id>/revoke")
 @member_page(Capability.INTEGRATIONS_MANAGE, GIVES)
 @accepts(f"DELETE {TOKENS}/<token_id>")
-async def revoke_token(org_slug: str, token_id: UUID) -> Response:
+@ask_on_refusal(_revocation)
+async def revoke_token(org_slug: str, token_id: UUID, form: Form) -> Response:
     """Revoke a SCIM token."""
     await scim_tokens.revoke(ports(), acting_member(), token_id)
     return redirect_with_notice("token-revoked", _path())

@@ -26,7 +26,7 @@ from entrypoints.http.api.setup.links import SetupLinkRequest, SetupPartRequest,
 from entrypoints.http.base.context import acting_member, ports
 from entrypoints.http.edge.access import GIVES, member_page
 from entrypoints.http.edge.openapi import refuses
-from entrypoints.http.pages.consequences import Question, ask, sentence
+from entrypoints.http.pages.consequences import Question, ask_on_refusal, asks, sentence
 from entrypoints.http.pages.console import console_page, organization_path, redirect_with_notice, secret_page, shows
 from entrypoints.http.pages.console_forms import Fields, Form, accepts, answers_with, on_refusal, once, ports_once
 from entrypoints.http.pages.form_values import to_model, to_number, to_optional
@@ -142,30 +142,25 @@ async def apply(org_slug: str, setup_link_id: UUID, setup_part: str, form: Form)
     return redirect_with_notice("setup-part-applied", _path(setup_link_id))
 
 
-@routes.get(f"{ONE}/end")
-@member_page(Capability.INTEGRATIONS_MANAGE)
-@shows(f"DELETE {API_OF_ONE}")
-async def show_end(org_slug: str, setup_link_id: UUID) -> Response:
-    """Ask before a set-up link is ended, or its proposals are deleted."""
+async def _end(setup_link_id: UUID) -> Question:
     link = (await links.find(ports(), acting_member(), setup_link_id)).link
     is_live = link.is_live(ports().clock.now())
     stops = sentence("{} stops working at once, also in the browser that opened it.", link.name)
-    return await ask(
-        Question(
-            verb="End" if is_live else "Delete the proposals of",
-            target=link.name,
-            consequences=(*([stops] if is_live else []), "What it proposes is deleted. What you applied stays."),
-            button="End link" if is_live else "Delete proposals",
-            keep="Keep link" if is_live else "Keep proposals",
-            back=(link.name, _path(link.id)),
-        )
+    return Question(
+        verb="End" if is_live else "Delete the proposals of",
+        target=link.name,
+        consequences=(*([stops] if is_live else []), "Its proposals are deleted. What you applied stays."),
+        button="End link" if is_live else "Delete proposals",
+        keep="Keep link" if is_live else "Keep proposals",
+        back=(link.name, _path(link.id)),
     )
 
 
-@routes.post(f"{ONE}/end")
+@asks(routes, f"{ONE}/end")
 @member_page(Capability.INTEGRATIONS_MANAGE, GIVES)
 @accepts(f"DELETE {API_OF_ONE}")
-async def end(org_slug: str, setup_link_id: UUID) -> Response:
+@ask_on_refusal(_end)
+async def end(org_slug: str, setup_link_id: UUID, form: Form) -> Response:
     """End a set-up link, and delete its proposals."""
     await links.end(ports(), acting_member(), setup_link_id)
     return redirect_with_notice("setup-link-ended", _path())

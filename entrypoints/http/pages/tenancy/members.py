@@ -202,13 +202,9 @@ async def change_role(org_slug: str, user_id: UUID, form: Form) -> Response:
     return redirect_with_notice("role-changed", organization_path(f"/members/{user_id}"))
 
 
-@routes.get(f"{ONE}/end-sessions")
-@member_page(Capability.MEMBERS_MANAGE)
-@shows(f"DELETE {API}/<user_id>/sessions")
-async def show_sessions_end(org_slug: str, user_id: UUID) -> Response:
-    """Ask before the sessions of a member end."""
+async def _sessions_question(user_id: UUID) -> Question:
     member = await _find(user_id)
-    question = Question(
+    return Question(
         verb="End the sessions of",
         target=member.email,
         consequences=("Their sessions in this organization and its applications end. They can sign in again.",),
@@ -216,13 +212,13 @@ async def show_sessions_end(org_slug: str, user_id: UUID) -> Response:
         back=_back(member),
         dangerous=False,
     )
-    return await ask(question)
 
 
-@routes.post(f"{ONE}/end-sessions")
+@asks(routes, f"{ONE}/end-sessions")
 @member_page(Capability.MEMBERS_MANAGE, ENDS)
 @accepts(f"DELETE {API}/<user_id>/sessions")
-async def end_sessions(org_slug: str, user_id: UUID) -> Response:
+@ask_on_refusal(_sessions_question)
+async def end_sessions(org_slug: str, user_id: UUID, form: Form) -> Response:
     """End the sessions of a member in the organization and its applications."""
     count = await members.revoke_sessions(ports(), acting_member(), user_id)
     return redirect_with_notice("sessions-ended", organization_path(f"/members/{user_id}"), count=count)
@@ -250,14 +246,6 @@ async def send_password_reset(org_slug: str, user_id: UUID, form: Form) -> Respo
     return redirect_with_notice("reset-sent", organization_path(f"/members/{user_id}"))
 
 
-@routes.get(f"{ONE}/remove")
-@member_page(Capability.MEMBERS_MANAGE)
-@shows(f"GET {API}/<user_id>", f"POST {API}/<user_id>")
-async def show_removal(org_slug: str, user_id: UUID) -> Response:
-    """Ask for the address of a member before they are removed."""
-    return await ask(await _removal(user_id))
-
-
 async def _removal(user_id: UUID) -> Question:
     await members.require_power(ports(), acting_member(), user_id)
     details = await members.find(ports(), acting_member(), user_id)
@@ -279,7 +267,7 @@ async def _removal(user_id: UUID) -> Question:
     )
 
 
-@routes.post(f"{ONE}/remove")
+@asks(routes, f"{ONE}/remove")
 @member_page(Capability.MEMBERS_MANAGE, GIVES)
 @accepts(f"POST {API}/<user_id>")
 @ask_on_refusal(_removal)
