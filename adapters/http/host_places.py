@@ -1,4 +1,4 @@
-"""Requests to hosts that strangers name: of each organization one at a time to a host, in each process."""
+"""Requests to hosts that strangers name. In each process, an organization sends one request at a time to a host."""
 
 from collections.abc import AsyncIterator
 from contextlib import ExitStack, asynccontextmanager

@@ -11,7 +11,7 @@ from ports.observe import Clock
 
 CACHE_TTL: Final = timedelta(hours=1)
 REFETCH_PAUSE: Final = timedelta(minutes=1)  # minimum time between fetches for tokens of one cause that no cached key verifies
-MAX_CAUSES: Final = 6  # that strangers are within REFETCH_PAUSE, such as client addresses
+MAX_CAUSES: Final = 6  # strangers, such as client addresses, that can cause a fetch within REFETCH_PAUSE
 OUR_REQUEST: Final = "our request"  # the cause of a fetch for a token that we have asked for
 
 T = TypeVar("T")

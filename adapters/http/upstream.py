@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import httpx
 
 MAX_RESPONSE_SIZE: Final = 64 * 1024  # bytes
-PLACE_WITHIN: Final = 5.0  # seconds to wait for a place; it is that of calls of the same share, because others have their own
+PLACE_WITHIN: Final = 5.0  # seconds to wait for a place. Mostly calls of the same share cause the wait
 _HEADERS: Final = {"Accept": "application/json", "Accept-Encoding": "identity", "User-Agent": "Gatehouse"}
 
 

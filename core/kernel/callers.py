@@ -284,9 +284,9 @@ def organization_of(caller: OrganizationCaller | None) -> UUID | None:
 
 
 def share_of(caller: Caller) -> Share:
-    """Return the share that a caller with credentials has in places that all share, or else the current one.
+    """Return the share of a caller with credentials: of the organization, or of a user who acts in no organization.
 
-    It is that of their organization, or that of a user who acts in none.
+    Without credentials, return the current share.
     """
     if isinstance(caller, Member | ActingServiceAccount):
         return of_organization(caller.acts_in.id)

@@ -382,7 +382,7 @@ async def _is_within_limit(ports: Ports, tx: Transaction, email: PreparedEmail, 
 async def _limit_is_reached(ports: Ports, tx: Transaction, email: QueuedEmail, kinds: Collection[EmailKind], now: datetime) -> bool:
     """Return whether the recipient has received enough emails of these kinds in the last hour (security E-5).
 
-    Emails about imposed rules count in each organization, so that one organization cannot use up those of another one.
+    Emails about imposed rules have a limit in each organization, so that one organization cannot use up the limit of another.
     """
     org_id = email.org_id if email.kind in IMPOSED_RULE_EMAILS else None
     return await tx.email_queue.count_since(email.address, kinds, now - LIMIT_WINDOW, org_id) >= ports.policy.mails_per_recipient

@@ -164,8 +164,7 @@ async def delete_own_account(ports: Ports, caller: Person) -> datetime | None:
 async def erase_due(ports: Ports, holder: UUID) -> dict[str, int] | None:
     """Erase the accounts that were deleted, and that no undo link opens again. Return their number.
 
-    Before that, what ended service accounts of users who left have given ends. `holder` is not needed: an account is erased once,
-    under its lock.
+    Before that, settle the ends of service accounts of users who left. `holder` is not needed: an account is erased once, under its lock.
     """
     await service_accounts.end_due(ports)
     count = 0

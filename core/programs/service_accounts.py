@@ -180,7 +180,7 @@ async def update(ports: Ports, caller: Person, account_id: UUID, changes: Servic
 
 
 async def end_now(ports: Ports, caller: Member, account_id: UUID) -> None:
-    """End a service account that goes on after its owner has left. Any other one stays as it is. What it gave ends (security R-4)."""
+    """End a service account whose owner has left, with the roles that it gave (security R-4). Other accounts stay as they are."""
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
         account, _ = await lock_for(tx, caller, account_id)
@@ -190,9 +190,9 @@ async def end_now(ports: Ports, caller: Member, account_id: UUID) -> None:
 
 
 async def end_due(ports: Ports) -> None:
-    """End what service accounts have given whose time after the leaving of their owner is over.
+    """End the roles that service accounts gave, and the credentials of their owners, 72 hours after the owners have left.
 
-    No rule about the accounts themselves relies on this sweep: every request checks their end.
+    The accounts do not need this sweep to end: every request checks their end.
     """
     while True:
         now = ports.clock.now()

@@ -1,4 +1,4 @@
-"""Imposed rules: those of a sign-in policy that a member with fewer rights than the owner added or tightened (security #imposed-rules).
+"""Imposed rules: a member with fewer rights than the owner added or tightened them in a sign-in policy (security #imposed-rules).
 
 The owner and the admins get an email about each. The owner can remove them, also where they keep the owner out.
 """
@@ -13,7 +13,7 @@ from core.accounts.model.email_queue import EmailKind, OwnerChange, new_email
 from core.kernel.access import NotOfThisOrganization
 from core.kernel.callers import Member
 from core.kernel.errors import refuse
-from core.kernel.proofs import seen_in
+from core.kernel.proofs import recent
 from core.kernel.roles import Capability, Rights
 from core.kernel.sign_in_policy.explanations import BREAK_GLASS
 from core.kernel.sign_in_policy.rules import Rules
@@ -74,7 +74,7 @@ async def tell_admins(tx: Transaction, org_id: UUID, kind: EmailKind, caller: Me
 async def keep_list(
     tx: Transaction, caller: Member, rights: Rights, before: Collection[UUID], listed: Collection[UUID], now: datetime
 ) -> None:
-    """Keep the owner's list of break glass beside the one that the caller has saved. All sessions are judged again."""
+    """Keep the owner's list of break glass beside the list that the caller has saved. All sessions are judged again."""
     org_id, is_owner = caller.acts_in.id, Capability.ORGANIZATION_OWN in rights
     policy = await tx.sign_in_policies.find(org_id) or SignInPolicy(org_id=org_id, rules=Rules(), changed_at=now)
     earlier = before if policy.owner_listed is None else policy.owner_listed
@@ -108,9 +108,9 @@ async def _require_own_factor(ports: Ports, tx: Transaction, caller: Member, now
 
     No trusted device and no connection counts, and methods that a policy refuses do. Raises: OwnFactorNeeded.
     """
-    session, limit = await tx.session_sign_ins.load_factors(caller.session_id, caller.user_id), ports.policy.fresh_sign_in_ttl
-    proofs = () if session is None else seen_in(session.proofs, None, now)
-    if not any(proof.can_be_second and now - proof.at <= limit for proof in proofs):
+    limit = ports.policy.fresh_sign_in_ttl
+    proofs = await factor_changes.load_proofs(tx, caller.session_id, caller.user_id, now)
+    if not any(proof.can_be_second for proof in recent(proofs, now - limit)):
         raise OwnFactorNeeded(limit)
 
 

@@ -141,7 +141,7 @@ SENT_BY_ORGANIZATIONS = frozenset({EmailKind.INVITATION})
 class OwnerChange:
     """What an email says about a change of the platform owners: the user, the platform owner who made it, and the reason.
 
-    About rules of a sign-in policy: who made or removed them, and as the reason their names.
+    In IMPOSED_RULE_EMAILS, `by` made or removed rules of a sign-in policy, and `reason` has their names.
     """
 
     user: str = ""

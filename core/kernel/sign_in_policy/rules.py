@@ -235,7 +235,7 @@ class Rules:
         return frozenset(rule for rule in Rule if rule not in RULES_WITHOUT_LOCKOUT and _is_stricter(rule, self, before))
 
     def with_earlier(self, names: Collection[Rule], before: "Rules") -> "Rules":
-        """Return the rules with the values and the starts that these ones had before."""
+        """Return these rules, but the named rules with their earlier values and starts. `before` are the earlier rules."""
 
         def merge(own: Document, earlier: Document) -> dict[str, Any]:
             kept = {name: value for name, value in own.items() if name not in names}
