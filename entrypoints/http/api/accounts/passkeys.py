@@ -150,7 +150,10 @@ async def start_wait() -> PasskeyWaitResponse:
 @refuses(404)
 @describes({204: "The wait has ended."})
 async def cancel_wait() -> None:
-    """Cancel the wait for lost passkeys."""
+    """Cancel the wait for lost passkeys.
+
+    The passkeys stay. Any session of the account can cancel the wait.
+    """
     await passkey_waits.cancel(ports(), signed_in())
 
 
