@@ -7,6 +7,7 @@ from uuid import UUID
 from adapters.postgres.applications.role_sources import role_sources
 from adapters.postgres.engine.statements import Repository
 from adapters.postgres.federation.oauth.consents import API_ACCESS
+from adapters.postgres.kernel.platform_owners import JOIN_PLATFORM_OWNER
 from adapters.postgres.kernel.roles import group_roles
 from core.privacy.model.personal_data import NEWEST_FIRST, NO_ADDRESS, NO_AGENT, ExportedItem, ExportedList
 
@@ -21,10 +22,12 @@ SELECT: Final[Mapping[ExportedList, LiteralString]] = {
         select l.created_at as at, l.id, case when l.seen_by = 'all' then l.org_id end as organization_id, l.created_at as timestamp,
                l.provider, l.success, l.reason, l.blocked_seconds, l.attempts, l.risk_score, l.risk_factors,
                case when a.id is null then l.request_id end as request_id,
-               case when a.id is null then l.address else '{NO_ADDRESS}' end as ip_address,
-               case when a.id is null then l.agent else '{NO_AGENT}' end as user_agent,
-               case when a.id is null then l.country end as geo_country, case when a.id is null then l.city end as geo_city
-        from login_events l left join users a on a.id = l.user_id and a.anonymized_at is not null where l.user_id = %(user_id)s""",
+               case when w.id is not null then null when a.id is null then l.address else '{NO_ADDRESS}' end as ip_address,
+               case when w.id is not null then null when a.id is null then l.agent else '{NO_AGENT}' end as user_agent,
+               case when a.id is null and w.id is null then l.country end as geo_country,
+               case when a.id is null and w.id is null then l.city end as geo_city
+        from login_events l left join users a on a.id = l.user_id and a.anonymized_at is not null
+        {JOIN_PLATFORM_OWNER} and %(within)s::uuid[] is not null where l.user_id = %(user_id)s""",
     ExportedList.OAUTH_IDENTITIES: """
         select i.linked_at as at, i.id, v.org_id as organization_id, i.provider, i.provider_user_id, i.linked_at
         from identities i left join services v on v.id = i.service_id where i.user_id = %(user_id)s""",

@@ -207,15 +207,13 @@ class StoredSignIn:
 
 
 def acts_for_platform(caller: Caller) -> bool:
-    """Return whether a platform owner or a program of the platform acts, also as another user.
+    """Return whether a platform owner or a program of the platform acts, also as a member or as another user.
 
-    Their address and agent stay in the platform's log (security #addresses-of-platform-owners). A platform owner who acts as a member
-    of an organization is one of its members.
+    Their address and agent stay in the platform's log (security #addresses-of-platform-owners).
     """
     if isinstance(caller, ServiceAccountCaller):
         return caller.org_id is None
-    is_acting = isinstance(caller, Person) and caller.is_platform_owner and not isinstance(caller, Member)
-    return is_acting or (isinstance(caller, Person) and caller.impersonator_id is not None)
+    return isinstance(caller, Person) and (caller.is_platform_owner or caller.impersonator_id is not None)
 
 
 def proofs_at(service: ServiceContext | None, proofs: SessionProofs, now: datetime) -> Proofs:

@@ -36,6 +36,11 @@ NAMED_IN_HOUR: Final = """
     (select from login_events l
      where not l.success and l.user_id is not null and l.created_at > %(now)s::timestamptz - interval '1 hour' and {log}
      limit %(most_named)s)"""
+# Reasons that any person can cause who knows the address of the account.
+UNPROVED: Final = [
+    each.value
+    for each in (LoginFailure.CREDENTIALS, LoginFailure.EMAIL_CODE, LoginFailure.LOCKED, LoginFailure.PASSKEY, LoginFailure.CLOSED)
+]
 FAILED_IN_MINUTE: Final = "select l.id, l.user_id, l.seen_by, l.address from this_minute t join login_events l on not l.success and"
 
 # One statement for all attempts, which writes the same number of rows for each, so that its time reveals no account
@@ -45,7 +50,8 @@ FAILED_IN_MINUTE: Final = "select l.id, l.user_id, l.seen_by, l.address from thi
 #
 # wanted: an attempt writes one row for the platform, which names the account if there is one. If an application
 # waits, it writes a second one for the organization, which counts the attempt unless the first row shows it to the
-# organization. Then it adds 0 to the row of the rest of the minute, which holds no address.
+# organization. Then it adds 0 to the row of the rest of the minute, which holds no address. The attempt of a platform
+# owner who proved who they are counts there, too.
 #
 # The directory of the organization that manages an account closes it. Then this is the reason.
 #
@@ -69,7 +75,8 @@ RECORD_FAILURE: Final = f"""
             then 'all' else 'platform' end as seen_by,
             case when %(reason)s = %(closed)s and exists (
                 select from directory_blocks b where b.org_id = u.origin_org_id and b.user_id = u.id)
-            then %(directory)s else %(reason)s end as reason
+            then %(directory)s else %(reason)s end as reason,
+            u.is_platform_owner and %(reason)s <> all(%(unproved)s) as is_owner
         from users u where u.id = %(user_id)s and u.anonymized_at is null for key share of u),
     of_minute as materialized (
         {FAILED_IN_MINUTE} l.org_id = %(org_id)s and l.created_at >= t.minute
@@ -98,7 +105,7 @@ RECORD_FAILURE: Final = f"""
         from account a
         union all
         select null, c.seen_by, %(unnamed_reason)s, case when c.is_shown then 0 else 1 end,
-            case when not c.is_shown and (
+            case when not c.is_shown and not exists (select from account where is_owner) and (
                 exists (select from of_minute m where m.id = {NETWORK_ID})
                 or (select count(*) from of_minute m where m.user_id is null and m.address is not null and m.seen_by = c.seen_by)
                     < %(most_networks)s) then {NETWORK_ID} end
@@ -173,6 +180,7 @@ class FailedLogins(DeliveringRepository):
             most_locked=MAX_LOCKED,
             most_elsewhere=MAX_ELSEWHERE,
             closed=LoginFailure.CLOSED,
+            unproved=UNPROVED,
             directory=LoginFailure.DIRECTORY,
             most_named=MAX_NAMED_FAILURES,
             most_networks=MAX_COUNTED_NETWORKS,

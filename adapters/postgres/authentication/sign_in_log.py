@@ -8,6 +8,7 @@ from uuid import UUID
 from adapters.postgres.applications.services import LOGGED_NAME
 from adapters.postgres.engine.records import Column, Record
 from adapters.postgres.engine.statements import Repository
+from adapters.postgres.kernel.platform_owners import JOIN_PLATFORM_OWNER
 from core.authentication.model.sign_in_log import MAX_LISTED, ServiceActivity, SignIn, SignInFilter
 from core.kernel.values import Email, Page, PageResult
 
@@ -115,7 +116,7 @@ OF_OWN_CONNECTION: Final = "from connections c where c.id = l.connection_id and 
 OF_CONNECTION: Final = "from connections c where c.id = l.connection_id"
 
 
-def _record(email: LiteralString, connection: LiteralString) -> Record[SignIn]:
+def _record(email: LiteralString, connection: LiteralString, **columns: LiteralString) -> Record[SignIn]:
     return Record(
         SignIn,
         "l",
@@ -125,10 +126,18 @@ def _record(email: LiteralString, connection: LiteralString) -> Record[SignIn]:
         connection_name=f"(select c.name {connection})",
         fault=f"(select l.fault {connection})",
         received=Column(sql=f"coalesce((select l.received {connection}), '{{}}')", read=tuple),
+        **columns,
     )
 
 
-IN_ORGANIZATION: Final = _record(EMAIL_IN_ORGANIZATION, OF_OWN_CONNECTION)
+IN_ORGANIZATION: Final = _record(
+    EMAIL_IN_ORGANIZATION,
+    OF_OWN_CONNECTION,
+    address="case when w.id is null then l.address end",
+    agent="case when w.id is null then l.agent end",
+    city="case when w.id is null then l.city end",
+    country="case when w.id is null then l.country end",
+)
 ON_PLATFORM: Final = _record(EMAIL, OF_CONNECTION)
 
 OF_SERVICE: Final = f"""
@@ -139,7 +148,7 @@ LAST_OF_SERVICE: Final = f"""
     select {IN_ORGANIZATION.columns}
     from ({OF_SERVICE.format(service="%(service_id)s", result="l.success")}
           union all {OF_SERVICE.format(service="%(service_id)s", result="not l.success")}) l
-    left join services v on v.id = l.service_id and v.org_id = l.org_id"""
+    left join services v on v.id = l.service_id and v.org_id = l.org_id {JOIN_PLATFORM_OWNER}"""
 # The search starts at the last day with a sign-in: many failures may be newer.
 BEFORE_END_OF_LAST_DAY: Final = """
     l.created_at < (select (max(t.day) + 1)::timestamp at time zone 'UTC' from login_totals t
@@ -186,7 +195,7 @@ class SignInLog(Repository):
         sql = f"""
             select {record.columns} from (
                 select l.* from ({_rows(org_id, values)}) l {NEWEST} limit %(limit)s offset %(offset)s) l
-            left join services v on v.id = l.service_id and v.org_id = l.org_id
+            left join services v on v.id = l.service_id and v.org_id = l.org_id {JOIN_PLATFORM_OWNER}
             {NEWEST}"""
         return await self._all(record.read, sql, org_id=org_id, most=offset + limit, limit=limit, offset=offset, **values)
 

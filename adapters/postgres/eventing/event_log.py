@@ -28,7 +28,8 @@ from core.kernel.values import new_id
 # organizations in which the user's membership is confirmed, because an organization that
 # only added the user must learn nothing about the account (security R-5). All other events
 # go to the platform's log, and events with on_platform go there, too. Events of one transaction are a microsecond apart, so that the log
-# keeps their order.
+# keeps their order. An organization does not see from where a platform owner acted. If they acted without a session, by a link
+# or while they signed in, its entry names them, because an entry without an actor and an address is the system's.
 #
 # recipients: an approved_only event is not written to organizations that were never approved. If
 # none remains, it is not written at all.
@@ -55,7 +56,6 @@ recorded as (
         with ordinality as e (id, org_id, of_person, on_platform, name, audited, approved_only, target_type, target_id, details, data,
                               actor_id, actor_kind, caller_kind, actor_name, actor_email, impersonator_id, address,
                               agent, for_platform, success, payload, number))"""
-_SHOWN: Final = "case when log is null or not for_platform then"  # an organization does not see from where a platform owner acted
 _ADD: Final = f"""
 with {_RECORDED},
 recipients as (
@@ -68,13 +68,18 @@ recipients as (
       and (not h.approved_only or exists (
           select 1 from organizations o where o.id = m.org_id and o.status in ('active', 'suspended')))),
 logs as (
-    select h.*, t.org_id as log, h.audited and (t.org_id is not null or not h.approved_only) as has_entry
-    from recorded h left join recipients t on t.number = h.number),
+    select h.*, t.org_id as log, h.audited and (t.org_id is not null or not h.approved_only) as has_entry, w.id as owner_id,
+           t.org_id is null or w.id is null and not h.for_platform as is_shown
+    from recorded h left join recipients t on t.number = h.number left join lateral (
+        select u.id from users u where u.is_platform_owner and case h.caller_kind
+            when 'user' then u.id = h.actor_id
+            when 'anonymous' then u.id::text = h.target_id or u.email = h.details ->> 'invited_email' end limit 1) w on true),
 audited as (
     insert into audit_log (id, org_id, action, target_type, target_id, actor_id, actor_kind, actor_name, impersonator_id,
                            address, agent, success, details, created_at)
-    select coalesce(id, gen_random_uuid()), log, name, target_type, target_id, actor_id, actor_kind, actor_name,
-           impersonator_id, {_SHOWN} address end, {_SHOWN} agent end, success, details, at
+    select coalesce(id, gen_random_uuid()), log, name, target_type, target_id,
+           case when is_shown then actor_id else coalesce(actor_id, owner_id) end, actor_kind, actor_name, impersonator_id,
+           case when is_shown then address end, case when is_shown then agent end, success, details, at
     from logs where has_entry
     returning id, org_id, created_at),
 forwarded as (

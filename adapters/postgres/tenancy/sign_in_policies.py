@@ -135,7 +135,9 @@ IS_MEMBER: Final = "select from memberships m where m.org_id = e.org_id and m.us
 THE_ACCOUNT: Final = "cross join lateral (select * from users a where a.id = m.user_id limit 1) u"
 CONNECTIONS: Final = connection_facts("%(org_id)s", "u")
 PERSON: Final = f"{CONNECTIONS.sql}, {KEY_HOSTS.sql}, {ACCOUNT.columns}"
-MEMBER: Final = f"select m.role, {is_admin('m', '%(org_id)s')}, {PROVIDERS}, {NEWEST_ADDRESS}, {PERSON} from"
+# A preview of networks would tell an organization where its platform owner is.
+MEMBER_ADDRESS: Final = f"case when not u.is_platform_owner then {NEWEST_ADDRESS} end"
+MEMBER: Final = f"select m.role, {is_admin('m', '%(org_id)s')}, {PROVIDERS}, {MEMBER_ADDRESS}, {PERSON} from"
 OWNER_OF_PLATFORM: Final = f"null, '{{}}'::uuid[], false, {KEY_HOSTS.sql}, {ACCOUNT.columns}"  # of no organization
 ONE_MEMBER: Final = f"""
     {MEMBER} memberships m {THE_ACCOUNT} where m.org_id = %(org_id)s and m.confirmed_at is not null and m.user_id = %(user_id)s"""

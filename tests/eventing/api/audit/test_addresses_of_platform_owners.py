@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import AsyncIterator
+from datetime import timedelta
 from typing import Any, Final, cast
 
 import pytest
@@ -9,21 +10,43 @@ import trio
 from quart_trio import QuartTrio
 
 from adapters.postgres.engine.pool import Pool
+from core.accounts.model.accounts import Account
 from core.accounts.model.devices import Location
 from ports import Ports
 from tests.eventing.api.webhooks import create_webhook
 from tests.fakes.outside import FakeClock, FakeGeoIp, FakeMailTransport
 from tests.fakes.siem_sink import FakeSiem, siem_sink
-from tests.support.builders import Answer, deliver, run_sql, sign_in, with_loopback_sender
+from tests.federation.api.cli import CURL, DeviceClient
+from tests.federation.api.relying import add_relying_party
+from tests.support.builders import (
+    FIREFOX,
+    PASSWORD,
+    Answer,
+    add_account,
+    add_member,
+    deliver,
+    link,
+    run_sql,
+    sign_in,
+    with_loopback_sender,
+)
+from tests.support.direct import PEER as BROWSER_PEER
 from tests.support.direct import ask, change_ports
-from tests.support.impersonator import REASON, Support
+from tests.support.impersonator import CLIENT, REASON, Support
 from tests.support.mfa import add_mfa
+from tests.support.passkeys.users import PasskeyUser, sign_in_with_passkey
+from tests.support.platform import Platform
+from tests.support.saml import SamlApplication
+from tests.support.saml.browser import SamlBrowser
+from tests.support.services import add_service, service_context
 from tests.support.siem import configure, forward, make_sink
 from tests.support.tenants import Tenant
+from tests.tenancy.invitations import decline
 
 PEER: Final = "198.51.100.77"
 AGENT: Final = "OperatorBrowser/4711"
 PLACE: Final = "Longyearbyen"
+TEST_PEERS: Final = (CLIENT, BROWSER_PEER)
 MIGRATION: Final = "adapters/postgres/migrations/0451_hide_addresses_of_platform_owners.sql"
 
 
@@ -86,14 +109,130 @@ async def test_no_output_has_from_where_a_platform_owner_acted(
     assert AGENT in log
 
 
-async def test_entries_of_members_keep_their_addresses(acme: Tenant, app: QuartTrio, pool: Pool) -> None:
-    """A platform owner who acts as a member of the organization is one of its members."""
+@pytest.mark.slow
+async def test_no_output_has_from_where_a_platform_owner_signed_in(
+    acme: Tenant,
+    user: Account,
+    holder: PasskeyUser,
+    browser: SamlBrowser,
+    shop: SamlApplication,
+    ports: Ports,
+    pool: Pool,
+    sink: FakeSiem,
+    sent: FakeMailTransport,
+) -> None:
+    """By a password, a passkey, OAuth, SAML and on a device, as an end user and as a member of the organization."""
+    api, clock = acme.api, cast("FakeClock", ports.clock)
+    for peer in TEST_PEERS:
+        cast("FakeGeoIp", ports.geoip).known[peer] = Location(PLACE, "NO")
+    await run_sql(pool, "update users set is_platform_owner = true where id = %s", user.id)
+    await holder.add()
+    await configure(ports, make_sink(acme.org, sink.url()))
+    await create_webhook(acme, events=["user.login.success", "user.login.failed", "user.invited", "invitation.declined"])
+    site = await add_relying_party(acme, browser, "site")
+    cli = DeviceClient(api, pool, clock, await service_context(pool, await add_service(pool, acme.org, "cli")))
+    at_site = {"org_slug": "acme", "service_slug": "site"}
+
+    async def sign_in_everywhere() -> None:
+        assert (await api.post("/api/auth/login", {"email": user.email, "password": PASSWORD, **at_site})).status == 200
+        assert (await api.post("/api/auth/login", {"email": user.email, "password": "a wrong password", **at_site})).status == 401
+        assert (await sign_in_with_passkey(api, holder.authenticator, at_site)).status == 200
+        await site.tokens()
+        await browser.sign_on(shop)
+        await cli.begin()
+        assert (await cli.decide(holder.token)).status == 200
+        assert (await cli.poll_after_interval()).status == 200
+
+    await browser.sign_in()
+    await sign_in_everywhere()
+    await acme.invite(user.email)
+    await deliver(ports)
+    assert (await decline(api, link(sent.emails[-1]))).status == 200
+    await add_member(pool, acme.org, user.id, "admin", confirmed=True)
+    await run_sql(pool, "update memberships set confirmed_at = %s", clock.now())
+    await run_sql(pool, "update organizations set approved_at = %s", clock.now())
+    await sign_in_everywhere()
+    member = await api.login(user.email)
+    invited = await api.post(acme.invitations, {"email": "new@anywhere.example", "role": "member"}, token=member.json["access_token"])
+    assert invited.status == 200, invited.text
+    assert (await api.post(f"{acme.path}/siem/test", token=member.json["access_token"])).status == 200
+    await forward(with_loopback_sender(ports))
+
+    async def read(path: str, token: str) -> str:
+        answer = await api.get(path, token=token)
+        assert answer.status == 200, answer.text
+        return answer.text
+
+    owner, log = acme.token("owner"), json.loads(await read(f"{acme.path}/audit-log?limit=100", acme.token("owner")))["logs"]
+    sign_ins = json.loads(await read(f"{acme.path}/sign-ins?limit=100&user_id={user.id}", owner))["sign_ins"]
+    assert {("passkey", "Site"), ("saml", "Shop"), ("password", None)} <= {(each["provider"], each["service_name"]) for each in sign_ins}
+    assert {each["success"] for each in sign_ins} == {True, False}
+    for each in sign_ins:
+        assert [each[name] for name in ("ip_address", "user_agent", "geo_country", "geo_city")] == [None] * 4
+    by_owner = [entry for entry in log if entry["actor"]["id"] == str(user.id)]
+    assert {"user.login.success", "user.invited", "invitation.declined"} <= {entry["action"] for entry in by_owner}
+    assert {(entry["ip_address"], entry["user_agent"]) for entry in by_owner} == {(None, None)}
+    export = await read(f"/api/privacy/export/{user.id}", owner)
+    assert '"password"' in export
+    lines = [json.dumps(by_owner), export]
+    for path in ("audit-log/export", "sign-ins/export", "audit-log/export?format=jsonl", "sign-ins/export?format=jsonl"):
+        lines += (await read(f"{acme.path}/{path}", owner)).splitlines()
+    lines += [json.dumps(entry) for post in sink.accepted for entry in post.entries]
+    lines += [payload for (payload,) in await run_sql(pool, "select payload::text from webhook_deliveries")]
+    about = [line for line in lines if (str(user.id) in line or user.email in line) and acme.people["owner"].email not in line]
+    assert len(about) > len(sign_ins)
+    for line in about:
+        assert not [trace for trace in (*TEST_PEERS, FIREFOX, CURL, PLACE) if trace in line], line
+    own = json.loads(await read("/api/user/sign-ins?limit=100", holder.token))["sign_ins"]
+    assert PLACE in {each["geo_city"] for each in own}, "the user sees their own"
+    await holder.confirm()
+    assert PLACE in await read(f"/api/privacy/export/{user.id}", holder.token)
+
+
+async def test_a_refused_platform_owner_counts_without_an_address(acme: Tenant, user: Account, pool: Pool) -> None:
+    """At an application that does not know them. A wrong password proves no one, and shows the network that tried."""
+    await run_sql(pool, "update services set access_policy = 'assigned' where id = %s", await add_service(pool, acme.org))
+    for is_owner, password, addresses in (
+        (True, PASSWORD, [None]),
+        (True, "a wrong password", [CLIENT, None]),
+        (False, PASSWORD, [CLIENT, None]),
+    ):
+        await run_sql(pool, "update users set is_platform_owner = %s where id = %s", is_owner, user.id)
+        body = {"email": user.email, "password": password, "org_slug": "acme", "service_slug": "shop"}
+        assert (await acme.api.post("/api/auth/login", body)).status in (401, 403)
+        sign_ins = (await acme.api.get(f"{acme.path}/sign-ins", token=acme.token("owner"))).json["sign_ins"]
+        assert [each["ip_address"] for each in sign_ins if each["attempts"]] == addresses
+
+
+async def test_sign_ins_until_the_end_of_the_rights_stay_hidden(
+    acme: Tenant, platform: Platform, ports: Ports, pool: Pool, clock: FakeClock
+) -> None:
+    """Also those from before the promotion. Later ones are those of a member."""
+    user = await add_account(ports)
+    await add_member(pool, acme.org, user.id, confirmed=True)
+    await run_sql(pool, "update memberships set confirmed_at = %s", clock.now())
+    await run_sql(pool, "update organizations set approved_at = %s", clock.now())
+
+    async def addresses() -> list[str | None]:
+        clock.advance(timedelta(minutes=1))
+        assert (await acme.api.login(user.email)).status == 200
+        answer = await acme.api.get(f"{acme.path}/sign-ins?user_id={user.id}", token=acme.token("owner"))
+        return [each["ip_address"] for each in answer.json["sign_ins"]]
+
+    assert await addresses() == [CLIENT]
+    await run_sql(pool, "update users set is_platform_owner = true where id = %s", user.id)
+    assert await addresses() == [None, None]
+    assert (await acme.api.delete(f"/api/platform/owners/{user.id}", token=platform.token)).status == 200
+    assert await addresses() == [CLIENT, None, None]
+
+
+async def test_entries_of_other_members_keep_their_addresses(acme: Tenant, app: QuartTrio, pool: Pool) -> None:
     await run_sql(pool, "update users set is_platform_owner = true where id = %s", acme.people["owner"].id)
     for name in ("owner", "admin"):
         path, body = f"{acme.path}/invitations", json.dumps({"email": f"{name}@anywhere.example", "role": "member"}).encode()
         headers = [(b"content-type", b"application/json")]
         assert (await ask(app, "POST", path, headers=headers, body=body, token=acme.token(name), peer=PEER)).status == 200
-    assert [entry["address"] for entry in await acme.log()] == [PEER, PEER]
+    assert [entry["address"] for entry in await acme.log()] == [None, PEER]
 
 
 async def test_the_upgrade_hides_the_addresses_of_earlier_entries(acme: Tenant, support: Support, pool: Pool, clock: FakeClock) -> None:

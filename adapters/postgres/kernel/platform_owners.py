@@ -1,0 +1,9 @@
+"""The SQL rule for which acts show no address to organizations (security #addresses-of-platform-owners)."""
+
+from typing import Final
+
+# Join the account `w` of the attempt `l` if it is that of a platform owner, or of a former one and the attempt is from before the end.
+JOIN_PLATFORM_OWNER: Final = """
+    left join users w on w.id = l.user_id and (w.is_platform_owner or exists (
+        select from audit_log d where d.org_id is null and d.target_type = 'user' and d.target_id = w.id::text
+          and d.action = 'platform.owner.demoted' and d.created_at >= l.created_at))"""
