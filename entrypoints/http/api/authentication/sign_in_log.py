@@ -54,7 +54,8 @@ class SignInResponse(ResponseModel):
     service_name: str | None = Field(description="The name of the application, or the host of an external client, or null.")
     provider: str = Field(description="The method, such as `password`. Empty at unknown accounts.", examples=["password", "websuite"])
     ip_address: str | None = Field(
-        description="The IP address of the client. At unknown accounts, the IPv4 address or the IPv6 network (/64), or null for many."
+        description="The IP address of the client. At unknown accounts, the IPv4 address or the IPv6 network (/64), or null for many. "
+        "In the log of an organization, a platform owner has no address, agent and place."
     )
     user_agent: str | None = Field(description="The User-Agent header of the client, or null at unknown accounts.")
     geo_country: str | None = Field(description="The country of the IP address (ISO 3166-1), if known.")

@@ -254,6 +254,8 @@ async def test_the_upgrade_hides_the_addresses_of_earlier_entries(acme: Tenant, 
         await run_sql(pool, insert, org and acme.org, "user.updated", actor, actor, impersonator, kind, clock.now())
     for action, target in (("platform.owner.demoted", former), ("service_account.created", program)):
         await run_sql(pool, insert, None, action, target, None, None, None, clock.now())
+    own = str(support.account.id)
+    await run_sql(pool, insert, acme.org, "user.login.success", own, None, None, None, clock.now())
     await support.begin(target=acme.id("admin"))
     await run_sql(pool, "update sessions set address = '192.0.2.1', agent = 'old' where impersonator_id is not null")
     for statement in (await trio.Path(MIGRATION).read_text()).split(";\n"):
@@ -261,5 +263,6 @@ async def test_the_upgrade_hides_the_addresses_of_earlier_entries(acme: Tenant, 
             await run_sql(pool, statement)
     left = await run_sql(pool, "select actor_id::text, impersonator_id from audit_log where org_id is not null and address = '192.0.2.1'")
     assert left == [(acme.id("admin"), None)]
+    assert await run_sql(pool, "select actor_id::text from audit_log where action = 'user.login.success'") == [(own,)]
     assert await run_sql(pool, "select count(*) from audit_log where org_id is null and address = '192.0.2.1'") == [(3,)]
     assert await run_sql(pool, "select address, agent from sessions where impersonator_id is not null") == [(None, None)]

@@ -1,7 +1,8 @@
 """From where a platform owner acts stays in the platform's log (security #addresses-of-platform-owners).
 
-A platform owner, a program of the platform, and a platform owner who acts as each kind of user send the request of every route, from
-an address and with an agent of their own. No row that anyone else reads has them afterwards.
+A platform owner, a program of the platform, a platform owner who acts as each kind of user, and members of the organization and a user
+of its application who are platform owners send the request of every route, from an address and with an agent of their own. No row that
+anyone else reads has them afterwards, but the records of the own account, which organizations read without them.
 """
 
 import json
@@ -26,6 +27,7 @@ PIECES: Final = 8  # so that the workers of a test run share the routes
 PEER: Final = "198.51.100.77"
 AGENT: Final = "OperatorBrowser/4711"
 ACTING: Final = ("platform", "platform-granted", "platform-browser", "as-owner", "as-admin", "as-member", "impersonating-browser")
+OF_OWN: Final = ("owner", "application", "admin-browser")  # they become platform owners before they act
 # Other routes know no platform owner.
 OF_USERS: Final = (Credentials.ACCESS_TOKEN, Credentials.ACCESS_TOKEN_OR_COOKIE, Credentials.COOKIE)
 # The logs about an account. Only platform owners read the addresses of entries that are not the user's (`by_user`).
@@ -50,25 +52,31 @@ async def test_no_act_of_a_platform_owner_leaves_an_address(piece: int, app: Qua
 def _callers(route: str, credentials: Credentials) -> list[str]:
     """Return the callers whose credentials the route reads. A platform owner who only reads writes nothing."""
     reads = route.startswith("GET")
-    in_browser = [name for name in ACTING if name.endswith("browser")]
-    names = in_browser if credentials is Credentials.COOKIE else [name for name in ACTING if name not in in_browser]
-    return [name for name in names if not (reads and name.startswith("platform"))]
+    in_browser = [name for name in (*ACTING, *OF_OWN) if name.endswith("browser")]
+    names = in_browser if credentials is Credentials.COOKIE else [name for name in (*ACTING, *OF_OWN) if name not in in_browser]
+    return [name for name in names if not (reads and (name in OF_OWN or name.startswith("platform")))]
 
 
 async def _act(app: QuartTrio, pool: Pool, world: World, route: str, caller: Caller) -> AsyncIterator[str]:
     """Send the request, and yield each changed row with the address or the agent, or an empty text for one that only the platform reads."""
-    request, before = REQUESTS.get(route, Request()), await mark(pool)
+    request, before, accounts = REQUESTS.get(route, Request()), await mark(pool), {_account_of(world.callers["platform"])}
+    if caller.name in OF_OWN:
+        accounts.add(_account_of(caller))
+        await run_sql(pool, "update users set is_platform_owner = true where id = %s", _account_of(caller))
     await prepare(pool, request, caller)
     sent = replace(request, headers={**request.headers, "User-Agent": AGENT})
     await call(app, route, sent, caller, peer=PEER)
     for table, row in (await changes_since(pool, before)).got:
         if PEER in row or AGENT in row:
-            yield "" if _is_of_platform(table, json.loads(row), world) else f"{route} as {caller.name}: {table} {row}"
+            yield "" if _is_hidden(table, json.loads(row), accounts) else f"{route} as {caller.name}: {table} {row}"
     await undo(pool, before)
 
 
-def _is_of_platform(table: str, row: dict[str, Any], world: World) -> bool:
-    """Return whether only platform owners read the row, or it is about the platform owner's own account."""
-    owner = world.callers["platform"].account
-    assert owner is not None
-    return table in OF_PLATFORM or (table == "audit_log" and row["org_id"] is None) or row.get("user_id") == str(owner.id)
+def _account_of(caller: Caller) -> str:
+    assert caller.account is not None
+    return str(caller.account.id)
+
+
+def _is_hidden(table: str, row: dict[str, Any], accounts: set[str]) -> bool:
+    """Return whether only platform owners read the row, or it is about an own account of the platform owner."""
+    return table in OF_PLATFORM or (table == "audit_log" and row["org_id"] is None) or row.get("user_id") in accounts
