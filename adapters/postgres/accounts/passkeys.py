@@ -215,6 +215,10 @@ class Passkeys(Repository):
             insert into former_passkeys ({NAMES}, removed_at) select {NAMES}, %(now)s from gone"""
         return await self._run(sql, user_id=user_id, id=passkey_id, now=now) == 1
 
+    async def end(self, user_id: UUID, passkey_id: UUID) -> None:
+        sql = f"with gone as (delete from passkeys where user_id = %(user_id)s and id = %(id)s returning kind) {COUNT_DOWN}"
+        await self._run(sql, user_id=user_id, id=passkey_id)
+
     async def turn_into_security_keys(self, user_id: UUID) -> None:
         sql = """
             with turned as (update passkeys set kind = 'security_key' where user_id = %(user_id)s and kind = 'passkey'),

@@ -104,6 +104,9 @@ class Passkeys(PasskeysRead, Protocol):
     async def remove(self, user_id: UUID, passkey_id: UUID, now: datetime) -> bool:
         """Delete a passkey, which an undo can restore, and return whether it existed."""
 
+    async def end(self, user_id: UUID, passkey_id: UUID) -> None:
+        """Delete a passkey. No undo restores it."""
+
     async def turn_into_security_keys(self, user_id: UUID) -> None:
         """Make all passkeys of the account security keys, which do not sign in alone. An undo restores none of the deleted ones."""
 

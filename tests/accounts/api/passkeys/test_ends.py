@@ -136,6 +136,7 @@ async def test_the_page_of_a_reset_asks_about_recent_passkeys(
     await holder.add(name="Old")
     newer = await later(holder, user, ports, clock)
     await newer.add(name="<b>Of a thief</b>")
+    clock.advance(timedelta(hours=71))
     browser, page = await reset_page(holder, app, ports, sent)
     [box] = re.findall(r'name="(keep:[0-9a-f-]+)"', page.text)
     assert re.search(rf'name="{box}"[^>]* checked', page.text) is None
@@ -143,6 +144,10 @@ async def test_the_page_of_a_reset_asks_about_recent_passkeys(
     answer = await browser.send("/auth/reset-password", **{**hidden_fields(page), "new_password": NEW_PASSWORD})
     assert answer.status == 200, "it was not selected"
     assert await run_sql(pool, "select name from passkeys") == [("Old",)]
+    token, thief = await newest_link(ports, sent), newer.authenticator
+    clock.advance(timedelta(hours=2))  # no undo begins before it was added
+    assert (await undo(holder.api, token)).status == 200
+    assert [(await sign_in_with_passkey(holder.api, each)).status for each in (holder.authenticator, thief)] == [200, 401], "it stays ended"
     newer.token = (await sign_in(ports, user)).access_token
     await newer.confirm(holder.authenticator)
     await newer.add(name="Mine")
