@@ -48,9 +48,9 @@ class _Factors:
 async def find(ports: Ports, read: Reading | Transaction, account: Account, now: datetime) -> tuple[list[AddedSignInMethod], bool]:
     """Return the dispensable ways in that a user added: accounts linked after the sign-up, and factors of the last 72 hours.
 
-    A reset must not end an older second factor: the mailbox alone would be enough to sign in (security A-6). So passkeys are missing
-    if they have been one for longer. Three kinds are missing, too: those that a sign-in policy needs, factors of a recovery, and the
-    only second factor if it replaced another one in the last 72 hours.
+    A reset must not end an older second factor: the mailbox alone would be enough to sign in (security A-6). Three kinds are missing,
+    too: those that a sign-in policy needs, factors of a recovery, and the only second factor if it replaced another one in the last
+    72 hours.
     The second result is whether a policy needs an account that was linked.
     """
     added, factors = await _find(ports, read, account, now)
@@ -69,7 +69,7 @@ async def _find(
     recent = list[AddedSignInMethod]()
     if account.mfa_enabled_at is not None and account.mfa_enabled_at > later:
         recent.append(AddedSignInMethod(account.id, None, account.mfa_enabled_at, is_recent=True))
-    if not account.is_unproven and (account.passkey_second_at is None or account.passkey_second_at > later):
+    if not account.is_unproven:
         keys = [key for key in await read.passkeys.of_user(account.id) if key.created_at > later]
         recent += [AddedSignInMethod(key.id, None, key.created_at, is_recent=True, passkey=key.name) for key in keys]
     if not linked and not recent:

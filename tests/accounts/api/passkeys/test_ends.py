@@ -14,7 +14,7 @@ from tests.accounts.email_changes import UNDO, undo
 from tests.fakes.outside import FakeClock, FakeMailTransport
 from tests.support.browser import FakeBrowser, hidden_fields
 from tests.support.builders import EMAIL, NEW_PASSWORD, Answer, Api, add_account, deliver, link, run_sql, sign_in
-from tests.support.passkeys.users import PASSKEYS, PasskeyUser, sign_in_with_passkey
+from tests.support.passkeys.users import PASSKEYS, PasskeyUser, sign_in_with_passkey, verify_second
 
 RESET = "/auth/reset-password"
 
@@ -158,17 +158,23 @@ async def test_the_page_of_a_reset_asks_about_recent_passkeys(
     assert await run_sql(pool, "select name from passkeys order by name") == [("Mine",), ("Old",)]
 
 
-async def test_a_reset_does_not_ask_about_the_keys_of_an_older_second_factor(
-    app: QuartTrio, holder: PasskeyUser, user: Account, ports: Ports, sent: FakeMailTransport, pool: Pool, clock: FakeClock
+@pytest.mark.parametrize("is_passkey", [True, False])
+async def test_a_reset_asks_about_each_recent_key_beside_an_older_second_factor(
+    app: QuartTrio, holder: PasskeyUser, user: Account, ports: Ports, sent: FakeMailTransport, clock: FakeClock, is_passkey: bool
 ) -> None:
-    """Otherwise the mailbox alone would be enough to sign in."""
-    await holder.add(second_factor=True)
+    """The older one stays. Otherwise the mailbox alone would be enough to sign in."""
+    await (holder.add(second_factor=True) if is_passkey else holder.add_key())
     clock.advance(UNDO_TTL)
     newer = PasskeyUser(holder.api, (await sign_in(ports, user, second_factor=True)).access_token)
-    await newer.confirm(holder.authenticator)
-    await newer.add()
-    _, page = await reset_page(holder, app, ports, sent)
-    assert "keep:" not in page.text
+    if is_passkey:
+        await newer.confirm(holder.authenticator)
+    await newer.add(name="Of a thief")
+    browser, page = await reset_page(holder, app, ports, sent)
+    assert (page.text.count('name="keep:'), "Keep the passkey Of a thief" in page.text) == (1, True)
+    await browser.send(RESET, **{**hidden_fields(page), "new_password": NEW_PASSWORD})
+    assert (await sign_in_with_passkey(holder.api, newer.authenticator)).status == 401
+    login = (await holder.api.login(EMAIL, NEW_PASSWORD)).json
+    assert (await verify_second(holder.api, login, holder.authenticator)).status == 200
 
 
 async def test_the_keys_of_a_second_factor_no_longer_sign_in_alone_at_an_address_that_was_never_proved(
