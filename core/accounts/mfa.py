@@ -14,6 +14,7 @@ from core.accounts.model.email_queue import EmailKind, new_email
 from core.accounts.model.mfa import (
     DISABLED,
     ENABLED,
+    FORCE_DISABLED,
     AlreadyEnabled,
     MfaEnrollment,
     MfaEvent,
@@ -253,7 +254,7 @@ async def force_removal(
     removed = await remove_factors(tx, account, now)
     if removed:
         await tx.sessions.end_all(account.id, now)
-        await tx.mfa.log(account.id, [MfaEvent.FORCE_DISABLED], caller, now, reason=reason)
+        await tx.mfa.log(account.id, [FORCE_DISABLED[factor] for factor in removed], caller, now, reason=reason)
         await tx.email_queue.add(new_email(EmailKind.MFA_REMOVED, account.email, now, org_id=org_id))
     return removed
 

@@ -13,6 +13,7 @@ from core.accounts.model.mfa import (
     DISABLED,
     ENABLED,
     FAILURES,
+    FORCE_DISABLED,
     FactorLifetime,
     FactorSwitch,
     FirstFactor,
@@ -156,7 +157,7 @@ class Mfa(MfaLog, SealingRepository):
             select created_at, event_type from mfa_events
             where user_id = %(user_id)s and created_at >= %(since)s and event_type = any(%(on)s::text[] || %(off)s::text[])
             order by created_at desc, event_type = any(%(on)s::text[]) desc"""
-        events = {"on": list(ENABLED.values()), "off": [*DISABLED.values(), MfaEvent.FORCE_DISABLED]}
+        events = {"on": list(ENABLED.values()), "off": [*DISABLED.values(), *FORCE_DISABLED.values()]}
         return await self._all(lambda row: FactorSwitch(row[0], MfaEvent(row[1])), sql, user_id=user_id, since=since, **events)
 
     async def lifetimes(self, user_id: UUID) -> list[FactorLifetime]:

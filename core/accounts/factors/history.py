@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from itertools import takewhile
 from typing import Final
 
 from core.accounts.model.accounts import Account
@@ -44,7 +45,7 @@ class FactorHistory:
         of_keys = [switch for switch in self.switches if switch.factor is FactorKind.PASSKEY]
         earlier = next((switch for switch in of_keys if switch.at < at), None)
         later = next((switch for switch in reversed(of_keys) if switch.at >= at), None)
-        was_on = (earlier is not None and earlier.is_on) if later is None else not later.is_on
+        was_on = (earlier is not None and earlier.is_on) if later is None else not (later.is_on or later.is_by_others)
         if not was_on:
             return None
         return earlier.at if earlier is not None and earlier.is_on else self.since
@@ -53,11 +54,13 @@ class FactorHistory:
         """Return the time to which an undo of everything since `since` takes second factors back.
 
         It is `since`, if the account has a second factor then, or may be without one. Otherwise it is the last earlier time at which one
-        was turned off that still can be restored. None: there is none, so that one of the present factors stays.
+        was turned off that still can be restored, after the last removal by others: what they removed, or had replaced, may be lost.
+        None: there is none, so that one of the present factors stays.
         """
         if not self.present or self._has_left(since) or not self.had_one(now):
             return since
-        return next((switch.at for switch in self.switches if not switch.is_on and switch.at < since and self._has_left(switch.at)), None)
+        own = takewhile(lambda switch: not switch.is_by_others, self.switches)
+        return next((switch.at for switch in own if not switch.is_on and switch.at < since and self._has_left(switch.at)), None)
 
     def _has_left(self, at: datetime) -> bool:
         """Return whether the account has a second factor after everything since `at` is undone."""

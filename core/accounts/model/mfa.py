@@ -39,6 +39,7 @@ class MfaEvent(StrEnum):
     PASSKEY_REFUSED = "passkey_refused"
     PASSKEY_ENABLED = "passkey_mfa_enabled"
     PASSKEY_DISABLED = "passkey_mfa_disabled"
+    PASSKEY_FORCE_DISABLED = "passkey_mfa_force_disabled_by_admin"
     PASSKEY_USED = "passkey_used"
     RECOVERY_ISSUED = "recovery_issued"
     RECOVERY_FAILED = "recovery_failed"
@@ -48,9 +49,12 @@ class MfaEvent(StrEnum):
 FAILURES: Final = frozenset({MfaEvent.SETUP_FAILED, MfaEvent.VERIFY_FAILED, MfaEvent.PASSKEY_REFUSED, MfaEvent.RECOVERY_FAILED})
 
 
-# The entry when this factor becomes the second factor, and when it stops being one.
+# The entry when this factor becomes the second factor, and when it stops being one, also by others.
 ENABLED: Final = MappingProxyType({FactorKind.TOTP: MfaEvent.ENABLED, FactorKind.PASSKEY: MfaEvent.PASSKEY_ENABLED})
 DISABLED: Final = MappingProxyType({FactorKind.TOTP: MfaEvent.DISABLED, FactorKind.PASSKEY: MfaEvent.PASSKEY_DISABLED})
+FORCE_DISABLED: Final = MappingProxyType(
+    {FactorKind.TOTP: MfaEvent.FORCE_DISABLED, FactorKind.PASSKEY: MfaEvent.PASSKEY_FORCE_DISABLED}
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +62,7 @@ class FactorSwitch:
     """An entry of the log: a second factor was turned on or off. `at` is UTC."""
 
     at: datetime
-    event: MfaEvent  # one of ENABLED or DISABLED, or FORCE_DISABLED
+    event: MfaEvent  # one of ENABLED, DISABLED or FORCE_DISABLED
 
     @property
     def is_on(self) -> bool:
@@ -66,8 +70,12 @@ class FactorSwitch:
 
     @property
     def factor(self) -> FactorKind:
-        """The factor. A removal by others counts as that of an app: no undo restores it."""
-        return FactorKind.PASSKEY if self.event in (MfaEvent.PASSKEY_ENABLED, MfaEvent.PASSKEY_DISABLED) else FactorKind.TOTP
+        return next(kind for kind in ENABLED if self.event in (ENABLED[kind], DISABLED[kind], FORCE_DISABLED[kind]))
+
+    @property
+    def is_by_others(self) -> bool:
+        """Whether another person removed the factor: no undo restores it."""
+        return self.event in FORCE_DISABLED.values()
 
 
 @dataclass(frozen=True, slots=True)

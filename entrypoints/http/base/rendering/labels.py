@@ -132,6 +132,7 @@ LABELS: Final[Mapping[type[StrEnum], Labels]] = MappingProxyType(
             MfaEvent.PASSKEY_REFUSED: "Passkey refused",
             MfaEvent.PASSKEY_ENABLED: "Passkeys became a second factor",
             MfaEvent.PASSKEY_DISABLED: "Passkeys are no second factor now",
+            MfaEvent.PASSKEY_FORCE_DISABLED: "Passkeys as a second factor removed by platform support",
             MfaEvent.PASSKEY_USED: "Passkey used",
             MfaEvent.RECOVERY_ISSUED: "Recovery started",
             MfaEvent.RECOVERY_FAILED: "Wrong recovery code",
