@@ -9,6 +9,7 @@ from core.accounts import events, factor_changes, mfa, passkeys, relying_party
 from core.accounts.factor_changes import Demands
 from core.accounts.factors import history as factor_history
 from core.accounts.model.accounts import Account
+from core.accounts.model.mfa import MfaEvent
 from core.accounts.model.passkeys import Passkey, PasskeyKind
 from core.accounts.model.security_notices import UNDO_TTL, AddedSignInMethod
 from core.kernel.causes import Caller
@@ -64,7 +65,7 @@ async def _find(
     since = now - UNDO_TTL
     # Another address was verified before: a reset removes all linked accounts.
     linked = [] if account.is_unproven else await read.identities.list_added(account.id, since)
-    recovered_at = await read.mfa.recovered_at(account.id)
+    recovered_at = await read.mfa.newest_at(account.id, MfaEvent.RECOVERED)
     later = since if recovered_at is None else max(since, recovered_at)
     recent = list[AddedSignInMethod]()
     if account.mfa_enabled_at is not None and account.mfa_enabled_at > later:

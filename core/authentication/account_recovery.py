@@ -23,10 +23,12 @@ from core.accounts.model.passkeys import HANDLE_BYTES, Ceremony, ChallengeBindin
 from core.accounts.platform_users import lock_account, record_with_reason
 from core.applications.model.users import EndUserNotFound
 from core.authentication import events
+from core.authentication.model.login import AccountInRecovery
 from core.authentication.model.recovery import (
     CODE_LETTERS,
     MAX_ATTEMPTS,
     RECOVERY_TTL,
+    REPEAT_TTL,
     AccountRecovery,
     CannotRecoverSelf,
     FactorNotEnough,
@@ -80,11 +82,11 @@ async def issue_in_organization(ports: Ports, caller: Member, user_id: UUID, rea
         organization, account = await _lock_controlled(tx, caller, user_id, capability)
         admins = [address for address in await tx.members.admin_addresses(organization.id) if address != caller.email]
         recovery = _new_recovery(account, caller.user_id, organization.id, salt, now)
-        await _start(ports, tx, caller, recovery, account, code_hash, reason, now)
+        is_repeated = await _start(ports, tx, caller, recovery, account, code_hash, reason, now)
         for address in admins:
             await tx.email_queue.add(new_email(EmailKind.RECOVERY_ISSUED, address, now, token=account.email, org_id=organization.id))
         tx.record(events.recovery_issued(recovery, reason))
-    return IssuedRecovery(code, recovery.expires_at)
+    return IssuedRecovery(code, recovery.expires_at, is_repeated)
 
 
 async def cancel_in_organization(ports: Ports, caller: Member, user_id: UUID, capability: Capability) -> None:
@@ -109,11 +111,11 @@ async def issue_by_platform(ports: Ports, caller: Person, user_id: UUID, reason:
             raise PlatformOwnerNotRecovered
         owners = [address for address in await tx.accounts.platform_owner_addresses() if address != caller.email]
         recovery = _new_recovery(account, caller.user_id, None, salt, now)
-        await _start(ports, tx, caller, recovery, account, code_hash, reason, now)
+        is_repeated = await _start(ports, tx, caller, recovery, account, code_hash, reason, now)
         for address in owners:
             await tx.email_queue.add(new_email(EmailKind.RECOVERY_ISSUED, address, now, token=account.email))
         record_with_reason(tx, events.recovery_issued(recovery), reason)
-    return IssuedRecovery(code, recovery.expires_at)
+    return IssuedRecovery(code, recovery.expires_at, is_repeated)
 
 
 async def cancel_by_platform(ports: Ports, caller: Person, user_id: UUID) -> None:
@@ -126,20 +128,34 @@ async def cancel_by_platform(ports: Ports, caller: Person, user_id: UUID) -> Non
         tx.record(events.recovery_canceled(await _cancel(tx, account, None), by_platform=True))
 
 
-async def cancel_by_sign_in(ports: Ports, tx: Transaction, account: Account, proofs: Proofs, now: datetime) -> None:
+async def cancel_by_sign_in(ports: Ports, tx: Transaction, caller: Caller, account: Account, proofs: Proofs, now: datetime) -> None:
     """End the open recovery of a locked account if its user signs in as strongly as the account can: then no factor is lost.
 
     A weaker sign-in changes nothing. The user may need the recovery for the factor that is missing. This one is missing in any case
-    if only a recovery gives it back, as after an undo (security A-13).
+    if only a recovery gives it back, as after an undo (security A-13). A recovery that repeats one refuses all sign-ins: a squatter's
+    passkey may have ended the earlier one.
+
+    Raises: AccountInRecovery.
     """
+    recovery = await tx.recoveries.of_user(account.id, now)
+    if recovery is None:
+        return
+    if await _is_repeated(tx, account.id, recovery.created_at):
+        refusal = AccountInRecovery()
+        refusal.user_id = account.id
+        raise refusal
     if strength_of(proofs) < reachable_strength(account.factors) or await tx.accounts.is_recovery_required(account.id):
         return
     if await factor_changes.needs_recovery(ports, tx, account, now):
         return
-    recovery = await tx.recoveries.remove(account.id)
-    if recovery is not None:
-        await tx.one_time_tokens.void(account.id, TokenPurpose.RECOVER_ACCOUNT)
-        tx.record(events.recovery_canceled(recovery))
+    tx.record(events.recovery_canceled(await _cancel(tx, account, None)))
+    await tx.mfa.log(account.id, [MfaEvent.RECOVERY_ENDED], caller, now)
+
+
+async def _is_repeated(tx: Transaction, user_id: UUID, at: datetime) -> bool:
+    """Return whether a recovery that begins at `at` repeats one that a sign-in ended in the REPEAT_TTL before."""
+    ended_at = await tx.mfa.newest_at(user_id, MfaEvent.RECOVERY_ENDED)
+    return ended_at is not None and at - ended_at <= REPEAT_TTL
 
 
 async def is_open(ports: Ports, user_id: UUID) -> bool:
@@ -206,10 +222,10 @@ def _find_refusal(control: AccountControl, rights: Rights, capability: Capabilit
 
 async def _start(
     ports: Ports, tx: Transaction, caller: Caller, recovery: AccountRecovery, account: Account, code_hash: bytes, reason: str, now: datetime
-) -> None:
+) -> bool:
     """Store a recovery of a locked account, end what the account has open, and queue the email with the link.
 
-    The code is useless without the link. So the limit of these emails refuses the whole recovery (security E-5).
+    Return whether it refuses sign-ins. The code is useless without the link. So the limit of these emails refuses the whole recovery (security E-5).
 
     Raises: RecoveryNotReachable, TooManyRecoveries.
     """
@@ -220,8 +236,10 @@ async def _start(
     await tx.recoveries.put(recovery, code_hash)
     await tx.one_time_tokens.void(account.id, TokenPurpose.RECOVER_ACCOUNT)
     await mfa.end_sign_ins(tx, account.id, now)
+    await tx.email_changes.cancel_pending(account.id, now)  # another address would end the link
     await tx.mfa.log(account.id, [MfaEvent.RECOVERY_ISSUED], caller, now, reason=reason)
     await tx.email_queue.add(new_email(EmailKind.RECOVERY_LINK, account.email, now, org_id=recovery.org_id))
+    return await _is_repeated(tx, account.id, now)
 
 
 async def _cancel(tx: Transaction, account: Account, org_id: UUID | None) -> AccountRecovery:

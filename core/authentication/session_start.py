@@ -23,7 +23,7 @@ from ports.storage import Transaction
 
 
 async def start_session(ports: Ports, tx: Transaction, sign_in: VerifiedSignIn, now: datetime) -> SignedIn:
-    """Start the session of a sign-in after all required factors were verified. Raises: NeedsCodeFlow."""
+    """Start the session of a sign-in after all required factors were verified. Raises: NeedsCodeFlow; AccountInRecovery."""
     person, account = sign_in.person, sign_in.account
     entitlement, device = NO_ENTITLEMENT, sign_in.device.device
     if sign_in.service is not None:
@@ -52,7 +52,7 @@ async def start_session(ports: Ports, tx: Transaction, sign_in: VerifiedSignIn, 
     if not sign_in.device.was_unproved:  # the user got the email about the first of these sign-ins
         await _warn_of_risk(tx, account, device, sign_in.proofs, now)
     if sign_in.device.has_recovery:
-        await account_recovery.cancel_by_sign_in(ports, tx, account, own, now)
+        await account_recovery.cancel_by_sign_in(ports, tx, person, account, own, now)
     if account.is_platform_owner:
         await platform_sign_in_policy.ensure(tx, now)
     bound = boundary_of(sign_in.proofs)

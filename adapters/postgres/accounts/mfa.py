@@ -148,9 +148,9 @@ class Mfa(MfaLog, SealingRepository):
         sql = f"select {ENROLLMENT} from users u left join mfa m on m.user_id = u.id where u.id = %(user_id)s"
         return await self._one(lambda row: to_enrollment(self._vault, user_id, row), sql, user_id=user_id)
 
-    async def recovered_at(self, user_id: UUID) -> datetime | None:
+    async def newest_at(self, user_id: UUID, event: MfaEvent) -> datetime | None:
         sql = "select max(created_at) from mfa_events where user_id = %(user_id)s and event_type = %(event)s"
-        return await self._one(lambda row: row[0], sql, user_id=user_id, event=MfaEvent.RECOVERED)
+        return await self._one(lambda row: row[0], sql, user_id=user_id, event=event)
 
     async def switches(self, user_id: UUID, since: datetime) -> list[FactorSwitch]:
         sql = """

@@ -43,6 +43,7 @@ class MfaEvent(StrEnum):
     PASSKEY_USED = "passkey_used"
     RECOVERY_ISSUED = "recovery_issued"
     RECOVERY_FAILED = "recovery_failed"
+    RECOVERY_ENDED = "recovery_ended_by_sign_in"
     RECOVERED = "recovered"
 
 

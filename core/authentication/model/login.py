@@ -50,6 +50,10 @@ class AccountDeleted(AccountClosed):
     """This account was deleted. The link in our email about this opens it again, within 72 hours."""
 
 
+class AccountInRecovery(AccountClosed):
+    """This account is being recovered. Use the link in our email with the code, or ask the person who started this to cancel it."""
+
+
 class OtherUserPresent(Conflict):
     """Another user is signed in in this browser. Sign out first, then sign in again."""
 

@@ -13,6 +13,7 @@ from core.kernel.proofs import Method
 from core.kernel.values import Email
 
 RECOVERY_TTL: Final = timedelta(hours=24)
+REPEAT_TTL: Final = timedelta(hours=72)  # after a sign-in ended a recovery, the next one refuses sign-ins
 MAX_ATTEMPTS: Final = 5  # at the code
 CODE_LETTERS: Final = 10  # 50 bits
 _SEPARATORS: Final = re.compile(r"[\s-]")
@@ -80,6 +81,7 @@ class IssuedRecovery:
 
     code: str = field(repr=False)
     expires_at: datetime
+    refuses_sign_ins: bool
 
 
 def format_code(letters: str) -> str:

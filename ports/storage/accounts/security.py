@@ -24,8 +24,8 @@ class MfaRead(Protocol):
     async def enrollment(self, user_id: UUID) -> MfaEnrollment | None:
         """Return the secrets, which may be pending or expired, or None if the account does not exist. Raises: SealBroken."""
 
-    async def recovered_at(self, user_id: UUID) -> datetime | None:
-        """Return when the account was recovered last (UTC), or None."""
+    async def newest_at(self, user_id: UUID, event: MfaEvent) -> datetime | None:
+        """Return when the newest entry of this kind was logged about the account (UTC), or None."""
 
     async def switches(self, user_id: UUID, since: datetime) -> list[FactorSwitch]:
         """Return when second factors were turned on and off since then, newest first. At the same time, they were turned on last."""

@@ -22,7 +22,7 @@ def test_the_log_has_the_documented_events() -> None:
         *("mfa_verify_attempt", "mfa_verify_success", "mfa_verify_failed", "backup_codes_generated", "backup_code_used"),
         *("passkey_mfa_enabled", "passkey_mfa_disabled", "passkey_mfa_force_disabled_by_admin", "passkey_used"),
         *("passkey_added", "passkey_removed", "passkey_refused"),
-        *("recovery_issued", "recovery_failed", "recovered"),
+        *("recovery_issued", "recovery_failed", "recovery_ended_by_sign_in", "recovered"),
     }
     assert {"mfa_setup_failed", "mfa_verify_failed", "passkey_refused", "recovery_failed"} == FAILURES
 

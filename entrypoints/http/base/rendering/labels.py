@@ -136,6 +136,7 @@ LABELS: Final[Mapping[type[StrEnum], Labels]] = MappingProxyType(
             MfaEvent.PASSKEY_USED: "Passkey used",
             MfaEvent.RECOVERY_ISSUED: "Recovery started",
             MfaEvent.RECOVERY_FAILED: "Wrong recovery code",
+            MfaEvent.RECOVERY_ENDED: "Recovery ended by a sign-in",
             MfaEvent.RECOVERED: "Account recovered",
         },
         MfaAlertType: {

@@ -17,7 +17,7 @@ from core.authentication.flow.steps import Step
 from core.authentication.methods.passkey import DiscoveredPasskey
 from core.authentication.methods.password import Password
 from core.authentication.methods.second_factor import Code, SecondPasskey
-from core.authentication.model.login import LastCodeWrong, PreAuthInvalid
+from core.authentication.model.login import AccountInRecovery, LastCodeWrong, PreAuthInvalid
 from core.federation import sign_in as sign_in_flow
 from core.federation.connections import sign_out as provider_sign_out
 from core.federation.saml import logout as saml_logout
@@ -189,7 +189,7 @@ async def sign_in_with_code(flow: Flow) -> Response:
     except (CodeMalformed, CodeWrong, PasskeyRefused, Limited) as refusal:
         return refused_form_page(refusal, "authentication/sign_in_code.html", **await code_values(flow))
     except Unauthenticated as refusal:
-        return await sign_in_again(refusal if isinstance(refusal, PreAuthInvalid) else PreAuthInvalid(), flow)
+        return await sign_in_again(refusal if isinstance(refusal, (PreAuthInvalid, AccountInRecovery)) else PreAuthInvalid(), flow)
 
 
 def _can_passkey(form: Mapping[str, str]) -> bool:

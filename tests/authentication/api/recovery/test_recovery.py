@@ -11,6 +11,7 @@ from adapters.postgres.engine.pool import Pool
 from core.authentication.model.recovery import (
     MAX_ATTEMPTS,
     RECOVERY_TTL,
+    REPEAT_TTL,
     RecoveryEnded,
     RecoveryRefused,
 )
@@ -18,7 +19,7 @@ from core.kernel.causes import SYSTEM
 from tests.accounts.email_changes import UNDO, undo
 from tests.authentication.api.recovery.lost import REASON, RECOVER, WRONG, LostUser, app_of, backup_codes_of, says
 from tests.fakes.outside import FakeClock
-from tests.support.browser import FakeBrowser, form_token, hidden_fields, leads_to
+from tests.support.browser import FakeBrowser, form_token, hidden_fields, leads_to, main_of
 from tests.support.builders import (
     BASE_URL,
     EMAIL,
@@ -31,7 +32,7 @@ from tests.support.builders import (
 )
 from tests.support.mfa import STEP, waiting_flow
 from tests.support.passkeys.authenticator import SoftAuthenticator
-from tests.support.passkeys.users import PASSKEYS, sign_in_with_passkey, start_login, verify_second
+from tests.support.passkeys.users import PASSKEYS, PasskeyUser, sign_in_with_passkey, start_login, verify_second
 from tests.support.personal_tokens import add_personal_token
 from tests.support.platform import Platform
 from tests.support.services import add_service, add_service_user
@@ -186,6 +187,49 @@ async def test_a_sign_in_with_the_strongest_factor_cancels_the_recovery(
     assert await run_sql(pool, logged) == [(ada.acme.org, ada.account.id)]
     assert (await sign_in_with_passkey(ada.acme.api, ada.holder.authenticator)).status == 200
     assert len(await run_sql(pool, logged)) == 1
+
+
+async def test_a_recovery_after_one_that_a_sign_in_ended_refuses_sign_ins(ada: LostUser, app: QuartTrio, pool: Pool, clock: FakeClock) -> None:
+    """A squatter's passkey ended the first one. Neither it, nor an address that its session requested, stops the second one."""
+    thief, api = PasskeyUser(ada.acme.api, ""), ada.acme.api
+    await ada.issue()
+    thief.token = (await sign_in_with_passkey(api, ada.holder.authenticator)).json["access_token"]
+    assert await run_sql(pool, "select count(*) from account_recoveries") == [(0,)]
+    assert (await api.patch("/api/user", {"email": "thief@example.com"}, token=thief.token)).status == 200
+    await deliver(ada.acme.ports)
+    proof = link(ada.sent.newest("/auth/verify-email", "thief@example.com"))
+    clock.advance(RECOVERY_TTL / 2)
+    await ada.acme.sign_in("admin")
+    again = await api.post(ada.path, {"reason": REASON}, token=ada.acme.token("admin"))
+    assert again.json["refuses_sign_ins"] is True
+    refused = await sign_in_with_passkey(api, ada.holder.authenticator)
+    assert (refused.status, refused.json["error"].startswith("This account is being recovered.")) == (401, True)
+    assert await verify(ada, ada.factor.code()) == 401
+    on_page = FakeBrowser(app)
+    clock.advance(STEP)
+    leads_to(await on_page.sign_in())
+    shown = await on_page.show_code(ada.factor.code())
+    assert "This account is being recovered." in shown.text, main_of(shown)
+    await api.get(f"/auth/verify-email?token={proof}")
+    assert await run_sql(pool, "select email from users where id = %s", ada.account.id) == [(EMAIL,)]
+    path = leads_to(await ada.open(await ada.link(), again.json["code"]))
+    assert (await sign_in_with_passkey(api, ada.holder.authenticator)).status == 401
+    new = SoftAuthenticator(origin=BASE_URL)
+    assert (await ada.send_passkey(path, new)).status == 200
+    assert [(await sign_in_with_passkey(api, each)).status for each in (new, ada.holder.authenticator)] == [200, 401]
+    logged = "select event_type, count(*) from mfa_events where event_type like 'recover%%' group by 1 order by 1"
+    assert await run_sql(pool, logged) == [("recovered", 1), ("recovery_ended_by_sign_in", 1), ("recovery_issued", 2)]
+
+
+async def test_a_canceled_or_later_recovery_lets_the_user_sign_in(ada: LostUser, clock: FakeClock) -> None:
+    for advance, refuses_sign_ins, status in [(SECOND, False, 200), (SECOND, True, 401), (REPEAT_TTL, False, 200)]:
+        clock.advance(advance)
+        await ada.acme.sign_in("admin")
+        issued = await ada.acme.api.post(ada.path, {"reason": REASON}, token=ada.acme.token("admin"))
+        assert issued.json["refuses_sign_ins"] is refuses_sign_ins
+        assert (await sign_in_with_passkey(ada.acme.api, ada.holder.authenticator)).status == status
+        await ada.acme.api.delete(ada.path, token=ada.acme.token("admin"))
+        assert (await sign_in_with_passkey(ada.acme.api, ada.holder.authenticator)).status == 200
 
 
 @pytest.mark.parametrize("is_member", [True, False], ids=["member", "end user"])
