@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from uuid import UUID
 
-from core.accounts import events, factor_changes, mfa, relying_party, session_proofs, ways_in
+from core.accounts import email_changes, events, factor_changes, mfa, relying_party, session_proofs, ways_in
 from core.accounts.factor_changes import LostAccess
 from core.accounts.factors import backup_codes, passkey_waits
 from core.accounts.factors.backup_codes import NO_CODES, BackupCodes
@@ -94,6 +94,8 @@ async def register(
         _check_account(account)
         await add_verified(ports, tx, verified)
         await passkey_waits.end(tx, account, "passkey")
+        if account.passkey_count == 0:  # a thief of the password may have requested another address without a passkey
+            await email_changes.cancel_of_other_sessions(tx, account.id, caller.session_id, now)
         await security_notices.notify(tx, account, EmailKind.PASSKEY_ADDED, now, session_id=caller.session_id, detail=passkey.description)
         # It makes the sign-in stronger, and not newer.
         proof = proof_of(passkey, user_verified=passkey.user_verified, at=now if caller.sign_in is None else caller.sign_in.at)
@@ -259,7 +261,7 @@ async def _make_second(
 
 
 async def end_added(tx: Transaction, caller: Caller, user_id: UUID, passkey_id: UUID, now: datetime) -> None:
-    """Delete a passkey of a locked account for good, because a thief may have added it. With the last one, passkeys are no second factor."""
+    """Delete a passkey of a locked account that a thief may have added. No undo restores it. With the last one, keys are no second factor."""
     await tx.passkeys.end(user_id, passkey_id)
     await tx.mfa.log(user_id, [MfaEvent.PASSKEY_REMOVED], caller, now)
     tx.record(events.passkey_removed(user_id, passkey_id))

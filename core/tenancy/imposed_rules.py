@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from uuid import UUID
 
-from core.accounts import factor_changes
+from core.accounts.factors import own_proofs
 from core.accounts.model.email_queue import EmailKind, OwnerChange, new_email
 from core.kernel.access import NotOfThisOrganization
 from core.kernel.callers import Member
@@ -109,7 +109,7 @@ async def _require_own_factor(ports: Ports, tx: Transaction, caller: Member, now
     No trusted device and no connection counts, and methods that a policy refuses do. Raises: OwnFactorNeeded.
     """
     limit = ports.policy.fresh_sign_in_ttl
-    proofs = await factor_changes.load_proofs(tx, caller.session_id, caller.user_id, now)
+    proofs = await own_proofs.load_proofs(tx, caller.session_id, caller.user_id, now)
     if not any(proof.can_be_second for proof in recent(proofs, now - limit)):
         raise OwnFactorNeeded(limit)
 

@@ -109,7 +109,7 @@ async def register(data: PasskeyRequest) -> CreatedPasskeyResponse:
     """Add a passkey or a security key.
 
     You get an email about it, with a link that undoes it. An account can have 20 of them. If it becomes a
-    second factor, trusted devices and pending sign-ins end.
+    second factor, trusted devices and pending sign-ins end. The first one ends a change of the address that another session requested.
     """
     credential, kind = data.credential.model_dump(), PasskeyKind(data.kind)
     passkey, codes = await passkeys.register(

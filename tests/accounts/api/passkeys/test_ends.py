@@ -189,3 +189,17 @@ async def test_the_keys_of_a_second_factor_no_longer_sign_in_alone_at_an_address
     assert (await sign_in_with_passkey(holder.api, holder.authenticator)).status == 401
     login = await holder.api.post("/api/auth/login", {"email": EMAIL, "password": NEW_PASSWORD})
     assert login.json["methods"] == ["passkey", "backup_code"]
+
+
+@pytest.mark.parametrize("by_thief", [True, False])
+async def test_the_first_passkey_ends_a_change_of_the_address_that_another_session_requested(
+    holder: PasskeyUser, ports: Ports, sent: FakeMailTransport, pool: Pool, user: Account, by_thief: bool
+) -> None:
+    """It was requested without the passkey. The session that adds the passkey keeps its own request."""
+    token = (await sign_in(ports, user)).access_token if by_thief else holder.token
+    assert (await holder.api.patch("/api/user", {"email": "new@example.com"}, token=token)).status == 200
+    await deliver(ports)
+    proof = link(sent.newest("/auth/verify-email", "new@example.com"))
+    await holder.add()
+    await holder.api.get(f"/auth/verify-email?token={proof}")
+    assert await run_sql(pool, "select email = 'new@example.com' from users where id = %s", user.id) == [(not by_thief,)]
