@@ -261,7 +261,10 @@ async def _make_second(
 
 
 async def end_added(tx: Transaction, caller: Caller, user_id: UUID, passkey_id: UUID, now: datetime) -> None:
-    """Delete a passkey of a locked account that a thief may have added. No undo restores it. With the last one, keys are no second factor."""
+    """Delete a passkey of a locked account that a thief may have added. No undo restores it.
+
+    With the last one, passkeys are no second factor.
+    """
     await tx.passkeys.end(user_id, passkey_id)
     await tx.mfa.log(user_id, [MfaEvent.PASSKEY_REMOVED], caller, now)
     tx.record(events.passkey_removed(user_id, passkey_id))

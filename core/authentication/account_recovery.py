@@ -225,7 +225,8 @@ async def _start(
 ) -> bool:
     """Store a recovery of a locked account, end what the account has open, and queue the email with the link.
 
-    Return whether it refuses sign-ins. The code is useless without the link. So the limit of these emails refuses the whole recovery (security E-5).
+    Return whether it refuses sign-ins. The code is useless without the link. So the limit of these emails refuses the whole recovery
+    (security E-5).
 
     Raises: RecoveryNotReachable, TooManyRecoveries.
     """

@@ -53,9 +53,7 @@ FAILURES: Final = frozenset({MfaEvent.SETUP_FAILED, MfaEvent.VERIFY_FAILED, MfaE
 # The entry when this factor becomes the second factor, and when it stops being one, also by others.
 ENABLED: Final = MappingProxyType({FactorKind.TOTP: MfaEvent.ENABLED, FactorKind.PASSKEY: MfaEvent.PASSKEY_ENABLED})
 DISABLED: Final = MappingProxyType({FactorKind.TOTP: MfaEvent.DISABLED, FactorKind.PASSKEY: MfaEvent.PASSKEY_DISABLED})
-FORCE_DISABLED: Final = MappingProxyType(
-    {FactorKind.TOTP: MfaEvent.FORCE_DISABLED, FactorKind.PASSKEY: MfaEvent.PASSKEY_FORCE_DISABLED}
-)
+FORCE_DISABLED: Final = MappingProxyType({FactorKind.TOTP: MfaEvent.FORCE_DISABLED, FactorKind.PASSKEY: MfaEvent.PASSKEY_FORCE_DISABLED})
 
 
 @dataclass(frozen=True, slots=True)

@@ -256,9 +256,7 @@ async def test_a_passkey_that_replaced_a_passkey_is_named_too(changer: Changer) 
 
 @pytest.mark.parametrize("on", [ON, KEY])
 @pytest.mark.parametrize("steps", [(), (KEY,), (OFF, KEY), (OFF, ON)], ids=["app", "both", "key", "two apps"])
-async def test_where_no_earlier_factor_can_come_back_one_stays(
-    changer: Changer, pool: Pool, steps: Sequence[Step], on: Step
-) -> None:
+async def test_where_no_earlier_factor_can_come_back_one_stays(changer: Changer, pool: Pool, steps: Sequence[Step], on: Step) -> None:
     """An admin removed the lost ones, so that no undo restores them."""
     for step in steps:
         await step(changer)

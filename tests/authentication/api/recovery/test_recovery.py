@@ -189,7 +189,9 @@ async def test_a_sign_in_with_the_strongest_factor_cancels_the_recovery(
     assert len(await run_sql(pool, logged)) == 1
 
 
-async def test_a_recovery_after_one_that_a_sign_in_ended_refuses_sign_ins(ada: LostUser, app: QuartTrio, pool: Pool, clock: FakeClock) -> None:
+async def test_a_recovery_after_one_that_a_sign_in_ended_refuses_sign_ins(
+    ada: LostUser, app: QuartTrio, pool: Pool, clock: FakeClock
+) -> None:
     """A squatter's passkey ended the first one. Neither it, nor an address that its session requested, stops the second one."""
     thief, api = PasskeyUser(ada.acme.api, ""), ada.acme.api
     await ada.issue()
