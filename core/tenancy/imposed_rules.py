@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from uuid import UUID
 
+from core.accounts import factor_changes
 from core.accounts.factors import own_proofs
 from core.accounts.model.email_queue import EmailKind, OwnerChange, new_email
 from core.kernel.access import NotOfThisOrganization
