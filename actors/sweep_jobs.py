@@ -3,7 +3,7 @@
 from typing import Final
 
 from actors.sweeper import SweepJob
-from core.accounts.factors import passkey_waits
+from core.accounts import passkey_waits
 from core.applications import figures
 from core.billing import subscriptions
 from core.federation.connections import health

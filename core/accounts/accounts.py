@@ -11,10 +11,10 @@ from core.accounts import (
     events,
     factor_changes,
     mailbox,
-    new_passwords,
     ways_in,
 )
 from core.accounts.factors import history as factor_history
+from core.accounts.factors import new_passwords
 from core.accounts.model.accounts import (
     Account,
     AccountOrigin,

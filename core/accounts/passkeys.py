@@ -6,9 +6,9 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from uuid import UUID
 
-from core.accounts import email_changes, events, factor_changes, mfa, relying_party, session_proofs, ways_in
+from core.accounts import email_changes, events, factor_changes, mfa, passkey_waits, relying_party, session_proofs, ways_in
 from core.accounts.factor_changes import LostAccess
-from core.accounts.factors import backup_codes, passkey_waits
+from core.accounts.factors import backup_codes
 from core.accounts.factors.backup_codes import NO_CODES, BackupCodes
 from core.accounts.model.accounts import Account
 from core.accounts.model.email_queue import EmailKind

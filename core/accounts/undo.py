@@ -4,9 +4,8 @@ from collections.abc import Sequence
 from datetime import datetime
 from uuid import UUID
 
-from core.accounts import email_changes, events, factor_changes, mfa, passkeys, relying_party
+from core.accounts import email_changes, events, factor_changes, mfa, passkey_waits, passkeys, relying_party
 from core.accounts.factors import history as factor_history
-from core.accounts.factors import passkey_waits
 from core.accounts.model.accounts import Account
 from core.accounts.model.email_queue import EmailKind
 from core.accounts.model.mfa import ENABLED

@@ -2,8 +2,7 @@
 
 from uuid import UUID
 
-from core.accounts import relying_party
-from core.accounts.factors import passkey_waits
+from core.accounts import passkey_waits, relying_party
 from core.accounts.model.accounts import Account
 from core.accounts.model.passkeys import PasskeyKind
 from core.kernel.access import AccountGone

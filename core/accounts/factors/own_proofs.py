@@ -1,4 +1,4 @@
-"""The proofs of an account's own factors: a passkey, if the account has one, and otherwise its strongest factor (security PK-12, Y-4)."""
+"""The proofs of an account's own factors: its passkey, or otherwise its strongest factor (security PK-12, security Y-4)."""
 
 from dataclasses import replace
 from datetime import datetime

@@ -9,7 +9,8 @@ account of its recipient: it lives for days, unlike a reset link.
 
 from dataclasses import dataclass, field
 
-from core.accounts import accounts, events, new_passwords, profiles
+from core.accounts import accounts, events, profiles
+from core.accounts.factors import new_passwords
 from core.accounts.model.accounts import Account, EmailNotFree
 from core.accounts.model.devices import PresentedDevice
 from core.accounts.model.email_queue import TokenPurpose

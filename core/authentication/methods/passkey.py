@@ -5,8 +5,7 @@ from datetime import datetime, timedelta
 from typing import Final
 from uuid import UUID
 
-from core.accounts import charges, events, relying_party
-from core.accounts.factors import passkey_waits
+from core.accounts import charges, events, passkey_waits, relying_party
 from core.accounts.model.accounts import Account
 from core.accounts.model.devices import PresentedDevice, client_hash_of
 from core.accounts.model.email_queue import EmailKind, new_email

@@ -104,7 +104,7 @@ async def test_an_identity_provider_is_trusted_only_with_each_right_of_an_admin(
 
 
 async def test_a_required_connection_is_not_broken_without_each_right_of_an_admin(acme: Tenant) -> None:
-    """A wrong secret, key or certificate would keep out all whom a sign-in policy sends there, also the owner."""
+    """A wrong secret, key or certificate would lock out the users that a sign-in policy sends there, also the owner."""
     await add_connections(acme)
     owner, integrator = acme.token("owner"), RoleName("integrator")
     role = {"slug": integrator, "name": "Integrator", "capabilities": ["integrations.manage"]}

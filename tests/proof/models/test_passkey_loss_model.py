@@ -16,8 +16,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
 from adapters.postgres.engine.pool import Pool
-from core.accounts import accounts, passkeys, undo
-from core.accounts.factors import passkey_waits
+from core.accounts import accounts, passkey_waits, passkeys, undo
 from core.accounts.model.accounts import Account, PasswordAndMailboxNeeded, SignInNotAccepted
 from core.accounts.model.devices import PresentedDevice
 from core.accounts.model.passkeys import NoPasskey, NoPasskeyWait, PasskeyDeleted, PasskeyUnknown, PasskeyWait, PasskeyWaitNotOver

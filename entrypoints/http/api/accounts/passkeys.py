@@ -6,8 +6,7 @@ from uuid import UUID
 from pydantic import Field
 from quart import Blueprint
 
-from core.accounts import passkeys
-from core.accounts.factors import passkey_waits
+from core.accounts import passkey_waits, passkeys
 from core.accounts.model.passkeys import MAX_PASSKEYS, PasskeyKind
 from core.kernel.rate_limits import PASSKEYS
 from entrypoints.http.api.accounts.webauthn import CreationOptionsResponse, RegistrationCredentialRequest

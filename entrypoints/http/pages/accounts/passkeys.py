@@ -6,8 +6,7 @@ from uuid import UUID
 from pydantic import Field
 from quart import Blueprint, Response
 
-from core.accounts import mfa, passkeys
-from core.accounts.factors import passkey_waits
+from core.accounts import mfa, passkey_waits, passkeys
 from core.accounts.model.passkeys import OwnPasskeys, Passkey, PasskeyKind, PasskeyNotAdded
 from core.kernel.errors import Refusal
 from core.kernel.page_paths import SECURITY_PATH

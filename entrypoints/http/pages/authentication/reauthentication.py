@@ -11,8 +11,8 @@ from urllib.parse import urlencode
 
 from quart import Blueprint, Response, request
 
-from core.accounts import factor_changes, ways_in
-from core.accounts.factors import own_proofs, passkey_waits
+from core.accounts import factor_changes, passkey_waits, ways_in
+from core.accounts.factors import own_proofs
 from core.accounts.model.accounts import PasswordTooLong
 from core.accounts.model.mfa import CodeMalformed, CodeWrong
 from core.accounts.model.passkeys import PasskeyKind, PasskeyRefused

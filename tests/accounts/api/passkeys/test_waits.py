@@ -7,7 +7,7 @@ import pytest
 from quart_trio import QuartTrio
 
 from adapters.postgres.engine.pool import Pool
-from core.accounts.factors import passkey_waits
+from core.accounts import passkey_waits
 from core.accounts.model.accounts import Account
 from core.kernel.values import new_id
 from ports import Ports
