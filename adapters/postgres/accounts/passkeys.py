@@ -199,8 +199,7 @@ class Passkeys(Repository):
         return await self._run(sql, user_id=user_id, id=passkey_id, before=before, now=now) == 1
 
     async def add(self, passkey: Passkey) -> None:
-        sql = "select 1 from former_passkeys where credential_id = %(credential_id)s and user_id <> %(user_id)s limit 1"
-        if await self._exists(sql, credential_id=passkey.credential_id, user_id=passkey.user_id):
+        if await self.is_deleted(passkey.credential_id):
             raise PasskeyTaken
         await self._run(ADD, **PASSKEY.values(passkey))
 

@@ -97,7 +97,7 @@ class Passkeys(PasskeysRead, Protocol):
         """Store the time of an impossible change, and return whether the last time was before `before`, or there was none."""
 
     async def add(self, passkey: Passkey) -> None:
-        """Add a passkey. A credential id that another account deleted is taken until no undo restores it. Raises: PasskeyTaken."""
+        """Add a passkey. The credential id of a deleted one is taken until no undo restores it. Raises: PasskeyTaken."""
 
     async def rename(self, user_id: UUID, passkey_id: UUID, name: str) -> None: ...
 

@@ -203,3 +203,19 @@ async def test_the_first_passkey_ends_a_change_of_the_address_that_another_sessi
     await holder.add()
     await holder.api.get(f"/auth/verify-email?token={proof}")
     assert await run_sql(pool, "select email = 'new@example.com' from users where id = %s", user.id) == [(not by_thief,)]
+
+
+async def test_the_credential_id_of_a_deleted_key_is_taken_while_an_undo_restores_it(
+    holder: PasskeyUser, user: Account, ports: Ports, sent: FakeMailTransport, clock: FakeClock
+) -> None:
+    """The key of a thief would take the place of the owner's second factor."""
+    key = await holder.add_key()
+    clock.advance(UNDO_TTL)
+    thief = PasskeyUser(holder.api, (await sign_in(ports, user, second_factor=True)).access_token)
+    assert (await holder.api.delete(f"{PASSKEYS}/{key['id']}", token=thief.token)).status == 204
+    thief.authenticator.next_id = holder.authenticator.credentials[0].id
+    clock.advance(timedelta(minutes=1))
+    assert (await thief.send(thief.authenticator.create(await thief.options("security_key")), kind="security_key")).status == 400
+    assert (await undo(holder.api, await newest_link(ports, sent))).status == 200
+    login = (await holder.api.login()).json
+    assert (await verify_second(holder.api, login, holder.authenticator)).status == 200
