@@ -1,6 +1,6 @@
 """An account with passkeys: a squatter who added one first, thieves, the owner of password and mailbox, and time, in any order of steps.
 
-The requirements are security PK-12 and PK-13.
+The requirements are security PK-12 and PK-13, and security M-8.
 """
 
 from collections.abc import Awaitable, Callable
@@ -22,10 +22,15 @@ from core.accounts.model.devices import PresentedDevice
 from core.accounts.model.passkeys import NoPasskey, NoPasskeyWait, PasskeyDeleted, PasskeyUnknown, PasskeyWait, PasskeyWaitNotOver
 from core.accounts.model.security_notices import UndoLinkInvalid
 from core.accounts.relying_party import StoredId
+from core.authentication import account_recovery, callers
 from core.authentication.flow.model import FlowTarget, new_flow
 from core.authentication.flow.prove import prove
 from core.authentication.methods import passkey as passkey_method
 from core.authentication.methods.passkey import DiscoveredPasskey
+from core.authentication.model.dpop import PresentedToken
+from core.authentication.model.login import AccountInRecovery
+from core.authentication.model.recovery import IssuedRecovery
+from core.kernel.access import Requirement
 from core.kernel.callers import Person
 from core.kernel.causes import SYSTEM
 from core.kernel.policy import Policy
@@ -34,7 +39,7 @@ from core.kernel.values import new_id
 from ports import Ports
 from tests.fakes.outside import FakeClock, FakeMailTransport, FakeMetrics
 from tests.support.background import Background
-from tests.support.builders import BASE_URL, PASSWORD, add_account, deliver, link, make_ports, sign_in
+from tests.support.builders import BASE_URL, PASSWORD, add_account, add_platform_owner, deliver, link, make_ports, sign_in
 from tests.support.passkeys.authenticator import SoftAuthenticator
 
 T = TypeVar("T")
@@ -56,9 +61,11 @@ class PasskeyLossMachine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.keys: dict[str, list[SoftAuthenticator]] = {OWNER: [], SQUATTER: []}
-        self.wait_at: datetime | None = None
+        self.keys: dict[str, list[SoftAuthenticator]]
+        self.wait_at: datetime | None
+        self.recovery: IssuedRecovery | None
         self.account: Account
+        self.owner_of_platform: Account
 
     def run(self, act: Callable[..., Awaitable[T]], *args: object, **options: object) -> T:
         async def call() -> T:
@@ -108,7 +115,9 @@ class PasskeyLossMachine(RuleBasedStateMachine):
     @initialize(has_own=st.booleans(), age=TIMES)
     def begin(self, *, has_own: bool, age: timedelta) -> None:
         PasskeyLossMachine.number += 1
+        self.keys, self.wait_at, self.recovery = {OWNER: [], SQUATTER: []}, None, None
         self.account = self.run(add_account, self.ports, f"person-{PasskeyLossMachine.number}@example.com")
+        self.owner_of_platform = self.run(add_platform_owner, self.ports, f"owner-{PasskeyLossMachine.number}@example.com")
         caller = self.person(Method.PASSWORD)
         self.add(SQUATTER, caller)
         if has_own:
@@ -135,9 +144,13 @@ class PasskeyLossMachine(RuleBasedStateMachine):
             self.run(prove, self.ports, SYSTEM, flow, method, PresentedDevice())
         except (PasskeyUnknown, PasskeyDeleted):
             assert not is_there
+        except AccountInRecovery:
+            assert self.recovery is not None
+            assert self.recovery.refuses_sign_ins
         else:
             assert is_there
             self.wait_at = None
+            assert self.recovery is None or not self.recovery.refuses_sign_ins
 
     @rule()
     def the_squatter_adds_another(self) -> None:
@@ -236,6 +249,22 @@ class PasskeyLossMachine(RuleBasedStateMachine):
         assert reset is not None
         self.run(accounts.reset_password, self.ports, SYSTEM, token, PASSWORD, [each.id for each in reset.added if each.id in own])
 
+    def issuer(self) -> Person:
+        """Return a platform owner with a fresh sign-in."""
+        session = self.run(sign_in, self.ports, self.owner_of_platform)
+        return self.run(callers.authenticate, self.ports, SYSTEM, PresentedToken(session.access_token), Requirement())
+
+    def recover(self) -> None:
+        """Open the newest recovery with the link from the mailbox and the code, and set up a passkey."""
+        assert self.recovery is not None
+        self.run(deliver, self.ports)
+        token = link(self.sent.newest("/auth/recover?", self.account.email))
+        opened = self.run(account_recovery.open_in_browser, self.ports, SYSTEM, token, self.recovery.code, "browser")
+        authenticator = SoftAuthenticator(origin=BASE_URL)
+        credential = authenticator.create(self.run(account_recovery.start_passkey, self.ports, SYSTEM, opened, "browser"))
+        self.run(account_recovery.finish_with_passkey, self.ports, SYSTEM, opened, "browser", credential)
+        self.keys[OWNER].append(authenticator)
+
     # What holds
 
     @property
@@ -248,17 +277,33 @@ class PasskeyLossMachine(RuleBasedStateMachine):
         if keys:
             assert (None if wait is None else wait.started_at) == self.present_wait
 
-    @rule()
-    def the_owner_of_mailbox_and_password_gets_the_account_back(self) -> None:
-        """Without a recovery, unless a sign-in with the squatter's passkey ends the wait."""
+    def squatter_signs_in(self, *, is_awake: bool) -> None:
+        if is_awake:
+            for number in range(len(self.keys[SQUATTER])):
+                self.sign_in_with_passkey(SQUATTER, number)
+
+    @rule(is_awake=st.booleans(), pause=st.sampled_from([MINUTE, 23 * HOUR]))
+    def the_owner_of_mailbox_and_password_gets_the_account_back(self, *, is_awake: bool, pause: timedelta) -> None:
+        """Without a recovery, unless sign-ins with the squatter's passkey end each wait. They do not end each recovery (security M-8)."""
         self.reset_password()
         if any(map(self.is_there, self.keys[SQUATTER])):
             if self.present_wait is None or self.clock.now() > self.present_wait + 2 * DAY:
                 self.cancel()
                 self.start_the_wait()
+            self.squatter_signs_in(is_awake=is_awake)
             self.clock.advance(DAY)
             self.sweep()
             self.remove_the_passkeys()
+        if any(map(self.is_there, self.keys[SQUATTER])):
+            for _ in range(2):
+                self.recovery = self.run(account_recovery.issue_by_platform, self.ports, self.issuer(), self.account.id, "Lost")
+                self.squatter_signs_in(is_awake=is_awake)
+                self.clock.advance(pause)
+                self.squatter_signs_in(is_awake=is_awake)
+            self.recover()
+            assert not any(map(self.is_there, self.keys[SQUATTER]))
+            self.begin(has_own=False, age=MINUTE)  # now with a second factor, no wait helps any longer
+            return
         assert not any(map(self.is_there, self.keys[SQUATTER]))
         if not self.stored()[1]:
             self.add(OWNER, self.person(Method.PASSWORD))
