@@ -10,7 +10,7 @@ from uuid import UUID
 
 from core.accounts import factor_changes
 from core.accounts.factors import own_proofs
-from core.accounts.model.email_queue import EmailKind, OwnerChange, new_email
+from core.accounts.model.email_queue import EmailKind
 from core.kernel.access import NotOfThisOrganization
 from core.kernel.callers import Member
 from core.kernel.errors import refuse
@@ -18,7 +18,7 @@ from core.kernel.proofs import recent
 from core.kernel.roles import Capability, Rights
 from core.kernel.sign_in_policy.explanations import BREAK_GLASS
 from core.kernel.sign_in_policy.rules import Rules
-from core.tenancy import events, organizations
+from core.tenancy import events, organizations, sign_in_policies
 from core.tenancy.model.sign_in_policies import NothingImposed, OwnFactorNeeded, SignInPolicy, changes_of
 from ports import Ports
 from ports.storage import Transaction
@@ -42,7 +42,8 @@ async def list_all(ports: Ports, caller: Member) -> Sequence[ImposedRules]:
 async def remove(ports: Ports, caller: Member) -> None:
     """Remove all imposed rules of the caller's organization, and bring back the owner's rules and list in their place.
 
-    The caller is the owner, and has just used a passkey or a second factor of the account. No sign-in policy counts.
+    The caller is the owner, and has just used a passkey or a second factor of the account. No sign-in policy counts. Where users could not
+    sign in with the owner's rules, policies accept more methods.
 
     Raises: OwnFactorNeeded; NothingImposed; the errors of `lock_organization_for`.
     """
@@ -59,17 +60,11 @@ async def remove(ports: Ports, caller: Member) -> None:
             await tx.sign_in_policies.put(changed)
             if changes := changes_of(policy.rules, rules):
                 tx.record(events.sign_in_policy_updated(organization.id, policy.service_id, changes))
+        await sign_in_policies.restore_availability(ports, tx, organization.id, now)
         listed = next((policy.owner_listed for policy in policies if policy.owner_listed is not None), None)
         await _restore_list(ports, tx, organization.id, listed, now)
         names = {name for policy in policies for name in _names(policy)}
-        await tell_admins(tx, organization.id, EmailKind.IMPOSED_RULES_REMOVED, caller, names, now)
-
-
-async def tell_admins(tx: Transaction, org_id: UUID, kind: EmailKind, caller: Member, rules: Collection[str], now: datetime) -> None:
-    """Queue the email about these rules to the owner and the admins. A recipient gets a few in an hour."""
-    change = OwnerChange(by=caller.email, reason=", ".join(sorted(rules)))
-    for address in await tx.members.admin_addresses(org_id):
-        await tx.email_queue.add(new_email(kind, address, now, token=change.to_token(), org_id=org_id))
+        await sign_in_policies.tell_admins(tx, organization.id, EmailKind.IMPOSED_RULES_REMOVED, caller, names, now)
 
 
 async def keep_list(
@@ -83,7 +78,7 @@ async def keep_list(
     if (set(listed) != set(before) and policy.version) or owner_listed != policy.owner_listed:
         await tx.sign_in_policies.put(replace(policy, owner_listed=owner_listed))
     if set(listed) != set(before) and not is_owner:
-        await tell_admins(tx, org_id, EmailKind.RULES_IMPOSED, caller, [BREAK_GLASS], now)
+        await sign_in_policies.tell_admins(tx, org_id, EmailKind.RULES_IMPOSED, caller, [BREAK_GLASS], now)
 
 
 async def _restore_list(ports: Ports, tx: Transaction, org_id: UUID, listed: Collection[UUID] | None, now: datetime) -> None:

@@ -4,7 +4,7 @@
 their organization (`core.applications.sign_in_policies`).
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
@@ -13,7 +13,8 @@ from uuid import UUID
 
 from core.accounts import factor_changes, relying_party
 from core.accounts.model.accounts import Account
-from core.accounts.model.email_queue import EmailKind
+from core.accounts.model.email_queue import EmailKind, OwnerChange, new_email
+from core.accounts.model.passkeys import NoPasskeysHere
 from core.kernel.access import NotOfThisOrganization, may_view
 from core.kernel.callers import Member, Person
 from core.kernel.connections import RequiredConnection
@@ -34,7 +35,7 @@ from core.kernel.sign_in_policy.rules import (
     Rule,
     Rules,
 )
-from core.tenancy import events, imposed_rules, organizations
+from core.tenancy import events, organizations
 from core.tenancy.model.organizations import Organization
 from core.tenancy.model.policy_counts import COUNTED_WITHIN, PolicyCounter
 from core.tenancy.model.sign_in_policies import (
@@ -127,7 +128,7 @@ async def save(
             tx.record(events.sign_in_policy_updated(organization.id, new.service_id, changes))
             await require_factors_of_listed(ports, tx, organization.id, now)
             if Capability.ORGANIZATION_OWN not in rights and (tightened := new.rules.tightened(old.rules)):
-                await imposed_rules.tell_admins(tx, organization.id, EmailKind.RULES_IMPOSED, caller, tightened, now)
+                await tell_admins(tx, organization.id, EmailKind.RULES_IMPOSED, caller, tightened, now)
     return PolicyDetails(new, effective.in_force(now))
 
 
@@ -219,6 +220,28 @@ async def _require_available(
         for other, rules in await read.sign_in_policies.of_applications(effective.org_id):
             both = replace(effective, parts=(*effective.parts, PolicyPart(other.name, rules)))
             _require_available_in(ports, both, other, now, names_application=True)
+
+
+async def restore_availability(ports: Ports, tx: Transaction, org_id: UUID, now: datetime) -> None:
+    """Let policies accept passkeys, or else passwords and apps, where users could not sign in otherwise. The organization is locked."""
+    added = {Method.PASSKEY.value} if relying_party.has_host(ports) else {Method.PASSWORD.value, Method.TOTP.value}
+    for application in (None, *(each for each, _ in await tx.sign_in_policies.of_applications(org_id))):
+        service_id = None if application is None else application.id
+        effective = await tx.sign_in_policies.effective(org_id, service_id) or EffectivePolicy(org_id, 0, ())
+        try:
+            _require_available_in(ports, effective, application, now)
+        except (MethodsUnavailable, NoPasskeysHere):
+            for policy in [await tx.sign_in_policies.find(org_id, each) for each in dict.fromkeys((None, service_id))]:
+                if policy is not None and (changes := changes_of(policy.rules, rules := policy.rules.also_accepting(added))):
+                    await tx.sign_in_policies.put(replace(policy, rules=rules))
+                    tx.record(events.sign_in_policy_updated(org_id, policy.service_id, changes))
+
+
+async def tell_admins(tx: Transaction, org_id: UUID, kind: EmailKind, caller: Member, rules: Collection[str], now: datetime) -> None:
+    """Queue the email about these rules to the owner and the admins. A recipient gets a few in an hour."""
+    change = OwnerChange(by=caller.email, reason=", ".join(sorted(rules)))
+    for address in await tx.members.admin_addresses(org_id):
+        await tx.email_queue.add(new_email(kind, address, now, token=change.to_token(), org_id=org_id))
 
 
 async def require_compatible(ports: Ports, tx: Transaction, org_id: UUID, application: PolicyApplication) -> None:

@@ -245,6 +245,14 @@ class Rules:
         starts = {part: merge(own.get(part, {}), earlier.get(part, {})) for part in ("due_at", "until_due")}
         return Rules.read({**merge(own, earlier), **starts})
 
+    def also_accepting(self, methods: Collection[str]) -> "Rules":
+        """Return the rules that accept these methods, too, now and later."""
+
+        def widen(part: Document) -> dict[str, Any]:
+            return {**part, **({Rule.METHODS: sorted({*part[Rule.METHODS], *methods})} if Rule.METHODS in part else {})}
+
+        return Rules.read(widen({**self.document, "until_due": widen(self.until_due)}))
+
     def may_use(self, method: str | None) -> bool:
         """Return whether a sign-in may use this method. Backup codes can stand for an app or a key (see `decision`)."""
         if self.methods is None or method in self.methods or method == Method.OWNER_RECOVERY:

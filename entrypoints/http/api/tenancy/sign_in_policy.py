@@ -385,6 +385,7 @@ async def remove_imposed_rules(org_slug: str) -> None:
     """Remove the rules that members with fewer rights than the owner made.
 
     The owner's rules and list of break glass hold in their place. It needs a passkey or a second factor of the account, used in the last
-    10 minutes. No sign-in policy counts here, so it also works for an owner that these rules keep out.
+    10 minutes. No sign-in policy counts here, so it also works for an owner that these rules keep out. If users could then not sign in to
+    a service, the organization's policy and the service's also accept passkeys.
     """
     await imposed_rules.remove(ports(), acting_member())

@@ -276,6 +276,29 @@ async def test_policies_of_applications_and_required_connections_return_to_the_o
     assert rules[1] == ({},)
 
 
+@pytest.mark.parametrize("of_application", [{"required_acr": "phr"}, {"methods": ["passkey"]}, {"phishing_resistant": ["everyone"]}])
+async def test_a_removal_leaves_no_application_that_no_user_can_open(
+    acme: Tenant, pool: Pool, clock: FakeClock, of_application: Mapping[str, Any]
+) -> None:
+    """The owner's methods and the rules of an application, which others made meanwhile, have no way in common (SP-5)."""
+    await add_service(pool, acme.org)
+    await saved(acme, {"methods": ["password", "totp"]}, "owner")
+    passkey = Proof(Method.PASSKEY, clock.now(), user_verified=True, phishing_resistant=True)
+    for name in ("owner", "clerk", "admin"):
+        await add_passkeys(pool, acme.people[name].id, RP_ID)
+        await write_proofs(pool, acme.people[name].id, (*two_factors(clock.now()), passkey))
+    await saved(acme, {"methods": ["passkey"]}, "clerk")
+    if "required_acr" in of_application:
+        assert (await acme.api.patch(f"{acme.path}/services/shop", of_application, token=acme.token("admin"))).status == 200
+    else:
+        await saved(acme, {**of_application}, "owner", "shop")
+    assert (await remove(acme)).status == 204
+    of_organization, of_shop = await load(acme), await load(acme, "shop")
+    assert of_organization["methods"] == ["password", "passkey", "totp"]
+    assert of_shop["in_force"]["methods"] == (["passkey"] if "methods" in of_application else ["password", "passkey", "totp"])
+    await saved(acme, {"methods": of_organization["methods"], "session_idle_minutes": 60}, "owner")
+
+
 async def test_the_list_of_break_glass_is_told_and_returns_to_the_owners(
     acme: Tenant, ports: Ports, pool: Pool, sent: FakeMailTransport
 ) -> None:
