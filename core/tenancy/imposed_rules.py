@@ -11,17 +11,19 @@ from uuid import UUID
 from core.accounts import factor_changes
 from core.accounts.factors import own_proofs
 from core.accounts.model.email_queue import EmailKind
-from core.kernel.access import NotOfThisOrganization
-from core.kernel.callers import Member
+from core.kernel.access import AccountGone, NotOfThisOrganization
+from core.kernel.callers import Member, Person
 from core.kernel.errors import refuse
-from core.kernel.proofs import recent
+from core.kernel.proofs import Strength, recent
 from core.kernel.roles import Capability, Rights
+from core.kernel.sign_in_policy.decision import Decision
 from core.kernel.sign_in_policy.explanations import BREAK_GLASS
 from core.kernel.sign_in_policy.rules import Rules
+from core.kernel.sign_in_policy.step_ups import step_up_to
 from core.tenancy import events, organizations, sign_in_policies
-from core.tenancy.model.sign_in_policies import NothingImposed, OwnFactorNeeded, SignInPolicy, changes_of
+from core.tenancy.model.sign_in_policies import NothingImposed, OwnFactorMissing, OwnFactorNeeded, SignInPolicy, changes_of
 from ports import Ports
-from ports.storage import Transaction
+from ports.storage import Reading, Transaction
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,12 +47,13 @@ async def remove(ports: Ports, caller: Member) -> None:
     The caller is the owner, and has just used a passkey or a second factor of the account. No sign-in policy counts. Where users could not
     sign in with the owner's rules, policies accept more methods.
 
-    Raises: OwnFactorNeeded; NothingImposed; the errors of `lock_organization_for`.
+    Raises: OwnFactorNeeded, OwnFactorMissing; NothingImposed; the errors of `lock_organization_for`.
     """
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
         organization, _ = await organizations.lock_organization_for(tx, caller, Capability.ORGANIZATION_OWN)
-        await _require_own_factor(ports, tx, caller, now)
+        if (missing := await _find_missing_factor(ports, tx, caller, now)) is not None:
+            raise OwnFactorNeeded(missing, ports.policy.fresh_sign_in_ttl)
         policies = [policy for policy, _ in await tx.sign_in_policies.imposed(organization.id)]
         if not policies:
             raise NothingImposed
@@ -99,15 +102,24 @@ async def _restore_list(ports: Ports, tx: Transaction, org_id: UUID, listed: Col
         tx.record(events.break_glass_users_changed(org_id, before, left))
 
 
-async def _require_own_factor(ports: Ports, tx: Transaction, caller: Member, now: datetime) -> None:
-    """Check that the session has a fresh proof by a passkey or a second factor of the account's own.
+async def find_missing_factor(ports: Ports, caller: Person) -> Decision | None:
+    """Return the sign-in that `remove` still asks of the caller, or None. Raises: AccountGone, OwnFactorMissing."""
+    async with ports.storage.reading() as read:
+        return await _find_missing_factor(ports, read, caller, ports.clock.now())
 
-    No trusted device and no connection counts, and methods that a policy refuses do. Raises: OwnFactorNeeded.
+
+async def _find_missing_factor(ports: Ports, read: Reading | Transaction, caller: Person, now: datetime) -> Decision | None:
+    """Return the sign-in with a passkey or a second factor of the account's own that the session lacks, or None.
+
+    No trusted device and no connection counts, and methods that a policy refuses do. Raises: AccountGone, OwnFactorMissing.
     """
-    limit = ports.policy.fresh_sign_in_ttl
-    proofs = await own_proofs.load_proofs(tx, caller.session_id, caller.user_id, now)
-    if not any(proof.can_be_second for proof in recent(proofs, now - limit)):
-        raise OwnFactorNeeded(limit)
+    proofs = recent(await own_proofs.load_proofs(read, caller.session_id, caller.user_id, now), now - ports.policy.fresh_sign_in_ttl)
+    if any(proof.can_be_second for proof in proofs):
+        return None
+    account = await read.accounts.by_id(caller.user_id) or refuse(AccountGone)
+    if account.second_factors:
+        return step_up_to(Strength.TWO, None)
+    return await own_proofs.find_passkey_step(ports, read, account, proofs, now) or refuse(OwnFactorMissing)
 
 
 def _names(policy: SignInPolicy) -> list[str]:

@@ -41,6 +41,7 @@ _FACTS: Final = {
 
 # The rules of the account itself, which have no source.
 _OWN_FACTS: Final = {
+    Rule.SECOND_FACTOR: "This needs a second factor of your account.",
     Rule.PHISHING_RESISTANT: "Your account has a passkey, and this needs it.",
     Rule.METHODS: "To go on without your passkey, show that you have both your password and your mailbox.",
 }

@@ -2,11 +2,12 @@
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta
+from datetime import datetime
+from types import MappingProxyType
 from typing import Any, Final
 from uuid import UUID
 
-from core.accounts.model.accounts import Account
+from core.accounts.model.accounts import Account, SignInNotAccepted
 from core.accounts.model.passkeys import KeyHosts, NoPasskeysHere
 from core.kernel.connections import UNKNOWN_AT_CONNECTIONS, ConnectionFacts, RequiredConnection
 from core.kernel.display import format_day
@@ -65,13 +66,14 @@ class NothingImposed(Invalid):
     """All rules of this organization are its owner's. There is nothing to remove. Change them in the sign-in policy."""
 
 
-class OwnFactorNeeded(AuthenticationInsufficient):
-    """This needs a passkey or a second factor of your account, used now. Sign out, and sign in with it. If you have none, add one first."""
+class OwnFactorNeeded(SignInNotAccepted):
+    """This needs a passkey or a second factor of your account, used now. Confirm that it's you with it, and repeat this."""
 
-    def __init__(self, limit: timedelta) -> None:
-        """`limit`: the age of the oldest proof that is accepted."""
-        super().__init__()
-        self.needed = {"acr_values": Acr.MFA.value, "max_age": str(int(limit.total_seconds()))}
+
+class OwnFactorMissing(AuthenticationInsufficient):
+    """This needs a passkey or a second factor of your account, used now. Your account has none: add one first."""
+
+    needed: Mapping[str, str] = MappingProxyType({"acr_values": Acr.MFA.value})
 
 
 class NotForBreakGlass(Invalid):

@@ -17,6 +17,7 @@ from core.authentication.reauthentication import kept_forms
 from core.kernel.access import OwnProofNeeded
 from core.kernel.page_paths import REAUTHENTICATION_PATH
 from core.kernel.sign_in_age import SignInAge
+from core.tenancy.model.sign_in_policies import OwnFactorNeeded
 from entrypoints.http.base.context import ports, requested_path, signed_in
 from entrypoints.http.base.cookies import session_cookie
 from entrypoints.http.base.redirects import page_of_form, page_of_sent_form, redirect
@@ -30,10 +31,17 @@ EVERYWHERE: Final = "**"  # all policies of the user, for a change of their fact
 OWN_PASSKEY: Final = "****"  # no policy: a passkey, because the account has one
 LOST_PASSKEY: Final = "*****"  # no policy: the password and the mailbox, of a user who lost all passkeys
 OWN_PROOF: Final = "***"  # no policy: the session began at an organization's connection, and the route needs a way of the account's own
-OF_NO_PLACE: Final = frozenset({EVERYWHERE, OWN_PROOF, OWN_PASSKEY, LOST_PASSKEY})
+OWN_FACTOR: Final = "******"  # no policy: a passkey or a second factor of the account, which no policy of an organization refuses
+OF_NO_PLACE: Final = frozenset({EVERYWHERE, OWN_PROOF, OWN_PASSKEY, LOST_PASSKEY, OWN_FACTOR})
 # The policy that each refusal is about.
 POLICY_OF: Final = MappingProxyType(
-    {SignInNotAccepted: EVERYWHERE, PasskeyNeeded: OWN_PASSKEY, PasswordAndMailboxNeeded: LOST_PASSKEY, OwnProofNeeded: OWN_PROOF}
+    {
+        SignInNotAccepted: EVERYWHERE,
+        PasskeyNeeded: OWN_PASSKEY,
+        PasswordAndMailboxNeeded: LOST_PASSKEY,
+        OwnProofNeeded: OWN_PROOF,
+        OwnFactorNeeded: OWN_FACTOR,
+    }
 )
 KEPT_FORM: Final = "kept_form"  # the field with the id of the kept form that is sent
 # Names of password fields, and of tokens from links. A form with a secret is not kept, not even sealed, but filled in again.

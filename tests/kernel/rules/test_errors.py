@@ -78,7 +78,7 @@ def test_a_token_is_called_invalid_only_if_one_was_sent() -> None:
         *("ProgramStopped", "EvaluatorUnknown"),
         *("ScimTokenInvalid", "ScimTokenNotApplied", "PersonalTokenInvalid", "RegistrationTokenInvalid"),
         *("AuthenticationInsufficient", "MfaMissing", "SignInNotRecent", "SignInNotAccepted", "StepUpNeeded", "OwnProofNeeded"),
-        *("OwnFactorNeeded",),
+        *("OwnFactorNeeded", "OwnFactorMissing", "PasskeyNeeded", "PasswordAndMailboxNeeded"),
         *("BoundTokenAsBearer", "BearerTokenAsBound", "ProofRefused", "NonceRequired"),
     }
 

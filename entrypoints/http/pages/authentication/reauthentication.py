@@ -44,6 +44,7 @@ from core.kernel.sign_in_age import SignInAge, is_enough
 from core.kernel.sign_in_policy.decision import Decision, Outcome
 from core.kernel.sign_in_policy.explanations import explain
 from core.kernel.sign_in_policy.rules import Rule
+from core.tenancy import imposed_rules
 from entrypoints.http.api.accounts.webauthn import AuthenticationCredentialRequest
 from entrypoints.http.base import cookies
 from entrypoints.http.base.context import app_context, ports, signed_in
@@ -55,7 +56,7 @@ from entrypoints.http.edge.forms import read_form
 from entrypoints.http.edge.limits import give_back_taken
 from entrypoints.http.edge.openapi import describes_page
 from entrypoints.http.edge.queries import path_id
-from entrypoints.http.edge.reauthentication import EVERYWHERE, LOST_PASSKEY, OF_NO_PLACE, OWN_PASSKEY, OWN_PROOF, place_of
+from entrypoints.http.edge.reauthentication import EVERYWHERE, LOST_PASSKEY, OF_NO_PLACE, OWN_FACTOR, OWN_PASSKEY, OWN_PROOF, place_of
 from entrypoints.http.pages.console import redirect_with_notice
 from entrypoints.http.pages.console_forms import wrong_field
 from entrypoints.http.pages.federation.connections.visits import visit_response
@@ -81,6 +82,7 @@ FINDERS: Final = MappingProxyType(
         EVERYWHERE: factor_changes.find_missing_sign_in,
         OWN_PASSKEY: own_proofs.find_missing_passkey,
         LOST_PASSKEY: passkey_waits.find_missing_proof,
+        OWN_FACTOR: imposed_rules.find_missing_factor,
     }
 )
 TOO_LATE: Final = FieldInvalid("That took too long. Confirm again in one of these ways.", "")
@@ -222,7 +224,8 @@ async def _values(target: dict[str, str], kept: KeptForm | None, *, is_emailed: 
         "empty": "Whether a form with a secret or a file was sent at `next`, which was not kept.",
         "emailed": "Whether a code was just emailed.",
         "policy": "The sign-in policy that asks for it: `acme`, `acme/shop`, `*` for the platform, or `**` for all of the user. `***` asks "
-        "for a way of the account's own, `****` for a passkey, and `*****` for the password and the mailbox.",
+        "for a way of the account's own, `****` for a passkey, `*****` for the password and the mailbox, and `******` for a passkey or a "
+        "second factor.",
         "org": "The slug of the organization in which the user acts, if its sign-in policy limits the ways.",
         "age": "The age of the sign-in through the connection that the policy requires: `fresh` or `recent`.",
     },

@@ -2,9 +2,10 @@
 
 from typing import Final
 
+from markupsafe import Markup
 from quart import Blueprint, Response
 
-from core.kernel.page_paths import ORGANIZATIONS_PATH
+from core.kernel.page_paths import ORGANIZATIONS_PATH, SECURITY_PATH
 from core.kernel.roles import Capability
 from core.kernel.sign_in_policy.explanations import LABELS
 from core.tenancy import imposed_rules, organizations
@@ -18,6 +19,9 @@ from entrypoints.http.pages.console_forms import Form, accepts
 routes = Blueprint("imposed_rules_pages", __name__)
 
 PAGE: Final = "/app/organizations/<org_slug>/sign-in-policy/imposed-rules"
+ADVICE: Final = Markup('This needs a passkey or a second factor of your account. If you have none, <a href="{}">add one</a> first.').format(
+    SECURITY_PATH
+)
 
 
 async def _question(**_: str) -> Question:
@@ -30,7 +34,7 @@ async def _question(**_: str) -> Question:
         consequences=(
             *(sentence("Made for {} by members with fewer rights than yours: {}.", *place) for place in places),
             effect if places else "All rules are yours. There is nothing to remove.",
-            "This needs a passkey or a second factor of your account, used in the last 10 minutes.",
+            ADVICE,
         ),
         button="Remove rules",
         back=("Organizations", ORGANIZATIONS_PATH),

@@ -12,7 +12,7 @@ from core.kernel.proofs import Method, Proof, Proofs, first_proof
 from core.kernel.roles import ADMIN, MEMBER, Capability
 from ports import Ports
 from tests.fakes.outside import FakeClock, FakeMailTransport
-from tests.support.browser import FakeBrowser
+from tests.support.browser import FakeBrowser, hidden_fields, leads_to, main_of
 from tests.support.builders import Answer, add_account, deliver, run_concurrently, run_sql, sign_in, two_factors
 from tests.support.connections import add_connection
 from tests.support.connections.proofs import connection_proof, write_proofs
@@ -318,6 +318,34 @@ async def test_the_list_of_break_glass_is_told_and_returns_to_the_owners(
     assert (await put_list(acme, "admin", by="clerk")).status == 200
     assert (await put_list(acme, "admin")).status == 200, "the owner makes it their own"
     assert await imposed(acme) == {}
+
+
+async def test_the_page_leads_to_a_confirmation_with_a_factor(
+    acme: Tenant, app: QuartTrio, ports: Ports, pool: Pool, clock: FakeClock
+) -> None:
+    """An owner with a passkey signed in by the password alone, and then one with an app on a trusted device."""
+    account = await add_account(ports, "boss@acme.example")
+    await acme.join("boss", account, ADMIN)
+    assert (await acme.transfer("owner", "boss")).status == 200
+    await saved(acme, {"session_idle_minutes": 30}, "clerk", version=0)
+    path, browser = f"/app/organizations/{acme.slug}/sign-in-policy/imposed-rules", FakeBrowser(app)
+    await browser.sign_in(account.email)
+    assert 'href="/app/account/security"' in main_of(await browser.submit(path, path)), "without a factor"
+    await add_passkeys(pool, account.id, RP_ID)
+    confirmation = leads_to(await browser.submit(path, path))
+    assert confirmation.startswith("/app/reauthenticate?form="), confirmation
+    page = await browser.open(confirmation)
+    assert "Your account has a passkey, and this needs it." in main_of(page), main_of(page)
+    await run_sql(pool, "delete from passkeys where user_id = %s", account.id)
+    authenticator, browser = await add_mfa(ports, account), FakeBrowser(app)
+    await browser.sign_in(account.email)
+    await browser.show_code(authenticator.code(), trust="yes")
+    browser.cookies.pop("gatehouse-session")
+    await browser.sign_in(account.email)
+    page = await browser.open(leads_to(await browser.submit(path, path)))
+    clock.advance(timedelta(minutes=1))
+    kept = await browser.open(leads_to(await browser.send("/app/reauthenticate", **hidden_fields(page), code=authenticator.code())))
+    assert (await browser.send(path, **hidden_fields(kept))).status == 303
 
 
 async def test_the_page_that_refuses_the_owner_leads_to_the_removal(acme: Tenant, app: QuartTrio, ports: Ports, pool: Pool) -> None:
