@@ -12,13 +12,14 @@ from core.accounts import factor_changes
 from core.accounts.factors import own_proofs
 from core.accounts.model.email_queue import EmailKind
 from core.kernel.access import AccountGone, NotOfThisOrganization
-from core.kernel.callers import Member, Person
+from core.kernel.callers import Member, OrganizationCaller, Person
+from core.kernel.connections import RequiredConnection
 from core.kernel.errors import refuse
 from core.kernel.proofs import Strength, recent
 from core.kernel.roles import Capability, Rights
 from core.kernel.sign_in_policy.decision import Decision
-from core.kernel.sign_in_policy.explanations import BREAK_GLASS
-from core.kernel.sign_in_policy.rules import Rules
+from core.kernel.sign_in_policy.explanations import BREAK_GLASS, LABELS
+from core.kernel.sign_in_policy.rules import Rule, Rules
 from core.kernel.sign_in_policy.step_ups import step_up_to
 from core.tenancy import events, organizations, sign_in_policies
 from core.tenancy.model.sign_in_policies import NothingImposed, OwnFactorMissing, OwnFactorNeeded, SignInPolicy, changes_of
@@ -68,6 +69,22 @@ async def remove(ports: Ports, caller: Member) -> None:
         await _restore_list(ports, tx, organization.id, listed, now)
         names = {name for policy in policies for name in _names(policy)}
         await sign_in_policies.tell_admins(tx, organization.id, EmailKind.IMPOSED_RULES_REMOVED, caller, names, now)
+
+
+async def impose_connection(tx: Transaction, caller: OrganizationCaller, connection: RequiredConnection, now: datetime) -> bool:
+    """Return whether a policy requires this connection, which the caller changes.
+
+    A wrong value of the connection keeps out the users that have to come through it. So if the caller is not the owner, the requirement
+    is an imposed rule from now on.
+    """
+    organization, rights = await organizations.lock_organization_for(tx, caller, Capability.INTEGRATIONS_MANAGE)
+    policies = await tx.sign_in_policies.requiring(organization.id, connection.id)
+    if policies and Capability.ORGANIZATION_OWN not in rights:
+        for policy in policies:
+            await tx.sign_in_policies.put(policy.with_imposed(connection.id))
+        names = [f"{LABELS[Rule.CONNECTION]} ({connection.slug})"]
+        await sign_in_policies.tell_admins(tx, organization.id, EmailKind.RULES_IMPOSED, caller, names, now)
+    return bool(policies)
 
 
 async def keep_list(

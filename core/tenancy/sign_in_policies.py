@@ -16,7 +16,7 @@ from core.accounts.model.accounts import Account
 from core.accounts.model.email_queue import EmailKind, OwnerChange, new_email
 from core.accounts.model.passkeys import NoPasskeysHere
 from core.kernel.access import NotOfThisOrganization, may_view
-from core.kernel.callers import Member, Person
+from core.kernel.callers import Member, OrganizationCaller, Person
 from core.kernel.connections import RequiredConnection
 from core.kernel.errors import refuse
 from core.kernel.proofs import Method, seen_in
@@ -185,7 +185,7 @@ async def _parse(read: Reading | Transaction, org_id: UUID, document: Document, 
 
 async def require_not_required(tx: Transaction, org_id: UUID, connection_id: UUID) -> None:
     """Check that no sign-in policy of the organization requires this connection. Raises: ConnectionRequired."""
-    if await tx.sign_in_policies.requires_connection(org_id, connection_id):
+    if await tx.sign_in_policies.requiring(org_id, connection_id):
         raise ConnectionRequired
 
 
@@ -237,9 +237,11 @@ async def restore_availability(ports: Ports, tx: Transaction, org_id: UUID, now:
                     tx.record(events.sign_in_policy_updated(org_id, policy.service_id, changes))
 
 
-async def tell_admins(tx: Transaction, org_id: UUID, kind: EmailKind, caller: Member, rules: Collection[str], now: datetime) -> None:
+async def tell_admins(
+    tx: Transaction, org_id: UUID, kind: EmailKind, caller: OrganizationCaller, rules: Collection[str], now: datetime
+) -> None:
     """Queue the email about these rules to the owner and the admins. A recipient gets a few in an hour."""
-    change = OwnerChange(by=caller.email, reason=", ".join(sorted(rules)))
+    change = OwnerChange(by=caller.email if isinstance(caller, Member) else caller.name, reason=", ".join(sorted(rules)))
     for address in await tx.members.admin_addresses(org_id):
         await tx.email_queue.add(new_email(kind, address, now, token=change.to_token(), org_id=org_id))
 

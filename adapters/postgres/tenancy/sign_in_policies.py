@@ -248,15 +248,15 @@ class SignInPolicies(Repository):
     async def requirements(self, user_id: UUID, email: Email) -> Sequence[ConnectionRequirement]:
         return await self._all(_to_requirement, REQUIREMENTS, user_id=user_id, email=email)
 
-    async def requires_connection(self, org_id: UUID, connection_id: UUID) -> bool:
-        sql = """
-            select 1 from sign_in_policies p cross join lateral (values (p.rules), (p.owner_rules)) r (rules)
-            where p.org_id = %(org_id)s and (
-                r.rules -> 'required_connection' ->> 'id' = %(connection_id)s::text
-                or exists (
+    async def requiring(self, org_id: UUID, connection_id: UUID) -> Sequence[SignInPolicy]:
+        sql = f"""
+            select {POLICY.columns} from sign_in_policies p
+            where p.org_id = %(org_id)s and exists (
+                select from (values (p.rules), (p.owner_rules)) r (rules)
+                where r.rules -> 'required_connection' ->> 'id' = %(connection_id)s::text or exists (
                     select from jsonb_each(r.rules -> 'required_connections') each where each.value ->> 'id' = %(connection_id)s::text))
-            limit 1"""
-        return await self._exists(sql, org_id=org_id, connection_id=connection_id)
+            order by p.service_id nulls first"""
+        return await self._all(POLICY.read, sql, org_id=org_id, connection_id=connection_id)
 
     async def requires_domain(self, org_id: UUID, domain: Domain) -> bool:
         sql = """

@@ -50,7 +50,7 @@ from core.kernel.connections import TEST_PROVIDER, ConnectionProtocol
 from core.kernel.errors import refuse
 from core.kernel.roles import Capability
 from core.kernel.values import KEEP, Keep, Slug, new_id, provided
-from core.tenancy import organizations, sign_in_policies
+from core.tenancy import imposed_rules, organizations, sign_in_policies
 from ports import Ports
 from ports.storage import Transaction
 
@@ -147,6 +147,8 @@ async def change(
             await require_power_over_users(tx, caller)
         if mapping is not KEEP and new.mapping.groups != old.mapping.groups:
             await mapped_groups.require_power(tx, caller, old)
+        if (new.settings, new.mapping) != (old.settings, old.mapping):
+            await imposed_rules.impose_connection(tx, caller, old.as_required, ports.clock.now())
         return await save_change(tx, old, new)
 
 
@@ -241,7 +243,7 @@ async def put_client_secret(ports: Ports, caller: OrganizationCaller, slug: str,
     """
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
-        connection = await _lock_to_replace(tx, caller, slug)
+        connection = await _lock_to_replace(tx, caller, slug, now)
         if connection.protocol is not ConnectionProtocol.OIDC:
             raise ClientSecretNotUsed
         if issuer is not None and (issuer,) != connection.settings.identity:
@@ -276,7 +278,7 @@ async def activate_key(ports: Ports, caller: OrganizationCaller, slug: str) -> S
     """
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
-        connection = await _lock_to_replace(tx, caller, slug)
+        connection = await _lock_to_replace(tx, caller, slug, now)
         org_id, id_ = connection.org_id, connection.id
         key = (await tx.connection_keys.of_connection(org_id, id_, now)).get(CertificateState.NEXT) or refuse(ConnectionKeyNotFound)
         await tx.connection_keys.remove(org_id, id_, CertificateState.PREVIOUS)
@@ -327,7 +329,7 @@ async def remove_certificate(ports: Ports, caller: OrganizationCaller, slug: str
     Raises: OrganizationConnectionNotFound, ProviderCertificateNotFound, ConnectionIncomplete; the errors of `require_power_over_users`.
     """
     async with ports.storage.transaction(by=caller) as tx:
-        connection = await _lock_to_replace(tx, caller, slug)
+        connection = await _lock_to_replace(tx, caller, slug, ports.clock.now())
         present = {each.fingerprint: each for each in await tx.connection_keys.certificates(connection.org_id, connection.id)}
         certificate = present.get(fingerprint) or refuse(ProviderCertificateNotFound)
         await tx.connection_keys.remove_certificate(connection.org_id, connection.id, fingerprint)
@@ -335,16 +337,16 @@ async def remove_certificate(ports: Ports, caller: OrganizationCaller, slug: str
         await _require_complete(tx, connection)
 
 
-async def _lock_to_replace(tx: Transaction, caller: OrganizationCaller, slug: str) -> OrganizationConnection:
+async def _lock_to_replace(tx: Transaction, caller: OrganizationCaller, slug: str, now: datetime) -> OrganizationConnection:
     """Lock a connection before its secret, key or certificate is replaced.
 
     A wrong one stops the sign-ins through the connection. If a sign-in policy requires it, this can lock out the owner. Then the caller
-    needs the power that its settings need.
+    needs the power that its settings need, and the owner can remove the requirement.
 
     Raises: OrganizationConnectionNotFound; the errors of `require_power_over_users`.
     """
     connection = await lock_to_change(tx, caller, slug)
-    if await tx.sign_in_policies.requires_connection(connection.org_id, connection.id):
+    if await imposed_rules.impose_connection(tx, caller, connection.as_required, now):
         await require_power_over_users(tx, caller)
     return connection
 

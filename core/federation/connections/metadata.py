@@ -31,6 +31,7 @@ from core.federation.saml.model.metadata import MAX_METADATA_LENGTH, MetadataInv
 from core.kernel.callers import OrganizationCaller
 from core.kernel.causes import SYSTEM
 from core.kernel.errors import Invalid, Refusal
+from core.tenancy import imposed_rules
 from ports import Ports
 from ports.storage import Transaction
 
@@ -99,7 +100,8 @@ async def import_metadata(ports: Ports, caller: OrganizationCaller, slug: str, t
         if not isinstance(connection.settings, SamlSettings):
             raise MetadataNotUsed
         await connections.require_power_over_trust(tx, caller, connection)
-        await apply(tx, connection, described, None if text else url, now := ports.clock.now())
+        await imposed_rules.impose_connection(tx, caller, connection.as_required, now := ports.clock.now())
+        await apply(tx, connection, described, None if text else url, now)
         return [*described.problems_of(connection.settings, now)]
 
 

@@ -133,6 +133,13 @@ class SignInPolicy:
         owner_rules = rules.with_earlier(imposed, earlier) if imposed else None
         return replace(self, rules=rules, owner_rules=owner_rules, changed_at=now, changed_by=by)
 
+    def with_imposed(self, connection_id: UUID) -> "SignInPolicy":
+        """Return the policy with the requirement of this connection as an imposed rule."""
+        rules = self.owner_rules or self.rules
+        others = {domain: each for domain, each in rules.required_connections.items() if each.id != connection_id}
+        one = None if rules.required_connection is None or rules.required_connection.id == connection_id else rules.required_connection
+        return replace(self, owner_rules=replace(rules, required_connections=others, required_connection=one))
+
     def second_factor_due(self, now: datetime) -> datetime | None:
         """Return when the second factor becomes required (UTC), or None if it does not start later."""
         due = self.rules.due_at.get(Rule.SECOND_FACTOR)

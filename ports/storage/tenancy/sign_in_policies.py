@@ -64,8 +64,8 @@ class SignInPoliciesRead(Protocol):
         blocked users.
         """
 
-    async def requires_connection(self, org_id: UUID, connection_id: UUID) -> bool:
-        """Return whether a policy of the organization or of one of its applications requires this connection, or the owner's rules do."""
+    async def requiring(self, org_id: UUID, connection_id: UUID) -> Sequence[SignInPolicy]:
+        """Return the policies of the organization and its applications that require this connection, by their or by the owner's rules."""
 
     async def requires_domain(self, org_id: UUID, domain: Domain) -> bool:
         """Return whether the policy of the organization requires a connection for the addresses at this domain."""

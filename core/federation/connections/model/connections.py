@@ -10,7 +10,7 @@ from uuid import UUID
 from core.federation.connections.model.mapping import ClaimMapping
 from core.federation.connections.model.settings import OidcSettings, SamlSettings
 from core.federation.saml.model.configuration import CertificateState, SamlCertificate
-from core.kernel.connections import PLATFORM_CONNECTIONS, TEST_PROVIDER, ConnectionProtocol
+from core.kernel.connections import PLATFORM_CONNECTIONS, TEST_PROVIDER, ConnectionProtocol, RequiredConnection
 from core.kernel.display import to_words
 from core.kernel.errors import Conflict, Forbidden, Invalid, NotFound
 from core.kernel.values import Email, Slug
@@ -152,6 +152,11 @@ class OrganizationConnection:
     @property
     def is_active(self) -> bool:
         return self.state is ConnectionState.ACTIVE
+
+    @property
+    def as_required(self) -> RequiredConnection:
+        """The connection as sign-in policies name it."""
+        return RequiredConnection(self.id, self.slug)
 
     @property
     def uses_test_provider(self) -> bool:

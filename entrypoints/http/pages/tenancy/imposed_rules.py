@@ -32,7 +32,7 @@ async def _question(**_: str) -> Question:
         verb="Remove sign-in rules of",
         target=(await organizations.get(ports(), acting_member())).name,
         consequences=(
-            *(sentence("Made for {} by members with fewer rights than yours: {}.", *place) for place in places),
+            *(sentence("Made for {}, or changed, by members with fewer rights than yours: {}.", *place) for place in places),
             effect if places else "All rules are yours. There is nothing to remove.",
             ADVICE,
         ),

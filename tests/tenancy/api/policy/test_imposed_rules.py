@@ -236,6 +236,7 @@ async def test_mails_are_limited_and_saves_are_not(
     for minutes in range(40, 33, -1):
         await saved(acme, {"session_idle_minutes": minutes}, "clerk")
     assert len(await told(ports, sent)) == 2 * 5
+    assert all("the page shows all rules" in email.text for email in sent.emails if email.subject == TOLD), "also those without an email"
     assert (await load(acme))["session_idle_minutes"] == 34
     assert (await remove(acme)).status == 204
     assert (await load(acme))["session_idle_minutes"] is None
@@ -297,6 +298,43 @@ async def test_a_removal_leaves_no_application_that_no_user_can_open(
     assert of_organization["methods"] == ["password", "passkey", "totp"]
     assert of_shop["in_force"]["methods"] == (["passkey"] if "methods" in of_application else ["password", "passkey", "totp"])
     await saved(acme, {"methods": of_organization["methods"], "session_idle_minutes": 60}, "owner")
+
+
+async def test_a_required_connection_that_a_weaker_member_changes_is_told_and_removable(
+    acme: Tenant, ports: Ports, pool: Pool, sent: FakeMailTransport, clock: FakeClock
+) -> None:
+    """A wrong secret or setting keeps out the users who have to come through the connection, also if the owner's own rule says so."""
+    owner = acme.people["owner"].id
+    okta = await set_up(ports, pool, acme.org, owner)
+    path = f"{acme.path}/connections/okta"
+    mapping = (await acme.api.get(path, token=acme.token("admin"))).json["mapping"]
+
+    async def change_all(by: str, name: str) -> None:
+        for method, suffix, body in (
+            ("PUT", "/client-secret", {"client_secret": "y" * 20}),
+            ("PATCH", "", {"mapping": {**mapping, "name": name}}),
+        ):
+            through = connection_proof(acme.org, clock.now(), connection=okta.id)
+            await write_proofs(pool, owner, (*two_factors(clock.now()), through))
+            await saved(acme, {"required_connections": {DOMAIN: "okta"}, "session_idle_minutes": 60}, "owner")
+            answer = await acme.api.call(method, path + suffix, body, token=acme.token(by))
+            assert answer.status in (200, 204), answer.text
+            if by == "owner":
+                assert (await imposed(acme), await told(ports, sent)) == ({}, [])
+                continue
+            await write_proofs(pool, owner, two_factors(clock.now()))
+            assert await imposed(acme) == {None: ["required_connections"]}
+            assert len(await told(ports, sent)) == 2
+            assert "Required connection (okta)" in sent.emails[0].text
+            assert (await remove(acme)).status == 204
+            rules = (await load(acme))["in_force"]
+            assert (rules["required_connections"], rules["session_idle_minutes"]) == (None, 60)
+            await deliver(ports)
+            sent.emails.clear()
+
+    await run_sql(pool, "update users set email = 'admin@elsewhere.example' where id = %s", acme.people["admin"].id)
+    await change_all("owner", "nickname")
+    await change_all("admin", "given_name")
 
 
 async def test_the_list_of_break_glass_is_told_and_returns_to_the_owners(
