@@ -39,7 +39,7 @@ async def list_all(ports: Ports, caller: Member) -> Sequence[ImposedRules]:
     """Return the imposed rules of the caller's organization, and then those of its applications."""
     async with ports.storage.reading() as read:
         policies = await read.sign_in_policies.imposed(caller.acts_in.id)
-    return [ImposedRules(slug, _names(policy)) for policy, slug in policies]
+    return [ImposedRules(slug, policy.imposed_names) for policy, slug in policies]
 
 
 async def remove(ports: Ports, caller: Member) -> None:
@@ -67,7 +67,7 @@ async def remove(ports: Ports, caller: Member) -> None:
         await sign_in_policies.restore_availability(ports, tx, organization.id, now)
         listed = next((policy.owner_listed for policy in policies if policy.owner_listed is not None), None)
         await _restore_list(ports, tx, organization.id, listed, now)
-        names = {name for policy in policies for name in _names(policy)}
+        names = {name for policy in policies for name in policy.imposed_names}
         await sign_in_policies.tell_admins(tx, organization.id, EmailKind.IMPOSED_RULES_REMOVED, caller, names, now)
 
 
@@ -137,7 +137,3 @@ async def _find_missing_factor(ports: Ports, read: Reading | Transaction, caller
     if account.second_factors:
         return step_up_to(Strength.TWO, None)
     return await own_proofs.find_passkey_step(ports, read, account, proofs, now) or refuse(OwnFactorMissing)
-
-
-def _names(policy: SignInPolicy) -> list[str]:
-    return sorted(policy.imposed()) + ([] if policy.owner_listed is None else [BREAK_GLASS])

@@ -16,6 +16,7 @@ from core.kernel.proofs import Acr, Factor, FactorKind, Method, Proof, Proofs, S
 from core.kernel.roles import Capability, Rights, RoleName
 from core.kernel.sign_in_age import AuthenticationInsufficient
 from core.kernel.sign_in_policy.decision import Decision, Outcome, PolicyFacts, strictest
+from core.kernel.sign_in_policy.explanations import BREAK_GLASS
 from core.kernel.sign_in_policy.rules import (
     METHODS,
     PROVIDER_PREFIX,
@@ -125,6 +126,11 @@ class SignInPolicy:
     def imposed(self) -> frozenset[Rule]:
         """Return the rules that members with fewer rights than the owner added or tightened."""
         return frozenset() if self.owner_rules is None else self.rules.tightened(self.owner_rules)
+
+    @property
+    def imposed_names(self) -> Sequence[str]:
+        """The names of the imposed rules, and of the list of break glass if it is imposed."""
+        return [*sorted(self.imposed()), *([] if self.owner_listed is None else [BREAK_GLASS])]
 
     def changed_to(self, rules: Rules, rights: Rights, now: datetime, by: UUID) -> "SignInPolicy":
         """Return the policy with these rules of a member with these rights. The owner makes all of them their own."""

@@ -66,6 +66,7 @@ def policy_values(
         "typed": typed,
         "saved": None if typed["version"] == str(policy.version) else describe(policy.rules, is_platform=is_platform),
         "starts": {rule.value: due for rule, due in policy.rules.due_at.items()},
+        "imposed": [LABELS[name] for name in policy.imposed_names],
         "preview": preview,
         "domains": [(CONNECTION_OF + domain, domain) for domain in choices.domains],
         "connections": [("", "Not required"), *((slug, name) for slug, name in choices.connections.items())],

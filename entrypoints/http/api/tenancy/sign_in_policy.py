@@ -142,6 +142,12 @@ class PolicyStartsResponse(ResponseModel):
     phishing_resistant: Timestamp | None = Field(description="The start of `phishing_resistant`.")
 
 
+IMPOSED: Final[Any] = Field(
+    description="The names of the rules that members with fewer rights than the owner made, with `break_glass_users` for the list. The "
+    "owner can remove them, or makes them their own by saving the policy."
+)
+
+
 class StoredPolicyResponse(ResponseModel):
     """What every sign-in policy has beside its rules."""
 
@@ -154,12 +160,14 @@ class StoredPolicyResponse(ResponseModel):
 class ApplicationPolicyResponse(StoredPolicyResponse, ApplicationRulesResponse):
     """The sign-in policy of an application."""
 
+    imposed: list[str] = IMPOSED
     in_force: ApplicationRulesResponse = Field(description="The rules that count now, together with those of the organization.")
 
 
 class SignInPolicyResponse(StoredPolicyResponse, PolicyRulesResponse):
     """The sign-in policy of an organization."""
 
+    imposed: list[str] = IMPOSED
     in_force: PolicyRulesResponse = Field(description="The rules that count now.")
 
 
@@ -224,6 +232,7 @@ def fields_of_policy(details: PolicyDetails) -> dict[str, Any]:
         "due_at": starts_of(policy.rules),
         "version": policy.version,
         "changed_at": policy.changed_at if policy.version else None,
+        "imposed": policy.imposed_names,
         "in_force": _values(details.in_force),
     }
 

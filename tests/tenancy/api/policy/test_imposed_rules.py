@@ -347,6 +347,7 @@ async def test_the_list_of_break_glass_is_told_and_returns_to_the_owners(
     assert "Break glass" in sent.emails[-1].text
     assert (await put_list(acme, "clerk", "admin", by="clerk")).status == 200
     assert await imposed(acme) == {None: ["break_glass_users"]}
+    assert (await load(acme))["imposed"] == ["break_glass_users"]
     assert (await acme.set_role("owner", "admin", MEMBER)).status == 200, "no longer an admin"
     assert (await remove(acme)).status == 204
     listed = await acme.api.get(f"{path_of(acme)}/break-glass", token=acme.token("owner"))
@@ -378,6 +379,8 @@ async def test_the_page_leads_to_a_confirmation_with_a_factor(
     authenticator, browser = await add_mfa(ports, account), FakeBrowser(app)
     await browser.sign_in(account.email)
     await browser.show_code(authenticator.code(), trust="yes")
+    policy_page = (await browser.open(f"/app/organizations/{acme.slug}/sign-in-policy")).text
+    assert f'<a href="{path}">Remove these rules</a>, or save this policy to make them yours.' in policy_page
     browser.cookies.pop("gatehouse-session")
     await browser.sign_in(account.email)
     page = await browser.open(leads_to(await browser.submit(path, path)))

@@ -97,6 +97,7 @@ async def test_an_organization_has_no_rules_at_first(acme: Tenant) -> None:
         "due_at": NO_STARTS,
         "version": 0,
         "changed_at": None,
+        "imposed": [],
         "in_force": NO_RULES,
     }
 
@@ -112,6 +113,7 @@ async def test_an_admin_saves_every_rule_and_later_rules_are_not_in_force(acme: 
         "due_at": dict.fromkeys(NO_STARTS, due),
         "version": saved.json["version"],
         "changed_at": rfc3339(clock.now()),
+        "imposed": [],
         "in_force": {**NO_RULES, **{name: value for name, value in ALL_RULES.items() if name != "grace_days"}, **later},
     }
     [entry] = [entry for entry in await acme.log() if entry["action"] == "organization.sign_in_policy.updated"]
