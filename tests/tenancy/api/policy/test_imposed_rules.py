@@ -281,7 +281,7 @@ async def test_policies_of_applications_and_required_connections_return_to_the_o
 async def test_a_removal_leaves_no_application_that_no_user_can_open(
     acme: Tenant, pool: Pool, clock: FakeClock, of_application: Mapping[str, Any]
 ) -> None:
-    """The owner's methods and the rules of an application, which others made meanwhile, have no way in common (SP-5)."""
+    """The owner's methods and later rules of an application have no way in common (SP-5)."""
     await add_service(pool, acme.org)
     await saved(acme, {"methods": ["password", "totp"]}, "owner")
     passkey = Proof(Method.PASSKEY, clock.now(), user_verified=True, phishing_resistant=True)
