@@ -16,7 +16,7 @@ from core.kernel.uris import has_port_of, host_of, is_web_url
 from ports.observe import Clock
 
 FETCH_WITHIN: Final = 5.0  # seconds
-MAX_CACHED: Final = 1000  # URLs; those that were used longest ago are forgotten first
+MAX_CACHED: Final = 1000  # shares with a URL; those that were used longest ago are forgotten first
 DISCOVERY_PATH: Final = "/.well-known/openid-configuration"
 
 
@@ -28,7 +28,10 @@ class HttpGetter(Protocol):
 
 
 class FetchedKeys:
-    """The keys that another party publishes, by its URL. Concurrent requests share one fetch."""
+    """The keys that another party publishes, by its URL. Concurrent requests of an organization share one fetch.
+
+    Each organization has a cache of its own: its waits, failures and forged assertions delay no other one (security N-11).
+    """
 
     keys_name: ClassVar[str]  # in reasons
 
@@ -37,7 +40,7 @@ class FetchedKeys:
         self._sender = sender
         self._clock = clock
         self._ports = ports
-        self._parties: OrderedDict[str, _Party] = OrderedDict()
+        self._parties: OrderedDict[tuple[Share, str], _Party] = OrderedDict()
         self._hosts = HostPlaces()
 
     async def get(self, url: str) -> tuple[Keys, bool]:
@@ -47,12 +50,10 @@ class FetchedKeys:
         return await self._party(url).cache.get_newer(keys, lambda: self._fetch(url), cause or current_share.get())
 
     def _party(self, url: str) -> "_Party":
-        now = self._clock.now()
-        party = self._parties.get(url)
-        if party is None:
-            party = self._parties[url] = _Party(ProviderKeys(self._clock), now)
+        now, key = self._clock.now(), (current_share.get(), url)
+        party = self._parties.setdefault(key, _Party(ProviderKeys(self._clock), now))
         party.used_at = now
-        self._parties.move_to_end(url)
+        self._parties.move_to_end(key)
         while len(self._parties) > MAX_CACHED or next(iter(self._parties.values())).used_at + CACHE_TTL <= now:
             self._parties.popitem(last=False)
         return party
@@ -123,7 +124,7 @@ class HttpIssuerKeys(FetchedKeys):
 
 
 class _Party:
-    """The cached keys at one URL, the time of their last use, and that of the last fetch if it failed."""
+    """The keys at one URL that an organization has cached, the time of their last use, and that of the last fetch if it failed."""
 
     def __init__(self, cache: ProviderKeys, used_at: datetime) -> None:
         self.cache = cache

@@ -1,13 +1,13 @@
 """Requests to hosts that strangers name. In each process, an organization sends one request at a time to a host."""
 
-from collections.abc import AsyncIterator
-from contextlib import ExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Hashable
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Final
 
 import trio
 
 from core.kernel.errors import Limited
-from core.kernel.shares import FairPlaces
+from core.kernel.shares import FairPlaces, current_share
 
 MAX_CONCURRENT: Final = 300  # requests of this process
 MAX_OF_SHARE: Final = 6  # of an organization, or of a client address
@@ -22,22 +22,31 @@ class HostPlaces:
     """The hosts with a request in flight."""
 
     def __init__(self) -> None:
-        self._places = FairPlaces(trio.Event, MAX_CONCURRENT, of_share=MAX_OF_SHARE)
-        self._hosts: dict[str, FairPlaces] = {}
+        self._hosts: dict[Hashable, FairPlaces] = {}  # by host, by share, and by both
 
     @asynccontextmanager
     async def of(self, host: str, within: float) -> AsyncIterator[None]:
-        """Let a request go to this host in its turn. Raises: HostBusy after this number of seconds."""
-        places = self._hosts.setdefault(host, FairPlaces(trio.Event, MAX_OF_HOST, of_share=1))
+        """Let a request go to this host in its turn. Raises: HostBusy after this number of seconds.
+
+        Places that more callers share come later, so a wait holds none that others need (security N-11).
+        """
+        share = current_share.get()
+        totals = {(share, host): 1, share: MAX_OF_SHARE, host: MAX_OF_HOST, None: MAX_CONCURRENT}
+        async with AsyncExitStack() as taken:
+            try:
+                with trio.fail_after(within):
+                    for key, total in totals.items():
+                        await taken.enter_async_context(self._place(key, total))
+            except (Limited, trio.TooSlowError):
+                raise HostBusy from None
+            yield
+
+    @asynccontextmanager
+    async def _place(self, key: Hashable, total: int) -> AsyncIterator[None]:
+        places = self._hosts.setdefault(key, FairPlaces(trio.Event, total, of_share=total))
         try:
-            with ExitStack() as taken:
-                try:
-                    with trio.fail_after(within):
-                        taken.enter_context(await places.take())
-                        taken.enter_context(await self._places.take())
-                except (Limited, trio.TooSlowError):
-                    raise HostBusy from None
+            with await places.take():
                 yield
         finally:
-            if places.is_idle and self._hosts.get(host) is places:
-                del self._hosts[host]
+            if places.is_idle and self._hosts.get(key) is places:
+                del self._hosts[key]

@@ -21,6 +21,7 @@ from adapters.crypto import Argon2Passwords
 from adapters.http.client_documents import HttpClientDocuments
 from adapters.http.client_keys import HttpClientKeys
 from adapters.http.guard import MAX_LOOKUPS, Guard
+from adapters.http.host_places import MAX_OF_SHARE
 from adapters.http.openid_providers import DEADLINE, MAX_OF_CONNECTION, MAX_OF_ORGANIZATION, HttpOpenIdProviders
 from adapters.http.provider_keys import MAX_CAUSES, REFETCH_PAUSE, ProviderKeys
 from adapters.http.upstream import PLACE_WITHIN, UpstreamHttp
@@ -226,6 +227,37 @@ async def test_a_slow_host_of_one_organization_delays_no_keys_and_documents_of_a
             assert sender.held == 2 * 4
         for call in ask(HONEST, "https://fast.example/honest"):
             await call()
+
+
+async def test_slow_hosts_of_organizations_delay_no_other_at_an_address_that_all_use(mock_clock: MockClock) -> None:
+    """They wait for their own places, and hold no lock of the keys and no place of the shared host meanwhile. A failure is their own, too."""
+    sender, outcomes, clock = HeldSender(), Outcomes(), FakeClock()
+    keys, documents, shared = HttpClientKeys(sender, clock, (443,)), HttpClientDocuments(sender, clock, Policy()), "https://fast.example/1"
+
+    async def get_keys(share: Share, url: str) -> None:
+        with working_for(share):
+            await keys.get(url)
+
+    async def get_document(share: Share, url: str) -> None:
+        with working_for(share):
+            await documents.fetch(url)
+
+    def ask(share: Share, url: str) -> list[Callable[[], Any]]:
+        return [partial(call, share, url) for call in (get_keys, get_document)]
+
+    slow = [call for share in ORGANIZATIONS[:12] for number in range(MAX_OF_SHARE) for call in ask(share, f"{SLOW}-{share[1]}-{number}/1")]
+    async with running(outcomes, slow):
+        assert sender.held == 12 * 2 * MAX_OF_SHARE
+        async with running(outcomes, [call for share in ORGANIZATIONS[:12] for call in ask(share, shared)]):
+            mock_clock.autojump_threshold = 0
+            for call in ask(HONEST, shared):
+                await outcomes.run(call)
+            assert outcomes.ended == [("ClientAssertionInvalid", 0), ("ClientDocumentUnavailable", 0)], "the host answers, with an error"
+    with pytest.raises(ClientAssertionInvalid, match="were not available"):
+        await get_keys(HONEST, shared)
+    with pytest.raises(ClientAssertionInvalid, match="are not available"):
+        await get_keys(ORGANIZATIONS[20], shared)
+    assert not keys._hosts._hosts and not documents._hosts._hosts
 
 
 async def test_a_slow_provider_of_the_platform_and_many_checkouts_leave_places(mock_clock: MockClock) -> None:
