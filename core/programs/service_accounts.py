@@ -158,6 +158,8 @@ async def update(ports: Ports, caller: Person, account_id: UUID, changes: Servic
         )
         if new.owner_id != old.owner_id:
             _require_right_to_name(caller, rights, new.owner_id)
+            if new.org_id is not None and new.id in await tx.service_accounts.givers(new.org_id, new.owner_id):
+                raise OwnerCannotOwnServiceAccount
             if old.ends_at is not None:  # the former owner may know its secrets (security J-12)
                 await tx.credentials.end_of_former_owner(old.id, old.owner_id, old.ends_at)
                 new = replace(new, ends_at=None)
@@ -206,7 +208,12 @@ async def end_due(ports: Ports) -> None:
 
 
 async def _settle_ends(tx: Transaction, org_id: UUID, owner_id: UUID, now: datetime) -> None:
-    """End the credentials of a former owner, and what their service accounts gave that have ended. The organization is locked."""
+    """End the credentials of a former owner, and what their service accounts gave that have ended. The organization is locked.
+
+    A role that the former owner has from their own accounts ends first, so that it does not keep these.
+    """
+    givers = await tx.service_accounts.givers(org_id, owner_id)
+    await grants.void_promotions(tx, org_id, [account_id for account_id, giver_id in givers.items() if giver_id == owner_id], now)
     for account_id, name in await tx.service_accounts.forget_ends(org_id, owner_id, now):
         tx.record(service_account_ended(org_id, account_id, name))
     account = await tx.accounts.by_id(owner_id)

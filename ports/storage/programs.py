@@ -185,6 +185,11 @@ class ServiceAccounts(ServiceAccountsRead, Protocol):
     async def forget_ends(self, org_id: UUID, owner_id: UUID, now: datetime) -> list[tuple[UUID, str]]:
         """Forget the ends of the accounts of this owner that have passed. Return the ids and names of those that have stopped by it."""
 
+    async def givers(self, org_id: UUID, user_id: UUID) -> dict[UUID, UUID]:
+        """Return the accounts that the role of a member depends on, with their owners: the one that gave it, the one that gave the role
+        of its owner, and so on.
+        """
+
     async def may_promote(self, org_id: UUID, account_id: UUID) -> bool | None:
         """Return whether a service account can still give roles above member. None: it is not a service account of this organization."""
 

@@ -226,6 +226,18 @@ class ServiceAccounts(Repository):
         rows = await self._all(lambda row: row, sql, org_id=org_id, owner_id=owner_id, now=now)
         return sorted((row[0], row[1]) for row in rows if not row[2])
 
+    async def givers(self, org_id: UUID, user_id: UUID) -> dict[UUID, UUID]:
+        sql = """
+            with recursive givers as (
+                select a.id, a.owner_id from memberships m join service_accounts a on a.id = m.promoted_by
+                where m.org_id = %(org_id)s and m.user_id = %(user_id)s
+                union
+                select a.id, a.owner_id from givers g
+                join memberships m on m.org_id = %(org_id)s and m.user_id = g.owner_id
+                join service_accounts a on a.id = m.promoted_by)
+            select id, owner_id from givers"""
+        return dict(await self._all(lambda row: (row[0], row[1]), sql, org_id=org_id, user_id=user_id))
+
     async def may_promote(self, org_id: UUID, account_id: UUID) -> bool | None:
         sql = f"""
             select {RIGHTS}, {MAY_ACT} from service_accounts a join organizations o on o.id = a.org_id

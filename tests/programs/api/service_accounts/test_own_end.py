@@ -17,7 +17,7 @@ from tests.accounts.email_changes import undo
 from tests.fakes.outside import FakeClock, FakeMailTransport
 from tests.programs.service_accounts import Robot, add_robot, sign_token, try_add_credential
 from tests.support.browser import FakeBrowser
-from tests.support.builders import Answer, add_account, deliver, run_concurrently, run_sql
+from tests.support.builders import Answer, add_account, deliver, run_concurrently, run_sql, sign_in
 from tests.support.platform import Platform
 from tests.support.tenants import Tenant
 
@@ -307,3 +307,38 @@ async def test_a_person_ends_each_part_of_two_at_its_time(acme: Tenant, other_te
     assert ends == {first.id: left_at + GOES_ON, second.id: left_at + timedelta(hours=24) + GOES_ON}
     clock.advance(timedelta(hours=48))
     assert [await status(each) for each in (first, second)] == [401, 200]
+
+
+async def accept_as_chief(robot: Robot, person: str) -> None:
+    """Let the account invite a person to the role `chief`, who accepts."""
+    acme = robot.tenant
+    invited = await renewed(robot).invite(str(acme.people[person].email), "chief")
+    session = await sign_in(acme.ports, acme.people[person], None)
+    assert (await acme.api.post("/api/invitations/accept", {"token": invited.json["token"]}, token=session.access_token)).status == 200
+    await acme.sign_in(person)
+
+
+async def take_over(robot: Robot, person: str) -> Answer:
+    return await robot.tenant.api.patch(robot.path, {"owner_id": robot.tenant.id(person)}, token=robot.tenant.token(person))
+
+
+@pytest.mark.parametrize("ends_by", ["time", "end now"])
+async def test_an_account_does_not_keep_itself_by_a_role_that_it_gave(acme: Tenant, ports: Ports, clock: FakeClock, ends_by: str) -> None:
+    """The person who left comes back by their first account. A friend gets the second one with a role from the first one, and helps."""
+    first = await add_robot_of_admin(acme)
+    second = await add_robot(acme, "owner", **{**GRANTS, "owner_id": acme.id("admin")})
+    acme.people["friend"] = await add_account(ports, "friend@example.com")
+    assert (await leave(acme)).status == 204
+    await accept_as_chief(first, "friend")
+    assert (await take_over(first, "friend")).status == 400, "the friend has the role from this account"
+    assert (await take_over(second, "friend")).status == 200
+    await accept_as_chief(second, "admin")
+    assert (await take_over(second, "admin")).status == 400
+    if ends_by == "time":
+        clock.advance(GOES_ON)
+        await settle(ports)
+        await acme.sign_in("owner")
+    else:
+        assert (await acme.api.post(f"{first.path}/end", {}, token=acme.token("owner"))).status == 204
+    assert await acme.roles() == {"owner": "owner", "admin": "member", "member": "member", "friend": "member"}
+    assert [await status(first), await status(second)] == [401, 401]
