@@ -182,13 +182,20 @@ async def update(ports: Ports, caller: Person, account_id: UUID, changes: Servic
 
 
 async def end_now(ports: Ports, caller: Member, account_id: UUID) -> None:
-    """End a service account whose owner has left, with the roles that it gave (security R-4). Other accounts stay as they are."""
+    """End a service account that goes on after its owner has left. Any other one stays as it is.
+
+    Its credentials end, also if the owner is back, and what it gave (security R-4).
+    """
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
         account, _ = await lock_for(tx, caller, account_id)
         if account.ends_at is not None:
             await tx.service_accounts.end_going_on(account.owner_id, account.org_id, now, account.id)
             await _settle_ends(tx, caller.acts_in.id, account.owner_id, now)
+            for credential in await tx.credentials.of_client(account.org_id, account.id):
+                await tx.credentials.remove(account.org_id, account.id, credential.id)
+                tx.record(events.credential_revoked(account, credential))
+            await grants.void_promotions(tx, caller.acts_in.id, [account.id], now)
 
 
 async def end_due(ports: Ports) -> None:

@@ -245,6 +245,19 @@ async def test_others_end_those_of_a_deleted_account_too(acme: Tenant, platform:
     assert await status(robot) == 401
 
 
+async def test_the_button_works_also_if_the_person_is_back(acme: Tenant, ports: Ports) -> None:
+    robot = await add_robot_of_admin(acme)
+    assert (await robot.invite("ada@example.com", "admin")).status == 200
+    await leave(acme)
+    await acme.join("admin", acme.people["admin"], ADMIN)
+    assert (await acme.set_role("owner", "admin", "chief")).status == 200
+    assert await status(robot) == 200
+    ended = await acme.api.post(f"{robot.path}/end", {}, token=acme.token("owner"))
+    assert (ended.status, await status(robot), (await listed(robot))["ends_at"]) == (204, 401, None)
+    assert (await acme.statuses())["ada@example.com"] == "cancelled"
+    assert (await add_credential(robot)).status == 201, "the person answers for it again, and begins anew"
+
+
 async def test_an_undone_deletion_leaves_everything_as_before(acme: Tenant, ports: Ports, clock: FakeClock) -> None:
     robot = await add_robot_of_admin(acme)
     await delete_account_that_can_be_undone(acme)
