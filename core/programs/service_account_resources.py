@@ -3,10 +3,11 @@
 from collections.abc import Sequence
 from uuid import UUID
 
+from core.accounts.notices import ended_secrets
 from core.kernel.access import RoleInsufficient
 from core.kernel.callers import Member
 from core.kernel.errors import refuse
-from core.kernel.roles import Capability
+from core.kernel.roles import NO_RIGHTS, Capability
 from core.programs import events, service_accounts
 from core.programs.model.api_resources import ApiResourceNotFound, OwnScopeUnknown
 from core.programs.model.service_accounts import (
@@ -33,9 +34,10 @@ async def save(ports: Ports, caller: Member, account_id: UUID, resource_id: UUID
     Raises: ApiResourceNotFound, NoResourceScopes, OwnScopeUnknown, RoleInsufficient; the errors of
     `service_accounts.lock_for`.
     """
+    now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
         account = await _lock_for(tx, caller, account_id)
-        service_accounts.require_lasting_account(account, ports.clock.now())
+        service_accounts.require_lasting_account(account, now)
         resource = await tx.api_resources.by_id(caller.acts_in.id, resource_id) or refuse(ApiResourceNotFound)
         if not scopes:
             raise NoResourceScopes
@@ -44,7 +46,9 @@ async def save(ports: Ports, caller: Member, account_id: UUID, resource_id: UUID
         old = await tx.api_resources.granted_to_account(resource.org_id, resource.id, account_id)
         new = AccountResource(resource.id, resource.identifier, resource.name, resource.known_scopes(scopes))
         if new != old:
-            await tx.api_resources.save_account(resource.org_id, account_id, new, ports.clock.now())
+            await tx.api_resources.save_account(resource.org_id, account_id, new, now)
+            if old is None or not set(new.scopes) <= set(old.scopes):
+                await ended_secrets.end_credentials_of_raised(tx, resource.org_id, account_id, NO_RIGHTS, now)
             tx.record(events.account_resource_updated(resource, account, new.scopes))
     return new
 

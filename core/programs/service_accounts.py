@@ -127,8 +127,8 @@ async def update(ports: Ports, caller: Person, account_id: UUID, changes: Servic
     """Change a service account. The change counts from its next request on.
 
     A lower role takes away the granted capabilities that it does not have, and what the account gave
-    above member. So does the loss of a capability to give roles. A higher role ends the credentials that
-    users with a lower role made, because they know them.
+    above member. So does the loss of a capability to give roles. If the account gets more, the credentials end that
+    users with a lower role made, or a former owner, because they know them.
 
     Raises: NoServiceAccountChanges, ServiceAccountRoleUnknown, ServiceAccountScopeUnknown,
     CapabilityNotGrantable, OnlyOwnersGrant.
@@ -176,8 +176,10 @@ async def update(ports: Ports, caller: Person, account_id: UUID, changes: Servic
                 await grants.stop_unfounded(tx, new.org_id, now)
             if new.org_id is not None and loses_promotion(old_rights, old.granted, rights_of_account(role), new.granted):
                 await grants.void_promotions(tx, new.org_id, [account_id], now)
-            if new.org_id is not None and role is not None and not role.rights <= old_rights:
-                await ended_secrets.end_credentials_of_raised(tx, new.org_id, account_id, role, now)
+            has_wider_scopes = old.scopes is not None and (new.scopes is None or not new.scopes <= old.scopes)
+            gets_more = has_wider_scopes or not new.granted <= old.granted or (role is not None and not role.rights <= old_rights)
+            if new.org_id is not None and role is not None and gets_more:
+                await ended_secrets.end_credentials_of_raised(tx, new.org_id, account_id, role.rights, now)
         return await tx.service_accounts.by_id(old.org_id, account_id, now) or refuse(ServiceAccountNotFound)
 
 

@@ -9,6 +9,7 @@ from datetime import datetime
 from typing import Final
 from uuid import UUID
 
+from core.accounts.notices import ended_secrets
 from core.kernel.access import may_view
 from core.kernel.callers import Member, OrganizationCaller
 from core.kernel.errors import refuse
@@ -344,6 +345,8 @@ async def _replace_of_programs(tx: Transaction, org_id: UUID, old: Role, new: Ro
         await tx.service_accounts.set_role(org_id, account_id, new.name, kept, now)
         if loses_promotion(old.rights, granted, new.rights, kept):
             losing.append(account_id)
+        if not new.rights <= old.rights:
+            await ended_secrets.end_credentials_of_raised(tx, org_id, account_id, new.rights, now)
     await grants.void_promotions(tx, org_id, losing, now)
     for account_id in await tx.service_accounts.inviting_above(org_id, new.name):
         for invitation in await tx.invitations.cancel_from(org_id, account_id, [new.name], now):

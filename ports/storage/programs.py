@@ -221,7 +221,10 @@ class Credentials(CredentialsRead, Protocol):
         """Let the credentials of a service account that a former owner created expire at this time, if they do not expire earlier."""
 
     async def end_created_by_others(self, org_id: UUID, account_id: UUID, rights: Rights) -> list[EndedCredential]:
-        """Remove the credentials of a locked service account that members with all these rights did not make, and return them."""
+        """Remove the credentials of a locked service account that active members with all these rights did not make, and return them.
+
+        An account that goes on keeps them: it gets nothing more.
+        """
 
     async def remove(self, org_id: UUID | None, client_id: UUID, credential_id: UUID) -> None:
         """Revoke a credential. Requests that use it now end first."""

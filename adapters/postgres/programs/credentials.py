@@ -89,8 +89,10 @@ class Credentials(Repository):
         sql = f"""
             with ended as (
                 delete from credentials c
-                where c.org_id = %(org_id)s and c.client_id = %(account_id)s and not exists (
-                    select from memberships m
+                where c.org_id = %(org_id)s and c.client_id = %(account_id)s
+                  and not exists (select from service_accounts a where a.id = c.client_id and a.ends_at is not null)
+                  and not exists (
+                    select from memberships m join users u on u.id = m.user_id and u.deactivated_at is null
                     where m.org_id = c.org_id and m.user_id = c.created_by and {member_rights_array("m")} @> %(rights)s)
                 returning c.*) {SELECT_ENDED}"""
         return await self._all(ENDED.read, sql, org_id=org_id, account_id=account_id, rights=sorted(rights))

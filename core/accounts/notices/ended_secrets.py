@@ -12,7 +12,7 @@ from core.accounts import events
 from core.accounts.model.email_queue import EmailKind, new_email
 from core.accounts.model.secret_notices import EndedCredential, NoticedSecret, SecretNotice
 from core.kernel.page_paths import PLATFORM_CREDENTIALS_PATH, RESOURCE_CREDENTIALS_PATH, SERVICE_ACCOUNT_CREDENTIALS_PATH
-from core.kernel.roles import Role, RoleName
+from core.kernel.roles import Rights, RoleName
 from ports.storage import Transaction
 
 
@@ -24,9 +24,12 @@ async def end_credentials_in(tx: Transaction, org_id: UUID, user_id: UUID, now: 
     await _report(tx, await tx.credentials.end_created_by(user_id, org_id, now, everywhere=False, of_roles=of_roles), now)
 
 
-async def end_credentials_of_raised(tx: Transaction, org_id: UUID, account_id: UUID, role: Role, now: datetime) -> None:
-    """End the credentials of a service account, except those of makers who may give it `role`. The caller has given it this role."""
-    await _report(tx, await tx.credentials.end_created_by_others(org_id, account_id, role.rights), now)
+async def end_credentials_of_raised(tx: Transaction, org_id: UUID, account_id: UUID, rights: Rights, now: datetime) -> None:
+    """End the credentials of a service account that got more, except those of active members with these rights of its role.
+
+    A former owner has left, and so gets nothing by a credential that goes on (security #own-end).
+    """
+    await _report(tx, await tx.credentials.end_created_by_others(org_id, account_id, rights), now)
 
 
 async def end_credentials_of_platform(tx: Transaction, user_id: UUID, now: datetime) -> None:

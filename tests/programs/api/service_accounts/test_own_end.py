@@ -19,6 +19,7 @@ from tests.programs.service_accounts import Robot, add_robot, sign_token, try_ad
 from tests.support.browser import FakeBrowser
 from tests.support.builders import Answer, add_account, deliver, run_concurrently, run_sql, sign_in
 from tests.support.platform import Platform
+from tests.support.services import add_api_resource
 from tests.support.tenants import Tenant
 
 GRANTS: Final[dict[str, Any]] = {"role": "chief", "granted_capabilities": ["roles.manage", "members.manage", "integrations.manage"]}
@@ -178,6 +179,42 @@ async def test_a_member_takes_an_account_over(acme: Tenant, ports: Ports, clock:
     assert await status(robot) == 401, "the former owner knows its earlier secret"
     await acme.sign_in("owner")
     assert (await listed(robot))["is_active"] is True
+
+
+async def widen_own_role(acme: Tenant, robot: Robot) -> Answer:
+    capabilities = {"capabilities": ["members.view", "members.manage", "integrations.manage"]}
+    return await acme.api.patch(f"{acme.path}/roles/reader", capabilities, token=acme.token("owner"))
+
+
+async def give_resource_scopes(acme: Tenant, robot: Robot) -> Answer:
+    resource = await add_api_resource(acme.pool, acme.org, scopes={"orders:read": "Read."})
+    return await acme.api.call("PUT", f"{robot.path}/api-resources/{resource}", {"scopes": ["orders:read"]}, token=acme.token("owner"))
+
+
+WIDENINGS: Final[tuple[Callable[[Tenant, Robot], Awaitable[Answer]], ...]] = (
+    lambda _, robot: patch(robot, role="admin"),
+    lambda _, robot: patch(robot, scopes=None),
+    lambda _, robot: patch(robot, granted_capabilities=["integrations.manage"]),
+    widen_own_role,
+    give_resource_scopes,
+)
+
+
+@pytest.mark.parametrize("end", [leave, delete_account_that_can_be_undone])
+@pytest.mark.parametrize("widen", WIDENINGS)
+async def test_the_former_owner_gets_nothing_that_the_account_gets_after_it(
+    acme: Tenant, end: End, widen: Callable[[Tenant, Robot], Awaitable[Answer]]
+) -> None:
+    role: dict[str, Any] = {"slug": "reader", "name": "Reader", "capabilities": ["members.view", "integrations.manage"]}
+    assert (await acme.api.post(f"{acme.path}/roles", role, token=acme.token("owner"))).status == 201
+    robot = await add_robot_of_admin(acme, role="reader", granted_capabilities=[], scopes=["members:read"])
+    await end(acme)
+    assert (await patch(robot, owner_id=acme.id("owner"))).status == 200
+    assert (await add_credential(robot)).status == 201
+    assert await status(robot) == 200, "the program goes on"
+    widened = await widen(acme, robot)
+    assert (widened.status, await status(robot)) == (200, 401), widened.text
+    assert len(await run_sql(acme.pool, "select 1 from credentials where client_id = %s", robot.id)) == 1, "that of the new owner"
 
 
 async def remove_again(acme: Tenant, platform: Platform) -> None:
