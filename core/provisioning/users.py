@@ -30,7 +30,7 @@ from core.provisioning.model.directories import with_rights_of
 from core.provisioning.model.extension import ATTRIBUTES_URN, user_schema
 from core.provisioning.model.filters import ScimFilter
 from core.provisioning.model.patches import UserPatch, apply_operations
-from core.provisioning.model.profiles import to_account_profile
+from core.provisioning.model.profiles import ScimProfile, to_account_profile
 from core.provisioning.model.resources import SkippedParts
 from core.provisioning.model.schemas import USER, ScimSchema
 from core.provisioning.model.users import (
@@ -78,6 +78,28 @@ async def find(ports: Ports, caller: ScimClient, user_id: UUID) -> ScimUser:
         return await read.scim_users.by_id(caller.org_id, user_id) or refuse(ScimUserNotFound)
 
 
+async def find_to_change(ports: Ports, caller: ScimClient, user_id: UUID) -> ScimUser:
+    """Return a user for a change. A person who has left can be deactivated while their service accounts go on (security #own-end).
+
+    Raises: ScimUserNotFound.
+    """
+    async with ports.storage.reading() as read:
+        user = await read.scim_users.by_id(caller.org_id, user_id)
+        if user is None and await read.service_accounts.goes_on(caller.org_id, user_id, ports.clock.now()):
+            account = await read.accounts.by_id(user_id) or refuse(ScimUserNotFound)
+            user = _new_user(account, ScimUserData(account.email, ScimProfile(), active=True))
+        return user or refuse(ScimUserNotFound)
+
+
+async def _end_programs(ports: Ports, caller: ScimClient, user_id: UUID) -> None:
+    """End the service accounts of a person who has left at once: the directory removes the person, too (security #own-end)."""
+    now = ports.clock.now()
+    async with ports.storage.transaction(by=caller) as tx:
+        locked_organization = scim_tokens.lock_organization_deferred(tx, caller, now)
+        await tx.service_accounts.end_going_on(user_id, caller.org_id, now)
+        locked_organization()
+
+
 async def list_groups(ports: Ports, caller: ScimClient, user_ids: Collection[UUID]) -> Mapping[UUID, Sequence[GroupOfUser]]:
     """Return the groups of the directory that each of the users is in, by name. Without directory groups, there are none."""
     if not caller.directory_groups or not user_ids:
@@ -104,7 +126,16 @@ async def create(ports: Ports, caller: ScimClient, data: ScimUserData) -> ScimUs
     try:
         return await _create_account(ports, caller, data)
     except UserNameTaken:
+        pass
+    try:
         return await _take_existing(ports, caller, data)
+    except UserNameTaken:
+        if data.active is False:
+            async with ports.storage.reading() as read:
+                account = await read.accounts.by_email(data.email)
+            if account is not None:
+                await _end_programs(ports, caller, account.id)
+        raise
 
 
 async def _create_account(ports: Ports, caller: ScimClient, data: ScimUserData) -> ScimUser:
@@ -278,6 +309,10 @@ async def _store(
     """
     try:
         return await _store_once(ports, caller, before, change, keep_names=keep_names)
+    except ScimUserNotFound:
+        if change.data.active is False:
+            await _end_programs(ports, caller, before.id)
+        raise
     except (DomainOfAnother, UserNameTaken):
         if change.data.active is not False or keep_names:
             raise
@@ -311,6 +346,14 @@ async def delete(ports: Ports, caller: ScimClient, user_id: UUID) -> None:
 
     Raises: ScimUserNotFound, ProtectedUser, MemberAboveDirectory, ScimTokenInvalid, OrganizationNotActive.
     """
+    try:
+        await _delete(ports, caller, user_id)
+    except ScimUserNotFound:
+        await _end_programs(ports, caller, user_id)
+        raise
+
+
+async def _delete(ports: Ports, caller: ScimClient, user_id: UUID) -> None:
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
         user, account, organization, is_above = await _lock_user(tx, caller, user_id, now)

@@ -127,6 +127,9 @@ class ServiceAccountsRead(Protocol):
     async def by_id(self, org_id: UUID | None, account_id: UUID, now: datetime) -> ListedServiceAccount | None: ...
     async def count(self, org_id: UUID | None) -> int: ...
 
+    async def goes_on(self, org_id: UUID, owner_id: UUID, now: datetime) -> bool:
+        """Return whether an account of this owner goes on after they have left."""
+
     async def next_end(self, now: datetime) -> tuple[UUID, UUID] | None:
         """Return the organization and the owner of the account that ended first, and is not forgotten by `forget_ends` yet."""
 

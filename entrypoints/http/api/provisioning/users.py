@@ -149,7 +149,7 @@ async def replace(user_id: UUID) -> Response:
     Attributes that are missing are removed; only a missing `active` stays as it is. A body with
     `active` false is applied as far as it can be, even if other values are refused.
     """
-    user = await scim_users.find(ports(), acting_directory(), user_id)  # an unknown id is 404, whatever the body is
+    user = await scim_users.find_to_change(ports(), acting_directory(), user_id)  # an unknown id is 404, whatever the body is
     projection = await _projection()
     replacement = await read_in_thread(partial(_parse_replacement, projection.schema))
     changed, skipped = await scim_users.replace(ports(), acting_directory(), user, replacement, projection.schema)
@@ -169,7 +169,7 @@ async def patch(user_id: UUID) -> Response:
     all if only this organization uses the account. Attributes of RFC 7643 that are not kept are
     ignored.
     """
-    user = await scim_users.find(ports(), acting_directory(), user_id)
+    user = await scim_users.find_to_change(ports(), acting_directory(), user_id)
     projection = await _projection()
     changed, skipped = await scim_users.patch(ports(), acting_directory(), user, await read_user_patch(), projection.schema)
     _log_skipped(changed, skipped)

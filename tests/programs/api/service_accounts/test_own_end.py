@@ -8,6 +8,7 @@ from typing import Any, Final
 import pytest
 from quart_trio import QuartTrio
 
+from core.accounts.model.accounts import Account
 from core.kernel.roles import ADMIN, ROLES, Capability
 from core.kernel.values import digest, new_id
 from core.privacy import personal_data
@@ -19,6 +20,7 @@ from tests.programs.service_accounts import Robot, add_robot, sign_token, try_ad
 from tests.support.browser import FakeBrowser
 from tests.support.builders import Answer, add_account, deliver, run_concurrently, run_sql, sign_in
 from tests.support.platform import Platform
+from tests.support.scim import USER_URN, Directory, directory_of
 from tests.support.services import add_api_resource
 from tests.support.tenants import Tenant
 
@@ -293,6 +295,34 @@ async def test_the_button_works_also_if_the_person_is_back(acme: Tenant, ports: 
     assert (ended.status, await status(robot), (await listed(robot))["ends_at"]) == (204, 401, None)
     assert (await acme.statuses())["ada@example.com"] == "cancelled"
     assert (await add_credential(robot)).status == 201, "the person answers for it again, and begins anew"
+
+
+async def put_inactive(directory: Directory, person: Account) -> Answer:
+    return await directory.call("PUT", f"/Users/{person.id}", {"schemas": [USER_URN], "userName": person.email, "active": False})
+
+
+OFFBOARDINGS: Final[tuple[tuple[Callable[[Directory, Account], Awaitable[Answer]], int], ...]] = (
+    (lambda directory, person: directory.deactivate(person.id), 404),
+    (put_inactive, 404),
+    (lambda directory, person: directory.delete(person.id), 404),
+    (lambda directory, person: directory.try_create_user(person.email, active=False), 409),
+)
+
+
+@pytest.mark.parametrize(("offboard", "refusal"), OFFBOARDINGS)
+async def test_the_directory_ends_the_accounts_of_a_person_who_has_left(
+    acme: Tenant, other_tenant: Tenant, ports: Ports, offboard: Callable[[Directory, Account], Awaitable[Answer]], refusal: int
+) -> None:
+    robot, person = await add_robot_of_admin(acme), acme.people["admin"]
+    await leave(acme)
+    directory, elsewhere = await directory_of(acme), await directory_of(other_tenant)
+    await offboard(elsewhere, person)
+    assert (await directory.activate(person.id)).status == 404, "the directory has forgotten the person"
+    assert (await directory.try_create_user(person.email)).status == 409
+    assert await status(robot) == 200
+    assert ((await offboard(directory, person)).status, await status(robot)) == (refusal, 401)
+    await settle(ports)
+    assert await run_sql(acme.pool, "select 1 from credentials where client_id = %s", robot.id) == []
 
 
 async def test_an_undone_deletion_leaves_everything_as_before(acme: Tenant, ports: Ports, clock: FakeClock) -> None:
