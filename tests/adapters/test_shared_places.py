@@ -230,7 +230,7 @@ async def test_a_slow_host_of_one_organization_delays_no_keys_and_documents_of_a
 
 
 async def test_slow_hosts_of_organizations_delay_no_other_at_an_address_that_all_use(mock_clock: MockClock) -> None:
-    """They wait for their own places, and hold no lock of the keys and no place of the shared host meanwhile. A failure is their own, too."""
+    """They wait for their own places, without a lock of the keys and a place of the shared host. A failure is their own, too."""
     sender, outcomes, clock = HeldSender(), Outcomes(), FakeClock()
     keys, documents, shared = HttpClientKeys(sender, clock, (443,)), HttpClientDocuments(sender, clock, Policy()), "https://fast.example/1"
 
@@ -257,7 +257,7 @@ async def test_slow_hosts_of_organizations_delay_no_other_at_an_address_that_all
         await get_keys(HONEST, shared)
     with pytest.raises(ClientAssertionInvalid, match="are not available"):
         await get_keys(ORGANIZATIONS[20], shared)
-    assert not keys._hosts._hosts and not documents._hosts._hosts
+    assert (keys._hosts._hosts, documents._hosts._hosts) == ({}, {})
 
 
 async def test_a_slow_provider_of_the_platform_and_many_checkouts_leave_places(mock_clock: MockClock) -> None:

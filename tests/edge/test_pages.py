@@ -207,6 +207,8 @@ PAGES: dict[str, dict[str, object]] = {
         "is_reopened": True,
         "undone": [("1", TIME, "The password was changed")],
         "needs_recovery": True,
+        "keeps_second": True,
+        "is_unchanged": True,
     },
     "accounts/reset_password.html": {
         "token": "8f14e45f",
@@ -600,6 +602,7 @@ PAGES: dict[str, dict[str, object]] = {
             "signals": SIGNALS,
         },
         **{"has_password": True, "since": AT, "codes": 1, "linked": ["Codehost"], "problem": "Not now.", "full": None},
+        **{"wait": None, "is_wait_over": False, "can_wait": True},
         "pages": {"previous": None, "next": "?page=2", "summary": "Page 1 of 2"},
         **{"devices": [DEVICE], "device_count": 9, "trusted": 1},
         **{"policies": [{"name": "Acme & Sons", "rules": [("Second factor", "For everyone", AT)]}], "policy_count": 2},

@@ -13,6 +13,7 @@ from core.kernel.roles import ADMIN, ROLES, Capability
 from core.kernel.values import digest, new_id
 from core.privacy import personal_data
 from core.programs.model.service_accounts import ServiceAccountEnds
+from core.provisioning.model.schemas import USER_URN
 from ports import Ports
 from tests.accounts.email_changes import undo
 from tests.fakes.outside import FakeClock, FakeMailTransport
@@ -20,7 +21,7 @@ from tests.programs.service_accounts import Robot, add_robot, sign_token, try_ad
 from tests.support.browser import FakeBrowser
 from tests.support.builders import Answer, add_account, deliver, run_concurrently, run_sql, sign_in
 from tests.support.platform import Platform
-from tests.support.scim import USER_URN, Directory, directory_of
+from tests.support.scim import Directory, directory_of
 from tests.support.services import add_api_resource
 from tests.support.tenants import Tenant
 
