@@ -214,12 +214,6 @@ class ServiceAccounts(Repository):
               and ends_at is not null"""
         await self._run(sql, owner_id=owner_id, org_id=org_id, account_id=account_id, now=now)
 
-    async def keep_of_member(self, owner_id: UUID, now: datetime) -> None:
-        sql = """
-            update service_accounts a set ends_at = least(a.ends_at, %(now)s) from memberships m
-            where a.owner_id = %(owner_id)s and a.ends_at is not null and m.org_id = a.org_id and m.user_id = a.owner_id"""
-        await self._run(sql, owner_id=owner_id, now=now)
-
     async def goes_on(self, org_id: UUID, owner_id: UUID, now: datetime) -> bool:
         sql = "select 1 from service_accounts where org_id = %(org_id)s and owner_id = %(owner_id)s and ends_at > %(now)s limit 1"
         return await self._exists(sql, org_id=org_id, owner_id=owner_id, now=now)
