@@ -282,6 +282,9 @@ async def test_each_way_on_the_page_is_enough_for_the_act(world: World, sent: Fa
         for way in ways:
             await ada.begin(timedelta(minutes=65))
             answer = await ada.confirm_on_page(await ada.begin_act(act), way)
+            if act == "factors" and "passkey" in has and answer.status == 200:  # a policy asks for more than the account's passkey
+                again = await ada.begin_act(act)
+                answer = await ada.confirm_on_page(again, min(await ada.read_ways(again), key=sorted))
             if not (leads_to(answer) == NEW_PASSKEY if act == "factors" else "You can continue with what you asked for." in answer.text):
                 wrong[f"{name}, {sorted(way)}"] = answer.status
     assert not wrong, wrong
@@ -323,18 +326,18 @@ async def test_each_way_is_enough_in_the_organization_of_the_token(ada: Confirmi
 @pytest.mark.slow
 @pytest.mark.parametrize(("first", "second"), TWO_POLICIES)
 async def test_with_two_organizations_no_confirmation_is_in_vain(ada: Confirming, first: str, second: str) -> None:
-    """Each confirmation is of a policy that the sign-in did not meet yet, so that two are enough."""
+    """Each confirmation is for a policy that the sign-in did not meet yet, or for the account's passkey, so that three are enough."""
     world = ada.world
     other = await add_organization(world.pool, "globex")
     await add_member(world.pool, other, world.ada.id, confirmed=True)
     await world.put(POLICIES[first])
     await world.put(POLICIES[second], org=other)
     await ada.begin(timedelta(minutes=20))
-    policies = list[str]()
-    while (answer := await ada.act()).status == 401 and len(policies) < 3:
-        policies.append(answer.json["organization"])
-        await ada.confirm(min(await ada.list_ways(), key=sorted))
-    assert (answer.status, len(policies)) == (200, len({*policies})), policies
+    used = list[Way]()
+    while (answer := await ada.act()).status == 401 and len(used) < 4:
+        used.append(min(await ada.list_ways(), key=sorted))
+        await ada.confirm(used[-1])
+    assert (answer.status, len(used)) == (200, len({*used})), used
 
 
 @pytest.mark.slow
