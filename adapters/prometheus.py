@@ -43,7 +43,7 @@ JOB_TYPES = (
 ACTORS = (
     *("listener", "mailer", "key_reader", "webhook_dispatcher", "logout_notifier", "siem_forwarder"),
     *("eraser", "figure_counter", "housekeeper", "invitation_sweeper", "subscription_sweeper", "secret_announcer", "billing_reconciler"),
-    *("external_client_sweeper", "connection_refresher", "policy_reminder", "metrics_refresher"),
+    *("external_client_sweeper", "connection_refresher", "passkey_waiter", "policy_reminder", "metrics_refresher"),
 )
 RESTART_REASONS = ("failure", "outage")
 
