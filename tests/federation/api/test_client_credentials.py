@@ -171,13 +171,11 @@ async def test_an_account_cannot_do_more_than_its_role(acme: Tenant) -> None:
     assert claims(token)["scope"] == " ".join(allowed_scopes(rights_of(MEMBER), None))
     assert refused(await acme.api.get(f"{acme.path}/audit-log", token=token)) == FORBIDDEN
     admin = await (await add_robot(acme, "admin")).token()
-    assert refused(await acme.api.post(f"{acme.path}/invitations", {"email": "a@example.com", "role": "admin"}, token=admin)) == FORBIDDEN
     invitation = {"email": "a@example.com", "role": "member"}
-    assert refused(await acme.api.post(f"{acme.path}/invitations", invitation, token=admin)) == FORBIDDEN, "it needs a grant"
+    assert refused(await acme.api.post(f"{acme.path}/invitations", invitation, token=admin)) == FORBIDDEN
     await run_sql(acme.pool, "update service_accounts set granted = '{members.manage}' where role = 'admin'")
     assert (await acme.api.post(f"{acme.path}/invitations", invitation, token=admin)).status == 200
-    listed = await acme.list_invitations()
-    assert listed.json[0]["inviter"]["email"] == "service-account@internal"
+    assert (await acme.list_invitations()).json[0]["inviter"]["email"] == "service-account@internal"
 
 
 async def test_a_service_account_of_the_platform_calls_platform_routes(platform: Platform, acme: Tenant, pool: Pool, api: Api) -> None:

@@ -199,5 +199,7 @@ async def test_a_right_code_works_among_wrong_ones_that_are_sent_at_once(browser
     form = form_token(await browser.open(code))
     codes = [factor.code(), *(factor.wrong() for _ in range(4))]
     answers = await run_concurrently(5, lambda number: browser.send(code, form_token=form, code=codes[number]))
-    assert sorted(answer.status for answer in answers) == [303, 401, 401, 401, 401]
+    right, *wrong = [answer.status for answer in answers]
+    assert right == 303
+    assert {*wrong} <= {401, 200}, "a wrong code that comes after the sign-in has ended gets the page that says so"
     assert await browser.is_in()

@@ -102,6 +102,8 @@ NEVER_ANSWERED: Final = {
     "POST /api/auth/reauthenticate/<provider>",
     "POST /app/reauthenticate/<provider:provider>",
     "POST /app/reauthenticate/connection",
+    "DELETE /api/user/passkeys/wait",
+    "POST /app/account/passkeys/lost/cancel",
 }
 
 

@@ -34,6 +34,7 @@ WITHOUT_RECENT_SIGN_IN = {
     "DELETE /api/user/consents/<service_id>": "only ends access of an application",
     "POST /api/invitations/accept": "callers without a session can do the same with the token of the invitation",
     "POST /api/invitations/decline": "callers without a session can do the same with the token of the invitation",
+    "DELETE /api/user/passkeys/wait": "only keeps the passkeys",
     "POST /api/auth/reauthenticate": "renews the sign-in itself",
     "POST /api/auth/reauthenticate/email": "renews the sign-in itself",
     "POST /api/auth/reauthenticate/passkey/options": "renews the sign-in itself",
