@@ -14,7 +14,7 @@ from core.demo.model.demo import DemoUser
 from core.kernel.causes import SYSTEM
 from core.kernel.proofs import FactorKind
 from core.kernel.sign_in_policy.rules import Concerned, Rules
-from core.kernel.values import digest, new_id
+from core.kernel.values import new_id
 from core.tenancy import events as tenancy_events
 from core.tenancy.model.sign_in_policies import SignInPolicy, changes_of
 from ports import Ports
@@ -42,12 +42,12 @@ async def enable_mfa(ports: Ports, tx: Transaction, user: DemoUser) -> DemoUser:
 
 
 async def ensure_passkey(ports: Ports, tx: Transaction, user: DemoUser) -> None:
-    """Give the user a passkey, unless the user has it, or passkeys do not work at the base URL. It is no second factor afterwards."""
-    credential_id, now = digest(user.email), ports.clock.now()
+    """Give the user a passkey, unless the user has one, or passkeys do not work at the base URL. It is no second factor afterwards."""
+    now = ports.clock.now()
     account = await tx.accounts.lock(user.id)
     assert account is not None, "a locked account exists"
     await mfa.remove_factors(tx, account, now, (FactorKind.PASSKEY,))
-    if not relying_party.has_host(ports) or await tx.passkeys.by_credential(credential_id) is not None:
+    if not relying_party.has_host(ports) or account.passkey_count:
         return
     party = await relying_party.load(ports, tx)
     passkey = Passkey(
@@ -55,7 +55,7 @@ async def ensure_passkey(ports: Ports, tx: Transaction, user: DemoUser) -> None:
         user_id=user.id,
         kind=PasskeyKind.PASSKEY,
         name=PASSKEY_NAME,
-        credential_id=credential_id,
+        credential_id=secrets.token_bytes(32),
         public_key=PUBLIC_KEY,
         algorithm=-7,
         rp_id=party.id,

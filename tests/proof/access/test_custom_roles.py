@@ -373,7 +373,8 @@ def forbidden(changes: Changes, rights: Rights, world: World, missing: Capabilit
         if table == "groups" and (content["role"] is None or content["id"] == world.home.things["mapped_group_id"]):
             continue  # a new name gives nothing
         is_given = table in ("groups", "memberships", "service_accounts") or (table == "invitations" and content["status"] == "pending")
-        if is_given and not roles.get(content["role"], frozenset()) <= rights:
+        has_ended_part = table == "service_accounts" and content["kept_rights"] is not None  # it keeps rights, and gets none
+        if is_given and not has_ended_part and not roles.get(content["role"], frozenset()) <= rights:
             yield f"{table} gets {content['role']}"
     for table, row in changes.lost | changes.got:
         content = json.loads(row)

@@ -174,7 +174,7 @@ RIGHTS: Final[Mapping[str, Callable[[Robot, Gain], bool]]] = {
     "group_members": with_grant(Capability.GROUPS_MANAGE),
     "service_groups_assigned": with_grant(Capability.END_USERS_MANAGE),
     "scim_tokens": with_grant(Capability.INTEGRATIONS_MANAGE),
-    "setup_links": with_grant(Capability.INTEGRATIONS_MANAGE),
+    "setup_links": lambda robot, gain: gain.new["ended_at"] is not None or has_grant(robot, Capability.INTEGRATIONS_MANAGE),
     "setup_proposals": with_grant(Capability.INTEGRATIONS_MANAGE),
     "registration_tokens": with_grant(Capability.SERVICES_CREATE),
     "webhooks": with_grant(Capability.WEBHOOKS_MANAGE),

@@ -27,8 +27,11 @@ async def test_of_the_last_passkeys_one_stays(api: Api, holder: PasskeyUser, poo
         async def delete(number: int, ids: list[str] = ids) -> int:
             return (await api.delete(f"{PASSKEYS}/{ids[number]}", token=holder.token)).status
 
-        assert sorted(await run_concurrently(len(ids), delete)) == [204] * (len(ids) - 1) + [400]
-        assert await run_sql(pool, "select passkey_count, (select count(*) from passkeys) from users") == [(1, 1)]
+        statuses = await run_concurrently(len(ids), delete)
+        assert 204 in statuses and {*statuses} <= {204, 400, 401}, "after a deletion, the session may need a passkey that is left (PK-12)"
+        [(counted, left)] = await run_sql(pool, "select passkey_count, (select count(*) from passkeys) from users")
+        assert counted == left == len(ids) - statuses.count(204) >= 1
+        await run_sql(pool, "delete from passkeys; update users set passkey_count = 0; delete from former_passkeys")
 
 
 async def test_of_a_password_and_a_passkey_one_stays(api: Api, holder: PasskeyUser, user: Account, pool: Pool) -> None:

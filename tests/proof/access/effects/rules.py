@@ -51,7 +51,11 @@ BESIDES: Final[Mapping[str, tuple[str, str]]] = {
     ),
     **dict.fromkeys(
         ("DELETE /api/user", "DELETE /api/privacy/forget/<user_id>", "POST /app/account/delete"),
-        ("groups.mapping_stopped_at invitations.email invitations.ended_at invitations.status", "nothing waits for an account that ends"),
+        (
+            "groups.mapping_stopped_at invitations.email invitations.ended_at invitations.status"
+            " service_accounts.ends_at service_accounts.kept_rights",
+            "nothing waits for an account that ends, and its service accounts go on for a while",
+        ),
     ),
 }
 # It belongs to its buyer, and ends at the payment provider.
