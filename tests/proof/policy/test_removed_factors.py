@@ -28,7 +28,7 @@ CONSOLE: Final = "/app/organizations/acme"
 
 @dataclass(frozen=True, slots=True)
 class Keys:
-    """The other session of the user, in which a factor is removed, and the ids of the user's passkey and security key."""
+    """The other session of the user, which shows the passkey (security PK-12) and removes a factor, and the ids of the user's keys."""
 
     holder: PasskeyUser
     passkey: UUID
@@ -134,6 +134,7 @@ async def test_a_removed_factor_counts_nowhere(world: World, keys: Keys, way: st
     tokens = (await world.exchange(code_of(await world.authorize(prompt="none")))).json
     assert outcome_of(await world.api.get(MEMBERS, token=world.token)) == ALLOWED
     assert outcome_of_page(await world.browser.open(CONSOLE, follows=False)) == ALLOWED
+    await keys.holder.confirm()
     await remove(world, keys)
     refresh = await world.send("/auth/token", grant_type="refresh_token", refresh_token=tokens["refresh_token"])
     found = {
@@ -144,6 +145,7 @@ async def test_a_removed_factor_counts_nowhere(world: World, keys: Keys, way: st
     }
     assert found == dict.fromkeys(found, STEP_UP)
     assert (await world.api.post(REAUTHENTICATE, {"password": PASSWORD}, token=world.token)).status == 401
+    await run_sql(world.pool, "update passkeys set user_verified = false")  # so that the second factor is missing, not the passkey
     assert (await world.api.delete(f"{PASSKEYS}/{keys.passkey}", token=world.token)).status == 401
     assert await confirm_on_page(world) == STEP_UP
 
@@ -153,6 +155,7 @@ async def test_other_factors_count_as_before(world: World, keys: Keys, proof: Ma
     """A session keeps its second factor if another one leaves the account."""
     await prove(world, proof(world.clock.now(), keys))
     await world.put(SECOND_FACTOR)
+    await keys.holder.confirm()
     await (disable_app if proof is by_key else delete_key)(world, keys)
     assert outcome_of(await world.api.get(MEMBERS, token=world.token)) == ALLOWED
     code_of(await world.authorize(prompt="none"))
