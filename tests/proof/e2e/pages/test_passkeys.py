@@ -382,10 +382,14 @@ def test_a_security_key_confirms_beside_the_password_of_an_account_with_a_passke
         browser.press("Create the security key")
         with psycopg.connect(shared.conninfo) as connection:
             connection.execute("update sessions set created_at = created_at - interval '3 hours', authenticated_at = null, proofs = null")
-        browser.open(running.address + NEW)
+        browser.open(f"{running.address}/app/reauthenticate")
         browser.keep("reauthenticate-with-passkey-and-key")
         browser.fill("Password", PASSWORD)
         browser.press("Use your security key")
-        assert browser.heading == "Add a passkey"
+        assert browser.address == f"{running.address}/app/account"
+        browser.open(running.address + NEW)
+        assert "Your account has a passkey, and this needs it." in browser.text
+        assert [name_of(button) for button in browser.find("main button")] == ["Use a passkey", "Sign out"]
+        browser.keep("reauthenticate-with-passkey-only")
     assert complaints(browser) == []
     assert audit_kept(browser) == {}
