@@ -278,8 +278,9 @@ async def test_the_page_names_what_helps_this_account(
 
 
 # Before the second factor, the page does not know the policies of the user.
-AFTER_PASSWORD: Final = "If your account asks for it, too, only a recovery replaces it: ask an admin of your organization"
+AFTER_PASSWORD: Final = "Otherwise, only a recovery replaces it: ask an admin of your organization, or the operator of this site."
 RECOVERY: Final = "Only a recovery replaces it: ask an admin of your organization, or the operator of this site."
+LOST: Final = "/app/account/passkeys/lost"
 ON_THE_SERVER: Final = "<code>gatehouse owner recover --reset-factors</code>"
 
 
@@ -314,12 +315,18 @@ async def test_where_only_a_passkey_helps_each_page_names_the_way_for_a_lost_one
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("is_user", [False, True], ids=["another user", "with a fresh passkey"])
-@pytest.mark.parametrize("kinds", [{"passkey"}, {"app", "passkey"}], ids=lambda kinds: " ".join(sorted(kinds)))
-async def test_no_page_names_a_recovery_where_the_account_can_add_a_passkey(
+@pytest.mark.parametrize(
+    ("kinds", "is_user"),
+    [({"passkey"}, False), ({"passkey"}, True), ({"app", "passkey"}, True)],
+    ids=["passkey, another user", "passkey, with a fresh one", "app passkey, with a fresh one"],
+)
+async def test_no_page_names_a_recovery_where_the_account_can_replace_a_passkey(
     world: World, app: QuartTrio, kinds: set[str], is_user: bool
 ) -> None:
-    """The policy of an application that anyone may use counts for the factors of its users alone."""
+    """By a wait, without a second factor (security PK-13), or with a fresh passkey (security PK-12).
+
+    The policy of an application that anyone may use counts for the factors of its users alone.
+    """
     ada, wrong = await Person.create(world, kinds), list[str]()
     if not is_user:
         await run_sql(world.pool, "update services set access_policy = 'anyone'")
@@ -330,17 +337,18 @@ async def test_no_page_names_a_recovery_where_the_account_can_add_a_passkey(
         await run_sql(world.pool, "update services set required_acr = %s", None if name in POLICIES else "phr")
         await ada.next_time()
         pages = {} if is_user else {"after the password": await show_password(world, app, is_high=False)}
-        world.state = STATES["passkey used" if is_user else "code used" if "app" in kinds else "bare"]
+        world.state = STATES["passkey used" if is_user else "bare"]
         await world.open_browser()
         pages["with a session"] = await world.browser.open(leads_to(await world.authorize(**({"prompt": "login"} if is_user else {}))))
         page = pages["with a session"]
         pages["after a wrong password"] = await world.browser.fill(page, email=world.ada.email, password="a wrong password")
         if name in POLICIES and not is_user:
             pages["confirmation"] = await world.browser.open("/app/reauthenticate?policy=acme/shop&next=/app")
-        assert (await world.browser.open("/app/account/passkeys/new")).status == 200, "she can add one"
+        path = "/app/account/passkeys/new" if is_user else LOST
+        assert (await world.browser.open(path)).status == 200, "she can replace it"
         for where, page in pages.items():
             text = main_of(page).replace(AFTER_PASSWORD, "")
-            is_missing = 'data-passkey="get"' not in text or not (is_user or "/app/account/security" in text)
+            is_missing = 'data-passkey="get"' not in text or not (is_user or LOST in text or "/app/account/security" in text)
             if is_missing or re.search("[Rr]ecover|don't replace", text):
                 wrong.append(f"{name}, {where}")
     assert not wrong, wrong

@@ -105,7 +105,7 @@ async def test_applications_block_an_unlinked_user_who_takes_an_address_that_doe
     [*_, notice] = [email for email in sent.emails if UNDO in email.text]
     assert (await undo(api, link(notice))).status == 200
     assert await run_sql(pool, "select org_id, user_id from end_user_blocks") == ([(house.org, ada.id)] if is_blocked_by_admin else [])
-    recorded = "select name, actor_id from events where org_id = %s and name like 'user.%%blocked' order by created_at"
+    recorded = "select name, actor_id from events where org_id = %s and name like 'user.%%blocked' order by created_at, name"
     unblocked = [] if is_blocked_by_admin else [("user.unblocked", None)]
     assert await run_sql(pool, recorded, house.org) == [("user.blocked", None), *unblocked]
 
