@@ -156,9 +156,9 @@ async def _lock(ports: Ports, tx: Transaction, caller: Person, now: datetime) ->
 
 
 async def sweep(ports: Ports, holder: UUID) -> dict[str, int] | None:
-    """Email users whose wait is over, and end waits that were not used in time. Return their number.
+    """Email the users whose wait is over, end the waits that expired unused, and return the number of both.
 
-    `holder` is not needed: each wait is locked with its account. No rule relies on this sweep but the email.
+    `holder` is not needed, because the lock on the account protects its wait. Only the email depends on this sweep.
     """
     count = 0
     while True:

@@ -88,7 +88,7 @@ class Passkeys(PasskeysRead, Protocol):
         """Start the wait for lost passkeys, or with None end it."""
 
     async def announce_wait(self, user_id: UUID) -> bool:
-        """Store that the user was told of the end of the wait. One caller gets True."""
+        """Store that the email about the end of the wait is queued. Of concurrent callers, only the first gets True."""
 
     async def set_offered(self, user_id: UUID, now: datetime) -> None:
         """Store that the user was offered to create a passkey."""
