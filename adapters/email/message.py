@@ -19,7 +19,7 @@ from core.accounts.model.email_queue import (
 )
 from core.accounts.model.passkeys import SECURITY_KEY_MARK
 from core.accounts.model.secret_notices import NoticedSecret, SecretNotice
-from core.accounts.model.security_notices import ASKS_FOR_FACTORS, PASSWORD_REMOVED, RESTORES_BY_UNDO
+from core.accounts.model.security_notices import ASKS_FOR_FACTORS, NEEDS_RECOVERY, PASSWORD_REMOVED, RESTORES_BY_UNDO
 from core.authentication.model.login import IssuedEmailSignIn
 from core.authentication.model.sessions import CODE_TTL
 from core.federation.connections.model.health import ConnectionNotice
@@ -246,11 +246,12 @@ class EmailTemplates:
             case EmailKind.PASSWORD_CHANGED:
                 removed = mail.detail == PASSWORD_REMOVED
                 detail = mail.detail or ""
-                count = detail.rstrip(RESTORES_BY_UNDO + ASKS_FOR_FACTORS)
+                count = detail.rstrip(RESTORES_BY_UNDO + ASKS_FOR_FACTORS + NEEDS_RECOVERY)
                 return {
                     "passkeys": int(count) if count.isdecimal() else 0,
                     "keeps_factors": ASKS_FOR_FACTORS in detail,
                     "restores_by_undo": RESTORES_BY_UNDO in detail,
+                    "needs_recovery": NEEDS_RECOVERY in detail,
                     "change": "removed" if removed else "changed",
                 }
             case EmailKind.REAUTHENTICATION:

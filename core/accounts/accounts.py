@@ -34,7 +34,7 @@ from core.accounts.model.accounts import (
 from core.accounts.model.attempt_limits import SecretKind, session_subject
 from core.accounts.model.email_queue import TO_ACCOUNT_PAGE, EmailKind, LinkContinuation, TokenPurpose, new_email
 from core.accounts.model.profiles import NO_PROFILE, Profile, parse_name
-from core.accounts.model.security_notices import ASKS_FOR_FACTORS, PASSWORD_REMOVED, RESTORES_BY_UNDO
+from core.accounts.model.security_notices import ASKS_FOR_FACTORS, NEEDS_RECOVERY, PASSWORD_REMOVED, RESTORES_BY_UNDO
 from core.accounts.notices import security_notices
 from core.kernel.access import AccountGone
 from core.kernel.callers import Person
@@ -206,7 +206,7 @@ async def find_reset(ports: Ports, token: str) -> PasswordReset | None:
             keeps_factors=needs_linked or keys_stay or app_stays,
             is_enough=not asks_for_factors and await factor_changes.accept_password(read, account.id, now),
             least_length=await new_passwords.find_least_length(read, account),
-            restores_by_undo=await factor_history.is_restored_by_undo(read, account, now),
+            restores_by_undo=await factor_history.is_restored_by_undo(ports, read, account, now),
         )
 
 
@@ -215,8 +215,9 @@ async def reset_password(ports: Ports, caller: Caller, token: str, new_password:
 
     All sessions, refresh tokens, pre-auth tokens, trusted devices and other reset links of the account
     end, and so does a pending change of the address. Passkeys stay, and the email says so.
-    `kept` are the ids in `PasswordReset.added` that the user recognized: the others of them end. Without it, the recent linked
-    accounts and a recent app end. An account that had a second factor 72 hours ago keeps one.
+    `kept` are the ids in `PasswordReset.added` that the user recognized: the rest ends, even if a sign-in policy then needs a recovery.
+    Without it, the recent linked accounts and a recent app end that no policy needs. An account that had a second factor 72 hours ago
+    keeps one.
 
     Raises: LinkInvalid.
     """
@@ -236,8 +237,8 @@ async def reset_password(ports: Ports, caller: Caller, token: str, new_password:
         if account.is_unproven:
             await tx.one_time_tokens.void(account.id, TokenPurpose.VERIFY_EMAIL)
             await mailbox.remove_unproven_ways(tx, account)
-        restores_by_undo = await factor_history.is_restored_by_undo(tx, account, now)
-        await added_methods.end_unrecognized(ports, tx, caller, account, kept, now)
+        restores_by_undo = await factor_history.is_restored_by_undo(ports, tx, account, now)
+        needs_recovery = await added_methods.end_unrecognized(ports, tx, caller, account, kept, now)
         account = await mailbox.prove_mailbox(tx, account, now) or refuse(LinkInvalid)
         await tx.one_time_tokens.void(account.id, TokenPurpose.RESET_PASSWORD)
         await tx.email_changes.cancel_pending(account.id, now)  # a thief of a session may have requested it
@@ -245,8 +246,8 @@ async def reset_password(ports: Ports, caller: Caller, token: str, new_password:
         await tx.flows.forget_user(account.id)
         await tx.devices.distrust(account.id, now)
         await tx.accounts.set_password(account.id, password_hash, now)
-        marks = RESTORES_BY_UNDO * restores_by_undo + ASKS_FOR_FACTORS * bool(account.second_factors)
-        detail = f"{account.passkey_count}{marks}"
+        marks = {RESTORES_BY_UNDO: restores_by_undo, ASKS_FOR_FACTORS: account.second_factors, NEEDS_RECOVERY: needs_recovery}
+        detail = f"{account.passkey_count}{''.join(mark for mark, is_set in marks.items() if is_set)}"
         await security_notices.notify(tx, account, EmailKind.PASSWORD_CHANGED, now, session_id=None, detail=detail)
         tx.record(events.password_changed(account.id, "reset"))
         await tx.attempt_limits.clear_of_account(SecretKind.PASSWORD, account.id, account.email)

@@ -28,10 +28,10 @@ class _Factors:
     demands: Demands
     is_replaced: bool  # as in `factors.history`
 
-    def suffice_without(self, lost: Collection[UUID]) -> bool:
-        """Return whether the account meets as many policies without these methods, and keeps a second factor that replaced another one.
+    def find_needing(self, lost: Collection[UUID]) -> tuple[str, ...] | None:
+        """Return the names of the policies that the account no longer meets without these methods.
 
-        The id of the app is that of the account.
+        None: it would lose the last second factor, which replaced another one. The id of the app is that of the account.
         """
         providers = {method.provider for method in self.linked if method.provider is not None and method.id in lost}
         left = [key.kind for key in self.keys if key.id not in lost]
@@ -42,17 +42,18 @@ class _Factors:
             security_key_count=left.count(PasskeyKind.SECURITY_KEY),
         )
         if self.is_replaced and self.account.second_factors and not account.second_factors:
-            return False
-        return self.demands.met_by(self.account) <= self.demands.met_by(account, without=providers)
+            return None
+        single = ((each.name, replace(self.demands, policies=[each])) for each in self.demands.policies)
+        return tuple(sorted({name for name, one in single if not one.met_by(self.account) <= one.met_by(account, without=providers)}))
 
 
 async def find(ports: Ports, read: Reading | Transaction, account: Account, now: datetime) -> tuple[list[AddedSignInMethod], bool]:
-    """Return the dispensable ways in that a user added: accounts linked after the sign-up, and factors of the last 72 hours.
+    """Return the ways in that a user added and a reset can end: accounts linked after the sign-up, and factors of the last 72 hours.
 
     A reset must not end an older second factor: the mailbox alone would be enough to sign in (security A-6). Three kinds are missing,
-    too: those that a sign-in policy needs, factors of a recovery, and the only second factor if it replaced another one in the last
-    72 hours.
-    The second result is whether a policy needs an account that was linked.
+    too: older linked accounts that a sign-in policy needs, factors of a recovery, and the only second factor if it replaced another one
+    in the last 72 hours.
+    The second result is whether there are such linked accounts.
     """
     added, factors = await _find(ports, read, account, now)
     return added, factors is not None and not {method.id for method in factors.linked} <= {method.id for method in added}
@@ -78,22 +79,27 @@ async def _find(
     present = await relying_party.load_without_lost_keys(ports, read, account)
     _, usable = await relying_party.load_usable(ports, read, account.id)
     demands = await factor_changes.load_demands(ports, read, account.id, now)
-    factors = _Factors(present, usable, linked, demands, await factor_history.is_replaced(read, account, now))
-    return [method for method in (*linked, *recent) if factors.suffice_without({method.id})], factors
+    history = await factor_history.load(ports, read, account, now)
+    factors = _Factors(present, usable, linked, demands, history.is_replaced(now))
+    needed = ((method, factors.find_needing({method.id})) for method in (*linked, *recent))
+    return [replace(method, needed_by=by) for method, by in needed if by is not None and (method.is_recent or not by)], factors
 
 
 async def end_unrecognized(
     ports: Ports, tx: Transaction, caller: Caller, account: Account, kept: Collection[UUID] | None, now: datetime
-) -> None:
+) -> bool:
     """End the added ways that the user of a locked account does not keep. Without `kept`, those that `accounts.reset_password` names.
 
-    Of several ways, the newest end first, until the account needs the others.
+    Of several ways, the newest end first, until the account needs the others. A policy keeps no recent way that the user of the page did
+    not keep: it may be that of a thief, who can also have added the policy. Then only a recovery gives the account what the policy asks
+    for, because the mailbox alone must not get past it. Return whether this is so.
     """
     added, factors = await _find(ports, tx, account, now)
     ended = set[UUID]()
     for method in sorted(added, key=lambda each: each.added_at, reverse=True):
         is_kept = not method.is_recent or method.passkey is not None if kept is None else method.id in kept
-        if is_kept or factors is None or not factors.suffice_without({*ended, method.id}):
+        needed_by = None if is_kept or factors is None else factors.find_needing({*ended, method.id})
+        if needed_by is None or (needed_by and (kept is None or not method.is_recent)):
             continue
         ended.add(method.id)
         if method.provider is not None:
@@ -103,3 +109,7 @@ async def end_unrecognized(
             await passkeys.end_added(tx, caller, account.id, method.id, now)
         else:
             await mfa.end_factor(tx, caller, account, FactorKind.TOTP, now)
+    needs_recovery = factors is not None and bool(factors.find_needing(ended))
+    if needs_recovery:
+        await tx.accounts.set_recovery_required(account.id, now)
+    return needs_recovery

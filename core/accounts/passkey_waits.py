@@ -25,6 +25,7 @@ from core.accounts.model.passkeys import (
     RecoveryReplacesPasskey,
     TooManyPasskeyWaits,
 )
+from core.accounts.model.security_notices import AFTER_WAIT
 from core.accounts.notices import security_notices
 from core.accounts.own_account import lock_own_account
 from core.kernel.access import AccountGone, AddressNotVerified
@@ -95,8 +96,7 @@ async def finish(ports: Ports, caller: Person) -> None:
             await session_proofs.forget_passkeys(tx, left, passkey.id)
             tx.record(events.passkey_removed(account.id, passkey.id))
         await tx.mfa.log(account.id, [MfaEvent.PASSKEY_REMOVED] * len(lost), caller, now)
-        detail = lost[0].description if len(lost) == 1 else None
-        await security_notices.notify(tx, account, EmailKind.PASSKEY_REMOVED, now, session_id=caller.session_id, detail=detail)
+        await security_notices.notify(tx, account, EmailKind.PASSKEY_REMOVED, now, session_id=caller.session_id, detail=AFTER_WAIT)
 
 
 async def cancel(ports: Ports, caller: Person) -> None:

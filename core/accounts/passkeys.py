@@ -274,11 +274,11 @@ async def end_added(tx: Transaction, caller: Caller, user_id: UUID, passkey_id: 
 
 
 async def undo_since(
-    tx: Transaction, caller: Caller, account: Account, since: datetime, now: datetime, *, restored_since: datetime | None = None
+    tx: Transaction, caller: Caller, account: Account, since: datetime, now: datetime, *, restored_since: datetime
 ) -> None:
-    """Give a locked account the passkeys back that it had before `since`, or before the earlier `restored_since`."""
+    """Delete the passkeys of a locked account that were added since `since`, and give it those back that it had before `restored_since`."""
     removed = await tx.passkeys.remove_added_since(account.id, since)
-    restored = await tx.passkeys.restore(account.id, restored_since or since)
+    restored = await tx.passkeys.restore(account.id, restored_since)
     log = [MfaEvent.PASSKEY_REMOVED] * len(removed) + [MfaEvent.PASSKEY_ADDED] * len(restored)
     if log:
         await tx.mfa.log(account.id, log, caller, now)

@@ -1,7 +1,7 @@
 """The undo of changes to the security of an account, with the link in the email about one of them (security A-13)."""
 
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from uuid import UUID
 
 from core.accounts import email_changes, events, factor_changes, mfa, passkey_waits, passkeys, relying_party
@@ -31,7 +31,7 @@ async def find_undoable(ports: Ports, token: str) -> UndoableChanges:
 async def undo(ports: Ports, caller: Caller, token: str, start_id: UUID | None = None) -> UndoneChanges:
     """Undo a change and everything since. The link works once, and signs no one in.
 
-    `start_id` is one of `UndoableChanges.starts`, without it the oldest: a thief may have changed several
+    `start_id` is one of `UndoableChanges.starts`, without it the default: a thief may have changed several
     things. Ends: identities that were linked, passkeys that were added, second factors that were enabled, backup codes that were
     created, a password that was set, and a change of the address. All sessions, personal access tokens,
     pending sign-ins, trusted devices and links in emails end. Identities that were unlinked are linked
@@ -50,9 +50,9 @@ async def undo(ports: Ports, caller: Caller, token: str, start_id: UUID | None =
         met = (await factor_changes.load_demands(ports, tx, account.id, now)).met_by(before)
         # Read under the lock: a link that was used or has expired by then is not in it.
         live = await tx.security_notices.live(account.id, now)
-        since = next((start.created_at for start in possible_starts(live, notice) if start_id in (None, start.id)), None) or refuse(
-            UndoLinkInvalid
-        )
+        changes = UndoableChanges(notice, possible_starts(live, notice) or refuse(UndoLinkInvalid))
+        first = changes.default.id if start_id is None else start_id
+        since = next((each.created_at for each in changes.starts if each.id == first), None) or refuse(UndoLinkInvalid)
         undone = tuple(other for other in live if other.created_at >= since)
         await tx.security_notices.use_up(account.id, notice.id, since, now)
         await passkey_waits.end(tx, account, "undo")
@@ -60,14 +60,14 @@ async def undo(ports: Ports, caller: Caller, token: str, start_id: UUID | None =
             tx.record(events.identity_unlinked(account.id, provider, None))
         for provider in sorted(set(await tx.identities.link_again(account.id, since))):
             tx.record(events.identity_linked(account.id, provider))
-        history = await factor_history.load(tx, account, now)
+        history = await factor_history.load(ports, tx, account, now)
         start = history.find_undo_start(since, now)
-        kept = None if start is not None else min(history.present, key=lambda factor: history.present[factor])
-        if kept is not FactorKind.TOTP:
-            await _restore_app(tx, caller, account, undone, start or since, now)
+        kept = history.oldest[1] if start is None and history.oldest is not None else None
+        await _restore_app(tx, caller, account, undone, start or since, now, is_kept=kept is FactorKind.TOTP)
+        second_at = history.second_keys_at(start or since)
+        keys_since = since if kept is not FactorKind.PASSKEY else max(since, history.first_key_at + timedelta(microseconds=1))
+        await passkeys.undo_since(tx, caller, account, keys_since, now, restored_since=start if start and second_at else since)
         if kept is not FactorKind.PASSKEY:
-            second_at = history.second_keys_at(start or since)
-            await passkeys.undo_since(tx, caller, account, since, now, restored_since=start if second_at else None)
             await _restore_second_passkeys(tx, caller, account.id, second_at, start or since, now)
         email = await email_changes.undo_since(tx, account, since, now)
         if any(other.address == email for other in live):  # the address was verified when the notice went to it
@@ -89,10 +89,13 @@ async def undo(ports: Ports, caller: Caller, token: str, start_id: UUID | None =
 
 
 async def _restore_app(
-    tx: Transaction, caller: Caller, account: Account, undone: Sequence[SecurityNotice], since: datetime, now: datetime
+    tx: Transaction, caller: Caller, account: Account, undone: Sequence[SecurityNotice], since: datetime, now: datetime, *, is_kept: bool
 ) -> None:
-    """Give a locked account the authenticator app back that it had before `since`, without backup codes that were created since."""
-    if account.mfa_enabled_at is None or account.mfa_enabled_at >= since:
+    """Give a locked account the authenticator app back that it had before `since`, without backup codes that were created since.
+
+    `is_kept`: the present app stays in any case.
+    """
+    if not is_kept and (account.mfa_enabled_at is None or account.mfa_enabled_at >= since):
         await mfa.end_factor(tx, caller, account, FactorKind.TOTP, now)
     if any(notice.kind in (EmailKind.BACKUP_CODES_REGENERATED, EmailKind.MFA_ENABLED) for notice in undone):
         await tx.mfa.remove_codes(account.id)

@@ -201,6 +201,7 @@ PAGES: dict[str, dict[str, object]] = {
         "token": "8f14e45f",
         "email": "ada@example.org",
         "starts": [("1", TIME, "The password was changed"), ("2", TIME, "New backup codes were created")],
+        "default": "1",
     },
     "accounts/undone.html": {
         "email": "ada@example.org",
@@ -213,7 +214,11 @@ PAGES: dict[str, dict[str, object]] = {
     "accounts/reset_password.html": {
         "token": "8f14e45f",
         "reset": PasswordReset(is_first_password=False, ends_sessions=True),
-        "added": [("keep:1", "Codehost", TIME, True, False), ("keep:2", None, TIME, False, False), ("keep:3", "Key", TIME, True, True)],
+        "added": [
+            ("keep:1", "Codehost", TIME, True, False, ()),
+            ("keep:2", None, TIME, False, False, ()),
+            ("keep:3", "Key", TIME, True, True, ("Acme",)),
+        ],
         "problem": "The password must have at least 8 characters.",
     },
     "accounts/password_reset_done.html": {

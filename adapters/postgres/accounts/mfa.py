@@ -160,13 +160,13 @@ class Mfa(MfaLog, SealingRepository):
         events = {"on": list(ENABLED.values()), "off": [*DISABLED.values(), *FORCE_DISABLED.values()]}
         return await self._all(lambda row: FactorSwitch(row[0], MfaEvent(row[1])), sql, user_id=user_id, since=since, **events)
 
-    async def lifetimes(self, user_id: UUID) -> list[FactorLifetime]:
+    async def lifetimes(self, user_id: UUID, rp_id: str | None) -> list[FactorLifetime]:
         sql = """
             select false, mfa_enabled_at, null from users where id = %(user_id)s and mfa_enabled_at is not null
             union all select false, enabled_at, removed_at from former_mfa where user_id = %(user_id)s
-            union all select true, created_at, null from passkeys where user_id = %(user_id)s
-            union all select true, created_at, removed_at from former_passkeys where user_id = %(user_id)s"""
-        return await self._all(lambda row: FactorLifetime(*row), sql, user_id=user_id)
+            union all select true, created_at, null from passkeys where user_id = %(user_id)s and rp_id = %(rp_id)s
+            union all select true, created_at, removed_at from former_passkeys where user_id = %(user_id)s and rp_id = %(rp_id)s"""
+        return await self._all(lambda row: FactorLifetime(*row), sql, user_id=user_id, rp_id=rp_id)
 
     async def has_unused_code(self, user_id: UUID, code_hash: bytes) -> bool:
         sql = "select 1 from backup_codes where user_id = %(user_id)s and code_hash = %(code_hash)s and used_at is null"

@@ -2,18 +2,21 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from itertools import takewhile
 from typing import Final
 
+from core.accounts import relying_party
 from core.accounts.model.accounts import Account
 from core.accounts.model.mfa import ENABLED, FactorLifetime, FactorSwitch
 from core.accounts.model.security_notices import FACTORS_KEPT, UNDO_TTL
 from core.kernel.proofs import FactorKind
+from ports import Ports
 from ports.storage import Reading, Transaction
 
 # The log writes the entries of one action some microseconds apart.
 MARGIN: Final = timedelta(milliseconds=1)
+NEVER: Final = datetime.max.replace(tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +26,18 @@ class FactorHistory:
     since: datetime  # UTC
     present: Mapping[FactorKind, datetime]  # the present second factors, with the times when they were turned on
     switches: Sequence[FactorSwitch]  # newest first
-    lifetimes: Sequence[FactorLifetime]
+    lifetimes: Sequence[FactorLifetime]  # without keys of an earlier RP ID, which no longer prove anything
+
+    @property
+    def first_key_at(self) -> datetime:
+        """The time when the oldest present key was added, or the end of time without keys."""
+        return min((each.added_at for each in self.lifetimes if each.is_key and each.removed_at is None), default=NEVER)
+
+    @property
+    def oldest(self) -> tuple[datetime, FactorKind] | None:
+        """The second factor that has been present for the longest time, and its begin, or None if none works here."""
+        begins = ((max(at, self.first_key_at) if kind is FactorKind.PASSKEY else at, kind) for kind, at in self.present.items())
+        return min((begin for begin in begins if begin[0] != NEVER), default=None)
 
     def had_one(self, now: datetime) -> bool:
         """Return whether the account had a second factor 72 hours ago. A gap of up to 72 hours does not count."""
@@ -50,6 +64,10 @@ class FactorHistory:
             return None
         return earlier.at if earlier is not None and earlier.is_on else self.since
 
+    def is_replaced(self, now: datetime) -> bool:
+        """Return whether all second factors that work were added in the last 72 hours, and the account had another one before."""
+        return self.oldest is not None and self.oldest[0] > now - UNDO_TTL and self.had_one(now)
+
     def find_undo_start(self, since: datetime, now: datetime) -> datetime | None:
         """Return the time to which an undo of everything since `since` takes second factors back.
 
@@ -57,7 +75,7 @@ class FactorHistory:
         was turned off that still can be restored, after the last removal by others: what they removed, or had replaced, may be lost.
         None: there is none, so that one of the present factors stays.
         """
-        if not self.present or self._has_left(since) or not self.had_one(now):
+        if self.oldest is None or self._has_left(since) or not self.had_one(now):
             return since
         own = takewhile(lambda switch: not switch.is_by_others, self.switches)
         return next((switch.at for switch in own if not switch.is_on and switch.at < since and self._has_left(switch.at)), None)
@@ -68,7 +86,7 @@ class FactorHistory:
         return any(not each.is_key for each in left) or (bool(left) and self.second_keys_at(at) is not None)
 
 
-async def load(read: Reading | Transaction, account: Account, now: datetime) -> FactorHistory:
+async def load(ports: Ports, read: Reading | Transaction, account: Account, now: datetime) -> FactorHistory:
     """Return the history of an account's second factors."""
     since = now - FACTORS_KEPT
     times = {FactorKind.TOTP: account.mfa_enabled_at, FactorKind.PASSKEY: account.passkey_second_at if account.key_count else None}
@@ -78,19 +96,13 @@ async def load(read: Reading | Transaction, account: Account, now: datetime) -> 
     # The log does not reach back to factors that are older.
     switches += [FactorSwitch(at, ENABLED[factor]) for factor, at in present.items() if factor not in newest or not newest[factor].is_on]
     switches.sort(key=lambda switch: (switch.at, switch.is_on), reverse=True)
-    return FactorHistory(since, present, switches, await read.mfa.lifetimes(account.id))
+    rp_id = relying_party.choose_id(ports.policy, ports.tokens.issuer, await read.passkeys.rp_id())
+    return FactorHistory(since, present, switches, await read.mfa.lifetimes(account.id, rp_id))
 
 
-async def is_replaced(read: Reading | Transaction, account: Account, now: datetime) -> bool:
-    """Return whether all second factors of an account were added in the last 72 hours, and it had another one before."""
-    if not account.second_factors:
-        return False
-    history = await load(read, account, now)
-    keys_at = min((each.added_at for each in history.lifetimes if each.is_key and each.removed_at is None), default=now)
-    times = [max(at, keys_at) if factor is FactorKind.PASSKEY else at for factor, at in history.present.items()]
-    return min(times) > now - UNDO_TTL and history.had_one(now)
-
-
-async def is_restored_by_undo(read: Reading | Transaction, account: Account, now: datetime) -> bool:
-    """Return whether the earlier second factor of `is_replaced` works again after an undo, for which the user has a link."""
-    return await is_replaced(read, account, now) and bool(await read.security_notices.live(account.id, now))
+async def is_restored_by_undo(ports: Ports, read: Reading | Transaction, account: Account, now: datetime) -> bool:
+    """Return whether the undo of everything replaces recent second factors by an earlier one, and the address has a link for it."""
+    live = [notice for notice in await read.security_notices.live(account.id, now) if notice.address == account.email]
+    history = await load(ports, read, account, now)
+    start = history.find_undo_start(live[0].created_at, now) if live and history.is_replaced(now) else None
+    return start is not None and history.oldest is not None and start <= history.oldest[0]

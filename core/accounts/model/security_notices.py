@@ -6,6 +6,7 @@ from datetime import datetime, timedelta
 from typing import Final
 from uuid import UUID
 
+from core.accounts.model.email_queue import EmailKind
 from core.kernel.connections import ConnectionSlug
 from core.kernel.errors import Invalid
 from core.kernel.values import Email
@@ -13,10 +14,12 @@ from core.kernel.values import Email
 UNDO_TTL: Final = timedelta(hours=72)
 # Factors that were removed are kept for the links about the ones after them: these can come up to 72 hours later (security A-13).
 FACTORS_KEPT: Final = 2 * UNDO_TTL
-# At the end of the detail of a notice of PASSWORD_CHANGED, in this order
+# At the end of the detail of a notice of PASSWORD_CHANGED
 RESTORES_BY_UNDO: Final = "!"
 ASKS_FOR_FACTORS: Final = "+"
+NEEDS_RECOVERY: Final = "?"
 PASSWORD_REMOVED: Final = "removed"  # the detail of a notice of PASSWORD_CHANGED  # noqa: S105
+AFTER_WAIT: Final = ""  # the detail of a notice of PASSKEY_REMOVED at the end of a wait
 
 
 class UndoLinkInvalid(Invalid):
@@ -35,15 +38,21 @@ class SecurityNotice:
     created_at: datetime  # the time of the change
     undo_until: datetime
     # The name of the identity provider, for IDENTITY_LINKED and IDENTITY_UNLINKED. The product that keeps the passkey, for
-    # PASSKEY_ADDED and PASSKEY_REMOVED. The second factor, for MFA_ENABLED and MFA_DISABLED: `totp` or `passkey`, with `:on` if the
-    # other one stays; None in notices of version 0.9.0. The number of passkeys that stay after a reset, or
-    # PASSWORD_REMOVED, for PASSWORD_CHANGED.
+    # PASSKEY_ADDED and PASSKEY_REMOVED, or AFTER_WAIT. The second factor, for MFA_ENABLED and MFA_DISABLED: `totp` or `passkey`, with
+    # `:on` if the other one stays; None in notices of version 0.9.0. The number of passkeys that stay after a reset, with the marks
+    # above, or PASSWORD_REMOVED, for PASSWORD_CHANGED.
     detail: str | None = None
     undone_at: datetime | None = None
 
     def can_be_undone(self, now: datetime) -> bool:
         """Return whether the link in the email still works."""
         return self.undone_at is None and now < self.undo_until
+
+    @property
+    def is_of_wait(self) -> bool:
+        """Whether it is about a wait for lost passkeys. Its user showed the password and the mailbox (security PK-13)."""
+        is_removal = self.kind == EmailKind.PASSKEY_REMOVED and self.detail == AFTER_WAIT
+        return is_removal or self.kind in (EmailKind.PASSKEY_WAIT_STARTED, EmailKind.PASSKEY_WAIT_OVER)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +61,11 @@ class UndoableChanges:
 
     notice: SecurityNotice  # of the link
     starts: tuple[SecurityNotice, ...]  # the changes to start from, the oldest first
+
+    @property
+    def default(self) -> SecurityNotice:
+        """The start without a choice: the oldest one. Acts of a wait do not count, unless the link itself is about a wait."""
+        return next(each for each in self.starts if self.notice.is_of_wait or not each.is_of_wait)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,3 +100,4 @@ class AddedSignInMethod:
     added_at: datetime
     is_recent: bool  # it ends with a reset unless the user recognizes it
     passkey: str | None = None  # the name of the passkey
+    needed_by: tuple[str, ...] = ()  # the sign-in policies that the account does not meet without it, by name

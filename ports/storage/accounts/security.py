@@ -30,8 +30,8 @@ class MfaRead(Protocol):
     async def switches(self, user_id: UUID, since: datetime) -> list[FactorSwitch]:
         """Return when second factors were turned on and off since then, newest first. At the same time, they were turned on last."""
 
-    async def lifetimes(self, user_id: UUID) -> list[FactorLifetime]:
-        """Return the app and the keys of the account, and those that an undo can restore."""
+    async def lifetimes(self, user_id: UUID, rp_id: str | None) -> list[FactorLifetime]:
+        """Return the app of the account, its keys for this RP ID, and the apps and keys that an undo can restore."""
 
     async def has_unused_code(self, user_id: UUID, code_hash: bytes) -> bool:
         """Return whether the account has an unused backup code with this hash."""

@@ -24,7 +24,7 @@ from tests.support.browser import FakeBrowser, hidden_fields
 from tests.support.builders import EMAIL, NEW_PASSWORD, PASSWORD, Answer, Api, add_account, deliver, link, run_sql, sign_in
 from tests.support.mfa import Authenticator, add_mfa
 from tests.support.passkeys.authenticator import SoftAuthenticator
-from tests.support.passkeys.users import PASSKEYS, PasskeyUser
+from tests.support.passkeys.users import PASSKEYS, PasskeyUser, sign_in_with_passkey, verify_second
 
 HOUR = timedelta(hours=1)
 PRESENT = "select mfa_enabled_at, passkey_second_at, (select m.setup_at from mfa m where m.user_id = u.id) from users u"
@@ -45,6 +45,7 @@ class Changer:
     passkey: str = ""  # the id of the present one
     authenticator: SoftAuthenticator | None = None  # with the present passkey, which each session shows
     resets: list[str] = field(default_factory=list)
+    new: Authenticator | None = None
 
     async def token(self) -> str:
         self.clock.advance(timedelta(minutes=1))
@@ -57,7 +58,7 @@ class Changer:
         assert (await self.api.delete("/api/user/mfa", token=await self.token())).status == 200
 
     async def app_on(self) -> None:
-        await turn_on_second_factor(self.api, await self.token(), self.clock)
+        self.new = await turn_on_second_factor(self.api, await self.token(), self.clock)
 
     async def passkey_on(self) -> None:
         holder = PasskeyUser(self.api, await self.token())
@@ -74,6 +75,11 @@ class Changer:
     async def keys_off(self) -> None:
         body = {"enabled": False}
         assert (await self.api.call("PUT", f"{PASSKEYS}/second-factor", body, token=await self.token())).status == 200
+
+    async def remove_by_admin(self) -> None:
+        """Remove all second factors. No undo restores them."""
+        async with self.ports.storage.transaction(by=SYSTEM) as tx:
+            await mfa.force_removal(tx, SYSTEM, await tx.accounts.lock(self.user.id) or self.user, self.clock.now())
 
     async def new_codes(self) -> None:
         assert (await self.api.post("/api/user/mfa/backup-codes/regenerate", token=await self.token())).status == 200
@@ -118,12 +124,15 @@ class Changer:
         return bool((await self.api.login(EMAIL, NEW_PASSWORD)).json.get("mfa_required", False))
 
     async def accepts_old_app(self) -> bool:
+        return await self.accepts(self.old.code()) in (None, True)
+
+    async def accepts(self, code: str) -> bool | None:
+        """Return whether a sign-in accepts this code, or None if it asks for none."""
         await self.reset_by_api()
         login = await self.api.login(EMAIL, NEW_PASSWORD)
         if not login.json.get("mfa_required", False):
-            return True
-        body = {"code": self.old.code()}
-        return (await self.api.post("/api/auth/mfa/verify", body, token=login.json["access_token"])).status == 200
+            return None
+        return (await self.api.post("/api/auth/mfa/verify", {"code": code}, token=login.json["access_token"])).status == 200
 
 
 Step = Callable[[Changer], Awaitable[Any]]
@@ -261,11 +270,9 @@ async def test_where_no_earlier_factor_can_come_back_one_stays(changer: Changer,
     for step in steps:
         await step(changer)
     changer.clock.advance(50 * HOUR)
-    async with changer.ports.storage.transaction(by=SYSTEM) as tx:
-        account = await tx.accounts.lock(changer.user.id)
-        assert account is not None
-        await mfa.force_removal(tx, SYSTEM, account, changer.clock.now())
+    await changer.remove_by_admin()
     await on(changer)
+    assert [NAMED in text for text in await read_texts(changer)] == [False, False]
     present = await run_sql(pool, PRESENT)
     page = await changer.undo(-1, -1)
     assert (page.status, "One of your present factors stays" in page.text) == (200, True)
@@ -292,3 +299,52 @@ async def test_a_deactivated_account_that_a_reset_frees_keeps_its_second_factor(
     await run_sql(pool, "update users set password_hash = null, deactivated_at = %s", changer.clock.now())
     assert await changer.asks_for_a_factor()
     assert await changer.accepts_old_app()
+
+
+async def test_of_the_present_keys_only_the_oldest_stays(changer: Changer, pool: Pool) -> None:
+    """A thief of a session added the others. Each of them would stay a way in."""
+    await changer.remove_by_admin()
+    owner, key = PasskeyUser(changer.api, await changer.token()), PasskeyUser(changer.api, await changer.token())
+    await owner.add_key(name="Owner")
+    await key.add_key(name="Thief")
+    thief = PasskeyUser(changer.api, await changer.token())
+    await thief.add(name="Thief")
+    page = await changer.undo(-1, 0)
+    assert (page.status, "One of your present factors stays" in page.text) == (200, True)
+    assert await run_sql(pool, "select name from passkeys") == [("Owner",)]
+    assert (await sign_in_with_passkey(changer.api, thief.authenticator)).status == 401
+    await changer.reset_by_api()
+    login = (await changer.api.login(EMAIL, NEW_PASSWORD)).json
+    assert (await verify_second(changer.api, login, owner.authenticator)).status == 200
+
+
+async def test_the_app_stays_alone(changer: Changer, pool: Pool) -> None:
+    """Without backup codes, which the thief of a session has replaced, and without their passkey."""
+    await changer.remove_by_admin()
+    await ON(changer)
+    answer = await changer.api.post("/api/user/mfa/backup-codes/regenerate", token=await changer.token())
+    await PasskeyUser(changer.api, await changer.token()).add(name="Thief")
+    assert "One of your present factors stays" in (await changer.undo(-1, 0)).text
+    assert await run_sql(pool, "select count(*) from passkeys") == [(0,)]
+    assert await changer.accepts(answer.json["backup_codes"][0]) is False
+    assert changer.new is not None
+    assert await changer.accepts(changer.new.code())
+
+
+@pytest.mark.parametrize("way", [Changer.reset_by_api, Changer.reset_on_page, None], ids=["API", "page", "undo"])
+@pytest.mark.parametrize("key", [KEY, PASSKEY])
+async def test_keys_of_an_earlier_rp_id_are_no_factor_that_is_left(changer: Changer, pool: Pool, key: Step, way: Step | None) -> None:
+    """The operator has changed the domain. The owner came in with a backup code, and added an app: without it, they are locked out."""
+    await key(changer)
+    await OFF(changer)
+    changer.clock.advance(300 * HOUR)
+    await run_sql(pool, "update passkeys set rp_id = 'old.test'")
+    changer.authenticator = None
+    await ON(changer)
+    assert [NAMED in text for text in await read_texts(changer)] == [False, False]
+    if way is None:
+        assert "One of your present factors stays" in (await changer.undo(-1, 0)).text
+    else:
+        await way(changer)
+    assert changer.new is not None
+    assert await changer.accepts(changer.new.code())

@@ -1,4 +1,4 @@
-"""The mailbox alone gets past no sign-in policy: a password reset keeps the factors that policies in force need (security A-6)."""
+"""The mailbox alone gets past no sign-in policy: a reset keeps the factors that policies need, or only a recovery replaces them (A-6)."""
 
 from collections.abc import Sequence
 from datetime import timedelta
@@ -125,6 +125,10 @@ async def factors(pool: Pool, user: Account) -> tuple[bool, int]:
     return bool(row[0]), int(row[1])
 
 
+async def is_recovery_required(pool: Pool, user: Account) -> bool:
+    return await run_sql(pool, "select 1 from users where id = %s and recovery_required_at is not null", user.id) != []
+
+
 @pytest.mark.parametrize(
     ("place", "document", "on_page"),
     [
@@ -132,7 +136,7 @@ async def factors(pool: Pool, user: Account) -> tuple[bool, int]:
         *((place, document, False) for place, document in CASES if document in BY_APP),  # over the API, passkeys stay in any case
     ],
 )
-async def test_a_reset_keeps_the_only_factor_that_meets_a_policy(
+async def test_a_reset_keeps_the_only_factor_that_meets_a_policy_or_only_a_recovery_replaces_it(
     acme: Tenant,
     api: Api,
     app: QuartTrio,
@@ -143,7 +147,7 @@ async def test_a_reset_keeps_the_only_factor_that_meets_a_policy(
     document: dict[str, Any],
     on_page: bool,
 ) -> None:
-    """Also one of today, when the policy may have begun. Without a policy, a thief of a session may have added it."""
+    """Also one of today, when the policy may have begun. On the page, it ends: a thief of a session may have added both."""
     user, has_passkey = await add_account(ports), document not in BY_APP
     if has_passkey:
         await PasskeyUser(api, (await sign_in(ports, user)).access_token).add()
@@ -153,7 +157,12 @@ async def test_a_reset_keeps_the_only_factor_that_meets_a_policy(
         await store_policy(acme, place, user, document)
     before = await factors(pool, user)
     await reset(api, app, ports, sent, on_page=on_page)
-    assert await factors(pool, user) == (before if place is not None else (False, 0))
+    ends = place is None or on_page
+    assert await factors(pool, user) == ((False, 0) if ends else before)
+    assert await is_recovery_required(pool, user) is (place is not None and on_page)
+    if ends:
+        token = (await api.login(EMAIL, NEW_PASSWORD)).json["access_token"]
+        assert await try_to_add(api, token) == ([403] * 4 if place is not None else [200] * 4)
 
 
 @pytest.mark.parametrize("on_page", [False, True], ids=["API", "page"])
@@ -167,7 +176,8 @@ async def test_a_reset_keeps_the_factor_that_a_policy_asks_for_beside_the_new_pa
     await run_sql(pool, "update users set password_hash = null where id = %s", user.id)
     await store_policy(acme, "organization", user, {**TWO, "methods": ["password", "totp"]})
     await reset(api, app, ports, sent, on_page=on_page)
-    assert (await factors(pool, user))[0]
+    assert (await factors(pool, user))[0] is not on_page
+    assert await is_recovery_required(pool, user) is on_page
 
 
 @pytest.mark.parametrize("age", [timedelta(0), timedelta(days=4)])
@@ -192,7 +202,10 @@ async def test_a_reset_keeps_the_linked_account_that_meets_a_policy(
     of_shop: bool,
     age: timedelta,
 ) -> None:
-    """Otherwise the mailbox alone could add a passkey. Without a policy, only older ones stay where nothing asks the user."""
+    """Otherwise the mailbox alone could add a passkey. Without a policy, only older ones stay where nothing asks the user.
+
+    On the page, a recent one ends, and only a recovery replaces it.
+    """
     user = await add_account(ports)
     if place is not None:
         await store_policy(acme, place, user, PROVIDER_OR_PASSKEY)
@@ -201,10 +214,10 @@ async def test_a_reset_keeps_the_linked_account_that_meets_a_policy(
     await add_identity(pool, user.id, "websuite", shops[0][0] if of_shop else None, linked_at=clock.now())
     clock.advance(age)
     await reset(api, app, ports, sent, on_page=on_page)
-    stays = place is not None or (age > timedelta(0) and not on_page)
+    stays = not on_page or age > timedelta(0) if place is not None else age > timedelta(0) and not on_page
     assert await run_sql(pool, "select count(*) from identities") == [(int(stays),)]
     token = (await api.login(EMAIL, NEW_PASSWORD)).json["access_token"]
-    assert await try_to_add(api, token) == ([401] * 4 if place is not None else [200, 200, 200, 400 if stays else 200])
+    assert await try_to_add(api, token) == ([401 if stays else 403] * 4 if place is not None else [200, 200, 200, 400 if stays else 200])
 
 
 async def undo(api: Api, ports: Ports, sent: FakeMailTransport) -> str:
@@ -349,14 +362,15 @@ async def test_a_reset_ends_a_recent_factor_beside_an_older_one(
 async def test_of_two_recent_factors_the_user_keeps_either(
     acme: Tenant, api: Api, app: QuartTrio, ports: Ports, pool: Pool, sent: FakeMailTransport, kept: str | None
 ) -> None:
-    """A thief of a session may have added one of them. Without a choice, the policy needs the older one."""
+    """A thief of a session may have added one of them. Without a choice, only a recovery gives another one."""
     user = await add_account(ports)
     passkey = await PasskeyUser(api, (await sign_in(ports, user)).access_token).add()
     await add_mfa(ports, user)
     await store_policy(acme, "organization", user, TWO)
     ids = {"app": user.id, "passkey": passkey["id"]}
     await reset(api, app, ports, sent, on_page=True, kept=[f"keep:{ids[kept]}"] if kept else [])
-    assert await factors(pool, user) == ((True, 0) if kept == "app" else (False, 1))
+    assert await factors(pool, user) == (kept == "app", int(kept == "passkey"))
+    assert await is_recovery_required(pool, user) is (kept is None)
 
 
 @pytest.mark.parametrize("kept", ["linked account", "passkey", None])
@@ -372,7 +386,8 @@ async def test_of_a_linked_account_and_a_passkey_the_user_keeps_either(
     ids = {"linked account": linked, "passkey": passkey["id"]}
     await reset(api, app, ports, sent, on_page=True, kept=[f"keep:{ids[kept]}"] if kept else [])
     left = (await run_sql(pool, "select count(*) from identities"))[0][0], (await factors(pool, user))[1]
-    assert left == ((0, 1) if kept == "passkey" else (1, 0))
+    assert left == (int(kept == "linked account"), int(kept == "passkey"))
+    assert await is_recovery_required(pool, user) is (kept is None)
 
 
 @pytest.fixture

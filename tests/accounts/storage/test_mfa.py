@@ -267,7 +267,7 @@ async def test_the_history_has_the_switches_since_a_time_and_each_factor_of_the_
         switches = await read.mfa.switches(user, NOW + MICROSECOND)
         assert (switches[0], {switch.event for switch in switches}) == (FactorSwitch(NOW + SECOND, on), {on, off, force})
         assert [switch.event for switch in await read.mfa.switches(other, NOW)] == [MfaEvent.ENABLED]
-        lifetimes = sorted(await read.mfa.lifetimes(user), key=lambda each: each.added_at)
+        lifetimes = sorted(await read.mfa.lifetimes(user, None), key=lambda each: each.added_at)
     assert lifetimes == [
         FactorLifetime(is_key=False, added_at=NOW - SECOND, removed_at=NOW),
         FactorLifetime(is_key=False, added_at=NOW + SECOND, removed_at=None),

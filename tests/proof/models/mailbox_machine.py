@@ -1,4 +1,4 @@
-"""An account and the people around it: its owner, a thief of the mailbox, a thief of a session, a squatter, and time.
+"""An account and the people around it: its owner, a thief of the mailbox, a thief of a session with an organization, a squatter, and time.
 
 Each step is a use case on real PostgreSQL, in any order. `Timeline` is the reference: it knows which second factors the account had,
 and when, and nothing about apps, keys or links. Subclasses can add steps and people.
@@ -17,7 +17,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 from adapters.postgres.engine.pool import Pool
 from core.accounts import accounts, email_changes, mfa, passkeys, undo
-from core.accounts.model.accounts import Account, LinkInvalid, TooManyEmailChanges
+from core.accounts.model.accounts import Account, FactorRequired, LinkInvalid, RecoveryRequired, TooManyEmailChanges
 from core.accounts.model.email_queue import EmailKind
 from core.accounts.model.passkeys import OnlySignInMethod, PasskeyKind
 from core.accounts.model.security_notices import UndoLinkInvalid
@@ -30,27 +30,38 @@ from core.kernel.callers import Person
 from core.kernel.causes import SYSTEM, Anonymous
 from core.kernel.connections import CODEHOST
 from core.kernel.errors import Unauthenticated
-from core.kernel.proofs import Method, Proof
+from core.kernel.proofs import Method, Proof, Strength
 from core.kernel.providers import ProviderTokens
+from core.kernel.sign_in_policy.rules import Rules
 from core.kernel.values import Email, new_id
 from core.maintenance import housekeeping
+from core.tenancy import members
+from core.tenancy.model.sign_in_policies import SignInPolicy
 from ports import Ports
 from tests.fakes.outside import FakeClock, FakeMailTransport
 from tests.support.background import Background
-from tests.support.builders import BASE_URL, PASSWORD, add_account, deliver, run_sql, sign_in, two_factors
+from tests.support.builders import BASE_URL, PASSWORD, add_account, add_member, add_organization, deliver, run_sql, sign_in, two_factors
 from tests.support.mfa import Authenticator, show
 from tests.support.passkeys.authenticator import SoftAuthenticator
 
 T = TypeVar("T")
 
 ANONYMOUS: Final = Anonymous(address="203.0.113.9", agent="tests")
-MINUTE, HOUR = timedelta(minutes=1), timedelta(hours=1)
+MICROSECOND, MINUTE, HOUR = timedelta(microseconds=1), timedelta(minutes=1), timedelta(hours=1)
 LIMIT: Final = 72 * HOUR
 OWNER, THIEF = "owner", "thief"  # the thief of a session, or the squatter
 PEOPLE = st.sampled_from([OWNER, THIEF])
 NOTHING, EVERYTHING, BY_API = "nothing", "everything", "by API"
 UNDO_LINK = re.compile(r"/auth/undo\?token=([0-9a-f-]+)")
 RESET_LINK = re.compile(r"/auth/reset-password\?token=([0-9a-f-]+)")
+POLICIES = {Strength.TWO: {"second_factor": ["everyone"]}, Strength.PHISHING_RESISTANT: {"phishing_resistant": ["everyone"]}}
+STRENGTH = """
+    select passkey_count, mfa_enabled_at is not null or (passkey_second_at is not null and security_key_count > 0),
+           recovery_required_at is not null
+    from users where id = %s"""
+ADDED = """
+    select (select count(*) from passkeys where user_id = u.id and created_at >= %s) + coalesce((u.mfa_enabled_at >= %s)::int, 0)
+    from users u where u.id = %s"""
 
 
 @dataclass
@@ -103,7 +114,8 @@ class MailboxMachine(RuleBasedStateMachine):
         self.timeline = Timeline()
         self.people = {OWNER: Belongings(), THIEF: Belongings()}
         self.removed: set[str] = set()  # factors that an admin, a reset or an undo removed
-        self.is_locked_out = False  # after a failed check, others are of no use
+        self.slug = ""  # of the organization that the thief has joined, if any
+        self.needed = Strength.NONE  # by its policy
         self.account: Account
 
     def run(self, act: Callable[..., Awaitable[T]], *args: object, **options: object) -> T:
@@ -169,21 +181,24 @@ class MailboxMachine(RuleBasedStateMachine):
     def add_app(self, person: str) -> None:
         self.begin_step()
         if self.run(self._load)[1] is None:
-            caller = self.person()
-            app = Authenticator(self.run(mfa.start_setup, self.ports, caller).secret, self.clock)
-            self.people[person].apps[app.secret] = app
-            self.people[person].codes = list(self.run(mfa.confirm_setup, self.ports, caller, app.code()))
+            with suppress(RecoveryRequired):
+                caller = self.person()
+                app = Authenticator(self.run(mfa.start_setup, self.ports, caller).secret, self.clock)
+                self.people[person].apps[app.secret] = app
+                self.people[person].codes = list(self.run(mfa.confirm_setup, self.ports, caller, app.code()))
             self.observe()
 
     @rule()
     def turn_app_off(self) -> None:
         self.begin_step()
-        self.run(mfa.disable, self.ports, self.person())
+        with suppress(FactorRequired):
+            self.run(mfa.disable, self.ports, self.person())
         self.observe()
 
     @rule(gap=st.sampled_from([MINUTE, 71 * HOUR]), person=PEOPLE)
     def remove_as_admin(self, gap: timedelta, person: str) -> None:
         """An admin removes all second factors, and no undo brings them back. The user adds another one."""
+        self.leave_organization()  # otherwise only a recovery removes them
         self.begin_step()
         self.removed |= self.timeline.present
         self.run(self._remove_all)
@@ -217,12 +232,13 @@ class MailboxMachine(RuleBasedStateMachine):
     def add_key(self, person: str, kind: str, *, second: bool) -> None:
         self.begin_step()
         if len(self.run(self._load)[2]) < 6:
-            caller, authenticator = self.person(), SoftAuthenticator(origin=BASE_URL)
-            options = self.run(passkeys.start, self.ports, caller, PasskeyKind(kind))
-            credential = authenticator.create(options)
-            _, codes = self.run(passkeys.register, self.ports, caller, credential, None, PasskeyKind(kind), second=second)
-            self.people[person].keys.add(authenticator.credentials[0].id.hex())
-            self.people[person].codes = list(codes) or self.people[person].codes
+            with suppress(RecoveryRequired):
+                caller, authenticator = self.person(), SoftAuthenticator(origin=BASE_URL)
+                options = self.run(passkeys.start, self.ports, caller, PasskeyKind(kind))
+                credential = authenticator.create(options)
+                _, codes = self.run(passkeys.register, self.ports, caller, credential, None, PasskeyKind(kind), second=second)
+                self.people[person].keys.add(authenticator.credentials[0].id.hex())
+                self.people[person].codes = list(codes) or self.people[person].codes
             self.observe()
 
     @rule(number=st.integers(0, 5))
@@ -230,7 +246,7 @@ class MailboxMachine(RuleBasedStateMachine):
         self.begin_step()
         keys = sorted(self.run(self._load)[2].values())
         if keys:
-            with suppress(OnlySignInMethod):
+            with suppress(OnlySignInMethod, FactorRequired):
                 self.run(passkeys.delete, self.ports, self.person(), keys[number % len(keys)])
             self.observe()
 
@@ -238,8 +254,31 @@ class MailboxMachine(RuleBasedStateMachine):
     def switch_keys(self, *, on: bool) -> None:
         self.begin_step()
         if self.run(self._load)[2]:
-            self.run(passkeys.set_second, self.ports, self.person(), on=on)
+            with suppress(RecoveryRequired, FactorRequired):
+                self.run(passkeys.set_second, self.ports, self.person(), on=on)
             self.observe()
+
+    @rule(needed=st.sampled_from([*POLICIES]))
+    def join_organization(self, needed: Strength) -> None:
+        """A thief of a session joins an organization of their own, of which a policy asks for a factor."""
+        self.begin_step()
+        if not self.slug:
+            self.slug, self.needed = f"evil-{new_id()}", needed
+            self.run(self._join)
+
+    async def _join(self) -> None:
+        org = await add_organization(self.pool, self.slug)
+        await add_member(self.pool, org, self.account.id, confirmed=True)
+        policy = SignInPolicy(org_id=org, service_id=None, rules=Rules.read(POLICIES[self.needed]), changed_at=self.now)
+        async with self.ports.storage.transaction(by=SYSTEM) as tx:
+            await tx.sign_in_policies.put(policy)
+
+    @rule()
+    def leave_organization(self) -> None:
+        self.begin_step()
+        if self.slug:
+            self.run(members.leave, self.ports, self.person(), self.slug)
+            self.slug, self.needed = "", Strength.NONE
 
     @rule(person=PEOPLE, what=st.sampled_from(["codes", "link", "unlink", "address"]))
     def change_something_else(self, person: str, what: str) -> None:
@@ -286,10 +325,13 @@ class MailboxMachine(RuleBasedStateMachine):
         if not (again and tokens):
             self.run(accounts.forgot_password, self.ports, ANONYMOUS, self.account.email)
             tokens = self.links(RESET_LINK)[-1:]
-        with suppress(LinkInvalid), self.from_the_mailbox():
-            reset = self.run(accounts.find_reset, self.ports, tokens[0])
-            kept = None if keeps == BY_API or reset is None else [each.id for each in reset.added if keeps == EVERYTHING]
-            self.run(accounts.reset_password, self.ports, ANONYMOUS, tokens[0], PASSWORD, kept)
+        with suppress(LinkInvalid):
+            with self.from_the_mailbox() as step:
+                reset = self.run(accounts.find_reset, self.ports, tokens[0])
+                kept = None if keeps == BY_API or reset is None else [each.id for each in reset.added if keeps == EVERYTHING]
+                self.run(accounts.reset_password, self.ports, ANONYMOUS, tokens[0], PASSWORD, kept)
+            if keeps == NOTHING:
+                step.require_ended(self.now - LIMIT + MICROSECOND)
 
     @rule(link=st.integers(-4, 3), start=st.sampled_from([-1, 0, -2, 1, -3, 2]))
     def undo_changes(self, link: int, start: int) -> None:
@@ -306,8 +348,10 @@ class MailboxMachine(RuleBasedStateMachine):
 
     def _undo(self, token: str, start: int) -> None:
         starts = self.run(undo.find_undoable, self.ports, token).starts
-        with self.from_the_mailbox():
-            self.run(undo.undo, self.ports, ANONYMOUS, token, starts[start % len(starts)].id)
+        first = starts[start % len(starts)]
+        with self.from_the_mailbox() as step:
+            self.run(undo.undo, self.ports, ANONYMOUS, token, first.id)
+        step.require_ended(first.created_at)
 
     def from_the_mailbox(self) -> "FromTheMailbox":
         return FromTheMailbox(self)
@@ -344,6 +388,7 @@ class MailboxMachine(RuleBasedStateMachine):
 
     def _clean_up(self) -> None:
         """Let the owner remove what the thief has added."""
+        self.leave_organization()
         self.begin_step()
         _, app, keys = self.run(self._load)
         caller, thief = self.person(), self.people[THIEF]
@@ -363,15 +408,20 @@ class MailboxMachine(RuleBasedStateMachine):
 
 
 class FromTheMailbox:
-    """A step that the mailbox alone allows. It removes no last second factor of an account that had one 72 hours ago."""
+    """A step that the mailbox alone allows. It removes no last second factor of an account that had one 72 hours ago.
+
+    If the account then no longer meets a policy, only a recovery gives it another factor: the step does not get past the policy.
+    """
 
     def __init__(self, machine: MailboxMachine) -> None:
         self.machine = machine
 
-    def __enter__(self) -> None:
+    def __enter__(self) -> "FromTheMailbox":
         self.machine.observe()
+        self.strength, _ = self.load()
         self.before = self.machine.timeline.present
         self.is_kept = bool(self.before) and bool(self.machine.timeline.earlier(self.machine.now))
+        return self
 
     def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
         if kind is None:
@@ -379,3 +429,16 @@ class FromTheMailbox:
             present = self.machine.timeline.present
             self.machine.removed |= self.before - present
             assert present or not self.is_kept, "the mailbox alone removed the last second factor"
+            strength, needs_recovery = self.load()
+            is_lost = self.strength >= self.machine.needed > strength
+            assert needs_recovery or not is_lost, "the mailbox alone gets past the policy"
+
+    def load(self) -> tuple[Strength, bool]:
+        """Return the strongest sign-in that the account can do, and whether only a recovery gives it another factor."""
+        [(passkeys, has_second, needs)] = self.machine.run(run_sql, self.machine.pool, STRENGTH, self.machine.account.id)
+        return Strength.PHISHING_RESISTANT if passkeys else Strength.TWO if has_second else Strength.ONE, bool(needs)
+
+    def require_ended(self, since: datetime) -> None:
+        """Check that everything added since then has ended, but for the one second factor that the step must keep."""
+        [(count,)] = self.machine.run(run_sql, self.machine.pool, ADDED, since, since, self.machine.account.id)
+        assert count <= int(self.is_kept), "a factor of the thief stays"

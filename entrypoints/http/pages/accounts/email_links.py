@@ -155,6 +155,7 @@ def _form(form: Mapping[str, str], reset: PasswordReset, design: Design | None, 
             format_utc(method.added_at),
             name in form if "asked" in form else not method.is_recent,
             method.passkey is not None,
+            method.needed_by,
         )
         for method in reset.added
     ]
@@ -217,7 +218,7 @@ async def undo_page() -> Response:
     token = link_token()
     changes = await undo.find_undoable(ports(), token)
     values: dict[str, Any] = {"token": token, "email": changes.notice.address, "starts": _to_lines(changes.starts)}
-    return page_response(render("accounts/undo.html", **values))
+    return page_response(render("accounts/undo.html", **values, default=str(changes.default.id)))
 
 
 # What an undo page says about a change. `{}` is the identity provider.

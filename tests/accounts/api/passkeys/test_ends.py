@@ -10,6 +10,7 @@ from adapters.postgres.engine.pool import Pool
 from core.accounts.model.accounts import Account
 from core.accounts.model.security_notices import UNDO_TTL
 from ports import Ports
+from tests.accounts.api.passkeys.test_waits import DELETED, STARTED, Loser
 from tests.accounts.email_changes import UNDO, undo
 from tests.fakes.outside import FakeClock, FakeMailTransport
 from tests.support.browser import FakeBrowser, hidden_fields
@@ -219,3 +220,27 @@ async def test_the_credential_id_of_a_deleted_key_is_taken_while_an_undo_restore
     assert (await undo(holder.api, await newest_link(ports, sent))).status == 200
     login = (await holder.api.login()).json
     assert (await verify_second(holder.api, login, holder.authenticator)).status == 200
+
+
+async def test_a_wait_is_no_default_start_of_an_undo(
+    holder: PasskeyUser, ports: Ports, sent: FakeMailTransport, api: Api, app: QuartTrio, clock: FakeClock
+) -> None:
+    """Its user showed password and mailbox. Otherwise a later link brings a squatter's passkey back, unless its user chooses a start."""
+    await holder.add(name="Squatter")
+    clock.advance(UNDO_TTL)
+    loser = Loser(api, ports, sent)
+    await loser.show_both()
+    assert (await loser.start()).status == 201
+    clock.advance(timedelta(hours=24))
+    await loser.show_both()
+    assert (await loser.remove()).status == 204
+    clock.advance(timedelta(hours=1))
+    assert (await api.patch("/api/user", {"email": "thief@example.com"}, token=await loser.sign_in())).status == 200
+    await deliver(ports)
+    starts = {}
+    for subject in (STARTED, DELETED, "Your email address is about to change"):
+        page = await FakeBrowser(app).open(f"{UNDO}?token={link(sent.newest(subject, EMAIL))}")
+        starts[subject] = re.findall(r'value="[0-9a-f-]+" checked.*\n<label[^>]*>([^<]+)<', page.text)
+    assert list(starts.values()) == [["All passkeys were reported as lost"]] * 2 + [["Another email address was entered"]]
+    assert (await undo(api, await newest_link(ports, sent))).status == 200
+    assert (await sign_in_with_passkey(api, holder.authenticator)).status == 401
