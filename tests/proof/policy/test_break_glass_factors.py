@@ -16,6 +16,7 @@ from core.kernel.causes import SYSTEM
 from core.kernel.errors import refuse
 from core.kernel.proofs import Method, Proof
 from ports import Ports
+from tests.accounts.api import test_reset_and_policies
 from tests.accounts.api.platform_paths import remove_mfa
 from tests.accounts.api.test_undo import reset, turn_on_second_factor, undo_token
 from tests.accounts.email_changes import undo
@@ -159,6 +160,12 @@ async def reset_password(ada: Ada, _: str) -> None:
     await reset(ada.world.api, ada.world.ports, ada.sent, ada.world.ada.email, NEW_PASSWORD)
 
 
+async def reset_on_page(ada: Ada, _: str) -> None:
+    """Keep nothing."""
+    world = ada.world
+    await test_reset_and_policies.reset(world.api, world.app, world.ports, ada.sent, world.ada.email, on_page=True)
+
+
 async def prove_new_mailbox(ada: Ada, _: str) -> None:
     """The address was never verified, as in an account that a directory created."""
     sql = "update users set email_verified_at = null, first_verified_at = null where id = %s"
@@ -183,6 +190,7 @@ LOSSES: Final[Mapping[str, Loss]] = {
     "a platform owner removes it": (add_app, remove_by_platform, KEPT, KEPT, KEPT),
     "an undo removes it": (add_recent_app, undo_app, RECOVERY, RECOVERY, RECOVERY),
     "a reset of the password": (add_recent_app, reset_password, KEPT, KEPT, KEPT),
+    "a reset on the page": (add_recent_app, reset_on_page, RECOVERY, RECOVERY, RECOVERY),
     "the mailbox is proved for the first time": (add_app, prove_new_mailbox, RECOVERY, OPEN, OPEN),
     "the host has changed": (add_passkey, change_host, RECOVERY, OPEN, OPEN),
 }
