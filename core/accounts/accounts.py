@@ -192,7 +192,8 @@ async def find_reset(ports: Ports, token: str) -> PasswordReset | None:
         if account is None:
             return PasswordReset(is_first_password=False, ends_sessions=True)
         now = ports.clock.now()
-        added, needs_linked = await added_methods.find(ports, read, account, now)
+        methods, _ = await added_methods.find(ports, read, account, now)
+        added = tuple(method for method in methods if not method.stays)
         # The reset of an address that was never proved deletes passkeys, and makes those of a second factor security keys.
         key_count = 0 if account.is_unproven and account.passkey_second_at is None else account.key_count
         keys_stay = key_count > sum(method.passkey is not None for method in added)
@@ -202,8 +203,8 @@ async def find_reset(ports: Ports, token: str) -> PasswordReset | None:
         return PasswordReset(
             is_first_password=is_first,
             ends_sessions=not is_first or await read.accounts.has_signed_in(account.id),
-            added=tuple(added),
-            keeps_factors=needs_linked or keys_stay or app_stays,
+            added=added,
+            keeps_factors=len(added) < len(methods) or keys_stay or app_stays,
             is_enough=not asks_for_factors and await factor_changes.accept_password(read, account.id, now),
             least_length=await new_passwords.find_least_length(read, account),
             restores_by_undo=await factor_history.is_restored_by_undo(ports, read, account, now),

@@ -19,7 +19,7 @@ from ports.storage import Reading, Transaction
 
 
 @dataclass(frozen=True, slots=True)
-class _Factors:
+class AccountFactors:
     """The factors of an account that work here, its linked accounts, and the sign-in policies that it must still meet."""
 
     account: Account
@@ -47,42 +47,30 @@ class _Factors:
         return tuple(sorted({name for name, one in single if not one.met_by(self.account) <= one.met_by(account, without=providers)}))
 
 
-async def find(ports: Ports, read: Reading | Transaction, account: Account, now: datetime) -> tuple[list[AddedSignInMethod], bool]:
-    """Return the ways in that a user added and a reset can end: accounts linked after the sign-up, and factors of the last 72 hours.
-
-    A reset must not end an older second factor: the mailbox alone would be enough to sign in (security A-6). Three kinds are missing,
-    too: older linked accounts that a sign-in policy needs, factors of a recovery, and the only second factor if it replaced another one
-    in the last 72 hours.
-    The second result is whether there are such linked accounts.
-    """
-    added, factors = await _find(ports, read, account, now)
-    return added, factors is not None and not {method.id for method in factors.linked} <= {method.id for method in added}
-
-
-async def _find(
+async def find(
     ports: Ports, read: Reading | Transaction, account: Account, now: datetime
-) -> tuple[list[AddedSignInMethod], _Factors | None]:
-    """Return the methods of `find`, and all factors if there are some that the user added."""
+) -> tuple[Sequence[AddedSignInMethod], AccountFactors]:
+    """Return the ways in that a user added, linked accounts and factors of the last 72 hours, and all factors of the account.
+
+    A reset must not end an older second factor: the mailbox alone would be enough to sign in (security A-6). Two kinds are missing,
+    too: factors of a recovery, and the only second factor if it replaced another one in the last 72 hours.
+    """
     since = now - UNDO_TTL
     # Another address was verified before: a reset removes all linked accounts.
     linked = [] if account.is_unproven else await read.identities.list_added(account.id, since)
-    recovered_at = await read.mfa.newest_at(account.id, MfaEvent.RECOVERED)
-    later = since if recovered_at is None else max(since, recovered_at)
-    recent = list[AddedSignInMethod]()
-    if account.mfa_enabled_at is not None and account.mfa_enabled_at > later:
-        recent.append(AddedSignInMethod(account.id, None, account.mfa_enabled_at, is_recent=True))
-    if not account.is_unproven:
-        keys = [key for key in await read.passkeys.of_user(account.id) if key.created_at > later]
-        recent += [AddedSignInMethod(key.id, None, key.created_at, is_recent=True, passkey=key.name) for key in keys]
-    if not linked and not recent:
-        return [], None
+    keys = [] if account.is_unproven else await read.passkeys.of_user(account.id)
+    added = [AddedSignInMethod(key.id, None, key.created_at, is_recent=True, passkey=key.name) for key in keys]
+    if account.mfa_enabled_at is not None:
+        added.append(AddedSignInMethod(account.id, None, account.mfa_enabled_at, is_recent=True))
+    later = max(since, await read.mfa.newest_at(account.id, MfaEvent.RECOVERED) or since)
+    recent = [method for method in added if method.added_at > later]
     present = await relying_party.load_without_lost_keys(ports, read, account)
     _, usable = await relying_party.load_usable(ports, read, account.id)
     demands = await factor_changes.load_demands(ports, read, account.id, now)
     history = await factor_history.load(ports, read, account, now)
-    factors = _Factors(present, usable, linked, demands, history.is_replaced(now))
+    factors = AccountFactors(present, usable, linked, demands, history.is_replaced(now))
     needed = ((method, factors.find_needing({method.id})) for method in (*linked, *recent))
-    return [replace(method, needed_by=by) for method, by in needed if by is not None and (method.is_recent or not by)], factors
+    return [replace(method, needed_by=by) for method, by in needed if by is not None], factors
 
 
 async def end_unrecognized(
@@ -94,11 +82,11 @@ async def end_unrecognized(
     not keep: it may be that of a thief, who can also have added the policy. Then only a recovery gives the account what the policy asks
     for, because the mailbox alone must not get past it. Return whether this is so.
     """
-    added, factors = await _find(ports, tx, account, now)
+    added, factors = await find(ports, tx, account, now)
     ended = set[UUID]()
     for method in sorted(added, key=lambda each: each.added_at, reverse=True):
         is_kept = not method.is_recent or method.passkey is not None if kept is None else method.id in kept
-        needed_by = None if is_kept or factors is None else factors.find_needing({*ended, method.id})
+        needed_by = None if is_kept else factors.find_needing({*ended, method.id})
         if needed_by is None or (needed_by and (kept is None or not method.is_recent)):
             continue
         ended.add(method.id)
@@ -108,8 +96,8 @@ async def end_unrecognized(
         elif method.passkey is not None:
             await passkeys.end_added(tx, caller, account.id, method.id, now)
         else:
-            await mfa.end_factor(tx, caller, account, FactorKind.TOTP, now)
-    needs_recovery = factors is not None and bool(factors.find_needing(ended))
+            await mfa.end_factors(tx, caller, account, [FactorKind.TOTP], now)
+    needs_recovery = bool(factors.find_needing(ended))
     if needs_recovery:
         await tx.accounts.set_recovery_required(account.id, now)
     return needs_recovery

@@ -174,7 +174,7 @@ async def turn_off(tx: Transaction, caller: Person, account: Account, factor: Fa
     """End a second factor of a locked account, as its user wishes, and return whether it was on. An undo restores it."""
     if factor is FactorKind.TOTP and account.mfa_enabled_at is not None:
         await tx.mfa.retire(account.id, account.mfa_enabled_at, now)
-    if not await end_factor(tx, caller, account, factor, now):
+    if not await end_factors(tx, caller, account, [factor], now):
         return False
     stays_on = None not in (account.mfa_enabled_at, account.passkey_second_at)
     detail = f"{factor}:on" if stays_on else factor.value
@@ -201,14 +201,9 @@ async def regenerate_backup_codes(ports: Ports, caller: Person) -> Sequence[str]
     return codes.texts
 
 
-async def end_factor(tx: Transaction, caller: Caller, account: Account, factor: FactorKind, now: datetime) -> bool:
-    """End a second factor of a locked account, and record it. Return whether it was on. A pending secret is deleted, too."""
-    return bool(await _end_factors(tx, caller, account, (factor,), now))
-
-
 async def reset_factors(tx: Transaction, caller: Caller, account: Account, now: datetime) -> None:
     """Remove all passkeys and second factors of a locked account, and record it. All sign-ins end, because one could be the thief's."""
-    await _end_factors(tx, caller, account, tuple(ENABLED), now)
+    await end_factors(tx, caller, account, tuple(ENABLED), now)
     await tx.passkeys.remove_all(account.id)
     await end_sign_ins(tx, account.id, now)
     await tx.accounts.set_recovery_required(account.id, None)
@@ -221,9 +216,10 @@ async def end_sign_ins(tx: Transaction, user_id: UUID, now: datetime) -> None:
     await tx.flows.forget_user(user_id)
 
 
-async def _end_factors(
+async def end_factors(
     tx: Transaction, caller: Caller, account: Account, factors: Collection[FactorKind], now: datetime
 ) -> tuple[FactorKind, ...]:
+    """End second factors of a locked account, and record it. Return those that were on. A pending secret is deleted, too."""
     removed = await remove_factors(tx, account, now, factors)
     for factor in removed:
         await tx.mfa.log(account.id, [DISABLED[factor]], caller, now)

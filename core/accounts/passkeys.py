@@ -270,7 +270,7 @@ async def end_added(tx: Transaction, caller: Caller, user_id: UUID, passkey_id: 
     tx.record(events.passkey_removed(user_id, passkey_id))
     account = await tx.accounts.lock(user_id)
     if account is not None and account.key_count == 0:
-        await mfa.end_factor(tx, caller, account, FactorKind.PASSKEY, now)
+        await mfa.end_factors(tx, caller, account, [FactorKind.PASSKEY], now)
 
 
 async def undo_since(

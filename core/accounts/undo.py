@@ -9,7 +9,7 @@ from core.accounts.factors import history as factor_history
 from core.accounts.model.accounts import Account
 from core.accounts.model.email_queue import EmailKind
 from core.accounts.model.mfa import ENABLED
-from core.accounts.model.security_notices import SecurityNotice, UndoableChanges, UndoLinkInvalid, UndoneChanges, possible_starts
+from core.accounts.model.security_notices import SecurityNotice, UndoableChanges, UndoLinkInvalid, UndoneChanges
 from core.kernel.causes import Caller
 from core.kernel.errors import refuse
 from core.kernel.proofs import FactorKind
@@ -24,8 +24,8 @@ async def find_undoable(ports: Ports, token: str) -> UndoableChanges:
     async with ports.storage.reading() as read:
         notice = await read.security_notices.by_token(digest(token)) or refuse(UndoLinkInvalid)
         live = await read.security_notices.live(notice.user_id, now)
-    # An undo may have come between the two statements.
-    return UndoableChanges(notice, possible_starts(live, notice) or refuse(UndoLinkInvalid))
+    changes = UndoableChanges(notice, live)
+    return changes if changes.starts else refuse(UndoLinkInvalid)  # an undo may have come between the two statements
 
 
 async def undo(ports: Ports, caller: Caller, token: str, start_id: UUID | None = None) -> UndoneChanges:
@@ -50,8 +50,8 @@ async def undo(ports: Ports, caller: Caller, token: str, start_id: UUID | None =
         met = (await factor_changes.load_demands(ports, tx, account.id, now)).met_by(before)
         # Read under the lock: a link that was used or has expired by then is not in it.
         live = await tx.security_notices.live(account.id, now)
-        changes = UndoableChanges(notice, possible_starts(live, notice) or refuse(UndoLinkInvalid))
-        first = changes.default.id if start_id is None else start_id
+        changes = UndoableChanges(notice, live)
+        first = changes.default.id if start_id is None and changes.starts else start_id
         since = next((each.created_at for each in changes.starts if each.id == first), None) or refuse(UndoLinkInvalid)
         undone = tuple(other for other in live if other.created_at >= since)
         await tx.security_notices.use_up(account.id, notice.id, since, now)
@@ -96,7 +96,7 @@ async def _restore_app(
     `is_kept`: the present app stays in any case.
     """
     if not is_kept and (account.mfa_enabled_at is None or account.mfa_enabled_at >= since):
-        await mfa.end_factor(tx, caller, account, FactorKind.TOTP, now)
+        await mfa.end_factors(tx, caller, account, [FactorKind.TOTP], now)
     if any(notice.kind in (EmailKind.BACKUP_CODES_REGENERATED, EmailKind.MFA_ENABLED) for notice in undone):
         await tx.mfa.remove_codes(account.id)
     enabled_at = await tx.mfa.restore(account.id, since)
@@ -115,7 +115,7 @@ async def _restore_second_passkeys(
     account = await tx.accounts.lock(user_id) or refuse(UndoLinkInvalid)
     has_keys, at = account.key_count > 0, account.passkey_second_at
     if at is not None and (at >= since or not has_keys):
-        await mfa.end_factor(tx, caller, account, FactorKind.PASSKEY, now)
+        await mfa.end_factors(tx, caller, account, [FactorKind.PASSKEY], now)
         at = None
     if at is None and has_keys and second_at is not None:
         await tx.passkeys.set_second(user_id, second_at, now)

@@ -201,7 +201,7 @@ PAGES: dict[str, dict[str, object]] = {
         "token": "8f14e45f",
         "email": "ada@example.org",
         "starts": [("1", TIME, "The password was changed"), ("2", TIME, "New backup codes were created")],
-        "default": "1",
+        "default": 0,
     },
     "accounts/undone.html": {
         "email": "ada@example.org",

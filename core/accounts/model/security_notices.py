@@ -57,10 +57,20 @@ class SecurityNotice:
 
 @dataclass(frozen=True, slots=True)
 class UndoableChanges:
-    """The changes that an undo link can undo: its own, and the recent ones of the same session or emailed to the same address."""
+    """The changes that an undo link can undo."""
 
     notice: SecurityNotice  # of the link
-    starts: tuple[SecurityNotice, ...]  # the changes to start from, the oldest first
+    live: Sequence[SecurityNotice]  # all of the account that can be undone, the oldest first
+
+    @property
+    def starts(self) -> tuple[SecurityNotice, ...]:
+        """The changes to start from, the oldest first, or none if the link itself undoes nothing.
+
+        They were mailed to the same address, or the same session made them: a thief may have changed several things, in several sessions.
+        """
+        address, session = self.notice.address, self.notice.session_id
+        found = (other for other in self.live if other.address == address or (session and other.session_id == session))
+        return tuple(found) if self.notice in self.live else ()
 
     @property
     def default(self) -> SecurityNotice:
@@ -80,17 +90,6 @@ class UndoneChanges:
     is_unchanged: bool
 
 
-def possible_starts(live: Sequence[SecurityNotice], notice: SecurityNotice) -> tuple[SecurityNotice, ...]:
-    """Return the changes that an undo with the link of `notice` can start from. `live` are all that can be undone, the oldest first.
-
-    They were mailed to the same address, or the same session made them: a thief may have changed
-    several things, in several sessions. Nothing is returned if `notice` itself cannot be undone.
-    """
-    if notice not in live:
-        return ()
-    return tuple(other for other in live if other.address == notice.address or (other.session_id and other.session_id == notice.session_id))
-
-
 @dataclass(frozen=True, slots=True)
 class AddedSignInMethod:
     """A linked account, a passkey or an authenticator app, for its user to recognize. `added_at` is UTC."""
@@ -101,3 +100,8 @@ class AddedSignInMethod:
     is_recent: bool  # it ends with a reset unless the user recognizes it
     passkey: str | None = None  # the name of the passkey
     needed_by: tuple[str, ...] = ()  # the sign-in policies that the account does not meet without it, by name
+
+    @property
+    def stays(self) -> bool:
+        """Whether a reset keeps it in any case: an older account that a policy needs."""
+        return bool(self.needed_by) and not self.is_recent

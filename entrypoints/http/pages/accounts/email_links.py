@@ -1,6 +1,7 @@
 """The pages behind the links in emails: verify an address, undo a change of address, and set a new password."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import Any, Final
 from urllib.parse import urlencode
 from uuid import UUID
@@ -218,7 +219,7 @@ async def undo_page() -> Response:
     token = link_token()
     changes = await undo.find_undoable(ports(), token)
     values: dict[str, Any] = {"token": token, "email": changes.notice.address, "starts": _to_lines(changes.starts)}
-    return page_response(render("accounts/undo.html", **values, default=str(changes.default.id)))
+    return page_response(render("accounts/undo.html", **values, default=changes.starts.index(changes.default)))
 
 
 # What an undo page says about a change. `{}` is the identity provider.
@@ -266,12 +267,4 @@ async def undo_changes() -> Response:
     form = await read_form()
     start = form.get("start")
     undone = await undo.undo(ports(), caller(), form.get("token", ""), None if start is None else path_id(start))
-    values: dict[str, Any] = {
-        "email": undone.email,
-        "is_reopened": undone.is_reopened,
-        "undone": _to_lines(undone.undone),
-        "needs_recovery": undone.needs_recovery,
-        "keeps_second": undone.keeps_second,
-        "is_unchanged": undone.is_unchanged,
-    }
-    return page_response(render("accounts/undone.html", **values))
+    return page_response(render("accounts/undone.html", **asdict(undone) | {"undone": _to_lines(undone.undone)}))
