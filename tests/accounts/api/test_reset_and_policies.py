@@ -1,4 +1,4 @@
-"""The mailbox alone gets past no sign-in policy: a reset keeps the factors that policies need, or only a recovery replaces them (A-6)."""
+"""The mailbox alone gets past no sign-in policy: a reset keeps what it needs, or only a recovery replaces it (security A-6)."""
 
 from collections.abc import Sequence
 from datetime import timedelta
