@@ -100,8 +100,3 @@ class AddedSignInMethod:
     is_recent: bool  # it ends with a reset unless the user recognizes it
     passkey: str | None = None  # the name of the passkey
     needed_by: tuple[str, ...] = ()  # the sign-in policies that the account does not meet without it, by name
-
-    @property
-    def stays(self) -> bool:
-        """Whether a reset keeps it in any case: an older account that a policy needs."""
-        return bool(self.needed_by) and not self.is_recent
