@@ -54,25 +54,25 @@ class FairQueue(Generic[T]):
 
     def __init__(self) -> None:
         self._groups: OrderedDict[Hashable, OrderedDict[Hashable, deque[T]]] = OrderedDict()
-        self._count = 0
+        self._sizes: Counter[Hashable] = Counter()  # of the groups
 
     def __len__(self) -> int:
-        return self._count
+        return self._sizes.total()
 
     def add(self, share: Share, item: T, most: int | None = None) -> T | None:
         """Add an item behind those of its share.
 
         If more than `most` items wait then, remove and return the newest item of the largest share in the largest group. So the share that
-        floods the queue is refused, and no other one.
+        floods the queue is refused, and no other one. Of equal shares, the last one in turn is refused, but never one with its first item.
         """
         group, member = share
         self._groups.setdefault(group, OrderedDict()).setdefault(member, deque()).append(item)
-        self._count += 1
-        if most is None or self._count <= most:
+        self._sizes[group] += 1
+        if most is None or len(self) <= most:
             return None
-        largest = max(self._groups, key=lambda each: (sum(map(len, self._groups[each].values())), each == group))
+        largest = max(self._sizes, key=lambda each: (self._sizes[each], each == group))
         members = self._groups[largest]
-        longest = max(members, key=lambda each: (len(members[each]), (largest, each) == share))
+        longest = max(reversed(members), key=lambda each: (len(members[each]), ((largest, each) == share) == (len(members[each]) > 1)))
         newest = members[longest].pop()
         self._end_turn(largest, longest)
         return newest
@@ -97,12 +97,12 @@ class FairQueue(Generic[T]):
 
     def _end_turn(self, group: Hashable, member: Hashable) -> None:
         """Count a removed item, and forget its share if nothing of it waits."""
-        self._count -= 1
+        self._sizes[group] -= 1
         members = self._groups[group]
         if not members[member]:
             del members[member]
         if not members:
-            del self._groups[group]
+            del self._groups[group], self._sizes[group]
 
 
 class WakeUp(Protocol):
@@ -161,11 +161,6 @@ class FairPlaces:
     def is_idle(self) -> bool:
         """Whether no place is in use, so that nothing waits either."""
         return not self._used
-
-    @property
-    def waiting(self) -> int:
-        """The number of tasks that wait."""
-        return len(self._waiting)
 
     async def take(self, share: Share | None = None) -> AbstractContextManager[None]:
         """Take a place in the turn of the share, by default the current one, and use it in a block: `with await places.take()`.
