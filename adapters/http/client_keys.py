@@ -1,12 +1,11 @@
 """The keys that OAuth clients and the issuers of pipelines publish, fetched through the guard (security W-1)."""
 
-from collections import OrderedDict
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Any, ClassVar, Final, Protocol
 
 from adapters.http.host_places import HostBusy, HostPlaces
-from adapters.http.provider_keys import CACHE_TTL, REFETCH_PAUSE, Keys, ProviderKeys
+from adapters.http.provider_keys import REFETCH_PAUSE, Caches, Keys, ProviderKeys
 from adapters.http.upstream import UpstreamFailed, parse_json
 from core.applications.model.client_settings import usable_keys
 from core.federation.oauth.model.clients import ClientAssertionInvalid
@@ -16,7 +15,6 @@ from core.kernel.uris import has_port_of, host_of, is_web_url
 from ports.observe import Clock
 
 FETCH_WITHIN: Final = 5.0  # seconds
-MAX_CACHED: Final = 1000  # shares with a URL; those that were used longest ago are forgotten first
 DISCOVERY_PATH: Final = "/.well-known/openid-configuration"
 
 
@@ -40,7 +38,7 @@ class FetchedKeys:
         self._sender = sender
         self._clock = clock
         self._ports = ports
-        self._parties: OrderedDict[tuple[Share, str], _Party] = OrderedDict()
+        self._parties: Caches[tuple[Share, str], _Party] = Caches(clock, _Party)
         self._hosts = HostPlaces()
 
     async def get(self, url: str) -> tuple[Keys, bool]:
@@ -50,13 +48,7 @@ class FetchedKeys:
         return await self._party(url).cache.get_newer(keys, lambda: self._fetch(url), cause or current_share.get())
 
     def _party(self, url: str) -> "_Party":
-        now, key = self._clock.now(), (current_share.get(), url)
-        party = self._parties.setdefault(key, _Party(ProviderKeys(self._clock), now))
-        party.used_at = now
-        self._parties.move_to_end(key)
-        while len(self._parties) > MAX_CACHED or next(iter(self._parties.values())).used_at + CACHE_TTL <= now:
-            self._parties.popitem(last=False)
-        return party
+        return self._parties.of((current_share.get(), url))
 
     async def _fetch(self, url: str) -> Keys:
         """Fetch the keys. After a failure, there is no other attempt for REFETCH_PAUSE, because anyone can send a forged assertion."""
@@ -124,9 +116,8 @@ class HttpIssuerKeys(FetchedKeys):
 
 
 class _Party:
-    """The keys at one URL that an organization has cached, the time of their last use, and that of the last fetch if it failed."""
+    """The keys at one URL that an organization has cached, and the time of the last fetch if it failed."""
 
-    def __init__(self, cache: ProviderKeys, used_at: datetime) -> None:
-        self.cache = cache
-        self.used_at = used_at
+    def __init__(self, clock: Clock) -> None:
+        self.cache = ProviderKeys(clock)
         self.failed_at: datetime | None = None

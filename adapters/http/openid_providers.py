@@ -5,9 +5,8 @@ Sources: OpenID Connect Core, OpenID Connect Discovery, RFC 6749, RFC 7523, RFC 
 """
 
 import base64
-from collections import OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Hashable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager
 from datetime import datetime, timedelta
 from typing import Any, Final, NoReturn
 from urllib.parse import quote_plus, urlencode
@@ -16,7 +15,7 @@ from uuid import UUID
 import trio
 
 from adapters.crypto import IdTokenInvalid, is_usable_key, read_id_token, read_logout_token, sign_assertion
-from adapters.http.provider_keys import CACHE_TTL, OUR_REQUEST, Keys, ProviderKeys
+from adapters.http.provider_keys import CACHE_TTL, OUR_REQUEST, Caches, Keys, ProviderKeys
 from adapters.http.upstream import PLACE_WITHIN, UpstreamFailed, parse_json
 from core.federation.connections.model.answers import names_received
 from core.federation.connections.model.openid import (
@@ -47,11 +46,10 @@ from ports.outside import HttpSender
 
 DEADLINE: Final = 10.0  # seconds for all requests about one user
 FETCH_WITHIN: Final = 5.0  # seconds for metadata or keys
-MAX_CONCURRENT: Final = 300  # sign-ins at the same time, each with a socket
+OURS, STRANGERS = "ours", "strangers"  # who causes a request: anyone can begin a sign-in, or send a logout token
+MAX_CONCURRENT: Final = {OURS: 300, STRANGERS: 100}  # at the same time, each with a socket
 MAX_OF_ORGANIZATION: Final = 6
 MAX_OF_CONNECTION: Final = 3  # of them, so that one slow provider leaves places for the others of its organization
-MAX_OF_STRANGERS: Final = 100  # fetches of metadata, and sign-outs: anyone can begin a sign-in, or send a logout token
-MAX_CACHED: Final = 1000  # providers; those that were used longest ago are forgotten first
 MAX_KEYS: Final = 50
 MAX_KEY_ID: Final = 255
 MAX_LOGOUT_TOKEN: Final = 16 * 1024  # any client can send one
@@ -73,9 +71,8 @@ class HttpOpenIdProviders:
         self._clock = clock
         self._deadline = deadline
         limits = {"of_group": MAX_OF_ORGANIZATION, "of_share": MAX_OF_CONNECTION}
-        self._places = FairPlaces(trio.Event, MAX_CONCURRENT, **limits)
-        self._of_strangers = FairPlaces(trio.Event, MAX_OF_STRANGERS, **limits)
-        self._providers: OrderedDict[tuple[UUID, str], _Provider] = OrderedDict()
+        self._places = {by: FairPlaces(trio.Event, total, **limits) for by, total in MAX_CONCURRENT.items()}
+        self._providers: Caches[tuple[UUID, str], _Provider] = Caches(clock, _Provider)
 
     async def discover(self, client: OpenIdClient, *, refresh: bool = False) -> OpenIdProviderMetadata:
         cached = None if refresh else self._provider(client).metadata.cached()
@@ -83,7 +80,7 @@ class HttpOpenIdProviders:
             return cached
 
         async def fetch() -> OpenIdProviderMetadata:  # only the request that fetches has a place
-            async with self._connect(client, None if refresh else self._of_strangers):
+            async with self._connect(client, OURS if refresh else STRANGERS):
                 return await self._fetch_metadata(client)
 
         return await self._provider(client).metadata.get(fetch, refresh=refresh)
@@ -138,34 +135,31 @@ class HttpOpenIdProviders:
 
         if len(token) > MAX_LOGOUT_TOKEN:
             raise OpenIdAnswerRefused(OpenIdFault.LOGOUT)
-        async with self._connect(client, self._of_strangers) as provider:
+        async with self._connect(client, STRANGERS) as provider:
             return parse_logout(await self._verify(provider, metadata, verify, current_share.get()), self._clock.now())
 
     @asynccontextmanager
-    async def _connect(self, client: OpenIdClient, places: FairPlaces | None = None) -> AsyncIterator["_Provider"]:
+    async def _connect(self, client: OpenIdClient, by: str = OURS) -> AsyncIterator["_Provider"]:
         """Wait for a place of the connection, and limit the time of all requests from then on.
+
+        The client addresses have turns there, because a stranger can send codes that only the provider refuses (security N-11).
 
         Raises: OpenIdProviderUnreachable without a place, or after the deadline; Limited.
         """
+        provider, share = self._provider(client), (client.org_id or client.connection_id, client.connection_id)
         try:
-            with trio.fail_after(min(PLACE_WITHIN, self._deadline)):
-                place = await (places or self._places).take((client.org_id or client.connection_id, client.connection_id))
-            with place, trio.fail_after(self._deadline):
-                yield self._provider(client)
+            with ExitStack() as taken:
+                with trio.fail_after(min(PLACE_WITHIN, self._deadline)):
+                    taken.enter_context(await provider.turns[by].take())
+                    taken.enter_context(await self._places[by].take(share))
+                with trio.fail_after(self._deadline):
+                    yield provider
         except trio.TooSlowError:
             raise OpenIdProviderUnreachable(SendFailure.TIMED_OUT) from None
 
     def _provider(self, client: OpenIdClient) -> "_Provider":
         # Connections never share keys: the owner of one could make its provider publish another's keys under other ids.
-        name, now = (client.connection_id, client.issuer), self._clock.now()
-        provider = self._providers.get(name)
-        if provider is None:
-            provider = self._providers[name] = _Provider(self._clock)
-        provider.used_at = now
-        self._providers.move_to_end(name)
-        while len(self._providers) > MAX_CACHED or next(iter(self._providers.values())).used_at + CACHE_TTL <= now:
-            self._providers.popitem(last=False)
-        return provider
+        return self._providers.of((client.connection_id, client.issuer))
 
     # Requests
 
@@ -269,7 +263,7 @@ class _Provider:
     def __init__(self, clock: Clock) -> None:
         self.metadata = _CachedMetadata(clock)
         self.keys = ProviderKeys(clock)
-        self.used_at = clock.now()
+        self.turns = {by: FairPlaces(trio.Event, MAX_OF_CONNECTION, of_share=MAX_OF_CONNECTION) for by in MAX_CONCURRENT}
 
 
 class _CachedMetadata:

@@ -1,8 +1,9 @@
 """The published keys of an identity provider, which verify its ID tokens."""
 
+from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 import trio
 
@@ -10,13 +11,33 @@ from adapters.crypto import IdTokenKeyUnknown
 from ports.observe import Clock
 
 CACHE_TTL: Final = timedelta(hours=1)
+MAX_CACHED: Final = 1000  # of one kind
 REFETCH_PAUSE: Final = timedelta(minutes=1)  # minimum time between fetches for tokens of one cause that no cached key verifies
 MAX_CAUSES: Final = 6  # strangers, such as client addresses, that can cause a fetch within REFETCH_PAUSE
 OUR_REQUEST: Final = "our request"  # the cause of a fetch for a token that we have asked for
 
 T = TypeVar("T")
+K = TypeVar("K", bound=Hashable)
 Keys = Sequence[Mapping[str, Any]]
 Fetch = Callable[[], Awaitable[Keys]]
+
+
+class Caches(Generic[K, T]):
+    """The caches by key. Those that were used longest ago are forgotten first, and each one after CACHE_TTL without use."""
+
+    def __init__(self, clock: Clock, new: Callable[[Clock], T]) -> None:
+        self._clock = clock
+        self._new = new
+        self._used: OrderedDict[K, tuple[T, datetime]] = OrderedDict()
+
+    def of(self, key: K) -> T:
+        now = self._clock.now()
+        cache = self._used[key][0] if key in self._used else self._new(self._clock)
+        self._used[key] = cache, now
+        self._used.move_to_end(key)
+        while len(self._used) > MAX_CACHED or next(iter(self._used.values()))[1] + CACHE_TTL <= now:
+            self._used.popitem(last=False)
+        return cache
 
 
 class ProviderKeys:

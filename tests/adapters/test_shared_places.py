@@ -3,6 +3,7 @@
 Servers are held by hand, and Trio's clock runs the waits.
 """
 
+import math
 import socket
 import threading
 from collections import Counter
@@ -43,8 +44,9 @@ SLOW = "https://slow"  # the start of the addresses of servers that answer when 
 class HeldSender:
     """A sender whose slow servers answer when the test says so, and the others at once."""
 
-    def __init__(self) -> None:
+    def __init__(self, pause: float = math.inf) -> None:
         self.answers = trio.Event()
+        self._pause = pause
         self.running: Counter[str] = Counter()
 
     async def post(self, url: str, body: bytes, headers: Any, within: float, *, at_most: int = 0) -> Reply:
@@ -54,7 +56,8 @@ class HeldSender:
         self.running[url] += 1
         try:
             if url.startswith(SLOW):
-                await self.answers.wait()
+                with trio.move_on_after(self._pause):
+                    await self.answers.wait()
         finally:
             self.running[url] -= 1
         return Reply(400, b'{"error": "invalid_grant"}', {})
@@ -126,6 +129,19 @@ async def test_slow_providers_of_two_organizations_stop_no_other(mock_clock: Moc
         for _ in range(2 * MAX_OF_ORGANIZATION):
             await providers.check_client(*client_of(UUID(int=3), host="https://fast"), "https://us.example")
         assert trio.current_time() == 0, "the honest organization waits for nothing"
+
+
+async def test_codes_from_one_address_delay_a_sign_in_from_another_by_one_turn(autojump_clock: MockClock) -> None:
+    """Only the provider tells a forged code from an honest one."""
+    providers, outcomes, client = HttpOpenIdProviders(HeldSender(pause=1), FakeClock()), Outcomes(), client_of(UUID(int=1))
+
+    async def come(address: str) -> None:
+        with working_for(of_stranger(address)):
+            await providers.check_client(*client, "https://us.example")
+
+    async with running(outcomes, [partial(come, "198.51.100.1") for _ in range(100)]):
+        await come("192.0.2.1")
+        assert trio.current_time() <= 2
 
 
 async def test_one_connection_leaves_places_for_the_others_of_its_organization(mock_clock: MockClock) -> None:
@@ -327,3 +343,28 @@ async def test_silent_name_servers_of_a_few_organizations_leave_threads() -> Non
                 await resolve(HONEST, "fast.example")
     finally:
         answer.set()
+
+
+async def test_a_flood_of_unknown_keys_keeps_new_keys_away_for_a_minute_at_most() -> None:
+    """The fetches that the flood causes bring them, too."""
+    clock, published = FakeClock(), ["old"]
+    keys = ProviderKeys(clock)
+
+    async def fetch() -> Sequence[dict[str, str]]:
+        return [{"kid": kid} for kid in published]
+
+    async def verify(kid: str, cause: Share) -> bool:
+        known, _ = await keys.get(fetch)
+        if {"kid": kid} not in known:
+            known = await keys.get_newer(known, fetch, cause) or ()
+        return {"kid": kid} in known
+
+    async def flood() -> None:
+        assert not any([await verify("forged", of_stranger(f"198.51.100.{number}")) for number in range(MAX_CAUSES)])
+
+    await flood()
+    published.append("new")
+    assert not await verify("new", of_stranger("192.0.2.1"))
+    clock.advance(REFETCH_PAUSE)
+    await flood()
+    assert await verify("new", of_stranger("192.0.2.1"))
