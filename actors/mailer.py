@@ -46,7 +46,7 @@ async def mailer(ports: Ports, inbox: Mailbox, *, slots: int = SLOTS) -> NoRetur
                 # Claim an email only when a slot is free, because a wait would use up its lease.
                 # Claim one email at a time: the preparation determines its mail server, and the
                 # next claim depends on that.
-                while rotation.of_platform < PLATFORM_SLOTS and len(attempts.child_tasks) < slots:
+                while len(attempts.child_tasks) < slots:
                     mail = await _claim(ports, rotation)
                     if mail is None:
                         break
@@ -72,19 +72,23 @@ class _ServerRotation:
     """
 
     def __init__(self) -> None:
-        self.of_platform = 0  # emails in progress at the platform's server
+        self._of_platform = 0  # emails in progress at the platform's server
         self._active: Counter[UUID] = Counter()
         self._served: set[UUID] = set()  # organizations that had their turn in this round
         self._served_by_platform: set[UUID] = set()
 
     def busy_servers(self) -> BusyServers:
-        """Return the organizations to leave out of the next claim."""
-        return BusyServers(frozenset(self._served | self._served_by_platform | self._busy), self._is_full)
+        """Return the servers to leave out of the next claim."""
+        return BusyServers(
+            frozenset(self._served | self._served_by_platform | self._busy), self._is_full, self._of_platform >= PLATFORM_SLOTS
+        )
 
     def next_round(self) -> bool:
         """Start the next round after a claim found no email. Return whether the new round allows more emails."""
-        begins_anew, ends_turns = bool(self._served_by_platform), not (self._is_full or self._served <= self._busy)
-        self._served_by_platform.clear()
+        begins_anew = bool(self._served_by_platform) and self._of_platform < PLATFORM_SLOTS
+        ends_turns = not (self._is_full or self._served <= self._busy)
+        if begins_anew:
+            self._served_by_platform.clear()
         if ends_turns:
             self._served.clear()
         return begins_anew or ends_turns
@@ -102,13 +106,13 @@ class _ServerRotation:
             self._active[mail.server.org_id] += 1
             self._served.add(mail.server.org_id)
             return
-        self.of_platform += 1
+        self._of_platform += 1
         if mail.org_id is not None and mail.kind in SENT_BY_ORGANIZATIONS:
             self._served_by_platform.add(mail.org_id)
 
     def end(self, mail: PreparedEmail) -> None:
         if mail.server is None:
-            self.of_platform -= 1
+            self._of_platform -= 1
         else:
             self._active[mail.server.org_id] -= 1
             self._active += Counter()  # drops organizations with a count of zero

@@ -12,7 +12,7 @@ import pytest
 import trio
 
 import actors.mailer
-from actors.mailer import SLOTS_OF_ONE
+from actors.mailer import PLATFORM_SLOTS, SLOTS_OF_ONE
 from adapters.postgres.engine.pool import Pool
 from core.accounts import email_changes, email_queue
 from core.accounts.model import email_queue as email_queue_model
@@ -271,6 +271,26 @@ async def test_slow_servers_leave_slots_for_emails_of_the_platform(
         for event in sent.gates.values():
             event.set()
         await sent.arrived(21)
+
+
+async def test_a_slow_server_of_the_platform_leaves_slots_for_the_servers_of_organizations(
+    ports: Ports, pool: Pool, sent: FakeMailTransport
+) -> None:
+    gate(sent, [ADA, "hidden@acme.example"])
+    notices = [new_email(EmailKind.PASSWORD_CHANGED, ADA, ports.clock.now()) for _ in range(PLATFORM_SLOTS + 2)]
+    await queue(ports, *notices)
+    acme = await add(ports, pool, "acme")
+    await invite(ports, acme, "hidden@acme.example")
+    await run_sql(pool, "update invitations set inviter_token_hash = 'from before it had a server'")
+    await invite(ports, await add(ports, pool, "twin"), *people("twin", 3))
+    await invite(ports, acme, *people("acme", 3))
+    async with mailing(ports) as [inbox]:
+        assert {message.to.domain for message in await sent.arrived(6)} == {"twin.example", "acme.example"}
+        await wait_until_idle(inbox)
+        assert count_attempts(sent, [ADA, "hidden@acme.example"]) == PLATFORM_SLOTS
+        for event in sent.gates.values():
+            event.set()
+        await sent.arrived(6 + PLATFORM_SLOTS + 3)
 
 
 async def test_organizations_take_turns_despite_a_long_backlog_of_one(

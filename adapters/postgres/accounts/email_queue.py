@@ -37,6 +37,12 @@ NEXT_DUE: Final = f"""
         select m.due_at + interval '1 day' {NUMBERED} and m.directory_number <= next.number - %(per_day)s
         order by m.directory_number desc limit 1))"""
 
+# As `core.mailing.preparation` chooses the server
+BY_OWN_SERVER: Final = """
+    (kind = any(%(of_organizations)s) and exists (
+        select 1 from smtp_settings s join invitations i on i.org_id = s.org_id and i.status = 'pending'
+        where s.org_id = mails.org_id and i.email = mails.address and i.inviter_token_hash is null))"""
+
 
 def secret_context(mail_id: UUID) -> SecretContext:
     return SecretContext("mails", str(mail_id), "token")
@@ -126,9 +132,8 @@ class EmailQueue(SealingRepository):
             due as (
                 select id from mails
                 where finished_at is null and due_at <= %(now)s
-                  and (org_id is null or kind <> all(%(of_organizations)s)
-                       or org_id <> all(%(busy_org_ids)s::uuid[])
-                          and (not %(every_own_server)s or not exists (select 1 from smtp_settings s where s.org_id = mails.org_id)))
+                  and (org_id is null or kind <> all(%(of_organizations)s) or org_id <> all(%(busy_org_ids)s::uuid[]))
+                  and not (%(every_own_server)s and {BY_OWN_SERVER}) and (not %(platform)s or {BY_OWN_SERVER})
                 order by due_at limit %(limit)s for update skip locked),
             claimed as (
                 update mails m set claims = m.claims + 1, due_at = %(lease_until)s
@@ -141,6 +146,7 @@ class EmailQueue(SealingRepository):
             of_organizations=[kind.value for kind in SENT_BY_ORGANIZATIONS],
             busy_org_ids=list(busy.organizations),
             every_own_server=busy.every_own_server,
+            platform=busy.platform,
         )
 
     async def save_token(self, email: QueuedEmail, token: str | None, now: datetime) -> None:

@@ -212,10 +212,11 @@ class EmailBacklog:
 
 @dataclass(frozen=True, slots=True)
 class BusyServers:
-    """The organizations with enough emails in progress at their own mail servers. Their emails are not claimed."""
+    """The mail servers with enough emails in progress. Their emails are not claimed."""
 
-    organizations: frozenset[UUID] = frozenset()
-    every_own_server: bool = False  # all organizations that have their own server
+    organizations: frozenset[UUID] = frozenset()  # those of these organizations
+    every_own_server: bool = False  # those of all organizations that have their own
+    platform: bool = False
 
 
 NO_BUSY_SERVERS = BusyServers()

@@ -72,6 +72,11 @@ async def test_only_emails_of_busy_servers_are_not_claimed(storage: Postgres, po
     acme, other_tenant, without_server = [await add_organization(pool, slug) for slug in ("acme", "twin", "plain")]
     for org in (acme, other_tenant):
         await within(storage, partial(put, mail_server(org)))
+    for org in (acme, other_tenant, without_server):
+        sql = """
+            insert into invitations (id, org_id, email, role, invited_by, status, token_hash, expires_at, created_at)
+            values (%s, %s, %s, 'member', %s, 'pending', %s, %s, %s)"""
+        await run_sql(pool, sql, uuid4(), org, ADA, uuid4(), org.bytes, NOW, NOW)
     invitations = {org: mail(kind=EmailKind.INVITATION, org_id=org) for org in (acme, other_tenant, without_server, None)}
     resets = {org: mail(kind=EmailKind.RESET_PASSWORD, org_id=org) for org in (acme, None)}
     await queue(storage, *invitations.values(), *resets.values())
@@ -84,6 +89,10 @@ async def test_only_emails_of_busy_servers_are_not_claimed(storage: Postgres, po
     all_ids = {one.id for one in (*invitations.values(), *resets.values())}
     assert await claim_ids(NO_BUSY_SERVERS) == all_ids
     assert await claim_ids(BusyServers(frozenset({acme}))) == all_ids - {invitations[acme].id}
+    await run_sql(pool, "update invitations set inviter_token_hash = 'x' where org_id = %s", other_tenant)
+    assert await claim_ids(BusyServers(platform=True)) == {invitations[acme].id}, "a hidden token goes through the server of the platform"
+    await run_sql(pool, "update invitations set inviter_token_hash = null where org_id = %s", other_tenant)
+    assert await claim_ids(BusyServers(frozenset({acme}), platform=True)) == {invitations[other_tenant].id}
     # The platform's server sends the emails of an organization without a mail server.
     assert await claim_ids(BusyServers(every_own_server=True)) == all_ids - {invitations[acme].id, invitations[other_tenant].id}
     assert await claim_ids(BusyServers(frozenset({acme, without_server}), every_own_server=True)) == {
