@@ -118,7 +118,9 @@ async def test_a_new_issuer_never_gets_the_client_secret_of_the_earlier_one(app:
             assert (await acme.api.post(f"{path}/check", token=token)).json["problems"][0]["code"] == "missing_client_secret"
             assert (await acme.api.post(f"{path}/activate", {}, token=acme.token("owner"))).status == 400
         assert thief.received == []
-        await acme.api.call("PUT", f"{path}/client-secret", {"client_secret": SECRET}, token=acme.token("owner"))
+        for sent, status in (({}, 409), ({"issuer": None}, 409), ({"issuer": thief.url}, 409), ({"issuer": honest.url}, 204)):
+            stored = await acme.api.call("PUT", f"{path}/client-secret", {"client_secret": SECRET, **sent}, token=acme.token("owner"))
+            assert stored.status == status, "others have changed the issuer since the owner looked"
         assert "missing_client_secret" not in (await acme.api.post(f"{path}/check", token=token)).text
         assert honest.counted["/token"] == 2
     assert await run_sql(

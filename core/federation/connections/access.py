@@ -15,11 +15,12 @@ from ports.storage import Reading, Transaction
 
 
 async def load_details(read: Reading | Transaction, connection: OrganizationConnection, now: datetime) -> ConnectionDetails:
-    """Return a connection with its keys and certificates."""
+    """Return a connection with its keys and certificates, and the groups that it gives."""
     return ConnectionDetails(
         connection,
         await read.connection_keys.of_connection(connection.org_id, connection.id, now),
         await read.connection_keys.certificates(connection.org_id, connection.id),
+        await read.connections.mapped_groups(connection.org_id, connection.id),
     )
 
 

@@ -197,7 +197,7 @@ async def activate(ports: Ports, caller: OrganizationCaller, slug: str, version:
             return
         await require_power_over_users(tx, caller)
         details.require_complete()
-        if version is None and (old.changed_by is None or not {*old.changed_by} <= {caller.actor_id}):
+        if version is None and old.is_changed_by_others(caller.actor_id):
             raise ConnectionChangedByOthers
         new = replace(old, state=ConnectionState.ACTIVE, first_activated_at=old.first_activated_at or now, changed_by=())
         await tx.connections.save(new)
@@ -237,9 +237,10 @@ async def remove(ports: Ports, caller: OrganizationCaller, slug: str) -> None:
 async def put_client_secret(ports: Ports, caller: OrganizationCaller, slug: str, secret: str, issuer: str | None) -> OrganizationConnection:
     """Store the secret with which we authenticate at the identity provider. It replaces the earlier one, and is never returned.
 
-    `issuer` is the one that the caller enters the secret for. None: the present one.
+    `issuer` is the one that the caller enters the secret for. None: the present one, unless others could have changed it.
 
-    Raises: OrganizationConnectionNotFound, ClientSecretNotUsed, ConnectionChanged; the errors of `require_power_over_users`.
+    Raises: OrganizationConnectionNotFound, ClientSecretNotUsed, ConnectionChanged, ConnectionChangedByOthers; the errors of
+    `require_power_over_users`.
     """
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
@@ -248,6 +249,8 @@ async def put_client_secret(ports: Ports, caller: OrganizationCaller, slug: str,
             raise ClientSecretNotUsed
         if issuer is not None and (issuer,) != connection.settings.identity:
             raise ConnectionChanged
+        if issuer is None and connection.first_activated_at is None and connection.is_changed_by_others(caller.actor_id):
+            raise ConnectionChangedByOthers
         await tx.connections.save_client_secret(connection.org_id, connection.id, secret, now)
         tx.record(events.client_secret_set(connection))
     return replace(connection, client_secret_set_at=now)

@@ -10,7 +10,7 @@ from datetime import datetime
 from uuid import UUID
 
 from core.federation.connections import events
-from core.federation.connections.access import lock
+from core.federation.connections.access import lock_to_change
 from core.federation.connections.model.asserted import AssertedPerson
 from core.federation.connections.model.connections import (
     MAX_GROUPS,
@@ -49,7 +49,7 @@ async def add(ports: Ports, caller: Member, slug: str, value: str | None, group_
     Raises: OrganizationConnectionNotFound, TooManyMappedGroups, GroupMappedAlready; the errors of `lock_own_group`.
     """
     async with ports.storage.transaction(by=caller) as tx:
-        connection = await lock(tx, caller, slug)
+        connection = await lock_to_change(tx, caller, slug)
         group = await groups.lock_own_group(tx, caller, group_id)
         present = await tx.connections.mapped_groups(connection.org_id, connection.id)
         if len(present) >= MAX_GROUPS:
@@ -76,7 +76,7 @@ async def remove(ports: Ports, caller: Member, slug: str, mapping_id: UUID) -> N
     Raises: OrganizationConnectionNotFound, MappedGroupNotFound; the errors of `lock_own_group`.
     """
     async with ports.storage.transaction(by=caller) as tx:
-        connection = await lock(tx, caller, slug)
+        connection = await lock_to_change(tx, caller, slug)
         present = {each.mapping.id: each.mapping for each in await tx.connections.mapped_groups(connection.org_id, connection.id)}
         mapping = present.get(mapping_id) or refuse(MappedGroupNotFound)
         await groups.lock_own_group(tx, caller, mapping.group_id)

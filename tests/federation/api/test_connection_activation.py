@@ -4,6 +4,7 @@ import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
+from uuid import UUID
 
 import pytest
 from quart_trio import QuartTrio
@@ -20,6 +21,7 @@ from tests.support.connections import add_connection
 from tests.support.rows import NOW
 from tests.support.saml import identity_provider_metadata, new_certificate
 from tests.support.tenants import Tenant
+from tests.tenancy.groups import add_group
 
 pytestmark = pytest.mark.slow
 
@@ -32,11 +34,12 @@ SAML: Final[Mapping[str, Any]] = {"entity_id": ENTITY_ID, "sso_url": "https://ad
 
 @dataclass(slots=True)
 class World:
-    """Two complete drafts, an admin with a browser, and a member with `integrations.manage` alone."""
+    """Two complete drafts, an admin with a browser, and a member with `integrations.manage` and `groups.manage` alone."""
 
     acme: Tenant
     admin: FakeBrowser
     publisher: MetadataServer
+    group: UUID
     pems: list[str] = field(default_factory=list)
 
     async def call(self, method: str, path: str, body: Mapping[str, Any] | None = None, *, by: str = "member") -> Answer:
@@ -51,6 +54,7 @@ class World:
         await add_connection(storage, self.acme.org, settings=OidcSettings(**OIDC), **DRAFT)
         await add_connection(storage, self.acme.org, "adfs", settings=saml, **DRAFT)
         await self.call("PUT", "/okta/client-secret", {"client_secret": "x" * 20})
+        await self.call("POST", "/adfs/groups", {"group_id": str(self.group), "value": "staff"})
         for pem in self.pems[:2]:
             await self.call("POST", "/adfs/certificates", {"certificate": pem})
 
@@ -86,6 +90,11 @@ async def change_issuer(world: World) -> None:
     await world.call("PUT", "/okta/client-secret", {"client_secret": "y" * 20})  # the earlier one has gone with its issuer
 
 
+async def remove_group(world: World) -> None:
+    [mapped] = (await world.call("GET", "/adfs/groups")).json["groups"]
+    await world.call("DELETE", f"/adfs/groups/{mapped['id']}")
+
+
 async def remove_certificate(world: World) -> None:
     [first, _] = (await world.call("GET", "/adfs")).json["certificates"]
     await world.call("DELETE", f"/adfs/certificates/{first['fingerprint']}")
@@ -98,6 +107,8 @@ CHANGES: Final[Mapping[str, tuple[str, Callable[[World], Awaitable[object]]]]] =
     "the mapping": ("okta", lambda world: world.call("PATCH", "/okta", {"mapping": {"email": "mail"}})),
     "another connection": ("okta", replace_okta),
     "the sign-in URL": ("adfs", lambda world: world.call("PATCH", "/adfs", {"saml": {**SAML, "sso_url": "https://other.example/sso"}})),
+    "one more group": ("okta", lambda world: world.call("POST", "/okta/groups", {"group_id": str(world.group)})),
+    "one group fewer": ("adfs", remove_group),
     "one more certificate": ("adfs", lambda world: world.call("POST", "/adfs/certificates", {"certificate": world.pems[2]})),
     "one certificate fewer": ("adfs", remove_certificate),
     "imported metadata": ("adfs", lambda world: world.call("POST", "/adfs/metadata", {"metadata": identity_provider_metadata()})),
@@ -113,14 +124,16 @@ UNCHANGED: Final[Mapping[str, tuple[str, Callable[[World], Awaitable[object]]]]]
 
 @pytest.fixture
 async def world(acme: Tenant, app: QuartTrio) -> AsyncIterator[World]:
-    role = {"slug": "integrator", "name": "Integrator", "capabilities": ["integrations.manage"]}
+    role = {"slug": "integrator", "name": "Integrator", "capabilities": ["integrations.manage", "groups.manage"]}
     assert (await acme.api.post(f"{acme.path}/roles", role, token=acme.token("owner"))).status == 201
     assert (await acme.set_role("owner", "member", "integrator")).status == 200
     await acme.join("ada", await add_account(acme.ports, "ada@acme.example"), ADMIN)
     browser = FakeBrowser(app)
     await browser.sign_in("ada@acme.example")
     with MetadataServer() as publisher:
-        yield World(acme, browser, publisher, [(await new_certificate(NOW, name)).certificate for name in ("first", "second", "third")])
+        group = await add_group(acme.pool, acme.org)
+        pems = [(await new_certificate(NOW, name)).certificate for name in ("first", "second", "third")]
+        yield World(acme, browser, publisher, group, pems)
 
 
 def visible(page: Answer) -> str:
@@ -198,6 +211,9 @@ async def test_a_version_is_needed_only_if_others_changed_the_connection_since_i
     await world.acme.api.post(f"{world.acme.path}/connections", own, token=world.acme.token("admin"))
     await world.call("PUT", "/own/client-secret", {"client_secret": "x" * 20}, by="admin")
     assert (await world.activate("own")).status == 200, "the caller has created it"
+    await world.call("POST", "/own/deactivate", {})
+    await world.call("POST", "/own/groups", {"group_id": str(world.group)})
+    assert (await world.activate("own")).status == 409, "others decide which groups its users get"
 
 
 async def test_of_changes_and_activations_at_once_none_activates_a_change(world: World) -> None:

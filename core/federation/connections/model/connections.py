@@ -47,7 +47,7 @@ class ConnectionChanged(Conflict):
 
 
 class ConnectionChangedByOthers(Conflict):
-    """Others have changed this connection since it was last active. Read its values, and send their `version` to activate it."""
+    """Others have changed this connection since it was last active. Read its values, then send their `version` or `issuer`, too."""
 
 
 class ConnectionTestOver(NotFound):
@@ -152,6 +152,10 @@ class OrganizationConnection:
     @property
     def is_active(self) -> bool:
         return self.state is ConnectionState.ACTIVE
+
+    def is_changed_by_others(self, actor_id: UUID) -> bool:
+        """Return whether others than this member or service account may have changed the connection since its last activation."""
+        return self.changed_by is None or not {*self.changed_by} <= {actor_id}
 
     @property
     def as_required(self) -> RequiredConnection:

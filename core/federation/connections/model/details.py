@@ -5,7 +5,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 
-from core.federation.connections.model.connections import ConnectionIncomplete, MissingPart, OrganizationConnection, ProviderCertificate
+from core.federation.connections.model.connections import (
+    ConnectionIncomplete,
+    MappedGroup,
+    MissingPart,
+    OrganizationConnection,
+    ProviderCertificate,
+)
 from core.federation.connections.model.health import ConnectionHealth
 from core.federation.connections.model.settings import OidcSettings, ProviderAuthentication, to_document
 from core.federation.saml.model.configuration import CertificateState, SamlCertificate
@@ -13,21 +19,23 @@ from core.federation.saml.model.configuration import CertificateState, SamlCerti
 
 @dataclass(frozen=True, slots=True)
 class ConnectionDetails:
-    """A connection with our keys at the identity provider, and its certificates."""
+    """A connection with our keys at the identity provider, its certificates, and the groups that it gives."""
 
     connection: OrganizationConnection
     keys: Mapping[CertificateState, SamlCertificate]
     certificates: Sequence[ProviderCertificate]
+    groups: Sequence[MappedGroup] = ()  # empty for a sign-in
     health: ConnectionHealth | None = None  # of `find`, if it is active and was refreshed
 
     @property
     def version(self) -> str:
-        """A digest of everything that decides which users come in: the settings, the mapping and the certificates of the provider."""
+        """A digest of what decides who comes in, and with which groups: settings, mapping, mapped groups and provider certificates."""
         parts = (
             str(self.connection.id),  # another connection can get the slug of one that was removed
             to_document(self.connection.settings),
             self.connection.mapping.document,
             sorted(each.fingerprint for each in self.certificates if each.is_active),
+            sorted(str(each.mapping.id) for each in self.groups),
         )
         return sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 

@@ -98,7 +98,11 @@ class ClientSecretRequest(RequestModel):
     """The client secret for the identity provider."""
 
     client_secret: Text = Field(description="The client secret that the identity provider has created.", min_length=1)
-    issuer: Text | None = Field(None, description="The issuer that created it: 409 if the connection has another one.")
+    issuer: Text | None = Field(
+        None,
+        description="The issuer that created it: 409 if the connection has another one, or if the issuer is missing, others have changed "
+        "the connection, and it was never active.",
+    )
 
 
 class ProviderCertificateRequest(RequestModel):
