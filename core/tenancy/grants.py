@@ -59,7 +59,7 @@ async def stop_unfounded(tx: Transaction, org_id: UUID, now: datetime) -> None:
 
 async def _end_setup_links(tx: Transaction, org_id: UUID, now: datetime) -> None:
     for link_id, name in await tx.setup_links.end_unfounded(org_id, now):
-        tx.record(events.setup_link_ended(org_id, link_id, name, by="admin"))
+        tx.record(events.setup_link_ended(org_id, link_id, name, by="rights"))
 
 
 async def _end_break_glass(tx: Transaction, org_id: UUID) -> None:

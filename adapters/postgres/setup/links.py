@@ -109,7 +109,7 @@ class SetupLinks(SealingRepository):
                 delete from setup_proposals p using ended
                 where p.org_id = %(org_id)s and p.link_id = ended.id and p.applied_at is null)
             select id, name from ended order by id"""
-        return await self._all(lambda row: (row[0], row[1]), sql, org_id=org_id, by=SetupLinkEnd.ADMIN, now=now)
+        return await self._all(lambda row: (row[0], row[1]), sql, org_id=org_id, by=SetupLinkEnd.RIGHTS, now=now)
 
     async def put_proposal(self, proposal: SetupProposal) -> None:
         sealed = self._vault.seal(json.dumps(asdict(proposal.document)).encode(), document_context(proposal.id))

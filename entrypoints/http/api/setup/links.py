@@ -85,8 +85,8 @@ class SetupLinkResponse(ResponseModel):
     recipient: str | None = Field(description="The address to which a mailed link and its codes are sent, or null.")
     state: SetupLinkState = Field(description="The state of the link.")
     ended_by: SetupLinkEnd | None = Field(
-        description="Why it ended before its expiry, or null. `codes` means that five codes were tried. `admin` means that an admin "
-        "ended it, or that its creator may no longer create it."
+        description="Why it ended before its expiry, or null. `codes` means that five codes were tried, and `rights` that its creator "
+        "may no longer create it."
     )
     connection_id: UUID | None = Field(description="The id of the connection of which a certificate is renewed, or null.")
     return_url: str | None = Field(description="The page of an application to which the reader returns at the end, or null.")
