@@ -23,11 +23,8 @@ from uuid import UUID, uuid4
 
 import httpx
 
-from adapters.crypto import generate_key
-from tests.proof.e2e.process import DatabaseServer, Service
-from tests.support.database import reachable_directory
+from ops.soak.service import OWNER, are_below, describe_latencies, running_service
 
-OWNER: Final = ("owner@soak.example", "a password for the soak")
 CONNECTIONS: Final = 40
 SIZE: Final = 15_000_000  # bytes
 PIECE: Final = 65_536  # bytes
@@ -107,13 +104,11 @@ class Attack:
 class Soak:
     """One run of the soak test."""
 
-    def __init__(self, home: Path, seconds: float, body: str, pause: float) -> None:
+    def __init__(self, seconds: float, body: str, pause: float) -> None:
         self._pause = pause
         self._seconds = seconds
         self._body_name = body
         self._body = BODIES[body]()
-        self._server = DatabaseServer(home)
-        self._home = home
         self._peak = self._before = 0.0
         self._latencies: list[float] = []
         self._statuses: Counter[int] = Counter()
@@ -121,19 +116,7 @@ class Soak:
 
     def run(self) -> bool:
         """Run the test and return whether it succeeded."""
-        self._server.start()
-        self._service = Service(
-            self._home,
-            SSO_DATABASE_URL=self._server.conninfo,
-            SSO_ENCRYPTION_KEYS=generate_key(),
-            SSO_AUTO_APPROVE_ORGANIZATIONS="true",
-            SSO_PLATFORM_OWNER_EMAIL=OWNER[0],
-            SSO_PLATFORM_OWNER_PASSWORD=OWNER[1],
-            SSO_LOG_LEVEL="warning",
-            SSO_RATE_LIMITS="on",
-        )
-        try:
-            self._service.in_new_interpreter().start()
+        with running_service(SSO_LOG_LEVEL="warning", SSO_RATE_LIMITS="on") as (self._service, _):
             self._owner = self._service.login(*OWNER)["access_token"]
             attacker, group = self._add_organization("attacker")
             other, _ = self._add_organization("other")
@@ -143,9 +126,6 @@ class Soak:
             self._before = self._peak = self._memory("VmRSS")
             statuses = self._attack(attacker, group, other)
             self._peak = self._memory("VmHWM")
-        finally:
-            self._service.clean_up()
-            self._server.stop()
         return self._report(quiet, statuses)
 
     def _add_organization(self, slug: str) -> tuple[str, str]:
@@ -201,8 +181,6 @@ class Soak:
         return next(int(line.split()[1]) for line in lines if line.startswith(f"{name}:")) / 1000
 
     def _report(self, quiet: str, statuses: Counter[str]) -> bool:
-        ordered = sorted(self._latencies)
-        p99 = ordered[len(ordered) * 99 // 100]
         lines = {
             "body": f"{self._body_name}, {SIZE:,} bytes, {CONNECTIONS} connections, {self._seconds:g} s, pause {self._pause:g} s",
             "attacker's responses": ", ".join(f"{count} x {status}" for status, count in sorted(statuses.items())),
@@ -213,13 +191,7 @@ class Soak:
         }
         for name, text in lines.items():
             sys.stdout.write(f"{name:<24}{text}\n")
-        return p99 < TARGET and all(status < 400 for status in self._statuses)
-
-
-def describe_latencies(seconds: Sequence[float]) -> str:
-    ordered = sorted(seconds)
-    parts = [f"{name} {ordered[int(len(ordered) * share)] * 1000:.0f} ms" for name, share in (("p50", 0.5), ("p99", 0.99))]
-    return ", ".join([*parts, f"max {ordered[-1] * 1000:.0f} ms", f"{len(ordered)} requests"])
+        return are_below(TARGET, self._latencies) and all(status < 400 for status in self._statuses)
 
 
 def _attack(port: int, path: str, token: str, body: str, seconds: float, pause: float, results: Any) -> None:
@@ -234,10 +206,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--body", choices=BODIES, default="members", help="what the large bodies contain (default: %(default)s)")
     parser.add_argument("--pause", type=float, default=0, help="seconds until a refused request is repeated (default: %(default)s)")
     options = parser.parse_args(arguments)
-    with reachable_directory() as home:
-        for part in ("var", "tmp"):
-            (home / part).mkdir()
-        return 0 if Soak(home, options.seconds, options.body, options.pause).run() else 1
+    return 0 if Soak(options.seconds, options.body, options.pause).run() else 1
 
 
 if __name__ == "__main__":
