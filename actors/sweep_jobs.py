@@ -10,6 +10,7 @@ from core.federation.connections import health
 from core.federation.oauth import external_client_sweep
 from core.maintenance import expiring_secrets, housekeeping
 from core.privacy import personal_data
+from core.programs import service_accounts
 from core.tenancy import invitations, platform_sign_in_policy
 
 # Refreshes the metadata and keys of identity providers of organizations, and announces certificates that end.
@@ -28,6 +29,8 @@ INVITATION_EXPIRY: Final = SweepJob("invitation_expiry", invitations.sweep, peri
 PASSKEY_WAITS: Final = SweepJob("passkey_waits", passkey_waits.sweep, period=60.0)
 # Reminds platform owners of the second factor that they need soon.
 POLICY_REMINDER: Final = SweepJob("policy_reminder", platform_sign_in_policy.remind, period=300.0)
+# Ends what service accounts gave that have ended after their owner left.
+PROGRAM_ENDS: Final = SweepJob("program_ends", service_accounts.end_due, period=300.0)
 # Announces secrets that expire soon to their owners.
 SECRET_ANNOUNCEMENT: Final = SweepJob("secret_announcement", expiring_secrets.announce, period=300.0)
 # Marks subscriptions as expired when their period ends, unless the payment provider manages them.

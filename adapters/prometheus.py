@@ -37,13 +37,13 @@ BACKEND = "postgres"
 JOB_TYPES = (
     *("mail", "webhook_delivery", "logout_notice", "siem_forwarding"),
     *("erasure", "figures", "housekeeping", "invitation_expiry", "subscription_expiry", "secret_announcement", "billing_reconciliation"),
-    *("external_client_removal", "connection_refresh"),
+    *("external_client_removal", "connection_refresh", "passkey_waits", "program_ends"),
 )
 # The actors that wiring starts, and why they are restarted.
 ACTORS = (
     *("listener", "mailer", "key_reader", "webhook_dispatcher", "logout_notifier", "siem_forwarder"),
     *("eraser", "figure_counter", "housekeeper", "invitation_sweeper", "subscription_sweeper", "secret_announcer", "billing_reconciler"),
-    *("external_client_sweeper", "connection_refresher", "passkey_waiter", "policy_reminder", "metrics_refresher"),
+    *("external_client_sweeper", "connection_refresher", "passkey_waiter", "policy_reminder", "program_ender", "metrics_refresher"),
 )
 RESTART_REASONS = ("failure", "outage")
 

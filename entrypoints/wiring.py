@@ -272,6 +272,7 @@ def start_actors(nursery: trio.Nursery, wired: Wired) -> None:
         "subscription_sweeper": partial(sweeper, ports, sweep_jobs.SUBSCRIPTION_EXPIRY, mailboxes.subscription_sweeper, holder),
         "passkey_waiter": partial(sweeper, ports, sweep_jobs.PASSKEY_WAITS, TimedMailbox(), holder),
         "policy_reminder": partial(sweeper, ports, sweep_jobs.POLICY_REMINDER, TimedMailbox(), holder),
+        "program_ender": partial(sweeper, ports, sweep_jobs.PROGRAM_ENDS, TimedMailbox(), holder),
         "secret_announcer": partial(sweeper, ports, sweep_jobs.SECRET_ANNOUNCEMENT, TimedMailbox(), holder),
         "billing_reconciler": partial(sweeper, ports, billing_reconciler.JOB, mailboxes.billing_reconciler, holder),
         "metrics_refresher": partial(metrics_refresher, ports, wired.pool, mailboxes.metrics_refresher),

@@ -43,7 +43,6 @@ from core.privacy.model.personal_data import (
     PrivacyLogEntry,
     placeholder_at,
 )
-from core.programs import service_accounts
 from core.tenancy import events as tenancy_events
 from core.tenancy import grants
 from core.tenancy.model.invitations import InvitationStatus
@@ -164,9 +163,8 @@ async def delete_own_account(ports: Ports, caller: Person) -> datetime | None:
 async def erase_due(ports: Ports, holder: UUID) -> dict[str, int] | None:
     """Erase the accounts that were deleted, and that no undo link opens again. Return their number.
 
-    Before that, settle the ends of service accounts of users who left. `holder` is not needed: an account is erased once, under its lock.
+    `holder` is not needed: an account is erased once, under its lock.
     """
-    await service_accounts.end_due(ports)
     count = 0
     while True:
         async with ports.storage.reading() as read:

@@ -37,7 +37,6 @@ async def save(ports: Ports, caller: Member, account_id: UUID, resource_id: UUID
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
         account = await _lock_for(tx, caller, account_id)
-        service_accounts.require_lasting_account(account, now)
         resource = await tx.api_resources.by_id(caller.acts_in.id, resource_id) or refuse(ApiResourceNotFound)
         if not scopes:
             raise NoResourceScopes
@@ -48,6 +47,7 @@ async def save(ports: Ports, caller: Member, account_id: UUID, resource_id: UUID
         if new != old:
             await tx.api_resources.save_account(resource.org_id, account_id, new, now)
             if old is None or not set(new.scopes) <= set(old.scopes):
+                service_accounts.require_lasting_account(account, now)
                 await ended_secrets.end_credentials_of_raised(tx, resource.org_id, account_id, NO_RIGHTS, now)
             tx.record(events.account_resource_updated(resource, account, new.scopes))
     return new

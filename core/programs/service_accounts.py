@@ -156,6 +156,9 @@ async def update(ports: Ports, caller: Person, account_id: UUID, changes: Servic
             scopes=old.scopes if isinstance(changes.scopes, Keep) else check_scopes(changes.scopes, of_platform=old.org_id is None),
             granted=granted,
         )
+        old_rights = rights_of_account(old_role)
+        has_wider_scopes = old.scopes is not None and (new.scopes is None or not new.scopes <= old.scopes)
+        gets_more = has_wider_scopes or not new.granted <= old.granted or (role is not None and not role.rights <= old_rights)
         if new.owner_id != old.owner_id:
             _require_right_to_name(caller, rights, new.owner_id)
             if new.org_id is not None and new.id in await tx.service_accounts.givers(new.org_id, new.owner_id):
@@ -163,21 +166,18 @@ async def update(ports: Ports, caller: Person, account_id: UUID, changes: Servic
             if old.ends_at is not None:  # the former owner may know its secrets (security J-12)
                 await tx.credentials.end_of_former_owner(old.id, old.owner_id, old.ends_at)
                 new = replace(new, ends_at=None)
-        elif (new.role, new.scopes, new.granted) != (old.role, old.scopes, old.granted):
+        elif gets_more:
             require_lasting_account(old, now)
-        if (new.owner_id, new.role) != (old.owner_id, old.role):
+        if new.owner_id != old.owner_id or (new.role != old.role and (gets_more or old.ends_at is None)):
             await _require_owner(tx, new, role)
         if new != old:
             new = replace(new, updated_at=now)
             await tx.service_accounts.save(new)
             tx.record(events.service_account_updated(old, new))
-            old_rights = rights_of_account(old_role)
             if new.org_id is not None and not old.granted <= new.granted:
                 await grants.stop_unfounded(tx, new.org_id, now)
             if new.org_id is not None and loses_promotion(old_rights, old.granted, rights_of_account(role), new.granted):
                 await grants.void_promotions(tx, new.org_id, [account_id], now)
-            has_wider_scopes = old.scopes is not None and (new.scopes is None or not new.scopes <= old.scopes)
-            gets_more = has_wider_scopes or not new.granted <= old.granted or (role is not None and not role.rights <= old_rights)
             if new.org_id is not None and role is not None and gets_more:
                 await ended_secrets.end_credentials_of_raised(tx, new.org_id, account_id, role.rights, now)
         return await tx.service_accounts.by_id(old.org_id, account_id, now) or refuse(ServiceAccountNotFound)
@@ -200,17 +200,18 @@ async def end_now(ports: Ports, caller: Member, account_id: UUID) -> None:
             await grants.void_promotions(tx, caller.acts_in.id, [account.id], now)
 
 
-async def end_due(ports: Ports) -> None:
+async def end_due(ports: Ports, holder: UUID) -> dict[str, int]:
     """End the roles that service accounts gave, and the credentials of their owners, 72 hours after the owners have left.
 
-    The accounts do not need this sweep to end: every request checks their end.
+    The accounts do not need this sweep to end: every request checks their end. `holder` is not needed, because the
+    organization is locked. Nothing is counted: the audit log has the ends.
     """
     while True:
         now = ports.clock.now()
         async with ports.storage.reading() as read:
             due = await read.service_accounts.next_end(now)
         if due is None:
-            return
+            return {}
         async with ports.storage.transaction(by=SYSTEM) as tx:
             await tx.organizations.lock(due[0])
             await _settle_ends(tx, *due, now)

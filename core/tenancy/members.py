@@ -207,12 +207,17 @@ async def change_role(ports: Ports, caller: OrganizationCaller, user_id: UUID, r
 async def remove(ports: Ports, caller: OrganizationCaller, user_id: UUID) -> None:
     """Remove a member, and end their sessions in this organization (security R-6).
 
+    If they have just left, this ends their service accounts that go on and have no more rights than the caller (security #own-end).
+
     Raises: MemberNotFound, CannotRemoveSelf, CannotRemoveOwner, MemberHasMoreRights.
     """
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
         organization, authority = await organizations.lock_authority(tx, caller, Capability.MEMBERS_MANAGE)
-        membership = await tx.members.lock(organization.id, user_id) or refuse(MemberNotFound)
+        membership = await tx.members.lock(organization.id, user_id)
+        if membership is None and await tx.service_accounts.end_going_on(user_id, organization.id, now, within=authority.rights):
+            return
+        membership = membership or refuse(MemberNotFound)
         if user_id == caller.actor_id:
             raise CannotRemoveSelf
         if membership.is_owner:

@@ -14,10 +14,17 @@ from core.kernel.page_paths import CREATED_SECRETS_PATH, SERVICE_ACCOUNTS_PATH
 from core.kernel.roles import Capability
 from core.kernel.values import Email
 from core.tenancy import events
+from ports import Ports
 from ports.storage import Transaction
 
 GOES_ON_FOR: Final = timedelta(hours=72)  # as long as an undo link works
 NAMED: Final = 10  # the accounts that an email names
+
+
+async def list_going_on(ports: Ports, user_id: UUID, org_id: UUID | None = None) -> list[str]:
+    """Return the names of the service accounts that `let_programs_go_on` would let go on."""
+    async with ports.storage.reading() as read:
+        return await read.service_accounts.of_owner(user_id, org_id)
 
 
 async def let_programs_go_on(tx: Transaction, user_id: UUID, address: Email, org_id: UUID | None, now: datetime) -> None:

@@ -130,6 +130,9 @@ class ServiceAccountsRead(Protocol):
     async def goes_on(self, org_id: UUID, owner_id: UUID, now: datetime) -> bool:
         """Return whether an account of this owner goes on after they have left."""
 
+    async def of_owner(self, owner_id: UUID, org_id: UUID | None) -> list[str]:
+        """Return the names of the live accounts of this owner: of one organization, or of all if None."""
+
     async def next_end(self, now: datetime) -> tuple[UUID, UUID] | None:
         """Return the organization and the owner of the account that ended first, and is not forgotten by `forget_ends` yet."""
 
@@ -182,8 +185,12 @@ class ServiceAccounts(ServiceAccountsRead, Protocol):
         They are those of one organization, or of all if None. Return their organizations, ids and names.
         """
 
-    async def end_going_on(self, owner_id: UUID, org_id: UUID | None, now: datetime, account_id: UUID | None = None) -> None:
-        """Let the accounts of this owner that go on end now: of one organization, or of all if None; or one of them."""
+    async def end_going_on(
+        self, owner_id: UUID, org_id: UUID | None, now: datetime, account_id: UUID | None = None, *, within: Rights | None = None
+    ) -> int:
+        """Let the accounts of this owner that go on end now, and return their number: of one organization, or of all if None; or one of
+        them; or those that have only rights in `within`.
+        """
 
     async def forget_ends(self, org_id: UUID, owner_id: UUID, now: datetime) -> list[tuple[UUID, str]]:
         """Forget the ends of the accounts of this owner that have passed. Return the ids and names of those that have stopped by it."""

@@ -568,6 +568,7 @@ PAGES: dict[str, dict[str, object]] = {
     "accounts/delete.html": {
         **ACCOUNT,
         "email": "ada@example.org",
+        "programs": ["Service accounts that you answer for go on."],
         "obstacle": None,
         "owns_organizations": False,
         "must_sign_in": False,

@@ -8,7 +8,7 @@ from uuid import UUID
 from adapters.postgres.engine.statements import Repository, Row
 from adapters.postgres.kernel.rate_limits import charge_parameters, charge_sql
 from adapters.postgres.programs.api_resources import PROGRAM_GRANTS, is_active
-from adapters.postgres.programs.service_accounts import MAY_ACT_NOW, RIGHTS, RIGHTS_WIDTH, to_account_rights
+from adapters.postgres.programs.service_accounts import MAY_ACT_NOW, OWNER_MAY_OWN, RIGHTS, RIGHTS_WIDTH, to_account_rights
 from core.kernel.api_scopes import ApiScope
 from core.kernel.callers import OrganizationStatus
 from core.kernel.claims import ProgramClaims
@@ -17,8 +17,8 @@ from core.programs.model.credentials import LAST_USED_PRECISION, PipelineTrust, 
 
 # In the order of `to_program_client`. A service account that is not live is no client.
 PROGRAM_COLUMNS: Final = f"""
-    c.id as credential_id, c.client_id, a.id is not null as is_account, o.id as org_id, o.slug, o.status, a.scopes, c.expires_at,
-    {RIGHTS}"""
+    c.id as credential_id, c.client_id, a.id is not null as is_account, o.id as org_id, o.slug, o.status, a.scopes,
+    least(c.expires_at, case when a.ends_at is not null and not {OWNER_MAY_OWN} then a.ends_at end) as expires_at, {RIGHTS}"""
 PROGRAM_WIDTH: Final = 8 + RIGHTS_WIDTH
 PROGRAM_TABLES: Final = f"""
     from credentials c

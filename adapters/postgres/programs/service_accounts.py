@@ -207,12 +207,21 @@ class ServiceAccounts(Repository):
         rows = await self._all(lambda row: row, sql, owner_id=owner_id, org_id=org_id, until=until)
         return sorted((row[0], row[1], row[2]) for row in rows if row[3])
 
-    async def end_going_on(self, owner_id: UUID, org_id: UUID | None, now: datetime, account_id: UUID | None = None) -> None:
+    async def end_going_on(
+        self, owner_id: UUID, org_id: UUID | None, now: datetime, account_id: UUID | None = None, *, within: Rights | None = None
+    ) -> int:
         sql = """
-            update service_accounts set ends_at = least(ends_at, %(now)s)
+            update service_accounts set ends_at = %(now)s
             where owner_id = %(owner_id)s and org_id = coalesce(%(org_id)s, org_id) and id = coalesce(%(account_id)s, id)
-              and ends_at is not null"""
-        await self._run(sql, owner_id=owner_id, org_id=org_id, account_id=account_id, now=now)
+              and ends_at > %(now)s and coalesce(kept_rights <@ %(within)s::text[], true)"""
+        rights = None if within is None else list(within)
+        return await self._run(sql, owner_id=owner_id, org_id=org_id, account_id=account_id, now=now, within=rights)
+
+    async def of_owner(self, owner_id: UUID, org_id: UUID | None) -> list[str]:
+        sql = f"""
+            select a.name from service_accounts a
+            where a.owner_id = %(owner_id)s and a.org_id = coalesce(%(org_id)s, a.org_id) and {OWNER_MAY_OWN} order by a.name, a.id"""
+        return await self._all(lambda row: str(row[0]), sql, owner_id=owner_id, org_id=org_id)
 
     async def goes_on(self, org_id: UUID, owner_id: UUID, now: datetime) -> bool:
         sql = "select 1 from service_accounts where org_id = %(org_id)s and owner_id = %(owner_id)s and ends_at > %(now)s limit 1"

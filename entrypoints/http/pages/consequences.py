@@ -17,6 +17,7 @@ from entrypoints.http.pages.console import console_page, shows
 from entrypoints.http.pages.console_forms import NO_FIELDS, Fields, Form, on_refusal, refused_console_page
 
 TEMPLATE: Final = "confirm.html"
+PROGRAMS: Final = "Service accounts that you answer for go on for 72 hours, unless an admin ends them or takes them over"
 RESET_LINK: Final = "We send a link to their own address, with which they set a new password."
 V = TypeVar("V", bound=Callable[..., Any])
 _QUESTION: Final = "_question"  # an attribute of forms
@@ -45,6 +46,12 @@ class Question:
 def sentence(text: str, *names: object) -> Markup:
     """Return a sentence with names that people chose in the places of `{}`."""
     return Markup(text.replace("{}", "<bdi>{}</bdi>")).format(*names)  # noqa: S704  (`text` is ours; format escapes the names)
+
+
+def name_all(text: str, names: Sequence[str]) -> list[Markup]:
+    """Return a sentence that ends with the names, or nothing without names."""
+    places = ", ".join(["{}"] * len(names))
+    return [sentence(f"{text}: {places}.", *names)] if names else []
 
 
 def describe_losses(losses: Sequence[LostAccess]) -> list[Markup]:

@@ -19,7 +19,7 @@ from core.kernel.connections import PLATFORM_CONNECTIONS
 from core.kernel.display import PLATFORM_SUPPORT, PRODUCT
 from core.kernel.errors import Invalid, refuse
 from core.kernel.page_paths import IDENTITIES_PATH, ORGANIZATIONS_PATH, SECURITY_PATH, SIGN_IN_PATH
-from core.tenancy import members, organizations
+from core.tenancy import members, organizations, program_ends
 from core.tenancy.model.members import OwnerCannotLeave
 from entrypoints.http.api.applications.own_applications import launch_url
 from entrypoints.http.api.tenancy.role_choices import role_text
@@ -30,7 +30,7 @@ from entrypoints.http.edge.access import LEAVES, MINE, WAYS_IN, page_session
 from entrypoints.http.edge.access.declaration import Bounded
 from entrypoints.http.edge.bodies import Name
 from entrypoints.http.edge.openapi import describes_page
-from entrypoints.http.pages.consequences import Question, ask, ask_again, sentence
+from entrypoints.http.pages.consequences import PROGRAMS, Question, ask, ask_again, name_all
 from entrypoints.http.pages.console import console_page, redirect_with_notice
 from entrypoints.http.pages.console_forms import ANSWERS_TO_BUTTON, REDIRECTED, Form, accepts, answers_with, on_refusal
 from entrypoints.http.pages.navigation import first_page
@@ -270,15 +270,15 @@ async def _leaving(org_slug: str) -> Question:
     own = await organizations.list_own(ports(), signed_in())
     organization, membership = next((each for each in own if each[0].slug == org_slug), None) or refuse(NotOfThisOrganization)
     applications = [each.name for each in await own_applications.list_own(ports(), signed_in()) if each.org_slug == org_slug]
-    places = ", ".join(["{}"] * len(applications))
-    lost = sentence(f"You can no longer use its applications that are only for members. You can now use: {places}.", *applications)
+    programs = await program_ends.list_going_on(ports(), signed_in().user_id, organization.id)
     return Question(
         verb="Leave",
         target=organization.name,
         consequences=(
             *(["You own this organization. Transfer the ownership first."] if membership.is_owner else []),
             "Your sessions in this organization end at once. To come back, you need an invitation. Your account remains.",
-            *([lost] if applications else []),
+            *name_all("You can no longer use its applications that are only for members. You can now use", applications),
+            *name_all(PROGRAMS, programs),
             "The credentials that you created for its service accounts and API resources end, and your pending invitations are canceled.",
         ),
         button="Leave organization",

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any, Final
+from uuid import UUID
 
 import pytest
 from quart_trio import QuartTrio
@@ -14,7 +15,7 @@ from quart_trio import QuartTrio
 from core.accounts.model.accounts import Account
 from core.kernel.roles import ADMIN, ROLES, Capability
 from core.kernel.values import digest, new_id
-from core.privacy import personal_data
+from core.programs import service_accounts
 from core.programs.model.service_accounts import ServiceAccountEnds
 from core.provisioning.model.schemas import USER_URN
 from ports import Ports
@@ -24,6 +25,7 @@ from tests.programs.service_accounts import Robot, add_robot, sign_token, try_ad
 from tests.support.browser import FakeBrowser
 from tests.support.builders import Answer, add_account, deliver, run_concurrently, run_sql, sign_in
 from tests.support.platform import Platform
+from tests.support.programs import Program
 from tests.support.scim import Directory, directory_of
 from tests.support.services import add_api_resource
 from tests.support.tenants import Tenant
@@ -95,7 +97,7 @@ async def links(acme: Tenant) -> list[str | None]:
 
 
 async def settle(ports: Ports) -> None:
-    await personal_data.erase_due(ports, new_id())
+    await service_accounts.end_due(ports, new_id())
 
 
 @pytest.mark.parametrize("end", OWN_ENDS)
@@ -135,7 +137,7 @@ async def test_the_accounts_go_on_for_72_hours_as_they_were(
     await settle(ports)
     assert [await status(each) for each in (robot, other, elsewhere)] == [401, 200, 200]
     assert await acme.statuses() == {"ada@example.com": "cancelled", "bob@example.com": "cancelled"}
-    assert ((await acme.roles())["member"], await links(acme)) == ("member", ["admin"])
+    assert ((await acme.roles())["member"], await links(acme)) == ("member", ["rights"])
     actions = [entry["action"] for entry in await acme.log() if entry["target_id"] == str(robot.id)]
     assert [action for action in actions if action.endswith(("ending", "ended"))][:2] == ["service_account.ending", "service_account.ended"]
     assert (await listed(robot))["ends_at"] is None
@@ -169,6 +171,47 @@ async def test_they_get_nothing_new(acme: Tenant) -> None:
     widened = await acme.api.patch(f"{acme.path}/roles/reader", capabilities, token=acme.token("owner"))
     assert (widened.status, await status(robot, "/invitations")) == (200, 403), "its role has the right, and the account does not"
     assert await status(robot) == 200
+
+
+@pytest.mark.parametrize("end", OWN_ENDS)
+async def test_rights_can_be_taken_away(acme: Tenant, end: End) -> None:
+    role: dict[str, Any] = {"slug": "reader", "name": "Reader", "capabilities": ["members.view", "members.manage"]}
+    assert (await acme.api.post(f"{acme.path}/roles", role, token=acme.token("owner"))).status == 201
+    robot = await add_robot_of_admin(acme)
+    resource = await add_api_resource(acme.pool, acme.org, scopes={"orders:read": "Read.", "orders:write": "Write."})
+
+    async def give(*scopes: str) -> int:
+        return (await acme.api.call("PUT", f"{robot.path}/api-resources/{resource}", {"scopes": scopes}, token=acme.token("owner"))).status
+
+    assert await give("orders:read", "orders:write") == 200
+    await end(acme)
+    steps: tuple[tuple[dict[str, Any], dict[str, Any]], ...] = (
+        ({"granted_capabilities": ["members.manage", "integrations.manage"]}, {"granted_capabilities": GRANTS["granted_capabilities"]}),
+        ({"role": "admin"}, {"role": "chief"}),
+        ({"scopes": ["members:read", "members:write"]}, {"scopes": None}),
+        ({"role": "reader"}, {"role": "admin"}),
+        ({"scopes": ["members:read"]}, {"scopes": ["members:read", "members:write"]}),
+        ({"granted_capabilities": []}, {"granted_capabilities": ["members.manage"]}),
+    )
+    for less, more in steps:
+        assert ((await patch(robot, **less)).status, (await patch(robot, **more)).status) == (200, 400), less
+    assert (await give("orders:read"), await give("orders:read", "orders:write"), await give("orders:write")) == (200, 400, 400)
+    assert await status(robot) == 200, "it goes on"
+    assert (await acme.api.delete(f"{robot.path}/api-resources/{resource}", token=acme.token("owner"))).status == 204
+    assert await give("orders:read") == 400
+
+
+async def test_no_token_outlives_an_account_that_ends(acme: Tenant, clock: FakeClock) -> None:
+    robot = await add_robot_of_admin(acme)
+    secret = (await try_add_credential(acme, robot.path, "admin")).json
+    program = Program(acme.api, robot.id, secret["secret"], UUID(secret["id"]))
+    assert (await leave(acme)).status == 204
+    clock.advance(GOES_ON - timedelta(minutes=1))
+    assert (await program.ask()).json["expires_in"] == 60
+    await acme.sign_in("owner")
+    await acme.join("admin", acme.people["admin"], ADMIN)
+    assert (await acme.set_role("owner", "admin", "chief")).status == 200
+    assert (await program.ask()).json["expires_in"] > 60, "the owner is back, and the account does not end"
 
 
 @pytest.mark.parametrize("end", OWN_ENDS)
@@ -230,6 +273,17 @@ async def remove_again(acme: Tenant, platform: Platform) -> None:
     assert (await acme.remove("owner", "admin")).status == 200
 
 
+async def remove_too_late(acme: Tenant, platform: Platform) -> None:
+    """Remove the person who has left just before. A member with fewer rights cannot."""
+    role: dict[str, Any] = {"slug": "remover", "name": "Remover", "capabilities": ["members.manage"]}
+    assert (await acme.api.post(f"{acme.path}/roles", role, token=acme.token("owner"))).status == 201
+    assert (await acme.set_role("owner", "member", "remover")).status == 200
+    path = f"{acme.path}/members/{acme.people['admin'].id}"
+    [(active,)] = await run_sql(acme.pool, "select count(*) from service_accounts where ends_at > %s", acme.ports.clock.now())
+    statuses = [(await acme.api.post(path, {}, token=acme.token(by))).status for by in ("member", "owner", "owner")]
+    assert (active, statuses) == (1, [404, 200, 404])
+
+
 async def block(acme: Tenant, platform: Platform) -> None:
     token = await acme.api.post(f"{acme.path}/scim-tokens", {"name": "Okta"}, token=acme.token("owner"))
     change = {
@@ -266,7 +320,7 @@ async def end_now(acme: Tenant, platform: Platform) -> None:
     assert len(await run_sql(acme.pool, "select 1 from audit_log where action = 'service_account.ended'")) == 1
 
 
-@pytest.mark.parametrize("others", [remove_again, deactivate, anonymize, end_now])
+@pytest.mark.parametrize("others", [remove_again, remove_too_late, deactivate, anonymize, end_now])
 async def test_others_end_them_at_once(acme: Tenant, platform: Platform, ports: Ports, others: Callable[..., Awaitable[None]]) -> None:
     robot = await add_robot_of_admin(acme)
     assert (await robot.invite("ada@example.com", "admin")).status == 200
@@ -375,6 +429,24 @@ async def test_the_page_shows_the_end_and_has_the_button(acme: Tenant, app: Quar
     ended = await browser.submit(f"{page}/end", page)
     assert (ended.status, await status(robot)) == (303, 401)
     assert "stopped" in (await browser.open(page)).text
+
+
+async def test_the_pages_before_an_own_end_name_the_accounts(acme: Tenant, other_tenant: Tenant, app: QuartTrio) -> None:
+    ada, bob = [await add_account(acme.ports, f"{name}@acme.example") for name in ("ada", "bob")]
+    await acme.join("ada", ada, ADMIN)
+    await acme.join("bob", bob, ADMIN)
+    await other_tenant.join("guest", ada, ADMIN)
+    for tenant, by, name in ((acme, "ada", "Import <b>"), (acme, "owner", "Of the owner"), (other_tenant, "guest", "Elsewhere")):
+        await add_robot(tenant, by, name=name)
+    browser = FakeBrowser(app)
+    await browser.sign_in("ada@acme.example")
+    leaving = (await browser.open("/app/account/organizations/acme/leave")).text
+    deletion = (await browser.open("/app/account/delete")).text
+    shown = [[name in page for name in ("Import &lt;b&gt;", "Elsewhere", "Of the owner")] for page in (leaving, deletion)]
+    assert shown == [[True, False, False], [True, True, False]]
+    browser = FakeBrowser(app)
+    await browser.sign_in("bob@acme.example")
+    assert "for 72 hours" not in (await browser.open("/app/account/organizations/acme/leave")).text
 
 
 async def test_a_person_ends_each_part_of_two_at_its_time(acme: Tenant, other_tenant: Tenant, clock: FakeClock) -> None:
