@@ -131,7 +131,7 @@ def passkey_wait_over(user_id: UUID) -> Event:
 
 
 def passkey_wait_ended(user_id: UUID, by: str) -> Event:
-    """The wait for lost passkeys ended. `by` is `removal`, `passkey`, `undo`, `cancel` or `expiry`."""
+    """The wait for lost passkeys ended. `by` is `removal`, `passkey`, `undo`, `recovery`, `mailbox`, `cancel` or `expiry`."""
     return Event(EVENT_KINDS["security.passkey_wait.ended"], str(user_id), of_person=user_id, details={"by": by})
 
 

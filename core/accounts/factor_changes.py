@@ -81,6 +81,10 @@ class Demands:
         missing = (step for step in steps if step is not None)
         return max(missing, key=strictness, default=None)
 
+    def name_step_ups(self, account: Account, proofs: Proofs) -> Sequence[str]:
+        """Return the names of the organizations and applications with a policy that `find_step_up` is about."""
+        return sorted({each.name for each in self.policies if replace(self, policies=[each]).find_step_up(account, proofs) is not None})
+
     def for_break_glass(self, org_id: UUID | None = None) -> "Demands":
         """Return the demands of this organization, or of all that list the user for break glass, where a connection is required."""
         policies = [each for each in self.policies if each.is_for_break_glass and org_id in (None, each.policy.org_id)]
@@ -199,8 +203,6 @@ async def _find_missing_sign_in(
     proofs = await own_proofs.load_proofs(read, session_id, account.id, now)
     own = await own_proofs.find_passkey_step(ports, read, account, proofs, now) if asks_passkey else None
     demands = await load_demands(ports, read, account.id, now)
-    if not demands.policies:
-        return own
     fresh = recent(proofs, now - ports.policy.fresh_sign_in_ttl)
     present = await relying_party.load_without_lost_keys(ports, read, account)
     counted = fresh if strength_of(fresh) > Strength.NONE else proofs if is_fresh else ()

@@ -6,7 +6,7 @@ has verified, or the token in the email of an invitation.
 
 from datetime import datetime
 
-from core.accounts import email_changes, events, mfa
+from core.accounts import email_changes, events, mfa, passkey_waits
 from core.accounts.model.accounts import Account, AccountOrigin
 from core.accounts.model.email_queue import TokenPurpose
 from core.accounts.model.profiles import NO_PROFILE
@@ -61,6 +61,7 @@ async def remove_unproven_ways(tx: Transaction, account: Account) -> None:
     Passkeys that are the second factor stay as security keys: like an authenticator app, they count only beside a first factor, and
     the mailbox alone does not sign in.
     """
+    await passkey_waits.end(tx, account, "mailbox")
     await tx.identities.remove_all(account.id)
     if account.passkey_second_at is None:
         await tx.passkeys.remove_all(account.id)

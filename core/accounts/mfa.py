@@ -5,7 +5,7 @@ from dataclasses import replace
 from datetime import datetime
 from uuid import UUID
 
-from core.accounts import attempt_limits, events, factor_changes, session_proofs
+from core.accounts import attempt_limits, events, factor_changes, passkey_waits, session_proofs
 from core.accounts.factor_changes import LostAccess
 from core.accounts.factors import backup_codes, totp
 from core.accounts.model.accounts import Account
@@ -204,6 +204,7 @@ async def regenerate_backup_codes(ports: Ports, caller: Person) -> Sequence[str]
 async def reset_factors(tx: Transaction, caller: Caller, account: Account, now: datetime) -> None:
     """Remove all passkeys and second factors of a locked account, and record it. All sign-ins end, because one could be the thief's."""
     await end_factors(tx, caller, account, tuple(ENABLED), now)
+    await passkey_waits.end(tx, account, "recovery")
     await tx.passkeys.remove_all(account.id)
     await end_sign_ins(tx, account.id, now)
     await tx.accounts.set_recovery_required(account.id, None)

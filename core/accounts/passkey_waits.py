@@ -10,7 +10,7 @@ from uuid import UUID
 
 from core.accounts import events, factor_changes, relying_party, session_proofs
 from core.accounts.email_queue import require_within_limit
-from core.accounts.factors import own_proofs
+from core.accounts.factors import history, own_proofs
 from core.accounts.model.accounts import Account, PasswordAndMailboxNeeded
 from core.accounts.model.email_queue import EmailKind
 from core.accounts.model.mfa import MfaEvent
@@ -46,18 +46,43 @@ async def find(ports: Ports, caller: Person) -> PasskeyWait | None:
     return PasskeyWait.of(account, ports.clock.now())
 
 
-async def needs_recovery(ports: Ports, read: Reading | Transaction, account: Account, now: datetime) -> bool:
-    """Return whether only a recovery replaces a lost passkey of this account.
+async def needs_recovery(ports: Ports, caller: Person) -> bool | None:
+    """Return whether only a recovery replaces a lost passkey of the caller, and no wait does.
 
-    That is so if the account has a second factor, and if a sign-in policy, in force or later, asks for more than the other factors
+    None in a session that is good in one organization only: it must not learn the policies of others. Raises: AccountGone.
+    """
+    return None if caller.bounded_to is not None else await find_refusal(ports, caller) is not None
+
+
+async def find_refusal(ports: Ports, caller: Person) -> RecoveryReplacesPasskey | None:
+    """Return why only a recovery replaces a lost passkey of the caller, or None, also without one that works here. Raises: AccountGone."""
+    async with ports.storage.reading() as read:
+        account = await read.accounts.by_id(caller.user_id) or refuse(AccountGone)
+        if not await _load_passkeys(ports, read, account):
+            return None
+        return await _find_refusal(ports, read, account, ports.clock.now())
+
+
+async def _find_refusal(ports: Ports, read: Reading | Transaction, account: Account, now: datetime) -> RecoveryReplacesPasskey | None:
+    """Return why only a recovery replaces a lost passkey of this account, or None.
+
+    It has a second factor, or had one 72 hours ago, or a sign-in policy, in force or later, asks for more than its other factors
     give together.
     """
-    if account.second_factors or await factor_changes.needs_recovery(ports, read, account, now):
-        return True
+    if account.second_factors or (await history.load(read, account, now)).had_one(now):
+        return RecoveryReplacesPasskey()
     linked = (identity.provider for identity in await read.identities.list_of_user(account.id, None))
     proofs = tuple(first_proof(name, now) for name in (Method.PASSWORD, Method.EMAIL, *linked))
     present = await relying_party.load_without_lost_keys(ports, read, account)
-    return (await factor_changes.load_demands(ports, read, account.id, now)).find_step_up(present, proofs) is not None
+    sources = (await factor_changes.load_demands(ports, read, account.id, now)).name_step_ups(present, proofs)
+    needs_recovery = sources or await factor_changes.needs_recovery(ports, read, account, now)
+    return RecoveryReplacesPasskey(sources) if needs_recovery else None
+
+
+async def _load_passkeys(ports: Ports, read: Reading | Transaction, account: Account) -> Sequence[Passkey]:
+    """Return the passkeys of an account for the present RP ID, which the wait is about."""
+    _, keys = await relying_party.load_usable(ports, read, account.id)
+    return [key for key in keys if key.kind is PasskeyKind.PASSKEY]
 
 
 async def start(ports: Ports, caller: Person) -> PasskeyWait:
@@ -139,16 +164,13 @@ async def _lock(ports: Ports, tx: Transaction, caller: Person, now: datetime) ->
     `lock_own_account`.
     """
     account = await lock_own_account(tx, caller, now)
-    _, keys = await relying_party.load_usable(ports, tx, account.id)
-    lost = [key for key in keys if key.kind is PasskeyKind.PASSKEY]
-    if not lost:
-        raise NoPasskey
+    lost = await _load_passkeys(ports, tx, account) or refuse(NoPasskey)
     if account.email_verified_at is None:
         raise AddressNotVerified
     if account.password_hash is None:
         raise PasswordMissing
-    if await needs_recovery(ports, tx, account, now):
-        raise RecoveryReplacesPasskey
+    if (refusal := await _find_refusal(ports, tx, account, now)) is not None:
+        raise refusal
     missing = await _find_missing_proof(ports, tx, caller, now)
     if missing is not None:
         raise PasswordAndMailboxNeeded(missing, ports.policy.fresh_sign_in_ttl)

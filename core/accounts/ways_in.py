@@ -2,7 +2,7 @@
 
 from uuid import UUID
 
-from core.accounts import passkey_waits, relying_party
+from core.accounts import relying_party
 from core.accounts.model.accounts import Account
 from core.accounts.model.passkeys import PasskeyKind
 from core.kernel.access import AccountGone
@@ -19,24 +19,6 @@ async def list_own(ports: Ports, caller: Person, *, without: Method | Connection
     async with ports.storage.reading() as read:
         account = await read.accounts.by_id(caller.user_id) or refuse(AccountGone)
         return await remaining(ports, read, account, without=without)
-
-
-async def needs_passkey_recovery(ports: Ports, caller: Person) -> bool | None:
-    """Return whether only a recovery replaces a lost passkey of the caller, and no wait does (security PK-13).
-
-    False without a passkey that works here. None in a session that is good in one organization only: it must not learn the policies of
-    others.
-
-    Raises: AccountGone.
-    """
-    if caller.bounded_to is not None:
-        return None
-    async with ports.storage.reading() as read:
-        account = await read.accounts.by_id(caller.user_id) or refuse(AccountGone)
-        keys = (await relying_party.load_usable(ports, read, account.id))[1]
-        if not any(key.kind is PasskeyKind.PASSKEY for key in keys):
-            return False
-        return await passkey_waits.needs_recovery(ports, read, account, ports.clock.now())
 
 
 async def remaining(

@@ -222,7 +222,7 @@ class Passkeys(Repository):
         sql = """
             with turned as (update passkeys set kind = 'security_key' where user_id = %(user_id)s and kind = 'passkey'),
             former as (delete from former_passkeys where user_id = %(user_id)s)
-            update users set passkey_count = 0, security_key_count = passkey_count + security_key_count, passkey_wait_at = null
+            update users set passkey_count = 0, security_key_count = passkey_count + security_key_count
             where id = %(user_id)s and passkey_count > 0"""
         await self._run(sql, user_id=user_id)
 
@@ -230,7 +230,7 @@ class Passkeys(Repository):
         sql = """
             with gone as (delete from passkeys where user_id = %(user_id)s),
             former as (delete from former_passkeys where user_id = %(user_id)s)
-            update users set passkey_count = 0, security_key_count = 0, passkey_wait_at = null
+            update users set passkey_count = 0, security_key_count = 0
             where id = %(user_id)s and passkey_count + security_key_count > 0"""
         await self._run(sql, user_id=user_id)
 

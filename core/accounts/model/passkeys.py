@@ -309,7 +309,14 @@ class PasswordMissing(Invalid):
 
 
 class RecoveryReplacesPasskey(Invalid):
-    """Only a recovery replaces your passkey, because your account or a sign-in policy asks for more than a password. Ask an admin."""
+    """Only a recovery replaces your passkey, because your account asks, or asked lately, for more than a password. Ask an admin."""
+
+    def __init__(self, sources: Sequence[str] = ()) -> None:
+        """`sources` are the names of the organizations and applications whose sign-in policies ask for more, if they do."""
+        names = " and ".join(filter(None, (", ".join(sources[:-1]), *sources[-1:])))
+        reason = f"{names} {'ask' if len(sources) > 1 else 'asks'} for more than a password"
+        who = "Ask an admin of your organization, or the operator of this site, to start one."
+        super().__init__(f"Only a recovery replaces your passkey, because {reason}. {who}" if sources else None)
 
 
 class NoPasskeyWait(NotFound):

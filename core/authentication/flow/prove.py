@@ -11,7 +11,7 @@ from uuid import UUID
 
 from core.accounts import devices, factor_changes, session_proofs
 from core.accounts import events as account_events
-from core.accounts.model.accounts import Account
+from core.accounts.model.accounts import Account, LinkNeedsProof
 from core.accounts.model.devices import PresentedDevice
 from core.accounts.model.email_queue import EmailKind
 from core.accounts.notices import security_notices
@@ -223,7 +223,9 @@ async def _complete_link(
 ) -> None:
     """Link the identity of a sign-in to its locked account, and report it to the user of an older account.
 
-    If it is already linked in this context, store its new tokens. The caller must lock the subject before the account.
+    If it is already linked in this context, store its new tokens. If only an application knows it, and the sign-in is not enough to
+    link it, the user is signed in without the link. A link for an application changes nothing else if the account itself has the
+    identity. The caller must lock the subject before the account.
 
     Raises: PreAuthInvalid if the identity no longer signs in to this account, because it was linked to another account or
     unlinked in the context where it was known; RecoveryRequired; LinkNeedsProof and OtherIdentityLinked if only the address led
@@ -236,25 +238,26 @@ async def _complete_link(
     if known is not None and known.is_here:
         await tx.identities.update_tokens(known.id, identity.email, identity.tokens)
         return
-    if identity.known_elsewhere:
+    own = await tx.identities.match(identity.provider, identity.issuer, identity.subject, None)
+    is_own = own is not None and own.is_here
+    if is_own:
         await factor_changes.require_no_recovery(ports, tx, account, now)
     else:
-        await factor_changes.require_proof_to_link(ports, tx, account, proofs, now)
+        try:
+            await factor_changes.require_proof_to_link(ports, tx, account, proofs, now)
+        except LinkNeedsProof:
+            if identity.known_elsewhere:
+                return
+            raise
     if await tx.identities.add(identity.of(account.id, now)):
-        if account.created_at < now:
-            await _report_link(tx, account, session_id, identity, now)
+        if account.created_at < now and not is_own:
+            tx.record(account_events.identity_linked(account.id, identity.provider))
+            kind, name = EmailKind.IDENTITY_LINKED, identity.provider
+            await security_notices.notify(tx, account, kind, now, session_id=session_id, detail=name)
     elif not identity.known_elsewhere:
         linked = await tx.identities.list_of_user(account.id, identity.service_id)
         if identity.provider in {each.provider for each in linked}:  # otherwise the service was deleted
             raise OtherIdentityLinked
-
-
-async def _report_link(tx: Transaction, account: Account, session_id: UUID, identity: PendingIdentity, now: datetime) -> None:
-    """Record that a sign-in linked an account at a provider, and tell the user, if it was not known before."""
-    if not identity.known_elsewhere:
-        tx.record(account_events.identity_linked(account.id, identity.provider))
-        kind, name = EmailKind.IDENTITY_LINKED, identity.provider
-        await security_notices.notify(tx, account, kind, now, session_id=session_id, detail=name)
 
 
 async def confirm_membership_if_admitted(ports: Ports, signed_in: SignedIn, org_id: UUID, service_id: UUID) -> None:

@@ -30,7 +30,7 @@ class Question:
     verb: str  # heads the page, before the name of the object
     target: str  # the name of the object
     consequences: Sequence[str]
-    button: str
+    button: str  # empty: the page only says why the user cannot do this
     back: tuple[str, str]  # label and path of the page before
     keep: str = "Cancel"  # the button that leaves
     typed_name: str | None = None  # the text that the user types to confirm

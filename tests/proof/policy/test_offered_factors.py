@@ -344,8 +344,7 @@ async def test_no_page_names_a_recovery_where_the_account_can_replace_a_passkey(
         await world.open_browser()
         pages["with a session"] = await world.browser.open(leads_to(await world.authorize(**({"prompt": "login"} if is_user else {}))))
         page = pages["with a session"]
-        if not is_user:  # else the page then speaks of a lost passkey, which no wait replaces beside such a policy (security PK-13)
-            pages["after a wrong password"] = await world.browser.fill(page, email=world.ada.email, password="a wrong password")
+        pages["after a wrong password"] = await world.browser.fill(page, email=world.ada.email, password="a wrong password")
         if name in POLICIES and not is_user:
             pages["confirmation"] = await world.browser.open("/app/reauthenticate?policy=acme/shop&next=/app")
         path = "/app/account/passkeys/new" if is_user else LOST

@@ -43,6 +43,7 @@ SECOND: Final = f"{LIST}/second-factor"
 LOST: Final = f"{LIST}/lost"
 API: Final = "/api/user/passkeys"
 NEW_TEMPLATE: Final = "accounts/new_passkey.html"
+GO_ON, ALL = "Go on without", "your passkeys"
 DELETED: Final = "passkey-deleted", "last-key-deleted"  # notices
 SECTION: Final = f"{SECURITY_PATH}#passkeys"
 CODES_ADVICE: Final = "The backup codes were shown once. If you didn't save them, replace them on the security page."
@@ -248,9 +249,11 @@ async def _loss() -> Question:
             back=("Security", SECTION),
             action=f"{LOST}/remove",
         )
+    if (refusal := await passkey_waits.find_refusal(ports(), signed_in())) is not None:
+        return Question(verb=GO_ON, target=ALL, consequences=(refusal.message,), button="", back=("Security", SECTION))
     return Question(
-        verb="Go on without",
-        target="your passkeys",
+        verb=GO_ON,
+        target=ALL,
         consequences=(
             "Only do this if you've lost all of them. We ask for your password, and for a code that we email you.",
             "You then wait for 24 hours. After that, you can remove the passkeys without showing one, for 48 hours.",

@@ -9,7 +9,7 @@ from typing import Any, Final, Literal, TypeVar
 from pydantic import Field
 from quart import Blueprint, Response
 
-from core.accounts import devices, mfa, passkeys, ways_in
+from core.accounts import devices, mfa, passkey_waits, passkeys
 from core.accounts.model.passkeys import MAX_PASSKEYS, PasskeyKind, PasskeyWait
 from core.authentication import identities, sessions, sign_in_log
 from core.authentication.model.sign_in_log import MAX_LISTED, SignIn
@@ -62,7 +62,7 @@ async def security_values(_: Form, query: SecurityQuery | None = None) -> dict[s
     return {
         "wait": wait,
         "is_wait_over": wait is not None and ports().clock.now() >= wait.over_at,
-        "can_wait": bool(own.usable) and wait is None and await ways_in.needs_passkey_recovery(ports(), user) is False,
+        "can_wait": bool(own.usable) and wait is None and await passkey_waits.needs_recovery(ports(), user) is False,
         "policies": policies[:SHOWN_POLICIES],
         "policy_count": len(policies),
         "has_password": own.account.password_hash is not None,

@@ -11,7 +11,7 @@ from urllib.parse import urlencode
 
 from quart import Blueprint, Response, request
 
-from core.accounts import factor_changes, passkey_waits, ways_in
+from core.accounts import factor_changes, passkey_waits
 from core.accounts.factors import own_proofs
 from core.accounts.model.accounts import PasswordTooLong
 from core.accounts.model.mfa import CodeMalformed, CodeWrong
@@ -202,7 +202,7 @@ async def _values(target: dict[str, str], kept: KeptForm | None, *, is_emailed: 
         "providers": {place.provider: _name(place) for place in options.providers},
         "again_at": None if again_at is None else again_at.name,
         "is_only_passkey": is_only_passkey,
-        "needs_recovery": await ways_in.needs_passkey_recovery(ports(), user) if is_only_passkey else None,
+        "needs_recovery": await passkey_waits.needs_recovery(ports(), user) if is_only_passkey else None,
         "is_platform_owner": user.is_platform_owner,
         "is_emailed": is_emailed and options.email_code,
         "label": kept and kept.label,

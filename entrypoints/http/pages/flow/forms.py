@@ -1,6 +1,7 @@
 """The pages that a flow can show."""
 
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
 from typing import Any, Final
 
 from quart import Response
@@ -103,7 +104,8 @@ async def _find_step_up(flow: Flow, options: SignInOptions) -> StepUp | None:
     of_policy = await admission.preview(ports(), flow, user.user_id, user.session_id, needs.external_for)
     step_up = await step_ups.find(user, options.destination, of_policy)
     if step_up is None and options.is_folded and options.passkey and not options.providers:
-        return await step_ups.load(user, step_up_to(Strength.PHISHING_RESISTANT, needs.name or PRODUCT))
+        shown = await step_ups.load(user, step_up_to(Strength.PHISHING_RESISTANT, needs.name or PRODUCT))
+        return replace(shown, needs_recovery=None)  # the session has the passkey, with which its user can add another one
     return step_up
 
 

@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
-from core.accounts import ways_in
+from core.accounts import passkey_waits
 from core.authentication.flow import flows
 from core.authentication.policy_checks import NO_ADMISSION, Admission
 from core.federation.destination import Destination
@@ -83,7 +83,7 @@ async def load(user: Visitor, decision: Decision) -> StepUp:
     step_up = StepUp(user, decision, await flows.load_factors(ports(), user))
     if not step_up.needs_passkey or step_up.lacks_factor:
         return step_up
-    return replace(step_up, needs_recovery=await ways_in.needs_passkey_recovery(ports(), user))
+    return replace(step_up, needs_recovery=await passkey_waits.needs_recovery(ports(), user))
 
 
 def _find_decision(user: Visitor, destination: Destination | None, admission: Admission) -> Decision | None:

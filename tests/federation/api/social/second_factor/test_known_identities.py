@@ -1,5 +1,6 @@
 """Identities that are already linked, or have a matching address, before the second factor (security A-10, O-5)."""
 
+from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
@@ -7,15 +8,18 @@ import pytest
 
 from core.accounts.model.accounts import Account
 from ports import Ports
+from tests.fakes.outside import FakeClock, FakeMailTransport
 from tests.fakes.provider import Person
 from tests.federation.api.social.requests import SHOP
 from tests.federation.api.social.second_factor.pending import pending_identities, sign_in_until_code, subjects
 from tests.federation.provider_sign_in import ProviderSignIn
 from tests.support.browser import FLOW, SIGN_IN, leads_to
-from tests.support.builders import Api, run_sql
+from tests.support.builders import Api, deliver, run_sql
 from tests.support.identities import add_identity
 from tests.support.mfa import Authenticator, add_mfa
-from tests.support.services import sign_in_to
+from tests.support.passkeys.users import PasskeyUser
+from tests.support.services import add_service, sign_in_to
+from tests.support.tenants import Tenant
 
 pytestmark = pytest.mark.slow
 
@@ -98,3 +102,45 @@ async def test_a_second_identity_at_a_provider_is_not_linked(pending_sign_in: Pr
     assert (await pending_sign_in.browser.show_code(factor.code())).status == 403
     assert await pending_sign_in.user_id() is None
     assert await subjects(pending_sign_in) == [(None, "hers")]
+
+
+@pytest.mark.parametrize("place", ["account", "application"])
+@pytest.mark.parametrize("has_passkey", [True, False])
+async def test_an_identity_of_an_application_becomes_no_way_in_without_the_passkey(
+    provider_sign_in: ProviderSignIn,
+    acme: Tenant,
+    api: Api,
+    user: Account,
+    shop: UUID,
+    ports: Ports,
+    sent: FakeMailTransport,
+    clock: FakeClock,
+    has_passkey: bool,
+    place: str,
+) -> None:
+    """Its user is signed in as before. A new link is mailed, because it counts in further places (security PK-12, A-13)."""
+    if has_passkey:
+        await PasskeyUser(api, (await api.login()).json["access_token"]).add()
+    await link_known(provider_sign_in, user.id, await add_service(provider_sign_in.pool, acme.org, "other"))
+    await deliver(ports)
+    sent.emails.clear()
+    clock.advance(timedelta(minutes=1))
+    await provider_sign_in.sign_in(**(SHOP if place == "application" else {}))
+    assert await provider_sign_in.user_id() == user.id
+    added = (shop if place == "application" else None, "4711") in await subjects(provider_sign_in)
+    await deliver(ports)
+    mailed = [email.to for email in sent.emails if "linked" in email.subject]
+    assert (added, mailed) == (not has_passkey, [] if has_passkey else [user.email])
+
+
+async def test_a_passkey_asks_for_nothing_where_the_account_has_the_identity(
+    provider_sign_in: ProviderSignIn, api: Api, user: Account, shop: UUID, ports: Ports, sent: FakeMailTransport
+) -> None:
+    await PasskeyUser(api, (await api.login()).json["access_token"]).add()
+    await link_known(provider_sign_in, user.id)
+    await deliver(ports)
+    sent.emails.clear()
+    await provider_sign_in.sign_in(**SHOP)
+    assert set(await subjects(provider_sign_in)) == {(None, "4711"), (shop, "4711")}
+    await deliver(ports)
+    assert [email.subject for email in sent.emails if "linked" in email.subject] == []
