@@ -135,19 +135,21 @@ async def load_demands(ports: Ports, read: Reading | Transaction, user_id: UUID,
 async def lock_account(ports: Ports, tx: Transaction, caller: Person, now: datetime) -> Account:
     """Lock the caller's account before a change of its factors. Raises: the errors of `lock_own_account`; SignInNotAccepted."""
     account = await lock_own_account(tx, caller, now)
-    await require_accepted_sign_in(ports, tx, caller, account, now)
+    await _require_accepted_sign_in(ports, tx, caller, account, now)
     return account
 
 
-async def require_accepted_sign_in(ports: Ports, tx: Transaction, caller: Person, account: Account, now: datetime) -> None:
-    """Check the sign-in of the caller before a change of the factors of their locked account. Its age is checked already.
+async def _require_accepted_sign_in(
+    ports: Ports, tx: Transaction, caller: Person, account: Account, now: datetime, *, is_fresh: bool = True
+) -> None:
+    """Check the sign-in of the caller before a change of the factors of their locked account. Its age is checked elsewhere.
 
     It has a passkey if the account has one. It meets each sign-in policy of the user that the present factors can meet, now and later,
     at any risk. An account that cannot meet a policy sets up the missing factor with its present ones.
 
     Raises: SignInNotAccepted.
     """
-    missing = await _find_missing_sign_in(ports, tx, caller.session_id, account, now)
+    missing = await _find_missing_sign_in(ports, tx, caller.session_id, account, now, is_fresh=is_fresh)
     if missing is not None:
         raise SignInNotAccepted(missing, ports.policy.fresh_sign_in_ttl)
 
@@ -160,11 +162,9 @@ async def require_fresh_sign_in(ports: Ports, tx: Transaction, caller: Person, a
     try:
         require_sign_in(caller, SignInAge.FRESH, ports.policy, now)
     except SignInNotRecent:
-        missing = await _find_missing_sign_in(ports, tx, caller.session_id, account, now, is_fresh=False)
-        if missing is not None:
-            raise SignInNotAccepted(missing, ports.policy.fresh_sign_in_ttl) from None
+        await _require_accepted_sign_in(ports, tx, caller, account, now, is_fresh=False)
         raise
-    await require_accepted_sign_in(ports, tx, caller, account, now)
+    await _require_accepted_sign_in(ports, tx, caller, account, now)
 
 
 async def find_missing_sign_in(ports: Ports, caller: Person, *, is_next: bool = False) -> Decision | None:

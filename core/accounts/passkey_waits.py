@@ -1,10 +1,9 @@
 """The wait of 24 hours after which a user can remove passkeys that they lost (security PK-13).
 
-It is for accounts without a second factor, whose sign-in policies ask for no passkey. All others need a recovery (security M-8).
+It is for accounts that have and had no second factor, and whose sign-in policies ask for no passkey. All others need a recovery (security M-8).
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
 from datetime import datetime
 from uuid import UUID
 
@@ -18,7 +17,6 @@ from core.accounts.model.passkeys import (
     NoPasskey,
     NoPasskeyWait,
     Passkey,
-    PasskeyKind,
     PasskeyWait,
     PasskeyWaitNotOver,
     PasswordMissing,
@@ -58,7 +56,7 @@ async def find_refusal(ports: Ports, caller: Person) -> RecoveryReplacesPasskey 
     """Return why only a recovery replaces a lost passkey of the caller, or None, also without one that works here. Raises: AccountGone."""
     async with ports.storage.reading() as read:
         account = await read.accounts.by_id(caller.user_id) or refuse(AccountGone)
-        if not await _load_passkeys(ports, read, account):
+        if not await relying_party.load_passkeys(ports, read, account):
             return None
         return await _find_refusal(ports, read, account, ports.clock.now())
 
@@ -75,14 +73,8 @@ async def _find_refusal(ports: Ports, read: Reading | Transaction, account: Acco
     proofs = tuple(first_proof(name, now) for name in (Method.PASSWORD, Method.EMAIL, *linked))
     present = await relying_party.load_without_lost_keys(ports, read, account)
     sources = (await factor_changes.load_demands(ports, read, account.id, now)).name_step_ups(present, proofs)
-    needs_recovery = sources or await factor_changes.needs_recovery(ports, read, account, now)
-    return RecoveryReplacesPasskey(sources) if needs_recovery else None
-
-
-async def _load_passkeys(ports: Ports, read: Reading | Transaction, account: Account) -> Sequence[Passkey]:
-    """Return the passkeys of an account for the present RP ID, which the wait is about."""
-    _, keys = await relying_party.load_usable(ports, read, account.id)
-    return [key for key in keys if key.kind is PasskeyKind.PASSKEY]
+    is_refused = sources or await factor_changes.needs_recovery(ports, read, account, now)
+    return RecoveryReplacesPasskey(sources) if is_refused else None
 
 
 async def start(ports: Ports, caller: Person) -> PasskeyWait:
@@ -115,10 +107,9 @@ async def finish(ports: Ports, caller: Person) -> None:
         if now < wait.over_at:
             raise PasskeyWaitNotOver
         await end(tx, account, "removal")
-        left = replace(account, passkey_count=account.passkey_count - len(lost))
         for passkey in lost:
             await tx.passkeys.remove(account.id, passkey.id, now)
-            await session_proofs.forget_passkeys(tx, left, passkey.id)
+            await session_proofs.forget_passkey(tx, account, passkey.id)
             tx.record(events.passkey_removed(account.id, passkey.id))
         await tx.mfa.log(account.id, [MfaEvent.PASSKEY_REMOVED] * len(lost), caller, now)
         await security_notices.notify(tx, account, EmailKind.PASSKEY_REMOVED, now, session_id=caller.session_id, detail=AFTER_WAIT)
@@ -164,7 +155,7 @@ async def _lock(ports: Ports, tx: Transaction, caller: Person, now: datetime) ->
     `lock_own_account`.
     """
     account = await lock_own_account(tx, caller, now)
-    lost = await _load_passkeys(ports, tx, account) or refuse(NoPasskey)
+    lost = await relying_party.load_passkeys(ports, tx, account) or refuse(NoPasskey)
     if account.email_verified_at is None:
         raise AddressNotVerified
     if account.password_hash is None:

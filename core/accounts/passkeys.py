@@ -151,13 +151,6 @@ async def add_verified(ports: Ports, tx: Transaction, verified: VerifiedNewPassk
     tx.record(events.passkey_added(verified.passkey))
 
 
-async def list_own(ports: Ports, caller: Person) -> tuple[Sequence[Passkey], bool]:
-    """Return the caller's passkeys and security keys, oldest first, and whether they are a second factor. Raises: AccountGone."""
-    async with ports.storage.reading() as read:
-        account = await read.accounts.by_id(caller.user_id) or refuse(AccountGone)
-        return await read.passkeys.of_user(caller.user_id), account.passkey_second_at is not None
-
-
 async def load_own(ports: Ports, caller: Person) -> OwnPasskeys:
     """Return the caller's passkeys and security keys, and what authenticators may know of the account. Raises: AccountGone."""
     async with ports.storage.reading() as read:
@@ -192,7 +185,7 @@ async def delete(ports: Ports, caller: Person, passkey_id: UUID) -> bool:
             raise OnlySignInMethod
         await factor_changes.require_left(ports, tx, account, left, now, removed=passkey.id)
         await tx.passkeys.remove(account.id, passkey_id, now)
-        await session_proofs.forget_passkeys(tx, left, passkey_id)
+        await session_proofs.forget_passkey(tx, left, passkey_id)
         await tx.mfa.log(account.id, [MfaEvent.PASSKEY_REMOVED], caller, now)
         await security_notices.notify(tx, account, EmailKind.PASSKEY_REMOVED, now, session_id=caller.session_id, detail=passkey.description)
         tx.record(events.passkey_removed(account.id, passkey_id))

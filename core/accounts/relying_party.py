@@ -69,10 +69,13 @@ async def load_usable(ports: Ports, read: Reading | Transaction, user_id: UUID) 
 
 async def has_passkey(ports: Ports, read: Reading | Transaction, account: Account) -> bool:
     """Return whether the account has a passkey for the present RP ID that has verified its user (security PK-12)."""
-    if account.passkey_count == 0:
-        return False
-    _, keys = await load_usable(ports, read, account.id)
-    return any(key.kind is PasskeyKind.PASSKEY and key.user_verified for key in keys)
+    return any(key.user_verified for key in await load_passkeys(ports, read, account))
+
+
+async def load_passkeys(ports: Ports, read: Reading | Transaction, account: Account) -> list[Passkey]:
+    """Return the passkeys of an account for the present RP ID, without its security keys."""
+    keys = (await load_usable(ports, read, account.id))[1] if account.passkey_count else []
+    return [key for key in keys if key.kind is PasskeyKind.PASSKEY]
 
 
 def present_id(ports: Ports, hosts: KeyHosts) -> str | None:

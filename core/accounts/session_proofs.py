@@ -69,14 +69,14 @@ async def forget_backup_codes(tx: Transaction, account: Account, kept: UUID) -> 
     await _forget(tx, account.id, is_gone, asks_again=True)
 
 
-async def forget_passkeys(tx: Transaction, account: Account, passkey_id: UUID | None = None) -> None:
-    """Forget a passkey that a locked account no longer has, or all of them. `account` is as it is afterwards.
+async def forget_passkey(tx: Transaction, account: Account, passkey_id: UUID) -> None:
+    """Forget a passkey that a locked account no longer has. `account` is as it is afterwards.
 
     A session that began with it continues, with an unknown first factor if it has no other one.
     """
 
     def is_gone(_: StoredSignIn, proof: Proof) -> bool:
-        return proof.method is Method.PASSKEY and (passkey_id is None or proof.passkey in (passkey_id, None))
+        return proof.method is Method.PASSKEY and proof.passkey in (passkey_id, None)
 
     await _forget(tx, account.id, is_gone, asks_again=bool(account.second_factors))
 

@@ -4,7 +4,6 @@ from uuid import UUID
 
 from core.accounts import relying_party
 from core.accounts.model.accounts import Account
-from core.accounts.model.passkeys import PasskeyKind
 from core.kernel.access import AccountGone
 from core.kernel.callers import Person
 from core.kernel.connections import ConnectionSlug
@@ -37,8 +36,7 @@ async def remaining(
     """
     is_verified = account.email_verified_at is not None
     has_password = is_verified and account.password_hash is not None and without != Method.PASSWORD
-    keys = (await relying_party.load_usable(ports, read, account.id))[1] if account.passkey_count else []
-    has_passkey = any(key.kind is PasskeyKind.PASSKEY and key.user_verified and key.id != without for key in keys)
+    has_passkey = any(key.user_verified and key.id != without for key in await relying_party.load_passkeys(ports, read, account))
     providers = {identity.provider for identity in await read.identities.list_of_user(account.id, service_id)} - {without}
     ways = ((Method.PASSWORD, has_password), (Method.PASSKEY, has_passkey), (Method.EMAIL, is_verified and ports.policy.email_sign_in))
     return (*(way.value for way, is_there in ways if is_there), *sorted(map(str, providers)))

@@ -313,10 +313,9 @@ class RecoveryReplacesPasskey(Invalid):
 
     def __init__(self, sources: Sequence[str] = ()) -> None:
         """`sources` are the names of the organizations and applications whose sign-in policies ask for more, if they do."""
-        names = " and ".join(filter(None, (", ".join(sources[:-1]), *sources[-1:])))
-        reason = f"{names} {'ask' if len(sources) > 1 else 'asks'} for more than a password"
+        reason = f"because sign-in policies ask for more than a password: {', '.join(sources)}"
         who = "Ask an admin of your organization, or the operator of this site, to start one."
-        super().__init__(f"Only a recovery replaces your passkey, because {reason}. {who}" if sources else None)
+        super().__init__(f"Only a recovery replaces your passkey, {reason}. {who}" if sources else None)
 
 
 class NoPasskeyWait(NotFound):

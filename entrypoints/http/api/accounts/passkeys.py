@@ -7,7 +7,7 @@ from pydantic import Field
 from quart import Blueprint
 
 from core.accounts import passkey_waits, passkeys
-from core.accounts.model.passkeys import MAX_PASSKEYS, PasskeyKind
+from core.accounts.model.passkeys import MAX_PASSKEYS, PasskeyKind, PasskeyWait
 from core.kernel.rate_limits import PASSKEYS
 from entrypoints.http.api.accounts.webauthn import CreationOptionsResponse, RegistrationCredentialRequest
 from entrypoints.http.base.context import ports, signed_in
@@ -124,9 +124,10 @@ async def list_own() -> PasskeyListResponse:
 
     The list has all of them, also those of an earlier host of this installation.
     """
-    (own, is_second), wait = await passkeys.list_own(ports(), signed_in()), await passkey_waits.find(ports(), signed_in())
+    own = await passkeys.load_own(ports(), signed_in())
+    wait, is_second = PasskeyWait.of(own.account, ports().clock.now()), own.account.passkey_second_at is not None
     shown = None if wait is None else PasskeyWaitResponse.of(wait)
-    return PasskeyListResponse(passkeys=PasskeyResponse.list_of(own), second_factor=is_second, wait=shown)
+    return PasskeyListResponse(passkeys=PasskeyResponse.list_of(own.passkeys), second_factor=is_second, wait=shown)
 
 
 @routes.post(f"{PATH}/wait")

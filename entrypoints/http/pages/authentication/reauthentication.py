@@ -56,7 +56,7 @@ from entrypoints.http.edge.forms import read_form
 from entrypoints.http.edge.limits import give_back_taken
 from entrypoints.http.edge.openapi import describes_page
 from entrypoints.http.edge.queries import path_id
-from entrypoints.http.edge.reauthentication import EVERYWHERE, LOST_PASSKEY, OF_NO_PLACE, OWN_FACTOR, OWN_PASSKEY, OWN_PROOF, place_of
+from entrypoints.http.edge.reauthentication import EVERYWHERE, LOST_PASSKEY, OWN_FACTOR, OWN_PASSKEY, OWN_PROOF, POLICY_OF, place_of
 from entrypoints.http.pages.console import redirect_with_notice
 from entrypoints.http.pages.console_forms import wrong_field
 from entrypoints.http.pages.federation.connections.visits import visit_response
@@ -244,7 +244,7 @@ async def show() -> Response:
     decision = await _step_up(target)
     if decision is not None and decision.rule is Rule.CONNECTION and (connection := decision.leads_to) is not None:
         return redirect(connection_start_path(connection.id, next=_path(target)))
-    is_of_place = target.get("policy", EVERYWHERE) not in OF_NO_PLACE
+    is_of_place = target.get("policy", EVERYWHERE) not in POLICY_OF.values()
     is_fresh = is_of_place or is_enough(user.sign_in, SignInAge.FRESH, ports().policy, ports().clock.now())
     if target.get("policy") == OWN_PROOF and user.bounded_to is not None:
         is_fresh = False

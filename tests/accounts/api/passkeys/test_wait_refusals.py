@@ -55,7 +55,7 @@ async def test_the_refusal_names_the_policies_on_the_pages_too(
     shop = await add_service(pool, org)
     await add_service_user(ports, shop, user.id, signed_in=False)
     await put_policy(ports, org, shop, {"phishing_resistant": ["high_risk"]})
-    names = "Only a recovery replaces your passkey, because Acme and Shop ask for more than a password."
+    names = "Only a recovery replaces your passkey, because sign-in policies ask for more than a password: Acme, Shop."
     refused = await loser.start()
     assert (refused.status, refused.json["error"]) == (400, f"{names} {WHO}")
     browser = FakeBrowser(app)
@@ -65,7 +65,7 @@ async def test_the_refusal_names_the_policies_on_the_pages_too(
     page = await browser.open(LOST)
     assert (page.status, f"{names} {WHO}" in main_of(page), "<form" in main_of(page)) == (200, True, False)
     await run_sql(pool, "delete from sign_in_policies where service_id is not null")
-    assert "because Acme asks for more" in (await loser.start()).json["error"]
+    assert "than a password: Acme." in (await loser.start()).json["error"]
     await run_sql(pool, "delete from sign_in_policies")
     assert (await loser.start()).status == 201
 
