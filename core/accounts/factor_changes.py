@@ -75,15 +75,14 @@ class Demands:
         bare = replace(account, mfa_enabled_at=None, passkey_count=0, security_key_count=0, passkey_second_at=None)
         return any(map(self.are_met_by, (replace(bare, mfa_enabled_at=self.now), replace(bare, passkey_count=1))))
 
-    def find_step_up(self, account: Account, proofs: Proofs) -> Decision | None:
-        """Return the strongest further sign-in that a policy asks for and the account can do, or None if the proofs meet all."""
-        steps = [find_step_up(each.policy, self._facts(each, account, proofs)) for each in self.policies]
-        missing = (step for step in steps if step is not None)
-        return max(missing, key=strictness, default=None)
+    def list_step_ups(self, account: Account, proofs: Proofs) -> list[Decision]:
+        """Return the strongest further sign-in that each policy asks for and the account can do, without those that are met."""
+        steps = (find_step_up(each.policy, self._facts(each, account, proofs)) for each in self.policies)
+        return [step for step in steps if step is not None]
 
-    def name_step_ups(self, account: Account, proofs: Proofs) -> Sequence[str]:
-        """Return the names of the organizations and applications with a policy that `find_step_up` is about."""
-        return sorted({each.name for each in self.policies if replace(self, policies=[each]).find_step_up(account, proofs) is not None})
+    def find_step_up(self, account: Account, proofs: Proofs) -> Decision | None:
+        """Return the strongest further sign-in of `list_step_ups`, or None if the proofs meet all policies."""
+        return max(self.list_step_ups(account, proofs), key=strictness, default=None)
 
     def for_break_glass(self, org_id: UUID | None = None) -> "Demands":
         """Return the demands of this organization, or of all that list the user for break glass, where a connection is required."""

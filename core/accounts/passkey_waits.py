@@ -1,6 +1,7 @@
 """The wait of 24 hours after which a user can remove passkeys that they lost (security PK-13).
 
-It is for accounts that have and had no second factor, and whose sign-in policies ask for no passkey. All others need a recovery (security M-8).
+It is for accounts without a second factor, now and before, and without a sign-in policy that asks for a passkey. All others need a
+recovery (security M-8).
 """
 
 from collections.abc import Sequence
@@ -72,9 +73,10 @@ async def _find_refusal(ports: Ports, read: Reading | Transaction, account: Acco
     linked = (identity.provider for identity in await read.identities.list_of_user(account.id, None))
     proofs = tuple(first_proof(name, now) for name in (Method.PASSWORD, Method.EMAIL, *linked))
     present = await relying_party.load_without_lost_keys(ports, read, account)
-    sources = (await factor_changes.load_demands(ports, read, account.id, now)).name_step_ups(present, proofs)
-    is_refused = sources or await factor_changes.needs_recovery(ports, read, account, now)
-    return RecoveryReplacesPasskey(sources) if is_refused else None
+    step_ups = (await factor_changes.load_demands(ports, read, account.id, now)).list_step_ups(present, proofs)
+    if step_ups or await factor_changes.needs_recovery(ports, read, account, now):
+        return RecoveryReplacesPasskey(sorted({step_up.source or "" for step_up in step_ups}))
+    return None
 
 
 async def start(ports: Ports, caller: Person) -> PasskeyWait:
