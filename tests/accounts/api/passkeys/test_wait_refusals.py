@@ -1,4 +1,4 @@
-"""Where no wait replaces lost passkeys, the refusal names who asks for more, and a recovery is the way (security PK-13, M-8)."""
+"""Where no wait replaces lost passkeys, the refusal names who asks for more, and a recovery is the way (security PK-13, security M-8)."""
 
 import json
 from datetime import timedelta

@@ -118,7 +118,7 @@ async def test_an_identity_of_an_application_becomes_no_way_in_without_the_passk
     has_passkey: bool,
     place: str,
 ) -> None:
-    """Its user is signed in as before. A new link is mailed, because it counts in further places (security PK-12, A-13)."""
+    """Its user is signed in as before. A new link is mailed, because it counts in further places (security PK-12, security A-13)."""
     if has_passkey:
         await PasskeyUser(api, (await api.login()).json["access_token"]).add()
     await link_known(provider_sign_in, user.id, await add_service(provider_sign_in.pool, acme.org, "other"))
