@@ -148,8 +148,7 @@ async def _require_accepted_sign_in(
 
     Raises: SignInNotAccepted.
     """
-    missing = await _find_missing_sign_in(ports, tx, caller.session_id, account, now, is_fresh=is_fresh)
-    if missing is not None:
+    if (missing := await _find_missing_sign_in(ports, tx, caller.session_id, account, now, is_fresh=is_fresh)) is not None:
         raise SignInNotAccepted(missing, ports.policy.fresh_sign_in_ttl)
 
 
@@ -180,8 +179,7 @@ async def find_missing_sign_in(ports: Ports, caller: Person, *, is_next: bool = 
     is_fresh = is_enough(caller.sign_in, SignInAge.FRESH, ports.policy, now)
     async with ports.storage.reading() as read:
         account = await read.accounts.by_id(caller.user_id) or refuse(AccountGone)
-        asks_passkey = is_fresh or not is_next
-        return await _find_missing_sign_in(ports, read, caller.session_id, account, now, is_fresh=is_fresh, asks_passkey=asks_passkey)
+        return await _find_missing_sign_in(ports, read, caller.session_id, account, now, is_fresh=is_fresh, is_next=is_next)
 
 
 async def _find_missing_sign_in(
@@ -192,15 +190,16 @@ async def _find_missing_sign_in(
     now: datetime,
     *,
     is_fresh: bool = True,
-    asks_passkey: bool = True,
+    is_next: bool = False,
 ) -> Decision | None:
     """Return the further sign-in that the account or the policies of its user ask for in this session, or None.
 
     All recent proofs of the session count, so that several methods together meet policies with different ones. Passkeys of
     an earlier RP ID do not count, so that their user can add new ones. If the sign-in is not fresh, older proofs do not count.
+    `is_next`: as in `find_missing_sign_in`.
     """
     proofs = await own_proofs.load_proofs(read, session_id, account.id, now)
-    own = await own_proofs.find_passkey_step(ports, read, account, proofs, now) if asks_passkey else None
+    own = None if is_next and not is_fresh else await own_proofs.find_passkey_step(ports, read, account, proofs, now)
     demands = await load_demands(ports, read, account.id, now)
     fresh = recent(proofs, now - ports.policy.fresh_sign_in_ttl)
     present = await relying_party.load_without_lost_keys(ports, read, account)

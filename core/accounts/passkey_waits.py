@@ -121,8 +121,7 @@ async def cancel(ports: Ports, caller: Person) -> None:
     """Cancel the wait of the caller. Raises: NoPasskeyWait; the errors of `lock_own_account`."""
     async with ports.storage.transaction(by=caller) as tx:
         account = await lock_own_account(tx, caller, ports.clock.now())
-        if not await end(tx, account, "cancel"):
-            raise NoPasskeyWait
+        await end(tx, account, "cancel") or refuse(NoPasskeyWait)
 
 
 async def end(tx: Transaction, account: Account, by: str) -> bool:
@@ -136,9 +135,8 @@ async def end(tx: Transaction, account: Account, by: str) -> bool:
 
 async def find_missing_proof(ports: Ports, caller: Person) -> Decision | None:
     """Return the next sign-in that `start` and `finish` ask of the caller, or None."""
-    now = ports.clock.now()
     async with ports.storage.reading() as read:
-        return await _find_missing_proof(ports, read, caller, now)
+        return await _find_missing_proof(ports, read, caller, ports.clock.now())
 
 
 async def _find_missing_proof(ports: Ports, read: Reading | Transaction, caller: Person, now: datetime) -> Decision | None:
@@ -164,8 +162,7 @@ async def _lock(ports: Ports, tx: Transaction, caller: Person, now: datetime) ->
         raise PasswordMissing
     if (refusal := await _find_refusal(ports, tx, account, now)) is not None:
         raise refusal
-    missing = await _find_missing_proof(ports, tx, caller, now)
-    if missing is not None:
+    if (missing := await _find_missing_proof(ports, tx, caller, now)) is not None:
         raise PasswordAndMailboxNeeded(missing, ports.policy.fresh_sign_in_ttl)
     return account, lost
 

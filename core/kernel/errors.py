@@ -154,7 +154,7 @@ class Limited(Refusal):
 
     def __init__(self, retry_after: float, message: str | None = None) -> None:
         self.retry_after = max(1, -int(-retry_after // 1))  # whole seconds, rounded up, at least one (RFC 9110 section 10.2.3)
-        super().__init__(message or f"Too many requests. Try again in {self.wait}.")
+        super().__init__(message or (f"Too many requests. Try again in {self.wait}." if type(self) is Limited else None))
 
     @property
     def wait(self) -> str:

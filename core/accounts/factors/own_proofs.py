@@ -26,8 +26,7 @@ async def require_strongest_proof(ports: Ports, read: Reading | Transaction, cal
     Raises: PasskeyNeeded; SignInNotRecent.
     """
     proofs = await load_proofs(read, caller.session_id, account.id, now)
-    missing = await find_passkey_step(ports, read, account, proofs, now)
-    if missing is not None:
+    if (missing := await find_passkey_step(ports, read, account, proofs, now)) is not None:
         raise PasskeyNeeded(missing, ports.policy.fresh_sign_in_ttl)
     needed = Strength.TWO if account.second_factors else Strength.ONE
     if strength_of(recent(proofs, now - ports.policy.recent_sign_in_ttl)) < needed:

@@ -361,9 +361,6 @@ class NewEmailTaken(EmailNotFree):
 class TooManyEmailChanges(Limited):
     """You have requested too many changes of your email address. Retry-After says when you can request the next one."""
 
-    def __init__(self, retry_after: float) -> None:
-        super().__init__(retry_after, type(self).__doc__)
-
 
 def new_email_change(
     account: Account, undo_address: Email | None, session_id: UUID, email: Email, proof_ttl: timedelta, now: datetime

@@ -329,9 +329,6 @@ class PasskeyWaitNotOver(Invalid):
 class TooManyPasskeyWaits(Limited):
     """You have reported your passkeys as lost too often. Retry-After says when you can do it again."""
 
-    def __init__(self, retry_after: float) -> None:
-        super().__init__(retry_after, type(self).__doc__)
-
 
 class PasskeyNotFound(NotFound):
     """This passkey does not exist, or has been deleted."""

@@ -102,9 +102,6 @@ class RecoveryRefused(Invalid):
 class TooManyRecoveries(Limited):
     """This user got too many recoveries in the last hour, so the link cannot be sent. Retry-After says when you can start the next one."""
 
-    def __init__(self, retry_after: float) -> None:
-        super().__init__(retry_after, type(self).__doc__)
-
 
 class RecoveryEnded(Invalid):
     """This recovery has ended, or began in another browser. Ask for a new one."""

@@ -218,9 +218,6 @@ class TooManyCodes(Invalid):
 class TooManySetupMails(Limited):
     """Your organization sent too many set-up links to this address in the last hour. Retry-After says when you can send the next one."""
 
-    def __init__(self, retry_after: float) -> None:
-        super().__init__(retry_after, type(self).__doc__)
-
 
 class TooManySetupLinks(Invalid):
     """The organization already has 20 set-up links that can be used. End one that is no longer needed."""

@@ -41,9 +41,6 @@ class TooManyInvitations(Limited):
 
     audited = True
 
-    def __init__(self, retry_after: float) -> None:
-        super().__init__(retry_after, type(self).__doc__)
-
 
 class InvitationNotFound(NotFound):
     """There is no such invitation, or it has been answered or canceled."""
