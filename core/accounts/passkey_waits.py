@@ -68,7 +68,7 @@ async def _find_refusal(ports: Ports, read: Reading | Transaction, account: Acco
     It has a second factor, or had one 72 hours ago, or a sign-in policy, in force or later, asks for more than its other factors
     give together.
     """
-    if account.second_factors or (await history.load(read, account, now)).had_one(now):
+    if account.second_factors or (await history.load(ports, read, account, now)).had_one(now):
         return RecoveryReplacesPasskey()
     linked = (identity.provider for identity in await read.identities.list_of_user(account.id, None))
     proofs = tuple(first_proof(name, now) for name in (Method.PASSWORD, Method.EMAIL, *linked))
