@@ -16,7 +16,9 @@ from core.authentication import browser, ended_forms
 from core.authentication.browser import FormTokenInvalid
 from core.kernel.callers import Member, OrganizationStatus
 from core.kernel.errors import refuse
+from core.kernel.page_paths import REAUTHENTICATION_PATH
 from core.kernel.roles import Capability
+from core.kernel.sign_in_age import SignInAge, is_enough
 from core.tenancy import organizations
 from entrypoints.http.api.tenancy.role_choices import role_text
 from entrypoints.http.base import cookies
@@ -85,6 +87,17 @@ async def frame_values(images_of: Iterable[UUID] = ()) -> dict[str, Any]:
     root = organization_path() if isinstance(user, Member) else None
     token = browser.form_token(session_secret(), impersonation_session())
     return {"form_token": token, "frame": frame, "with_query": with_query, "may": may, "root": root}
+
+
+def confirmation_path() -> str | None:
+    """Return the path that asks users to confirm that it's them before they choose a file for a change, or None if it is not needed.
+
+    No file is kept while they confirm. For members with a sign-in policy, its connection can count instead: only the change asks them.
+    """
+    user = signed_in()
+    asks_later = user.impersonator_id is not None or (isinstance(user, Member) and user.has_sign_in_policy)
+    is_recent = is_enough(user.sign_in, SignInAge.RECENT, ports().policy, ports().clock.now())
+    return None if asks_later or is_recent else f"{REAUTHENTICATION_PATH}?{urlencode({'next': request.path})}"
 
 
 def show_document(document: ResponseModel) -> None:

@@ -31,7 +31,6 @@ SAME_USER: Final = {
 }
 # The operation of the API for each variant of a page.
 VARIANTS: Final = {
-    "POST /app/organizations/<org_slug>/branding#preview": "PATCH /api/organizations/<org_slug>/branding",
     "POST /app/organizations/<org_slug>/invitations/new#admin": "POST /api/organizations/<org_slug>/invitations/bulk#admin",
 }
 

@@ -1543,7 +1543,7 @@ REQUESTS: Final[Mapping[str, Request]] = {
     f"POST {PAGES_OF_ORG}/settings/transfer": Request(form={**WITH_REASON, "new_owner_user_id": "{user_id}", "confirmation": "{org_name}"}),
     f"POST {PAGES_OF_ORG}/settings/delete": Request(form={**OF_THE_SESSION, "confirmation": "{org_name}"}),
     f"POST {PAGES_OF_ORG}/branding": Request(form={**OF_THE_SESSION, "product_name": "A New Name"}),
-    f"POST {PAGES_OF_ORG}/branding#preview": Request(form={**OF_THE_SESSION, "product_name": "A New Name", "preview": "yes"}),
+    f"POST {PAGES_OF_ORG}/branding/preview": Request(form={**OF_THE_SESSION, "product_name": "A New Name"}),
     f"POST {PAGES_OF_ORG}/setup-links": Request(
         form={**OF_THE_SESSION, "name": "Globex", "kind": "mailed", "part:domain": "yes", "recipient": "it@globex.example", "days": "7"}
     ),

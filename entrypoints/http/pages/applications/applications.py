@@ -28,7 +28,15 @@ from entrypoints.http.edge.queries import Offset, Query
 from entrypoints.http.edge.uploads import uploaded_file
 from entrypoints.http.pages.applications import client_settings
 from entrypoints.http.pages.applications.activity import activity_values
-from entrypoints.http.pages.console import console_page, may, organization_path, redirect_with_notice, secret_page, with_query
+from entrypoints.http.pages.console import (
+    confirmation_path,
+    console_page,
+    may,
+    organization_path,
+    redirect_with_notice,
+    secret_page,
+    with_query,
+)
 from entrypoints.http.pages.console_forms import (
     Form,
     accepts,
@@ -206,6 +214,7 @@ async def _page_values(service: Service, group: str = "", sent: UnregisteredUri 
         "groups": groups,
         "labels": {field["name"]: field["label"] for fields in groups.values() for field in fields},
         "former_secret_until": _former_secret_until(service),
+        "confirmation": confirmation_path(),
         "registered_with": service.registered_with,
         **({"activity": None} if shown else await activity_values(service, waits=False)),
         "sent": None if sent is None else {"setting": sent.setting, "new_host": sent.new_host},

@@ -9,7 +9,7 @@ from core.kernel.rate_limits import IMAGE_UPLOAD
 from entrypoints.http.base.context import ports, signed_in
 from entrypoints.http.edge.access import CHANGES, platform_page
 from entrypoints.http.edge.uploads import uploaded_file
-from entrypoints.http.pages.console import console_page, redirect_with_notice, shows
+from entrypoints.http.pages.console import confirmation_path, console_page, redirect_with_notice, shows
 from entrypoints.http.pages.console_forms import Form, accepts, accepts_image
 
 routes = Blueprint("connection_pages", __name__)
@@ -29,7 +29,7 @@ async def show_connections() -> Response:
 
 
 async def _values(_: Form, provider: str) -> dict[str, Any]:
-    return {"connection": await connections.find(ports(), provider), "path": LIST}
+    return {"connection": await connections.find(ports(), provider), "path": LIST, "confirmation": confirmation_path()}
 
 
 @routes.get(ONE)

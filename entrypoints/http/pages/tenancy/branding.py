@@ -14,10 +14,10 @@ from entrypoints.http.api.tenancy.branding import BrandingUpdateRequest
 from entrypoints.http.base.context import acting_member, ports
 from entrypoints.http.base.rendering.avatars import image_path
 from entrypoints.http.base.rendering.templates import email_page, page_response, render
-from entrypoints.http.edge.access import CHANGES, member_page
+from entrypoints.http.edge.access import CHANGES, SHOWS, member_page
 from entrypoints.http.edge.uploads import uploaded_file
-from entrypoints.http.pages.console import console_page, organization_path, redirect_with_notice, shows
-from entrypoints.http.pages.console_forms import ANSWERS_TO_FORM, Fields, Form, accepts, accepts_image, on_refusal
+from entrypoints.http.pages.console import confirmation_path, console_page, organization_path, redirect_with_notice, shows
+from entrypoints.http.pages.console_forms import Fields, Form, accepts, accepts_image, answers_with, on_refusal
 from entrypoints.http.pages.form_values import to_model, to_optional
 
 routes = Blueprint("branding_pages", __name__)
@@ -41,6 +41,7 @@ async def _values(typed: Form | None = None, preview: BrandingSettings | None = 
         "typed": stored if typed is None else typed,
         "uploaded": uploaded,
         "has_logo": settings.logo_url is not None,
+        "confirmation": confirmation_path(),
         "preview": design,
         "palette": design.color and derive_palette(design.color),
         "is_preview": preview is not None,
@@ -68,16 +69,22 @@ async def _changes(form: Form) -> dict[str, Any]:
 
 @routes.post(PAGE)
 @member_page(Capability.ORGANIZATION_MANAGE, CHANGES)
-@accepts(f"PATCH {API}", answers={200: "The preview, if the form asks for it.", **ANSWERS_TO_FORM})
+@accepts(f"PATCH {API}")
 @on_refusal("tenancy/branding.html", _values, FIELDS)
 async def change_branding(org_slug: str, form: Form) -> Response:
-    """Change the branding of an organization. An empty field removes a value. With `preview`, only show it."""
-    changes = await _changes(form)
-    if "preview" in form:
-        settings = await branding.preview(ports(), acting_member(), **changes)
-        return await console_page("tenancy/branding.html", **await _values(form, settings))
-    await branding.update(ports(), acting_member(), **changes)
+    """Change the branding of an organization. An empty field removes a value."""
+    await branding.update(ports(), acting_member(), **await _changes(form))
     return redirect_with_notice("branding-saved", organization_path("/branding"))
+
+
+@routes.post(f"{PAGE}/preview")
+@member_page(Capability.ORGANIZATION_MANAGE, SHOWS)
+@accepts(f"PATCH {API}", answers=answers_with("The preview."))
+@on_refusal("tenancy/branding.html", _values, FIELDS)
+async def preview_branding(org_slug: str, form: Form) -> Response:
+    """Preview the branding of an organization. Nothing is saved."""
+    settings = await branding.preview(ports(), acting_member(), **await _changes(form))
+    return await console_page("tenancy/branding.html", **await _values(form, settings))
 
 
 async def _logo_values(_: Form) -> dict[str, Any]:

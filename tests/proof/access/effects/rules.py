@@ -84,7 +84,6 @@ SHOWN_ELSEWHERE: Final = {
     "POST /app/account/export": "the response is what the caller keeps",
     "POST /app/platform/people/<user_id>/export": "the response is what the caller keeps",
     "POST /app/organizations/<org_slug>/applications/<service_slug>/authorization/document/preview": "who may not save sees no preview",
-    "POST /app/organizations/<org_slug>/branding#preview": "who may not save sees no preview",
     "PUT /api/organizations/<org_slug>/groups/<group_id>/members/<user_id>": "the user is a member of the group already",
     "PATCH /api/organizations/<org_slug>/scim-tokens/<token_id>": "the token manages groups already, and only admins may change that",
     "POST /app/organizations/<org_slug>/directory/tokens/<token_id>/groups": "the token manages groups already",

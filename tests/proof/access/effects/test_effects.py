@@ -120,7 +120,6 @@ async def test_an_old_session_leaves_nothing_that_outlives_it(piece: int, app: Q
 
 # The request that presses each button with a name of its own.
 BUTTONS: Final = {
-    "preview": "POST /app/organizations/<org_slug>/branding#preview",
     "step": "POST /app/sign-in",  # says which fields the form has
     "action": "GET /app/organizations/<org_slug>/selected-people",
 }

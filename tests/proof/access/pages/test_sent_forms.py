@@ -42,7 +42,7 @@ HARMLESS = {
     "POST /app/organizations/<org_slug>/applications/<service_slug>/saml": "a question",
     "POST /app/organizations/<org_slug>/applications/<service_slug>/saml/metadata": "nothing is saved",
     "POST /app/organizations/<org_slug>/applications/<service_slug>/claims/preview": "a preview",
-    "POST /app/organizations/<org_slug>/branding": "a preview",
+    "POST /app/organizations/<org_slug>/branding/preview": "a preview",
     "POST /app/organizations/<org_slug>/connections/<connection_slug>/keys/certificates": "the connection has the certificate then",
     "POST /app/organizations/<org_slug>/connections/<connection_slug>/keys/client-secret": "the same secret is saved",
     "POST /app/organizations/<org_slug>/connections/<connection_slug>/test": "nothing is saved",

@@ -1,5 +1,6 @@
 """Logos of organizations, applications and identity providers: uploaded, shown where users sign in, and removed."""
 
+from datetime import timedelta
 from typing import Final
 
 from quart_trio import QuartTrio
@@ -7,6 +8,7 @@ from quart_trio import QuartTrio
 from adapters.postgres.engine.pool import Pool
 from core.kernel.roles import ADMIN
 from tests.fakes.images import picture
+from tests.fakes.outside import FakeClock
 from tests.support.browser import FakeBrowser
 from tests.support.builders import BASE_URL, PASSWORD, Answer, add_account, add_member, run_sql
 from tests.support.platform import Platform
@@ -106,18 +108,27 @@ async def test_platform_owners_choose_the_logos_of_identity_providers(platform: 
     assert unknown.status == 404
 
 
-async def test_the_preview_of_the_branding_saves_nothing(acme: Tenant, app: QuartTrio) -> None:
+async def test_the_page_asks_for_a_recent_sign_in_before_a_file_is_chosen(acme: Tenant, app: QuartTrio, clock: FakeClock) -> None:
+    browser, page = await browser_of_admin(acme, app), f"/app/organizations/{acme.slug}/branding"
+    confirmation = "/app/reauthenticate?next=%2Fapp%2Forganizations%2Facme%2Fbranding"
+    assert confirmation not in (await browser.open(page)).text
+    clock.advance(timedelta(hours=2))
+    assert confirmation in (await browser.open(page)).text
+
+
+async def test_the_preview_of_the_branding_saves_nothing(acme: Tenant, app: QuartTrio, clock: FakeClock) -> None:
     browser = await browser_of_admin(acme, app)
+    clock.advance(timedelta(hours=2))  # a preview needs no recent sign-in
     page = f"/app/organizations/{acme.slug}/branding"
     fields = {"product_name": "Acme & Sons", "primary_color": "#7a1fa2", "logo_url": "https://cdn.acme.example/logo.png"}
-    preview = await browser.submit(page, page, **fields, preview="yes")
+    preview = await browser.submit(f"{page}/preview", page, **fields)
     assert preview.status == 200
     assert preview.text.count("<bdi>Acme &amp; Sons</bdi>") == 2, "in light and in dark mode"
     assert "--button: #7a1fa2" in preview.text
     assert "This isn&#39;t saved yet." in preview.text or "This isn't saved yet." in preview.text
     assert "https://cdn.acme.example" in preview.headers["Content-Security-Policy"]
-    assert (await acme.api.get(f"{acme.path}/branding", token=acme.token("member"))).json["product_name"] is None
-    refused = await browser.submit(page, page, **{**fields, "primary_color": "purple"}, preview="yes")
+    assert "Acme &amp; Sons" not in (await browser.open(page)).text
+    refused = await browser.submit(f"{page}/preview", page, **{**fields, "primary_color": "purple"})
     assert (refused.status, 'value="purple"' in refused.text) == (400, True)
 
 
