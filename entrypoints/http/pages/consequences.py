@@ -14,7 +14,7 @@ from core.kernel.roles import Capability
 from entrypoints.http.edge.access.guards import opens_page_of
 from entrypoints.http.edge.openapi import docs_of
 from entrypoints.http.pages.console import console_page, shows
-from entrypoints.http.pages.console_forms import NO_FIELDS, Fields, Form, on_refusal, refused_console_page
+from entrypoints.http.pages.console_forms import NO_FIELDS, Fields, Form, accepts, on_refusal, refused_console_page
 
 TEMPLATE: Final = "confirm.html"
 PROGRAMS: Final = "Service accounts that you answer for go on for 72 hours, unless an admin ends them or takes them over"
@@ -96,8 +96,15 @@ def ask_on_refusal(
     return decorate
 
 
+def accepts_answer(
+    api: str, question: Callable[..., Awaitable[Question]], fields: Fields = NO_FIELDS, *, shown_to: Capability | None = None
+) -> Callable[[V], V]:
+    """Decorate the form of a question, as `accepts` and `ask_on_refusal` do."""
+    return lambda view: accepts(api)(ask_on_refusal(question, fields, shown_to=shown_to)(view))
+
+
 def asks(routes: Blueprint, path: str) -> Callable[[V], V]:
-    """Register the form of a question, which has `ask_on_refusal`, and at the same path the page that asks it."""
+    """Register the form of a question, and at the same path the page that asks it."""
 
     def decorate(form: V) -> V:
         question = getattr(form, _QUESTION)

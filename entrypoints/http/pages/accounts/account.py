@@ -32,7 +32,7 @@ from entrypoints.http.edge.openapi import describes_page, refuses
 from entrypoints.http.edge.qr import qr_svg
 from entrypoints.http.pages.accounts.security import TEMPLATE, security_values
 from entrypoints.http.pages.accounts.ways_in import remaining_ways
-from entrypoints.http.pages.consequences import Question, ask, ask_on_refusal, asks, describe_losses
+from entrypoints.http.pages.consequences import Question, accepts_answer, ask, asks, describe_losses
 from entrypoints.http.pages.console import console_page, redirect_with_notice
 from entrypoints.http.pages.console_forms import (
     ANSWERS_TO_BUTTON,
@@ -159,8 +159,7 @@ async def _removal() -> Question:
 
 @asks(routes, f"{PASSWORD}/remove")
 @page_session(WAYS_IN)
-@accepts("DELETE /api/user/password")
-@ask_on_refusal(_removal)
+@accepts_answer("DELETE /api/user/password", _removal)
 async def remove_password(form: Form) -> Response:
     """Remove your password.
 

@@ -21,7 +21,7 @@ from entrypoints.http.edge.bodies import Name, RequestModel
 from entrypoints.http.edge.openapi import refuses
 from entrypoints.http.edge.queries import Query
 from entrypoints.http.pages.accounts.ways_in import remaining_ways
-from entrypoints.http.pages.consequences import Question, ask, ask_on_refusal, describe_losses
+from entrypoints.http.pages.consequences import Question, accepts_answer, ask, ask_on_refusal, describe_losses
 from entrypoints.http.pages.console import console_page, redirect_with_notice, shows
 from entrypoints.http.pages.console_forms import (
     ANSWERS_TO_BUTTON,
@@ -221,8 +221,7 @@ async def show_deletion(passkey_id: UUID) -> Response:
 @routes.post(f"{LIST}/<passkey_id>/delete")
 @page_session(WAYS_IN)
 @refuses(404)
-@accepts(f"DELETE {API}/<passkey_id>")
-@ask_on_refusal(_deletion)
+@accepts_answer(f"DELETE {API}/<passkey_id>", _deletion)
 async def delete(passkey_id: UUID, form: Form) -> Response:
     """Delete one of your passkeys or security keys.
 
@@ -278,8 +277,7 @@ async def show_loss() -> Response:
 
 @routes.post(LOST)
 @page_session(ACTS_ON_ME, limit=PASSKEYS)
-@accepts(f"POST {API}/wait")
-@ask_on_refusal(_loss)
+@accepts_answer(f"POST {API}/wait", _loss)
 async def start_wait(form: Form) -> Response:
     """Report that you lost all your passkeys.
 
@@ -302,8 +300,7 @@ async def cancel_wait(form: Form) -> Response:
 @routes.post(f"{LOST}/remove")
 @page_session(ACTS_ON_ME, limit=PASSKEYS)
 @refuses(404)
-@accepts(f"DELETE {API}")
-@ask_on_refusal(_loss)
+@accepts_answer(f"DELETE {API}", _loss)
 async def remove_lost(form: Form) -> Response:
     """Remove all your passkeys after the wait for lost ones."""
     await passkey_waits.finish(ports(), signed_in())

@@ -22,7 +22,7 @@ from entrypoints.http.edge.access import GIVES, OWNS, member_page
 from entrypoints.http.edge.queries import path_id
 from entrypoints.http.pages.applications.applications import APPLICATION, SERVICE, application_path, application_values
 from entrypoints.http.pages.assigned_groups import assigned_group_values
-from entrypoints.http.pages.consequences import Question, ask_on_refusal, asks, count
+from entrypoints.http.pages.consequences import Question, accepts_answer, asks, count
 from entrypoints.http.pages.console import console_page, neighbors, organization_path, redirect_with_notice, show_document, shows
 from entrypoints.http.pages.console_forms import Fields, Form, accepts, check_typed_name, on_refusal
 from entrypoints.http.pages.form_values import is_checked, to_model
@@ -193,8 +193,7 @@ async def _deletion(service_slug: str) -> Question:
 
 @asks(routes, f"{APPLICATION}/delete")
 @member_page(Capability.ORGANIZATION_OWN, OWNS)
-@accepts(f"DELETE {SERVICE}")
-@ask_on_refusal(_deletion)
+@accepts_answer(f"DELETE {SERVICE}", _deletion)
 async def delete(org_slug: str, service_slug: str, form: Form) -> Response:
     """Delete an application."""
     check_typed_name(form, (await _find(service_slug)).name)

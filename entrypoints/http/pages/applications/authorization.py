@@ -28,7 +28,7 @@ from entrypoints.http.edge.bodies import BodyInvalid, decode
 from entrypoints.http.edge.openapi import refuses
 from entrypoints.http.edge.validation import FieldsInvalid, validate
 from entrypoints.http.pages.applications.applications import APPLICATION, SERVICE, application_path, application_values
-from entrypoints.http.pages.consequences import Question, ask_on_refusal, asks, sentence
+from entrypoints.http.pages.consequences import Question, accepts_answer, asks, sentence
 from entrypoints.http.pages.console import console_page, redirect_with_notice, show_document, shows
 from entrypoints.http.pages.console_forms import Fields, Form, accepts, answers_with, on_refusal, once, ports_once
 from entrypoints.http.pages.form_values import FieldInvalid, checked, is_checked, to_lines, to_model, to_optional, to_version
@@ -183,8 +183,7 @@ async def _role_deletion(service_slug: str, role_slug: str) -> Question:
 
 @asks(routes, f"{ROLE}/delete")
 @member_page(Capability.SERVICES_MANAGE, GIVES)
-@accepts(f"DELETE {ROLE_API}")
-@ask_on_refusal(_role_deletion, shown_to=Capability.SERVICES_VIEW)
+@accepts_answer(f"DELETE {ROLE_API}", _role_deletion, shown_to=Capability.SERVICES_VIEW)
 async def delete_role(org_slug: str, service_slug: str, role_slug: str, form: Form) -> Response:
     """Delete a role."""
     await authorization.delete_role(ports(), acting_member(), service_slug, role_slug, confirmed=True)
@@ -265,8 +264,7 @@ async def _permission_deletion(service_slug: str, permission_name: str) -> Quest
 
 @asks(routes, f"{PERMISSION}/delete")
 @member_page(Capability.SERVICES_MANAGE, GIVES)
-@accepts(f"DELETE {PERMISSION_API}")
-@ask_on_refusal(_permission_deletion, shown_to=Capability.SERVICES_VIEW)
+@accepts_answer(f"DELETE {PERMISSION_API}", _permission_deletion, shown_to=Capability.SERVICES_VIEW)
 async def remove_permission(org_slug: str, service_slug: str, permission_name: str, form: Form) -> Response:
     """Remove a permission from an application and from its roles."""
     await authorization.remove_permission(ports(), acting_member(), service_slug, permission_name)

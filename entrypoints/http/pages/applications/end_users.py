@@ -20,9 +20,9 @@ from entrypoints.http.edge.access import ENDS, GIVES, REMOVES_FACTORS, member_pa
 from entrypoints.http.edge.bodies import Text
 from entrypoints.http.edge.queries import Flag, PageQuery
 from entrypoints.http.pages.authentication.sign_in_log import failure_values
-from entrypoints.http.pages.consequences import RESET_LINK, Question, ask_on_refusal, asks
+from entrypoints.http.pages.consequences import RESET_LINK, Question, accepts_answer, asks
 from entrypoints.http.pages.console import console_page, may, neighbors, organization_path, redirect_with_notice, shows
-from entrypoints.http.pages.console_forms import Form, accepts
+from entrypoints.http.pages.console_forms import Form
 from entrypoints.http.pages.timeline import MOST, list_entries
 
 routes = Blueprint("end_user_pages", __name__)
@@ -145,8 +145,7 @@ _second_factor_question = _make_question(
 
 @asks(routes, f"{ONE}/end-sessions")
 @member_page(Capability.END_USERS_MANAGE, ENDS)
-@accepts(f"DELETE {API}/<user_id>/sessions")
-@ask_on_refusal(_sessions_question)
+@accepts_answer(f"DELETE {API}/<user_id>/sessions", _sessions_question)
 async def end_sessions(org_slug: str, user_id: UUID, form: Form) -> Response:
     """End the sessions of a user in an organization's applications."""
     count = await end_user_actions.revoke_sessions(ports(), acting_member(), user_id)
@@ -155,8 +154,7 @@ async def end_sessions(org_slug: str, user_id: UUID, form: Form) -> Response:
 
 @asks(routes, f"{ONE}/password-reset")
 @member_page(Capability.END_USERS_MANAGE, GIVES)
-@accepts(f"POST {API}/<user_id>/password-reset")
-@ask_on_refusal(_reset_question)
+@accepts_answer(f"POST {API}/<user_id>/password-reset", _reset_question)
 async def send_password_reset(org_slug: str, user_id: UUID, form: Form) -> Response:
     """Send a user a link to set a new password."""
     await end_user_actions.send_password_reset(ports(), acting_member(), user_id)
@@ -165,8 +163,7 @@ async def send_password_reset(org_slug: str, user_id: UUID, form: Form) -> Respo
 
 @asks(routes, f"{ONE}/block")
 @member_page(Capability.END_USERS_MANAGE, GIVES)
-@accepts(f"PUT {API}/<user_id>/block")
-@ask_on_refusal(_block_question)
+@accepts_answer(f"PUT {API}/<user_id>/block", _block_question)
 async def block(org_slug: str, user_id: UUID, form: Form) -> Response:
     """Block a user at an organization's applications."""
     await end_user_actions.block(ports(), acting_member(), user_id)
@@ -175,8 +172,7 @@ async def block(org_slug: str, user_id: UUID, form: Form) -> Response:
 
 @asks(routes, f"{ONE}/unblock")
 @member_page(Capability.END_USERS_MANAGE, GIVES)
-@accepts(f"DELETE {API}/<user_id>/block")
-@ask_on_refusal(_unblock_question)
+@accepts_answer(f"DELETE {API}/<user_id>/block", _unblock_question)
 async def unblock(org_slug: str, user_id: UUID, form: Form) -> Response:
     """Admit a blocked user to an organization's applications again."""
     is_end_user = await end_user_actions.unblock(ports(), acting_member(), user_id)
@@ -185,8 +181,7 @@ async def unblock(org_slug: str, user_id: UUID, form: Form) -> Response:
 
 @asks(routes, f"{ONE}/second-factor")
 @member_page(Capability.END_USERS_MANAGE, REMOVES_FACTORS)
-@accepts(f"DELETE {API}/<user_id>/mfa")
-@ask_on_refusal(_second_factor_question)
+@accepts_answer(f"DELETE {API}/<user_id>/mfa", _second_factor_question)
 async def remove_second_factor(org_slug: str, user_id: UUID, form: Form) -> Response:
     """Remove the second factor of a user."""
     await end_user_actions.remove_second_factor(ports(), acting_member(), user_id)

@@ -29,7 +29,7 @@ from entrypoints.http.edge.access import BY_PEOPLE, OWNS, PROTOCOL, anyone, memb
 from entrypoints.http.edge.openapi import describes_page, refuses
 from entrypoints.http.edge.typed_fields import link_token
 from entrypoints.http.pages.accounts.account import setup_values
-from entrypoints.http.pages.consequences import Question, ask_on_refusal, asks
+from entrypoints.http.pages.consequences import Question, accepts_answer, ask_on_refusal, asks
 from entrypoints.http.pages.console import organization_path, redirect_with_notice, secret_page
 from entrypoints.http.pages.console_forms import Form, accepts, answers_with, once, ports_once
 from entrypoints.http.pages.form_pages import form_page, read_own_form, refused_form_page
@@ -163,8 +163,7 @@ async def start_user_recovery(org_slug: str, user_id: UUID, form: Form) -> Respo
 
 @asks(routes, f"{USER}/recovery/cancel")
 @member_page(END_USERS, BY_PEOPLE)
-@accepts("DELETE /api/organizations/<org_slug>/users/<user_id>/recovery")
-@ask_on_refusal(OF_USERS.end_question)
+@accepts_answer("DELETE /api/organizations/<org_slug>/users/<user_id>/recovery", OF_USERS.end_question)
 async def cancel_user_recovery(org_slug: str, user_id: UUID, form: Form) -> Response:
     """Cancel the recovery of a user."""
     return await OF_USERS.cancel(user_id)
@@ -186,8 +185,7 @@ async def start_member_recovery(org_slug: str, user_id: UUID, form: Form) -> Res
 
 @asks(routes, f"{MEMBER}/recovery/cancel")
 @member_page(MEMBERS, BY_PEOPLE)
-@accepts("DELETE /api/organizations/<org_slug>/members/<user_id>/recovery")
-@ask_on_refusal(OF_MEMBERS.end_question)
+@accepts_answer("DELETE /api/organizations/<org_slug>/members/<user_id>/recovery", OF_MEMBERS.end_question)
 async def cancel_member_recovery(org_slug: str, user_id: UUID, form: Form) -> Response:
     """Cancel the recovery of a member."""
     return await OF_MEMBERS.cancel(user_id)
@@ -209,8 +207,7 @@ async def start_person_recovery(user_id: UUID, form: Form) -> Response:
 
 @asks(routes, f"{PERSON}/recovery/cancel")
 @platform_page(BY_PEOPLE)
-@accepts("DELETE /api/platform/users/<user_id>/recovery")
-@ask_on_refusal(OF_PEOPLE.end_question)
+@accepts_answer("DELETE /api/platform/users/<user_id>/recovery", OF_PEOPLE.end_question)
 async def cancel_person_recovery(user_id: UUID, form: Form) -> Response:
     """Cancel the recovery of a person."""
     return await OF_PEOPLE.cancel(user_id)

@@ -19,7 +19,7 @@ from entrypoints.http.api.tenancy.governance import (
 from entrypoints.http.base.context import ports, signed_in
 from entrypoints.http.edge.access import CHANGES, GIVES, OWNS, platform_page
 from entrypoints.http.edge.queries import path_id
-from entrypoints.http.pages.consequences import Question, ask_on_refusal, asks
+from entrypoints.http.pages.consequences import Question, accepts_answer, asks
 from entrypoints.http.pages.console import console_page, neighbors, redirect_with_notice, shows
 from entrypoints.http.pages.console_forms import Form, accepts, check_typed_name, on_refusal
 from entrypoints.http.pages.form_values import to_model, to_number, to_optional
@@ -173,8 +173,7 @@ async def _networks_removal(org_id: UUID) -> Question:
 
 @asks(routes, f"{ONE}/admin-networks")
 @platform_page(OWNS)
-@accepts(f"DELETE {API_OF_ONE}/admin-networks")
-@ask_on_refusal(_networks_removal)
+@accepts_answer(f"DELETE {API_OF_ONE}/admin-networks", _networks_removal)
 async def remove_admin_networks(org_id: UUID, form: Form) -> Response:
     """Remove the networks from which the admins of an organization may act."""
     await governance.remove_admin_networks(ports(), signed_in(), org_id, to_model(RemoveNetworksRequest, form).reason)

@@ -18,11 +18,10 @@ from entrypoints.http.base.context import ports, signed_in
 from entrypoints.http.edge.access import OWNS, platform_page
 from entrypoints.http.edge.queries import path_id
 from entrypoints.http.pages.authentication.sign_in_log import failure_values
-from entrypoints.http.pages.consequences import Question, ask_on_refusal, asks
+from entrypoints.http.pages.consequences import Question, accepts_answer, asks
 from entrypoints.http.pages.console import console_page, redirect_with_notice, shows, with_query
 from entrypoints.http.pages.console_forms import (
     Form,
-    accepts,
     check_typed_name,
 )
 from entrypoints.http.pages.form_values import to_model
@@ -130,8 +129,7 @@ async def _promotion(user_id: UUID) -> Question:
 
 @asks(routes, f"{ONE}/promote")
 @platform_page(OWNS)
-@accepts(f"POST {OWNERS_API}")
-@ask_on_refusal(_promotion)
+@accepts_answer(f"POST {OWNERS_API}", _promotion)
 async def promote(user_id: UUID, form: Form) -> Response:
     """Make a person a platform owner."""
     return await _change_owners(user_id, form, platform_owners.promote, "owner-added")
@@ -167,8 +165,7 @@ async def _demotion(user_id: UUID) -> Question:
 
 @asks(routes, f"{OWNERS}/<user_id>/remove")
 @platform_page(OWNS)
-@accepts(f"DELETE {OWNERS_API}/<user_id>")
-@ask_on_refusal(_demotion)
+@accepts_answer(f"DELETE {OWNERS_API}/<user_id>", _demotion)
 async def demote(user_id: UUID, form: Form) -> Response:
     """Take the role of a platform owner from a person."""
     return await _change_owners(user_id, form, platform_owners.demote, "owner-removed")

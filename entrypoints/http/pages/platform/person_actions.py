@@ -22,7 +22,7 @@ from entrypoints.http.base.redirects import redirect
 from entrypoints.http.edge.access import GIVES, OWNS, REMOVES_FACTORS, SIGNS_OUT, page_session, platform_page
 from entrypoints.http.edge.forms import read_form
 from entrypoints.http.edge.openapi import describes_page
-from entrypoints.http.pages.consequences import RESET_LINK, Question, ask, ask_on_refusal, asks
+from entrypoints.http.pages.consequences import RESET_LINK, Question, accepts_answer, ask, asks
 from entrypoints.http.pages.console import redirect_with_notice, session_secret, shows
 from entrypoints.http.pages.console_forms import ANSWERS_TO_FORM, Form, accepts, check_typed_name
 from entrypoints.http.pages.form_values import to_model
@@ -107,8 +107,7 @@ async def _act(user_id: UUID, form: Form, action: ReasonedAction) -> Response:
 
 @asks(routes, f"{ONE}/end-sessions")
 @platform_page(GIVES)
-@accepts(f"POST {API}/end-sessions")
-@ask_on_refusal(END_SESSIONS.question)
+@accepts_answer(f"POST {API}/end-sessions", END_SESSIONS.question)
 async def end_sessions(user_id: UUID, form: Form) -> Response:
     """End all sessions of a person."""
     return await _act(user_id, form, END_SESSIONS)
@@ -116,8 +115,7 @@ async def end_sessions(user_id: UUID, form: Form) -> Response:
 
 @asks(routes, f"{ONE}/password-reset")
 @platform_page(GIVES)
-@accepts(f"POST {API}/password-reset")
-@ask_on_refusal(PASSWORD_RESET.question)
+@accepts_answer(f"POST {API}/password-reset", PASSWORD_RESET.question)
 async def send_password_reset(user_id: UUID, form: Form) -> Response:
     """Send a person a link to set a new password."""
     return await _act(user_id, form, PASSWORD_RESET)
@@ -125,8 +123,7 @@ async def send_password_reset(user_id: UUID, form: Form) -> Response:
 
 @asks(routes, f"{ONE}/second-factor")
 @platform_page(REMOVES_FACTORS)
-@accepts(f"DELETE {API}/mfa")
-@ask_on_refusal(SECOND_FACTOR.question)
+@accepts_answer(f"DELETE {API}/mfa", SECOND_FACTOR.question)
 async def remove_second_factor(user_id: UUID, form: Form) -> Response:
     """Remove the second factor of a person."""
     return await _act(user_id, form, SECOND_FACTOR)
@@ -134,8 +131,7 @@ async def remove_second_factor(user_id: UUID, form: Form) -> Response:
 
 @asks(routes, f"{ONE}/deactivate")
 @platform_page(GIVES)
-@accepts(f"POST {API}/deactivate")
-@ask_on_refusal(DEACTIVATION.question)
+@accepts_answer(f"POST {API}/deactivate", DEACTIVATION.question)
 async def deactivate(user_id: UUID, form: Form) -> Response:
     """Deactivate the account of a person."""
     return await _act(user_id, form, DEACTIVATION)
@@ -143,8 +139,7 @@ async def deactivate(user_id: UUID, form: Form) -> Response:
 
 @asks(routes, f"{ONE}/reactivate")
 @platform_page(GIVES)
-@accepts(f"POST {API}/reactivate")
-@ask_on_refusal(REACTIVATION.question)
+@accepts_answer(f"POST {API}/reactivate", REACTIVATION.question)
 async def reactivate(user_id: UUID, form: Form) -> Response:
     """Undo the deactivation of an account."""
     return await _act(user_id, form, REACTIVATION)
@@ -170,8 +165,7 @@ async def _impersonation(user_id: UUID) -> Question:
 
 @asks(routes, f"{ONE}/impersonate")
 @platform_page(OWNS, limit=IMPERSONATE)
-@accepts(IMPERSONATION)
-@ask_on_refusal(_impersonation)
+@accepts_answer(IMPERSONATION, _impersonation)
 async def start_impersonation(user_id: UUID, form: Form) -> Response:
     """Act as a person in the console of this browser.
 
@@ -232,8 +226,7 @@ async def _anonymization(user_id: UUID) -> Question:
 
 @asks(routes, f"{ONE}/anonymize")
 @platform_page(OWNS)
-@accepts(FORGET)
-@ask_on_refusal(_anonymization)
+@accepts_answer(FORGET, _anonymization)
 async def anonymize(user_id: UUID, form: Form) -> Response:
     """Anonymize a person permanently."""
     account = await platform_users.find(ports(), user_id)

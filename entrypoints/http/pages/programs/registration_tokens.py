@@ -11,7 +11,7 @@ from core.programs.model.organization_tokens import TokenExpiryPast
 from entrypoints.http.api.programs.registration_tokens import RegistrationTokenRequest
 from entrypoints.http.base.context import acting_member, app_context, ports
 from entrypoints.http.edge.access import GIVES, member_page
-from entrypoints.http.pages.consequences import Question, ask_on_refusal, asks, count, sentence
+from entrypoints.http.pages.consequences import Question, accepts_answer, asks, count, sentence
 from entrypoints.http.pages.console import console_page, organization_path, redirect_with_notice, secret_page, shows
 from entrypoints.http.pages.console_forms import Fields, Form, accepts, answers_with, on_refusal, once, ports_once
 from entrypoints.http.pages.form_values import to_model, to_number, to_start_of_day
@@ -78,8 +78,7 @@ async def _deletion(registration_token_id: UUID) -> Question:
 
 @asks(routes, f"{PAGE}/<registration_token_id>/delete")
 @member_page(Capability.SERVICES_CREATE, GIVES)
-@accepts(f"DELETE {API}/<registration_token_id>")
-@ask_on_refusal(_deletion)
+@accepts_answer(f"DELETE {API}/<registration_token_id>", _deletion)
 async def delete(org_slug: str, registration_token_id: UUID, form: Form) -> Response:
     """Delete a registration token."""
     await registration_tokens.delete(ports(), acting_member(), registration_token_id)

@@ -15,7 +15,7 @@ from entrypoints.http.api.provisioning.tokens import ScimTokenRequest, ScimToken
 from entrypoints.http.base.context import acting_member, app_context, ports
 from entrypoints.http.edge.access import GIVES, member_page
 from entrypoints.http.edge.queries import PageQuery
-from entrypoints.http.pages.consequences import Question, ask_on_refusal, asks, count, sentence
+from entrypoints.http.pages.consequences import Question, accepts_answer, asks, count, sentence
 from entrypoints.http.pages.console import console_page, neighbors, organization_path, redirect_with_notice, secret_page, shows
 from entrypoints.http.pages.console_forms import Fields, Form, accepts, answers_with, on_refusal, once, ports_once
 from entrypoints.http.pages.form_values import is_checked, to_model, to_start_of_day
@@ -99,8 +99,7 @@ async def _revocation(token_id: UUID) -> Question:
 
 @asks(routes, f"{PAGE}/tokens/<token_id>/revoke")
 @member_page(Capability.INTEGRATIONS_MANAGE, GIVES)
-@accepts(f"DELETE {TOKENS}/<token_id>")
-@ask_on_refusal(_revocation)
+@accepts_answer(f"DELETE {TOKENS}/<token_id>", _revocation)
 async def revoke_token(org_slug: str, token_id: UUID, form: Form) -> Response:
     """Revoke a SCIM token."""
     await scim_tokens.revoke(ports(), acting_member(), token_id)
@@ -129,8 +128,7 @@ async def _switch(token_id: UUID) -> Question:
 
 @asks(routes, f"{PAGE}/tokens/<token_id>/groups")
 @member_page(Capability.INTEGRATIONS_MANAGE, GIVES)
-@accepts(f"PATCH {TOKENS}/<token_id>")
-@ask_on_refusal(_switch)
+@accepts_answer(f"PATCH {TOKENS}/<token_id>", _switch)
 async def switch_groups(org_slug: str, token_id: UUID, form: Form) -> Response:
     """Switch directory groups on or off."""
     data = to_model(ScimTokenUpdateRequest, form, {"directory_groups": is_checked})

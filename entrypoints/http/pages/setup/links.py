@@ -26,7 +26,7 @@ from entrypoints.http.api.setup.links import SetupLinkRequest, SetupPartRequest,
 from entrypoints.http.base.context import acting_member, ports
 from entrypoints.http.edge.access import GIVES, member_page
 from entrypoints.http.edge.openapi import refuses
-from entrypoints.http.pages.consequences import Question, ask_on_refusal, asks, sentence
+from entrypoints.http.pages.consequences import Question, accepts_answer, asks, sentence
 from entrypoints.http.pages.console import console_page, organization_path, redirect_with_notice, secret_page, shows
 from entrypoints.http.pages.console_forms import Fields, Form, accepts, answers_with, on_refusal, once, ports_once
 from entrypoints.http.pages.form_values import to_model, to_number, to_optional
@@ -158,8 +158,7 @@ async def _end(setup_link_id: UUID) -> Question:
 
 @asks(routes, f"{ONE}/end")
 @member_page(Capability.INTEGRATIONS_MANAGE, GIVES)
-@accepts(f"DELETE {API_OF_ONE}")
-@ask_on_refusal(_end)
+@accepts_answer(f"DELETE {API_OF_ONE}", _end)
 async def end(org_slug: str, setup_link_id: UUID, form: Form) -> Response:
     """End a set-up link, and delete its proposals."""
     await links.end(ports(), acting_member(), setup_link_id)

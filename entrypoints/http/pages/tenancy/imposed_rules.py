@@ -12,9 +12,9 @@ from core.tenancy import imposed_rules, organizations
 from entrypoints.http.api.tenancy.sign_in_policy import OF_IMPOSED_RULES
 from entrypoints.http.base.context import acting_member, ports
 from entrypoints.http.edge.access import SHOWS_IMPOSED, UNLOCKS, member_page
-from entrypoints.http.pages.consequences import Question, ask, ask_on_refusal, sentence
+from entrypoints.http.pages.consequences import Question, accepts_answer, ask, sentence
 from entrypoints.http.pages.console import redirect_with_notice, shows
-from entrypoints.http.pages.console_forms import Form, accepts
+from entrypoints.http.pages.console_forms import Form
 
 routes = Blueprint("imposed_rules_pages", __name__)
 
@@ -51,8 +51,7 @@ async def show(org_slug: str) -> Response:
 
 @routes.post(PAGE)
 @member_page(Capability.ORGANIZATION_OWN, UNLOCKS)
-@accepts(f"DELETE {OF_IMPOSED_RULES}")
-@ask_on_refusal(_question)
+@accepts_answer(f"DELETE {OF_IMPOSED_RULES}", _question)
 async def remove(org_slug: str, form: Form) -> Response:
     """Remove the rules that members with fewer rights than the owner made."""
     await imposed_rules.remove(ports(), acting_member())

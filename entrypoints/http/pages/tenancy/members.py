@@ -30,9 +30,9 @@ from entrypoints.http.base.context import acting_member, ports
 from entrypoints.http.edge.access import ENDS, GIVES, PROMOTES, member_page
 from entrypoints.http.edge.openapi import describes
 from entrypoints.http.pages.authentication.sign_in_log import failure_values
-from entrypoints.http.pages.consequences import RESET_LINK, Question, ask, ask_on_refusal, asks, count
+from entrypoints.http.pages.consequences import RESET_LINK, Question, accepts_answer, ask, asks, count
 from entrypoints.http.pages.console import console_page, may, neighbors, organization_path, redirect_with_notice, shows, with_query
-from entrypoints.http.pages.console_forms import Fields, Form, accepts, check_typed_name
+from entrypoints.http.pages.console_forms import Fields, Form, check_typed_name
 from entrypoints.http.pages.tenancy.selected_people import ROLE_CONSEQUENCE, actions_on_people
 from entrypoints.http.pages.timeline import MOST, list_entries
 
@@ -194,8 +194,7 @@ async def show_role(org_slug: str, user_id: UUID) -> Response:
 
 @routes.post(f"{ONE}/role")
 @member_page(Capability.ROLES_MANAGE, PROMOTES)
-@accepts(f"PATCH {API}/<user_id>")
-@ask_on_refusal(_role_question, ROLE_FIELDS)
+@accepts_answer(f"PATCH {API}/<user_id>", _role_question, ROLE_FIELDS)
 async def change_role(org_slug: str, user_id: UUID, form: Form) -> Response:
     """Change the role of a member."""
     await members.change_role(ports(), acting_member(), user_id, form.get("role", ""))
@@ -216,8 +215,7 @@ async def _sessions_question(user_id: UUID) -> Question:
 
 @asks(routes, f"{ONE}/end-sessions")
 @member_page(Capability.MEMBERS_MANAGE, ENDS)
-@accepts(f"DELETE {API}/<user_id>/sessions")
-@ask_on_refusal(_sessions_question)
+@accepts_answer(f"DELETE {API}/<user_id>/sessions", _sessions_question)
 async def end_sessions(org_slug: str, user_id: UUID, form: Form) -> Response:
     """End the sessions of a member in the organization and its applications."""
     count = await members.revoke_sessions(ports(), acting_member(), user_id)
@@ -238,8 +236,7 @@ async def _reset_question(user_id: UUID) -> Question:
 
 @asks(routes, f"{ONE}/password-reset")
 @member_page(Capability.MEMBERS_MANAGE, GIVES)
-@accepts(f"POST {API}/<user_id>/password-reset")
-@ask_on_refusal(_reset_question)
+@accepts_answer(f"POST {API}/<user_id>/password-reset", _reset_question)
 async def send_password_reset(org_slug: str, user_id: UUID, form: Form) -> Response:
     """Send a member a link to set a new password."""
     await members.send_password_reset(ports(), acting_member(), user_id)
@@ -269,8 +266,7 @@ async def _removal(user_id: UUID) -> Question:
 
 @asks(routes, f"{ONE}/remove")
 @member_page(Capability.MEMBERS_MANAGE, GIVES)
-@accepts(f"POST {API}/<user_id>")
-@ask_on_refusal(_removal)
+@accepts_answer(f"POST {API}/<user_id>", _removal)
 async def remove(org_slug: str, user_id: UUID, form: Form) -> Response:
     """Remove a member from the organization."""
     check_typed_name(form, (await _find(user_id)).email)

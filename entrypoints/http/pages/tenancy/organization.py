@@ -15,7 +15,7 @@ from entrypoints.http.api.tenancy.members import OwnershipTransferRequest
 from entrypoints.http.api.tenancy.organizations import OrganizationRequest, OrganizationUpdateRequest
 from entrypoints.http.base.context import acting_member, ports, signed_in
 from entrypoints.http.edge.access import GIVES, OWNS, member_page, page_session
-from entrypoints.http.pages.consequences import Question, ask_on_refusal, asks, count
+from entrypoints.http.pages.consequences import Question, accepts_answer, asks, count
 from entrypoints.http.pages.console import console_page, organization_path, redirect_with_notice, shows
 from entrypoints.http.pages.console_forms import Fields, Form, accepts, check_typed_name, on_refusal, once, ports_once
 from entrypoints.http.pages.form_values import REASONS, FieldInvalid, is_checked, to_model, to_number
@@ -148,8 +148,7 @@ async def _deletion() -> Question:
 
 @asks(routes, f"{SETTINGS}/delete")
 @member_page(Capability.ORGANIZATION_OWN, OWNS)
-@accepts(f"DELETE {API_OF_ONE}")
-@ask_on_refusal(_deletion)
+@accepts_answer(f"DELETE {API_OF_ONE}", _deletion)
 async def delete(org_slug: str, form: Form) -> Response:
     """Delete an organization permanently."""
     check_typed_name(form, (await organizations.get(ports(), acting_member())).name)

@@ -26,7 +26,7 @@ from entrypoints.http.api.tenancy.role_choices import giveable_options, role_cho
 from entrypoints.http.api.tenancy.roles import OrganizationRoleRequest
 from entrypoints.http.base.context import acting_member, ports
 from entrypoints.http.edge.access import PROMOTES, member_page
-from entrypoints.http.pages.consequences import Question, ask_on_refusal, asks, count
+from entrypoints.http.pages.consequences import Question, accepts_answer, asks, count
 from entrypoints.http.pages.console import console_page, may, organization_path, redirect_with_notice, shows
 from entrypoints.http.pages.console_forms import ANSWERS_TO_FORM, Fields, Form, accepts, on_refusal, once, ports_once
 from entrypoints.http.pages.form_values import checked, to_model, to_version
@@ -174,8 +174,7 @@ async def _deletion(role_name: str) -> Question:
 
 @asks(routes, f"{ONE}/delete")
 @member_page(Capability.ROLES_MANAGE, PROMOTES)
-@accepts(f"DELETE {API_OF_ONE}")
-@ask_on_refusal(_deletion, REPLACEMENT_FIELDS)
+@accepts_answer(f"DELETE {API_OF_ONE}", _deletion, REPLACEMENT_FIELDS)
 async def delete(org_slug: str, role_name: str, form: Form) -> Response:
     """Delete a role. Its holders get another one."""
     await roles.delete(ports(), acting_member(), role_name, replacement=form.get("replacement"), confirmed=True)

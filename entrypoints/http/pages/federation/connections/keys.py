@@ -13,7 +13,7 @@ from entrypoints.http.api.federation.connections.connections import ClientSecret
 from entrypoints.http.base.context import acting_member, ports
 from entrypoints.http.edge.access import GIVES, member_page
 from entrypoints.http.edge.openapi import refuses
-from entrypoints.http.pages.consequences import Question, ask_on_refusal, asks
+from entrypoints.http.pages.consequences import Question, accepts_answer, asks
 from entrypoints.http.pages.console import console_page, redirect_with_notice, shows
 from entrypoints.http.pages.console_forms import Form, accepts, on_refusal, once, ports_once
 from entrypoints.http.pages.federation.connections.places import ANSWERS_TO_SAVED, ONE, check_saved, path_of
@@ -108,8 +108,7 @@ async def _certificate_removal(connection_slug: str, fingerprint: str) -> Questi
 
 @asks(routes, f"{ONE}/keys/certificates/<fingerprint>/remove")
 @member_page(Capability.INTEGRATIONS_MANAGE, GIVES)
-@accepts(f"DELETE {API}/certificates/<fingerprint>")
-@ask_on_refusal(_certificate_removal)
+@accepts_answer(f"DELETE {API}/certificates/<fingerprint>", _certificate_removal)
 async def remove_certificate(org_slug: str, connection_slug: str, fingerprint: str, form: Form) -> Response:
     """Remove a certificate of the identity provider."""
     await connections.remove_certificate(ports(), acting_member(), connection_slug, fingerprint)
