@@ -31,7 +31,7 @@ class _Job(Generic[T]):
 
 
 class LowPriorityThreads:
-    """A few threads with a lower priority than the one that serves requests, and a bounded queue in front, which serves shares in turn.
+    """A few threads with a lower priority than the thread that serves requests, and a bounded queue that serves shares in turn.
 
     The threads of trio.to_thread are not used: they are shared, and a thread cannot raise its
     priority again. For jobs of a millisecond or two, which mostly run without the interpreter lock,
@@ -59,7 +59,7 @@ class LowPriorityThreads:
     async def run(self, work: Callable[[], T]) -> T:
         """Run `work` in a thread and return its result.
 
-        Raises: Limited if the queue is full, and most of it is of the current share; the errors of `work`.
+        Raises: Limited if the queue is full, and the current share has the most work in it; the errors of `work`.
         """
         share, job = current_share.get(), _Job(work, trio.lowlevel.current_trio_token(), trio.Event())
         self._enqueue(share, job)

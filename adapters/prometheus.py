@@ -158,7 +158,7 @@ class PrometheusMetrics:
             )
             self._disputes = Counter(
                 "sso_saml_signatures_disputed_total",
-                "SAML messages with a signature that only one of two libraries verifies.",
+                "SAML messages with a signature that our own code verifies and xmlsec does not.",
                 registry=None,
             )
             self._active_connections = Gauge(

@@ -1,4 +1,4 @@
-"""Trio's worker threads, for a number of pieces of work at a time. Shares that wait are served in turn."""
+"""Trio's worker threads with a limit of concurrent work. Shares that wait are served in turn."""
 
 from collections.abc import Callable
 from typing import TypeVar, cast

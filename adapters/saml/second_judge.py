@@ -19,7 +19,7 @@ _SIGNATURE: Final = (xmlsec.constants.TransformExclC14N, *_RSA)
 
 
 def confirm(*parts: SignedPart | None) -> None:
-    """Require that xmlsec verifies each signed part with the key that has verified it. Call this last, for a message that is accepted.
+    """Require that xmlsec verifies each signed part with the key that our own code used. Call this last, for a message that is accepted.
 
     Raises: SamlResponseRefused.
     """
@@ -44,5 +44,5 @@ def _confirm(part: SignedPart) -> None:
 
 @lru_cache(maxsize=256)
 def _load(certificate: str) -> Any:
-    """Return the key of a certificate (PEM) alone. xmlsec would copy a whole certificate for each signature."""
+    """Return the public key of a certificate (PEM). xmlsec would copy the whole certificate for each signature."""
     return xmlsec.Key.from_memory(public_key_of(certificate), xmlsec.constants.KeyDataFormatPem)

@@ -153,7 +153,7 @@ async def cancel_by_sign_in(ports: Ports, tx: Transaction, caller: Caller, accou
 
 
 async def _is_repeated(tx: Transaction, user_id: UUID, at: datetime) -> bool:
-    """Return whether a recovery that begins at `at` repeats one that a sign-in ended in the REPEAT_TTL before."""
+    """Return whether a recovery that begins at `at` repeats a recovery that a sign-in ended in the REPEAT_TTL before."""
     ended_at = await tx.mfa.newest_at(user_id, MfaEvent.RECOVERY_ENDED)
     return ended_at is not None and at - ended_at <= REPEAT_TTL
 

@@ -282,7 +282,7 @@ def organization_of(caller: OrganizationCaller | None) -> UUID | None:
 
 
 def share_of(caller: Caller) -> Share:
-    """Return the share of a caller with credentials: of the organization, or of a user who acts in no organization.
+    """Return the share of a caller with credentials: the organization's, or the user's own if they act in no organization.
 
     Without credentials, return the current share.
     """

@@ -1,6 +1,6 @@
 """Imposed rules: a member with fewer rights than the owner added or tightened them in a sign-in policy (security #imposed-rules).
 
-The owner and the admins get an email about each. The owner can remove them, also where they keep the owner out.
+The owner and the admins get an email about each imposed rule. The owner can remove these rules, even if they keep the owner out.
 """
 
 from collections.abc import Collection, Sequence
@@ -29,24 +29,24 @@ from ports.storage import Reading, Transaction
 
 @dataclass(frozen=True, slots=True)
 class ImposedRules:
-    """The names of the imposed rules of an organization, or of the application with this slug."""
+    """The names of the imposed rules in a sign-in policy. `service_slug` None: in the policy of the organization."""
 
     service_slug: str | None
     rules: Sequence[str]
 
 
 async def list_all(ports: Ports, caller: Member) -> Sequence[ImposedRules]:
-    """Return the imposed rules of the caller's organization, and then those of its applications."""
+    """Return the imposed rules of the caller's organization: first in its own policy, then in the policies of its applications."""
     async with ports.storage.reading() as read:
         policies = await read.sign_in_policies.imposed(caller.acts_in.id)
     return [ImposedRules(slug, policy.imposed_names) for policy, slug in policies]
 
 
 async def remove(ports: Ports, caller: Member) -> None:
-    """Remove all imposed rules of the caller's organization, and bring back the owner's rules and list in their place.
+    """Remove all imposed rules of the caller's organization, and bring back the owner's rules and break-glass list.
 
-    The caller is the owner, and has just used a passkey or a second factor of the account. No sign-in policy counts. Where users could not
-    sign in with the owner's rules, policies accept more methods.
+    The caller is the owner, and has just used a passkey or a second factor of the account. No sign-in policy counts. If users could not
+    sign in with the owner's rules, the policies then accept more methods.
 
     Raises: OwnFactorNeeded, OwnFactorMissing; NothingImposed; the errors of `lock_organization_for`.
     """
@@ -74,7 +74,7 @@ async def remove(ports: Ports, caller: Member) -> None:
 async def impose_connection(tx: Transaction, caller: OrganizationCaller, connection: RequiredConnection, now: datetime) -> bool:
     """Return whether a policy requires this connection, which the caller changes.
 
-    A wrong value of the connection keeps out the users that have to come through it. So if the caller is not the owner, the requirement
+    With a wrong value, the connection keeps out the users that must come through it. So if the caller is not the owner, the requirement
     is an imposed rule from now on.
     """
     organization, rights = await organizations.lock_organization_for(tx, caller, Capability.INTEGRATIONS_MANAGE)
@@ -90,7 +90,7 @@ async def impose_connection(tx: Transaction, caller: OrganizationCaller, connect
 async def keep_list(
     tx: Transaction, caller: Member, rights: Rights, before: Collection[UUID], listed: Collection[UUID], now: datetime
 ) -> None:
-    """Keep the owner's list of break glass beside the list that the caller has saved. All sessions are judged again."""
+    """Keep the owner's break-glass list beside the list that the caller has saved. All sessions are judged again."""
     org_id, is_owner = caller.acts_in.id, Capability.ORGANIZATION_OWN in rights
     policy = await tx.sign_in_policies.find(org_id) or SignInPolicy(org_id=org_id, rules=Rules(), changed_at=now)
     earlier = before if policy.owner_listed is None else policy.owner_listed
@@ -102,9 +102,9 @@ async def keep_list(
 
 
 async def _restore_list(ports: Ports, tx: Transaction, org_id: UUID, listed: Collection[UUID] | None, now: datetime) -> None:
-    """Restore the owner's list of break glass, or keep the present one, without users who may no longer be on it.
+    """Restore the owner's break-glass list `listed`, or keep the present list if it is None. Users who may not be listed leave the list.
 
-    As at each change of the list, its users have the factors that the policies ask for. The others leave it.
+    As at each change of the list, its users need the factors that the policies ask for.
     """
     before = {each.user_id for each in await tx.sign_in_policies.break_glass_users(org_id)}
     people = [await tx.sign_in_policies.person(org_id, user_id) for user_id in (before if listed is None else listed)]
@@ -128,7 +128,7 @@ async def find_missing_factor(ports: Ports, caller: Person) -> Decision | None:
 async def _find_missing_factor(ports: Ports, read: Reading | Transaction, caller: Person, now: datetime) -> Decision | None:
     """Return the sign-in with a passkey or a second factor of the account's own that the session lacks, or None.
 
-    No trusted device and no connection counts, and methods that a policy refuses do. Raises: AccountGone, OwnFactorMissing.
+    Trusted devices and connections do not count. Methods that a policy refuses count. Raises: AccountGone, OwnFactorMissing.
     """
     proofs = recent(await own_proofs.load_proofs(read, caller.session_id, caller.user_id, now), now - ports.policy.fresh_sign_in_ttl)
     if any(proof.can_be_second for proof in proofs):

@@ -337,7 +337,7 @@ async def end_access(tx: Transaction, org_id: UUID, user_id: UUID, now: datetime
     """End the access of a former member: sessions, pending sign-ins and invitations.
 
     Invitations that the user sent or received end, too. The user's service accounts stop, and the roles
-    that they gave are void. With `by_self`, those that go on do not (security #own-end).
+    that they gave are void. With `by_self`, service accounts with an end (`ends_at`) go on (security #own-end).
     """
     if not by_self:
         await tx.service_accounts.end_going_on(user_id, org_id, now)

@@ -223,7 +223,7 @@ async def _require_available(
 
 
 async def restore_availability(ports: Ports, tx: Transaction, org_id: UUID, now: datetime) -> None:
-    """Let policies accept passkeys, or else passwords and apps, where users could not sign in otherwise. The organization is locked."""
+    """Let policies under which no user could sign in accept passkeys, or else passwords and apps. The organization is locked."""
     added = {Method.PASSKEY.value} if relying_party.has_host(ports) else {Method.PASSWORD.value, Method.TOTP.value}
     for application in (None, *(each for each, _ in await tx.sign_in_policies.of_applications(org_id))):
         service_id = None if application is None else application.id

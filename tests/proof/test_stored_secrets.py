@@ -165,7 +165,7 @@ async def test_a_secret_is_stored_only_for_the_issuer_that_it_was_entered_for(ac
     form = await browser.open(f"{PAGES}/keys")
     await acme.api.patch(f"{acme.path}/connections/okta", {"oidc": {**OIDC, "issuer": "https://thief.example"}}, token=token)
     refused = await browser.send(f"{PAGES}/keys/client-secret", **hidden_fields(form), client_secret=SECRET)
-    assert (refused.status, "no longer those that you read" in refused.text, SECRET in refused.text) == (409, True, False)
+    assert (refused.status, "has changed since you read it" in refused.text, SECRET in refused.text) == (409, True, False)
     assert await run_sql(acme.pool, "select client_secret from connections where slug = 'okta'") == [(None,)]
 
 

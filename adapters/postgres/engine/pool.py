@@ -71,8 +71,9 @@ class Pool:
 
     The lock timeout is shorter than the statement timeout. Deleting an organization or a service
     holds locks for seconds, and the tasks that wait for these locks must not use up all
-    connections. So a share takes another connection only while it holds fewer than are free: half
-    of them at most, and the next share half of the rest. The process's own work has no such limit.
+    connections. So a share takes another connection only while it holds fewer than are free. The
+    first share gets half of the pool, and the next share half of the rest. The process's own work
+    has no such limit.
     """
 
     def __init__(
@@ -94,9 +95,9 @@ class Pool:
         self._lock_timeout = lock_timeout
         # A trio.CapacityLimiter and a cancel scope for each wait would cost three times as much.
         self._holders: dict[trio.lowlevel.Task, Share] = {}  # the tasks that have a connection, or open one
-        self._held: dict[Share, int] = {}  # the number of holders of each share; none for OWN
+        self._held: dict[Share, int] = {}  # the number of holders by share, without OWN
         self._queue: FairQueue[trio.lowlevel.Task] = FairQueue()
-        self._waiting: dict[trio.lowlevel.Task, tuple[Share, float]] = {}  # those in the queue, with the time until which each one waits
+        self._waiting: dict[trio.lowlevel.Task, tuple[Share, float]] = {}  # the tasks in the queue, with the ends of their waits
         self._idle: list[Connection] = []
         self._open_connections: dict[int, Connection] = {}  # by the process of the server
         self._returned = 0  # connections, so far
@@ -106,9 +107,9 @@ class Pool:
     def connection(self) -> "Lease":
         """Lease a connection in autocommit mode for one task: `async with pool.connection() as connection`.
 
-        Raises: StorageDown if no connection becomes free or can be opened in time; Limited if only others
-        got one; RuntimeError if the task holds one already. If tasks could hold two connections, all
-        could wait forever for their second one.
+        Raises: StorageDown if no connection becomes free or can be opened in time; Limited if only other tasks
+        got connections; RuntimeError if the task holds a connection already. If tasks could hold two
+        connections, all could wait forever for the second.
         """
         return Lease(self)
 
@@ -157,7 +158,7 @@ class Pool:
             self._held[share] = self._held.get(share, 0) + 1
 
     async def _wait(self, task: trio.lowlevel.Task, share: Share, deadline: float) -> None:
-        """Wait until another task makes this one a holder.
+        """Wait until another task lets this task hold a connection.
 
         Raises: StorageDown or Limited at the deadline, or up to WATCH_INTERVAL later.
         """
@@ -176,7 +177,7 @@ class Pool:
             raise Limited(RETRY_AFTER) if share is not OWN and self._returned > returned else StorageDown
 
     def _pass_on(self, task: trio.lowlevel.Task) -> None:
-        """Let the next tasks of the queue hold a connection in place of this one."""
+        """Let the next tasks of the queue hold a connection in place of `task`."""
         share = self._holders.pop(task)
         self._returned += 1
         if share is not OWN:

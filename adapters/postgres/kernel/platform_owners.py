@@ -1,8 +1,8 @@
-"""The SQL rule for which acts show no address to organizations (security #addresses-of-platform-owners)."""
+"""The acts that show no address to organizations, as SQL (security #addresses-of-platform-owners)."""
 
 from typing import Final
 
-# Join the account `w` of the attempt `l` if it is that of a platform owner, or of a former one and the attempt is from before the end.
+# Join the account `w` of the attempt `l` if its user is a platform owner, or was a platform owner at the time of the attempt or later.
 JOIN_PLATFORM_OWNER: Final = """
     left join users w on w.id = l.user_id and (w.is_platform_owner or exists (
         select from audit_log d where d.org_id is null and d.target_type = 'user' and d.target_id = w.id::text

@@ -157,7 +157,7 @@ async def save_change(tx: Transaction, old: OrganizationConnection, new: Organiz
     new = replace(new, settings=new.settings.check(), mapping=new.mapping.check())
     if new.protocol is not old.protocol or (old.first_activated_at is not None and new.settings.identity != old.settings.identity):
         raise ConnectionFieldFixed
-    # The secret was entered for the earlier issuer, and the present one gets it (security #stored-secrets).
+    # The secret was entered for the earlier issuer. The new issuer must not get it (security #stored-secrets).
     if old.client_secret_set_at is not None and new.settings.identity != old.settings.identity:
         new = replace(new, client_secret_set_at=None)
         await tx.connections.save_client_secret(new.org_id, new.id, None, None)
@@ -179,8 +179,8 @@ async def activate(ports: Ports, caller: OrganizationCaller, slug: str, version:
     """Let users sign in through a connection. From the first time on, the values by which users are known are fixed.
 
     `version` is that of the details that the caller looked at. A member with `integrations.manage` alone could otherwise change which
-    users come in, before the caller activates the connection (security S-12). None, if the caller alone has changed it since the last
-    activation: the present one.
+    users come in, before the caller activates the connection (security S-12). None: the present version, if the caller alone has changed
+    the connection since its last activation.
 
     Raises: OrganizationConnectionNotFound, ConnectionForTestsOnly, ConnectionChanged, ConnectionChangedByOthers, ConnectionIncomplete;
     the errors of `require_power_over_users`.
@@ -235,9 +235,9 @@ async def remove(ports: Ports, caller: OrganizationCaller, slug: str) -> None:
 
 
 async def put_client_secret(ports: Ports, caller: OrganizationCaller, slug: str, secret: str, issuer: str | None) -> OrganizationConnection:
-    """Store the secret with which we authenticate at the identity provider. It replaces the earlier one, and is never returned.
+    """Store the secret with which we authenticate at the identity provider. It replaces the earlier secret, and is never returned.
 
-    `issuer` is the one that the caller enters the secret for. None: the present one, unless others could have changed it.
+    `issuer` is the issuer that the caller enters the secret for. None: the present issuer, unless other callers could have changed it.
 
     Raises: OrganizationConnectionNotFound, ClientSecretNotUsed, ConnectionChanged, ConnectionChangedByOthers; the errors of
     `require_power_over_users`.
@@ -343,8 +343,8 @@ async def remove_certificate(ports: Ports, caller: OrganizationCaller, slug: str
 async def _lock_to_replace(tx: Transaction, caller: OrganizationCaller, slug: str, now: datetime) -> OrganizationConnection:
     """Lock a connection before its secret, key or certificate is replaced.
 
-    A wrong one stops the sign-ins through the connection. If a sign-in policy requires it, this can lock out the owner. Then the caller
-    needs the power that its settings need, and the owner can remove the requirement.
+    A wrong key stops the sign-ins through the connection. If a sign-in policy requires the connection, the owner can be locked out. So the
+    caller needs the power that changes of its settings need, and the owner can remove the requirement.
 
     Raises: OrganizationConnectionNotFound; the errors of `require_power_over_users`.
     """

@@ -198,7 +198,7 @@ async def _charge(ports: Ports, visitor: Visitor, client: ExternalClient, *, is_
         for key, window in ((person, own), (organization, OF_ORGANIZATION)):
             if (wait := await tx.rates.charge_window(key, window, now)) > 0:
                 raise ClientDocumentsLimited(wait)
-        # The first fetches of an organization do not ask for the platform's limit, so others cannot keep its clients away.
+        # The platform's limit does not hold for an organization's first fetches: other organizations must not keep its clients away.
         is_further = fetches and await tx.rates.charge_window(organization, FIRST_OF_ORGANIZATION, now) > 0
         if is_further and (wait := await tx.rates.window_wait(PLATFORM, OF_PLATFORM, now)) > 0:
             raise ClientDocumentsLimited(wait)

@@ -43,7 +43,7 @@ _FACTS: Final = {
 _OWN_FACTS: Final = {
     Rule.SECOND_FACTOR: "This needs a second factor of your account.",
     Rule.PHISHING_RESISTANT: "Your account has a passkey, and this needs it.",
-    Rule.METHODS: "To go on without your passkey, show that you have both your password and your mailbox.",
+    Rule.METHODS: "To go on without your passkey, show your password and your mailbox.",
 }
 
 

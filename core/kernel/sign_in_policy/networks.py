@@ -17,7 +17,7 @@ def problem_of_network(text: str) -> str | None:
     network = interface.network
     mapped = network.network_address.ipv4_mapped if isinstance(network, IPv6Network) else None
     if "%" in text:
-        return f"{text[:50]} has a zone, which Gatehouse does not know. Name a network without one."
+        return f"{text[:50]} has a zone, which Gatehouse does not know. Leave the zone out."
     if mapped is not None and network.prefixlen >= IPV4_IN_IPV6:
         return f"Write {text} as an IPv4 network: {ip_network((mapped, network.prefixlen - IPV4_IN_IPV6), strict=False)}."
     if interface.ip != network.network_address:
@@ -26,7 +26,7 @@ def problem_of_network(text: str) -> str | None:
 
 
 def is_in_networks(address: str, networks: Sequence[Network]) -> bool:
-    """Return whether one of these networks has this IP address."""
+    """Return whether an IP address is in any of the networks."""
     ip = ip_address(address)
     if isinstance(ip, IPv6Address):
         ip = ip.ipv4_mapped or ip

@@ -56,7 +56,7 @@ class Concerned(StrEnum):
 RULES_WITH_GRACE: Final = (Rule.METHODS, Rule.SECOND_FACTOR, Rule.PHISHING_RESISTANT)
 RULES_OF_ORGANIZATIONS: Final = frozenset(Rule) - {Rule.CONNECTION}
 RULES_OF_APPLICATIONS: Final = frozenset({*RULES_WITH_GRACE, Rule.SESSION_LIFETIME, Rule.SESSION_IDLE, Rule.DEVICE_TRUST, Rule.CONNECTION})
-# They ask something of new passwords and invitations, and keep no user out.
+# These rules are about new passwords and invitations, and keep no user out.
 RULES_WITHOUT_LOCKOUT: Final = frozenset({Rule.MIN_PASSWORD_LENGTH, Rule.INVITED_DOMAINS})
 RULES_OF_PLATFORM: Final = frozenset(
     {Rule.SECOND_FACTOR, Rule.PHISHING_RESISTANT, Rule.SESSION_LIFETIME, Rule.SESSION_IDLE, Rule.ADMIN_NETWORKS}
@@ -235,7 +235,7 @@ class Rules:
         return frozenset(rule for rule in Rule if rule not in RULES_WITHOUT_LOCKOUT and _is_stricter(rule, self, before))
 
     def with_earlier(self, names: Collection[Rule], before: "Rules") -> "Rules":
-        """Return these rules, but the named rules with their earlier values and starts. `before` are the earlier rules."""
+        """Return these rules, but take the values and starts of the rules in `names` from `before`, the earlier rules."""
 
         def merge(own: Document, earlier: Document) -> dict[str, Any]:
             kept = {name: value for name, value in own.items() if name not in names}

@@ -1,4 +1,4 @@
-"""The decision of a sign-in policy about each of many people, for the preview of the policy."""
+"""The decisions of a sign-in policy about many people, for its preview."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ COUNTED_WITHIN: Final = 5.0  # seconds
 
 @dataclass(frozen=True, slots=True)
 class PolicyCounter:
-    """The decisions of a policy about many people. It is the same decision as at a sign-in."""
+    """A counter of the people that a policy stops. `judge` decides as at a sign-in."""
 
     policy: EffectivePolicy
     now: datetime
@@ -26,7 +26,7 @@ class PolicyCounter:
     async def count(
         self, read: Callable[[PolicyPerson | None, int], Awaitable[Sequence[PolicyPerson]]]
     ) -> tuple[PeopleCount | None, Sequence[StoppedPerson]]:
-        """Return the counts, and the first people with a role that the policy stops. None: `ends` came first."""
+        """Return the counts, or None after `ends`, and the first people with a role that the policy stops."""
         counted, concerned, stopped, people = 0, 0, [0, 0], list[StoppedPerson]()
         async for batch in Batches(read, MAX_COUNTED):
             if monotonic() > self.ends:

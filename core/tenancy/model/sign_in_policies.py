@@ -72,7 +72,7 @@ class OwnFactorNeeded(SignInNotAccepted):
 
 
 class OwnFactorMissing(AuthenticationInsufficient):
-    """This needs a passkey or a second factor of your account, used now. Your account has none: add one first."""
+    """This needs a passkey or a second factor of your account, used now. Your account has neither: add a factor first."""
 
     needed: Mapping[str, str] = MappingProxyType({"acr_values": Acr.MFA.value})
 
@@ -118,7 +118,7 @@ class SignInPolicy:
     changed_at: datetime
     changed_by: UUID | None = None
     version: int = 0  # 0 if it is not stored
-    # Rules and list of break glass without what members with fewer rights than the owner added. None: the present ones are the owner's.
+    # The owner's rules and break-glass list, if members with fewer rights changed them. None: the present values are the owner's.
     owner_rules: Rules | None = None
     owner_listed: tuple[UUID, ...] | None = None
     reminded: int = 0  # of the platform's: the number of emails about its start
@@ -129,11 +129,11 @@ class SignInPolicy:
 
     @property
     def imposed_names(self) -> Sequence[str]:
-        """The names of the imposed rules, and of the list of break glass if it is imposed."""
+        """The names of the imposed rules, and BREAK_GLASS if the break-glass list is imposed."""
         return [*sorted(self.imposed()), *([] if self.owner_listed is None else [BREAK_GLASS])]
 
     def changed_to(self, rules: Rules, rights: Rights, now: datetime, by: UUID) -> "SignInPolicy":
-        """Return the policy with these rules of a member with these rights. The owner makes all of them their own."""
+        """Return the policy with the rules that a member with these rights saves. If the owner saves them, no rule is imposed."""
         earlier = self.rules if self.owner_rules is None else self.owner_rules
         imposed = frozenset[Rule]() if Capability.ORGANIZATION_OWN in rights else rules.tightened(earlier)
         owner_rules = rules.with_earlier(imposed, earlier) if imposed else None

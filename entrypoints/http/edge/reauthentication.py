@@ -32,7 +32,7 @@ OWN_PASSKEY: Final = "****"  # no policy: a passkey, because the account has one
 LOST_PASSKEY: Final = "*****"  # no policy: the password and the mailbox, of a user who lost all passkeys
 OWN_PROOF: Final = "***"  # no policy: the session began at an organization's connection, and the route needs a way of the account's own
 OWN_FACTOR: Final = "******"  # no policy: a passkey or a second factor of the account, which no policy of an organization refuses
-# The policy of no place that each refusal is about.
+# The parameter `policy` of the confirmation that each refusal asks for. No organization or application is its place.
 POLICY_OF: Final = MappingProxyType(
     {
         SignInNotAccepted: EVERYWHERE,

@@ -40,8 +40,8 @@ NOTICES: Final = {
     "link it with a sign-in by passkey. Otherwise, it can't be linked to your organization's sign-in.",
     "connection-metadata-imported": "Metadata imported.",
     "connection-saved": "Connection saved.",
-    "connection-secret-removed": "Connection saved. The client secret of the earlier issuer was removed: enter that of the new one on the "
-    "tab Keys.",
+    "connection-secret-removed": "Connection saved. The client secret of the earlier issuer was removed. Enter the secret of the new "
+    "issuer on the tab Keys.",
     "connection-person-unlinked": "User unlinked. The sign-ins through this connection have ended.",
     "connection-unlinked": "Connection unlinked.",
     "connection-removed": "Connection removed.",
@@ -165,7 +165,7 @@ NOTICES: Final = {
     "organization-created": "Organization created.",
     "organization-waits": "Organization created. It waits for the approval of a platform owner, and you get an email.",
     "organization-saved": "Organization saved.",
-    "imposed-rules-removed": "Rules removed. Your own rules hold in their place.",
+    "imposed-rules-removed": "Rules removed. Your own rules are in force again.",
     "ownership-transferred": "Ownership transferred. You are an admin now.",
     "token-revoked": "SCIM token revoked.",
     "registration-token-deleted": "Registration token deleted.",

@@ -28,7 +28,7 @@ from tests.support.passkeys.users import PASSKEYS, PasskeyUser, sign_in_with_pas
 
 HOUR = timedelta(hours=1)
 PRESENT = "select mfa_enabled_at, passkey_second_at, (select m.setup_at from mfa m where m.user_id = u.id) from users u"
-NAMED = "it brings your earlier one back"
+NAMED = "It brings your earlier factor back"
 
 
 @dataclass

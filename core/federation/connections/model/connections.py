@@ -43,7 +43,7 @@ class ConnectionForTestsOnly(Conflict):
 
 
 class ConnectionChanged(Conflict):
-    """The values of this connection are no longer those that you read. Check them again, then repeat your last step."""
+    """The connection has changed since you read it. Read its values again, then repeat your last step."""
 
 
 class ConnectionChangedByOthers(Conflict):
@@ -145,7 +145,7 @@ class OrganizationConnection:
     created_at: datetime
     # From then on the issuer, the entity id and the subject are fixed: with others, all users would be unknown.
     first_activated_at: datetime | None = None
-    # The members and service accounts that changed it since its last activation. None: not known, as those of an earlier release.
+    # The members and service accounts that changed it since its last activation. None: an earlier release did not record them.
     changed_by: tuple[UUID, ...] | None = ()
     settings: OidcSettings | SamlSettings
 

@@ -24,13 +24,13 @@ from core.kernel.values import Slug
 from core.programs.model.api_resources import ApiResource
 
 # New clients, which no user of the organization has agreed to, and further fetches of documents. Only fetches that succeed
-# count for the platform. One person alone cannot use up those of an organization.
+# count for the platform. One person alone cannot use up the fetches of an organization.
 OF_PERSON: Final = Window("new-clients", 3600.0, 10)
 OF_PERSON_AND_CLIENT: Final = Bucket("new-client", 3600.0, 1)
 FAILURE_NOTED_FOR: Final = timedelta(minutes=1)  # further ones of the same client change nothing until then
 FETCHES_OF_PERSON: Final = Window("client-documents", 60.0, 10)
 OF_ORGANIZATION: Final = Window("client-documents", 60.0, 20)
-FIRST_OF_ORGANIZATION: Final = Window("first-client-documents", 60.0, 5)  # even if those of the platform are used up
+FIRST_OF_ORGANIZATION: Final = Window("first-client-documents", 60.0, 5)  # even if the platform's fetches are used up
 OF_PLATFORM: Final = Window("client-documents", 60.0, 60)
 PLATFORM: Final = "platform"
 _NOT_IN_SLUG: Final = re.compile(r"[^a-z0-9]+")

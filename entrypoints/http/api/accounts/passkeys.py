@@ -43,7 +43,7 @@ class PasskeyResponse(ResponseModel):
 
 
 class PasskeyWaitResponse(ResponseModel):
-    """The wait after which you can remove lost passkeys without showing one."""
+    """The wait for lost passkeys. After it, you can remove your passkeys, and need no passkey for it."""
 
     over_at: Timestamp = Field(description="When you can remove them: 24 hours after the start.")
     until: Timestamp = Field(description="Until when you can remove them: 72 hours after the start.")
@@ -108,7 +108,8 @@ async def register(data: PasskeyRequest) -> CreatedPasskeyResponse:
     """Add a passkey or a security key.
 
     You get an email about it, with a link that undoes it. An account can have 20 of them. If it becomes a
-    second factor, trusted devices and pending sign-ins end. The first one ends a change of the address that another session requested.
+    second factor, trusted devices and pending sign-ins end. The first passkey ends a change of the address that another session
+    requested.
     """
     credential, kind = data.credential.model_dump(), PasskeyKind(data.kind)
     passkey, codes = await passkeys.register(
@@ -138,9 +139,9 @@ async def start_wait() -> PasskeyWaitResponse:
     """Report that you lost all your passkeys.
 
     Confirm your password and a code by email first, with two calls of `POST /api/auth/reauthenticate`. After 24 hours you can remove
-    the passkeys without showing one. You get an email at the start and at the end, with a link that undoes it. A sign-in with one
-    of your passkeys ends the wait. Accounts with a second factor, and those of which a sign-in policy asks for a passkey, need a
-    recovery instead.
+    the passkeys, and need no passkey for it. You get an email at the start and at the end. The link in these emails ends the wait, and
+    so does a sign-in with a passkey. If the account has a second factor, or a sign-in policy asks it for a passkey, it needs a recovery
+    instead.
     """
     return PasskeyWaitResponse.of(await passkey_waits.start(ports(), signed_in()))
 
@@ -162,10 +163,10 @@ async def cancel_wait() -> None:
 @refuses(400, 404)
 @describes({204: "The passkeys are deleted."})
 async def remove_lost() -> None:
-    """Delete all your passkeys after the wait for lost ones.
+    """Delete all your passkeys after the wait for lost passkeys.
 
     Confirm your password and a code by email again. This works once, within 72 hours after the start. You get an email with a link that
-    undoes it.
+    undoes the deletion.
     """
     await passkey_waits.finish(ports(), signed_in())
 

@@ -32,7 +32,7 @@ class RecoveryResponse(ResponseModel):
     code: str = Field(description="The code. It is shown only once.", examples=["K7M2P-X4QZ9"])
     expires_at: Timestamp = Field(description="The time when the recovery ends.")
     refuses_sign_ins: bool = Field(
-        description="Whether the user cannot sign in until this recovery ends, because a sign-in ended an earlier one in the last 72 hours."
+        description="Whether the user cannot sign in until this recovery ends. In the last 72 hours, a sign-in ended an earlier recovery."
     )
 
 
@@ -47,8 +47,8 @@ async def recover_user(org_slug: str, user_id: UUID, data: RecoveryRequest) -> R
     The user gets a link by email, and you get a code, which you give to them after checking who asks. With both, they set up a new
     factor within 24 hours. This is possible only for an account that your organization created, and that no other organization uses:
     otherwise the answer is 403. All sessions of the user end. A new recovery replaces an earlier one.
-    A sign-in as strong as the account can reach ends it: no factor is lost then. If it was not the user's, start another recovery within 72
-    hours: `refuses_sign_ins` is then true, and the user can sign in only after it has been used, canceled or has expired.
+    A sign-in as strong as the account can reach ends the recovery, because no factor is lost. If another person signed in, start another
+    recovery within 72 hours: `refuses_sign_ins` is then true, and the user can sign in only when that recovery has ended.
     After as many recoveries of a user within an hour as `SSO_MAILS_PER_RECIPIENT` allows, the answer is 429, and nothing changes.
     """
     return RecoveryResponse.of(await account_recovery.issue_in_organization(ports(), acting_member(), user_id, data.reason, END_USERS))

@@ -108,9 +108,9 @@ async def delete(org_slug: str, account_id: UUID) -> None:
 @member(Capability.SERVICE_ACCOUNTS_MANAGE, BY_PEOPLE)
 @describes({204: "The service account has ended, or has an owner."})
 async def end(org_slug: str, account_id: UUID) -> None:
-    """End a service account now that has `ends_at`.
+    """End a service account now whose owner has left.
 
-    Its next request is refused, as at that time. An account without `ends_at` stays as it is.
+    Its next request is refused. An account without `ends_at` stays as it is.
     """
     await service_accounts.end_now(ports(), acting_member(), account_id)
 

@@ -370,7 +370,7 @@ async def replace_break_glass_users(org_slug: str, data: BreakGlassUsersRequest)
 
 
 class ImposedRulesResponse(ResponseModel):
-    """The imposed rules of the organization, or of one of its services."""
+    """The imposed rules of the organization, or of a service of the organization."""
 
     service_slug: str | None = Field(description="The slug of the service, or null for the sign-in policy of the organization.")
     rules: list[str] = Field(description="The names of the rules, as in the policy. `break_glass_users` is the list of break glass.")
@@ -381,7 +381,7 @@ class ImposedRulesResponse(ResponseModel):
 async def list_imposed_rules(org_slug: str) -> list[ImposedRulesResponse]:
     """List the rules that members with fewer rights than the owner made.
 
-    They added these rules to the sign-in policies, or tightened those of the owner. No sign-in policy counts here.
+    The members added these rules to sign-in policies, or tightened the owner's rules. No sign-in policy counts here.
     """
     return [ImposedRulesResponse.of(each) for each in await imposed_rules.list_all(ports(), acting_member())]
 
@@ -389,12 +389,12 @@ async def list_imposed_rules(org_slug: str) -> list[ImposedRulesResponse]:
 @routes.delete(OF_IMPOSED_RULES)
 @member(Capability.ORGANIZATION_OWN, UNLOCKS)
 @refuses(400)
-@describes({204: "The rules and the list of break glass are those of the owner."})
+@describes({204: "The owner's rules and list of break glass are in force again."})
 async def remove_imposed_rules(org_slug: str) -> None:
     """Remove the rules that members with fewer rights than the owner made.
 
-    The owner's rules and list of break glass hold in their place. It needs a passkey or a second factor of the account, used in the last
-    10 minutes. No sign-in policy counts here, so it also works for an owner that these rules keep out. If users could then not sign in to
-    a service, the organization's policy and the service's also accept passkeys.
+    The owner's rules and list of break glass are in force again. You need a passkey or a second factor of your account, used in the last
+    10 minutes. No sign-in policy counts here, so the rules cannot keep the owner out. If users could then not sign in to a service, the
+    policies of the organization and of the service also accept passkeys.
     """
     await imposed_rules.remove(ports(), acting_member())

@@ -1,4 +1,4 @@
-"""Access decorators. Every route has exactly one, directly below the route decorator, so that it runs first.
+"""Access decorators. Every route has exactly one access decorator, directly below the route decorator, so that it runs first.
 
 A route that changes something declares its effect: `@member(Capability.MEMBERS_MANAGE, GIVES)`.
 """

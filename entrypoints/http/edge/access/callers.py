@@ -295,7 +295,7 @@ async def _check_sign_in(user: Person, access: Access, row: EffectRow) -> None:
             raise SignInNotAccepted(missing, ports().policy.fresh_sign_in_ttl)
     require_sign_in(user, row.age, ports().policy, now)
     if access.bounded is Bounded.NO and isinstance(user, Member) and user.connection_sign_in is not None:
-        check_sign_in(user.sign_in, row.age, ports().policy, now)  # beside that at the connection (security S-10)
+        check_sign_in(user.sign_in, row.age, ports().policy, now)  # beside the sign-in at the connection (security S-10)
 
 
 async def _with_connection_sign_in(member: Member, access: Access, age: SignInAge) -> Member:

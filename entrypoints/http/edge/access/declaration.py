@@ -80,8 +80,8 @@ class Access:
     # Bytes of the body. With GET, or a body up to this size, the view takes the tokens with its first query (`limits.open_charge`), or
     # leaves them. If it raises, they are taken.
     limit_joins_up_to: int = 0
-    declared: EffectRow | None = None  # the effect that the route declares
-    default: EffectRow | None = None  # the effect of a method that changes something. None: the route declares it
+    declared: EffectRow | None = None  # by the route
+    default: EffectRow | None = None  # of a method that changes something, if the route declares no effect
     verified: bool = False  # requires a verified email address
     capability: Capability | None = None  # required of a member of the organization in the path
     inactive: bool = False  # the organization need not be active
@@ -107,7 +107,7 @@ class Access:
         return self.name in ("platform_owner", "platform_page")
 
     def row(self, method: str) -> EffectRow:
-        """Return what the effect of a request with this method requires."""
+        """Return the requirements of the effect that a request with this method has."""
         row = self.declared or (SHOWS if method in SAFE_METHODS else self.default)
         assert row is not None, "the application does not start with a route that does not declare its effect"
         return row

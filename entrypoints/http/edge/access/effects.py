@@ -1,4 +1,4 @@
-"""The effects of routes. A route declares its effect, and this table says what the effect requires of the caller."""
+"""The effects of routes. A route declares its effect, and this table has the requirements on the caller."""
 
 from dataclasses import dataclass, replace
 from enum import Enum, auto
@@ -8,15 +8,15 @@ from core.kernel.sign_in_age import SignInAge
 
 
 class Effect(Enum):
-    """What remains when a request is done. Log entries, times of last use, limits, flows and queues do not count."""
+    """The change that remains after a request. Log entries, times of last use, limits, flows and queues do not count."""
 
-    SHOWS = auto()  # nothing
+    SHOWS = auto()  # no change
     CHANGES = auto()  # a changed row of an organization, an account or the platform
     GIVES = auto()  # access, secrets, connections or contents of tokens, given or taken, because an end harms, too
     ACTS_ON_ME = auto()  # another way into the caller's account, another address, or its end
     MINE = auto()  # own data without power: names, picture, devices, consents, sessions, answers to invitations
     ENDS = auto()  # ended sessions of people in the organization
-    PROTOCOL = auto()  # what a sign-in or a token protocol keeps
+    PROTOCOL = auto()  # the state of a sign-in or of a token protocol
 
 
 class Programs(Enum):
@@ -29,7 +29,7 @@ class Programs(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EffectRow:
-    """The requirements of an effect, or of a named exception to one."""
+    """The requirements of an effect, or of a named exception."""
 
     effect: Effect
     # The effect remains when the caller is gone. Impersonators are refused (security I-4), and a service account
@@ -37,7 +37,7 @@ class EffectRow:
     outlives: bool = True
     age: SignInAge = SignInAge.ANY  # of the sign-in (security A-12)
     programs: Programs = Programs.ALL
-    changes_factors: bool = False  # each sign-in policy of the user must accept the sign-in (security PK-8)
+    changes_factors: bool = False  # all sign-in policies of the user must accept the sign-in (security PK-8)
     asks_policy: bool = True  # False: members need not meet the sign-in policy of the organization
     ends_session: bool = False  # no policy of the platform keeps an impersonator in the session
     reason: str = ""  # of an exception
@@ -60,14 +60,14 @@ PREVIEWS: Final = replace(SHOWS_PEOPLE, outlives=True, reason="A preview of a si
 BY_PEOPLE: Final = replace(
     GIVES, programs=Programs.NONE, reason="It decides about programs, or about who becomes an admin: no grant is enough."
 )
-PROMOTES: Final = replace(GIVES, programs=Programs.IF_GRANTED, reason="A personal access token changes no role and ends no other token.")
+PROMOTES: Final = replace(GIVES, programs=Programs.IF_GRANTED, reason="A personal access token changes no role, and ends only itself.")
 OWNS: Final = replace(BY_PEOPLE, age=SignInAge.FRESH, reason="An owner's right, a sign-in policy, or a way into another account.")
 REMOVES_FACTORS: Final = replace(PROMOTES, age=SignInAge.FRESH, reason="Removing another user's factors opens their account wider.")
 WAYS_IN: Final = replace(ACTS_ON_ME, changes_factors=True, reason="The policies that the user must meet say which sign-in is enough.")
 LEAVES: Final = replace(
     ACTS_ON_ME, age=SignInAge.RECENT, asks_policy=False, reason="No policy of an organization holds a member who wants to leave."
 )
-UNLOCKS: Final = replace(OWNS, asks_policy=False, reason="No policy of an organization keeps its owner from removing the rules of others.")
+UNLOCKS: Final = replace(OWNS, asks_policy=False, reason="No policy of an organization keeps its owner from removing imposed rules.")
 CHECKOUT: Final = replace(
     CHANGES, outlives=False, age=SignInAge.ANY, programs=Programs.NONE, reason="The payment provider asks the buyer, who pays there."
 )

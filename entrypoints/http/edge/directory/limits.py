@@ -17,7 +17,7 @@ from core.kernel.shares import FairPlaces
 
 MAX_PER_ORGANIZATION: Final = 2
 MAX_IN_TOTAL: Final = 8  # at most 128 MiB of bodies; while the pieces of one are joined, it takes its size twice
-MAX_CONCURRENT: Final = 4  # requests of an organization; others wait
+MAX_CONCURRENT: Final = 4  # requests of an organization; further requests wait
 MAX_WAITING: Final = 6000  # requests of all organizations
 MAX_ADMITTED: Final = 60  # requests of an organization that run, wait for their turn, or are still arriving
 RETRY_AFTER: Final = 5  # seconds; about the time that a process needs for the largest body
@@ -69,8 +69,8 @@ class LargeBodies:
 class DirectoryTurns:
     """The concurrent SCIM requests: up to MAX_ADMITTED of each organization.
 
-    Of these, MAX_CONCURRENT run, and of all organizations as many as may occupy half of the connections. The
-    others wait, and organizations have turns.
+    MAX_CONCURRENT of them run, and all organizations together occupy at most half of the connections. Further
+    requests wait, and organizations have turns.
     """
 
     def __init__(self, pool_size: int) -> None:
@@ -79,7 +79,7 @@ class DirectoryTurns:
 
     @contextmanager
     def admit(self, org_id: UUID) -> Iterator[None]:
-        """Count a request until the block ends. It takes one of the places while it runs.
+        """Count a request until the block ends. It takes a place while it runs.
 
         Raises: TooManyDirectoryRequests.
         """

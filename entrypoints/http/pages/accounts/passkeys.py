@@ -231,7 +231,7 @@ async def delete(passkey_id: UUID, form: Form) -> Response:
     return redirect_with_notice(DELETED[has_ended], SECURITY_PATH)
 
 
-# All of them, after a loss
+# After a loss of all passkeys
 
 
 async def _loss() -> Question:
@@ -254,9 +254,9 @@ async def _loss() -> Question:
         verb=GO_ON,
         target=ALL,
         consequences=(
-            "Only do this if you've lost all of them. We ask for your password, and for a code that we email you.",
-            "You then wait for 24 hours. After that, you can remove the passkeys without showing one, for 48 hours.",
-            "We email you now and when the wait is over. Their link stops it, and so does a sign-in with one of your passkeys.",
+            "Only do this if you've lost all your passkeys. We ask for your password, and for a code that we email you.",
+            "You then wait for 24 hours. In the next 48 hours, you can remove the passkeys, and need no passkey for it.",
+            "We email you now and when the wait is over. The link in these emails stops the removal, and so does a sign-in with a passkey.",
         ),
         button="Start the wait",
         back=("Security", SECTION),
@@ -269,7 +269,7 @@ async def _loss() -> Question:
 @page_session
 @shows(f"POST {API}/wait", f"DELETE {API}")
 async def show_loss() -> Response:
-    """Ask before you go on without your passkeys: first to start the wait, and after it to remove them."""
+    """Ask before you go on without your passkeys: first to start the wait, and after the wait to remove the passkeys."""
     wait = await passkey_waits.find(ports(), signed_in())
     is_waiting = wait is not None and ports().clock.now() < wait.over_at
     return redirect(SECTION) if is_waiting else await ask(await _loss())
@@ -302,7 +302,7 @@ async def cancel_wait(form: Form) -> Response:
 @refuses(404)
 @accepts_answer(f"DELETE {API}", _loss)
 async def remove_lost(form: Form) -> Response:
-    """Remove all your passkeys after the wait for lost ones."""
+    """Remove all your passkeys after the wait for lost passkeys."""
     await passkey_waits.finish(ports(), signed_in())
     return redirect_with_notice("lost-passkeys-removed", SECURITY_PATH)
 

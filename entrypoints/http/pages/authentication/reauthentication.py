@@ -76,7 +76,7 @@ FIELDS: Final[Mapping[type[Refusal], str]] = {
     CodeMalformed: "code",
     CodeWrong: "code",
 }
-# What is missing for a name in `policy` of no place.
+# The refusal that each name in the parameter `policy` stands for, if it names no organization or application.
 FINDERS: Final = MappingProxyType(
     {
         EVERYWHERE: factor_changes.find_missing_sign_in,

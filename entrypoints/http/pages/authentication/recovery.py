@@ -86,8 +86,8 @@ class Issuer:
                 "up a new factor within 24 hours. All earlier factors then end.",
                 "Give them the code only when you are sure who asks: in person, or in a call that you started. Their sessions end now, "
                 f"and the other {self.others} get an email.",
-                "A sign-in with all factors of the account ends the recovery. If it wasn't theirs, start another one within 72 hours: it "
-                "refuses all sign-ins until it ends.",
+                "A sign-in with all factors of the account ends the recovery. If another person signed in, start another recovery within "
+                "72 hours: nobody can sign in to the account until that recovery ends.",
             ),
             button="Start recovery",
             reason="Reason, for the audit log",
@@ -102,7 +102,7 @@ class Issuer:
         until = format_utc(issued.expires_at)
         advice = f"Give it to {address} after checking who asks. It works with the link that we emailed, until {until}."
         if issued.refuses_sign_ins:
-            advice += " A sign-in ended the last recovery, so nobody can sign in to this account until this one is used, canceled or over."
+            advice += " A sign-in ended the last recovery. So nobody can sign in to this account until the new recovery has ended."
         return await secret_page("Recovery code", {"Code": issued.code}, advice=advice, done=(f"Back to {address}", path))
 
     async def end_question(self, user_id: UUID) -> Question:

@@ -1,4 +1,4 @@
-"""The page on which the owner removes the rules of a sign-in policy that members with fewer rights made, also if these keep them out."""
+"""The page on which the owner removes imposed rules: members with fewer rights made them, and they can keep the owner out."""
 
 from typing import Final
 
@@ -27,7 +27,7 @@ ADVICE: Final = Markup('This needs a passkey or a second factor of your account.
 async def _question(**_: str) -> Question:
     found = await imposed_rules.list_all(ports(), acting_member())
     places = [(each.service_slug or "the organization", ", ".join(LABELS[rule] for rule in each.rules)) for each in found]
-    effect = "Your own rules hold in their place. All owners and admins get an email. Members can save such rules again."
+    effect = "Your own rules are in force again. All owners and admins get an email. Members can save such rules again."
     return Question(
         verb="Remove sign-in rules of",
         target=(await organizations.get(ports(), acting_member())).name,

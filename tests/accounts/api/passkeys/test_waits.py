@@ -116,7 +116,7 @@ async def test_one_of_both_is_not_enough(
         await api.post("/api/auth/reauthenticate", {"email_code": code}, token=loser.token)
     refused = await loser.start()
     assert (refused.status, 'error="insufficient_user_authentication"' in refused.headers["WWW-Authenticate"]) == (401, True)
-    assert "both your password and your mailbox" in refused.json["error"]
+    assert "show your password and your mailbox" in refused.json["error"]
     assert await loser.wait() is None
     assert STARTED not in [email.subject for email in sent.emails]
 
@@ -233,7 +233,7 @@ class LoserOnPages:
         page = await self.browser.open(leads_to(await self.browser.submit(path, LOST)))
         if 'name="password"' in page.text:  # the sign-in is too old
             page = await self.browser.open(await self.confirm(path, page, password=PASSWORD))
-        assert "show that you have both your password and your mailbox" in main_of(page)
+        assert "show your password and your mailbox" in main_of(page)
         assert "data-passkey" not in main_of(page)
         emailed = await self.browser.open(leads_to(await self.browser.send("/app/reauthenticate/email", **hidden_fields(page))))
         await deliver(self.ports)
@@ -278,9 +278,9 @@ async def test_the_security_page_offers_a_wait_only_where_it_helps(
     await holder.add()
     browser = FakeBrowser(app)
     await browser.sign_in()
-    assert "Lost all of them?" in (await browser.open("/app/account/security")).text
+    assert "Lost all your passkeys?" in (await browser.open("/app/account/security")).text
     await add_policy(ports, pool, user, phishing_resistant=["everyone"])
-    assert "Lost all of them?" not in (await browser.open("/app/account/security")).text
+    assert "Lost all your passkeys?" not in (await browser.open("/app/account/security")).text
     answer = await browser.submit(LOST, LOST)
     assert (answer.status, "Only a recovery replaces your passkey" in main_of(answer)) == (400, True)
 

@@ -89,8 +89,8 @@ class ConnectionActivationRequest(RequestModel):
 
     version: Text | None = Field(
         None,
-        description="The `version` that you looked at: 409 if the connection has changed since. Without it, the present one counts, if you "
-        "alone have changed the connection since its last activation.",
+        description="The `version` that you looked at: 409 if the connection has changed since. Without it, the present values count if "
+        "you alone have changed the connection since its last activation.",
     )
 
 
@@ -273,10 +273,10 @@ async def get(org_slug: str, connection_slug: str) -> ConnectionDetailsResponse:
 async def update(org_slug: str, connection_slug: str, data: ConnectionUpdateRequest) -> ConnectionDetailsResponse:
     """Change a connection.
 
-    Settings and mapping are replaced as a whole. A new issuer removes the client secret: set that of the new issuer. 409 for settings of
-    the other protocol, and for a new issuer, entity id or subject after the first activation: create another connection instead. To
-    change an active connection, except for its name, the caller needs all rights of an admin. The identity provider is not asked: `POST
-    …/check` says whether it accepts the new settings.
+    Settings and mapping are replaced as a whole. A new issuer removes the client secret: set the secret of the new issuer. 409 for
+    settings of the other protocol, and for a new issuer, entity id or subject after the first activation: create another connection
+    instead. To change an active connection, except for its name, the caller needs all rights of an admin. The identity provider is not
+    asked: `POST …/check` says whether it accepts the new settings.
     """
     changes: dict[str, Any] = provided(name=data.name, mapping=data.mapping)
     sent = [*provided(oidc=data.oidc, saml=data.saml).values()]
@@ -314,8 +314,8 @@ async def activate(org_slug: str, connection_slug: str, data: ConnectionActivati
 
     Users sign in through it from now on, so the caller needs all rights of an admin. Its issuer, entity id and subject are fixed
     afterwards. Send the `version` of the connection that you looked at: another member could change it before you activate it. 400 names
-    the values that are missing. 409: the connection has changed since, or others changed it after its last activation and the `version`
-    is missing.
+    the values that are missing. 409: the connection has changed since, or another caller changed it after its last activation and you
+    sent no `version`.
     """
     await connections.activate(ports(), acting(), connection_slug, data.version)
     return to_details(await connections.find(ports(), acting(), connection_slug))
@@ -342,7 +342,7 @@ async def deactivate(org_slug: str, connection_slug: str) -> ConnectionDetailsRe
 async def set_client_secret(org_slug: str, connection_slug: str, data: ClientSecretRequest) -> None:
     """Set the client secret of a connection.
 
-    It replaces the earlier one. It is stored encrypted, and never returned. A change of the issuer removes it. `POST …/check` says
+    It replaces the earlier secret. It is stored encrypted, and never returned. A change of the issuer removes it. `POST …/check` says
     whether the identity provider accepts it.
     """
     await connections.put_client_secret(ports(), acting(), connection_slug, data.client_secret, data.issuer)
