@@ -239,7 +239,9 @@ async def test_mails_are_limited_and_saves_are_not(
     for minutes in range(40, 33, -1):
         await saved(acme, {"session_idle_minutes": minutes}, "clerk")
     assert len(await told(ports, sent)) == 2 * 5
-    assert all("The page below shows all rules" in email.text for email in sent.emails if email.subject == TOLD), "also those without an email"
+    assert all("The page below shows all rules" in email.text for email in sent.emails if email.subject == TOLD), (
+        "also those without an email"
+    )
     assert (await load(acme))["session_idle_minutes"] == 34
     assert (await remove(acme)).status == 204
     assert (await load(acme))["session_idle_minutes"] is None
