@@ -347,7 +347,7 @@ async def test_two_slow_servers_do_not_stop_those_of_other_organizations(ports: 
 async def test_many_invitations_of_one_organization_do_not_delay_another(
     ports: Ports, pool: Pool, sent: FakeMailTransport, clock: FakeClock
 ) -> None:
-    """The platform's server sends them for both."""
+    """The platform's server sends the mails for both organizations."""
     for slug, count in (("acme", 9), ("twin", 2)):
         await invite(ports, await add(ports, pool, slug, server=False), *people(slug, count))
         clock.advance(timedelta(seconds=1))

@@ -1,4 +1,4 @@
-"""Each place that all organizations share, held by some of them: the others go on (security N-11).
+"""The places that all organizations share: if some organizations hold a place, the other organizations go on (security N-11).
 
 Servers are held by hand, and Trio's clock runs the waits.
 """
@@ -42,7 +42,7 @@ SLOW = "https://slow"  # the start of the addresses of servers that answer when 
 
 
 class HeldSender:
-    """A sender whose slow servers answer when the test says so, and the others at once."""
+    """A sender with slow servers, which answer when the test says so. All other servers answer at once."""
 
     def __init__(self, pause: float = math.inf) -> None:
         self.answers = trio.Event()
@@ -68,7 +68,7 @@ class HeldSender:
 
 
 def client_of(org_id: UUID, number: int = 0, host: str = SLOW) -> tuple[OpenIdClient, OpenIdProviderMetadata]:
-    """Return our client at one of the connections of an organization, and the metadata of its provider."""
+    """Return our client at a connection of an organization, and the metadata of its provider."""
     issuer = f"{host}-{org_id.int}-{number}.example"
     client = OpenIdClient(
         org_id=org_id,
@@ -120,7 +120,7 @@ async def running(outcomes: Outcomes, calls: Sequence[Callable[[], Any]]) -> Asy
 
 
 async def test_slow_providers_of_two_organizations_stop_no_other(mock_clock: MockClock) -> None:
-    """Each has 20 connections and three browsers at each of them."""
+    """Each organization has 20 connections, with three browsers at each connection."""
     sender, outcomes = HeldSender(), Outcomes()
     providers = HttpOpenIdProviders(sender, FakeClock())
     clients = [client_of(UUID(int=org), number) for org in (1, 2) for number in range(20) for _ in range(3)]
@@ -154,7 +154,7 @@ async def test_one_connection_leaves_places_for_the_others_of_its_organization(m
 
 
 async def test_the_wait_for_a_place_is_no_part_of_the_time_of_a_call(autojump_clock: MockClock) -> None:
-    """The seventh sign-in waits five seconds at most. One that gets a place in this time has ten for the provider."""
+    """The seventh sign-in waits five seconds at most. If it gets a place in this time, it has ten seconds for the provider."""
     sender, outcomes = HeldSender(), Outcomes()
     providers = HttpOpenIdProviders(sender, FakeClock())
     calls = [
@@ -186,7 +186,7 @@ async def test_sign_outs_that_strangers_report_hold_no_place_of_a_sign_in(mock_c
 
 
 async def test_starts_of_strangers_hold_no_place_of_a_sign_in_that_ends(mock_clock: MockClock) -> None:
-    """Each leads to a fetch of metadata, one for each connection, which a slow server does not answer."""
+    """Each sign-out leads to a fetch of metadata, one for each connection, which a slow server does not answer."""
     sender, outcomes = HeldSender(), Outcomes()
     providers = HttpOpenIdProviders(sender, FakeClock())
     starts = [partial(providers.discover, client_of(UUID(int=1), number)[0]) for number in range(20) for _ in range(3)]
@@ -220,7 +220,7 @@ async def test_tokens_of_strangers_leave_the_fetch_of_keys_for_our_own_requests(
 
 
 async def test_a_slow_host_of_one_organization_delays_no_keys_and_documents_of_another(mock_clock: MockClock) -> None:
-    """Both have clients at the same host. A busy host counts as no failure of the keys."""
+    """Both organizations have clients at the same host. A busy host counts as no failure of the keys."""
     sender, outcomes, clock = HeldSender(), Outcomes(), FakeClock()
     keys, documents = HttpClientKeys(sender, clock, (443,)), HttpClientDocuments(sender, clock, Policy())
 
@@ -246,7 +246,7 @@ async def test_a_slow_host_of_one_organization_delays_no_keys_and_documents_of_a
 
 
 async def test_slow_hosts_of_organizations_delay_no_other_at_an_address_that_all_use(mock_clock: MockClock) -> None:
-    """They wait for their own places, without a lock of the keys and a place of the shared host. A failure is their own, too."""
+    """The requests wait for their own places, without a lock of the keys and a place of the shared host. They fail alone, too."""
     sender, outcomes, clock = HeldSender(), Outcomes(), FakeClock()
     keys, documents, shared = HttpClientKeys(sender, clock, (443,)), HttpClientDocuments(sender, clock, Policy()), "https://fast.example/1"
 

@@ -1,6 +1,6 @@
 """A stored secret that we send belongs to the address that it was entered for (security #stored-secrets).
 
-Each column with bytes, and each secret field of a sealed document, is in one of these tables. A new one fails the first test until it is.
+Each column with bytes, and each secret field of a sealed document, is in one of these tables. Otherwise the first test fails.
 """
 
 from collections.abc import Mapping
@@ -43,7 +43,7 @@ NOT_SENT: Final[Mapping[str, str]] = {
             "connection_keys.private_key",
             "setup_proposals.document:private_key",
         ),
-        "a key that signs or decrypts here; nobody gets it",
+        "a key that signs or decrypts here, and is sent to no address",
     ),
     **dict.fromkeys(("webhooks.secret", "former_webhook_secrets.secret"), "it signs deliveries; the receiver never gets it from us"),
     "service_connections.client_secret": "the operator's settings have the addresses of these identity providers",

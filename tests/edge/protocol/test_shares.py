@@ -17,7 +17,7 @@ STRANGER: Final = of_stranger(PEER)
 
 @pytest.fixture
 def used(pool: Pool, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Share]]:
-    """The shares in whose name the database was used, in their order and each once."""
+    """The shares that used the database, in their order and without repeats."""
     shares: list[Share] = []
     connection = pool.connection
 

@@ -87,7 +87,7 @@ async def replace_okta(world: World) -> None:
 
 async def change_issuer(world: World) -> None:
     await world.call("PATCH", "/okta", {"oidc": {**OIDC, "issuer": "https://other.example"}})
-    await world.call("PUT", "/okta/client-secret", {"client_secret": "y" * 20})  # the earlier one has gone with its issuer
+    await world.call("PUT", "/okta/client-secret", {"client_secret": "y" * 20})  # the earlier secret has gone with its issuer
 
 
 async def remove_group(world: World) -> None:

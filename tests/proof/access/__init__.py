@@ -9,8 +9,8 @@ row (`GET /api/user/devices/<device_id>#other`), and `REFUSES_INSIDE` (test_matr
 reason for refusals that the decorator does not make.
 
 The leak test needs nothing for a new table: it finds the private texts of its rows, and adds a row of the
-decoy (decoys.py). The effects of routes do: effects/rows.py says what a change of the table is to an effect. What a request
-changes is held against the effect of its route, so a request changes something, and sends each field without power.
+decoy (decoys.py). The test of effects needs an entry: effects/rows.py lists the kind of the table's changes. A request changes
+something, and sends each field without power, because its changes are compared with the effect of its route.
 
 A new kind of thing gets rows in every tenant, with the tenant's slug in every text, and a name
 among the tenant's `things` (`_add_tenant` in world.py), which replaces `<name>` in paths and

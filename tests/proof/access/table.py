@@ -889,7 +889,7 @@ WITH_TEST: Final = """
                                challenge_user_id, challenge_begun_at, challenge_expires_at, begun_at, expires_at)
     select gen_random_uuid(), sha256('{device}'), 'test', '/app', false, true, '[]', jsonb_build_object('connection', '{connection_id}'),
            sha256('{own_id}'), id, now(), '2100-01-01', now(), '2100-01-01' from users where id = '{own_id}' on conflict do nothing"""
-# What a request removes or adds, so that it changes something.
+# The rows that a request needs, or must not find, so that it changes something.
 GOES_ON: Final = "update service_accounts set ends_at = created_at + interval '100 years', kept_rights = '{{}}' where id = '{account_id}'"
 MADE_BY_PROGRAM: Final = "update scim_tokens set created_by = '{account_id}' where id = '{live_token_id}'"
 WITH_CLAIMS: Final = """

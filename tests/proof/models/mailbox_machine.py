@@ -92,7 +92,7 @@ class Timeline:
 
 @dataclass(eq=False)
 class Belongings:
-    """What a person has: apps, keys and backup codes that work, or that worked once."""
+    """The factors of a person: apps, keys and backup codes that work, or that worked once."""
 
     apps: dict[str, Authenticator] = field(default_factory=dict)  # by secret
     keys: set[str] = field(default_factory=set)  # credential ids
@@ -128,7 +128,7 @@ class MailboxMachine(RuleBasedStateMachine):
     def now(self) -> datetime:
         return self.clock.now()
 
-    # What the account has
+    # The state of the account
 
     async def _load(self) -> tuple[frozenset[str], str | None, dict[str, UUID]]:
         """Return the second factors, the secret of the app, and all keys by credential id."""
@@ -168,7 +168,7 @@ class MailboxMachine(RuleBasedStateMachine):
         age=st.sampled_from([300 * HOUR, HOUR]),
     )
     def begin(self, is_squatted: bool, has: Collection[str], age: timedelta) -> None:
-        """Begin with an account of the owner, or with one that a squatter has registered and its owner has verified."""
+        """Begin with an account of the owner, or with an account that a squatter has registered and its owner has verified."""
         MailboxMachine.number += 1
         self.sent.emails.clear()
         self.account = self.run(add_account, self.ports, f"person-{MailboxMachine.number}@example.com")
@@ -197,7 +197,7 @@ class MailboxMachine(RuleBasedStateMachine):
 
     @rule(gap=st.sampled_from([MINUTE, 71 * HOUR]), person=PEOPLE)
     def remove_as_admin(self, gap: timedelta, person: str) -> None:
-        """An admin removes all second factors. The user adds another one, in whose place no undo brings an earlier one back."""
+        """An admin removes all second factors. The user adds another factor. No undo brings an earlier factor back in its place."""
         self.leave_organization()  # otherwise only a recovery removes them
         self.begin_step()
         if self.timeline.present:
@@ -336,7 +336,7 @@ class MailboxMachine(RuleBasedStateMachine):
 
     @rule(link=st.integers(-4, 3), start=st.sampled_from([-1, 0, -2, 1, -3, 2]))
     def undo_changes(self, link: int, start: int) -> None:
-        """Use a link "This wasn't me" with any of its starts. Both are counted from the newest or the oldest one."""
+        """Use a link "This wasn't me" with any of its starts. Link and start are counted from the newest or the oldest."""
         self.begin_step()
         tokens = self.links(UNDO_LINK)
         with suppress(UndoLinkInvalid):
@@ -357,10 +357,10 @@ class MailboxMachine(RuleBasedStateMachine):
     def from_the_mailbox(self) -> "FromTheMailbox":
         return FromTheMailbox(self)
 
-    # What holds
+    # The properties
 
     def shows_a_factor(self, person: str, among: Collection[str]) -> bool:
-        """Return whether this person has one of these factors, and the account asks for it now. A backup code stands for all of them."""
+        """Return whether this person has any of these factors, and the account asks for it now. A backup code stands for all factors."""
         seconds, app, _ = self.run(self._load)
         belongings = self.people[person]
         if app is not None and app in belongings.apps and app in among:
@@ -375,7 +375,7 @@ class MailboxMachine(RuleBasedStateMachine):
         self.begin_step()
         earlier = self.timeline.earlier(self.now) if self.timeline.present else frozenset()
         own = {*self.people[OWNER].apps, *self.people[OWNER].keys}
-        # What an admin, a reset or an undo has removed is no longer a factor of the account.
+        # A factor that an admin, a reset or an undo has removed is no longer a factor of the account.
         old = earlier & own - self.removed
         self.reset_password(NOTHING, again=False)
         if self.timeline.present and not self.shows_a_factor(OWNER, old):
@@ -388,7 +388,7 @@ class MailboxMachine(RuleBasedStateMachine):
         self._clean_up()
 
     def _clean_up(self) -> None:
-        """Let the owner remove what the thief has added."""
+        """Let the owner remove the factors that the thief has added."""
         self.leave_organization()
         self.begin_step()
         _, app, keys = self.run(self._load)

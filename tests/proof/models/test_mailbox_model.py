@@ -1,4 +1,4 @@
-"""What the mailbox may remove (security A-6, A-13), in any order of steps.
+"""The factors that the mailbox may remove (security A-6, A-13), in any order of steps.
 
 The mailbox alone never removes the last second factor of an account that had one 72 hours ago. And the owner of the mailbox and of one
 old factor always gets in again.

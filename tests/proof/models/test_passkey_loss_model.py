@@ -1,4 +1,4 @@
-"""An account with passkeys: a squatter who added one first, thieves, the owner of password and mailbox, and time, in any order of steps.
+"""An account with passkeys: a squatter who added the first passkey, thieves, the owner of password and mailbox, and time, in any order.
 
 The requirements are security PK-12 and PK-13, and security M-8.
 """
@@ -158,7 +158,7 @@ class PasskeyLossMachine(RuleBasedStateMachine):
         if any(map(self.is_there, self.keys[SQUATTER])) and len(self.stored()[1]) < 5:
             self.add(SQUATTER, self.person(Method.PASSKEY))
 
-    # Without one
+    # Without a passkey
 
     @rule(methods=st.sampled_from([(Method.PASSWORD,), (Method.EMAIL,), (Method.PROVIDER,), (Method.PASSWORD, Method.PROVIDER)]))
     def a_thief_without_the_passkey_changes_nothing(self, methods: tuple[Method, ...]) -> None:
@@ -239,7 +239,7 @@ class PasskeyLossMachine(RuleBasedStateMachine):
 
     @rule()
     def reset_password(self) -> None:
-        """Keep what the owner recognizes."""
+        """Reset the password, and keep the passkeys that the owner recognizes."""
         self.clock.advance(MINUTE)
         self.run(accounts.forgot_password, self.ports, SYSTEM, self.account.email)
         self.run(deliver, self.ports)
@@ -265,7 +265,7 @@ class PasskeyLossMachine(RuleBasedStateMachine):
         self.run(account_recovery.finish_with_passkey, self.ports, SYSTEM, opened, "browser", credential)
         self.keys[OWNER].append(authenticator)
 
-    # What holds
+    # The properties
 
     @property
     def present_wait(self) -> datetime | None:

@@ -122,7 +122,7 @@ class Confirming:
         return await self.world.api.post(f"{PASSKEYS}/options", token=self.world.token)
 
     async def act_again(self) -> Answer:
-        """Act after a confirmation. An account with a passkey can need a second one, because the API does not know the act (PK-12)."""
+        """Act after a confirmation. An account with a passkey can need two confirmations, because the API does not know the act (PK-12)."""
         answer = await self.act()
         if answer.status == 401 and "passkey" in self.has:
             await self.confirm(min(await self.list_ways(), key=sorted))

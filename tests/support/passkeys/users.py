@@ -49,7 +49,7 @@ class PasskeyUser:
         return answer.json
 
     async def confirm(self, authenticator: SoftAuthenticator | None = None) -> None:
-        """Show the newest passkey of this authenticator, or of the own one, in the session."""
+        """Show the newest passkey of this authenticator, or else of the user's own authenticator, in the session."""
         options = await self.api.post("/api/auth/reauthenticate/passkey/options", token=self.token)
         body = {"passkey": (authenticator or self.authenticator).get(options.json["publicKey"])}
         answer = await self.api.post("/api/auth/reauthenticate", body, token=self.token)

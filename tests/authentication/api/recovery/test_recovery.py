@@ -192,7 +192,7 @@ async def test_a_sign_in_with_the_strongest_factor_cancels_the_recovery(
 async def test_a_recovery_after_one_that_a_sign_in_ended_refuses_sign_ins(
     ada: LostUser, app: QuartTrio, pool: Pool, clock: FakeClock
 ) -> None:
-    """A squatter's passkey ended the first one. Neither it, nor an address that its session requested, stops the second one."""
+    """A squatter's passkey ended the first recovery. It cannot stop the second recovery, nor can an address that its session requested."""
     thief, api = PasskeyUser(ada.acme.api, ""), ada.acme.api
     await ada.issue()
     thief.token = (await sign_in_with_passkey(api, ada.holder.authenticator)).json["access_token"]

@@ -1,4 +1,4 @@
-"""What organizations and users see of a platform owner: never an address, agent or place (security #addresses-of-platform-owners)."""
+"""Organizations and users never see an address, agent or place of a platform owner (security #addresses-of-platform-owners)."""
 
 import json
 from collections.abc import AsyncIterator
@@ -190,7 +190,7 @@ async def test_no_output_has_from_where_a_platform_owner_signed_in(
 
 
 async def test_a_refused_platform_owner_counts_without_an_address(acme: Tenant, user: Account, pool: Pool) -> None:
-    """At an application that does not know them. A wrong password proves no one, and shows the network that tried."""
+    """The application does not know the platform owner. A wrong password proves no user, and shows the network of the attempt."""
     await run_sql(pool, "update services set access_policy = 'assigned' where id = %s", await add_service(pool, acme.org))
     for is_owner, password, addresses in (
         (True, PASSWORD, [None]),
@@ -207,7 +207,7 @@ async def test_a_refused_platform_owner_counts_without_an_address(acme: Tenant, 
 async def test_sign_ins_until_the_end_of_the_rights_stay_hidden(
     acme: Tenant, platform: Platform, ports: Ports, pool: Pool, clock: FakeClock
 ) -> None:
-    """Also those from before the promotion. Later ones are those of a member."""
+    """The sign-ins from before the promotion, too. After the demotion, the sign-ins are a member's."""
     user = await add_account(ports)
     await add_member(pool, acme.org, user.id, confirmed=True)
     await run_sql(pool, "update memberships set confirmed_at = %s", clock.now())
@@ -236,7 +236,7 @@ async def test_entries_of_other_members_keep_their_addresses(acme: Tenant, app: 
 
 
 async def test_the_upgrade_hides_the_addresses_of_earlier_entries(acme: Tenant, support: Support, pool: Pool, clock: FakeClock) -> None:
-    """Of present and former platform owners, of impersonations, and of programs of the platform; members keep theirs."""
+    """The upgrade removes addresses of present and former platform owners, of impersonations, and of programs of the platform."""
     former, program = acme.id("member"), "3f0e6c2a-9d0f-4c43-8d0e-0c0b5a5d1f00"
     rows = [
         ("acme", acme.id("admin"), None, None),

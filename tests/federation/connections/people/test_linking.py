@@ -30,7 +30,7 @@ REQUEST = {
 async def test_each_way_of_the_account_makes_the_link(
     house: House, api: Api, pool: Pool, ports: Ports, *, by_policy: bool, has_passkey: bool
 ) -> None:
-    """But of an account with a passkey, only this one (PK-12)."""
+    """An account with a passkey is linked after a sign-in by passkey only (PK-12)."""
     user = await add_account(ports, ADA, PASSWORD)
     await PasskeyUser(api, (await sign_in(ports, user)).access_token).add()
     if not has_passkey:

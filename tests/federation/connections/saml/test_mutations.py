@@ -149,7 +149,7 @@ def _is_accepted_by_judges(document: bytes, certificate: str) -> bool:
 
 
 async def _outcome(verifier: SamlProviders, document: bytes, partner: SamlPartner) -> object:
-    """Return the identity, or None for a refusal. A disagreement of the two judges is returned: no change may cause one."""
+    """Return the identity, or None for a refusal. A disagreement of the two judges is returned: no mutation may cause it."""
     try:
         return await verifier.read(await verifier.parse(document), partner, NOW, expected=REQUEST)
     except SamlResponseRefused as refusal:

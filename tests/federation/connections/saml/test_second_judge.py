@@ -1,4 +1,4 @@
-"""xmlsec judges signatures last: only those that our own code has verified, and with the key that verified them (security X-18)."""
+"""xmlsec judges signatures last: only signatures that our own code has verified, with the key that verified them (security X-18)."""
 
 import re
 from collections.abc import Callable
@@ -77,7 +77,7 @@ def judge(monkeypatch: pytest.MonkeyPatch) -> Judge:
 
 @dataclass(frozen=True, slots=True)
 class AnyDigest:
-    """A digest that is equal to each other one."""
+    """A digest that is equal to any digest."""
 
     def digest(self) -> "AnyDigest":
         return self
@@ -100,7 +100,7 @@ def _received(document: bytes) -> ReceivedDocument:
 
 
 def _forged_logouts(provider: IdentityProvider) -> list[bytes]:
-    """Return messages that are refused. Each is a change of one with a right signature."""
+    """Return messages that are refused, made by changes of a message with a right signature."""
     signed = signed_document(_logout_request(), provider.certificate)
     return [
         signed.replace(b"ada", b"eve"),

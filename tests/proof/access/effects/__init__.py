@@ -1,1 +1,1 @@
-"""The effect of each route, held against the rows that its requests leave changed."""
+"""The effect of each route, compared with the rows that its requests leave changed."""

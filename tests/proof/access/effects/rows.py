@@ -1,4 +1,4 @@
-"""What each table and column of the database is to the effect of a route.
+"""The tables and columns of the database by the kind of their changes.
 
 The names of a change: `+table` is a new row, `-table` a deleted row, `table.column` a changed value. A table in these lists stands for
 all of its changes, unless a longer name says otherwise. A new column of a table with power has power, until it is listed as plain.
@@ -11,21 +11,20 @@ from typing import Final
 
 
 class Kind(Enum):
-    """What a change is to the effect of its route."""
+    """The kind of a change. The effect of a route says which kinds it may leave."""
 
     NOT_COUNTED = auto()
     SESSION = auto()  # the end of a session
-    PROTOCOL = auto()  # what a sign-in or a token protocol keeps
+    PROTOCOL = auto()  # the state of a sign-in or of a token protocol
     PLAIN = auto()  # data of an organization, an account or the platform without power
     POWER = auto()  # access, secrets, connections, contents of tokens, blocks, and ways into an account
 
 
-# All lists have the names by the reason for their kind.
-Names = Mapping[str, str]
+Names = Mapping[str, str]  # the names of changes by the reason for their kind
 
 
 def names_of(lists: Names) -> list[str]:
-    """Return the names of all reasons."""
+    """Return all names in the lists."""
     return list(chain.from_iterable(names.split() for names in lists.values()))
 
 
@@ -35,17 +34,17 @@ NOT_COUNTED: Final[Names] = {
     "figures": "end_user_totals figure_progress population_figures sign_in_figures traffic_figures user_figures",
     "limits": "guesses rates sign_in_charges",
     "passes": "break_glass_uses policy_passes",
-    "flows, which are of use with their secret alone": """
+    "flows, which need their secret": """
         authorization_codes device_codes email_sign_ins kept_forms link_tickets one_time_tokens pre_auths provider_states
         pushed_requests reauthentications saml_logouts saml_sign_ons sent_forms sign_in_flows""",
-    "what was used, so that it is not used again": "client_assertions dpop_proofs used_passkey_challenges used_provider_messages",
+    "used values, which do not work again": "client_assertions dpop_proofs used_passkey_challenges used_provider_messages",
     "queues, deliveries and mails": """
         billing_cancellations billing_deleted_customers billing_events billing_facts billing_payment_methods connection_health
         deleted_organizations deleted_services deleted_webhooks logout_notices mails removed_siem_configurations saml_logout_requests
         security_notices siem_queue webhook_deliveries""",
     "the service itself": "dpop_nonce_keys issuer leases schema_migrations signing_keys",
 }
-# Columns of each table.
+# Columns, in all tables that have them.
 NOT_COUNTED_COLUMNS: Final[Names] = {
     "last use": "announced backed_up first_login_at last_login_at last_step last_used_at passkey_offered_at policy_reminded_at sign_count",
     "times of changes": "changed_at email_changed_at members_changed_at password_changed_at profile_changed_at updated_at",
@@ -55,7 +54,7 @@ NOT_COUNTED_COLUMNS: Final[Names] = {
 }
 OF_SESSIONS: Final[Names] = {"the end of a session": "sessions.ended_at"}
 OF_PROTOCOLS: Final[Names] = {
-    "the session, and what a protocol remembers of it": """
+    "the session, and its protocol state": """
         connection_logins devices impersonated_organizations refresh_tokens saml_name_ids saml_sessions sessions""",
     "the first sign-in to an application, which its access policy allowed": "+end_users +service_users",
     "a backup code is used up": "backup_codes.used_at",
@@ -68,7 +67,7 @@ PLAIN: Final[Names] = {
         service_roles.description service_roles.name services.client_uri services.logo_url services.name users.locale users.name
         users.picture users.profile_details users.zoneinfo webhooks.name""",
     "proposals, which an admin applies": "setup_proposals",
-    "prices, and what was bought": "billing_checkouts billing_customers plans",
+    "prices and purchases": "billing_checkouts billing_customers plans",
     "limits of an organization": "organizations.max_services organizations.max_users organizations.tier_id tiers",
 }
 POWER: Final[Names] = {
@@ -84,7 +83,7 @@ POWER: Final[Names] = {
         api_consents api_keys api_resource_clients api_resource_service_accounts api_resources consents credentials oauth_credentials
         personal_tokens registration_tokens saml_certificates saml_configurations scim_tokens service_accounts service_connections
         services""",
-    "connections of the organization, and the places that data are sent to": """
+    "connections and outbound targets of the organization": """
         connection_certificates connection_keys connections domains former_webhook_secrets home_realm_routes setup_links
         siem_configurations smtp_settings webhooks""",
     "rules of an organization": "break_glass_users organizations sign_in_policies",
@@ -97,7 +96,7 @@ LISTS: Final = {
     Kind.PLAIN: PLAIN,
     Kind.POWER: POWER,
 }
-# Own data without power, by what the user does.
+# Own data without power, by the action of the user.
 OWN: Final[Names] = {
     "changes a profile, and values that users may write": """
         +attribute_values +images -images attribute_values.attributes images.key images.large images.small users.locale users.name
@@ -119,7 +118,7 @@ def table_of(name: str) -> str:
 
 
 def kind_of(name: str) -> Kind:
-    """Return what a change is to the effect of its route."""
+    """Return the kind of a change."""
     if name in _KINDS:
         return _KINDS[name]
     return Kind.NOT_COUNTED if name.partition(".")[2] in _NOT_COUNTED_COLUMNS else _KINDS[table_of(name)]

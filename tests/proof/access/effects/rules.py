@@ -1,4 +1,4 @@
-"""The rows that requests left changed, and whether the effect of their route and their callers allow that."""
+"""The rules for the rows that requests leave changed: the effect of the route and the caller must allow each change."""
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
@@ -14,12 +14,12 @@ from tests.proof.access.effects.rows import MINE, Kind, kind_of
 from tests.proof.access.state import Changes, Row, State
 from tests.proof.access.world import Caller
 
-# The credentials of a caller. All others are secrets in the request, which any caller can send.
+# The credentials of a caller. Any caller can send the secrets in a request.
 OF_CALLERS: Final = (Credentials.ACCESS_TOKEN, Credentials.ACCESS_TOKEN_OR_COOKIE, Credentials.COOKIE)
-# What a route leaves besides its effect, and why it may.
+# The changes that a route may leave besides its effect, with the reason.
 BESIDES: Final[Mapping[str, tuple[str, str]]] = {
     **dict.fromkeys(
-        ("POST /api/auth/register", "POST /app/sign-up", "POST /app/flow/<flow_id>/sign-up"), ("+users", "a new account is nobody else's")
+        ("POST /api/auth/register", "POST /app/sign-up", "POST /app/flow/<flow_id>/sign-up"), ("+users", "a new account harms no user")
     ),
     **dict.fromkeys(
         ("POST /api/auth/reset-password", "POST /auth/reset-password"),
@@ -58,9 +58,9 @@ BESIDES: Final[Mapping[str, tuple[str, str]]] = {
         ),
     ),
 }
-# It belongs to its buyer, and ends at the payment provider.
+# A checkout belongs to its buyer, and ends at the payment provider.
 OF_CHECKOUT: Final = frozenset({"+billing_checkouts", "+billing_customers"})
-# Routes whose effect no row shows, and why.
+# Routes with an effect that no row shows, with the reason.
 SHOWN_ELSEWHERE: Final = {
     **{
         f"POST {path}/password-reset": "a mail brings the way into the account"
@@ -81,9 +81,9 @@ SHOWN_ELSEWHERE: Final = {
     "POST /api/user/identities/<provider>/link": "the answer of the provider links it",
     "POST /app/account/identities/<provider:provider>/link": "the answer of the provider links it",
     "POST /app/account/passkeys/second-factor": "the operation of the API shows it; here its session would need the second factor at once",
-    "POST /app/account/export": "the response is what the caller keeps",
-    "POST /app/platform/people/<user_id>/export": "the response is what the caller keeps",
-    "POST /app/organizations/<org_slug>/applications/<service_slug>/authorization/document/preview": "who may not save sees no preview",
+    "POST /app/account/export": "the caller keeps the response",
+    "POST /app/platform/people/<user_id>/export": "the caller keeps the response",
+    "POST /app/organizations/<org_slug>/applications/<service_slug>/authorization/document/preview": "a preview needs the right to save",
     "PUT /api/organizations/<org_slug>/groups/<group_id>/members/<user_id>": "the user is a member of the group already",
     "PATCH /api/organizations/<org_slug>/scim-tokens/<token_id>": "the token manages groups already, and only admins may change that",
     "POST /app/organizations/<org_slug>/directory/tokens/<token_id>/groups": "the token manages groups already",
@@ -99,8 +99,8 @@ class Change:
 
     name: str  # as in rows.py
     kind: Kind
-    user: str | None  # whose row it is
-    email: str | None  # whose row it is, if it names an address
+    user: str | None  # the id of the user that the row belongs to
+    email: str | None  # the address in the row
 
     def is_of(self, caller: Caller) -> bool:
         """Return whether the row belongs to the caller's own account."""
@@ -145,7 +145,7 @@ def people_of(rows: State, org_id: UUID) -> frozenset[str]:
 
 @dataclass(frozen=True, slots=True)
 class HeldEffect:
-    """The effect of a route, held against what its successful requests left changed."""
+    """The effect of a route, compared with the changes that its successful requests left."""
 
     route: str
     access: Access
@@ -159,13 +159,13 @@ class HeldEffect:
         return self.access.row(self.route.partition(" ")[0])
 
     def hold(self, caller: Caller, changes: Changes, *, is_old: bool = False) -> list[Change]:
-        """Hold the effect against a request, and return the changes that count. `is_old`: of a session that began some hours ago."""
+        """Compare the effect with the changes of a request, and return those that count. `is_old`: the session began hours ago."""
         found = counted(changes, self.keys, self.world)
         self.shown.add(any(self.shows(change) for change in found))
         self._note("it changed", caller, (change for change in found if not self.allows(change, caller)))
         if self.access.credentials in OF_CALLERS and (is_old or is_excluded(caller)):
             left = (change for change in found if not self.may_leave(change, caller, is_old=is_old))
-            self._note("a caller that lasting effects exclude changed", caller, left)
+            self._note("a caller that may leave no lasting effect changed", caller, left)
         return found
 
     def _note(self, finding: str, caller: Caller, changes: Iterable[Change]) -> None:
@@ -173,19 +173,19 @@ class HeldEffect:
             self.wrong.setdefault(f"{finding} {', '.join(names)}", []).append(caller.name)
 
     def wrong_findings(self) -> Iterator[str]:
-        """Yield which changes are wrong, with the callers."""
+        """Yield the wrong changes, with the callers."""
         for finding, callers in self.wrong.items():
             yield f"{self.route}: the effect is {self.row.effect.name}, and {finding} (as {', '.join(callers)})"
 
     def findings(self) -> Iterator[str]:
-        """Yield what is wrong after all requests of the route: changes, or that there were none."""
+        """Yield the findings after all requests of the route: wrong changes, or no change at all."""
         yield from self.wrong_findings()
         effect = self.row.effect
         if not self.shown or self.route.startswith("GET") or effect in (Effect.SHOWS, Effect.PROTOCOL):
             return
         is_listed = self.route in SHOWN_ELSEWHERE
         if (True in self.shown) == is_listed:
-            yield f"{self.route}: the effect is {effect.name}, and {'a' if is_listed else 'no'} request changed what that says"
+            yield f"{self.route}: the effect is {effect.name}, and {'a' if is_listed else 'no'} request showed it by a change"
 
     def shows(self, change: Change) -> bool:
         """Return whether a change shows that the effect is not overstated."""
@@ -219,7 +219,7 @@ class HeldEffect:
                 return True
 
     def may_leave(self, change: Change, caller: Caller, *, is_old: bool) -> bool:
-        """Return whether a caller that lasting effects exclude may leave this change."""
+        """Return whether a caller that may leave no lasting effect may leave this change."""
         if change.kind is Kind.SESSION or (self.row.effect is Effect.PROTOCOL and change.kind is Kind.PROTOCOL):
             return True
         if change.name in OF_CHECKOUT:
@@ -228,5 +228,5 @@ class HeldEffect:
 
 
 def is_excluded(caller: Caller) -> bool:
-    """Return whether lasting effects exclude the caller: an impersonator, or a service account without grants."""
+    """Return whether the caller may leave no lasting effect: an impersonator, or a service account without grants."""
     return caller.impersonated or (caller.robot is not None and not caller.robot.granted)

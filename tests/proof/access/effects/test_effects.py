@@ -1,6 +1,6 @@
-"""What a stolen session leaves behind, and whether the lists that effects are held against are complete.
+"""The changes that a stolen session leaves, and the completeness of the lists in rows.py and rules.py.
 
-`test_matrix.py` calls every route as every kind of caller, and holds the effect of the route against the rows that changed.
+`test_matrix.py` calls every route as every kind of caller, and compares the effect of the route with the changed rows.
 """
 
 import re
@@ -32,7 +32,7 @@ TABLE = read_matrix()
 ACCESS = {route: access_of(view) for route, view in routes(application())}
 USERS: Final = ("owner", "platform", "admin", "member", "with-mfa", "stranger", "guest", "owner-application", "application")
 BROWSERS: Final = ("browser", "platform-browser", "admin-browser", "browser-with-mfa", "stranger-browser", "suspended-browser")
-# The tables of ways into an account.
+# The tables with ways into an account.
 WAYS_IN: Final = frozenset({*POWER["accounts and ways into them"].split(), "personal_tokens"})
 
 
@@ -48,7 +48,7 @@ async def test_every_table_is_classified_once(pool: Pool, world: World) -> None:
     )
     columns: dict[str, set[str]] = {table: set(names) for table, names in rows}
     names = [name for lists in LISTS.values() for name in names_of(lists)]
-    assert {table_of(name) for name in names} == columns.keys(), "say in rows.py what the table is to the effect of a route"
+    assert {table_of(name) for name in names} == columns.keys(), "list the table in rows.py with the kind of its changes"
     whole = {name for name in names if name in columns}
     assert columns.keys() - whole == set(), "the table has a kind for the columns that no list names"
     assert [name for name, count in Counter(names).items() if count > 1] == []
@@ -95,7 +95,7 @@ def signed_in() -> Iterator[tuple[str, str]]:
 @pytest.mark.slow
 @pytest.mark.parametrize("piece", range(4))
 async def test_an_old_session_leaves_nothing_that_outlives_it(piece: int, app: QuartTrio, pool: Pool, world: World) -> None:
-    """Whatever the effects say: later than a recent sign-in, only own data without power; later than a fresh one, no way in."""
+    """For any declared effect: after a recent sign-in, only own data without power; after a fresh sign-in, no way into an account."""
     wrong: list[str] = []
     keys, policy = await keys_of_tables(pool), Policy()
     for route, name in list(signed_in())[piece::4]:
@@ -118,7 +118,7 @@ async def test_an_old_session_leaves_nothing_that_outlives_it(piece: int, app: Q
     assert await state(pool) == world.state
 
 
-# The request that presses each button with a name of its own.
+# The requests that press the buttons with names of their own.
 BUTTONS: Final = {
     "step": "POST /app/sign-in",  # says which fields the form has
     "action": "GET /app/organizations/<org_slug>/selected-people",

@@ -1,6 +1,6 @@
 """Changes of an organization that outlive their callers: not by an old session, an impersonator, or a program without grants.
 
-The access matrix and the walk of old sessions try each route. These requests are the ones with the most harm.
+The access matrix and the walk of old sessions try each route. These requests do the most harm.
 """
 
 from typing import Final

@@ -170,7 +170,7 @@ async def test_what_an_owner_saved_stays_whoever_saves_beside_it(acme: Tenant, p
 
 
 async def test_the_rights_of_the_maker_at_the_time_count(acme: Tenant, ports: Ports, pool: Pool) -> None:
-    """A new owner removes what they saved as an admin, and keeps what the former owner saved."""
+    """A new owner removes the rules that they saved as an admin, and keeps the former owner's rules."""
     await saved(acme, {"admin_networks": HERE}, "owner")
     await saved(acme, {"admin_networks": HERE, "session_idle_minutes": 30}, "admin")
     assert (await acme.transfer("owner", "admin")).status == 200
@@ -230,7 +230,7 @@ async def test_the_proof_is_a_passkey_or_a_second_factor_of_the_account_used_now
 async def test_mails_are_limited_and_saves_are_not(
     acme: Tenant, other_tenant: Tenant, ports: Ports, pool: Pool, sent: FakeMailTransport
 ) -> None:
-    """The limit of another organization of the same people does not count."""
+    """An organization with the same members has a limit of its own."""
     elsewhere = """
         insert into mails (id, kind, address, created_at, due_at, finished_at, outcome, org_id, token_at)
         select gen_random_uuid(), 'rules_imposed', %s, %s, %s, %s, 'sent', %s, %s from generate_series(1, 5)"""
@@ -367,7 +367,7 @@ async def test_the_list_of_break_glass_is_told_and_returns_to_the_owners(
 async def test_the_page_leads_to_a_confirmation_with_a_factor(
     acme: Tenant, app: QuartTrio, ports: Ports, pool: Pool, clock: FakeClock
 ) -> None:
-    """An owner with a passkey signed in by the password alone, and then one with an app on a trusted device."""
+    """First, an owner with a passkey signed in by the password alone. Then an owner with an app signed in on a trusted device."""
     account = await add_account(ports, "boss@acme.example")
     await acme.join("boss", account, ADMIN)
     assert (await acme.transfer("owner", "boss")).status == 200
