@@ -1,6 +1,5 @@
 """The actor that notifies applications of sessions that ended (OpenID Connect Back-Channel Logout 1.0)."""
 
-from collections.abc import Mapping
 from typing import Final, NoReturn
 
 import structlog
@@ -21,10 +20,6 @@ async def logout_notifier(ports: Ports, inbox: Mailbox, *, slots: int = SLOTS) -
     await dispatch(QUEUE, ports, inbox, slots)
 
 
-def _describe(notice: ClaimedLogoutNotice) -> Mapping[str, str]:
-    return {"service": str(notice.service_id)}
-
-
 async def _finish(ports: Ports, outcome: DeliveryOutcome[ClaimedLogoutNotice]) -> None:
     if outcome.delivered:
         ports.metrics.logout_notified((outcome.at - outcome.delivery.created_at).total_seconds())
@@ -38,6 +33,6 @@ QUEUE: Final = DeliveryQueue(
     record_and_claim=logout_notices.record_and_claim,
     record_outcomes=logout_notices.record_outcomes,
     attempt=logout_notices.attempt,
-    describe=_describe,
+    describe=lambda notice: {"service": str(notice.service_id)},
     finish=_finish,
 )

@@ -1,6 +1,5 @@
 """The actor that delivers events to webhooks."""
 
-from collections.abc import Mapping
 from typing import Final, NoReturn
 
 import structlog
@@ -21,10 +20,6 @@ SLOTS: Final = 100  # deliveries in flight
 async def webhook_dispatcher(ports: Ports, inbox: Mailbox, *, slots: int = SLOTS) -> NoReturn:
     """Deliver forever. A message in `inbox` says that deliveries may be due or attempts have ended."""
     await dispatch(QUEUE, ports, inbox, slots)
-
-
-def _describe(delivery: ClaimedDelivery) -> Mapping[str, str]:
-    return {"webhook": str(delivery.webhook_id)}
 
 
 async def _finish(ports: Ports, outcome: DeliveryOutcome[ClaimedDelivery]) -> None:
@@ -52,6 +47,6 @@ QUEUE: Final = DeliveryQueue(
     record_and_claim=deliveries.record_and_claim,
     record_outcomes=deliveries.record_outcomes,
     attempt=deliveries.attempt,
-    describe=_describe,
+    describe=lambda delivery: {"webhook": str(delivery.webhook_id)},
     finish=_finish,
 )

@@ -312,14 +312,10 @@ def _check_scopes(scopes: Sequence[str]) -> tuple[str, ...]:
     return tuple(scopes)
 
 
-def _to_ascii(redirect_uris: Sequence[str]) -> tuple[str, ...]:
-    return tuple(map(uris.to_ascii, redirect_uris))
-
-
 # Converts a new value of a setting to its stored form. None needs no conversion.
 _STORED_FORMS: Final[Mapping[str, Callable[..., object]]] = {
     **dict.fromkeys(SCOPES, _check_scopes),
-    **dict.fromkeys(("redirect_uris", "post_logout_redirect_uris"), _to_ascii),
+    **dict.fromkeys(("redirect_uris", "post_logout_redirect_uris"), lambda values: tuple(map(uris.to_ascii, values))),
     **dict.fromkeys(("device_activation_uri", "backchannel_logout_uri", "jwks_uri", "initiate_login_uri"), uris.canonicalize),
     "jwks": client_settings.parse_keys,
 }

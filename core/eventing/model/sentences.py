@@ -199,15 +199,11 @@ def _applied(sentence: str | tuple[str, str], entry: AuditEntry, names: Names) -
 
 def _part(field: str, entry: AuditEntry, names: Names, *, is_first: bool) -> Part:
     if field == "actor":
-        return Part(PartKind.ACTOR, _subject(entry, names))
+        return Part(PartKind.ACTOR, _impersonator(entry) + _actor_text(entry.actor, names))
     if field == "target":
         # Such a sentence has no other place for the impersonator.
         return Part(PartKind.TARGET, (_impersonator(entry) if is_first else "") + _target_text(entry, names))
     return Part(PartKind.VALUE, _value(field, entry, names))
-
-
-def _subject(entry: AuditEntry, names: Names) -> str:
-    return _impersonator(entry) + _actor_text(entry.actor, names)
 
 
 def _impersonator(entry: AuditEntry) -> str:

@@ -141,7 +141,8 @@ def wrong_rule(refusal: Refusal, _: Form) -> str | None:
 
 def describe(rules: Rules, *, is_platform: bool = False) -> list[tuple[str, str, datetime | None]]:
     """Return the label and the value of each rule that asks for something, and its start if it starts later."""
-    document, labels, who = rules.shown, LABELS_OF_PLATFORM if is_platform else LABELS, _who_of_platform if is_platform else _who
+    document, labels = rules.shown, LABELS_OF_PLATFORM if is_platform else LABELS
+    who = (lambda _: "for platform owners") if is_platform else _who
     values = {
         Rule.METHODS: ", ".join(_method_label(name) for name in document.get(Rule.METHODS, ())),
         Rule.SECOND_FACTOR: who(rules.second_factor),
@@ -183,10 +184,6 @@ def _who(concerned: frozenset[Concerned]) -> str:
         return "for everyone"
     texts = {Concerned.ADMINS: "for owners and admins", Concerned.HIGH_RISK: "when the risk is high"}
     return " and ".join(text for who, text in texts.items() if who in concerned)
-
-
-def _who_of_platform(_: frozenset[Concerned]) -> str:
-    return "for platform owners"
 
 
 def _method_label(name: str) -> str:

@@ -18,11 +18,9 @@ routes = Blueprint("scim_tokens", __name__)
 DIRECTORY_GROUPS = "Whether the directory may create groups in the organization, and change and delete groups of directories."
 
 
-async def _require_token(org_slug: str, token_id: UUID) -> None:
+@before_body
+async def existing_token(org_slug: str, token_id: UUID) -> None:
     await scim_tokens.describe_end(ports(), acting(), token_id)
-
-
-existing_token = before_body(_require_token)
 
 
 class ScimTokenRequest(RequestModel):

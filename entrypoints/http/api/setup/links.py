@@ -16,7 +16,6 @@ from core.setup import applying, connection, links
 from core.setup.links import SetupLinkDraft
 from core.setup.model.links import (
     MAX_DAYS,
-    SetupLink,
     SetupLinkDetails,
     SetupLinkEnd,
     SetupLinkKind,
@@ -163,7 +162,8 @@ async def list_links(org_slug: str) -> SetupLinkListResponse:
 
     Their addresses are not returned.
     """
-    return SetupLinkListResponse(setup_links=[_to_response(link) for link in await links.list_own(ports(), acting())])
+    listed, now = await links.list_own(ports(), acting()), ports().clock.now()
+    return SetupLinkListResponse(setup_links=[SetupLinkResponse.of(link, state=link.state(now)) for link in listed])
 
 
 @routes.get(ONE)
@@ -206,10 +206,6 @@ def part_of_path(text: str) -> SetupPart:
         return SetupPart(text)
     except ValueError:
         raise SetupPartUnknown from None
-
-
-def _to_response(link: SetupLink) -> SetupLinkResponse:
-    return SetupLinkResponse.of(link, state=link.state(ports().clock.now()))
 
 
 async def _to_details(details: SetupLinkDetails) -> SetupLinkDetailsResponse:

@@ -20,11 +20,9 @@ from entrypoints.http.edge.signatures import before_body, returns
 routes = Blueprint("groups", __name__)
 
 
-async def _require_group(org_slug: str, group_id: UUID) -> None:
+@before_body
+async def existing_group(org_slug: str, group_id: UUID) -> None:
     await groups.find(ports(), acting(), group_id)
-
-
-existing_group = before_body(_require_group)
 
 
 class GroupRequest(RequestModel):

@@ -125,26 +125,23 @@ class Issuer:
 
 
 def _in_organization(find: Callable[[UUID], Awaitable[tuple[str, str]]], right: Capability) -> Issuer:
-    async def issue(ports_of_form: Ports, user_id: UUID, reason: str) -> IssuedRecovery:
-        return await account_recovery.issue_in_organization(ports_of_form, acting_member(), user_id, reason, right)
-
-    async def end(user_id: UUID) -> None:
-        await account_recovery.cancel_in_organization(ports(), acting_member(), user_id, right)
-
-    return Issuer(find, issue, end)
-
-
-async def _issue_by_platform(ports_of_form: Ports, user_id: UUID, reason: str) -> IssuedRecovery:
-    return await account_recovery.issue_by_platform(ports_of_form, signed_in(), user_id, reason)
-
-
-async def _end_by_platform(user_id: UUID) -> None:
-    await account_recovery.cancel_by_platform(ports(), signed_in(), user_id)
+    return Issuer(
+        find,
+        lambda ports_of_form, user_id, reason: account_recovery.issue_in_organization(
+            ports_of_form, acting_member(), user_id, reason, right
+        ),
+        lambda user_id: account_recovery.cancel_in_organization(ports(), acting_member(), user_id, right),
+    )
 
 
 OF_USERS: Final = _in_organization(_user, END_USERS)
 OF_MEMBERS: Final = _in_organization(_member, MEMBERS)
-OF_PEOPLE: Final = Issuer(_person, _issue_by_platform, _end_by_platform, "platform owners")
+OF_PEOPLE: Final = Issuer(
+    _person,
+    lambda ports_of_form, user_id, reason: account_recovery.issue_by_platform(ports_of_form, signed_in(), user_id, reason),
+    lambda user_id: account_recovery.cancel_by_platform(ports(), signed_in(), user_id),
+    "platform owners",
+)
 
 
 @asks(routes, f"{USER}/recovery")

@@ -30,7 +30,9 @@ TESTED: Final = {200: "The result of the test."}
 
 async def _values(typed: Form | None = None) -> dict[str, Any]:
     status = await _status()
-    stored = {"provider": "http", "enabled": "yes"} if status is None else _to_typed(status)
+    stored = {"provider": "http", "enabled": "yes"}
+    if status is not None:
+        stored = {"provider": status.provider.value, "endpoint_url": status.endpoint_url, "enabled": "yes" if status.enabled else ""}
     return {
         "path": organization_path("/siem"),
         "siem": status,
@@ -46,10 +48,6 @@ async def _status() -> SiemStatus | None:
         return await siem.get_status(ports(), acting_member())
     except SiemNotConfigured:
         return None
-
-
-def _to_typed(status: SiemStatus) -> dict[str, str]:
-    return {"provider": status.provider.value, "endpoint_url": status.endpoint_url, "enabled": "yes" if status.enabled else ""}
 
 
 @routes.get(PAGE)

@@ -480,7 +480,7 @@ async def take_over(robot: Robot, person: str) -> Answer:
 
 @pytest.mark.parametrize("ends_by", ["time", "end now"])
 async def test_an_account_does_not_keep_itself_by_a_role_that_it_gave(acme: Tenant, ports: Ports, clock: FakeClock, ends_by: str) -> None:
-    """The person who left comes back by their first service account. It gives a friend a role, who takes over the second account."""
+    """Their first service account gives a friend a role. The friend takes over the second account, which brings the person back."""
     first = await add_robot_of_admin(acme)
     second = await add_robot(acme, "owner", **{**GRANTS, "owner_id": acme.id("admin")})
     acme.people["friend"] = await add_account(ports, "friend@example.com")
