@@ -15,13 +15,7 @@ from adapters.saml.sizes import check_size
 from adapters.saml.statements import attribute_names, check_issue_instant, check_issuer, find_only, read_identity, refuse, refuse_unless
 from adapters.saml.xml import ASSERTION, PROTOCOL, SUCCESS
 from core.federation.connections.model.answers import names_received
-from core.federation.connections.model.saml_responses import (
-    MAX_TEXT,
-    AssertedIdentity,
-    SamlFault,
-    SamlPartner,
-    SamlStatusReturned,
-)
+from core.federation.connections.model.saml_responses import MAX_TEXT, AssertedIdentity, SamlFault, SamlPartner, SamlStatusReturned
 from core.federation.saml.model.messages import SamlMessageInvalid
 
 _RESPONSE: Final = f"{{{PROTOCOL}}}Response"

@@ -3,15 +3,7 @@
 from collections import Counter
 
 from core.accounts.model.secret_notices import NoticedSecret
-from core.applications.model.analytics import (
-    MOST_COUNTED,
-    REVIEWS,
-    CredentialToReview,
-    Overview,
-    compute_days,
-    fill_days,
-    select_tasks,
-)
+from core.applications.model.analytics import MOST_COUNTED, REVIEWS, CredentialToReview, Overview, compute_days, fill_days, select_tasks
 from core.kernel.access import viewed_rights
 from core.kernel.callers import OrganizationCaller
 from core.kernel.roles import Capability

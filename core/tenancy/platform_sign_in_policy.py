@@ -20,16 +20,7 @@ from core.kernel.causes import SYSTEM
 from core.kernel.display import PRODUCT, format_day
 from core.kernel.errors import refuse
 from core.kernel.sign_in_policy.decision import Outcome
-from core.kernel.sign_in_policy.rules import (
-    RULES_OF_PLATFORM,
-    Concerned,
-    Document,
-    EffectivePolicy,
-    PolicyInvalid,
-    PolicyPart,
-    Rule,
-    Rules,
-)
+from core.kernel.sign_in_policy.rules import RULES_OF_PLATFORM, Concerned, Document, EffectivePolicy, PolicyInvalid, PolicyPart, Rule, Rules
 from core.kernel.values import Email
 from core.maintenance import housekeeping
 from core.tenancy import events

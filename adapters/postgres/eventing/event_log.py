@@ -10,15 +10,7 @@ from psycopg.types.json import Jsonb
 from adapters.postgres.engine.statements import DeliveringRepository
 from adapters.postgres.kernel.event_delivery import DELIVER, WRITE
 from core.eventing.model.audit import caller_kind
-from core.kernel.callers import (
-    Person,
-    RegistrationClient,
-    ScimClient,
-    ServiceAccountCaller,
-    ServiceKey,
-    SetupLinkCaller,
-    acts_for_platform,
-)
+from core.kernel.callers import Person, RegistrationClient, ScimClient, ServiceAccountCaller, ServiceKey, SetupLinkCaller, acts_for_platform
 from core.kernel.causes import SYSTEM, Caller
 from core.kernel.deferred import Deferred
 from core.kernel.event_catalog import Event

@@ -9,13 +9,7 @@ from uuid import UUID
 from core.federation.connections import logins
 from core.federation.connections.model.connections import OrganizationConnection, OrganizationConnectionNotFound
 from core.federation.connections.model.logins import LogoutTokenRefused, LogoutTokenUsed
-from core.federation.connections.model.openid import (
-    OpenIdAnswerRefused,
-    OpenIdClient,
-    OpenIdFault,
-    OpenIdProviderUnreachable,
-    algorithm_of,
-)
+from core.federation.connections.model.openid import OpenIdAnswerRefused, OpenIdClient, OpenIdFault, OpenIdProviderUnreachable, algorithm_of
 from core.federation.connections.model.settings import OidcSettings
 from core.federation.connections.openid import load_client
 from core.kernel import uris

@@ -16,13 +16,7 @@ from core.federation.connections.model.connections import OrganizationConnection
 from core.federation.connections.model.details import ConnectionDetails
 from core.federation.connections.model.logins import ProviderSession
 from core.federation.connections.model.saml import OwnServiceProvider, ProviderVisit, SamlAnswer, SamlSignInRequest
-from core.federation.connections.model.saml_responses import (
-    CLOCK_SKEW,
-    AssertedIdentity,
-    SamlFault,
-    SamlPartner,
-    SamlResponseRefused,
-)
+from core.federation.connections.model.saml_responses import CLOCK_SKEW, AssertedIdentity, SamlFault, SamlPartner, SamlResponseRefused
 from core.federation.connections.model.settings import SamlSettings
 from core.federation.saml.model.configuration import CertificateState
 from core.kernel.causes import Caller

@@ -19,11 +19,7 @@ from core.federation.connections import openid, saml, session_proofs
 from core.federation.connections.faults import fault_of
 from core.federation.connections.model.answers import AnswerRefused, names_received
 from core.federation.connections.model.asserted import AssertedPerson, ReceivedClaims, map_claims
-from core.federation.connections.model.connections import (
-    ConnectionCredentials,
-    OrganizationConnection,
-    OrganizationConnectionNotFound,
-)
+from core.federation.connections.model.connections import ConnectionCredentials, OrganizationConnection, OrganizationConnectionNotFound
 from core.federation.connections.model.details import ConnectionDetails
 from core.federation.connections.model.openid import OpenIdClient
 from core.federation.connections.model.people import ConnectionNotActive

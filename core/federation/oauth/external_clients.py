@@ -21,13 +21,7 @@ from core.authentication.tokens import signing_keys
 from core.federation.oauth import client_registration
 from core.federation.oauth.model import client_documents, external_clients
 from core.federation.oauth.model.authorization import Authorization
-from core.federation.oauth.model.client_documents import (
-    MIN_FRESH,
-    ClientAddressInvalid,
-    ClientDocumentUnavailable,
-    ClientHostBusy,
-    host_of,
-)
+from core.federation.oauth.model.client_documents import MIN_FRESH, ClientAddressInvalid, ClientDocumentUnavailable, ClientHostBusy, host_of
 from core.federation.oauth.model.client_metadata import KEY_RULES
 from core.federation.oauth.model.client_registration import SealedClientInvalid, has_sealed_form, is_sealed
 from core.federation.oauth.model.clients import ClientCredentials

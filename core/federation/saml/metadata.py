@@ -5,12 +5,7 @@ from uuid import UUID
 
 from core.applications import services
 from core.applications.model.services import Service
-from core.federation.saml.model.configuration import (
-    NOT_CONFIGURED,
-    SamlConfiguration,
-    SloCertificateInvalid,
-    with_canonical_urls,
-)
+from core.federation.saml.model.configuration import NOT_CONFIGURED, SamlConfiguration, SloCertificateInvalid, with_canonical_urls
 from core.federation.saml.model.metadata import (
     MAX_CERTIFICATES,
     MAX_METADATA_LENGTH,

@@ -9,9 +9,7 @@ from core.applications.model.api_keys import ApiKey, ApiKeyRecord
 from core.applications.model.claims import StoredClaims
 from core.applications.model.plans import Entitlement, Plan
 from core.applications.model.services import Service, ServiceOrder, ServiceSummary, ServiceType
-from core.applications.model.users import (
-    AccessPolicy,
-)
+from core.applications.model.users import AccessPolicy
 from core.kernel.callers import ServiceContext
 from core.kernel.deferred import Deferred
 from core.kernel.rate_limits import Bucket

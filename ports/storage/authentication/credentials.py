@@ -7,14 +7,7 @@ from uuid import UUID
 from core.accounts.model.security_notices import AddedSignInMethod
 from core.applications.model.users import LinkedIdentity
 from core.authentication.model.dpop import NonceKey
-from core.authentication.model.identities import (
-    Identity,
-    IdentityMatch,
-    LinkedPlace,
-    ProviderToken,
-    ServiceOAuthCredentials,
-    TokenRenewal,
-)
+from core.authentication.model.identities import Identity, IdentityMatch, LinkedPlace, ProviderToken, ServiceOAuthCredentials, TokenRenewal
 from core.authentication.model.tokens import MemberPersonalToken, PersonalToken, PersonalTokenRecord, SigningKey
 from core.kernel.causes import Caller
 from core.kernel.connections import ConnectionSlug

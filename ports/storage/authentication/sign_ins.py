@@ -6,12 +6,7 @@ from typing import Protocol
 from uuid import UUID
 
 from core.accounts.model.devices import Device
-from core.authentication.model.sessions import (
-    EmailedCode,
-    KeptForm,
-    PendingReauthentication,
-    Session,
-)
+from core.authentication.model.sessions import EmailedCode, KeptForm, PendingReauthentication, Session
 from core.authentication.model.sign_in_log import FailedLogin, ServiceActivity, SignIn, SignInFilter
 from core.kernel.connections import ConnectionSlug
 from core.kernel.values import Email, Page, PageResult

@@ -14,14 +14,7 @@ from urllib.parse import unquote, urlsplit
 
 from core.applications.model.client_names import client_host
 from core.applications.model.client_settings import Jwk
-from core.federation.oauth.model.client_metadata import (
-    ClientMethod,
-    MetadataFlaw,
-    parse_keys,
-    parse_metadata,
-    read_text,
-    read_texts,
-)
+from core.federation.oauth.model.client_metadata import ClientMethod, MetadataFlaw, parse_keys, parse_metadata, read_text, read_texts
 from core.kernel import uris
 from core.kernel.errors import Invalid
 from core.kernel.policy import Policy

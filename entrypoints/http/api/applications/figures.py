@@ -7,15 +7,7 @@ from pydantic import Field
 from quart import Blueprint
 
 from core.applications import figures
-from core.applications.model.figures import (
-    FigurePeriod,
-    FigureRange,
-    FigureSpan,
-    SignInFigures,
-    TrafficFigures,
-    TrafficKind,
-    UserFigures,
-)
+from core.applications.model.figures import FigurePeriod, FigureRange, FigureSpan, SignInFigures, TrafficFigures, TrafficKind, UserFigures
 from core.kernel.roles import Capability
 from entrypoints.http.api.applications.analytics import ResponseDay
 from entrypoints.http.base.context import acting, ports

@@ -15,15 +15,7 @@ from entrypoints.http.api.applications.services import existing_service
 from entrypoints.http.base.context import acting, acting_key, ports, signed_in
 from entrypoints.http.edge.access import member, person, service_key
 from entrypoints.http.edge.access.declaration import ApplicationTokens, Bounded
-from entrypoints.http.edge.bodies import (
-    AT_LEAST_ONE_FIELD,
-    DateTime,
-    Id,
-    RequestModel,
-    ResponseModel,
-    Timestamp,
-    optional,
-)
+from entrypoints.http.edge.bodies import AT_LEAST_ONE_FIELD, DateTime, Id, RequestModel, ResponseModel, Timestamp, optional
 from entrypoints.http.edge.openapi import describes, refuses
 from entrypoints.http.edge.queries import PartQuery
 from entrypoints.http.edge.signatures import before_body

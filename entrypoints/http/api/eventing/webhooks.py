@@ -15,17 +15,7 @@ from core.kernel.roles import Capability
 from core.kernel.values import KEEP
 from entrypoints.http.base.context import acting, ports
 from entrypoints.http.edge.access import GIVES, SHOWS, member
-from entrypoints.http.edge.bodies import (
-    AT_LEAST_ONE_FIELD,
-    DateTime,
-    Empty,
-    Name,
-    RequestModel,
-    ResponseModel,
-    Text,
-    Timestamp,
-    optional,
-)
+from entrypoints.http.edge.bodies import AT_LEAST_ONE_FIELD, DateTime, Empty, Name, RequestModel, ResponseModel, Text, Timestamp, optional
 from entrypoints.http.edge.openapi import refuses
 from entrypoints.http.edge.queries import Flag, PageQuery, Pagination
 from entrypoints.http.edge.signatures import before_body

@@ -14,15 +14,7 @@ from core.kernel.roles import Capability
 from core.kernel.values import Email
 from core.setup import applying, connection, links
 from core.setup.links import SetupLinkDraft
-from core.setup.model.links import (
-    MAX_DAYS,
-    SetupLinkDetails,
-    SetupLinkEnd,
-    SetupLinkKind,
-    SetupLinkState,
-    SetupPartUnknown,
-    SetupProposal,
-)
+from core.setup.model.links import MAX_DAYS, SetupLinkDetails, SetupLinkEnd, SetupLinkKind, SetupLinkState, SetupPartUnknown, SetupProposal
 from entrypoints.http.api.federation.connections.checks import ConnectionProblemResponse
 from entrypoints.http.base.context import acting, app_context, ports
 from entrypoints.http.edge.access import GIVES, member

@@ -9,14 +9,7 @@ from quart import Blueprint
 
 from core.kernel.roles import Capability
 from core.tenancy import attributes
-from core.tenancy.model.attributes import (
-    MAX_ATTRIBUTES,
-    Attribute,
-    AttributeKind,
-    AttributeMerge,
-    AttributeValues,
-    AttributeWriter,
-)
+from core.tenancy.model.attributes import MAX_ATTRIBUTES, Attribute, AttributeKind, AttributeMerge, AttributeValues, AttributeWriter
 from entrypoints.http.api.tenancy.groups import existing_group
 from entrypoints.http.api.tenancy.members import existing_member
 from entrypoints.http.base.context import acting, ports

@@ -14,14 +14,7 @@ from core.authentication.flow.model import Flow, FlowEnded, FlowTarget
 from core.federation.model.sign_in import BrowserSignInNeeded, ProviderAnswer, SignedInAgain
 from core.federation.oauth.model.authorization import AuthorizationRequest
 from core.federation.upstream import trips
-from core.federation.upstream.trips import (
-    Authenticated,
-    ErrorReported,
-    IdentityLinked,
-    ProviderReturn,
-    TripFailed,
-    TripResult,
-)
+from core.federation.upstream.trips import Authenticated, ErrorReported, IdentityLinked, ProviderReturn, TripFailed, TripResult
 from core.kernel.callers import Visitor
 from core.kernel.connections import PLATFORM_CONNECTIONS, ConnectionSlug
 from core.kernel.errors import Refusal

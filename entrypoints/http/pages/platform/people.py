@@ -20,10 +20,7 @@ from entrypoints.http.edge.queries import path_id
 from entrypoints.http.pages.authentication.sign_in_log import failure_values
 from entrypoints.http.pages.consequences import Question, accepts_answer, asks
 from entrypoints.http.pages.console import console_page, redirect_with_notice, shows, with_query
-from entrypoints.http.pages.console_forms import (
-    Form,
-    check_typed_name,
-)
+from entrypoints.http.pages.console_forms import Form, check_typed_name
 from entrypoints.http.pages.form_values import to_model
 from entrypoints.http.pages.timeline import MOST, list_entries
 from ports import Ports

@@ -6,9 +6,7 @@ from pydantic import Field
 from quart import Blueprint, Response
 
 from core.federation.connections import connections, metadata
-from core.federation.connections.model.connections import (
-    MAX_CONNECTIONS,
-)
+from core.federation.connections.model.connections import MAX_CONNECTIONS
 from core.federation.connections.model.presets import PRESETS, first_settings
 from core.federation.connections.model.settings import OidcSettings, SamlSettings
 from core.kernel.connections import TEST_PROVIDER, ConnectionProtocol
@@ -16,11 +14,7 @@ from core.kernel.roles import Capability
 from core.kernel.values import KEEP, Keep
 from entrypoints.http.api.federation.connections.connections import CONNECTION as API_OF_ONE
 from entrypoints.http.api.federation.connections.connections import PATH as API
-from entrypoints.http.api.federation.connections.connections import (
-    ConnectionActivationRequest,
-    ConnectionRequest,
-    ConnectionUpdateRequest,
-)
+from entrypoints.http.api.federation.connections.connections import ConnectionActivationRequest, ConnectionRequest, ConnectionUpdateRequest
 from entrypoints.http.api.federation.connections.metadata import ProviderMetadataRequest
 from entrypoints.http.api.federation.connections.settings import ClaimMappingRequest, OidcSettingsRequest, SamlSettingsRequest
 from entrypoints.http.base.context import acting_member, ports

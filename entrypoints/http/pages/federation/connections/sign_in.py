@@ -12,13 +12,7 @@ from core.federation.connections.model.connections import OrganizationConnection
 from core.federation.connections.model.people import LinkNeeded
 from core.federation.connections.model.presets import PRESETS
 from core.federation.connections.people import ConnectionAnswer
-from core.federation.connections.trips import (
-    ConnectionReturn,
-    ConnectionTestResult,
-    ConnectionTripFailed,
-    PersonArrived,
-    SetupTestReturned,
-)
+from core.federation.connections.trips import ConnectionReturn, ConnectionTestResult, ConnectionTripFailed, PersonArrived, SetupTestReturned
 from core.federation.model.sign_in import ProviderStateUnknown, SignedInAgain
 from core.kernel.callers import Visitor
 from core.kernel.errors import refuse
