@@ -4,6 +4,7 @@ Routes under /api and /scim read no cookies.
 """
 
 import re
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final
 
@@ -23,9 +24,7 @@ SETUP_AGE: Final = timedelta(days=MAX_DAYS)
 ENROLLMENT_AGE: Final = timedelta(hours=1)
 MAX_ENROLLMENT: Final = 2000  # characters; a longer path is not kept
 
-SESSION, DEVICE, TRUST, NOTICE, ENROLLMENT = "session", "device", "trust", "notice", "enrollment"
-SAML, LOGOUT, PROVIDER_LOGOUT = "saml", "saml-logout", "provider-logout"
-SETUP = "setup"
+SESSION, DEVICE, NOTICE, ENROLLMENT, SAML = "session", "device", "notice", "enrollment", "saml"
 
 MAX_SIGN_ONS: Final = 20  # sign-on cookies that a browser keeps
 _SIGN_ON = re.compile(rf"{SAML}-[0-9a-f]{{16}}")
@@ -33,6 +32,37 @@ _SIGN_ON = re.compile(rf"{SAML}-[0-9a-f]{{16}}")
 _ENROLLMENT = re.compile(rf"{ENROLL_PATH}\?[A-Za-z0-9._~%&=+*-]+")
 # The format of our secrets.
 _SECRET = re.compile(r"[A-Za-z0-9_-]{43}")
+
+
+@dataclass(frozen=True, slots=True)
+class SecretCookie:
+    """A cookie with a secret."""
+
+    kind: str
+    age: timedelta
+
+    def read(self) -> str | None:
+        """Return the secret, or None."""
+        return _read_secret(self.kind)
+
+    def set(self, response: Response, secret: str) -> None:
+        """Set the secret."""
+        _set(response, self.kind, secret, self.age)
+
+    def clear(self, response: Response) -> None:
+        """Remove the secret."""
+        _clear(response, self.kind)
+
+
+TRUST: Final = SecretCookie("trust", TRUST_TOKEN_TTL)  # of the device. Without it, the next sign-in needs the second factor
+LOGOUT: Final = SecretCookie("saml-logout", LOGOUT_TTL)  # of the single logout in progress
+PROVIDER_LOGOUT: Final = SecretCookie("provider-logout", LOGOUT_TTL)  # of the sign-out that goes on at an identity provider
+SETUP: Final = SecretCookie("setup", SETUP_AGE)  # of the opened set-up link, which ends on the server, not with the cookie
+
+
+def sign_on(state: str) -> SecretCookie:
+    """Return the cookie of the SAML sign-on with this state. Each sign-on has a separate cookie."""
+    return SecretCookie(f"{SAML}-{digest(state).hex()[:16]}", STATE_TTL)
 
 
 def cookie_name(kind: str) -> str:
@@ -73,21 +103,6 @@ async def _keep_device_cookie(response: Any) -> Any:
     return response
 
 
-def trust_cookie() -> str | None:
-    """Return the trust token of the device, or None."""
-    return _read_secret(TRUST)
-
-
-def set_trust_cookie(response: Response, token: str) -> None:
-    """Set the trust token of the device."""
-    _set(response, TRUST, token, TRUST_TOKEN_TTL)
-
-
-def clear_trust_cookie(response: Response) -> None:
-    """Remove the trust token, so that the next sign-in needs the second factor."""
-    _clear(response, TRUST)
-
-
 def notice_cookie() -> str | None:
     """Return the name of the notice that the next page shows, or None."""
     return request.cookies.get(cookie_name(NOTICE))
@@ -120,21 +135,6 @@ def clear_enrollment_cookie(response: Response) -> None:
     _clear(response, ENROLLMENT)
 
 
-def saml_cookie(state: str) -> str | None:
-    """Return the secret of the SAML sign-on with this state, or None. Each sign-on has a separate cookie."""
-    return _read_secret(_saml_kind(state))
-
-
-def set_saml_cookie(response: Response, state: str, secret: str) -> None:
-    """Set the secret of the SAML sign-on with this state."""
-    _set(response, _saml_kind(state), secret, STATE_TTL)
-
-
-def clear_saml_cookie(response: Response, state: str) -> None:
-    """Remove the secret of the SAML sign-on with this state."""
-    _clear(response, _saml_kind(state))
-
-
 def forget_old_sign_ons(state: str, response: Response) -> Response:
     """Remove the oldest cookies of unfinished sign-ons, except this one, so that request headers do not become too long.
 
@@ -142,61 +142,12 @@ def forget_old_sign_ons(state: str, response: Response) -> Response:
     no cookie: if a form of another site starts a sign-on, the browser sends that request without
     the other cookies, so they cannot be counted there.
     """
-    current, prefix = _saml_kind(state), cookie_name(SAML).removesuffix(SAML)
+    current, prefix = sign_on(state).kind, cookie_name(SAML).removesuffix(SAML)
     kinds = [name.removeprefix(prefix) for name in request.cookies if name.startswith(prefix)]
     others = [kind for kind in kinds if _SIGN_ON.fullmatch(kind) and kind != current]
     for kind in others[: max(0, len(others) + 1 - MAX_SIGN_ONS)]:
         _clear(response, kind)
     return response
-
-
-def _saml_kind(state: str) -> str:
-    return f"{SAML}-{digest(state).hex()[:16]}"
-
-
-def logout_cookie() -> str | None:
-    """Return the secret of the single logout in progress in this browser, or None."""
-    return _read_secret(LOGOUT)
-
-
-def set_logout_cookie(response: Response, secret: str) -> None:
-    """Set the secret of the single logout in progress."""
-    _set(response, LOGOUT, secret, LOGOUT_TTL)
-
-
-def clear_logout_cookie(response: Response) -> None:
-    """Remove the secret of the single logout."""
-    _clear(response, LOGOUT)
-
-
-def setup_cookie() -> str | None:
-    """Return the secret of the set-up link that was opened in this browser, or None."""
-    return _read_secret(SETUP)
-
-
-def set_setup_cookie(response: Response, secret: str) -> None:
-    """Set the secret of an opened set-up link. The link ends on the server, not with the cookie."""
-    _set(response, SETUP, secret, SETUP_AGE)
-
-
-def clear_setup_cookie(response: Response) -> None:
-    """Remove the secret of the set-up link."""
-    _clear(response, SETUP)
-
-
-def provider_logout_cookie() -> str | None:
-    """Return the secret of the sign-out that goes on at an identity provider, or None."""
-    return _read_secret(PROVIDER_LOGOUT)
-
-
-def set_provider_logout_cookie(response: Response, secret: str) -> None:
-    """Set the secret of the sign-out that goes on at an identity provider."""
-    _set(response, PROVIDER_LOGOUT, secret, LOGOUT_TTL)
-
-
-def clear_provider_logout_cookie(response: Response) -> None:
-    """Remove this secret."""
-    _clear(response, PROVIDER_LOGOUT)
 
 
 def _read_secret(kind: str) -> str | None:

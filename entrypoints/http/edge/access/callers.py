@@ -213,7 +213,7 @@ async def as_scim_client(_: Access) -> None:
 
 
 async def as_setup_link(_: Access) -> None:
-    cookie = cookies.setup_cookie() or refuse(SetupSessionMissing)
+    cookie = cookies.SETUP.read() or refuse(SetupSessionMissing)
     reader = await opening.authenticate(ports(), anonymous(), cookie)
     request_record().caller = str(reader.link_id)
     g.caller = reader

@@ -178,5 +178,5 @@ async def delete_account(form: Form) -> Response:
 def _deleted_page(erase_at: datetime | None) -> Response:
     response = page_response(render("accounts/deleted.html", erase_at=None if erase_at is None else format_utc(erase_at)))
     cookies.clear_session_cookie(response)
-    cookies.clear_trust_cookie(response)
+    cookies.TRUST.clear(response)
     return response

@@ -243,7 +243,7 @@ async def sign_in_browser(method: SignInMethod, flow: Flow, *, can_passkey: bool
 def presented_browser() -> PresentedDevice:
     """Return the device information in the cookies of this browser. Its sign-in gives back what its requests took from the rate limits."""
     device_id = cookies.device_cookie()
-    return PresentedDevice(device_id=device_id, token=cookies.trust_cookie(), refund=refund_of_sign_in(device_id))
+    return PresentedDevice(device_id=device_id, token=cookies.TRUST.read(), refund=refund_of_sign_in(device_id))
 
 
 async def sign_in_response(outcome: BrowserSignIn | Flow, flow: Flow, *, to: str | None = None) -> Response:
@@ -255,7 +255,7 @@ async def sign_in_response(outcome: BrowserSignIn | Flow, flow: Flow, *, to: str
     response = redirect(with_next(PASSKEY_OFFER_PATH, target) if outcome.offers_passkey else target, notice=LINKED.get(outcome.is_linked))
     cookies.set_session_cookie(response, outcome.cookie, outcome.expires_at)
     if outcome.device_token is not None:
-        cookies.set_trust_cookie(response, outcome.device_token)
+        cookies.TRUST.set(response, outcome.device_token)
     return response
 
 
@@ -283,7 +283,7 @@ async def sign_out() -> Response:
     signed_out = redirect(with_next(SIGN_IN_PATH, next_path), notice=SIGNED_OUT)
     response = await sign_out_browser(user, next_path, signed_out)
     if form.get("forget") == "yes":
-        cookies.clear_trust_cookie(response)
+        cookies.TRUST.clear(response)
     return response
 
 
@@ -292,8 +292,8 @@ async def sign_out_browser(user: Visitor | None, after: str, signed_out: Respons
 
     Applications sign out over SAML first, and then the user at the identity provider of an organization.
     """
-    logout_cookies = LogoutCookies(logout=cookies.logout_cookie(), session=cookies.session_cookie())
-    at_provider = await provider_sign_out.begin(ports(), user, cookies.provider_logout_cookie(), after)
+    logout_cookies = LogoutCookies(logout=cookies.LOGOUT.read(), session=cookies.session_cookie())
+    at_provider = await provider_sign_out.begin(ports(), user, cookies.PROVIDER_LOGOUT.read(), after)
     after = after if at_provider is None else at_provider.path
     logout = await saml_logout.sign_out(ports(), user, caller(), logout_cookies, after)
     if logout is None and at_provider is not None:
@@ -307,9 +307,9 @@ async def sign_out_browser(user: Visitor | None, after: str, signed_out: Respons
         # and many pages have a button to sign out.
         assert logout.secret is not None, "a logout continues"
         response = page_response(render("federation/signing_out.html", next_path=logout.url, at_provider=False))
-        cookies.set_logout_cookie(response, logout.secret)
+        cookies.LOGOUT.set(response, logout.secret)
     if at_provider is not None:
-        cookies.set_provider_logout_cookie(response, at_provider.secret)
+        cookies.PROVIDER_LOGOUT.set(response, at_provider.secret)
     cookies.clear_session_cookie(response)
     return response
 

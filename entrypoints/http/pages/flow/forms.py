@@ -162,7 +162,7 @@ async def code_form(flow: Flow, destination: Destination | None = None) -> Respo
 async def code_values(flow: Flow, destination: Destination | None = None) -> dict[str, Any]:
     """Return the values of the page for the second factor, with the options for a passkey. Raises: FlowEnded, PreAuthInvalid."""
     options = await load_options(flow, destination)
-    client = PresentedDevice(device_id=cookies.device_cookie(), token=cookies.trust_cookie())
+    client = PresentedDevice(device_id=cookies.device_cookie(), token=cookies.TRUST.read())
     seconds = await second_factor.load_options(ports(), caller(), flow, client, options.destination.needs)
     asked = None if seconds.left_out_for is None else explain(seconds.left_out_for)
     values = {"methods": seconds.methods, "passkey": seconds.passkey_options, "key": seconds.key_name, "asked": asked, "scripted": True}

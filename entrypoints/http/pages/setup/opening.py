@@ -83,7 +83,7 @@ async def open_with_code() -> Response:
 
 def _opened(secret: str) -> Response:
     response = redirect(STEPS_PATH)
-    cookies.set_setup_cookie(response, secret)
+    cookies.SETUP.set(response, secret)
     return response
 
 
@@ -105,7 +105,7 @@ async def _ended_page(refusal: SetupLinkEnded) -> Response:
 async def _has_open_link() -> bool:
     """Return whether this browser has opened a link that it can continue."""
     try:
-        await opening.authenticate(ports(), caller(), cookies.setup_cookie() or refuse(SetupSessionMissing))
+        await opening.authenticate(ports(), caller(), cookies.SETUP.read() or refuse(SetupSessionMissing))
     except Unauthenticated:
         return False
     return True

@@ -49,7 +49,7 @@ ANSWERS: Final = {303: "Saved. The browser is redirected to the steps.", 400: RE
 async def read_setup_form() -> dict[str, str]:
     """Return the fields of a form that our page made for this link. Raises: FormTokenInvalid."""
     form = await read_form()
-    browser.check_form_token(cookies.setup_cookie() or "", form.get("form_token", ""))
+    browser.check_form_token(cookies.SETUP.read() or "", form.get("form_token", ""))
     return form
 
 
@@ -61,7 +61,7 @@ async def steps_values(part: SetupPart | None = None) -> dict[str, Any]:
     product = None if document is None else PRESETS.get(document.preset or "")
     protocol = None if document is None else ConnectionProtocol(document.protocol or "")
     return {
-        "form_token": browser.form_token(cookies.setup_cookie() or ""),
+        "form_token": browser.form_token(cookies.SETUP.read() or ""),
         "design": design,
         "link": details.link,
         "proposals": details.proposals,
@@ -210,5 +210,5 @@ async def finish() -> Response:
     return_url = await links.find_return_url(ports(), values["link"])
     host = None if return_url is None else urlsplit(return_url).netloc
     response = page_response(render("setup/finished.html", return_url=return_url, return_host=host, **values))
-    cookies.clear_setup_cookie(response)
+    cookies.SETUP.clear(response)
     return response

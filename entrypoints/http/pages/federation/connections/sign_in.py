@@ -159,7 +159,7 @@ async def finish(returned: ConnectionReturn) -> Response:
             return result_page(result)
         case SetupTestReturned(trip):
             base_url = app_context().base_url
-            tested = await testing.finish(ports(), caller(), cookies.setup_cookie(), trip, returned, base_url)
+            tested = await testing.finish(ports(), caller(), cookies.SETUP.read(), trip, returned, base_url)
             product = PRESETS.get(tested.connection.preset or "")
             name = "your identity provider" if product is None else product.name
             return result_page(tested, name, await opening.load_design(ports(), tested.connection.org_id))

@@ -29,7 +29,7 @@ async def start(connection_id: str) -> Response:
     The user is signed out here. Only the browser that signed out is redirected.
     """
     known_id = parse_id(connection_id) or refuse(OrganizationConnectionNotFound)
-    url = await sign_out.find_url(ports(), known_id, cookies.provider_logout_cookie(), app_context().base_url)
+    url = await sign_out.find_url(ports(), known_id, cookies.PROVIDER_LOGOUT.read(), app_context().base_url)
     return redirect(HOME_PATH if url is None else url)
 
 
@@ -50,9 +50,9 @@ async def finish(connection_id: str) -> Response:
     Register this URL there as the post-logout redirect URI.
     """
     known_id = parse_id(connection_id) or refuse(OrganizationConnectionNotFound)
-    after = await sign_out.finish(ports(), caller(), known_id, cookies.provider_logout_cookie(), request.args.get("state"))
+    after = await sign_out.finish(ports(), caller(), known_id, cookies.PROVIDER_LOGOUT.read(), request.args.get("state"))
     if after is None:
         return redirect(HOME_PATH)
     response = await signed_out_page(LogoutFinished(is_partial=False, after=after), at_provider=True)
-    cookies.clear_provider_logout_cookie(response)
+    cookies.PROVIDER_LOGOUT.clear(response)
     return response

@@ -51,7 +51,7 @@ async def authenticate(org_slug: str, service_slug: str) -> Response:
         org_slug=org_slug,
         service_slug=service_slug,
         state=state,
-        cookie=cookies.saml_cookie(state),
+        cookie=cookies.sign_on(state).read(),
         device_cookie=cookies.device_cookie(),
         session_id=None if user is None else user.session_id,
     )
@@ -68,7 +68,7 @@ async def authenticate(org_slug: str, service_slug: str) -> Response:
             response = redirect(path_of(flow, step_path(outcome.step)))
         else:
             response = _signed_on(outcome)
-    cookies.clear_saml_cookie(response, state)
+    cookies.sign_on(state).clear(response)
     return response
 
 

@@ -49,7 +49,7 @@ async def _logout(org_slug: str, service_slug: str) -> Response:
 
 def _can_continue() -> bool:
     """Return whether the request is a LogoutResponse, delivered by a browser with a logout in progress."""
-    return cookies.logout_cookie() is not None and "SAMLResponse" in request.args and wants_page()
+    return cookies.LOGOUT.read() is not None and "SAMLResponse" in request.args and wants_page()
 
 
 async def _receive(org_slug: str, service_slug: str) -> Response:
@@ -69,7 +69,7 @@ async def _receive(org_slug: str, service_slug: str) -> Response:
         return await _receive_request(received)
     if logout_response is not None:
         received = ReceivedDocument(org_slug=org_slug, service_slug=service_slug, document=logout_response)
-        secret = cookies.logout_cookie()
+        secret = cookies.LOGOUT.read()
         step = await saml_logout.receive_response(ports(), app_context().base_url, caller(), received, secret)
         return continue_at(step) if isinstance(step, str) else await _respond(step)
     return await _resume()
@@ -114,7 +114,7 @@ async def _skip_service(org_slug: str, service_slug: str) -> Response | None:
 
 
 async def _receive_request(received: ReceivedDocument) -> Response:
-    secrets = LogoutCookies(logout=cookies.logout_cookie(), session=cookies.session_cookie())
+    secrets = LogoutCookies(logout=cookies.LOGOUT.read(), session=cookies.session_cookie())
     user = await visitor()
     step = await saml_logout.receive_request(ports(), app_context().base_url, user, caller(), secrets, received)
     if not isinstance(step, LogoutAnswered):
@@ -127,15 +127,15 @@ async def _receive_request(received: ReceivedDocument) -> Response:
 
 async def _resume() -> Response:
     """Take the next step of the logout in progress in this browser. Raises: LogoutNotFound."""
-    return await _respond(await saml_logout.resume(ports(), cookies.logout_cookie(), caller()))
+    return await _respond(await saml_logout.resume(ports(), cookies.LOGOUT.read(), caller()))
 
 
 async def _respond(step: Redirect | LogoutFinished) -> Response:
     response = continue_at(step.url) if isinstance(step, Redirect) else await signed_out_page(step)
     if isinstance(step, Redirect) and step.secret is not None:
-        cookies.set_logout_cookie(response, step.secret)
+        cookies.LOGOUT.set(response, step.secret)
     else:
-        cookies.clear_logout_cookie(response)
+        cookies.LOGOUT.clear(response)
     if await visitor() is None:
         cookies.clear_session_cookie(response)
     return response

@@ -51,7 +51,7 @@ async def _begin(org_slug: str, service_slug: str) -> Response:
     # A cross-site POST carries no SameSite=Lax cookies, but its response may set them. So the next
     # page gets both the session cookie and the cookie of this sign-on (security X-5).
     response = continue_at(started.path)
-    cookies.set_saml_cookie(response, started.state, started.cookie)
+    cookies.sign_on(started.state).set(response, started.cookie)
     return cookies.forget_old_sign_ons(started.state, response)  # here too, because the browser may never continue
 
 
