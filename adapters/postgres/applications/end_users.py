@@ -104,14 +104,6 @@ def to_end_user_summary(row: Row) -> EndUserSummary:
     return EndUserSummary(row[0], Email(row[1]), row[2], row[3], row[4], tuple(row[5] or ()), row[6])
 
 
-def to_end_user(row: Row) -> EndUser:
-    return EndUser(row[0], Email(row[1]), *row[2:])
-
-
-def to_used_service(row: Row) -> UsedService:
-    return UsedService(*row)
-
-
 def to_identity(row: Row) -> LinkedIdentity:
     return LinkedIdentity(row[0], *row[1:])
 
@@ -213,7 +205,7 @@ class EndUsers(Repository):
             select u.id, u.email, u.email_verified_at is not null, {HAS_SECOND_FACTOR}, u.created_at, u.updated_at
             from end_users e join users u on u.id = e.user_id
             where e.org_id = %(org_id)s and e.user_id = %(user_id)s"""
-        return await self._one(to_end_user, sql, org_id=org_id, user_id=user_id)
+        return await self._one(lambda row: EndUser(row[0], Email(row[1]), *row[2:]), sql, org_id=org_id, user_id=user_id)
 
     async def blocked_at(self, org_id: UUID, user_id: UUID) -> datetime | None:
         sql = "select since from end_user_blocks where org_id = %(org_id)s and user_id = %(user_id)s"
@@ -249,7 +241,7 @@ class EndUsers(Repository):
             select v.id, v.slug, {LOGGED_NAME}, r.first_login_at, r.last_login_at
             from service_users r join services v on v.id = r.service_id
             where r.org_id = %(org_id)s and r.user_id = %(user_id)s order by v.slug"""
-        return await self._all(to_used_service, sql, org_id=org_id, user_id=user_id)
+        return await self._all(lambda row: UsedService(*row), sql, org_id=org_id, user_id=user_id)
 
     async def identities(self, org_id: UUID, user_id: UUID) -> list[LinkedIdentity]:
         sql = """

@@ -88,10 +88,6 @@ NO_OTHER: Final = """
 BEFORE_ALL: Final = UUID(int=0)  # not the id of any user, and less than all of them
 
 
-def to_service_summary(row: Row) -> ServiceSummary:
-    return ServiceSummary(SERVICE.read(row), row[SERVICE.width])
-
-
 def to_client(row: Row) -> tuple[Service, ServiceContext]:
     return SERVICE.read(row), CONTEXT.read(row[SERVICE.width :])
 
@@ -184,7 +180,7 @@ class Services(Repository):
         start: LiteralString = "%(created_at)s" if order is ServiceOrder.CREATED else "lower(%(name)s)"
         later = f"and ({position}, v.id) > ({start}, %(id)s)" if after is not None else ""
         return await self._all(
-            to_service_summary,
+            lambda row: ServiceSummary(SERVICE.read(row), row[SERVICE.width]),
             f"""
             select {SERVICE.columns}, (select count(*) from plans p where p.service_id = v.id and p.removed_at is null)
             from services v where v.org_id = %(org_id)s and {REGISTERED} {of_type} {matching} {later}
