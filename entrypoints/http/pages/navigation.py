@@ -51,143 +51,115 @@ def _page(label: str, icon: str, path: str, capability: Capability | None = None
     return Entry(label, icon, (Tab(label, path, capability),))
 
 
+def _entry(label: str, icon: str, *tabs: Tab) -> Entry:
+    return Entry(label, icon, tabs)
+
+
+def _group(heading: str, *entries: Entry) -> Group:
+    return heading, entries
+
+
 # The words are those of docs/contributing/glossary.md.
 OF_ORGANIZATION: Final[Sequence[Group]] = (
-    ("", (_page("Overview", "home", "", Capability.ANALYTICS_VIEW),)),
-    (
+    _group("", _page("Overview", "home", "", Capability.ANALYTICS_VIEW)),
+    _group(
         "People",
-        (
-            Entry(
-                "Members",
-                "users",
-                (
-                    Tab("Members", "/members", Capability.MEMBERS_VIEW),
-                    Tab("Groups", "/groups", Capability.MEMBERS_VIEW),
-                    Tab("Invitations", "/invitations", Capability.MEMBERS_MANAGE),
-                    Tab("Roles", "/roles", Capability.MEMBERS_VIEW),
-                    Tab("Attributes", "/attributes", Capability.MEMBERS_VIEW),
-                    Tab("Personal tokens", "/personal-tokens", Capability.MEMBERS_MANAGE),
-                ),
-            ),
-            _page("Users", "user-circle", "/users", Capability.END_USERS_VIEW),
-            _page("Directory", "arrow-path", "/directory", Capability.INTEGRATIONS_MANAGE),
+        _entry(
+            "Members",
+            "users",
+            Tab("Members", "/members", Capability.MEMBERS_VIEW),
+            Tab("Groups", "/groups", Capability.MEMBERS_VIEW),
+            Tab("Invitations", "/invitations", Capability.MEMBERS_MANAGE),
+            Tab("Roles", "/roles", Capability.MEMBERS_VIEW),
+            Tab("Attributes", "/attributes", Capability.MEMBERS_VIEW),
+            Tab("Personal tokens", "/personal-tokens", Capability.MEMBERS_MANAGE),
         ),
+        _page("Users", "user-circle", "/users", Capability.END_USERS_VIEW),
+        _page("Directory", "arrow-path", "/directory", Capability.INTEGRATIONS_MANAGE),
     ),
-    (
+    _group(
         "Applications",
-        (
-            Entry(
-                "Applications",
-                "squares-2x2",
-                (
-                    Tab("Applications", "/applications", Capability.SERVICES_VIEW),
-                    Tab("Registration tokens", "/registration-tokens", Capability.SERVICES_CREATE),
-                ),
-            ),
-            _page("API resources", "cube", "/api-resources", Capability.RESOURCES_VIEW),
-            _page("Service accounts", "cpu-chip", "/service-accounts", Capability.SERVICE_ACCOUNTS_MANAGE),
-            _page("Webhooks", "bolt", "/webhooks", Capability.WEBHOOKS_MANAGE),
+        _entry(
+            "Applications",
+            "squares-2x2",
+            Tab("Applications", "/applications", Capability.SERVICES_VIEW),
+            Tab("Registration tokens", "/registration-tokens", Capability.SERVICES_CREATE),
         ),
+        _page("API resources", "cube", "/api-resources", Capability.RESOURCES_VIEW),
+        _page("Service accounts", "cpu-chip", "/service-accounts", Capability.SERVICE_ACCOUNTS_MANAGE),
+        _page("Webhooks", "bolt", "/webhooks", Capability.WEBHOOKS_MANAGE),
     ),
-    (
+    _group(
         "Activity",
-        (
-            _page("Sign-ins", "arrow-right-end-on-rectangle", "/sign-ins", Capability.SIGN_INS_VIEW),
-            _page("Audit log", "clipboard-document-list", "/audit-log", Capability.AUDIT_VIEW),
-            Entry(
-                "Analytics",
-                "chart-bar",
-                (
-                    Tab("Sign-ins", "/analytics", Capability.ANALYTICS_VIEW),
-                    Tab("Users", "/analytics/users", Capability.ANALYTICS_VIEW),
-                    Tab("Webhooks", "/analytics/webhook-attempts", Capability.WEBHOOKS_MANAGE),
-                    Tab("Directory", "/analytics/scim-requests", Capability.INTEGRATIONS_MANAGE),
-                    Tab("Chosen days", "/analytics/days", Capability.ANALYTICS_VIEW),
-                ),
-            ),
+        _page("Sign-ins", "arrow-right-end-on-rectangle", "/sign-ins", Capability.SIGN_INS_VIEW),
+        _page("Audit log", "clipboard-document-list", "/audit-log", Capability.AUDIT_VIEW),
+        _entry(
+            "Analytics",
+            "chart-bar",
+            Tab("Sign-ins", "/analytics", Capability.ANALYTICS_VIEW),
+            Tab("Users", "/analytics/users", Capability.ANALYTICS_VIEW),
+            Tab("Webhooks", "/analytics/webhook-attempts", Capability.WEBHOOKS_MANAGE),
+            Tab("Directory", "/analytics/scim-requests", Capability.INTEGRATIONS_MANAGE),
+            Tab("Chosen days", "/analytics/days", Capability.ANALYTICS_VIEW),
         ),
     ),
-    (
+    _group(
         "Organization",
-        (
-            Entry(
-                "Settings",
-                "cog-6-tooth",
-                (
-                    Tab("General", "/settings", Capability.ORGANIZATION_MANAGE),
-                    Tab("Sign-in policy", "/sign-in-policy", Capability.SIGN_IN_POLICY_MANAGE),
-                    Tab("Branding", "/branding", Capability.ORGANIZATION_MANAGE),
-                    Tab("Domains", "/domains", Capability.INTEGRATIONS_MANAGE),
-                    Tab("Single sign-on", "/connections", Capability.INTEGRATIONS_MANAGE),
-                    Tab("Set-up links", "/setup-links", Capability.INTEGRATIONS_MANAGE),
-                    Tab("Mail server", "/mail-server", Capability.INTEGRATIONS_MANAGE),
-                    Tab("SIEM", "/siem", Capability.INTEGRATIONS_MANAGE),
-                ),
-            ),
+        _entry(
+            "Settings",
+            "cog-6-tooth",
+            Tab("General", "/settings", Capability.ORGANIZATION_MANAGE),
+            Tab("Sign-in policy", "/sign-in-policy", Capability.SIGN_IN_POLICY_MANAGE),
+            Tab("Branding", "/branding", Capability.ORGANIZATION_MANAGE),
+            Tab("Domains", "/domains", Capability.INTEGRATIONS_MANAGE),
+            Tab("Single sign-on", "/connections", Capability.INTEGRATIONS_MANAGE),
+            Tab("Set-up links", "/setup-links", Capability.INTEGRATIONS_MANAGE),
+            Tab("Mail server", "/mail-server", Capability.INTEGRATIONS_MANAGE),
+            Tab("SIEM", "/siem", Capability.INTEGRATIONS_MANAGE),
         ),
     ),
 )
 OF_PLATFORM: Final[Sequence[Group]] = (
-    ("", (_page("Overview", "home", ""), _page("Organizations", "building-office-2", "/organizations"))),
-    (
+    _group("", _page("Overview", "home", ""), _page("Organizations", "building-office-2", "/organizations")),
+    _group(
         "People",
-        (
-            _page("People", "users", "/people"),
-            Entry("Platform owners", "key", (Tab("Platform owners", "/owners"), Tab("Sign-in policy", "/sign-in-policy"))),
-            _page("Service accounts", "cpu-chip", "/service-accounts"),
-        ),
+        _page("People", "users", "/people"),
+        _entry("Platform owners", "key", Tab("Platform owners", "/owners"), Tab("Sign-in policy", "/sign-in-policy")),
+        _page("Service accounts", "cpu-chip", "/service-accounts"),
     ),
-    (
+    _group(
         "Activity",
-        (
-            _page("Sign-ins", "arrow-right-end-on-rectangle", "/sign-ins"),
-            _page("Platform log", "clipboard-document-list", "/log"),
-            _page("Second factors", "shield-check", "/second-factors"),
-            Entry(
-                "Analytics",
-                "chart-bar",
-                (
-                    Tab("Sign-ins", "/analytics"),
-                    Tab("Users", "/analytics/users"),
-                    Tab("Webhooks", "/analytics/webhook-attempts"),
-                    Tab("Directories", "/analytics/scim-requests"),
-                ),
-            ),
+        _page("Sign-ins", "arrow-right-end-on-rectangle", "/sign-ins"),
+        _page("Platform log", "clipboard-document-list", "/log"),
+        _page("Second factors", "shield-check", "/second-factors"),
+        _entry(
+            "Analytics",
+            "chart-bar",
+            Tab("Sign-ins", "/analytics"),
+            Tab("Users", "/analytics/users"),
+            Tab("Webhooks", "/analytics/webhook-attempts"),
+            Tab("Directories", "/analytics/scim-requests"),
         ),
     ),
-    (
+    _group(
         "Installation",
-        (
-            _page("Identity providers", "finger-print", "/connections"),
-            _page("Health", "heart", "/health"),
-            _page("Settings in force", "cog-6-tooth", "/settings"),
-        ),
+        _page("Identity providers", "finger-print", "/connections"),
+        _page("Health", "heart", "/health"),
+        _page("Settings in force", "cog-6-tooth", "/settings"),
     ),
 )
 OF_PERSON: Final[Sequence[Group]] = (
-    (
-        "",
-        (
-            _page("Your applications", "squares-2x2", "/applications"),
-            _page("Your organizations", "building-office-2", "/organizations"),
-        ),
+    _group(
+        "", _page("Your applications", "squares-2x2", "/applications"), _page("Your organizations", "building-office-2", "/organizations")
     ),
-    (
+    _group(
         "Account",
-        (
-            _page("Your account", "user-circle", ""),
-            Entry("Profile", "identification", (Tab("Profile", "/profile"), Tab("Attributes", "/attributes"))),
-            _page("Security", "shield-check", "/security"),
-            _page("Personal tokens", "key", "/personal-tokens"),
-        ),
+        _page("Your account", "user-circle", ""),
+        _entry("Profile", "identification", Tab("Profile", "/profile"), Tab("Attributes", "/attributes")),
+        _page("Security", "shield-check", "/security"),
+        _page("Personal tokens", "key", "/personal-tokens"),
     ),
-    (
-        "Applications",
-        (
-            _page("Shared data", "share", "/consents"),
-            _page("Subscriptions", "credit-card", "/subscriptions"),
-        ),
-    ),
+    _group("Applications", _page("Shared data", "share", "/consents"), _page("Subscriptions", "credit-card", "/subscriptions")),
 )
 
 # Pages that Security leads to. Their addresses are not below its own.
