@@ -11,6 +11,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -111,72 +112,54 @@ class PrometheusMetrics:
         self._files = values.MultiProcessValue()  # type: ignore[no-untyped-call]
         self._observe_http: dict[tuple[str, str, int], Callable[[float], None]] = {}
         with self._using_own_files():
-            self._http = Histogram(
+            counter, histogram = partial(Counter, registry=None), partial(Histogram, registry=None)
+            gauge = partial(Gauge, registry=None)
+            self._http = histogram(
                 "sso_http_request_duration_seconds",
                 "Duration of HTTP requests, until the last byte of the response was passed on.",
                 ["method", "route", "status_class"],
-                registry=None,
                 buckets=_HTTP_BUCKETS,
             )
             self._connections, self._idle_connections, self._max_connections = (
-                Gauge(f"sso_db_pool_connections_{name}", help_text, ["backend"], registry=None, multiprocess_mode="livesum").labels(BACKEND)
+                gauge(f"sso_db_pool_connections_{name}", help_text, ["backend"], multiprocess_mode="livesum").labels(BACKEND)
                 for name, help_text in (
                     ("total", "Open database connections."),
                     ("idle", "Open database connections that are idle."),
                     ("max", "Maximum number of open database connections."),
                 )
             )
-            self._jobs = Histogram(
-                "sso_job_processing_duration_seconds",
-                "Duration of background jobs.",
-                ["job_type"],
-                registry=None,
-                buckets=_JOB_BUCKETS,
+            self._jobs = histogram(
+                "sso_job_processing_duration_seconds", "Duration of background jobs.", ["job_type"], buckets=_JOB_BUCKETS
             )
-            self._deliveries = Histogram(
-                "sso_webhook_delivery_latency_seconds",
-                "Time from an event to its delivery to a webhook.",
-                registry=None,
-                buckets=_DELIVERY_BUCKETS,
+            self._deliveries = histogram(
+                "sso_webhook_delivery_latency_seconds", "Time from an event to its delivery to a webhook.", buckets=_DELIVERY_BUCKETS
             )
-            self._logout_notices = Histogram(
+            self._logout_notices = histogram(
                 "sso_logout_notice_latency_seconds",
                 "Time from the end of a session to the notice to its application.",
-                registry=None,
                 buckets=_DELIVERY_BUCKETS,
             )
-            self._login_failures = Counter("sso_login_failures_total", "Refused sign-ins.", ["reason"], registry=None)
-            self._passkeys = Counter("sso_passkey_ceremonies_total", "Ceremonies of passkeys.", ["ceremony", "outcome"], registry=None)
-            self._policy_decisions = Counter(
-                "sso_sign_in_policy_decisions_total", "Decisions of sign-in policies.", ["path", "outcome"], registry=None
+            self._login_failures = counter("sso_login_failures_total", "Refused sign-ins.", ["reason"])
+            self._passkeys = counter("sso_passkey_ceremonies_total", "Ceremonies of passkeys.", ["ceremony", "outcome"])
+            self._policy_decisions = counter("sso_sign_in_policy_decisions_total", "Decisions of sign-in policies.", ["path", "outcome"])
+            self._connection_answers = counter(
+                "sso_connection_answers_total", "Answers of identity providers of organizations to sign-ins.", ["protocol", "outcome"]
             )
-            self._connection_answers = Counter(
-                "sso_connection_answers_total",
-                "Answers of identity providers of organizations to sign-ins.",
-                ["protocol", "outcome"],
-                registry=None,
+            self._disputes = counter(
+                "sso_saml_signatures_disputed_total", "SAML messages with a signature that our own code verifies and xmlsec does not."
             )
-            self._disputes = Counter(
-                "sso_saml_signatures_disputed_total",
-                "SAML messages with a signature that our own code verifies and xmlsec does not.",
-                registry=None,
+            self._active_connections = gauge(
+                _ACTIVE_CONNECTIONS, "Active connections of organizations.", ["health"], multiprocess_mode="mostrecent"
             )
-            self._active_connections = Gauge(
-                _ACTIVE_CONNECTIONS, "Active connections of organizations.", ["health"], registry=None, multiprocess_mode="mostrecent"
+            self._tokens = counter("sso_auth_tokens_issued_total", "Issued access tokens.")
+            self._siem_failures = counter("sso_siem_failures_total", "Failed attempts to forward an audit log to a SIEM.", ["reason"])
+            self._siem_drops = counter(
+                "sso_siem_dropped_entries_total", "Audit log entries that were dropped because their SIEM did not accept them in time."
             )
-            self._tokens = Counter("sso_auth_tokens_issued_total", "Issued access tokens.", registry=None)
-            self._siem_failures = Counter(
-                "sso_siem_failures_total", "Failed attempts to forward an audit log to a SIEM.", ["reason"], registry=None
-            )
-            self._siem_drops = Counter(
-                "sso_siem_dropped_entries_total",
-                "Audit log entries that were dropped because their SIEM did not accept them in time.",
-                registry=None,
-            )
-            self._mails = Counter("sso_mails_total", "Emails that left the queue.", ["outcome"], registry=None)
-            self._mail_failures = Counter("sso_mail_attempt_failures_total", "Failed attempts to send an email.", registry=None)
-            self._restarts = Counter("sso_actor_restarts_total", "Restarts of actors.", ["actor", "reason"], registry=None)
-            latest = {name: Gauge(name, text, registry=None, multiprocess_mode="mostrecent") for name, text in _PLATFORM_FIGURES.items()}
+            self._mails = counter("sso_mails_total", "Emails that left the queue.", ["outcome"])
+            self._mail_failures = counter("sso_mail_attempt_failures_total", "Failed attempts to send an email.")
+            self._restarts = counter("sso_actor_restarts_total", "Restarts of actors.", ["actor", "reason"])
+            latest = {name: gauge(name, text, multiprocess_mode="mostrecent") for name, text in _PLATFORM_FIGURES.items()}
             self._queue_depth, self._mail_depth, self._mail_age, self._certificate_days, self._tls_days, *platform = latest.values()
             self._users, self._organizations, self._mfa_users, self._mfa_share, self._passkey_users = platform
             self._initialize(latest)
