@@ -1,105 +1,17 @@
-"""The Quart application: its blueprints, its edge, and the checks at start. The list of all modules with routes makes 400 lines of it."""
+"""The Quart application: its blueprints, its edge, and the checks at start."""
 
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
+from importlib import import_module
 from ipaddress import IPv4Network, IPv6Network
-from types import ModuleType
 from typing import Any, Final
 from urllib.parse import urlsplit
 
 from core.kernel.policy import SupportContact
 from core.kernel.uris import DEFAULT_PORTS, is_on_loopback, origin_of
-from entrypoints.http.api import account_logs, installation, operations, privacy
-from entrypoints.http.api.accounts import accounts, devices, mfa, passkey_origins, passkeys, pictures, platform_users
-from entrypoints.http.api.applications import (
-    access_reasons,
-    analytics,
-    api_keys,
-    authorization,
-    claims,
-    end_users,
-    evaluation,
-    figures,
-    overview,
-    own_applications,
-    plans,
-    role_assignments,
-    service_access,
-    service_authorization,
-    service_info,
-    service_users,
-    services,
-    sign_in_preview,
-)
-from entrypoints.http.api.applications import attributes as user_attributes
-from entrypoints.http.api.authentication import (
-    connections,
-    email_sign_in,
-    identities,
-    impersonation,
-    oauth_credentials,
-    passkey_sign_in,
-    personal_tokens,
-    reauthentication,
-    recovery,
-    sessions,
-    sign_in_log,
-    user_access,
-)
-from entrypoints.http.api.billing import checkout, provider_events, subscriptions
-from entrypoints.http.api.eventing import audit, platform_log, siem, webhooks
-from entrypoints.http.api.federation.connections import checks as connection_checks
-from entrypoints.http.api.federation.connections import connections as organization_connections
-from entrypoints.http.api.federation.connections import logout as connection_logout
-from entrypoints.http.api.federation.connections import metadata as connection_metadata
-from entrypoints.http.api.federation.connections import people as connection_people
-from entrypoints.http.api.federation.oauth import (
-    client_registration,
-    consents,
-    device_flow,
-    discovery,
-    external_grants,
-    protected_resource,
-    pushed_requests,
-    userinfo,
-)
-from entrypoints.http.api.federation.oauth import token_endpoint as oauth
-from entrypoints.http.api.federation.saml import configuration as saml
-from entrypoints.http.api.federation.saml import metadata as saml_metadata
-from entrypoints.http.api.programs import (
-    api_resources,
-    client_policies,
-    platform_service_accounts,
-    registration_tokens,
-    resource_credentials,
-    service_account_resources,
-    service_accounts,
-)
-from entrypoints.http.api.provisioning import blocks as directory_blocks
-from entrypoints.http.api.provisioning import discovery as scim_discovery
-from entrypoints.http.api.provisioning import groups as scim_groups
-from entrypoints.http.api.provisioning import request_log as scim_requests
-from entrypoints.http.api.provisioning import tokens as scim_tokens
-from entrypoints.http.api.provisioning import users as scim_users
-from entrypoints.http.api.setup import links as setup_links
-from entrypoints.http.api.tenancy import (
-    attributes,
-    branding,
-    domains,
-    governance,
-    group_roles,
-    groups,
-    home_realm,
-    invitations,
-    mail_server,
-    members,
-    organizations,
-    platform_sign_in_policy,
-    roles,
-    sign_in_policy,
-)
+from entrypoints.http.api import operations
 from entrypoints.http.base.context import AppContext, app_context, bind_context
 from entrypoints.http.base.request_record import RequestRecord
 from entrypoints.http.edge.bodies import StrictRequest, body_limit
@@ -117,119 +29,115 @@ from entrypoints.http.edge.rate_limits import RateLimits
 from entrypoints.http.edge.route_table import RouteTable
 from entrypoints.http.pages import modules as pages
 from entrypoints.http.pages.authentication import social
-from entrypoints.http.pages.federation import device_flow as device_pages
-from entrypoints.http.pages.federation import end_session
-from entrypoints.http.pages.federation import oauth as oauth_pages
-from entrypoints.http.pages.federation.saml import continuation as saml_pages
-from entrypoints.http.pages.federation.saml import logout as saml_logout
-from entrypoints.http.pages.federation.saml import sign_on as saml_sign_on
 from ports import Ports
 
-_ENDPOINTS: Final[tuple[tuple[ModuleType, str], ...]] = (
-    (accounts, "Registration, email verification, passwords and the profile."),
-    (pictures, "Uploaded images: the picture of the user, and the addresses of all images."),
-    (sessions, "Sign in, refresh, sign out, and select an organization."),
-    (email_sign_in, "Sign in with a code or a link in an email."),
-    (passkey_sign_in, "Sign in with a passkey."),
-    (reauthentication, "Confirm in a session that it's you."),
-    (passkeys, "Passkeys: add, list, rename and delete them."),
-    (passkey_origins, "Passkeys: the pages and native applications that may use them."),
-    (mfa, "The second factor: enrollment, backup codes, and its removal."),
-    (devices, "The devices of the signed-in user."),
-    (personal_tokens, "Personal access tokens, with which programs act as a user."),
-    (identities, "Accounts at identity providers that are linked to the user's account."),
-    (privacy, "Data export and anonymization."),
-    (account_logs, "The logs of second factors and of privacy, for the user and platform owners."),
-    (organizations, "Organizations of the signed-in user."),
-    (groups, "Groups of an organization, and their members."),
-    (group_roles, "The roles that groups give to their members."),
-    (members, "Members of an organization, their roles, and the transfer of ownership."),
-    (roles, "Roles of an organization, and the catalog of capabilities."),
-    (invitations, "Invitations to join an organization."),
-    (branding, "Name, logo and color of an organization."),
-    (domains, "The domain of an organization, and its verification in the DNS."),
-    (home_realm, "Which identity provider signs in the users of a domain."),
-    (setup_links, "Set-up links, with which the IT department of a customer prepares integrations."),
-    (mail_server, "The mail server of an organization."),
-    (attributes, "The attributes of users that an organization declares, and their values."),
-    (user_attributes, "The attributes of end users, and of the signed-in user."),
-    (sign_in_policy, "How the users of an organization and of its applications sign in."),
-    (platform_sign_in_policy, "How platform owners sign in."),
-    (audit, "The audit log of an organization."),
-    (sign_in_log, "The sign-in log of an organization, and of the platform."),
-    (overview, "The overview of an organization: figures, sign-ins and pending tasks."),
-    (analytics, "Sign-ins of an organization and its services."),
-    (figures, "Figures for charts, of an organization and of the platform."),
-    (services, "Applications of an organization. The API calls them services."),
-    (registration_tokens, "Registration tokens, with which clients register themselves as applications."),
-    (own_applications, "Applications of the signed-in user."),
-    (consents, "Consents of the signed-in user to applications."),
-    (service_access, "Who may use a service: its policy, and assigned users."),
-    (authorization, "Permissions that a service declares, and the roles that it makes of them."),
-    (role_assignments, "Users and groups that have roles of a service."),
-    (access_reasons, "What a user may do, and why."),
-    (claims, "The claims in the tokens of a service, and their sources."),
-    (sign_in_preview, "Test sign-in: what a service would receive for the signed-in user."),
-    (plans, "Plans that the users of a service can subscribe to."),
-    (api_keys, "API keys of a service."),
-    (api_resources, "API resources: APIs of an organization that applications get access tokens for."),
-    (client_policies, "External clients of API resources: programs that no organization registered, such as assistants."),
-    (external_grants, "Grants of users to external clients of API resources."),
-    (resource_credentials, "Credentials of API resources, with which an API asks about the tokens that it receives."),
-    (service_accounts, "Service accounts: programs that call this API for an organization, and their credentials."),
-    (service_account_resources, "The scopes of API resources that service accounts get for themselves."),
-    (end_users, "Users of an organization's services, and their sessions."),
-    (oauth_credentials, "A service's own OAuth credentials at the identity providers."),
-    (organization_connections, "Connections: an organization's own identity providers."),
-    (saml, "SAML configuration and certificate of a service."),
-    (connection_people, "Connections: the users that they know, and the groups that they give."),
-    (connection_checks, "Connections: the check of an identity provider of the organization, and our keys there."),
-    (connection_metadata, "Connections: the metadata of SAML identity providers, and ours for them."),
-    (connection_logout, "Sign-outs that identity providers of organizations report."),
-    (saml_metadata, "SAML: the metadata of an application, and the check of the configuration."),
-    (oauth_pages, "OAuth 2.0: the authorization endpoint, for browsers."),
-    (pushed_requests, "OAuth 2.0: pushed authorization requests."),
-    (client_registration, "OAuth 2.0: clients that register themselves."),
-    (oauth, "OAuth 2.0: tokens and revocation."),
-    (end_session, "OpenID Connect: the logout endpoint, for browsers."),
-    (userinfo, "OpenID Connect: the claims about the user of an access token."),
-    (discovery, "The metadata of the provider, for OpenID Connect and OAuth."),
-    (protected_resource, "The metadata of this API as a protected resource of OAuth."),
-    (device_flow, "The OAuth device flow for programs without a browser."),
-    (device_pages, "The page that approves a device."),
-    (social, "Sign-in through identity providers."),
-    (saml_sign_on, "SAML sign-on."),
-    (saml_pages, "SAML sign-on: the page that continues it."),
-    (saml_logout, "SAML single logout."),
-    (service_info, "Service API: the service of the API key."),
-    (service_users, "Service API: the users of the service."),
-    (service_authorization, "Service API: permissions and roles of the service, and roles of its users."),
-    (evaluation, "Questions whether a user has a permission of a service (AuthZEN)."),
-    (subscriptions, "Service API: subscriptions of users to plans, and the list for members."),
-    (checkout, "Hosted checkout for a plan."),
-    (directory_blocks, "Users that the organization's directory blocks."),
-    (scim_tokens, "SCIM tokens of an organization."),
-    (scim_requests, "The last SCIM requests of an organization."),
-    (scim_users, "SCIM 2.0 users."),
-    (scim_groups, "SCIM 2.0 groups."),
-    (scim_discovery, "SCIM 2.0 discovery."),
-    (webhooks, "Outgoing webhooks and their deliveries."),
-    (siem, "Forwarding of the audit log to a SIEM."),
-    (governance, "Platform owners: organizations, their lifecycle, tiers and limits."),
-    (platform_users, "Platform owners: users, second factors, and platform ownership."),
-    (user_access, "Platform owners: the access of a user, the end of sessions, and password resets."),
-    (recovery, "The recovery of accounts that lost their second factor or passkey, in two parts."),
-    (platform_service_accounts, "Platform owners: service accounts of the platform, and their credentials."),
-    (impersonation, "Platform owners: impersonation of users."),
-    (platform_log, "Platform owners: the platform's log."),
-    (connections, "The identity providers of the platform, and their logos."),
-    (installation, "Platform owners: health of the installation, and its settings."),
-    (provider_events, "Events of the payment provider."),
+# The modules of endpoints below `entrypoints.http`, with their texts in the API description.
+_ENDPOINTS: Final = (
+    ("api.accounts.accounts", "Registration, email verification, passwords and the profile."),
+    ("api.accounts.pictures", "Uploaded images: the picture of the user, and the addresses of all images."),
+    ("api.authentication.sessions", "Sign in, refresh, sign out, and select an organization."),
+    ("api.authentication.email_sign_in", "Sign in with a code or a link in an email."),
+    ("api.authentication.passkey_sign_in", "Sign in with a passkey."),
+    ("api.authentication.reauthentication", "Confirm in a session that it's you."),
+    ("api.accounts.passkeys", "Passkeys: add, list, rename and delete them."),
+    ("api.accounts.passkey_origins", "Passkeys: the pages and native applications that may use them."),
+    ("api.accounts.mfa", "The second factor: enrollment, backup codes, and its removal."),
+    ("api.accounts.devices", "The devices of the signed-in user."),
+    ("api.authentication.personal_tokens", "Personal access tokens, with which programs act as a user."),
+    ("api.authentication.identities", "Accounts at identity providers that are linked to the user's account."),
+    ("api.privacy", "Data export and anonymization."),
+    ("api.account_logs", "The logs of second factors and of privacy, for the user and platform owners."),
+    ("api.tenancy.organizations", "Organizations of the signed-in user."),
+    ("api.tenancy.groups", "Groups of an organization, and their members."),
+    ("api.tenancy.group_roles", "The roles that groups give to their members."),
+    ("api.tenancy.members", "Members of an organization, their roles, and the transfer of ownership."),
+    ("api.tenancy.roles", "Roles of an organization, and the catalog of capabilities."),
+    ("api.tenancy.invitations", "Invitations to join an organization."),
+    ("api.tenancy.branding", "Name, logo and color of an organization."),
+    ("api.tenancy.domains", "The domain of an organization, and its verification in the DNS."),
+    ("api.tenancy.home_realm", "Which identity provider signs in the users of a domain."),
+    ("api.setup.links", "Set-up links, with which the IT department of a customer prepares integrations."),
+    ("api.tenancy.mail_server", "The mail server of an organization."),
+    ("api.tenancy.attributes", "The attributes of users that an organization declares, and their values."),
+    ("api.applications.attributes", "The attributes of end users, and of the signed-in user."),
+    ("api.tenancy.sign_in_policy", "How the users of an organization and of its applications sign in."),
+    ("api.tenancy.platform_sign_in_policy", "How platform owners sign in."),
+    ("api.eventing.audit", "The audit log of an organization."),
+    ("api.authentication.sign_in_log", "The sign-in log of an organization, and of the platform."),
+    ("api.applications.overview", "The overview of an organization: figures, sign-ins and pending tasks."),
+    ("api.applications.analytics", "Sign-ins of an organization and its services."),
+    ("api.applications.figures", "Figures for charts, of an organization and of the platform."),
+    ("api.applications.services", "Applications of an organization. The API calls them services."),
+    ("api.programs.registration_tokens", "Registration tokens, with which clients register themselves as applications."),
+    ("api.applications.own_applications", "Applications of the signed-in user."),
+    ("api.federation.oauth.consents", "Consents of the signed-in user to applications."),
+    ("api.applications.service_access", "Who may use a service: its policy, and assigned users."),
+    ("api.applications.authorization", "Permissions that a service declares, and the roles that it makes of them."),
+    ("api.applications.role_assignments", "Users and groups that have roles of a service."),
+    ("api.applications.access_reasons", "What a user may do, and why."),
+    ("api.applications.claims", "The claims in the tokens of a service, and their sources."),
+    ("api.applications.sign_in_preview", "Test sign-in: what a service would receive for the signed-in user."),
+    ("api.applications.plans", "Plans that the users of a service can subscribe to."),
+    ("api.applications.api_keys", "API keys of a service."),
+    ("api.programs.api_resources", "API resources: APIs of an organization that applications get access tokens for."),
+    ("api.programs.client_policies", "External clients of API resources: programs that no organization registered, such as assistants."),
+    ("api.federation.oauth.external_grants", "Grants of users to external clients of API resources."),
+    ("api.programs.resource_credentials", "Credentials of API resources, with which an API asks about the tokens that it receives."),
+    ("api.programs.service_accounts", "Service accounts: programs that call this API for an organization, and their credentials."),
+    ("api.programs.service_account_resources", "The scopes of API resources that service accounts get for themselves."),
+    ("api.applications.end_users", "Users of an organization's services, and their sessions."),
+    ("api.authentication.oauth_credentials", "A service's own OAuth credentials at the identity providers."),
+    ("api.federation.connections.connections", "Connections: an organization's own identity providers."),
+    ("api.federation.saml.configuration", "SAML configuration and certificate of a service."),
+    ("api.federation.connections.people", "Connections: the users that they know, and the groups that they give."),
+    ("api.federation.connections.checks", "Connections: the check of an identity provider of the organization, and our keys there."),
+    ("api.federation.connections.metadata", "Connections: the metadata of SAML identity providers, and ours for them."),
+    ("api.federation.connections.logout", "Sign-outs that identity providers of organizations report."),
+    ("api.federation.saml.metadata", "SAML: the metadata of an application, and the check of the configuration."),
+    ("pages.federation.oauth", "OAuth 2.0: the authorization endpoint, for browsers."),
+    ("api.federation.oauth.pushed_requests", "OAuth 2.0: pushed authorization requests."),
+    ("api.federation.oauth.client_registration", "OAuth 2.0: clients that register themselves."),
+    ("api.federation.oauth.token_endpoint", "OAuth 2.0: tokens and revocation."),
+    ("pages.federation.end_session", "OpenID Connect: the logout endpoint, for browsers."),
+    ("api.federation.oauth.userinfo", "OpenID Connect: the claims about the user of an access token."),
+    ("api.federation.oauth.discovery", "The metadata of the provider, for OpenID Connect and OAuth."),
+    ("api.federation.oauth.protected_resource", "The metadata of this API as a protected resource of OAuth."),
+    ("api.federation.oauth.device_flow", "The OAuth device flow for programs without a browser."),
+    ("pages.federation.device_flow", "The page that approves a device."),
+    ("pages.authentication.social", "Sign-in through identity providers."),
+    ("pages.federation.saml.sign_on", "SAML sign-on."),
+    ("pages.federation.saml.continuation", "SAML sign-on: the page that continues it."),
+    ("pages.federation.saml.logout", "SAML single logout."),
+    ("api.applications.service_info", "Service API: the service of the API key."),
+    ("api.applications.service_users", "Service API: the users of the service."),
+    ("api.applications.service_authorization", "Service API: permissions and roles of the service, and roles of its users."),
+    ("api.applications.evaluation", "Questions whether a user has a permission of a service (AuthZEN)."),
+    ("api.billing.subscriptions", "Service API: subscriptions of users to plans, and the list for members."),
+    ("api.billing.checkout", "Hosted checkout for a plan."),
+    ("api.provisioning.blocks", "Users that the organization's directory blocks."),
+    ("api.provisioning.tokens", "SCIM tokens of an organization."),
+    ("api.provisioning.request_log", "The last SCIM requests of an organization."),
+    ("api.provisioning.users", "SCIM 2.0 users."),
+    ("api.provisioning.groups", "SCIM 2.0 groups."),
+    ("api.provisioning.discovery", "SCIM 2.0 discovery."),
+    ("api.eventing.webhooks", "Outgoing webhooks and their deliveries."),
+    ("api.eventing.siem", "Forwarding of the audit log to a SIEM."),
+    ("api.tenancy.governance", "Platform owners: organizations, their lifecycle, tiers and limits."),
+    ("api.accounts.platform_users", "Platform owners: users, second factors, and platform ownership."),
+    ("api.authentication.user_access", "Platform owners: the access of a user, the end of sessions, and password resets."),
+    ("api.authentication.recovery", "The recovery of accounts that lost their second factor or passkey, in two parts."),
+    ("api.programs.platform_service_accounts", "Platform owners: service accounts of the platform, and their credentials."),
+    ("api.authentication.impersonation", "Platform owners: impersonation of users."),
+    ("api.eventing.platform_log", "Platform owners: the platform's log."),
+    ("api.authentication.connections", "The identity providers of the platform, and their logos."),
+    ("api.installation", "Platform owners: health of the installation, and its settings."),
+    ("api.billing.provider_events", "Events of the payment provider."),
 )
 # The API description lists the areas in this order.
+_MODULES: Final = [(import_module(f"entrypoints.http.{name}"), text) for name, text in _ENDPOINTS]
 BLUEPRINTS: Final = (
-    *_ENDPOINTS,
-    *pages.load([operations, *(module for module, _ in _ENDPOINTS)]),
+    *_MODULES,
+    *pages.load([operations, *(module for module, _ in _MODULES)]),
     (operations, "Health, metrics, signing keys, and this description."),
 )
 
