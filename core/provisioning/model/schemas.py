@@ -7,7 +7,7 @@ their own list of fields (`core.provisioning.model.filters`), which a test compa
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from functools import cached_property
+from functools import cached_property, partial
 from types import MappingProxyType
 from typing import Final, Self
 
@@ -147,51 +147,36 @@ def _ignored(*names: str, **subs: str) -> Mapping[str, frozenset[str]]:
     return MappingProxyType({**dict.fromkeys(names, frozenset()), **{name: frozenset(text.split()) for name, text in subs.items()}})
 
 
+_read_only: Final = partial(ScimAttribute, mutability=Mutability.READ_ONLY)
+_immutable: Final = partial(ScimAttribute, mutability=Mutability.IMMUTABLE)
 USER_URN: Final = "urn:ietf:params:scim:schemas:core:2.0:User"
 GROUP_URN: Final = "urn:ietf:params:scim:schemas:core:2.0:Group"
 
 ENTERPRISE_URN: Final = "urn:ietf:params:scim:schemas:extension:enterprise:2.0:User"
 
-_META: Final = ScimAttribute(
+_META: Final = _read_only(
     "meta",
     "Metadata of the resource.",
     AttributeType.COMPLEX,
     (
-        ScimAttribute("resourceType", "The resource type.", case_exact=True, mutability=Mutability.READ_ONLY),
-        ScimAttribute("created", "The time of creation.", AttributeType.DATE_TIME, mutability=Mutability.READ_ONLY),
-        ScimAttribute("lastModified", "The time of the last change.", AttributeType.DATE_TIME, mutability=Mutability.READ_ONLY),
-        ScimAttribute(
-            "location",
-            "The URL of the resource.",
-            AttributeType.REFERENCE,
-            case_exact=True,
-            mutability=Mutability.READ_ONLY,
-            reference_types=("uri",),
-        ),
+        _read_only("resourceType", "The resource type.", case_exact=True),
+        _read_only("created", "The time of creation.", AttributeType.DATE_TIME),
+        _read_only("lastModified", "The time of the last change.", AttributeType.DATE_TIME),
+        _read_only("location", "The URL of the resource.", AttributeType.REFERENCE, case_exact=True, reference_types=("uri",)),
     ),
-    mutability=Mutability.READ_ONLY,
     common=True,
 )
 _COMMON: Final = (
-    ScimAttribute(
+    _read_only(
         "schemas",
         "The schemas of the resource.",
         AttributeType.REFERENCE,
         multi_valued=True,
         case_exact=True,
-        mutability=Mutability.READ_ONLY,
         returned=Returned.ALWAYS,
         common=True,
     ),
-    ScimAttribute(
-        "id",
-        "The id of the resource.",
-        case_exact=True,
-        mutability=Mutability.READ_ONLY,
-        returned=Returned.ALWAYS,
-        uniqueness=Uniqueness.SERVER,
-        common=True,
-    ),
+    _read_only("id", "The id of the resource.", case_exact=True, returned=Returned.ALWAYS, uniqueness=Uniqueness.SERVER, common=True),
     _META,
 )
 
@@ -298,30 +283,17 @@ USER: Final = ScimSchema(
     ),
     extensions=(ENTERPRISE_USER,),
     computed=(
-        ScimAttribute(
+        _read_only(
             "groups",
             "The groups of your directory that the user is in, with directory groups. To change them, change the groups.",
             AttributeType.COMPLEX,
             (
-                ScimAttribute("value", "The id of the group.", case_exact=True, mutability=Mutability.READ_ONLY),
-                ScimAttribute(
-                    "$ref",
-                    "The URL of the group.",
-                    AttributeType.REFERENCE,
-                    case_exact=True,
-                    mutability=Mutability.READ_ONLY,
-                    reference_types=("Group",),
-                ),
-                ScimAttribute("display", "The name of the group.", mutability=Mutability.READ_ONLY),
-                ScimAttribute(
-                    "type",
-                    "How the user is in the group, which is always direct.",
-                    mutability=Mutability.READ_ONLY,
-                    canonical_values=("direct",),
-                ),
+                _read_only("value", "The id of the group.", case_exact=True),
+                _read_only("$ref", "The URL of the group.", AttributeType.REFERENCE, case_exact=True, reference_types=("Group",)),
+                _read_only("display", "The name of the group."),
+                _read_only("type", "How the user is in the group, which is always direct.", canonical_values=("direct",)),
             ),
             multi_valued=True,
-            mutability=Mutability.READ_ONLY,
         ),
     ),
 )
@@ -330,22 +302,9 @@ _GROUP_MEMBERS: Final = ScimAttribute(
     "The members of the group.",
     AttributeType.COMPLEX,
     (
-        ScimAttribute("value", "The id of the user.", case_exact=True, mutability=Mutability.IMMUTABLE),
-        ScimAttribute(
-            "$ref",
-            "The URL of the user.",
-            AttributeType.REFERENCE,
-            case_exact=True,
-            mutability=Mutability.IMMUTABLE,
-            reference_types=("User",),
-        ),
-        ScimAttribute(
-            "type",
-            "The resource type, which is always User.",
-            case_exact=True,
-            mutability=Mutability.IMMUTABLE,
-            canonical_values=("User",),
-        ),
+        _immutable("value", "The id of the user.", case_exact=True),
+        _immutable("$ref", "The URL of the user.", AttributeType.REFERENCE, case_exact=True, reference_types=("User",)),
+        _immutable("type", "The resource type, which is always User.", case_exact=True, canonical_values=("User",)),
     ),
     multi_valued=True,
 )
@@ -367,9 +326,7 @@ def _group_schema(description: str, name: ScimAttribute) -> ScimSchema:
     )
 
 
-GROUP: Final = _group_schema(
-    "The organization and its members.", ScimAttribute("displayName", "The name of the organization.", mutability=Mutability.READ_ONLY)
-)
+GROUP: Final = _group_schema("The organization and its members.", _read_only("displayName", "The name of the organization."))
 _DIRECTORY_GROUP: Final = _group_schema(
     "A group of users, and the organization with its members.",
     ScimAttribute("displayName", "The name of the group, which no other group has.", required=True, uniqueness=Uniqueness.SERVER),
