@@ -50,6 +50,14 @@ def _strings(description: str, example: str) -> dict[str, Any]:
     return {"type": "array", "items": {"type": "string"}, "description": description, "examples": [[example]]}
 
 
+def _objects(description: str, **more: Any) -> dict[str, Any]:
+    return {"type": "array", "items": {"type": "object"}, "description": description, **more}
+
+
+def _text(description: str, max_length: int = MAX_TEXT_LENGTH) -> dict[str, Any]:
+    return {"type": ["string", "null"], "maxLength": max_length, "description": description}
+
+
 def _schemas(urn: str) -> dict[str, Any]:
     return _strings("The schemas of the body.", urn)
 
@@ -132,11 +140,7 @@ RESOURCE_TYPE_RESPONSE: Final = {
         "endpoint": {"type": "string", "description": "The path of the resources, relative to `/scim/v2`.", "examples": ["/Users"]},
         "description": {"type": "string", "description": "The description of the resource type."},
         "schema": {"type": "string", "description": "The schema of the resources.", "examples": [USER_URN]},
-        "schemaExtensions": {
-            "type": "array",
-            "items": {"type": "object"},
-            "description": "The schema extensions, and whether they are required.",
-        },
+        "schemaExtensions": _objects("The schema extensions, and whether they are required."),
         "meta": _meta("ResourceType"),
     },
 }
@@ -151,7 +155,7 @@ SCHEMA_RESPONSE: Final = {
         "id": {"type": "string", "description": "The URN of the schema.", "examples": [USER_URN]},
         "name": {"type": "string", "description": "The name of the schema.", "examples": ["User"]},
         "description": {"type": "string", "description": "The description of the schema."},
-        "attributes": {"type": "array", "items": {"type": "object"}, "description": "The attributes, as in RFC 7643 section 7."},
+        "attributes": _objects("The attributes, as in RFC 7643 section 7."),
         "meta": _meta("Schema"),
     },
 }
@@ -178,11 +182,7 @@ SERVICE_PROVIDER_CONFIG_RESPONSE: Final = {
         "changePassword": _supported("password changes"),
         "sort": _supported("sorted lists"),
         "etag": _supported("entity tags"),
-        "authenticationSchemes": {
-            "type": "array",
-            "items": {"type": "object"},
-            "description": "The ways to authenticate: a SCIM token in the header `Authorization: Bearer`.",
-        },
+        "authenticationSchemes": _objects("The ways to authenticate: a SCIM token in the header `Authorization: Bearer`."),
         "meta": _meta("ServiceProviderConfig"),
     },
 }
@@ -201,42 +201,25 @@ USER_REQUEST: Final = {
             "description": "The name of the user in your directory. Without a primary address in `emails`, it must be the email address.",
             "examples": ["ada@example.com"],
         },
-        "externalId": {"type": ["string", "null"], "maxLength": MAX_TEXT_LENGTH, "description": "The id of the user in your directory."},
+        "externalId": _text("The id of the user in your directory."),
         "name": {
             "type": ["object", "null"],
             "description": "The parts of the name.",
             "properties": {
-                "formatted": {"type": ["string", "null"], "maxLength": MAX_NAME_LENGTH, "description": "The full name."},
-                "familyName": {"type": ["string", "null"], "maxLength": MAX_NAME_LENGTH, "description": "The family name."},
-                "givenName": {"type": ["string", "null"], "maxLength": MAX_NAME_LENGTH, "description": "The given name."},
+                "formatted": _text("The full name.", MAX_NAME_LENGTH),
+                "familyName": _text("The family name.", MAX_NAME_LENGTH),
+                "givenName": _text("The given name.", MAX_NAME_LENGTH),
             },
         },
-        "displayName": {"type": ["string", "null"], "maxLength": MAX_NAME_LENGTH, "description": "The name to display."},
-        "emails": {
-            "type": "array",
-            "maxItems": MAX_VALUES,
-            "items": {"type": "object"},
-            "description": (
-                "Email addresses. The primary one is the address with which the user signs in. If none says whether it is primary, this "
-                "is the first one of type `work`, or without a type. The others are ignored."
-            ),
-        },
-        **{
-            name: {"type": ["string", "null"], "maxLength": MAX_TEXT_LENGTH, "description": USER.by_name[name.lower()].description}
-            for name in ("title", "preferredLanguage", "locale", "timezone")
-        },
-        "phoneNumbers": {
-            "type": ["array", "null"],
-            "maxItems": MAX_VALUES,
-            "items": {"type": "object"},
-            "description": "The phone numbers, with `value`, `type` and `primary`.",
-        },
-        "photos": {
-            "type": ["array", "null"],
-            "maxItems": MAX_VALUES,
-            "items": {"type": "object"},
-            "description": "The pictures, with their URL as `value`, `type` and `primary`.",
-        },
+        "displayName": _text("The name to display.", MAX_NAME_LENGTH),
+        "emails": _objects(
+            "Email addresses. The primary one is the address with which the user signs in. If none says whether it is primary, this "
+            "is the first one of type `work`, or without a type. The others are ignored.",
+            maxItems=MAX_VALUES,
+        ),
+        **{name: _text(USER.by_name[name.lower()].description) for name in ("title", "preferredLanguage", "locale", "timezone")},
+        "phoneNumbers": _objects("The phone numbers, with `value`, `type` and `primary`.", maxItems=MAX_VALUES, type=["array", "null"]),
+        "photos": _objects("The pictures, with their URL as `value`, `type` and `primary`.", maxItems=MAX_VALUES, type=["array", "null"]),
         ENTERPRISE_URN: _extension_schema(ENTERPRISE_USER),
         ATTRIBUTES_URN: _ATTRIBUTES,
         "active": {"type": "boolean", "description": "Whether the user may sign in. The default is true for new users."},
@@ -249,11 +232,7 @@ GROUP_REQUEST: Final = {
     "minProperties": 1,
     "properties": {
         "schemas": _schemas(GROUP_URN),
-        "externalId": {
-            "type": ["string", "null"],
-            "maxLength": MAX_TEXT_LENGTH,
-            "description": "The id of the group in your directory. Without it, the present one stays.",
-        },
+        "externalId": _text("The id of the group in your directory. Without it, the present one stays."),
         "displayName": {
             "description": "The name of the group. It is accepted and ignored for groups that your directory did not create. A new group "
             "needs it, with at most 256 characters."
