@@ -13,7 +13,7 @@ from core.kernel.callers import OrganizationCaller
 from core.kernel.errors import refuse
 from core.kernel.roles import Capability
 from core.kernel.values import Domain, Email, Page, PageResult, new_secret
-from core.tenancy import events, organizations
+from core.tenancy import events, imposed_rules, organizations
 from core.tenancy.model.domains import (
     MAX_DOMAINS,
     MAX_RECORD_NAME,
@@ -150,11 +150,15 @@ async def is_of_another(tx: Transaction, email: Email, org_id: UUID) -> bool:
 
 
 async def remove(ports: Ports, caller: OrganizationCaller, domain: Domain) -> None:
-    """Remove a domain of the organization. The others stay as they are. Raises: DomainNotFound, DomainRequired."""
+    """Remove a domain of the organization. The others stay as they are.
+
+    Raises: DomainNotFound, DomainRequired; the errors of `impose_parent`.
+    """
     async with ports.storage.transaction(by=caller) as tx:
         organization, _ = await organizations.lock_organization_for(tx, caller, Capability.INTEGRATIONS_MANAGE)
         old = await tx.domains.find(organization.id, domain) or refuse(DomainNotFound)
         if await tx.sign_in_policies.requires_domain(organization.id, domain):
             raise DomainRequired
+        await imposed_rules.impose_parent(tx, caller, domain, ports.clock.now())
         await tx.domains.remove(organization.id, domain)
         tx.record(events.domain_deleted(old))

@@ -21,6 +21,7 @@ from core.kernel.sign_in_policy.decision import Decision
 from core.kernel.sign_in_policy.explanations import BREAK_GLASS, LABELS
 from core.kernel.sign_in_policy.rules import Rule, Rules
 from core.kernel.sign_in_policy.step_ups import step_up_to
+from core.kernel.values import Domain
 from core.tenancy import events, organizations, sign_in_policies
 from core.tenancy.model.sign_in_policies import NothingImposed, OwnFactorMissing, OwnFactorNeeded, SignInPolicy, changes_of
 from ports import Ports
@@ -85,6 +86,15 @@ async def impose_connection(tx: Transaction, caller: OrganizationCaller, connect
         names = [f"{LABELS[Rule.CONNECTION]} ({connection.slug})"]
         await sign_in_policies.tell_admins(tx, organization.id, EmailKind.RULES_IMPOSED, caller, names, now)
     return bool(policies)
+
+
+async def impose_parent(tx: Transaction, caller: OrganizationCaller, domain: Domain, now: datetime) -> None:
+    """Impose the connection that the users of a removed domain then need, because the policy requires it for the next higher domain."""
+    policy = await tx.sign_in_policies.find(caller.acts_in.id)
+    required = {} if policy is None else policy.rules.required_connections
+    parents = [parent for parent in required if domain.endswith(f".{parent}")]
+    if parents:
+        await impose_connection(tx, caller, required[max(parents, key=len)], now)
 
 
 async def keep_list(

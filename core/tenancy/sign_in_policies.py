@@ -13,7 +13,7 @@ from uuid import UUID
 
 from core.accounts import factor_changes, relying_party
 from core.accounts.model.accounts import Account
-from core.accounts.model.email_queue import EmailKind, OwnerChange, new_email
+from core.accounts.model.email_queue import LIMIT_WINDOW, EmailKind, OwnerChange, new_email
 from core.accounts.model.passkeys import NoPasskeysHere
 from core.kernel.access import NotOfThisOrganization, may_view
 from core.kernel.callers import Member, OrganizationCaller, Person
@@ -39,8 +39,10 @@ from core.tenancy import events, organizations
 from core.tenancy.model.organizations import Organization
 from core.tenancy.model.policy_counts import COUNTED_WITHIN, PolicyCounter
 from core.tenancy.model.sign_in_policies import (
+    MAX_REMOVALS,
     BreakGlassNeedsFactors,
     ConnectionRequired,
+    ImposedRulesRemoved,
     MethodsUnavailable,
     PolicyApplication,
     PolicyChanged,
@@ -240,9 +242,15 @@ async def restore_availability(ports: Ports, tx: Transaction, org_id: UUID, now:
 async def tell_admins(
     tx: Transaction, org_id: UUID, kind: EmailKind, caller: OrganizationCaller, rules: Collection[str], now: datetime
 ) -> None:
-    """Queue the email about these rules to the owner and the admins. A recipient gets a few in an hour."""
+    """Queue the email about these rules to the owner and the admins. A recipient gets a few in an hour.
+
+    Raises: ImposedRulesRemoved if the rules are imposed, and the owner removed imposed rules MAX_REMOVALS times in the last hour.
+    """
     change = OwnerChange(by=caller.email if isinstance(caller, Member) else caller.name, reason=", ".join(sorted(rules)))
     for address in await tx.members.admin_addresses(org_id):
+        removed_at = await tx.email_queue.nth_newest_at(address, EmailKind.IMPOSED_RULES_REMOVED, MAX_REMOVALS, org_id)
+        if kind is EmailKind.RULES_IMPOSED and removed_at is not None and now - removed_at < LIMIT_WINDOW:
+            raise ImposedRulesRemoved
         await tx.email_queue.add(new_email(kind, address, now, token=change.to_token(), org_id=org_id))
 
 

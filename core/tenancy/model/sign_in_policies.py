@@ -33,6 +33,7 @@ from core.kernel.values import Domain, DomainInvalid, new_id
 
 MAX_PEOPLE: Final = 100  # of a preview
 MAX_BREAK_GLASS: Final = 3
+MAX_REMOVALS: Final = 10  # of imposed rules in an hour: then members with fewer rights than the owner impose no rule
 SECOND_METHODS: Final = frozenset({Method.TOTP, Method.PASSKEY})
 MAX_COUNTED: Final = 10_000  # members, and end users, of a preview
 
@@ -65,6 +66,10 @@ class ConnectionRequired(Conflict):
 
 class NothingImposed(Invalid):
     """All rules of this organization are its owner's. There is nothing to remove. Change them in the sign-in policy."""
+
+
+class ImposedRulesRemoved(Conflict):
+    """The owner has removed the rules of other members several times. Ask the owner to add this rule, or try again in an hour."""
 
 
 class OwnFactorNeeded(SignInNotAccepted):

@@ -361,6 +361,7 @@ async def list_break_glass_users(org_slug: str) -> BreakGlassUserListResponse:
 
 @routes.put(OF_BREAK_GLASS)
 @member(Capability.SIGN_IN_POLICY_MANAGE, OWNS)
+@refuses(409)
 async def replace_break_glass_users(org_slug: str, data: BreakGlassUsersRequest) -> BreakGlassUserListResponse:
     """Replace the users of break glass.
 

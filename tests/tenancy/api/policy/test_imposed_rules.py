@@ -254,6 +254,34 @@ async def test_of_twenty_removals_one_removes(acme: Tenant, ports: Ports, sent: 
     assert len(await told(ports, sent, REMOVED)) == 2
 
 
+async def test_a_script_of_the_maker_does_not_outlast_the_owner(acme: Tenant) -> None:
+    for minutes in range(20, 30):
+        await saved(acme, {"session_idle_minutes": minutes}, "clerk")
+        assert (await remove(acme)).status == 204
+    refused = [await save(acme, {"session_idle_minutes": 5}, None, "clerk"), await put_list(acme, "clerk", by="clerk")]
+    assert [answer.status for answer in refused] == [409, 409]
+    assert await imposed(acme) == {}
+    await saved(acme, {"session_idle_minutes": None, "min_password_length": 20}, "clerk")
+
+
+async def test_a_removed_subdomain_imposes_the_connection_of_its_parent(
+    acme: Tenant, ports: Ports, pool: Pool, sent: FakeMailTransport
+) -> None:
+    """The owner's rule concerns the parent domain alone. Without the subdomain, it concerns the owner."""
+    await set_up(ports, pool, acme.org, acme.people["admin"].id)
+    await join_with(acme, "integrator", "integrator", {Capability.INTEGRATIONS_MANAGE})
+    await run_sql(pool, "update users set email = split_part(email, '@', 1) || '@eu.' || %s", DOMAIN)
+    subdomain = "insert into domains (org_id, domain, challenge, verified_at, created_at) values (%s, 'eu.' || %s, 'c', now(), now())"
+    await run_sql(pool, subdomain, acme.org, DOMAIN)
+    await saved(acme, {"required_connections": {DOMAIN: "okta"}}, "owner")
+    assert (await acme.api.delete(f"{acme.path}/domains/eu.{DOMAIN}", token=acme.token("integrator"))).status == 204
+    assert (await acme.api.get(f"{acme.path}/members", token=acme.token("owner"))).status == 401
+    assert await imposed(acme) == {None: ["required_connections"]}
+    assert len(await told(ports, sent)) == 2
+    assert (await remove(acme)).status == 204
+    assert (await acme.api.get(f"{acme.path}/members", token=acme.token("owner"))).status == 200
+
+
 async def test_policies_of_applications_and_required_connections_return_to_the_owners(
     acme: Tenant, ports: Ports, pool: Pool, sent: FakeMailTransport
 ) -> None:

@@ -364,6 +364,7 @@ async def create_key(org_slug: str, connection_slug: str) -> ConnectionKeyRespon
 
 @routes.post(f"{CONNECTION}/keys/activate")
 @member(Capability.INTEGRATIONS_MANAGE, GIVES)
+@refuses(409)
 async def activate_key(org_slug: str, connection_slug: str) -> ConnectionKeyResponse:
     """Use the next key of a connection from now on.
 
@@ -388,6 +389,7 @@ async def add_certificate(org_slug: str, connection_slug: str, data: ProviderCer
 
 @routes.delete(f"{CONNECTION}/certificates/<fingerprint>")
 @member(Capability.INTEGRATIONS_MANAGE, GIVES)
+@refuses(409)
 @describes({204: "The certificate is removed.", 400: "It is the last one of an active connection."})
 async def remove_certificate(org_slug: str, connection_slug: str, fingerprint: str) -> None:
     """Trust a certificate of the identity provider no longer."""
