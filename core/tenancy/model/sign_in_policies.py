@@ -77,7 +77,7 @@ class OwnFactorNeeded(SignInNotAccepted):
 
 
 class OwnFactorMissing(AuthenticationInsufficient):
-    """This needs a passkey or a second factor of your account, used now. Your account has neither: add a factor first."""
+    """This needs a passkey or a second factor, but your account has none. Add a factor first, or ask the operator for a recovery."""
 
     needed: Mapping[str, str] = MappingProxyType({"acr_values": Acr.MFA.value})
 

@@ -19,9 +19,10 @@ from entrypoints.http.pages.console_forms import Form
 routes = Blueprint("imposed_rules_pages", __name__)
 
 PAGE: Final = "/app/organizations/<org_slug>/sign-in-policy/imposed-rules"
-ADVICE: Final = Markup('This needs a passkey or a second factor of your account. If you have none, <a href="{}">add one</a> first.').format(
-    SECURITY_PATH
-)
+ADVICE: Final = Markup(
+    'This needs a passkey or a second factor of your account. If you have none, <a href="{}">add a factor</a> first. If the rules keep you '
+    "from that, ask the operator of this site for a recovery of your account."
+).format(SECURITY_PATH)
 
 
 async def _question(**_: str) -> Question:
