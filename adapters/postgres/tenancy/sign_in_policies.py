@@ -15,6 +15,7 @@ from adapters.postgres.engine.statements import Repository, Row
 from adapters.postgres.kernel.clients import REGISTERED
 from adapters.postgres.kernel.connection_facts import connection_facts, is_listed, to_connection_facts
 from adapters.postgres.kernel.linked_providers import linked_providers
+from adapters.postgres.kernel.platform_owners import JOIN_PLATFORM_OWNER
 from adapters.postgres.kernel.roles import is_admin
 from core.accounts.model.required_connections import ConnectionRequirement
 from core.kernel.display import PRODUCT
@@ -124,9 +125,10 @@ OF_APPLICATIONS: Final = f"""
     {APPLICATIONS} and (p.id is not null or v.required_acr is not null or v.email_sign_in is not null) order by v.slug"""
 PROVIDERS: Final = linked_providers("u.id", "%(org_id)s")
 OWN_PROVIDERS: Final = linked_providers("u.id", "null")
-NEWEST_ADDRESS: Final = """
-    (select s.address from sessions s where s.user_id = m.user_id and not s.personal_token and s.impersonator_id is null
-     order by s.created_at desc limit 1)"""
+NEWEST_SESSION: Final = """
+    (select s.* from sessions s where s.user_id = m.user_id and not s.personal_token and s.impersonator_id is null
+     order by s.created_at desc limit 1) l"""
+NEWEST_ADDRESS: Final = f"(select l.address from {NEWEST_SESSION})"
 USES_SERVICE: Final = """
     and exists (
         select from service_users x where x.org_id = %(org_id)s and x.service_id = %(service_id)s and x.user_id = m.user_id)"""
@@ -136,7 +138,7 @@ THE_ACCOUNT: Final = "cross join lateral (select * from users a where a.id = m.u
 CONNECTIONS: Final = connection_facts("%(org_id)s", "u")
 PERSON: Final = f"{CONNECTIONS.sql}, {KEY_HOSTS.sql}, {ACCOUNT.columns}"
 # A preview of networks would tell an organization where its platform owner is.
-MEMBER_ADDRESS: Final = f"case when not u.is_platform_owner then {NEWEST_ADDRESS} end"
+MEMBER_ADDRESS: Final = f"(select case when w.id is null then l.address end from {NEWEST_SESSION} {JOIN_PLATFORM_OWNER})"
 MEMBER: Final = f"select m.role, {is_admin('m', '%(org_id)s')}, {PROVIDERS}, {MEMBER_ADDRESS}, {PERSON} from"
 OWNER_OF_PLATFORM: Final = f"null, '{{}}'::uuid[], false, {KEY_HOSTS.sql}, {ACCOUNT.columns}"  # of no organization
 ONE_MEMBER: Final = f"""

@@ -41,6 +41,7 @@ from tests.support.saml.browser import SamlBrowser
 from tests.support.services import add_service, service_context
 from tests.support.siem import configure, forward, make_sink
 from tests.support.tenants import Tenant
+from tests.tenancy.api.policy.policies import preview
 from tests.tenancy.invitations import decline
 
 PEER: Final = "198.51.100.77"
@@ -224,6 +225,21 @@ async def test_sign_ins_until_the_end_of_the_rights_stay_hidden(
     assert await addresses() == [None, None]
     assert (await acme.api.delete(f"/api/platform/owners/{user.id}", token=platform.token)).status == 200
     assert await addresses() == [CLIENT, None, None]
+
+
+@pytest.mark.parametrize("is_demoted", [False, True])
+async def test_a_preview_of_networks_does_not_tell_where_a_platform_owner_is(
+    acme: Tenant, platform: Platform, pool: Pool, is_demoted: bool
+) -> None:
+    """Their newest session began while they had the rights. Otherwise a search over networks finds its address."""
+    boss = acme.people["admin"]
+    await run_sql(pool, "update users set is_platform_owner = true where id = %s", boss.id)
+    await run_sql(pool, "update sessions set address = %s where user_id = %s", PEER, boss.id)
+    if is_demoted:
+        assert (await acme.api.delete(f"/api/platform/owners/{boss.id}", token=platform.token)).status == 200
+    own = await run_sql(pool, "select host(address::inet) from sessions where user_id = %s", acme.people["owner"].id)
+    stopped = [(await preview(acme, {"admin_networks": [*own[0], network]}))["people"] for network in (PEER, "203.0.113.9")]
+    assert stopped[0] == stopped[1]
 
 
 async def test_entries_of_other_members_keep_their_addresses(acme: Tenant, app: QuartTrio, pool: Pool) -> None:

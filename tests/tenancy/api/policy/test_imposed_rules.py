@@ -25,7 +25,7 @@ from tests.support.passkeys.users import RP_ID, add_passkeys
 from tests.support.services import add_service
 from tests.support.tenants import PreparedTenants, Tenant
 from tests.tenancy.api.policy.policies import load, path_of, save
-from tests.tenancy.api.policy.test_required_connections import DOMAIN, put_list, set_up
+from tests.tenancy.api.policy.test_required_connections import DOMAIN, know, put_list, set_up
 from tests.tenancy.api.test_roles import join_with
 
 pytestmark = pytest.mark.slow
@@ -279,6 +279,28 @@ async def test_a_removed_subdomain_imposes_the_connection_of_its_parent(
     assert await imposed(acme) == {None: ["required_connections"]}
     assert len(await told(ports, sent)) == 2
     assert (await remove(acme)).status == 204
+    assert (await acme.api.get(f"{acme.path}/members", token=acme.token("owner"))).status == 200
+
+
+async def test_a_dropped_domain_is_an_imposed_rule(acme: Tenant, ports: Ports, pool: Pool, sent: FakeMailTransport) -> None:
+    """Without the connection of its domain, an address needs the other connection that knows its user."""
+    owner, subdomain = acme.people["owner"], f"eu.{DOMAIN}"
+    await set_up(ports, pool, acme.org, owner.id)
+    own = await add_connection(ports.storage, acme.org, "own")
+    await know(pool, own, owner.id)
+    await run_sql(pool, "update users set email = split_part(email, '@', 1) || '@elsewhere.example' where id <> %s", owner.id)
+    await run_sql(pool, "update users set email = 'owner@' || %s where id = %s", subdomain, owner.id)
+    verified = "insert into domains (org_id, domain, challenge, verified_at, created_at) values (%s, %s, 'c', now(), now())"
+    await run_sql(pool, verified, acme.org, subdomain)
+    now = ports.clock.now()
+    await write_proofs(pool, owner.id, (*two_factors(now), connection_proof(acme.org, now, connection=own.id)))
+    rules = {DOMAIN: "okta", subdomain: "own"}
+    await saved(acme, {"required_connections": rules}, "owner")
+    await saved(acme, {"required_connections": {DOMAIN: "okta"}}, "clerk")
+    assert (await acme.api.get(f"{acme.path}/members", token=acme.token("owner"))).status == 401
+    assert (await imposed(acme), len(await told(ports, sent))) == ({None: ["required_connections"]}, 2)
+    assert (await remove(acme)).status == 204
+    assert (await load(acme))["required_connections"] == rules
     assert (await acme.api.get(f"{acme.path}/members", token=acme.token("owner"))).status == 200
 
 
