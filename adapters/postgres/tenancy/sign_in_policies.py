@@ -81,7 +81,8 @@ OF_USER: Final = f"""
     where u.id = %(user_id)s and u.is_platform_owner
     order by 2 nulls last, 1"""
 # The user uses these applications, has a role there, or may open them as an assigned user or a confirmed member. For the users on its
-# list of break glass, all applications of an organization count.
+# list of break glass, all applications of an organization count. While only a recovery gives the account another factor, applications do
+# not count that an end user first used in the 72 hours before: a thief may have opened an own application, and users cannot leave one.
 OF_OWN_APPLICATIONS: Final = f"""
     with c as materialized (
         select service_id from service_users where user_id = %(user_id)s
@@ -100,7 +101,10 @@ OF_OWN_APPLICATIONS: Final = f"""
     left join sign_in_policies p on p.org_id = v.org_id and p.service_id is null
     left join sign_in_policies q on q.org_id = v.org_id and q.service_id = v.id
     left join memberships m on m.org_id = v.org_id and m.user_id = %(user_id)s and m.confirmed_at is not null
-    where (p.id is not null or q.id is not null or v.required_acr is not null)"""
+    where (p.id is not null or q.id is not null or v.required_acr is not null)
+      and (m.user_id is not null or not exists (
+          select from service_users x join users u on u.id = x.user_id
+          where x.service_id = v.id and u.id = %(user_id)s and x.created_at > u.recovery_required_at - interval '72 hours'))"""
 FACTS: Final = connection_facts("o.id", "u")
 REQUIREMENTS: Final = f"""
     select o.id, o.name, p.rules, x.is_end_user,

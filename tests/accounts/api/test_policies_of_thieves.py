@@ -43,6 +43,7 @@ from tests.support.builders import (
 from tests.support.identities import add_identity
 from tests.support.mfa import add_mfa
 from tests.support.passkeys.users import PasskeyUser, sign_in_with_passkey
+from tests.support.services import add_service, add_service_user
 
 HOUR = timedelta(hours=1)
 RESET = "/auth/reset-password"
@@ -99,6 +100,15 @@ class Theft:
             rules = Rules.read(policy)
             await tx.sign_in_policies.put(SignInPolicy(org_id=org, service_id=None, rules=rules, changed_at=self.clock.now()))
         assert (await self.api.post("/api/invitations/accept", {"token": secret}, token=await self.token())).status == 200
+
+    async def use_application(self, policy: Document) -> None:
+        """Sign in to an application of the thief. Its users cannot leave it."""
+        org = await add_organization(self.pool, "evil")
+        service = await add_service(self.pool, org)
+        await add_service_user(self.ports, service, self.user.id)
+        async with self.ports.storage.transaction(by=SYSTEM) as tx:
+            rules = Rules.read(policy)
+            await tx.sign_in_policies.put(SignInPolicy(org_id=org, service_id=service, rules=rules, changed_at=self.clock.now()))
 
     async def reset(self, *, keeps: bool) -> str:
         """Set a new password on the page with all boxes ticked or with none, and return the text of the page."""
@@ -159,6 +169,21 @@ async def test_a_reset_on_the_page_ends_what_an_organization_of_a_thief_asks_for
     assert (refused.status, refused.json["error"]) == (403, RecoveryRequired.__doc__)
     assert (await theft.leave(login["access_token"])).status == 204
     assert await try_to_add(theft.api, login["access_token"]) == [200] * 4
+    assert (await theft.ways_in())[3] is False
+
+
+async def test_an_application_of_a_thief_asks_for_no_recovery(theft: Theft) -> None:
+    """An application that the user has used for longer still asks for one."""
+    await theft.add_passkey()
+    await theft.use_application(PASSKEY)
+    theft.clock.advance(HOUR)
+    assert "Asked for by Shop" in await theft.reset(keeps=False)
+    token = (await theft.api.login(EMAIL, NEW_PASSWORD)).json["access_token"]
+    await run_sql(theft.pool, "update service_users set created_at = created_at - interval '72 hours'")
+    refused = await theft.api.post("/api/user/mfa/setup", token=token)
+    assert (refused.status, refused.json["error"]) == (403, RecoveryRequired.__doc__)
+    await run_sql(theft.pool, "update service_users set created_at = created_at + interval '72 hours'")
+    assert await try_to_add(theft.api, token) == [200] * 4
     assert (await theft.ways_in())[3] is False
 
 
