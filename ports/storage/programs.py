@@ -182,7 +182,8 @@ class ServiceAccounts(ServiceAccountsRead, Protocol):
     async def go_on(self, owner_id: UUID, org_id: UUID | None, until: datetime) -> list[tuple[UUID, UUID, str]]:
         """Let the live accounts of this owner go on until this time, with the rights that they have now at most.
 
-        They are those of one organization, or of all if None. Return their organizations, ids and names.
+        They are those of one organization, or of all if None. Return their organizations, ids and names. An account ended when its owner
+        came back, and does not go on if the owner leaves again before the end is settled.
         """
 
     async def end_going_on(

@@ -198,12 +198,14 @@ class ServiceAccounts(Repository):
         return await self._all(lambda row: (row[0], row[1]), sql, org_id=org_id, owner_id=owner_id, now=now)
 
     async def go_on(self, owner_id: UUID, org_id: UUID | None, until: datetime) -> list[tuple[UUID, UUID, str]]:
+        # If the owner was back as a member, and leaves again before the next sweep, the end of the first time counts.
         sql = f"""
             update service_accounts a
-            set ends_at = case when {OWNER_MAY_OWN} then %(until)s::timestamptz end, kept_rights = {rights_array("a")}
-            where a.owner_id = %(owner_id)s and a.org_id = coalesce(%(org_id)s, a.org_id)
-              and exists (select 1 from memberships m where m.org_id = a.org_id and m.user_id = a.owner_id)
-            returning a.org_id, a.id, a.name, a.ends_at is not null"""
+            set ends_at = case when not {OWNER_MAY_OWN} then null when m.confirmed_at >= a.ends_at then a.ends_at else %(until)s end,
+                kept_rights = {rights_array("a")}
+            from memberships m
+            where a.owner_id = %(owner_id)s and a.org_id = coalesce(%(org_id)s, a.org_id) and m.org_id = a.org_id and m.user_id = a.owner_id
+            returning a.org_id, a.id, a.name, coalesce(a.ends_at = %(until)s, false)"""
         rows = await self._all(lambda row: row, sql, owner_id=owner_id, org_id=org_id, until=until)
         return sorted((row[0], row[1], row[2]) for row in rows if row[3])
 

@@ -498,3 +498,16 @@ async def test_an_account_does_not_keep_itself_by_a_role_that_it_gave(acme: Tena
         assert (await acme.api.post(f"{first.path}/end", {}, token=acme.token("owner"))).status == 204
     assert await acme.roles() == {"owner": "owner", "admin": "member", "member": "member", "friend": "member"}
     assert [await status(first), await status(second)] == [401, 401]
+
+
+async def test_an_account_does_not_go_on_for_longer_by_a_second_leaving(acme: Tenant, ports: Ports, clock: FakeClock) -> None:
+    """It brings its owner back, who leaves again before the role ends that it gave."""
+    robot = await add_robot_of_admin(acme)
+    assert (await leave(acme)).status == 204
+    clock.advance(GOES_ON - timedelta(hours=1))
+    await accept_as_chief(robot, "admin")
+    assert (await leave(acme)).status == 204
+    assert await status(robot) == 401
+    assert len(await run_sql(acme.pool, "select 1 from audit_log where action = 'service_account.ending'")) == 1
+    await settle(ports)
+    assert await status(robot) == 401
