@@ -92,9 +92,10 @@ async def register(
     async with ports.storage.transaction(by=caller) as tx:
         account = await factor_changes.lock_account_to_add(ports, tx, caller, now)
         _check_account(account)
+        had_one = await relying_party.has_passkey(ports, tx, account)
         await add_verified(ports, tx, verified)
         await passkey_waits.end(tx, account, "passkey")
-        if account.passkey_count == 0:  # a thief of the password may have requested another address without a passkey
+        if not had_one:  # a thief of the password may have requested another address without a passkey
             await email_changes.cancel_of_other_sessions(tx, account.id, caller.session_id, now)
         await security_notices.notify(tx, account, EmailKind.PASSKEY_ADDED, now, session_id=caller.session_id, detail=passkey.description)
         # It makes the sign-in stronger, and not newer.

@@ -68,7 +68,7 @@ class VerifiedPasskey:
         used = redeemed.value or refuse(PasskeyUnknown)
         if not (used.is_used and used.is_first):  # it was deleted during this request, or another sign-in was faster
             raise PasskeyRefused
-        await passkey_waits.end(tx, used.account, "passkey")
+        await self._end_without_passkey(tx, used.account)
         return used.account
 
     def redeem_second(self, tx: Transaction, caller: Caller, first: FirstFactor, now: datetime) -> Deferred[RedeemedCode]:
@@ -79,8 +79,17 @@ class VerifiedPasskey:
         """Return the locked account. Raises: PasskeyRefused."""
         if not redeemed.code_taken:
             raise PasskeyRefused
-        await passkey_waits.end(tx, redeemed.account, "passkey")
+        await self._end_without_passkey(tx, redeemed.account)
         return redeemed.account
+
+    async def _end_without_passkey(self, tx: Transaction, account: Account) -> None:
+        """End a wait for lost passkeys. If the passkey verifies its user for the first time, cancel a change of the address, too.
+
+        A thief of the password could request the change, because the account did not have a passkey that had verified its user.
+        """
+        await passkey_waits.end(tx, account, "passkey")
+        if self.seen.user_verified and not self.known.passkey.user_verified:
+            await tx.email_changes.cancel_pending(account.id, self.at)
 
 
 async def verify(

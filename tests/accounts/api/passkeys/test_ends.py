@@ -2,6 +2,7 @@
 
 import re
 from datetime import timedelta
+from typing import LiteralString
 
 import pytest
 from quart_trio import QuartTrio
@@ -192,11 +193,15 @@ async def test_the_keys_of_a_second_factor_no_longer_sign_in_alone_at_an_address
     assert login.json["methods"] == ["passkey", "backup_code"]
 
 
+@pytest.mark.parametrize("earlier", [None, "update passkeys set rp_id = 'old.example'", "update passkeys set user_verified = false"])
 @pytest.mark.parametrize("by_thief", [True, False])
 async def test_the_first_passkey_ends_a_change_of_the_address_that_another_session_requested(
-    holder: PasskeyUser, ports: Ports, sent: FakeMailTransport, pool: Pool, user: Account, by_thief: bool
+    holder: PasskeyUser, ports: Ports, sent: FakeMailTransport, pool: Pool, user: Account, by_thief: bool, earlier: LiteralString | None
 ) -> None:
-    """It was requested without the passkey. The session that adds the passkey keeps its own request."""
+    """It was requested without the passkey. The session that adds the passkey keeps its own request. Some keys do not count."""
+    if earlier is not None:
+        await PasskeyUser(holder.api, holder.token).add()
+        await run_sql(pool, earlier)
     token = (await sign_in(ports, user)).access_token if by_thief else holder.token
     assert (await holder.api.patch("/api/user", {"email": "new@example.com"}, token=token)).status == 200
     await deliver(ports)
@@ -204,6 +209,20 @@ async def test_the_first_passkey_ends_a_change_of_the_address_that_another_sessi
     await holder.add()
     await holder.api.get(f"/auth/verify-email?token={proof}")
     assert await run_sql(pool, "select email = 'new@example.com' from users where id = %s", user.id) == [(not by_thief,)]
+
+
+async def test_a_passkey_that_first_verifies_its_user_ends_a_change_of_the_address(
+    holder: PasskeyUser, ports: Ports, sent: FakeMailTransport, pool: Pool, user: Account
+) -> None:
+    await holder.add()
+    await run_sql(pool, "update passkeys set user_verified = false")
+    thief = (await sign_in(ports, user)).access_token
+    assert (await holder.api.patch("/api/user", {"email": "new@example.com"}, token=thief)).status == 200
+    await deliver(ports)
+    proof = link(sent.newest("/auth/verify-email", "new@example.com"))
+    assert (await sign_in_with_passkey(holder.api, holder.authenticator)).status == 200
+    await holder.api.get(f"/auth/verify-email?token={proof}")
+    assert await run_sql(pool, "select email from users where id = %s", user.id) == [(EMAIL,)]
 
 
 async def test_the_credential_id_of_a_deleted_key_is_taken_while_an_undo_restores_it(
