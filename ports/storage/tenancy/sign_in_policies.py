@@ -81,7 +81,7 @@ class SignInPoliciesRead(Protocol):
 
         These are the applications that the user uses, or may open as a confirmed member, by an assignment or by a role. They count
         in this organization alone, or in all of them if `org_id` is None. While only a recovery gives the account another factor,
-        applications do not count that an end user first used in the 72 hours before. Two statements.
+        applications do not count that an end user first used later or in the 72 hours before. Two statements.
         """
 
 

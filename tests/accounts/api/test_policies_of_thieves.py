@@ -92,9 +92,9 @@ class Theft:
         self.clock.advance(timedelta(minutes=1))
         await add_identity(self.pool, self.user.id, "websuite", linked_at=self.clock.now())
 
-    async def join(self, policy: Document) -> None:
-        """Accept the invitation of an organization of the thief."""
-        org, secret = await add_organization(self.pool, "evil"), str(uuid4())
+    async def join(self, policy: Document, slug: str = "evil") -> None:
+        """Accept the invitation of an organization, by default one of the thief."""
+        org, secret = await add_organization(self.pool, slug), str(uuid4())
         await add_invitation(self.ports, org, EMAIL, token_hash=digest(secret))
         async with self.ports.storage.transaction(by=SYSTEM) as tx:
             rules = Rules.read(policy)
@@ -150,10 +150,12 @@ CASES: list[tuple[Callable[[Theft], Awaitable[None]], Document]] = [
 ]
 
 
+@pytest.mark.parametrize("later", [False, True])
 @pytest.mark.parametrize(("add", "policy"), CASES)
 async def test_a_reset_on_the_page_ends_what_an_organization_of_a_thief_asks_for(
-    theft: Theft, add: Callable[[Theft], Awaitable[None]], policy: Document
+    theft: Theft, add: Callable[[Theft], Awaitable[None]], policy: Document, later: bool
 ) -> None:
+    """Another organization that the user joins later asks for no recovery either."""
     await add(theft)
     await theft.join(policy)
     theft.clock.advance(HOUR)
@@ -168,6 +170,11 @@ async def test_a_reset_on_the_page_ends_what_an_organization_of_a_thief_asks_for
     refused = await theft.api.post("/api/user/mfa/setup", token=login["access_token"])
     assert (refused.status, refused.json["error"]) == (403, RecoveryRequired.__doc__)
     assert (await theft.leave(login["access_token"])).status == 204
+    if later:
+        theft.passkey = None
+        theft.clock.advance(timedelta(days=60))
+        await theft.join(policy, "honest")
+        login = (await theft.api.login(EMAIL, NEW_PASSWORD)).json
     assert await try_to_add(theft.api, login["access_token"]) == [200] * 4
     assert (await theft.ways_in())[3] is False
 
