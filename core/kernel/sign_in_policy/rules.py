@@ -231,14 +231,11 @@ class Rules:
         return replace(self, due_at=due_at, until_due=until_due)
 
     def tightened(self, before: "Rules") -> frozenset[Rule]:
-        """Return the rules that can keep out users who met the rules before, whenever they start.
-
-        If some domains no longer have a required connection, their users can need one of the connections that are left.
-        """
-        tightened = {rule for rule in Rule if rule not in RULES_WITHOUT_LOCKOUT and _is_stricter(rule, self, before)}
-        if self.required_connections and not before.required_connections.keys() <= self.required_connections.keys():
-            tightened.add(Rule.CONNECTIONS)
-        return frozenset(tightened)
+        """Return the rules that can keep out users who met the rules before, whenever they start."""
+        names = {rule for rule in Rule if rule not in RULES_WITHOUT_LOCKOUT and _is_stricter(rule, self, before)}
+        # Without the connection of its domain, an address can need another connection.
+        is_dropped = self.required_connections and not before.required_connections.keys() <= self.required_connections.keys()
+        return frozenset(names | {Rule.CONNECTIONS} if is_dropped else names)
 
     def with_earlier(self, names: Collection[Rule], before: "Rules") -> "Rules":
         """Return these rules, but take the values and starts of the rules in `names` from `before`, the earlier rules."""

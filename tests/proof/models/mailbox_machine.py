@@ -1,7 +1,8 @@
 """An account and the people around it: its owner, a thief of the mailbox, a thief of a session with an organization, a squatter, and time.
 
 Each step is a use case on real PostgreSQL, in any order. `Timeline` is the reference: it knows which second factors the account had,
-and when, and nothing about apps, keys or links. Subclasses can add steps and people.
+and when, and nothing about apps, keys or links. Subclasses can add steps and people. The machine is one class of more than 400 lines,
+because its steps share the account.
 """
 
 import re
@@ -88,6 +89,10 @@ class Timeline:
         gap_end = min((begin for begin, _, _ in periods if begin > then), default=now)
         end, factors = before[-1]
         return factors if end > then or gap_end - end <= LIMIT else frozenset()
+
+    def ever_before(self, now: datetime) -> frozenset[str]:
+        """Return all second factors that the account had at any time until 72 hours ago."""
+        return frozenset().union(*(factors for at, factors in self.changes if at <= now - LIMIT))
 
 
 @dataclass(eq=False)
@@ -375,11 +380,11 @@ class MailboxMachine(RuleBasedStateMachine):
         self.begin_step()
         earlier = self.timeline.earlier(self.now) if self.timeline.present else frozenset()
         own = {*self.people[OWNER].apps, *self.people[OWNER].keys}
-        # A factor that an admin, a reset or an undo has removed is no longer a factor of the account.
-        old = earlier & own - self.removed
+        # A factor that an admin, a reset or an undo has removed is no longer a factor of the account. An undo can bring an older one back.
+        old = self.timeline.ever_before(self.now) & own - self.removed
         self.reset_password(NOTHING, again=False)
         if self.timeline.present and not self.shows_a_factor(OWNER, old):
-            if earlier and not old:
+            if earlier and not earlier & old:
                 return  # only a recovery helps
             self._undo(self.links(UNDO_LINK)[-1], 0)
             self.begin_step()

@@ -143,8 +143,7 @@ class PolicyStartsResponse(ResponseModel):
 
 
 IMPOSED: Final[Any] = Field(
-    description="The names of the rules that members with fewer rights than the owner made, with `break_glass_users` for the list. The "
-    "owner can remove them, or makes them their own by saving the policy."
+    description="Rules that members with fewer rights than the owner made, `break_glass_users` for the list. The owner can remove them."
 )
 
 
