@@ -40,7 +40,7 @@ from core.kernel.access import AccountGone
 from core.kernel.callers import Person
 from core.kernel.causes import Caller
 from core.kernel.errors import refuse
-from core.kernel.proofs import Method
+from core.kernel.proofs import FactorKind, Method
 from core.kernel.values import Email, digest
 from ports import Ports
 from ports.storage import Transaction
@@ -197,8 +197,9 @@ async def find_reset(ports: Ports, token: str) -> PasswordReset | None:
         # The reset of an address that was never proved deletes passkeys, and makes those of a second factor security keys.
         key_count = 0 if account.is_unproven and account.passkey_second_at is None else account.key_count
         keys_stay = key_count > sum(method.passkey is not None for method in added)
-        app_stays = account.mfa_enabled_at is not None and not any(method.id == account.id for method in added)
-        asks_for_factors = app_stays or (keys_stay and account.passkey_second_at is not None)
+        ending = {method.second for method in added}
+        app_stays = account.mfa_enabled_at is not None and FactorKind.TOTP not in ending
+        asks_for_factors = app_stays or (keys_stay and account.passkey_second_at is not None and FactorKind.PASSKEY not in ending)
         is_first = account.password_hash is None
         return PasswordReset(
             is_first_password=is_first,

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from uuid import UUID
+from uuid import UUID, uuid5
 
 from core.accounts import events, factor_changes, mfa, passkeys, relying_party
 from core.accounts.factor_changes import Demands
@@ -16,6 +16,11 @@ from core.kernel.causes import Caller
 from core.kernel.proofs import FactorKind
 from ports import Ports
 from ports.storage import Reading, Transaction
+
+
+def _id_of(factor: FactorKind, account: Account) -> UUID:
+    """Return the id with which a form names a second factor of the account."""
+    return account.id if factor is FactorKind.TOTP else uuid5(account.id, factor)
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,13 +36,14 @@ class AccountFactors:
     def find_needing(self, lost: Collection[UUID]) -> tuple[str, ...] | None:
         """Return the names of the policies that the account no longer meets without these methods.
 
-        None: it would lose the last second factor, which replaced another one. The id of the app is that of the account.
+        None: it would lose the last second factor, which replaced another one.
         """
         providers = {method.provider for method in self.linked if method.provider is not None and method.id in lost}
         left = [key.kind for key in self.keys if key.id not in lost]
         account = replace(
             self.account,
-            mfa_enabled_at=None if self.account.id in lost else self.account.mfa_enabled_at,
+            mfa_enabled_at=None if _id_of(FactorKind.TOTP, self.account) in lost else self.account.mfa_enabled_at,
+            passkey_second_at=None if _id_of(FactorKind.PASSKEY, self.account) in lost else self.account.passkey_second_at,
             passkey_count=left.count(PasskeyKind.PASSKEY),
             security_key_count=left.count(PasskeyKind.SECURITY_KEY),
         )
@@ -60,10 +66,14 @@ async def find(
     linked = [] if account.is_unproven else await read.identities.list_added(account.id, since)
     keys = [] if account.is_unproven else await read.passkeys.of_user(account.id)
     added = [AddedSignInMethod(key.id, None, key.created_at, is_recent=True, passkey=key.name) for key in keys]
-    if account.mfa_enabled_at is not None:
-        added.append(AddedSignInMethod(account.id, None, account.mfa_enabled_at, is_recent=True))
     later = max(since, await read.mfa.newest_at(account.id, MfaEvent.RECOVERED) or since)
     recent = [method for method in added if method.added_at > later]
+    seconds_at = {FactorKind.TOTP: account.mfa_enabled_at}
+    if len(recent) < len(keys):  # recent keys end by themselves, and with the last key, its second factor
+        seconds_at[FactorKind.PASSKEY] = account.passkey_second_at
+    for factor, at in seconds_at.items():
+        if at is not None and at > later:
+            recent.append(AddedSignInMethod(_id_of(factor, account), None, at, is_recent=True, second=factor))
     present = await relying_party.load_without_lost_keys(ports, read, account)
     _, usable = await relying_party.load_usable(ports, read, account.id)
     demands = await factor_changes.load_demands(ports, read, account.id, now)
@@ -95,8 +105,8 @@ async def end_unrecognized(
             tx.record(events.identity_unlinked(account.id, method.provider, None))
         elif method.passkey is not None:
             await passkeys.end_added(tx, caller, account.id, method.id, now)
-        else:
-            await mfa.end_factors(tx, caller, account, [FactorKind.TOTP], now)
+        elif method.second is not None:
+            await mfa.end_factors(tx, caller, account, [method.second], now)
     needs_recovery = bool(factors.find_needing(ended))
     if needs_recovery:
         await tx.accounts.set_recovery_required(account.id, now)

@@ -4,13 +4,15 @@ The rules are those of decision 199 and security R-1, R-2, R-6.
 """
 
 from collections.abc import Collection, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
 from typing import Final
 from uuid import UUID
 
-from core.accounts import accounts
+from core.accounts import accounts, factor_changes
 from core.accounts.factors import own_proofs
+from core.accounts.model.accounts import RecoveryRequired
 from core.accounts.model.email_queue import EmailKind, new_email
 from core.accounts.own_account import lock_own_account, lock_person
 from core.kernel.access import NotOfThisOrganization, OrganizationNotFound, may_view, require_view
@@ -275,9 +277,12 @@ async def leave(ports: Ports, caller: Person, slug: str) -> None:
         membership = await tx.members.lock(org_id, caller.user_id) or refuse(NotOfThisOrganization)
         if membership.is_owner:
             raise OwnerCannotLeave
-        await own_proofs.require_strongest_proof(ports, tx, caller, await lock_own_account(tx, caller, now), now)
+        account = await lock_own_account(tx, caller, now)
+        await own_proofs.require_strongest_proof(ports, tx, caller, account, now)
         await let_programs_go_on(tx, caller.user_id, caller.email, org_id, now)
         await _end_locked_membership(tx, membership, now, by_self=True)
+        with suppress(RecoveryRequired):  # only this organization may have asked for a recovery
+            await factor_changes.require_no_recovery(ports, tx, account, now)
 
 
 async def _end_locked_membership(tx: Transaction, membership: Membership, now: datetime, *, by_self: bool = False) -> None:

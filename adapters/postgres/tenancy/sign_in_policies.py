@@ -68,23 +68,20 @@ EFFECTIVE: Final = """
     left join services v on v.id = p.service_id and v.org_id = o.id
     where p.org_id = %(org_id)s and (p.service_id is null or p.service_id = %(service_id)s)
     order by p.service_id nulls first"""
-# An unconfirmed membership gives its organization no power over the account (security R-5). While only a recovery gives the account another
-# factor, an organization does not count that the user joined later.
+# An unconfirmed membership gives its organization no power over the account (security R-5).
 OF_USER: Final = f"""
     select o.id, o.name, p.rules, p.version, {is_admin("m", "o.id")}, {is_listed("o.id", "%(user_id)s")},
            {linked_providers("%(user_id)s", "o.id")}
     from memberships m join organizations o on o.id = m.org_id
     join sign_in_policies p on p.org_id = o.id and p.service_id is null
     where m.user_id = %(user_id)s and m.confirmed_at is not null
-      and not exists (select from users u where u.id = m.user_id and u.recovery_required_at < m.confirmed_at)
     union all
     select null, null, p.rules, p.version, true, false, {linked_providers("%(user_id)s", "null")}
     from users u join sign_in_policies p on p.org_id is null
     where u.id = %(user_id)s and u.is_platform_owner
     order by 2 nulls last, 1"""
 # The user uses these applications, has a role there, or may open them as an assigned user or a confirmed member. For the users on its
-# list of break glass, all applications of an organization count. While only a recovery gives the account another factor, an application
-# does not count that an end user first used in the 72 hours before, or later: it may be a thief's, and users cannot leave an application.
+# list of break glass, all applications of an organization count.
 OF_OWN_APPLICATIONS: Final = f"""
     with c as materialized (
         select service_id from service_users where user_id = %(user_id)s
@@ -103,10 +100,7 @@ OF_OWN_APPLICATIONS: Final = f"""
     left join sign_in_policies p on p.org_id = v.org_id and p.service_id is null
     left join sign_in_policies q on q.org_id = v.org_id and q.service_id = v.id
     left join memberships m on m.org_id = v.org_id and m.user_id = %(user_id)s and m.confirmed_at is not null
-    where (p.id is not null or q.id is not null or v.required_acr is not null)
-      and not exists (
-          select from users u left join service_users x on x.service_id = v.id and x.user_id = u.id
-          where u.id = %(user_id)s and u.recovery_required_at < coalesce(m.confirmed_at, x.created_at + interval '72 hours'))"""
+    where (p.id is not null or q.id is not null or v.required_acr is not null)"""
 FACTS: Final = connection_facts("o.id", "u")
 REQUIREMENTS: Final = f"""
     select o.id, o.name, p.rules, x.is_end_user,

@@ -9,6 +9,7 @@ from uuid import UUID
 from core.accounts.model.email_queue import EmailKind
 from core.kernel.connections import ConnectionSlug
 from core.kernel.errors import Invalid
+from core.kernel.proofs import FactorKind
 from core.kernel.values import Email
 
 UNDO_TTL: Final = timedelta(hours=72)
@@ -92,11 +93,12 @@ class UndoneChanges:
 
 @dataclass(frozen=True, slots=True)
 class AddedSignInMethod:
-    """A linked account, a passkey or an authenticator app, for its user to recognize. `added_at` is UTC."""
+    """A linked account, a passkey or a second factor, for its user to recognize. `added_at` is UTC."""
 
-    id: UUID  # of the identity or the passkey, or of the user for the app
-    provider: ConnectionSlug | None  # None for a passkey and an app
+    id: UUID  # of the identity or the passkey, of the user for the app, or derived from it for other second factors
+    provider: ConnectionSlug | None  # None for a passkey and a second factor
     added_at: datetime
     is_recent: bool  # it ends with a reset unless the user recognizes it
     passkey: str | None = None  # the name of the passkey
+    second: FactorKind | None = None  # the second factor: an app, or passkeys and security keys that the account had before
     needed_by: tuple[str, ...] = ()  # the sign-in policies that the account does not meet without it, by name

@@ -80,8 +80,7 @@ class SignInPoliciesRead(Protocol):
         """Return the policies of `of_user`, and those of applications, each with its organization's and the strength that it requires.
 
         These are the applications that the user uses, or may open as a confirmed member, by an assignment or by a role. They count
-        in this organization alone, or in all of them if `org_id` is None. While only a recovery gives the account another factor,
-        applications do not count that an end user first used later or in the 72 hours before. Two statements.
+        in this organization alone, or in all of them if `org_id` is None. Two statements.
         """
 
 

@@ -43,7 +43,6 @@ from tests.support.builders import (
 from tests.support.identities import add_identity
 from tests.support.mfa import add_mfa
 from tests.support.passkeys.users import PasskeyUser, sign_in_with_passkey
-from tests.support.services import add_service, add_service_user
 
 HOUR = timedelta(hours=1)
 RESET = "/auth/reset-password"
@@ -100,15 +99,6 @@ class Theft:
             rules = Rules.read(policy)
             await tx.sign_in_policies.put(SignInPolicy(org_id=org, service_id=None, rules=rules, changed_at=self.clock.now()))
         assert (await self.api.post("/api/invitations/accept", {"token": secret}, token=await self.token())).status == 200
-
-    async def use_application(self, policy: Document) -> None:
-        """Sign in to an application of the thief. Its users cannot leave it."""
-        org = await add_organization(self.pool, "evil")
-        service = await add_service(self.pool, org)
-        await add_service_user(self.ports, service, self.user.id)
-        async with self.ports.storage.transaction(by=SYSTEM) as tx:
-            rules = Rules.read(policy)
-            await tx.sign_in_policies.put(SignInPolicy(org_id=org, service_id=service, rules=rules, changed_at=self.clock.now()))
 
     async def reset(self, *, keeps: bool) -> str:
         """Set a new password on the page with all boxes ticked or with none, and return the text of the page."""
@@ -179,21 +169,6 @@ async def test_a_reset_on_the_page_ends_what_an_organization_of_a_thief_asks_for
     assert (await theft.ways_in())[3] is False
 
 
-async def test_an_application_of_a_thief_asks_for_no_recovery(theft: Theft) -> None:
-    """An application that the user has used for longer still asks for one."""
-    await theft.add_passkey()
-    await theft.use_application(PASSKEY)
-    theft.clock.advance(HOUR)
-    assert "Asked for by Shop" in await theft.reset(keeps=False)
-    token = (await theft.api.login(EMAIL, NEW_PASSWORD)).json["access_token"]
-    await run_sql(theft.pool, "update service_users set created_at = created_at - interval '72 hours'")
-    refused = await theft.api.post("/api/user/mfa/setup", token=token)
-    assert (refused.status, refused.json["error"]) == (403, RecoveryRequired.__doc__)
-    await run_sql(theft.pool, "update service_users set created_at = created_at + interval '72 hours'")
-    assert await try_to_add(theft.api, token) == [200] * 4
-    assert (await theft.ways_in())[3] is False
-
-
 @pytest.mark.parametrize(("add", "policy"), CASES)
 async def test_a_reset_on_the_page_keeps_what_its_user_recognizes(
     theft: Theft, add: Callable[[Theft], Awaitable[None]], policy: Document
@@ -223,3 +198,38 @@ async def test_an_older_linked_account_that_the_policy_needs_is_not_listed(theft
     page = await theft.reset(keeps=False)
     assert 'name="keep:' not in page
     assert await theft.ways_in() == (0, 1, 0, False)
+
+
+@pytest.mark.parametrize("way", ["page", "api"])
+@pytest.mark.parametrize("keys", ["of an earlier RP ID", "that are no second factor"])
+async def test_a_reset_ends_a_second_factor_that_a_thief_made_of_older_keys(theft: Theft, way: str, keys: str) -> None:
+    """The backup codes are the thief's, and the owner cannot show the key."""
+    own = PasskeyUser(theft.api, await theft.token())
+    await own.add_key(second_factor=False)
+    theft.clock.advance(100 * HOUR)
+    thief = PasskeyUser(theft.api, (await sign_in(theft.ports, theft.user)).access_token)
+    if keys == "of an earlier RP ID":
+        await run_sql(theft.pool, "update passkeys set rp_id = 'old.example'")
+        await thief.add_key(name="Thief")
+    else:
+        assert (await theft.api.call("PUT", "/api/user/passkeys/second-factor", {"enabled": True}, token=thief.token)).status == 200
+    assert (await theft.api.login()).json["mfa_required"] is True
+    theft.clock.advance(HOUR)
+    if way == "page":
+        assert "Keep two-factor authentication" in await theft.reset(keeps=False)
+    else:
+        assert (await theft.api.post("/api/auth/forgot-password", {"email": EMAIL})).status == 200
+        await deliver(theft.ports)
+        body = {"token": link(theft.sent.newest(RESET, EMAIL)), "new_password": NEW_PASSWORD}
+        assert (await theft.api.post("/api/auth/reset-password", body)).status == 200
+    assert "mfa_required" not in (await theft.api.login(EMAIL, NEW_PASSWORD)).json
+
+
+async def test_the_user_keeps_a_second_factor_of_older_keys(theft: Theft) -> None:
+    own = PasskeyUser(theft.api, await theft.token())
+    await own.add_key(second_factor=False)
+    theft.clock.advance(100 * HOUR)
+    token = (await sign_in(theft.ports, theft.user)).access_token
+    assert (await theft.api.call("PUT", "/api/user/passkeys/second-factor", {"enabled": True}, token=token)).status == 200
+    await theft.reset(keeps=True)
+    assert (await theft.api.login(EMAIL, NEW_PASSWORD)).json["mfa_required"] is True
