@@ -97,7 +97,7 @@ async def end_unrecognized(
     for method in sorted(added, key=lambda each: each.added_at, reverse=True):
         is_kept = not method.is_recent or method.passkey is not None if kept is None else method.id in kept
         needed_by = None if is_kept else factors.find_needing({*ended, method.id})
-        if needed_by is None or (needed_by and (kept is None or not method.is_recent)):
+        if needed_by is None or (needed_by and (kept is None or (method.needed_by and not method.is_recent))):
             continue
         ended.add(method.id)
         if method.provider is not None:
@@ -107,7 +107,11 @@ async def end_unrecognized(
             await passkeys.end_added(tx, caller, account.id, method.id, now)
         elif method.second is not None:
             await mfa.end_factors(tx, caller, account, [method.second], now)
-    needs_recovery = bool(factors.find_needing(ended))
+    if not ended:
+        return False
+    left = await relying_party.load_without_lost_keys(ports, tx, await tx.accounts.lock(account.id) or account)
+    demands = await factor_changes.load_demands(ports, tx, account.id, now)  # another account of a provider can be left
+    needs_recovery = not factors.demands.met_by(factors.account) <= demands.met_by(left)
     if needs_recovery:
         await tx.accounts.set_recovery_required(account.id, now)
     return needs_recovery

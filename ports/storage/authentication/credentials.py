@@ -31,7 +31,10 @@ class IdentitiesRead(Protocol):
         """
 
     async def list_added(self, user_id: UUID, since: datetime) -> list[AddedSignInMethod]:
-        """Return the accounts at providers that were linked after the sign-up, oldest first. Those linked after `since` are recent."""
+        """Return the accounts at providers that were linked after the sign-up, oldest first. Those linked after `since` are recent.
+
+        If the address was first verified after the sign-up, the account of the sign-up counts, too.
+        """
 
     async def load_provider_token(self, user_id: UUID, service_id: UUID | None, provider: ConnectionSlug) -> ProviderToken | None:
         """Return the provider's access token, expired or not. Raises: SealBroken."""

@@ -201,7 +201,7 @@ async def test_an_older_linked_account_that_the_policy_needs_is_not_listed(theft
 
 
 @pytest.mark.parametrize("way", ["page", "api"])
-@pytest.mark.parametrize("keys", ["of an earlier RP ID", "that are no second factor"])
+@pytest.mark.parametrize("keys", ["of an earlier RP ID", "beside the second factor"])
 async def test_a_reset_ends_a_second_factor_that_a_thief_made_of_older_keys(theft: Theft, way: str, keys: str) -> None:
     """The backup codes are the thief's, and the owner cannot show the key."""
     own = PasskeyUser(theft.api, await theft.token())
@@ -233,3 +233,24 @@ async def test_the_user_keeps_a_second_factor_of_older_keys(theft: Theft) -> Non
     assert (await theft.api.call("PUT", "/api/user/passkeys/second-factor", {"enabled": True}, token=token)).status == 200
     await theft.reset(keeps=True)
     assert (await theft.api.login(EMAIL, NEW_PASSWORD)).json["mfa_required"] is True
+
+
+async def test_an_older_linked_account_that_the_user_does_not_keep_ends_beside_a_recent_way(theft: Theft) -> None:
+    """Each of both ways meets the policy, so the page lists both."""
+    await theft.link()
+    theft.clock.advance(UNDO_TTL)
+    await theft.add_passkey()
+    await theft.join(PROVIDER_OR_PASSKEY)
+    page = await theft.reset(keeps=False)
+    assert page.count('name="keep:') == 2
+    assert await theft.ways_in() == (0, 0, 0, True)
+
+
+async def test_the_account_of_the_sign_up_is_listed_if_its_address_was_verified_later(theft: Theft) -> None:
+    """A squatter signs up at a provider that did not verify the address, and the owner of the mailbox opens the verification link."""
+    await add_identity(theft.pool, theft.user.id, "websuite", linked_at=theft.clock.now())
+    await run_sql(theft.pool, "update users set created_at = %s", theft.clock.now())
+    assert 'name="keep:' not in await theft.reset(keeps=False)
+    await run_sql(theft.pool, "update users set first_verified_at = created_at + interval '1 minute'")
+    assert (await theft.reset(keeps=False)).count('name="keep:') == 1
+    assert await theft.ways_in() == (0, 0, 0, False)
