@@ -16,7 +16,7 @@ from actors.outages import retry_until_stored
 from actors.shutdown_grace import shutdown_grace
 from actors.supervisor import describe_error
 from core.accounts import email_queue
-from core.accounts.model.email_queue import SENT_BY_ORGANIZATIONS, BusyServers, EmailOutcome, EmailResult, QueuedEmail
+from core.accounts.model.email_queue import CAUSED_BY_ORGANIZATIONS, BusyServers, EmailOutcome, EmailResult, QueuedEmail
 from core.kernel.errors import Outage
 from core.mailing import preparation
 from core.mailing.model.emails import PreparedEmail
@@ -51,7 +51,9 @@ async def mailer(ports: Ports, inbox: Mailbox, *, slots: int = SLOTS) -> NoRetur
                     if mail is None:
                         break
                     prepared = await _prepare(ports, mail, retries)
-                    if prepared is not None:
+                    if prepared is None:
+                        rotation.take_turn(mail)
+                    else:
                         rotation.begin(prepared[0])
                         attempts.start_soon(_attempt, ports, *prepared, inbox, retries, rotation)
             except Outage as outage:
@@ -68,20 +70,22 @@ class _ServerRotation:
     In each round, an organization may start one email. The next round begins when every
     organization with due emails has started one. Without rounds, the queue would be ordered by age
     alone. Then the organization with the longest backlog would always come first, and a slow mail
-    server or many invitations cause a long backlog.
+    server or many invitations cause a long backlog. In each round of the platform's server, the emails
+    of accounts have one turn, or as many turns as organizations had.
     """
 
     def __init__(self) -> None:
         self._of_platform = 0  # emails in progress at the platform's server
         self._active: Counter[UUID] = Counter()
         self._served: set[UUID] = set()  # organizations that had their turn in this round
-        self._served_by_platform: set[UUID] = set()
+        self._served_by_platform: Counter[UUID | None] = Counter()  # None counts the emails of accounts
 
     def busy_servers(self) -> BusyServers:
         """Return the servers to leave out of the next claim."""
-        return BusyServers(
-            frozenset(self._served | self._served_by_platform | self._busy), self._is_full, self._of_platform >= PLATFORM_SLOTS
-        )
+        served = set(self._served_by_platform)
+        if self._served_by_platform[None] < len(served) - 1:
+            served.discard(None)
+        return BusyServers(frozenset(self._served | self._busy), self._is_full, self._of_platform >= PLATFORM_SLOTS, frozenset(served))
 
     def next_round(self) -> bool:
         """Start the next round after a claim found no email. Return whether the new round allows more emails."""
@@ -102,13 +106,16 @@ class _ServerRotation:
         return {org_id for org_id, count in self._active.items() if count >= SLOTS_OF_ONE}
 
     def begin(self, mail: PreparedEmail) -> None:
-        if mail.server is not None:
+        if mail.server is None:
+            self._of_platform += 1
+            self.take_turn(mail)
+        else:
             self._active[mail.server.org_id] += 1
             self._served.add(mail.server.org_id)
-            return
-        self._of_platform += 1
-        if mail.org_id is not None and mail.kind in SENT_BY_ORGANIZATIONS:
-            self._served_by_platform.add(mail.org_id)
+
+    def take_turn(self, mail: QueuedEmail) -> None:
+        """Count an email for the platform's server, or a dropped email. A flood may consist of dropped emails."""
+        self._served_by_platform[mail.org_id if mail.kind in CAUSED_BY_ORGANIZATIONS else None] += 1
 
     def end(self, mail: PreparedEmail) -> None:
         if mail.server is None:

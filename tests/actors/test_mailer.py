@@ -247,8 +247,9 @@ async def test_an_outcome_is_stored_once_the_database_is_back(ports: Ports, pool
     sent.gates[ADA] = trio.Event()
     await queue(ports, EmailKind.PASSWORD_CHANGED, ADA)
     with capture_log() as log:
-        async with mailing(replace(ports, storage=shaky)):
+        async with mailing(replace(ports, storage=shaky)) as [inbox]:
             await sent.wait_for_attempt(ADA)
+            await wait_until_idle(inbox)
             shaky.outages = 1
             sent.gates[ADA].set()
             await all_finished(pool)

@@ -28,8 +28,8 @@ from core.kernel.values import Email, digest, new_id
 from core.mailing import preparation
 from core.setup.model.links import SetupLink, SetupLinkKind
 from ports import Ports
-from tests.actors.helpers import wait_until_idle
-from tests.actors.mailing import mailing
+from tests.actors.helpers import capture_log, wait_until_idle
+from tests.actors.mailing import all_finished, mailing
 from tests.fakes.outside import FakeClock, FakeMailTransport
 from tests.support.builders import (
     add_account,
@@ -355,3 +355,33 @@ async def test_many_invitations_of_one_organization_do_not_delay_another(
         emails = await sent.arrived(11)
     order = [message.to.domain.removesuffix(".example") for message in emails]
     assert order[:4] == ["acme", "twin", "acme", "twin"]
+
+
+@pytest.mark.parametrize("is_dropped", [False, True])
+@pytest.mark.parametrize("cause", ["accounts", "organization"])
+async def test_a_flood_delays_other_senders_only_by_its_turns(
+    ports: Ports, pool: Pool, sent: FakeMailTransport, clock: FakeClock, cause: str, is_dropped: bool
+) -> None:
+    """An organization has older emails than the flood. Other organizations and accounts have newer emails."""
+    acme, twin, third = [await add(ports, pool, slug, server=False) for slug in ("acme", "twin", "third")]
+    own = await add(ports, pool, "own")
+    flood = [Email(address) for address in people("flood", 30)]
+    for address in [] if is_dropped else flood:
+        await add_account(ports, address, None)
+    await invite(ports, acme, *people("acme", 4))
+    clock.advance(timedelta(seconds=1))
+    kind, org = (EmailKind.RESET_PASSWORD, None) if cause == "accounts" else (EmailKind.MEMBER_RESET, third)
+    await queue(ports, *(new_email(kind, address, clock.now(), org_id=org) for address in flood))
+    clock.advance(timedelta(seconds=1))
+    await invite(ports, twin, *people("twin", 3))
+    await invite(ports, own, *people("own", 3))
+    if cause == "organization":
+        await queue(ports, *(new_email(EmailKind.PASSWORD_CHANGED, ADA, clock.now()) for _ in range(3)))
+    with capture_log() as log:
+        async with mailing(ports, slots=1):
+            await all_finished(pool)
+    domains = {str(mail_id): address.split("@")[1] for mail_id, address in await run_sql(pool, "select id, address from mails")}
+    order = [domains[entry["job_id"]] for entry in log]
+    honest = [place for place, domain in enumerate(order) if domain != "flood.example"]
+    assert len(order) - len(flood) == len(honest)
+    assert max(honest) <= 2 * len(honest), order

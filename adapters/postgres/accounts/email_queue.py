@@ -13,6 +13,7 @@ from adapters.postgres.engine.locks import RECIPIENTS
 from adapters.postgres.engine.records import Column, Record
 from adapters.postgres.engine.statements import ASYNC_COMMIT, DeferredRow, Row, SealingRepository
 from core.accounts.model.email_queue import (
+    CAUSED_BY_ORGANIZATIONS,
     NO_BUSY_SERVERS,
     SENT_BY_ORGANIZATIONS,
     BusyServers,
@@ -133,7 +134,9 @@ class EmailQueue(SealingRepository):
                 select id from mails
                 where finished_at is null and due_at <= %(now)s
                   and (org_id is null or kind <> all(%(of_organizations)s) or org_id <> all(%(busy_org_ids)s::uuid[]))
-                  and not (%(every_own_server)s and {BY_OWN_SERVER}) and (not %(platform)s or {BY_OWN_SERVER})
+                  and not (%(every_own_server)s and {BY_OWN_SERVER})
+                  and case when %(platform)s then {BY_OWN_SERVER}
+                      else array_position(%(served)s::uuid[], case when kind = any(%(in_turn)s) then org_id end) is null end
                 order by due_at limit %(limit)s for update skip locked),
             claimed as (
                 update mails m set claims = m.claims + 1, due_at = %(lease_until)s
@@ -147,6 +150,8 @@ class EmailQueue(SealingRepository):
             busy_org_ids=list(busy.organizations),
             every_own_server=busy.every_own_server,
             platform=busy.platform,
+            served=list(busy.served),
+            in_turn=[kind.value for kind in CAUSED_BY_ORGANIZATIONS],
         )
 
     async def save_token(self, email: QueuedEmail, token: str | None, now: datetime) -> None:

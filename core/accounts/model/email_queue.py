@@ -135,6 +135,8 @@ OWNER_CHANGE_EMAILS = frozenset({EmailKind.PLATFORM_OWNER_ADDED, EmailKind.PLATF
 # The kinds that may go through the organization's mail server. An invitation does if its token proves
 # nothing. Emails about accounts never do (security E-1).
 SENT_BY_ORGANIZATIONS = frozenset({EmailKind.INVITATION})
+# The kinds that an organization can cause in great numbers. Organizations take turns with them (security N-11).
+CAUSED_BY_ORGANIZATIONS = INVITATION_EMAILS | WELCOME_EMAILS | MEMBER_RESET_EMAILS
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,6 +219,7 @@ class BusyServers:
     organizations: frozenset[UUID] = frozenset()  # those of these organizations
     every_own_server: bool = False  # those of all organizations that have their own
     platform: bool = False
+    served: frozenset[UUID | None] = frozenset()  # organizations that had their turn there; None for the emails of accounts
 
 
 NO_BUSY_SERVERS = BusyServers()

@@ -79,16 +79,22 @@ async def test_only_emails_of_busy_servers_are_not_claimed(storage: Postgres, po
         await run_sql(pool, sql, uuid4(), org, ADA, uuid4(), org.bytes, NOW, NOW)
     invitations = {org: mail(kind=EmailKind.INVITATION, org_id=org) for org in (acme, other_tenant, without_server, None)}
     resets = {org: mail(kind=EmailKind.RESET_PASSWORD, org_id=org) for org in (acme, None)}
-    await queue(storage, *invitations.values(), *resets.values())
+    member_reset = mail(kind=EmailKind.MEMBER_RESET, org_id=acme)
+    await queue(storage, *invitations.values(), *resets.values(), member_reset)
 
     async def claim_ids(busy: BusyServers) -> set[UUID]:
         """Return the ids of the emails that a claim returns. The lease ends at once."""
         emails = await within(storage, lambda tx: tx.email_queue.claim(NOW, NOW, 10, busy))
         return {email.id for email in emails}
 
-    all_ids = {one.id for one in (*invitations.values(), *resets.values())}
+    all_ids = {one.id for one in (*invitations.values(), *resets.values(), member_reset)}
     assert await claim_ids(NO_BUSY_SERVERS) == all_ids
     assert await claim_ids(BusyServers(frozenset({acme}))) == all_ids - {invitations[acme].id}
+    assert await claim_ids(BusyServers(served=frozenset({acme}))) == all_ids - {invitations[acme].id, member_reset.id}
+    assert await claim_ids(BusyServers(served=frozenset({None}))) == {
+        member_reset.id,
+        *(invitations[org].id for org in (acme, other_tenant, without_server)),
+    }
     await run_sql(pool, "update invitations set inviter_token_hash = 'x' where org_id = %s", other_tenant)
     assert await claim_ids(BusyServers(platform=True)) == {invitations[acme].id}, "a hidden token goes through the server of the platform"
     await run_sql(pool, "update invitations set inviter_token_hash = null where org_id = %s", other_tenant)
@@ -97,6 +103,7 @@ async def test_only_emails_of_busy_servers_are_not_claimed(storage: Postgres, po
     assert await claim_ids(BusyServers(every_own_server=True)) == all_ids - {invitations[acme].id, invitations[other_tenant].id}
     assert await claim_ids(BusyServers(frozenset({acme, without_server}), every_own_server=True)) == {
         invitations[None].id,
+        member_reset.id,
         *(reset.id for reset in resets.values()),
     }
 
