@@ -93,7 +93,7 @@ async def end_unrecognized(
     for, because the mailbox alone must not get past it. Return whether this is so.
     """
     added, factors = await find(ports, tx, account, now)
-    ended = set[UUID]()
+    ended, seconds = set[UUID](), list[FactorKind]()
     for method in sorted(added, key=lambda each: each.added_at, reverse=True):
         is_kept = not method.is_recent or method.passkey is not None if kept is None else method.id in kept
         needed_by = None if is_kept else factors.find_needing({*ended, method.id})
@@ -106,9 +106,11 @@ async def end_unrecognized(
         elif method.passkey is not None:
             await passkeys.end_added(tx, caller, account.id, method.id, now)
         elif method.second is not None:
-            await mfa.end_factors(tx, caller, account, [method.second], now)
+            seconds.append(method.second)
     if not ended:
         return False
+    account = await tx.accounts.lock(account.id) or account
+    await mfa.end_factors(tx, caller, account, seconds, now)  # together: the backup codes end with the last one
     left = await relying_party.load_without_lost_keys(ports, tx, await tx.accounts.lock(account.id) or account)
     demands = await factor_changes.load_demands(ports, tx, account.id, now)  # another account of a provider can be left
     needs_recovery = not factors.demands.met_by(factors.account) <= demands.met_by(left)

@@ -225,6 +225,19 @@ async def test_a_reset_ends_a_second_factor_that_a_thief_made_of_older_keys(thef
     assert "mfa_required" not in (await theft.api.login(EMAIL, NEW_PASSWORD)).json
 
 
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+@pytest.mark.parametrize("has_older_key", [False, True])
+async def test_the_backup_codes_of_a_thief_end_with_both_factors(theft: Theft, order: tuple[int, int], has_older_key: bool) -> None:
+    if has_older_key:
+        await PasskeyUser(theft.api, await theft.token()).add_key(second_factor=False)
+        theft.clock.advance(100 * HOUR)
+    for number in order:
+        await (theft.add_app, theft.add_security_key)[number]()
+    await theft.reset(keeps=False)
+    assert "mfa_required" not in (await theft.api.login(EMAIL, NEW_PASSWORD)).json
+    assert await run_sql(theft.pool, "select from backup_codes") == []
+
+
 async def test_the_user_keeps_a_second_factor_of_older_keys(theft: Theft) -> None:
     own = PasskeyUser(theft.api, await theft.token())
     await own.add_key(second_factor=False)
