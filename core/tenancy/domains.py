@@ -159,6 +159,7 @@ async def remove(ports: Ports, caller: OrganizationCaller, domain: Domain) -> No
         old = await tx.domains.find(organization.id, domain) or refuse(DomainNotFound)
         if await tx.sign_in_policies.requires_domain(organization.id, domain):
             raise DomainRequired
-        await imposed_rules.impose_parent(tx, caller, domain, ports.clock.now())
+        if old.verified_at is not None:
+            await imposed_rules.impose_parent(tx, caller, domain, ports.clock.now())
         await tx.domains.remove(organization.id, domain)
         tx.record(events.domain_deleted(old))

@@ -89,12 +89,19 @@ async def impose_connection(tx: Transaction, caller: OrganizationCaller, connect
 
 
 async def impose_parent(tx: Transaction, caller: OrganizationCaller, domain: Domain, now: datetime) -> None:
-    """Impose the connection that the users of a removed domain then need, because the policy requires it for the next higher domain."""
-    policy = await tx.sign_in_policies.find(caller.acts_in.id)
-    required = {} if policy is None else policy.rules.required_connections
-    parents = [parent for parent in required if domain.endswith(f".{parent}")]
-    if parents:
-        await impose_connection(tx, caller, required[max(parents, key=len)], now)
+    """Impose the connection that users of a removed verified domain then need, because a policy requires it for the next higher one.
+
+    The owner's rules count, too: they come back when the owner removes the imposed rules.
+    """
+    org_id = caller.acts_in.id
+    claims, policy = await tx.domains.of_organization(org_id), await tx.sign_in_policies.find(org_id)
+    higher = [each.domain for each in claims if each.verified_at is not None and domain.endswith(f".{each.domain}")]
+    if policy is None or not higher:
+        return
+    every = [rules.required_connections for rules in (policy.owner_rules, policy.rules) if rules is not None]
+    required = next((each for connections in every if (each := connections.get(max(higher, key=len))) is not None), None)
+    if required is not None:
+        await impose_connection(tx, caller, required, now)
 
 
 async def keep_list(

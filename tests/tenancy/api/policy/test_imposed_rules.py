@@ -282,6 +282,28 @@ async def test_a_removed_subdomain_imposes_the_connection_of_its_parent(
     assert (await acme.api.get(f"{acme.path}/members", token=acme.token("owner"))).status == 200
 
 
+@pytest.mark.parametrize(("removed", "is_verified", "is_imposed"), [("eu", False, False), ("de.eu", True, False), ("eu", True, True)])
+async def test_only_a_removed_domain_whose_users_then_need_the_connection_counts(
+    acme: Tenant, ports: Ports, pool: Pool, removed: str, is_verified: bool, is_imposed: bool
+) -> None:
+    """The owner's rule waits behind an imposed rule, and comes back when the owner removes that rule."""
+    await set_up(ports, pool, acme.org, acme.people["admin"].id)
+    other = await add_connection(ports.storage, acme.org, "other")
+    await join_with(acme, "integrator", "integrator", {Capability.INTEGRATIONS_MANAGE})
+    await run_sql(pool, "update users set email = split_part(email, '@', 1) || '@nowhere.example'")
+    added = "insert into domains (org_id, domain, challenge, verified_at, created_at) values (%s, %s, 'c', %s, now())"
+    for domain in ("elsewhere.example", f"eu.{DOMAIN}", *([f"de.eu.{DOMAIN}"] if removed == "de.eu" else [])):
+        is_claim = domain.startswith("eu") and not is_verified
+        await run_sql(pool, added, acme.org, domain, None if is_claim else ports.clock.now())
+    await saved(acme, {"required_connections": {DOMAIN: "okta"}}, "owner")
+    proofs = (first_proof("password", ports.clock.now()), connection_proof(acme.org, ports.clock.now(), connection=other.id))
+    await write_proofs(pool, acme.people["clerk"].id, proofs)
+    await saved(acme, {"required_connections": {"elsewhere.example": "other"}}, "clerk")
+    assert (await acme.api.delete(f"{acme.path}/domains/{removed}.{DOMAIN}", token=acme.token("integrator"))).status == 204
+    [policy] = await run_sql(pool, "select owner_rules -> 'required_connections' from sign_in_policies where org_id = %s", acme.org)
+    assert (policy[0] is None) == is_imposed
+
+
 async def test_a_dropped_domain_is_an_imposed_rule(acme: Tenant, ports: Ports, pool: Pool, sent: FakeMailTransport) -> None:
     """Without the connection of its domain, an address needs the other connection that knows its user."""
     owner, subdomain = acme.people["owner"], f"eu.{DOMAIN}"
