@@ -99,8 +99,8 @@ async def impose_parent(tx: Transaction, caller: OrganizationCaller, domain: Dom
     if policy is None or not higher:
         return
     every = [rules.required_connections for rules in (policy.owner_rules, policy.rules) if rules is not None]
-    required = next((each for connections in every if (each := connections.get(max(higher, key=len))) is not None), None)
-    if required is not None:
+    found = (connections.get(max(higher, key=len)) for connections in every)
+    for required in dict.fromkeys(each for each in found if each is not None):
         await impose_connection(tx, caller, required, now)
 
 

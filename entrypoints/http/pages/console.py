@@ -89,15 +89,15 @@ async def frame_values(images_of: Iterable[UUID] = ()) -> dict[str, Any]:
     return {"form_token": token, "frame": frame, "with_query": with_query, "may": may, "root": root}
 
 
-def confirmation_path() -> str | None:
-    """Return the path that asks users to confirm that it's them before they choose a file for a change, or None if it is not needed.
+def confirmation_path(page: str) -> str | None:
+    """Return the path that asks users to confirm that it's them before they choose a file on a page, or None if it is not needed.
 
     No file is kept while they confirm. For members with a sign-in policy, its connection can count instead: only the change asks them.
     """
     user = signed_in()
     asks_later = user.impersonator_id is not None or (isinstance(user, Member) and user.has_sign_in_policy)
     is_recent = is_enough(user.sign_in, SignInAge.RECENT, ports().policy, ports().clock.now())
-    return None if asks_later or is_recent else f"{REAUTHENTICATION_PATH}?{urlencode({'next': request.path})}"
+    return None if asks_later or is_recent else f"{REAUTHENTICATION_PATH}?{urlencode({'next': page})}"
 
 
 def show_document(document: ResponseModel) -> None:

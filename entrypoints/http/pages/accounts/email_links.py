@@ -22,6 +22,7 @@ from core.kernel.callers import Visitor
 from core.kernel.display import format_utc
 from core.kernel.errors import Invalid
 from core.kernel.page_paths import EMAIL_PATH, FORGOT_PASSWORD_PATH, HOME_PATH, RESEND_VERIFICATION_PATH, UNDO_PATH
+from core.kernel.proofs import FactorKind
 from core.tenancy.model.settings import Design
 from entrypoints.http.base import cookies
 from entrypoints.http.base.context import caller, ports
@@ -153,7 +154,7 @@ def _form(form: Mapping[str, str], reset: PasswordReset, design: Design | None, 
         (
             name := f"keep:{method.id}",
             method.passkey or (method.provider and names[method.provider]),
-            format_utc(method.added_at),
+            format_utc(method.added_at) + (" with your earlier passkeys and security keys" if method.second is FactorKind.PASSKEY else ""),
             name in form if "asked" in form else not method.is_recent,
             method.passkey is not None,
             method.needed_by,

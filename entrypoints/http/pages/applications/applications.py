@@ -214,7 +214,7 @@ async def _page_values(service: Service, group: str = "", sent: UnregisteredUri 
         "groups": groups,
         "labels": {field["name"]: field["label"] for fields in groups.values() for field in fields},
         "former_secret_until": _former_secret_until(service),
-        "confirmation": confirmation_path(),
+        "confirmation": confirmation_path(organization_path(f"/applications/{service.slug}")),
         "registered_with": service.registered_with,
         **({"activity": None} if shown else await activity_values(service, waits=False)),
         "sent": None if sent is None else {"setting": sent.setting, "new_host": sent.new_host},

@@ -29,7 +29,8 @@ async def show_connections() -> Response:
 
 
 async def _values(_: Form, provider: str) -> dict[str, Any]:
-    return {"connection": await connections.find(ports(), provider), "path": LIST, "confirmation": confirmation_path()}
+    confirmation = confirmation_path(f"{LIST}/{provider}")
+    return {"connection": await connections.find(ports(), provider), "path": LIST, "confirmation": confirmation}
 
 
 @routes.get(ONE)

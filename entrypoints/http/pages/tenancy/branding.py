@@ -41,7 +41,7 @@ async def _values(typed: Form | None = None, preview: BrandingSettings | None = 
         "typed": stored if typed is None else typed,
         "uploaded": uploaded,
         "has_logo": settings.logo_url is not None,
-        "confirmation": confirmation_path(),
+        "confirmation": confirmation_path(organization_path("/branding")),
         "preview": design,
         "palette": design.color and derive_palette(design.color),
         "is_preview": preview is not None,

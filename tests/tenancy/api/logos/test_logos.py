@@ -123,6 +123,7 @@ async def test_the_preview_of_the_branding_saves_nothing(acme: Tenant, app: Quar
     fields = {"product_name": "Acme & Sons", "primary_color": "#7a1fa2", "logo_url": "https://cdn.acme.example/logo.png"}
     preview = await browser.submit(f"{page}/preview", page, **fields)
     assert preview.status == 200
+    assert 'href="/app/reauthenticate?next=%2Fapp%2Forganizations%2Facme%2Fbranding"' in preview.text
     assert preview.text.count("<bdi>Acme &amp; Sons</bdi>") == 2, "in light and in dark mode"
     assert "--button: #7a1fa2" in preview.text
     assert "This isn&#39;t saved yet." in preview.text or "This isn't saved yet." in preview.text
