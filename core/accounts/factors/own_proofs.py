@@ -38,6 +38,9 @@ async def find_missing_passkey(ports: Ports, caller: Person) -> Decision | None:
     now = ports.clock.now()
     async with ports.storage.reading() as read:
         account = await read.accounts.by_id(caller.user_id) or refuse(AccountGone)
+        if not await relying_party.has_passkey(ports, read, account):
+            return None
+        # The proofs are read last, so that they have the passkey that the session has just registered.
         return await find_passkey_step(ports, read, account, await load_proofs(read, caller.session_id, account.id, now), now)
 
 
