@@ -31,7 +31,7 @@ async def find_undoable(ports: Ports, token: str) -> UndoableChanges:
 async def undo(ports: Ports, caller: Caller, token: str, start_id: UUID | None = None) -> UndoneChanges:
     """Undo a change and everything since. The link works once, and signs no one in.
 
-    `start_id` is one of `UndoableChanges.starts`, without it the default: a thief may have changed several
+    `start_id` is the first change to undo, from `UndoableChanges.starts`. None: the default. A thief may have changed several
     things. Ends: identities that were linked, passkeys that were added, second factors that were enabled, backup codes that were
     created, a password that was set, and a change of the address. All sessions, personal access tokens,
     pending sign-ins, trusted devices and links in emails end. Identities that were unlinked are linked

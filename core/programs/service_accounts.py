@@ -164,7 +164,7 @@ async def update(ports: Ports, caller: Person, account_id: UUID, changes: Servic
             if new.org_id is not None and new.id in await tx.service_accounts.givers(new.org_id, new.owner_id):
                 raise OwnerCannotOwnServiceAccount
             if old.ends_at is not None:  # the former owner may know its secrets (security J-12)
-                await tx.credentials.end_of_former_owner(old.id, old.owner_id, old.ends_at)
+                await tx.credentials.end_of_former_owner(old.org_id, old.id, old.owner_id, old.ends_at)
                 new = replace(new, ends_at=None)
         elif gets_more:
             require_lasting_account(old, now)

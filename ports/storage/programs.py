@@ -228,7 +228,7 @@ class Credentials(CredentialsRead, Protocol):
         service accounts with these roles. The user's rights are locked, and have changed.
         """
 
-    async def end_of_former_owner(self, account_id: UUID, owner_id: UUID, ends_at: datetime) -> None:
+    async def end_of_former_owner(self, org_id: UUID | None, account_id: UUID, owner_id: UUID, ends_at: datetime) -> None:
         """Let the credentials of a service account that a former owner created expire at this time, if they do not expire earlier."""
 
     async def end_created_by_others(self, org_id: UUID, account_id: UUID, rights: Rights) -> list[EndedCredential]:

@@ -79,11 +79,11 @@ class Credentials(Repository):
         roles = None if of_roles is None else list(of_roles)
         return await self._all(ENDED.read, sql, user_id=user_id, org_id=org_id, now=now, everywhere=everywhere, of_roles=roles)
 
-    async def end_of_former_owner(self, account_id: UUID, owner_id: UUID, ends_at: datetime) -> None:
+    async def end_of_former_owner(self, org_id: UUID | None, account_id: UUID, owner_id: UUID, ends_at: datetime) -> None:
         sql = """
             update credentials set expires_at = least(expires_at, %(ends_at)s)
-            where client_id = %(account_id)s and created_by = %(owner_id)s"""
-        await self._run(sql, account_id=account_id, owner_id=owner_id, ends_at=ends_at)
+            where org_id is not distinct from %(org_id)s and client_id = %(account_id)s and created_by = %(owner_id)s"""
+        await self._run(sql, org_id=org_id, account_id=account_id, owner_id=owner_id, ends_at=ends_at)
 
     async def end_created_by_others(self, org_id: UUID, account_id: UUID, rights: Rights) -> list[EndedCredential]:
         sql = f"""

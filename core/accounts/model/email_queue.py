@@ -216,7 +216,7 @@ class EmailBacklog:
 class BusyServers:
     """The mail servers with enough emails in progress. Their emails are not claimed."""
 
-    organizations: frozenset[UUID] = frozenset()  # those of these organizations
+    organizations: frozenset[UUID] = frozenset()  # whose own servers are busy
     every_own_server: bool = False  # those of all organizations that have their own
     platform: bool = False
     served: frozenset[UUID | None] = frozenset()  # organizations that had their turn there; None for the emails of accounts

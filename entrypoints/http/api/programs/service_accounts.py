@@ -108,7 +108,7 @@ async def delete(org_slug: str, account_id: UUID) -> None:
 @member(Capability.SERVICE_ACCOUNTS_MANAGE, BY_PEOPLE)
 @describes({204: "The service account has ended, or has an owner."})
 async def end(org_slug: str, account_id: UUID) -> None:
-    """End a service account now whose owner has left.
+    """End a service account of a former owner now.
 
     Its next request is refused. An account without `ends_at` stays as it is.
     """
