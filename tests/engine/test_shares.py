@@ -38,12 +38,26 @@ class Holders:
                 await self.ended.wait()
 
 
-async def test_requests_of_three_organizations_leave_a_connection_for_another(blank: str) -> None:
+async def test_a_flood_of_one_organization_leaves_two_connections_for_others(blank: str) -> None:
     async with pool_of(blank, 10) as pool, trio.open_nursery() as nursery:
         holders = Holders(pool, nursery)
-        for share in ORGANIZATIONS[:3]:
+        for share in ORGANIZATIONS[:2]:
             await holders.start(share, 12)
-        await eventually(lambda: Counter(holders.served) == dict(zip(ORGANIZATIONS, (5, 3, 1), strict=False)))
+        await eventually(lambda: Counter(holders.served) == dict(zip(ORGANIZATIONS, (8, 1), strict=False)))
+        with working_for(ORGANIZATIONS[2]), trio.fail_after(PATIENCE):
+            async with pool.connection() as connection:
+                assert await connection.row("select 1") == (1,)
+        holders.ended.set()
+    assert Counter(holders.served) == dict.fromkeys(ORGANIZATIONS[:2], 12)
+
+
+async def test_three_organizations_at_once_leave_a_connection_for_another(blank: str) -> None:
+    async with pool_of(blank, 10) as pool, trio.open_nursery() as nursery:
+        holders = Holders(pool, nursery)
+        for count in (1, 11):  # so each one holds a connection before the flood
+            for share in ORGANIZATIONS[:3]:
+                await holders.start(share, count)
+        await eventually(lambda: Counter(holders.served) == dict(zip(ORGANIZATIONS, (4, 3, 2), strict=False)))
         with working_for(ORGANIZATIONS[3]), trio.fail_after(PATIENCE):
             async with pool.connection() as connection:
                 assert await connection.row("select 1") == (1,)

@@ -17,6 +17,7 @@ from core.kernel.errors import Limited, StorageDown
 from core.kernel.shares import OWN, RETRY_AFTER, FairQueue, Share, current_share
 
 SILENCE: Final = 5.0  # seconds beyond the statement timeout, after which the server counts as down
+KEPT_FREE: Final = 2  # connections that a share leaves for the next one, while no other share holds any
 WATCH_INTERVAL: Final = 0.5  # seconds between two looks for silent servers, and for tasks that have waited too long
 # The server keeps up to 50 kB for each prepared statement. Most connections never have as many.
 PREPARED_MAX: Final = 1000
@@ -71,9 +72,9 @@ class Pool:
 
     The lock timeout is shorter than the statement timeout. Deleting an organization or a service
     holds locks for seconds, and the tasks that wait for these locks must not use up all
-    connections. So a share takes another connection only while it holds fewer than are free. The
-    first share gets half of the pool, and the next share half of the rest. The process's own work
-    has no such limit.
+    connections. So a share leaves KEPT_FREE connections free while no other share holds any.
+    Otherwise it takes another connection only while it holds fewer than are free. The process's own
+    work has no such limit.
     """
 
     def __init__(
@@ -150,7 +151,9 @@ class Pool:
             raise
 
     def _may_hold(self, share: Share) -> bool:
-        return self._held.get(share, 0) < self._size - len(self._holders)
+        free = self._size - len(self._holders)
+        # A share that waits while connections are free holds some. So a share is alone if it is the only holder.
+        return self._held.get(share, 0) < free or (free > KEPT_FREE and len(self._held) == 1)
 
     def _hold(self, task: trio.lowlevel.Task, share: Share) -> None:
         self._holders[task] = share
