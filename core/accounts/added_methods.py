@@ -54,12 +54,13 @@ class AccountFactors:
 
 
 async def find(
-    ports: Ports, read: Reading | Transaction, account: Account, now: datetime
+    ports: Ports, read: Reading | Transaction, account: Account, now: datetime, *, keys_stay: bool = False
 ) -> tuple[Sequence[AddedSignInMethod], AccountFactors]:
     """Return the ways in that a user added, linked accounts and factors of the last 72 hours, and all factors of the account.
 
     A reset must not end an older second factor: the mailbox alone would be enough to sign in (security A-6). Two kinds are missing,
-    too: factors of a recovery, and the only second factor if it replaced another one in the last 72 hours.
+    too: factors of a recovery, and the only second factor if it replaced another one in the last 72 hours. `keys_stay`: the reset ends no
+    recent keys.
     """
     since = now - UNDO_TTL
     # Another address was verified before: a reset removes all linked accounts.
@@ -69,7 +70,7 @@ async def find(
     later = max(since, await read.mfa.newest_at(account.id, MfaEvent.RECOVERED) or since)
     recent = [method for method in added if method.added_at > later]
     seconds_at = {FactorKind.TOTP: account.mfa_enabled_at}
-    if len(recent) < len(keys):  # recent keys end by themselves, and with the last key, its second factor
+    if keys_stay or len(recent) < len(keys):  # otherwise their second factor ends with the last key
         seconds_at[FactorKind.PASSKEY] = account.passkey_second_at
     for factor, at in seconds_at.items():
         if at is not None and at > later:
@@ -92,7 +93,7 @@ async def end_unrecognized(
     not keep: it may be that of a thief, who can also have added the policy. Then only a recovery gives the account what the policy asks
     for, because the mailbox alone must not get past it. Return whether this is so.
     """
-    added, factors = await find(ports, tx, account, now)
+    added, factors = await find(ports, tx, account, now, keys_stay=kept is None)
     ended, seconds = set[UUID](), list[FactorKind]()
     for method in sorted(added, key=lambda each: each.added_at, reverse=True):
         is_kept = not method.is_recent or method.passkey is not None if kept is None else method.id in kept

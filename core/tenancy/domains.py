@@ -155,11 +155,11 @@ async def remove(ports: Ports, caller: OrganizationCaller, domain: Domain) -> No
     Raises: DomainNotFound, DomainRequired; the errors of `impose_parent`.
     """
     async with ports.storage.transaction(by=caller) as tx:
-        organization, _ = await organizations.lock_organization_for(tx, caller, Capability.INTEGRATIONS_MANAGE)
+        organization, rights = await organizations.lock_organization_for(tx, caller, Capability.INTEGRATIONS_MANAGE)
         old = await tx.domains.find(organization.id, domain) or refuse(DomainNotFound)
         if await tx.sign_in_policies.requires_domain(organization.id, domain):
             raise DomainRequired
-        if old.verified_at is not None:
-            await imposed_rules.impose_parent(tx, caller, domain, ports.clock.now())
         await tx.domains.remove(organization.id, domain)
+        if old.verified_at is not None:
+            await imposed_rules.impose_parent(tx, caller, rights, domain, ports.clock.now())
         tx.record(events.domain_deleted(old))

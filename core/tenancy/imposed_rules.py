@@ -88,20 +88,22 @@ async def impose_connection(tx: Transaction, caller: OrganizationCaller, connect
     return bool(policies)
 
 
-async def impose_parent(tx: Transaction, caller: OrganizationCaller, domain: Domain, now: datetime) -> None:
-    """Impose the connection that users of a removed verified domain then need, because a policy requires it for the next higher one.
+async def impose_parent(tx: Transaction, caller: OrganizationCaller, rights: Rights, domain: Domain, now: datetime) -> None:
+    """Impose the connection of the parent domain, which users of the removed verified domain need from now on.
 
-    The owner's rules count, too: they come back when the owner removes the imposed rules.
+    The owner's rules count: they come back when the owner removes the imposed rules.
     """
     org_id = caller.acts_in.id
-    claims, policy = await tx.domains.of_organization(org_id), await tx.sign_in_policies.find(org_id)
-    higher = [each.domain for each in claims if each.verified_at is not None and domain.endswith(f".{each.domain}")]
-    if policy is None or not higher:
+    policy = await tx.sign_in_policies.find(org_id)
+    if policy is None or Capability.ORGANIZATION_OWN in rights or await tx.domains.verified_owner_of_host(domain) != org_id:
         return
-    every = [rules.required_connections for rules in (policy.owner_rules, policy.rules) if rules is not None]
-    found = (connections.get(max(higher, key=len)) for connections in every)
-    for required in dict.fromkeys(each for each in found if each is not None):
-        await impose_connection(tx, caller, required, now)
+    claims = await tx.domains.of_organization(org_id)
+    parent = max((each.domain for each in claims if each.verified_at is not None and domain.endswith(f".{each.domain}")), key=len)
+    required = (policy.owner_rules or policy.rules).required_connections.get(parent)
+    if required is not None:
+        await tx.sign_in_policies.put(policy.with_imposed_domain(parent))
+        names = [f"{LABELS[Rule.CONNECTION]} ({required.slug})"]
+        await sign_in_policies.tell_admins(tx, org_id, EmailKind.RULES_IMPOSED, caller, names, now)
 
 
 async def keep_list(

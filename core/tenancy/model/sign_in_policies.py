@@ -151,6 +151,12 @@ class SignInPolicy:
         one = None if rules.required_connection is None or rules.required_connection.id == connection_id else rules.required_connection
         return replace(self, owner_rules=replace(rules, required_connections=others, required_connection=one))
 
+    def with_imposed_domain(self, domain: Domain) -> "SignInPolicy":
+        """Return the policy with the connection that this domain requires as an imposed rule."""
+        rules = self.owner_rules or self.rules
+        others = {each: connection for each, connection in rules.required_connections.items() if each != domain}
+        return replace(self, owner_rules=replace(rules, required_connections=others))
+
     def second_factor_due(self, now: datetime) -> datetime | None:
         """Return when the second factor becomes required (UTC), or None if it does not start later."""
         due = self.rules.due_at.get(Rule.SECOND_FACTOR)

@@ -79,7 +79,7 @@ async def change_branding(org_slug: str, form: Form) -> Response:
 
 @routes.post(f"{PAGE}/preview")
 @member_page(Capability.ORGANIZATION_MANAGE, SHOWS)
-@accepts(f"PATCH {API}", answers=answers_with("The preview."))
+@accepts(f"PATCH {API}", answers=answers_with("The preview."), page=PAGE)
 @on_refusal("tenancy/branding.html", _values, FIELDS)
 async def preview_branding(org_slug: str, form: Form) -> Response:
     """Preview the branding of an organization. Nothing is saved."""

@@ -304,6 +304,30 @@ async def test_only_a_removed_domain_whose_users_then_need_the_connection_counts
     assert (policy[0] is None) == is_imposed
 
 
+@pytest.mark.parametrize(("between", "left"), [(False, ["partner.example"]), (True, ["acme.example", "partner.example"])])
+async def test_a_removed_subdomain_imposes_only_the_rule_of_its_parent(
+    acme: Tenant, other_tenant: Tenant, ports: Ports, pool: Pool, between: bool, left: list[str]
+) -> None:
+    """If another organization has verified a domain between the two, the removal changes the connection of no user."""
+    await set_up(ports, pool, acme.org, acme.people["admin"].id)
+    await add_service(pool, acme.org)
+    await join_with(acme, "integrator", "integrator", {Capability.INTEGRATIONS_MANAGE})
+    await run_sql(pool, "update users set email = split_part(email, '@', 1) || '@nowhere.example' where email like '%%@acme.example'")
+    verified = "insert into domains (org_id, domain, challenge, verified_at, created_at) values (%s, %s, 'c', now(), now())"
+    await run_sql(pool, verified, acme.org, "partner.example")
+    await run_sql(pool, verified, acme.org, f"de.eu.{DOMAIN}")
+    if between:
+        await run_sql(pool, verified, other_tenant.org, f"eu.{DOMAIN}")
+    await saved(acme, {"required_connections": {DOMAIN: "okta", "partner.example": "okta"}}, "owner")
+    await put_list(acme, "owner")
+    await saved(acme, {"required_connection": "okta"}, "owner", "shop")
+    assert (await acme.api.delete(f"{acme.path}/domains/de.eu.{DOMAIN}", token=acme.token("integrator"))).status == 204
+    assert await imposed(acme) == ({} if between else {None: ["required_connections"]})
+    assert (await remove(acme)).status == (400 if between else 204)
+    assert sorted((await load(acme))["required_connections"]) == left
+    assert (await load(acme, "shop"))["required_connection"] == "okta"
+
+
 async def test_a_dropped_domain_is_an_imposed_rule(acme: Tenant, ports: Ports, pool: Pool, sent: FakeMailTransport) -> None:
     """Without the connection of its domain, an address needs the other connection that knows its user."""
     owner, subdomain = acme.people["owner"], f"eu.{DOMAIN}"
