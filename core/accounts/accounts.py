@@ -193,7 +193,7 @@ async def find_reset(ports: Ports, token: str) -> PasswordReset | None:
             return PasswordReset(is_first_password=False, ends_sessions=True)
         now = ports.clock.now()
         methods, _ = await added_methods.find(ports, read, account, now)
-        added = tuple(method for method in methods if method.is_recent or not method.needed_by)  # older ones stay for a policy
+        added = tuple(method for method in methods if not method.is_kept_by_policy)
         # The reset of an address that was never proved deletes passkeys, and makes those of a second factor security keys.
         key_count = 0 if account.is_unproven and account.passkey_second_at is None else account.key_count
         keys_stay = key_count > sum(method.passkey is not None for method in added)

@@ -98,7 +98,7 @@ async def end_unrecognized(
     for method in sorted(added, key=lambda each: each.added_at, reverse=True):
         is_kept = not method.is_recent or method.passkey is not None if kept is None else method.id in kept
         needed_by = None if is_kept else factors.find_needing({*ended, method.id})
-        if needed_by is None or (needed_by and (kept is None or (method.needed_by and not method.is_recent))):
+        if needed_by is None or (needed_by and (kept is None or method.is_kept_by_policy)):
             continue
         ended.add(method.id)
         if method.provider is not None:

@@ -266,11 +266,15 @@ async def test_an_older_linked_account_that_the_user_does_not_keep_ends_beside_a
     assert await theft.ways_in() == (0, 0, 0, True)
 
 
-async def test_the_account_of_the_sign_up_is_listed_if_its_address_was_verified_later(theft: Theft) -> None:
+@pytest.mark.parametrize("squatter_joins", [False, True])
+async def test_the_account_of_the_sign_up_is_listed_if_its_address_was_verified_later(theft: Theft, squatter_joins: bool) -> None:
     """A squatter signs up at a provider that did not verify the address, and the owner of the mailbox opens the verification link."""
     await add_identity(theft.pool, theft.user.id, "websuite", linked_at=theft.clock.now())
     await run_sql(theft.pool, "update users set created_at = %s", theft.clock.now())
     assert 'name="keep:' not in await theft.reset(keeps=False)
     await run_sql(theft.pool, "update users set first_verified_at = created_at + interval '1 minute'")
+    if squatter_joins:
+        await theft.join(PROVIDER_OR_PASSKEY)
+    theft.clock.advance(100 * HOUR)
     assert (await theft.reset(keeps=False)).count('name="keep:') == 1
-    assert await theft.ways_in() == (0, 0, 0, False)
+    assert await theft.ways_in() == (0, 0, 0, squatter_joins)
