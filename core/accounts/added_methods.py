@@ -31,12 +31,12 @@ class AccountFactors:
     keys: Sequence[Passkey]
     linked: Sequence[AddedSignInMethod]
     demands: Demands
-    is_replaced: bool  # as in `factors.history`
+    is_replaced: bool  # as in `FactorHistory`
 
     def find_needing(self, lost: Collection[UUID]) -> tuple[str, ...] | None:
         """Return the names of the policies that the account no longer meets without these methods.
 
-        None: it would lose the last second factor, which replaced another one.
+        None: the account would lose its last second factor, which replaced an earlier factor.
         """
         providers = {method.provider for method in self.linked if method.provider is not None and method.id in lost}
         left = [key.kind for key in self.keys if key.id not in lost]
@@ -56,11 +56,11 @@ class AccountFactors:
 async def find(
     ports: Ports, read: Reading | Transaction, account: Account, now: datetime, *, keys_stay: bool = False
 ) -> tuple[Sequence[AddedSignInMethod], AccountFactors]:
-    """Return the ways in that a user added, linked accounts and factors of the last 72 hours, and all factors of the account.
+    """Return the sign-in methods that a user added, and all factors of the account.
 
-    A reset must not end an older second factor: the mailbox alone would be enough to sign in (security A-6). Two kinds are missing,
-    too: factors of a recovery, and the only second factor if it replaced another one in the last 72 hours. `keys_stay`: the reset ends no
-    recent keys.
+    The methods are linked accounts, and factors of the last 72 hours. A reset must not end an older second factor: the mailbox alone
+    would be enough to sign in (security A-6). Factors of a recovery are missing, too. So is the only second factor, if it replaced
+    an earlier factor in the last 72 hours. `keys_stay`: the reset ends no keys.
     """
     since = now - UNDO_TTL
     # Another address was verified before: a reset removes all linked accounts.
@@ -87,11 +87,11 @@ async def find(
 async def end_unrecognized(
     ports: Ports, tx: Transaction, caller: Caller, account: Account, kept: Collection[UUID] | None, now: datetime
 ) -> bool:
-    """End the added ways that the user of a locked account does not keep. Without `kept`, those that `accounts.reset_password` names.
+    """End the added methods that the user of a locked account does not keep. `kept` is as in `accounts.reset_password`.
 
-    Of several ways, the newest end first, until the account needs the others. A policy keeps no recent way that the user of the page did
-    not keep: it may be that of a thief, who can also have added the policy. Then only a recovery gives the account what the policy asks
-    for, because the mailbox alone must not get past it. Return whether this is so.
+    The newest methods end first, until the account needs the rest. If the user chose, recent methods end even if a policy needs them:
+    a thief may have added the method and the policy. Then only a recovery adds a factor for the policy, because the mailbox alone must
+    not meet it. Return whether the account needs this recovery.
     """
     added, factors = await find(ports, tx, account, now, keys_stay=kept is None)
     ended, seconds = set[UUID](), list[FactorKind]()

@@ -76,7 +76,7 @@ class Demands:
         return any(map(self.are_met_by, (replace(bare, mfa_enabled_at=self.now), replace(bare, passkey_count=1))))
 
     def list_step_ups(self, account: Account, proofs: Proofs) -> list[Decision]:
-        """Return the strongest further sign-in that each policy asks for and the account can do, without those that are met."""
+        """Return the strongest further sign-in that the account can do, for each policy that the proofs do not meet."""
         steps = (find_step_up(each.policy, self._facts(each, account, proofs)) for each in self.policies)
         return [step for step in steps if step is not None]
 
@@ -141,10 +141,10 @@ async def lock_account(ports: Ports, tx: Transaction, caller: Person, now: datet
 async def _require_accepted_sign_in(
     ports: Ports, tx: Transaction, caller: Person, account: Account, now: datetime, *, is_fresh: bool = True
 ) -> None:
-    """Check the sign-in of the caller before a change of the factors of their locked account. Its age is checked elsewhere.
+    """Check the caller's sign-in before a change of their factors. The account is locked, and the age of the sign-in is checked elsewhere.
 
-    It has a passkey if the account has one. It meets each sign-in policy of the user that the present factors can meet, now and later,
-    at any risk. An account that cannot meet a policy sets up the missing factor with its present ones.
+    If the account has a passkey, the sign-in used it. It meets each sign-in policy of the user that the present factors can meet, now and
+    later, at any risk. An account that cannot meet a policy sets up the missing factor with its present factors.
 
     Raises: SignInNotAccepted.
     """
@@ -168,8 +168,8 @@ async def require_fresh_sign_in(ports: Ports, tx: Transaction, caller: Person, a
 async def find_missing_sign_in(ports: Ports, caller: Person, *, is_next: bool = False) -> Decision | None:
     """Return the further sign-in that the caller needs before a change of their factors, or None.
 
-    After a sign-in that is too old, this is the new one, or None if each way of the account is accepted. With `is_next`, it may be for
-    something else: then a passkey of the account is asked for only after a fresh sign-in.
+    After a sign-in that is too old, this is the new sign-in, or None if each way of the account is accepted. `is_next`: the sign-in may
+    be for something else, so a passkey of the account is asked for only after a fresh sign-in.
 
     Raises: AccountGone.
     """
@@ -244,8 +244,8 @@ async def require_proof_to_link(ports: Ports, tx: Transaction, account: Account,
     """Check a sign-in before it links an account at an identity provider to a locked account that has the same verified address.
 
     The address proves the mailbox, and so as much as a password, which the mailbox can reset. With the other proofs of the sign-in,
-    this must be enough for each sign-in policy of the user that the present factors can meet (security O-5, PK-8). An account with a
-    passkey needs it here, too.
+    this must be enough for each sign-in policy of the user that the present factors can meet (security O-5, PK-8). If the account has a
+    passkey, the sign-in must have used it.
 
     Raises: LinkNeedsProof; RecoveryRequired.
     """

@@ -1,7 +1,7 @@
 """The wait of 24 hours after which a user can remove passkeys that they lost (security PK-13).
 
-It is for accounts without a second factor, now and before, and without a sign-in policy that asks for a passkey. All others need a
-recovery (security M-8).
+It is for accounts without a second factor, now and before, and without a sign-in policy that asks for a passkey. All other accounts
+need a recovery (security M-8).
 """
 
 from collections.abc import Sequence
@@ -48,13 +48,16 @@ async def find(ports: Ports, caller: Person) -> PasskeyWait | None:
 async def needs_recovery(ports: Ports, caller: Person) -> bool | None:
     """Return whether only a recovery replaces a lost passkey of the caller, and no wait does.
 
-    None in a session that is good in one organization only: it must not learn the policies of others. Raises: AccountGone.
+    None in a session that is good in one organization only: it must not learn the policies of other organizations. Raises: AccountGone.
     """
     return None if caller.bounded_to is not None else await find_refusal(ports, caller) is not None
 
 
 async def find_refusal(ports: Ports, caller: Person) -> RecoveryReplacesPasskey | None:
-    """Return why only a recovery replaces a lost passkey of the caller, or None, also without one that works here. Raises: AccountGone."""
+    """Return why only a recovery replaces a lost passkey of the caller. None also without a passkey that works here.
+
+    Raises: AccountGone.
+    """
     async with ports.storage.reading() as read:
         account = await read.accounts.by_id(caller.user_id) or refuse(AccountGone)
         if not await relying_party.load_passkeys(ports, read, account):
@@ -65,7 +68,7 @@ async def find_refusal(ports: Ports, caller: Person) -> RecoveryReplacesPasskey 
 async def _find_refusal(ports: Ports, read: Reading | Transaction, account: Account, now: datetime) -> RecoveryReplacesPasskey | None:
     """Return why only a recovery replaces a lost passkey of this account, or None.
 
-    It has a second factor, or had one 72 hours ago, or a sign-in policy, in force or later, asks for more than its other factors
+    The account has a second factor, or had one 72 hours ago. Or a sign-in policy asks for more, now or later, than the other factors
     give together.
     """
     if account.second_factors or (await history.load(ports, read, account, now)).had_one(now):

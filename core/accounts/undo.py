@@ -38,7 +38,7 @@ async def undo(ports: Ports, caller: Caller, token: str, start_id: UUID | None =
     again, unless another account has them. Second factors that were switched off work again, without
     backup codes. Passkeys that were deleted work again. An account that was deleted opens again, unless the platform or a
     directory has closed it, too. If the account then lacks a factor that a sign-in policy asks for, only a recovery gives it another one.
-    An account that had a second factor 72 hours ago keeps one: an earlier one works again, or the oldest present one stays.
+    An account that had a second factor 72 hours ago keeps one: an earlier factor works again, or the oldest present factor stays.
 
     Raises: UndoLinkInvalid; EmailNotFree.
     """
@@ -108,10 +108,7 @@ async def _restore_app(
 async def _restore_second_passkeys(
     tx: Transaction, caller: Caller, user_id: UUID, second_at: datetime | None, since: datetime, now: datetime
 ) -> None:
-    """Make the passkeys of a locked account its second factor again if they were that before `since`, and otherwise end that.
-
-    `second_at`: since when they were, or None.
-    """
+    """Make the passkeys of a locked account its second factor since `second_at`, as before `since`. None: they were no second factor."""
     account = await tx.accounts.lock(user_id) or refuse(UndoLinkInvalid)
     has_keys, at = account.key_count > 0, account.passkey_second_at
     if at is not None and (at >= since or not has_keys):

@@ -132,8 +132,8 @@ async def cancel_by_sign_in(ports: Ports, tx: Transaction, caller: Caller, accou
     """End the open recovery of a locked account if its user signs in as strongly as the account can: then no factor is lost.
 
     A weaker sign-in changes nothing. The user may need the recovery for the factor that is missing. This one is missing in any case
-    if only a recovery gives it back, as after an undo (security A-13). A recovery that repeats one refuses all sign-ins: a squatter's
-    passkey may have ended the earlier one.
+    if only a recovery gives it back, as after an undo (security A-13). A repeated recovery refuses all sign-ins: a squatter's passkey may
+    have ended the earlier recovery.
 
     Raises: AccountInRecovery.
     """
@@ -153,7 +153,7 @@ async def cancel_by_sign_in(ports: Ports, tx: Transaction, caller: Caller, accou
 
 
 async def _is_repeated(tx: Transaction, user_id: UUID, at: datetime) -> bool:
-    """Return whether a recovery that begins at `at` repeats a recovery that a sign-in ended in the REPEAT_TTL before."""
+    """Return whether a recovery that begins at `at` is repeated: a sign-in ended another recovery in the REPEAT_TTL before."""
     ended_at = await tx.mfa.newest_at(user_id, MfaEvent.RECOVERY_ENDED)
     return ended_at is not None and at - ended_at <= REPEAT_TTL
 
@@ -225,8 +225,8 @@ async def _start(
 ) -> bool:
     """Store a recovery of a locked account, end what the account has open, and queue the email with the link.
 
-    Return whether it refuses sign-ins. The code is useless without the link. So the limit of these emails refuses the whole recovery
-    (security E-5).
+    Return whether the recovery refuses sign-ins. The code is useless without the link. So the limit of these emails refuses the whole
+    recovery (security E-5).
 
     Raises: RecoveryNotReachable, TooManyRecoveries.
     """

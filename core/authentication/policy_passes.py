@@ -44,7 +44,7 @@ async def save_at_once(ports: Ports, user: Person, subject: PolicySubject, decis
 
 
 async def report_break_glass(tx: Transaction, subject: PolicySubject, decision: Decision, session_id: UUID, now: datetime) -> None:
-    """Record a use of break glass, if this is one, and mail it to all admins and platform owners. A session is reported once."""
+    """If the decision uses break glass, record it, and email all admins and platform owners. A session is reported once."""
     org_id, account = subject.policy.org_id, subject.account
     if org_id is None or decision.connection is None or not decision.breaks_glass:
         return

@@ -207,9 +207,9 @@ class StoredSignIn:
 
 
 def acts_for_platform(caller: Caller) -> bool:
-    """Return whether a platform owner or a program of the platform acts, also as a member or as another user.
+    """Return whether a platform owner acts, also as a member or as another user, or a program of the platform.
 
-    Their address and agent stay in the platform's log (security #addresses-of-platform-owners).
+    The caller's address and agent stay in the platform's log (security #addresses-of-platform-owners).
     """
     if isinstance(caller, ServiceAccountCaller):
         return caller.org_id is None

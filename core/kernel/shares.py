@@ -1,7 +1,7 @@
 """Places that all organizations share, with a queue that serves them in turn (security N-11).
 
-A share is a part of such a place: that of an organization, of an account without one, or of the address of a stranger. Strangers
-wait apart from callers with credentials, so a flood of either delays the other by one turn at most.
+Each organization has a share of these places. So has each account outside organizations, and each address without credentials. Strangers
+wait apart from callers with credentials: a flood of strangers delays those callers by one turn at most.
 """
 
 from collections import Counter, OrderedDict, deque
@@ -15,7 +15,7 @@ from uuid import UUID
 from core.kernel.errors import Limited
 
 T = TypeVar("T")
-Share = tuple[Hashable, Hashable]  # a group, and a member of it: each has its turn among its like
+Share = tuple[Hashable, Hashable]  # (group, member): groups take turns, and members within their group
 
 OWN: Final[Share] = ("own", None)  # of the process itself: its actors, and commands
 # Set by the edge for each request, and by actors that work for an organization.
@@ -26,7 +26,7 @@ RETRY_AFTER: Final = 1  # seconds
 
 
 def of_organization(org_id: UUID | None) -> Share:
-    """Return the share of an organization, or that of the programs of the platform."""
+    """Return the share of an organization. None: of the platform's programs."""
     return "organization", org_id
 
 
@@ -40,7 +40,7 @@ def of_stranger(address: str) -> Share:
 
 @contextmanager
 def working_for(share: Share) -> Iterator[Share]:
-    """Use places in the name of this share until the block ends. Yield the share that was current before."""
+    """Use places as this share until the block ends. Yield the earlier share."""
     before = current_share.get()
     token = current_share.set(share)
     try:
@@ -50,7 +50,7 @@ def working_for(share: Share) -> Iterator[Share]:
 
 
 class FairQueue(Generic[T]):
-    """Items that wait. Groups are served in turn, and within a group its members."""
+    """Items that wait. Groups are served in turn, and so are the members of a group."""
 
     def __init__(self) -> None:
         self._groups: OrderedDict[Hashable, OrderedDict[Hashable, deque[T]]] = OrderedDict()
@@ -60,10 +60,10 @@ class FairQueue(Generic[T]):
         return self._sizes.total()
 
     def add(self, share: Share, item: T, most: int | None = None) -> T | None:
-        """Add an item behind those of its share.
+        """Add an item behind the earlier items of its share.
 
-        If more than `most` items wait then, remove and return the newest item of the largest share in the largest group. So the share that
-        floods the queue is refused, and no other one. Of equal shares, the last one in turn is refused, but never one with its first item.
+        If more than `most` items wait then, remove and return the newest item of the largest share in the largest group. So only the share
+        that floods the queue is refused. Among equal shares, this is the last in turn, but never a share with its first item.
         """
         group, member = share
         self._groups.setdefault(group, OrderedDict()).setdefault(member, deque()).append(item)
@@ -84,7 +84,7 @@ class FairQueue(Generic[T]):
         self._end_turn(group, member)
 
     def pop(self, may_run: Callable[[Share], bool] = lambda _: True) -> tuple[Share, T] | None:
-        """Remove and return the next item, with its share, of the shares that may run. Return None if there is none."""
+        """Remove and return the next item of a share that may run, with the share, or None."""
         for group, members in self._groups.items():
             for member, items in members.items():
                 if may_run((group, member)):
@@ -96,7 +96,7 @@ class FairQueue(Generic[T]):
         return None
 
     def _end_turn(self, group: Hashable, member: Hashable) -> None:
-        """Count a removed item, and forget its share if nothing of it waits."""
+        """Count a removed item, and forget its share if no item is left."""
         self._sizes[group] -= 1
         members = self._groups[group]
         if not members[member]:
@@ -117,7 +117,7 @@ class WakeUp(Protocol):
 
 @dataclass(eq=False, slots=True)
 class _Waiter:
-    """A task that waits for a place. `is_admitted` is None until it has one, or is refused."""
+    """A task that waits for a place. `is_admitted` is None until the task gets a place or is refused."""
 
     event: WakeUp
     is_admitted: bool | None = None
@@ -128,9 +128,9 @@ class _Waiter:
 
 
 class FairPlaces:
-    """A number of places, in use by tasks or threads. Shares that wait for one are served in turn.
+    """A number of places for tasks or threads. Shares that wait for a place are served in turn.
 
-    It can stand for a `trio.CapacityLimiter` where threads run: then a place is free when its thread has ended.
+    It can replace a `trio.CapacityLimiter` for threads. A place is free again when its thread has ended.
     """
 
     def __init__(
@@ -144,8 +144,8 @@ class FairPlaces:
     ) -> None:
         """A group uses at most `of_group` places, a share at most `of_share`. At most `waiting` tasks wait.
 
-        Without `of_share`, a share takes a place only while it uses fewer than are free: half of them at most, and
-        the next share half of the rest.
+        Without `of_share`, a share takes a place only while it uses fewer places than are free: at most half of the places.
+        The next share takes at most half of the rest.
         """
         self._event = event
         self._total = total
@@ -159,7 +159,7 @@ class FairPlaces:
 
     @property
     def is_idle(self) -> bool:
-        """Whether no place is in use, so that nothing waits either."""
+        """Whether no place is in use, so that no task waits either."""
         return not self._used
 
     async def take(self, share: Share | None = None) -> AbstractContextManager[None]:

@@ -127,8 +127,8 @@ async def update(ports: Ports, caller: Person, account_id: UUID, changes: Servic
     """Change a service account. The change counts from its next request on.
 
     A lower role takes away the granted capabilities that it does not have, and what the account gave
-    above member. So does the loss of a capability to give roles. If the account gets more, the credentials end that
-    users with a lower role made, or a former owner, because they know them.
+    above member. So does the loss of a capability to give roles. If the account gets more rights, credentials end that users with a
+    lower role or a former owner made: they know the secrets.
 
     Raises: NoServiceAccountChanges, ServiceAccountRoleUnknown, ServiceAccountScopeUnknown,
     CapabilityNotGrantable, OnlyOwnersGrant.
@@ -184,9 +184,9 @@ async def update(ports: Ports, caller: Person, account_id: UUID, changes: Servic
 
 
 async def end_now(ports: Ports, caller: Member, account_id: UUID) -> None:
-    """End a service account that goes on after its owner has left. Any other one stays as it is.
+    """End a service account that goes on after its owner has left. Other service accounts stay as they are.
 
-    Its credentials end, also if the owner is back, and what it gave (security R-4).
+    Its credentials and the roles that it gave end, even if the owner is back (security R-4).
     """
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
@@ -203,8 +203,8 @@ async def end_now(ports: Ports, caller: Member, account_id: UUID) -> None:
 async def end_due(ports: Ports, holder: UUID) -> dict[str, int]:
     """End the roles that service accounts gave, and the credentials of their owners, 72 hours after the owners have left.
 
-    The accounts do not need this sweep to end: every request checks their end. `holder` is not needed, because the
-    organization is locked. Nothing is counted: the audit log has the ends.
+    The accounts do not need this sweep: every request checks when its account ends. `holder` is not needed, because the
+    organization is locked. The result is empty: the audit log has the ends.
     """
     while True:
         now = ports.clock.now()
@@ -218,9 +218,9 @@ async def end_due(ports: Ports, holder: UUID) -> dict[str, int]:
 
 
 async def _settle_ends(tx: Transaction, org_id: UUID, owner_id: UUID, now: datetime) -> None:
-    """End the credentials of a former owner, and what their service accounts gave that have ended. The organization is locked.
+    """End a former owner's credentials, and the roles that their ended service accounts gave. The organization is locked.
 
-    A role that the former owner has from their own accounts ends first, so that it does not keep these.
+    A role that the former owner has from their own accounts ends first, so that it does not keep the accounts' other grants.
     """
     givers = await tx.service_accounts.givers(org_id, owner_id)
     await grants.void_promotions(tx, org_id, [account_id for account_id, giver_id in givers.items() if giver_id == owner_id], now)

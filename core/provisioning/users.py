@@ -92,7 +92,7 @@ async def find_to_change(ports: Ports, caller: ScimClient, user_id: UUID) -> Sci
 
 
 async def _end_programs(ports: Ports, caller: ScimClient, user_id: UUID) -> None:
-    """End the service accounts of a former member at once, because the directory removes the person, too (security #own-end)."""
+    """End the service accounts of a former member at once, because the directory removes the member, too (security #own-end)."""
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
         locked_organization = scim_tokens.lock_organization_deferred(tx, caller, now)

@@ -332,13 +332,13 @@ def branding_updated(org_id: UUID, old: BrandingSettings, new: BrandingSettings)
 
 
 def service_account_ends(org_id: UUID, account_id: UUID, name: str, ends_at: datetime) -> Event:
-    """The owner of a service account has left or deleted their account. It goes on until a time, unless a member takes it over."""
+    """The owner of a service account has left or deleted their account. The service account ends later, unless a member takes it over."""
     details = {"name": name, "ends_at": rfc3339(ends_at)}
     return Event(EVENT_KINDS["service_account.ending"], str(account_id), org_id=org_id, details=details)
 
 
 def service_account_ended(org_id: UUID, account_id: UUID, name: str) -> Event:
-    """A service account ended that went on after its owner had left."""
+    """A service account ended, some time after its owner had left."""
     return Event(EVENT_KINDS["service_account.ended"], str(account_id), org_id=org_id, details={"name": name})
 
 

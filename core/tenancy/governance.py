@@ -246,7 +246,7 @@ async def remove_admin_networks(ports: Ports, caller: Person, org_id: UUID, reas
         old = await tx.sign_in_policies.find(organization.id) or refuse(NoAdminNetworks)
         if not old.rules.admin_networks:
             raise NoAdminNetworks
-        rights = frozenset[Capability]()  # a platform owner has no rights of a member, so the owner's rules stay the owner's
+        rights = frozenset[Capability]()  # a platform owner has no member rights, so rules that members imposed stay imposed
         new = old.changed_to(replace(old.rules, admin_networks=()), rights, now, caller.user_id)
         await tx.sign_in_policies.put(new)
         event = events.sign_in_policy_updated(organization.id, None, changes_of(old.rules, new.rules))

@@ -42,7 +42,7 @@ async def stop_unfounded(tx: Transaction, org_id: UUID, now: datetime) -> None:
     """Stop the roles of groups that their givers may no longer give, after a change that can take rights away.
 
     The members of the groups lose the rights with their next request, and their grants by these end. Users who may no longer
-    be listed for break glass leave the list. Set-up links end if their makers may no longer create them. The caller has locked the
+    be listed for break glass leave the list. Set-up links end if their creators may no longer create them. The caller has locked the
     organization, and has stored the change.
     """
     stopped = find_unfounded(await tx.group_roles.active(org_id))

@@ -75,8 +75,8 @@ async def remove(ports: Ports, caller: Member) -> None:
 async def impose_connection(tx: Transaction, caller: OrganizationCaller, connection: RequiredConnection, now: datetime) -> bool:
     """Return whether a policy requires this connection, which the caller changes.
 
-    With a wrong value, the connection keeps out the users that must come through it. So if the caller is not the owner, the requirement
-    is an imposed rule from now on.
+    A wrong value keeps out all users who must sign in through the connection. So unless the caller is the owner, the requirement is an
+    imposed rule from now on.
     """
     organization, rights = await organizations.lock_organization_for(tx, caller, Capability.INTEGRATIONS_MANAGE)
     policies = await tx.sign_in_policies.requiring(organization.id, connection.id)
@@ -121,9 +121,9 @@ async def keep_list(
 
 
 async def _restore_list(ports: Ports, tx: Transaction, org_id: UUID, listed: Collection[UUID] | None, now: datetime) -> None:
-    """Restore the owner's break-glass list `listed`, or keep the present list if it is None. Users who may not be listed leave the list.
+    """Restore the owner's break-glass list `listed`. None: keep the present list.
 
-    As at each change of the list, its users need the factors that the policies ask for.
+    Users leave the list who may not be listed, or lack a factor that the policies ask for.
     """
     before = {each.user_id for each in await tx.sign_in_policies.break_glass_users(org_id)}
     people = [await tx.sign_in_policies.person(org_id, user_id) for user_id in (before if listed is None else listed)]
@@ -145,7 +145,7 @@ async def find_missing_factor(ports: Ports, caller: Person) -> Decision | None:
 
 
 async def _find_missing_factor(ports: Ports, read: Reading | Transaction, caller: Person, now: datetime) -> Decision | None:
-    """Return the sign-in with a passkey or a second factor of the account's own that the session lacks, or None.
+    """Return the sign-in with the account's own passkey or second factor that the session lacks, or None.
 
     Trusted devices and connections do not count. Methods that a policy refuses count. Raises: AccountGone, OwnFactorMissing.
     """

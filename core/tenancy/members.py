@@ -209,7 +209,7 @@ async def change_role(ports: Ports, caller: OrganizationCaller, user_id: UUID, r
 async def remove(ports: Ports, caller: OrganizationCaller, user_id: UUID) -> None:
     """Remove a member, and end their sessions in this organization (security R-6).
 
-    If they have just left, this ends their service accounts that go on and have no more rights than the caller (security #own-end).
+    If a former member has just left, end their service accounts that have no more rights than the caller (security #own-end).
 
     Raises: MemberNotFound, CannotRemoveSelf, CannotRemoveOwner, MemberHasMoreRights.
     """

@@ -1,6 +1,7 @@
-"""The end of service accounts: those of an owner who ends their own part go on for a while, and others leave secrets behind.
+"""The end of service accounts whose owner has gone.
 
-Sources: security #own-end; security J-12.
+If the owner left or deleted their account, they go on for a while (security #own-end). At the end, they can leave secrets
+behind (security J-12).
 """
 
 from datetime import datetime, timedelta
@@ -28,9 +29,9 @@ async def list_going_on(ports: Ports, user_id: UUID, org_id: UUID | None = None)
 
 
 async def let_programs_go_on(tx: Transaction, user_id: UUID, address: Email, org_id: UUID | None, now: datetime) -> None:
-    """Let the service accounts of a user go on who ends their own part, in one organization or in all if None (security #own-end).
+    """Let the service accounts of a user who leaves go on for GOES_ON_FOR, in one organization or in all if None (security #own-end).
 
-    The owner and the admins get an email. The caller has locked the organizations, and changes the membership or the account next.
+    The owner and the admins get an email. The caller has locked the organizations, and ends the membership or the account next.
     """
     until = now + GOES_ON_FOR
     going_on = await tx.service_accounts.go_on(user_id, org_id, until)

@@ -35,7 +35,7 @@ class FactorHistory:
 
     @property
     def oldest(self) -> tuple[datetime, FactorKind] | None:
-        """The second factor that has been present for the longest time, and its begin, or None if none works here."""
+        """The time when the oldest second factor that works here began, and its kind, or None."""
         begins = ((max(at, self.first_key_at) if kind is FactorKind.PASSKEY else at, kind) for kind, at in self.present.items())
         return min((begin for begin in begins if begin[0] != NEVER), default=None)
 
@@ -55,7 +55,7 @@ class FactorHistory:
         return bool(factors)
 
     def second_keys_at(self, at: datetime) -> datetime | None:
-        """Return since when passkeys and security keys were a second factor just before `at`, or None. It may be longer."""
+        """Return since when, or earlier, passkeys and security keys were a second factor just before `at`. None: they were not."""
         of_keys = [switch for switch in self.switches if switch.factor is FactorKind.PASSKEY]
         earlier = next((switch for switch in of_keys if switch.at < at), None)
         later = next((switch for switch in reversed(of_keys) if switch.at >= at), None)
@@ -69,11 +69,11 @@ class FactorHistory:
         return self.oldest is not None and self.oldest[0] > now - UNDO_TTL and self.had_one(now)
 
     def find_undo_start(self, since: datetime, now: datetime) -> datetime | None:
-        """Return the time to which an undo of everything since `since` takes second factors back.
+        """Return the time to which an undo since `since` takes the second factors back.
 
-        It is `since`, if the account has a second factor then, or may be without one. Otherwise it is the last earlier time at which one
-        was turned off that still can be restored, after the last removal by others: what they removed, or had replaced, may be lost.
-        None: there is none, so that one of the present factors stays.
+        This is `since`, if the account has a second factor then, or may be without. Otherwise it is the last earlier time when a second
+        factor was turned off that can be restored. Times before the last removal by others do not count: those factors may be lost.
+        None: no factor can be restored, so a present factor stays.
         """
         if self.oldest is None or self._has_left(since) or not self.had_one(now):
             return since
@@ -101,7 +101,7 @@ async def load(ports: Ports, read: Reading | Transaction, account: Account, now:
 
 
 async def is_restored_by_undo(ports: Ports, read: Reading | Transaction, account: Account, now: datetime) -> bool:
-    """Return whether the undo of everything replaces recent second factors by an earlier one, and the address has a link for it."""
+    """Return whether an undo link for the present address would replace the recent second factors by an earlier factor."""
     live = [notice for notice in await read.security_notices.live(account.id, now) if notice.address == account.email]
     history = await load(ports, read, account, now)
     start = history.find_undo_start(live[0].created_at, now) if live and history.is_replaced(now) else None

@@ -20,8 +20,8 @@ from ports.storage import Reading, Transaction
 async def require_strongest_proof(ports: Ports, read: Reading | Transaction, caller: Person, account: Account, now: datetime) -> None:
     """Check that the caller has just shown the strongest factor that their account itself has. No sign-in policy counts (security Y-4).
 
-    Without a passkey, this is the second factor, or else the first one, with the age of the sign-in that the route asks for. A sign-in
-    at an organization's connection shows none of them.
+    Without a passkey, this is the second factor, or else the first factor, with the age of the sign-in that the route asks for. A sign-in
+    at an organization's connection shows no factor of the account.
 
     Raises: PasskeyNeeded; SignInNotRecent.
     """
@@ -53,6 +53,6 @@ async def find_passkey_step(ports: Ports, read: Reading | Transaction, account: 
 
 
 async def load_proofs(read: Reading | Transaction, session_id: UUID, user_id: UUID, now: datetime) -> Proofs:
-    """Return the account's own proofs in the session. Others say nothing about its factors."""
+    """Return the proofs of the account's own factors in the session."""
     session = await read.session_sign_ins.load_factors(session_id, user_id)
     return () if session is None else seen_in(session.proofs, None, now)

@@ -74,8 +74,8 @@ class EmailKind(StrEnum):
     ORGANIZATION_WAITING = "organization_waiting"  # to platform owners; the other four are for the owner
     ORGANIZATION_TRANSFERRED = "organization_transferred"  # to the former and the new owner
     ADMIN_NETWORKS_REMOVED = "admin_networks_removed"  # to the owner and the admins
-    RULES_IMPOSED = "rules_imposed"  # to the owner and the admins; so is the next one
-    IMPOSED_RULES_REMOVED = "imposed_rules_removed"
+    RULES_IMPOSED = "rules_imposed"  # to the owner and the admins
+    IMPOSED_RULES_REMOVED = "imposed_rules_removed"  # to the owner and the admins
     BREAK_GLASS_USED = "break_glass_used"  # to the owner and the admins of an organization, and to platform owners
     CONNECTION_CERTIFICATE_EXPIRES = "connection_certificate_expires"  # to members who manage integrations; so is the next one
     CONNECTION_FAILING = "connection_failing"
@@ -143,7 +143,7 @@ CAUSED_BY_ORGANIZATIONS = INVITATION_EMAILS | WELCOME_EMAILS | MEMBER_RESET_EMAI
 class OwnerChange:
     """What an email says about a change of the platform owners: the user, the platform owner who made it, and the reason.
 
-    In IMPOSED_RULE_EMAILS, `by` made or removed rules of a sign-in policy, and `reason` has their names.
+    In IMPOSED_RULE_EMAILS, `by` imposed or removed rules of a sign-in policy, and `reason` names these rules.
     """
 
     user: str = ""
@@ -214,12 +214,12 @@ class EmailBacklog:
 
 @dataclass(frozen=True, slots=True)
 class BusyServers:
-    """The mail servers with enough emails in progress. Their emails are not claimed."""
+    """The mail servers with enough emails in progress. Emails for these servers are not claimed."""
 
-    organizations: frozenset[UUID] = frozenset()  # whose own servers are busy
-    every_own_server: bool = False  # those of all organizations that have their own
-    platform: bool = False
-    served: frozenset[UUID | None] = frozenset()  # organizations that had their turn there; None for the emails of accounts
+    organizations: frozenset[UUID] = frozenset()  # organizations with a busy server of their own
+    every_own_server: bool = False  # the own servers of all organizations are busy
+    platform: bool = False  # the platform's server is busy
+    served: frozenset[UUID | None] = frozenset()  # organizations that had their turn at the platform's server; None for account emails
 
 
 NO_BUSY_SERVERS = BusyServers()

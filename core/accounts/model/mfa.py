@@ -50,7 +50,7 @@ class MfaEvent(StrEnum):
 FAILURES: Final = frozenset({MfaEvent.SETUP_FAILED, MfaEvent.VERIFY_FAILED, MfaEvent.PASSKEY_REFUSED, MfaEvent.RECOVERY_FAILED})
 
 
-# The entry when this factor becomes the second factor, and when it stops being one, also by others.
+# The log entries when a factor becomes a second factor, when its user ends this, and when others do.
 ENABLED: Final = MappingProxyType({FactorKind.TOTP: MfaEvent.ENABLED, FactorKind.PASSKEY: MfaEvent.PASSKEY_ENABLED})
 DISABLED: Final = MappingProxyType({FactorKind.TOTP: MfaEvent.DISABLED, FactorKind.PASSKEY: MfaEvent.PASSKEY_DISABLED})
 FORCE_DISABLED: Final = MappingProxyType({FactorKind.TOTP: MfaEvent.FORCE_DISABLED, FactorKind.PASSKEY: MfaEvent.PASSKEY_FORCE_DISABLED})
@@ -79,7 +79,7 @@ class FactorSwitch:
 
 @dataclass(frozen=True, slots=True)
 class FactorLifetime:
-    """When an app, passkey or security key was added and removed. An undo can restore it. Times are UTC."""
+    """When an app, passkey or security key, which an undo can restore, was added and removed. Times are UTC."""
 
     is_key: bool
     added_at: datetime

@@ -192,7 +192,7 @@ class PasskeyWait:
 
     @property
     def until(self) -> datetime:
-        """Until when the user can remove them: as long as the link in the first email undoes it."""
+        """Until when the user can remove the passkeys. The undo link in the first email works as long."""
         return self.started_at + UNDO_TTL
 
 

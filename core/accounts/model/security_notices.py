@@ -13,9 +13,9 @@ from core.kernel.proofs import FactorKind
 from core.kernel.values import Email
 
 UNDO_TTL: Final = timedelta(hours=72)
-# Factors that were removed are kept for the links about the ones after them: these can come up to 72 hours later (security A-13).
+# A link about a factor that was added up to 72 hours after the removal of an earlier factor restores the earlier factor (security A-13).
 FACTORS_KEPT: Final = 2 * UNDO_TTL
-# At the end of the detail of a notice of PASSWORD_CHANGED
+# Marks at the end of the detail of PASSWORD_CHANGED
 RESTORES_BY_UNDO: Final = "!"
 ASKS_FOR_FACTORS: Final = "+"
 NEEDS_RECOVERY: Final = "?"
@@ -51,7 +51,7 @@ class SecurityNotice:
 
     @property
     def is_of_wait(self) -> bool:
-        """Whether it is about a wait for lost passkeys. Its user showed the password and the mailbox (security PK-13)."""
+        """Whether the change belongs to a wait for lost passkeys, for which the user showed password and mailbox (security PK-13)."""
         is_removal = self.kind == EmailKind.PASSKEY_REMOVED and self.detail == AFTER_WAIT
         return is_removal or self.kind in (EmailKind.PASSKEY_WAIT_STARTED, EmailKind.PASSKEY_WAIT_OVER)
 
@@ -61,13 +61,13 @@ class UndoableChanges:
     """The changes that an undo link can undo."""
 
     notice: SecurityNotice  # of the link
-    live: Sequence[SecurityNotice]  # all of the account that can be undone, the oldest first
+    live: Sequence[SecurityNotice]  # all changes of the account that can be undone, the oldest first
 
     @property
     def starts(self) -> tuple[SecurityNotice, ...]:
         """The changes to start from, the oldest first, or none if the link itself undoes nothing.
 
-        They were mailed to the same address, or the same session made them: a thief may have changed several things, in several sessions.
+        They were mailed to the same address, or the same session made them: a thief may have made several changes, in several sessions.
         """
         address, session = self.notice.address, self.notice.session_id
         found = (other for other in self.live if other.address == address or (session and other.session_id == session))
@@ -75,7 +75,7 @@ class UndoableChanges:
 
     @property
     def default(self) -> SecurityNotice:
-        """The start without a choice: the oldest one. Acts of a wait do not count, unless the link itself is about a wait."""
+        """The oldest start, for users who do not choose. Changes of a wait do not count, unless the link belongs to a wait."""
         return next(each for each in self.starts if self.notice.is_of_wait or not each.is_of_wait)
 
 
@@ -87,7 +87,7 @@ class UndoneChanges:
     is_reopened: bool  # the account was to be deleted
     undone: tuple[SecurityNotice, ...]
     needs_recovery: bool  # for the factor that a sign-in policy asks for
-    keeps_second: bool  # a second factor stays that would have ended: an earlier one, or with `is_unchanged` a present one
+    keeps_second: bool  # to keep a second factor, the undo restored an earlier factor, or if `is_unchanged`, left a present factor
     is_unchanged: bool
 
 
@@ -95,7 +95,7 @@ class UndoneChanges:
 class AddedSignInMethod:
     """A linked account, a passkey or a second factor, for its user to recognize. `added_at` is UTC."""
 
-    id: UUID  # of the identity or the passkey, of the user for the app, or derived from it for other second factors
+    id: UUID  # of the identity or the passkey; of the user for the app; derived from the user's id for other second factors
     provider: ConnectionSlug | None  # None for a passkey and a second factor
     added_at: datetime
     is_recent: bool  # it ends with a reset unless the user recognizes it

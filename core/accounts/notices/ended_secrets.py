@@ -25,9 +25,9 @@ async def end_credentials_in(tx: Transaction, org_id: UUID, user_id: UUID, now: 
 
 
 async def end_credentials_of_raised(tx: Transaction, org_id: UUID, account_id: UUID, rights: Rights, now: datetime) -> None:
-    """End the credentials of a service account that got more, except those of active members with these rights of its role.
+    """End the credentials of a service account that got more rights, unless an active member made them who has `rights`, those of its role.
 
-    A former owner has left, and so gets nothing by a credential that goes on (security #own-end).
+    So a former owner gets nothing through a credential that goes on (security #own-end).
     """
     await _report(tx, await tx.credentials.end_created_by_others(org_id, account_id, rights), now)
 

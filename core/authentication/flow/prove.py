@@ -223,9 +223,9 @@ async def _complete_link(
 ) -> None:
     """Link the identity of a sign-in to its locked account, and report it to the user of an older account.
 
-    If it is already linked in this context, store its new tokens. If only an application knows it, and the sign-in is not enough to
-    link it, the user is signed in without the link. A link for an application changes nothing else if the account itself has the
-    identity. The caller must lock the subject before the account.
+    An identity that is linked in this context already gets its new tokens. If only an application knows the identity, and the sign-in is
+    not enough to link it, the user is signed in without the link. If the account itself has the identity, an application's link needs
+    no further proof and sends no email. The caller must lock the subject before the account.
 
     Raises: PreAuthInvalid if the identity no longer signs in to this account, because it was linked to another account or
     unlinked in the context where it was known; RecoveryRequired; LinkNeedsProof and OtherIdentityLinked if only the address led

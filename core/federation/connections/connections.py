@@ -178,9 +178,9 @@ async def _require_complete(tx: Transaction, changed: OrganizationConnection) ->
 async def activate(ports: Ports, caller: OrganizationCaller, slug: str, version: str | None = None) -> None:
     """Let users sign in through a connection. From the first time on, the values by which users are known are fixed.
 
-    `version` is that of the details that the caller looked at. A member with `integrations.manage` alone could otherwise change which
-    users come in, before the caller activates the connection (security S-12). None: the present version, if the caller alone has changed
-    the connection since its last activation.
+    `version` is from the details that the caller read. Otherwise a member with `integrations.manage` alone could change which users come
+    in, before the caller activates the connection (security S-12). None: the present version, if only the caller has changed the connection
+    since its last activation.
 
     Raises: OrganizationConnectionNotFound, ConnectionForTestsOnly, ConnectionChanged, ConnectionChangedByOthers, ConnectionIncomplete;
     the errors of `require_power_over_users`.
@@ -343,8 +343,8 @@ async def remove_certificate(ports: Ports, caller: OrganizationCaller, slug: str
 async def _lock_to_replace(tx: Transaction, caller: OrganizationCaller, slug: str, now: datetime) -> OrganizationConnection:
     """Lock a connection before its secret, key or certificate is replaced.
 
-    A wrong key stops the sign-ins through the connection. If a sign-in policy requires the connection, the owner can be locked out. So the
-    caller needs the power that changes of its settings need, and the owner can remove the requirement.
+    A wrong key stops the sign-ins through the connection. If a sign-in policy requires the connection, this can lock the owner out. So the
+    caller needs the same power as for changes of its settings, and the owner can remove the requirement.
 
     Raises: OrganizationConnectionNotFound; the errors of `require_power_over_users`.
     """

@@ -233,7 +233,7 @@ class Rules:
     def tightened(self, before: "Rules") -> frozenset[Rule]:
         """Return the rules that can keep out users who met the rules before, whenever they start."""
         names = {rule for rule in Rule if rule not in RULES_WITHOUT_LOCKOUT and _is_stricter(rule, self, before)}
-        # Without the connection of its domain, an address can need another connection.
+        # If a domain's connection is dropped, its addresses can need another connection.
         is_dropped = self.required_connections and not before.required_connections.keys() <= self.required_connections.keys()
         return frozenset(names | {Rule.CONNECTIONS} if is_dropped else names)
 

@@ -21,7 +21,7 @@ class PolicyCounter:
     policy: EffectivePolicy
     now: datetime
     judge: Callable[[PolicyPerson, datetime], Decision]
-    ends: float  # of the monotonic clock: then no count is exact in time
+    ends: float  # when counting takes too long, on the monotonic clock
 
     async def count(
         self, read: Callable[[PolicyPerson | None, int], Awaitable[Sequence[PolicyPerson]]]

@@ -180,7 +180,7 @@ class OpenIdClient:
     issuer: str
     client_id: str
     authentication: ProviderAuthentication
-    org_id: UUID | None = None  # the requests count for its limit; None: for the connection's limit only
+    org_id: UUID | None = None  # requests count for this organization's limit; None: for the connection's limit only
     client_secret: str | None = field(default=None, repr=False)
     key: SamlCertificate | None = field(default=None, repr=False)  # it signs our client assertions
 
