@@ -169,17 +169,9 @@ async def resend_own_verification(ports: Ports, caller: Person) -> None:
 async def _queue(ports: Ports, caller: Caller, kind: EmailKind, email: Email, org_slug: str | None, next_path: str | None) -> None:
     continuation = LinkContinuation(next_path)
     async with ports.storage.transaction(by=caller) as tx:
-        org_id = await _branding_org_id(tx, org_slug)
+        # Looked up before any step that depends on the account, so that every request takes the same time (security B-2).
+        org_id = None if org_slug is None else await tx.branding.active_org_id(org_slug)
         await tx.email_queue.add(new_email(kind, email, ports.clock.now(), org_id=org_id, continuation=continuation))
-
-
-async def _branding_org_id(tx: Transaction, org_slug: str | None) -> UUID | None:
-    """Return the organization that brands an email. Unknown and inactive organizations are ignored.
-
-    Callers look this up before any step that depends on the account, so that every request takes
-    the same time (security B-2).
-    """
-    return None if org_slug is None else await tx.branding.active_org_id(org_slug)
 
 
 async def find_reset(ports: Ports, token: str) -> PasswordReset | None:

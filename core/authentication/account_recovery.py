@@ -141,9 +141,7 @@ async def cancel_by_sign_in(ports: Ports, tx: Transaction, caller: Caller, accou
     if recovery is None:
         return
     if await _is_repeated(tx, account.id, recovery.created_at):
-        refusal = AccountInRecovery()
-        refusal.user_id = account.id
-        raise refusal
+        raise AccountInRecovery(account.id)
     if strength_of(proofs) < reachable_strength(account.factors) or await tx.accounts.is_recovery_required(account.id):
         return
     if await factor_changes.needs_recovery(ports, tx, account, now):

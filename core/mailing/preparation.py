@@ -68,7 +68,8 @@ async def prepare(ports: Ports, email: QueuedEmail) -> tuple[PreparedEmail, Emai
             design = tx.branding.design_deferred(email.org_id)
         if email.org_id is not None and email.kind is EmailKind.WELCOME:
             welcome = tx.scim_users.welcome_context_deferred(email.org_id, email.address, now)
-        prepared = await _prepare(ports, tx, _to_prepared(email), welcome, now)
+        values = {field.name: getattr(email, field.name) for field in fields(QueuedEmail)}
+        prepared = await _prepare(ports, tx, PreparedEmail(**values), welcome, now)
         if isinstance(prepared, EmailResult):
             await tx.email_queue.finish(email, prepared.outcome, now, reason=prepared.reason)
             return prepared
@@ -81,10 +82,6 @@ async def prepare(ports: Ports, email: QueuedEmail) -> tuple[PreparedEmail, Emai
         return DROPPED
     prepared = replace(prepared, design=design.value if design else None, welcome=welcome.value if welcome else None)
     return prepared, ports.email_templates.compose(prepared)
-
-
-def _to_prepared(email: QueuedEmail) -> PreparedEmail:
-    return PreparedEmail(**{field.name: getattr(email, field.name) for field in fields(QueuedEmail)})
 
 
 async def _prepare(
@@ -115,7 +112,8 @@ async def _prepare_by_kind(
         case EmailKind.CONFIRM_EMAIL_CHANGE:
             return await _prepare_email_change(ports, tx, email, now)
         case EmailKind.REAUTHENTICATION:
-            return await _prepare_reauthentication(ports, tx, email, now)
+            has_expired = now >= email.created_at + CODE_TTL
+            return EXPIRED if has_expired else await _drop_if_limited(ports, tx, email, REAUTHENTICATION_EMAILS, now)
         case EmailKind.SETUP_LINK | EmailKind.SETUP_CODE:
             return await _prepare_setup(ports, tx, email, now)
         case EmailKind.EMAIL_CHANGED:
@@ -233,13 +231,6 @@ async def _prepare_sign_in(ports: Ports, tx: Transaction, email: PreparedEmail, 
         await tx.email_queue.save_token(email, token, now)
     assert code is not None, "an email with a token has a code"
     return replace(email, token=token, sign_in=IssuedEmailSignIn(code, service_name, email_method.describe_origin(ports, challenge)))
-
-
-async def _prepare_reauthentication(ports: Ports, tx: Transaction, email: PreparedEmail, now: datetime) -> PreparedEmail | EmailResult:
-    """Return the email with a code that confirms a sign-in, or its result if the code has expired or the recipient's limit is reached."""
-    if now >= email.created_at + CODE_TTL:
-        return EXPIRED
-    return await _drop_if_limited(ports, tx, email, REAUTHENTICATION_EMAILS, now)
 
 
 async def _prepare_setup(ports: Ports, tx: Transaction, email: PreparedEmail, now: datetime) -> PreparedEmail | EmailResult:

@@ -130,11 +130,12 @@ async def _store(
     document = replace(proposal.document, **changes, problems=None)
     if document.issuer != proposal.document.issuer and not values.client_secret and proposal.document.client_secret:
         raise ConnectionSettingInvalid("client_secret", "The issuer has changed. Enter the client secret that it created for you.")
-    for name in _needed(document):
+    is_saml = document.protocol == ConnectionProtocol.SAML
+    for name in ("entity_id", "sso_url", "certificate") if is_saml else ("issuer", "client_id", "client_secret"):
         if not getattr(document, name):
             raise ConnectionSettingInvalid(name, "Copy this value from the console of your identity provider.")
     settings = _settings(document).check()
-    if document.protocol == ConnectionProtocol.SAML:
+    if is_saml:
         certificates = await read_certificates(ports, document.certificate or "")
         if {each.fingerprint for each in certificates} == {*document.metadata_fingerprints}:  # they are still those of the metadata
             document = replace(document, problems=_find_left_out(proposal.document) or None)
@@ -150,11 +151,6 @@ async def _store(
 def _find_left_out(document: SetupDocument) -> tuple[ConnectionProblem, ...]:
     """Return the problem that the metadata had more certificates than the proposal has. No check of its values finds it again."""
     return tuple(each for each in document.problems or () if each.code == metadata.CERTIFICATES_LEFT_OUT)
-
-
-def _needed(document: SetupDocument) -> tuple[str, ...]:
-    is_saml = document.protocol == ConnectionProtocol.SAML
-    return ("entity_id", "sso_url", "certificate") if is_saml else ("issuer", "client_id", "client_secret")
 
 
 async def check(ports: Ports, caller: SetupLinkCaller, base_url: str) -> list[ConnectionProblem]:

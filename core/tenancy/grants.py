@@ -48,18 +48,14 @@ async def stop_unfounded(tx: Transaction, org_id: UUID, now: datetime) -> None:
     stopped = find_unfounded(await tx.group_roles.active(org_id))
     if not stopped:
         await _end_break_glass(tx, org_id)
-        await _end_setup_links(tx, org_id, now)
+        for link_id, name in await tx.setup_links.end_unfounded(org_id, now):
+            tx.record(events.setup_link_ended(org_id, link_id, name, by="rights"))
         return
     group_ids = [mapping.group_id for mapping in stopped]
     await tx.group_roles.stop(org_id, group_ids, now)
     for mapping in stopped:
         tx.record(events.group_mapping_stopped(org_id, mapping))
     await void_grants(tx, org_id, await tx.group_roles.givers_in(org_id, group_ids), now)
-
-
-async def _end_setup_links(tx: Transaction, org_id: UUID, now: datetime) -> None:
-    for link_id, name in await tx.setup_links.end_unfounded(org_id, now):
-        tx.record(events.setup_link_ended(org_id, link_id, name, by="rights"))
 
 
 async def _end_break_glass(tx: Transaction, org_id: UUID) -> None:

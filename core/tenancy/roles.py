@@ -28,7 +28,7 @@ from core.kernel.roles import (
 )
 from core.kernel.values import KEEP, Keep, create_with_free_slug, new_id, provided
 from core.tenancy import events, grants, organizations
-from core.tenancy.model.group_roles import GroupMapping, RightsByGroupItself, find_unfounded
+from core.tenancy.model.group_roles import RightsByGroupItself, find_unfounded
 from core.tenancy.model.groups import to_name_key
 from core.tenancy.model.members import CannotChangeOwnRole, require_assignable
 from core.tenancy.model.roles import (
@@ -209,7 +209,9 @@ async def update(ports: Ports, caller: OrganizationCaller, slug: str, changes: R
         givers = await tx.roles.givers(organization.id, old.slug)
         await tx.roles.save(new)
         if stopping := [each for each in find_unfounded(await tx.group_roles.active(organization.id)) if each.role == new.slug]:
-            await _require_power_over_members(tx, authority, organization.id, stopping)
+            members = await tx.group_roles.authorities(organization.id, [group.group_id for group in stopping])
+            if not all(may_act_on(authority, member) for member in members):  # the members of the groups (security R-10)
+                raise RoleHolderHasMore
             if not changes.confirmed:
                 groups = [RoleHolder(HolderKind.GROUP, each.group_id, each.group_name) for each in stopping]
                 raise RoleInUse(await _find_holders(tx, caller, new, now, first=groups))
@@ -280,12 +282,6 @@ async def _require_power_over_holders(tx: Transaction, actor: Authority, role: O
 async def _has_power(read: Reading | Transaction, actor: Authority, role: OrganizationRole) -> bool:
     giving = [each.group_id for each in await read.group_roles.active(role.org_id) if each.role == role.slug]
     return all(may_act_on(actor, holder) for holder in await read.group_roles.authorities(role.org_id, giving, role=role.slug))
-
-
-async def _require_power_over_members(tx: Transaction, actor: Authority, org_id: UUID, stopping: Sequence[GroupMapping]) -> None:
-    """Check that a caller may act on each member of the groups that stop to give a role (security R-10). Raises: RoleHolderHasMore."""
-    if not all(may_act_on(actor, each) for each in await tx.group_roles.authorities(org_id, [group.group_id for group in stopping])):
-        raise RoleHolderHasMore
 
 
 async def _require_power_over_directories(tx: Transaction, org_id: UUID, role: Role, now: datetime) -> None:

@@ -272,17 +272,11 @@ def apply_settings(service: Service, settings: SettingChanges) -> Service:
     client_settings.check(new, new.redirect_uris, is_public=new.service_type.is_public, pkce_without_secret=new.pkce_without_secret)
     if "redirect_uris" in changes or "service_type" in changes:
         validate_redirect_uris(new.service_type, new.redirect_uris)
-    if "device_activation_uri" in changes:
-        _check_activation_uri(new)
+    if changes.get("device_activation_uri") is not None and (flaw := uris.web_flaw(changes["device_activation_uri"])):
+        raise ActivationUriInvalid(f"The device activation page is not allowed: {flaw}")
     if {"post_logout_redirect_uris", "backchannel_logout_uri", "service_type"} & changes.keys():
         _check_logout_uris(new)
     return new
-
-
-def _check_activation_uri(service: Service) -> None:
-    page = service.device_activation_uri
-    if page is not None and (flaw := uris.web_flaw(page)):
-        raise ActivationUriInvalid(f"The device activation page is not allowed: {flaw}")
 
 
 def _check_logout_uris(service: Service) -> None:

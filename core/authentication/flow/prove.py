@@ -128,7 +128,7 @@ async def _complete(
         facts = AccountFacts(tx, flow, fingerprint, proofs[0].connection, now)
         account, identity = await proved.lock(tx, person or caller, facts.send_behind)
         if not account.is_usable:
-            raise _closed(account)
+            raise AccountClosed(account.id) if account.closed_at is None else AccountDeleted(account.id)
         if present_id not in (None, account.id) and is_by_provider((proved.proof,)):
             raise OtherUserPresent
         if person is None:
@@ -189,12 +189,6 @@ async def _find_recent_seconds(ports: Ports, tx: Transaction, flow: Flow, accoun
     if cookie is None or not flow.keeps_trust:
         return ()
     return await session_proofs.find_recent_seconds_of_browser(ports, tx, cookie, account, now)
-
-
-def _closed(account: Account) -> AccountClosed:
-    refusal = AccountClosed() if account.closed_at is None else AccountDeleted()
-    refusal.user_id = account.id
-    return refusal
 
 
 def _with(flow: Flow, proved: Proved, now: datetime) -> Proofs:

@@ -43,7 +43,9 @@ class EmailNotVerified(Unauthenticated):
 class AccountClosed(Unauthenticated):
     """This account is closed, so you cannot sign in to it. Ask your organization's administrators."""
 
-    user_id: UUID | None = None  # of the account
+    def __init__(self, user_id: UUID) -> None:
+        super().__init__()
+        self.user_id = user_id
 
 
 class AccountDeleted(AccountClosed):

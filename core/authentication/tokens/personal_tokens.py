@@ -88,7 +88,9 @@ async def create(ports: Ports, caller: Person, request: NewPersonalToken) -> tup
         if organization is not None:
             await policy_checks.require_in_transaction(ports, tx, PolicyPath.API, organization.id, None, caller)
             await connection_sign_ins.require_in_transaction(ports, tx, organization.id, caller, SignInAge.FRESH)
-        _check_scopes(scopes, rights)
+        available = available_scopes(rights)
+        if refused := in_order(scopes.difference(available)):
+            raise PersonalTokenScopeRefused(refused, available)
         if await tx.personal_tokens.count_live(account.id, now) >= MAX_LIVE_TOKENS:
             raise TooManyPersonalTokens
         token = PersonalToken(
@@ -144,12 +146,6 @@ async def _lock_membership(tx: Transaction, caller: Person, slug: str) -> tuple[
     if not organization.personal_tokens:
         raise PersonalTokensOff
     return organization, context.rights
-
-
-def _check_scopes(scopes: frozenset[ApiScope], rights: Rights | None) -> None:
-    available = available_scopes(rights)
-    if refused := in_order(scopes.difference(available)):
-        raise PersonalTokenScopeRefused(refused, available)
 
 
 def _to_notice(token: PersonalToken) -> SecretNotice:

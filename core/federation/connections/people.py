@@ -113,7 +113,10 @@ async def _find_account(tx: Transaction, person: AssertedPerson, now: datetime, 
     if account is None or is_blocked is None:
         raise ConnectionNotActive
     if account.is_usable:
-        _require_free(account, is_blocked=is_blocked)
+        if account.is_platform_owner:
+            raise PlatformOwnerRefused
+        if is_blocked:
+            raise BlockedByDirectory
         if organization is not None:
             await _join(tx, organization, account, now)
             await mapped_groups.renew(tx, await _find_subject(tx, person), person, account.id, now)
@@ -129,14 +132,6 @@ async def _find_subject(tx: Transaction, person: AssertedPerson) -> ConnectionSu
     if known is None or not known.is_active:
         raise ConnectionNotActive
     return known
-
-
-def _require_free(account: Account, *, is_blocked: bool) -> None:
-    """Check that the connection may open this account. Raises: PlatformOwnerRefused, BlockedByDirectory."""
-    if account.is_platform_owner:
-        raise PlatformOwnerRefused
-    if is_blocked:
-        raise BlockedByDirectory
 
 
 async def _find_by_address(tx: Transaction, organization: Organization, person: AssertedPerson, now: datetime) -> Account:

@@ -3,7 +3,6 @@
 Sources: SAML profiles section 4.1; security X-12 to security X-16.
 """
 
-from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Final
 from uuid import UUID
@@ -140,7 +139,7 @@ def to_received(identity: AssertedIdentity, settings: SamlSettings) -> ReceivedC
     return ReceivedClaims(
         subject=saml_subject(settings, name_id, values),
         values=values,
-        has_second_factor=_has_second_factor(identity.context_class, values),
+        has_second_factor=not SECOND_FACTOR_CONTEXTS.isdisjoint((identity.context_class, *values.get(METHODS_ATTRIBUTE, ()))),
         authenticated_at=identity.authenticated_at,
         ends_at=identity.session_ends_at,
         session=_session_of(identity),
@@ -167,7 +166,3 @@ def _session_of(identity: AssertedIdentity) -> ProviderSession | None:
 def hash_session(name_id: str, session_index: str) -> str:
     """Return the id of a session at an identity provider. A SessionIndex alone can be the same for many users (SAML core section 2.7.2)."""
     return digest(f"{name_id}\n{session_index}").hex()
-
-
-def _has_second_factor(context_class: str | None, values: Mapping[str, Sequence[str]]) -> bool:
-    return not SECOND_FACTOR_CONTEXTS.isdisjoint((context_class, *values.get(METHODS_ATTRIBUTE, ())))

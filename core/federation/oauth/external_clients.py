@@ -124,7 +124,9 @@ async def load(ports: Ports, visitor: Visitor, client: ExternalClient, redirect_
             await _charge(ports, visitor, client, is_new=stored is None, fetches=True)
             with working_for(of_organization(api.org_id)):
                 document = await ports.client_documents.fetch(address, now - MIN_FRESH)
-            await _count_fetch(ports, visitor)
+            # A server that does not answer uses up nothing of the platform's limit.
+            async with ports.storage.transaction(by=visitor) as tx:
+                await tx.rates.charge_window(PLATFORM, OF_PLATFORM, ports.clock.now())
             known = external_clients.to_service(document, api, now)
         _check_keys(ports, known)
     except (ClientDocumentUnavailable, ClientDocumentsLimited) as failure:
@@ -196,12 +198,6 @@ async def _charge(ports: Ports, visitor: Visitor, client: ExternalClient, *, is_
         is_further = fetches and await tx.rates.charge_window(organization, FIRST_OF_ORGANIZATION, now) > 0
         if is_further and (wait := await tx.rates.window_wait(PLATFORM, OF_PLATFORM, now)) > 0:
             raise ClientDocumentsLimited(wait)
-
-
-async def _count_fetch(ports: Ports, visitor: Visitor) -> None:
-    """Count a document that was fetched. Servers that do not answer use up nothing of the platform's limit."""
-    async with ports.storage.transaction(by=visitor) as tx:
-        await tx.rates.charge_window(PLATFORM, OF_PLATFORM, ports.clock.now())
 
 
 async def _note_failure(ports: Ports, visitor: Visitor, stored: Service, now: datetime) -> Service:

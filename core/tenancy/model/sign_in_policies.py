@@ -220,7 +220,7 @@ class PolicyPerson:
         others = [Method.PASSKEY] if any(factor.kind is FactorKind.PASSKEY for factor in factors) else [Method.PASSWORD]
         return PolicyFacts(
             now=now,
-            proofs=_proofs_through(known[0], now) if known else _proofs_by([*allowed, *ways, *others][0], now),
+            proofs=(Proof(Method.CONNECTION, now, connection=known[0].id),) if known else _proofs_by([*allowed, *ways, *others][0], now),
             factors=factors,
             first_ways=ways,
             is_admin=self.is_admin,
@@ -364,10 +364,6 @@ def changes_of(old: Rules, new: Rules) -> Mapping[str, Mapping[str, Any]]:
     was, is_ = old.shown, new.shown
     names = [name for name in {**was, **is_} if was.get(name) != is_.get(name)]
     return {name: {"old": was.get(name), "new": is_.get(name)} for name in names}
-
-
-def _proofs_through(connection: RequiredConnection, now: datetime) -> Proofs:
-    return (Proof(Method.CONNECTION, now, connection=connection.id),)
 
 
 def _proofs_by(way: str, now: datetime) -> Proofs:
