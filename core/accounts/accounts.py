@@ -258,13 +258,13 @@ async def _redeem(tx: Transaction, purpose: TokenPurpose, token: str, now: datet
 
 
 async def get_own(ports: Ports, caller: Person) -> Account:
-    """Return the caller's account. Raises: AccountGone."""
+    """Return the caller's account."""
     async with ports.storage.reading() as read:
         return await read.accounts.by_id(caller.user_id) or refuse(AccountGone)
 
 
 async def find_own_password_rules(ports: Ports, caller: Person) -> tuple[Account, int]:
-    """Return the caller's account, and the least length of its new password. Raises: AccountGone."""
+    """Return the caller's account, and the least length of its new password."""
     async with ports.storage.reading() as read:
         account = await read.accounts.by_id(caller.user_id) or refuse(AccountGone)
         return account, await new_passwords.find_least_length(read, account)

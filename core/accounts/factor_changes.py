@@ -132,7 +132,7 @@ async def load_demands(ports: Ports, read: Reading | Transaction, user_id: UUID,
 
 
 async def lock_account(ports: Ports, tx: Transaction, caller: Person, now: datetime) -> Account:
-    """Lock the caller's account before a change of its factors. Raises: the errors of `lock_own_account`; SignInNotAccepted."""
+    """Lock the caller's account before a change of its factors."""
     account = await lock_own_account(tx, caller, now)
     await _require_accepted_sign_in(ports, tx, caller, account, now)
     return account
@@ -145,8 +145,6 @@ async def _require_accepted_sign_in(
 
     If the account has a passkey, the sign-in used it. It meets each sign-in policy of the user that the present factors can meet, now and
     later, at any risk. An account that cannot meet a policy sets up the missing factor with its present factors.
-
-    Raises: SignInNotAccepted.
     """
     if (missing := await _find_missing_sign_in(ports, tx, caller.session_id, account, now, is_fresh=is_fresh)) is not None:
         raise SignInNotAccepted(missing, ports.policy.fresh_sign_in_ttl)
@@ -170,8 +168,6 @@ async def find_missing_sign_in(ports: Ports, caller: Person, *, is_next: bool = 
 
     After a sign-in that is too old, this is the new sign-in, or None if each way of the account is accepted. `is_next`: the sign-in may
     be for something else, so a passkey of the account is asked for only after a fresh sign-in.
-
-    Raises: AccountGone.
     """
     if caller.bounded_to is not None:  # it changes no factors, and must not learn the policies of other organizations
         return None
@@ -366,7 +362,7 @@ async def require_left(
     """Refuse a change of a locked account after which it can no longer meet a sign-in policy, as `Demands.find_refused_loss` says.
 
     `removed` is the key that goes, if any, and `without` has the identity providers that are unlinked. Passkeys of an earlier RP ID do
-    not count. Raises: FactorRequired.
+    not count.
     """
     before = await relying_party.load_without_lost_keys(ports, tx, before)
     left = await relying_party.load_without_lost_keys(ports, tx, left, removed=removed)

@@ -42,7 +42,7 @@ from ports.storage import Reading, Transaction
 
 
 async def get_status(ports: Ports, caller: Person) -> MfaStatus:
-    """Return the status of the caller's second factor. Raises: AccountGone."""
+    """Return the status of the caller's second factor."""
     async with ports.storage.reading() as read:
         return await read.mfa.status(caller.user_id) or refuse(AccountGone)
 
@@ -58,8 +58,6 @@ async def start_setup(ports: Ports, caller: Person) -> MfaSetup:
     """Create a secret for the caller to confirm. It replaces an unconfirmed one.
 
     A confirmed secret is neither replaced nor returned (security M-5).
-
-    Raises: AlreadyEnabled.
     """
     secret, now = ports.codes.new_secret(), ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
@@ -117,7 +115,7 @@ async def confirm_setup(ports: Ports, caller: Person, code: str) -> Sequence[str
 
 
 def _confirmable(enrollment: MfaEnrollment | None, now: datetime) -> tuple[str, datetime]:
-    """Return the pending secret, and when it was set up. Raises: AlreadyEnabled; NotSetUp."""
+    """Return the pending secret, and when it was set up."""
     if enrollment is not None and enrollment.enabled_at is not None:
         raise AlreadyEnabled
     if enrollment is None or enrollment.secret is None or enrollment.setup_at is None or not enrollment.is_pending(now):
@@ -155,8 +153,6 @@ async def disable(ports: Ports, caller: Person) -> bool:
     """Remove the caller's authenticator app, and return whether it was a second factor. A pending secret is deleted too.
 
     Passkeys and security keys stay a second factor if they are one, with the backup codes.
-
-    Raises: FactorRequired.
     """
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
@@ -183,7 +179,7 @@ async def turn_off(tx: Transaction, caller: Person, account: Account, factor: Fa
 
 
 async def regenerate_backup_codes(ports: Ports, caller: Person) -> Sequence[str]:
-    """Replace all backup codes, and return the new ones. Raises: NotEnabled."""
+    """Replace all backup codes, and return the new ones."""
     async with ports.storage.reading() as read:
         status = await read.mfa.status(caller.user_id) or refuse(AccountGone)
     if status.enabled_at is None:

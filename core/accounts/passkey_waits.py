@@ -39,7 +39,7 @@ from ports.storage import Reading, Transaction
 
 
 async def find(ports: Ports, caller: Person) -> PasskeyWait | None:
-    """Return the caller's wait, or None. Raises: AccountGone."""
+    """Return the caller's wait, or None."""
     async with ports.storage.reading() as read:
         account = await read.accounts.by_id(caller.user_id) or refuse(AccountGone)
     return PasskeyWait.of(account, ports.clock.now())
@@ -48,16 +48,13 @@ async def find(ports: Ports, caller: Person) -> PasskeyWait | None:
 async def needs_recovery(ports: Ports, caller: Person) -> bool | None:
     """Return whether only a recovery replaces a lost passkey of the caller, and no wait does.
 
-    None in a session that is good in one organization only: it must not learn the policies of other organizations. Raises: AccountGone.
+    None in a session that is good in one organization only: it must not learn the policies of other organizations.
     """
     return None if caller.bounded_to is not None else await find_refusal(ports, caller) is not None
 
 
 async def find_refusal(ports: Ports, caller: Person) -> RecoveryReplacesPasskey | None:
-    """Return why only a recovery replaces a lost passkey of the caller. None also without a passkey that works here.
-
-    Raises: AccountGone.
-    """
+    """Return why only a recovery replaces a lost passkey of the caller. None also without a passkey that works here."""
     async with ports.storage.reading() as read:
         account = await read.accounts.by_id(caller.user_id) or refuse(AccountGone)
         if not await relying_party.load_passkeys(ports, read, account):
@@ -101,10 +98,7 @@ async def start(ports: Ports, caller: Person) -> PasskeyWait:
 
 
 async def finish(ports: Ports, caller: Person) -> None:
-    """Remove the lost passkeys of the caller after the wait, which works once. An undo restores them.
-
-    Raises: the errors of `_lock`; NoPasskeyWait; PasskeyWaitNotOver.
-    """
+    """Remove the lost passkeys of the caller after the wait, which works once. An undo restores them."""
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
         account, lost = await _lock(ports, tx, caller, now)
@@ -121,7 +115,7 @@ async def finish(ports: Ports, caller: Person) -> None:
 
 
 async def cancel(ports: Ports, caller: Person) -> None:
-    """Cancel the wait of the caller. Raises: NoPasskeyWait; the errors of `lock_own_account`."""
+    """Cancel the wait of the caller."""
     async with ports.storage.transaction(by=caller) as tx:
         account = await lock_own_account(tx, caller, ports.clock.now())
         await end(tx, account, "cancel") or refuse(NoPasskeyWait)

@@ -153,7 +153,7 @@ async def add_verified(ports: Ports, tx: Transaction, verified: VerifiedNewPassk
 
 
 async def load_own(ports: Ports, caller: Person) -> OwnPasskeys:
-    """Return the caller's passkeys and security keys, and what authenticators may know of the account. Raises: AccountGone."""
+    """Return the caller's passkeys and security keys, and what authenticators may know of the account."""
     async with ports.storage.reading() as read:
         account = await read.accounts.by_id(caller.user_id) or refuse(AccountGone)
         own, handle = await read.passkeys.of_user(account.id), await read.passkeys.handle_of(account.id)
@@ -163,7 +163,7 @@ async def load_own(ports: Ports, caller: Person) -> OwnPasskeys:
 
 
 async def rename(ports: Ports, caller: Person, passkey_id: UUID, name: str) -> Passkey:
-    """Rename one of the caller's passkeys. Raises: PasskeyNotFound."""
+    """Rename one of the caller's passkeys."""
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
         await factor_changes.lock_account(ports, tx, caller, now)
@@ -175,7 +175,7 @@ async def rename(ports: Ports, caller: Person, passkey_id: UUID, name: str) -> P
 async def delete(ports: Ports, caller: Person, passkey_id: UUID) -> bool:
     """Delete one of the caller's passkeys. Return whether sign-ins asked for one as the second factor, and this was the last one.
 
-    Sessions that it started continue. Raises: PasskeyNotFound; OnlySignInMethod; FactorRequired.
+    Sessions that it started continue.
     """
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:

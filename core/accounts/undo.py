@@ -19,7 +19,7 @@ from ports.storage import Transaction
 
 
 async def find_undoable(ports: Ports, token: str) -> UndoableChanges:
-    """Return what an undo link can undo, without using the link up. Raises: UndoLinkInvalid."""
+    """Return what an undo link can undo, without using the link up."""
     now = ports.clock.now()
     async with ports.storage.reading() as read:
         notice = await read.security_notices.by_token(digest(token)) or refuse(UndoLinkInvalid)

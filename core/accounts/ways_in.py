@@ -14,7 +14,7 @@ from ports.storage import Reading, Transaction
 
 
 async def list_own(ports: Ports, caller: Person, *, without: Method | ConnectionSlug | UUID) -> tuple[str, ...]:
-    """Return the ways in that remain to the caller, as `remaining` does. Raises: AccountGone."""
+    """Return the ways in that remain to the caller, as `remaining` does."""
     async with ports.storage.reading() as read:
         account = await read.accounts.by_id(caller.user_id) or refuse(AccountGone)
         return await remaining(ports, read, account, without=without)

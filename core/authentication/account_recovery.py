@@ -73,8 +73,6 @@ async def issue_in_organization(ports: Ports, caller: Member, user_id: UUID, rea
 
     `capability` is the right over members or over end users. All sessions of the user end. The user gets an email with the link,
     and the other admins of the organization get a notice.
-
-    Raises: CannotRecoverSelf, MemberNotFound, EndUserNotFound, RecoveryNotAllowed, RecoversMoreRights; the errors of `_start`.
     """
     code, salt, code_hash = await _new_code(ports)
     now = ports.clock.now()
@@ -97,10 +95,7 @@ async def cancel_in_organization(ports: Ports, caller: Member, user_id: UUID, ca
 
 
 async def issue_by_platform(ports: Ports, caller: Person, user_id: UUID, reason: str) -> IssuedRecovery:
-    """Start the recovery of any account but those of platform owners. The other platform owners get a notice.
-
-    Raises: PlatformOwnerNotRecovered, NotAPlatformOwner, AccountNotFound, AccountAnonymized; the errors of `_start`.
-    """
+    """Start the recovery of any account but those of platform owners. The other platform owners get a notice."""
     if user_id == caller.user_id:
         raise PlatformOwnerNotRecovered
     code, salt, code_hash = await _new_code(ports)
@@ -119,10 +114,7 @@ async def issue_by_platform(ports: Ports, caller: Person, user_id: UUID, reason:
 
 
 async def cancel_by_platform(ports: Ports, caller: Person, user_id: UUID) -> None:
-    """End the open recovery of an account, of any issuer.
-
-    Raises: NotAPlatformOwner, AccountNotFound, AccountAnonymized, RecoveryNotFound.
-    """
+    """End the open recovery of an account, of any issuer."""
     async with ports.storage.transaction(by=caller) as tx:
         account = await lock_account(tx, caller, user_id)
         tx.record(events.recovery_canceled(await _cancel(tx, account, None), by_platform=True))
@@ -163,7 +155,7 @@ async def is_open(ports: Ports, user_id: UUID) -> bool:
 
 
 async def load_choices(ports: Ports, caller: Member, user_id: UUID, capability: Capability) -> RecoveryChoices:
-    """Return what the caller can do about the recovery of another user of their organization. Raises: OrganizationNotFound."""
+    """Return what the caller can do about the recovery of another user of their organization."""
     async with ports.storage.reading() as read:
         organization = await read.organizations.by_id(caller.acts_in.id) or refuse(OrganizationNotFound)
         control = await read.accounts.account_control(user_id, organization.id)
@@ -225,8 +217,6 @@ async def _start(
 
     Return whether the recovery refuses sign-ins. The code is useless without the link. So the limit of these emails refuses the whole
     recovery (security E-5).
-
-    Raises: RecoveryNotReachable, TooManyRecoveries.
     """
     if not account.is_usable or account.email_verified_at is None:
         raise RecoveryNotReachable
@@ -297,7 +287,7 @@ async def _record_failure(ports: Ports, caller: Caller, recovery: AccountRecover
 
 
 async def find_open(ports: Ports, recovery_id: UUID, browser_id: str) -> OpenRecovery:
-    """Return the recovery that is open in this browser. Raises: RecoveryEnded."""
+    """Return the recovery that is open in this browser."""
     now = ports.clock.now()
     async with ports.storage.reading() as read:
         recovery, secret = await read.recoveries.of_browser(recovery_id, digest(browser_id), now) or refuse(RecoveryEnded)
@@ -373,7 +363,7 @@ def _binding(recovery: AccountRecovery) -> ChallengeBinding:
 
 
 async def _use_up(tx: Transaction, caller: Caller, opened: OpenRecovery, browser_id: str, now: datetime) -> Account:
-    """Lock the account, end its recovery, its factors and its sign-ins, and return it. Raises: RecoveryEnded."""
+    """Lock the account, end its recovery, its factors and its sign-ins, and return it."""
     account = await tx.accounts.lock(opened.recovery.user_id) or refuse(RecoveryEnded)
     # Checked again under the lock: another request may have finished or canceled it.
     if not account.is_usable or not await tx.recoveries.take(opened.recovery.id, digest(browser_id), now):

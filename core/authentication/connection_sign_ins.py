@@ -82,10 +82,7 @@ async def find(ports: Ports, path: PolicyPath, member: Member, age: SignInAge) -
 
 
 async def require_in_transaction(ports: Ports, tx: Transaction, org_id: UUID, user: Person, age: SignInAge) -> None:
-    """Check the age of the user's sign-in through the required connection, if any, in a transaction that goes on.
-
-    Raises: the errors of `policy_checks.require`.
-    """
+    """Check the age of the user's sign-in through the required connection, if any, in a transaction that goes on."""
     subject, now = await tx.policy_passes.load(org_id, None, user.user_id, user.session_id), ports.clock.now()
     decision = None if subject is None else judge_age(ports, PolicyPath.API, subject, age, user, now)
     if subject is None or decision is None:

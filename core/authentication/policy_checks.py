@@ -255,7 +255,7 @@ async def require(ports: Ports, path: PolicyPath, org_id: UUID | None, service_i
 async def require_in_transaction(
     ports: Ports, tx: Transaction, path: PolicyPath, org_id: UUID, service_id: UUID | None, user: Person
 ) -> None:
-    """Check the same in a transaction that goes on. No pass is stored. Raises: the errors of `require`."""
+    """Check the same in a transaction that goes on. No pass is stored."""
     if user.impersonator_id is not None:
         return
     subject, now = await tx.policy_passes.load(org_id, service_id, user.user_id, user.session_id), ports.clock.now()
@@ -268,7 +268,7 @@ async def require_in_transaction(
 async def require_in(
     ports: Ports, path: PolicyPath, user: Person, organization: OrganizationContext, state: PolicyState | None
 ) -> Admission:
-    """Check that a user who acts in this organization meets its policy. A live pass is enough. Raises: the errors of `require`."""
+    """Check that a user who acts in this organization meets its policy. A live pass is enough."""
     if state is None or (state.is_met and (not is_admin(organization.rights) or _is_inside(state, user.address))):
         return NO_ADMISSION
     try:
@@ -279,7 +279,7 @@ async def require_in(
 
 
 async def require_on_platform(ports: Ports, user: Person) -> None:
-    """Check that a platform owner who uses the platform's pages or API meets its policy. Raises: the errors of `require`."""
+    """Check that a platform owner who uses the platform's pages or API meets its policy."""
     async with ports.storage.reading() as read:
         state = await read.policy_passes.state_on_platform(user.session_id, ports.clock.now())
     if state is not None and not (state.is_met and _is_inside(state, user.address)):
@@ -287,7 +287,7 @@ async def require_on_platform(ports: Ports, user: Person) -> None:
 
 
 async def require_of_impersonator(ports: Ports, user: Person) -> None:
-    """Check that the platform owner who acts as this user meets the platform's policy. Raises: the errors of `require`."""
+    """Check that the platform owner who acts as this user meets the platform's policy."""
     assert user.impersonator_id is not None, "the user is impersonated"
     async with ports.storage.reading() as read:
         session_id = await read.impersonations.started_in(user.session_id)

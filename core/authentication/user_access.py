@@ -51,10 +51,7 @@ class UserDetails:
 
 
 async def find(ports: Ports, caller: PlatformCaller, user_id: UUID) -> UserDetails:
-    """Return a user with their memberships, sessions, devices and identities, and the status of their second factor.
-
-    Raises: AccountNotFound.
-    """
+    """Return a user with their memberships, sessions, devices and identities, and the status of their second factor."""
     now, session_id = ports.clock.now(), caller.session_id if isinstance(caller, Person) else None
     async with ports.storage.reading() as read:
         account = await read.accounts.by_id(user_id) or refuse(AccountNotFound)
@@ -76,8 +73,6 @@ async def end_sessions(ports: Ports, caller: PlatformCaller, user_id: UUID, reas
     The trust of devices and the credentials stay, so the user can sign in again. The organizations
     of their confirmed memberships get an event and an audit entry, and the platform's log gets the
     reason.
-
-    Raises: NotAPlatformOwner; AccountNotFound; AccountAnonymized.
     """
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
@@ -139,8 +134,6 @@ async def send_password_reset(ports: Ports, caller: PlatformCaller, user_id: UUI
 
     Only the owner of the mailbox can use the link, so the caller gets no power over the account. The
     log entries are those of `end_sessions`.
-
-    Raises: NotAPlatformOwner; AccountNotFound; AccountAnonymized; AccountGetsNoReset.
     """
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:

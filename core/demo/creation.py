@@ -166,7 +166,7 @@ def _as_person(user: DemoUser) -> Person:
 
 
 async def _ensure_tenant(seeding: _Seeding, platform_owner: DemoUser, slug: Slug, existing: Organization | None) -> Tenant:
-    """Create or refresh an organization with all its data. Raises: DemoRefused."""
+    """Create or refresh an organization with all its data."""
     try:
         return await _fill_tenant(seeding, platform_owner, slug, existing)
     except Refusal as refusal:  # for example, a limit is reached

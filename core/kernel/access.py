@@ -192,8 +192,6 @@ def require_mfa(person: Person) -> None:
     """Check that the session of a user with a second factor started with that factor, or on a trusted device.
 
     Call this before every sign-in to an application (security A-10, V-3, X-8).
-
-    Raises: MfaMissing.
     """
     if person.mfa_missing:
         raise MfaMissing
@@ -345,8 +343,6 @@ def require_lasting(caller: OrganizationCaller, rights: Rights, used: Rights) ->
     """Check that the caller, who has these rights, may give the used ones to another system, which goes on when the caller is gone.
 
     A service account needs an owner's grant of each of them, and a token their scopes.
-
-    Raises: NotForServiceAccounts, ScopeInsufficient.
     """
     if missing := used - lasting_rights(caller, rights):
         raise NotForServiceAccounts(min(missing))
@@ -357,8 +353,6 @@ def require_scopes_for(caller: OrganizationCaller, rights: Rights) -> None:
     """Check that the caller's token has the scopes of these rights, before it creates a credential with them (security J-7).
 
     The credential remains when the token has ended, so it must not do more than the token.
-
-    Raises: ScopeInsufficient.
     """
     scopes = scopes_of(caller)
     needed = (scope_of(right, changes=not right.endswith(".view")) for right in rights)

@@ -97,13 +97,13 @@ async def export(ports: Ports, caller: Person, user_id: UUID) -> PersonalDataExp
 
 
 async def _require_policy_of_platform(ports: Ports, caller: Person, user_id: UUID) -> None:
-    """Check that a platform owner who acts on another user meets the platform's policy. Raises: the errors of `policy_checks.require`."""
+    """Check that a platform owner who acts on another user meets the platform's policy."""
     if caller.is_platform_owner and caller.service is None and caller.user_id != user_id:
         await policy_checks.require_on_platform(ports, caller)
 
 
 async def _organizations_to_export(read: PrivacyRead, caller: Person, user_id: UUID) -> Collection[UUID] | None:
-    """Return the organizations that an export is limited to, or None for everything. Raises: NotForApplications, ExportNotAllowed."""
+    """Return the organizations that an export is limited to, or None for everything."""
     if caller.service is not None:
         if caller.user_id != user_id:
             raise NotForApplications
@@ -362,7 +362,7 @@ async def _controls(read: PrivacyRead, caller: Person, user_id: UUID, membership
 
 
 def _check(account: Account | None, *, is_allowed: bool) -> Account:
-    """Return the account if the caller may anonymize it. Raises: AnonymizationNotAllowed, AccountNotFound, CannotAnonymizePlatformOwner."""
+    """Return the account if the caller may anonymize it."""
     if not is_allowed:
         raise AnonymizationNotAllowed
     if account is None:
@@ -373,14 +373,14 @@ def _check(account: Account | None, *, is_allowed: bool) -> Account:
 
 
 async def list_mfa_log(ports: Ports, user_id: UUID, page: Page) -> PageResult[MfaLogEntry]:
-    """Return a page of the newest MAX_LISTED entries of a user's second-factor log, newest first. Raises: AccountNotFound."""
+    """Return a page of the newest MAX_LISTED entries of a user's second-factor log, newest first."""
     async with ports.storage.reading() as read:
         await read.accounts.by_id(user_id) or refuse(AccountNotFound)
         return await read.account_logs.mfa(user_id, page)
 
 
 async def list_privacy_log(ports: Ports, user_id: UUID, page: Page) -> PageResult[PrivacyLogEntry]:
-    """Return a page of the newest MAX_LISTED entries about this user in the privacy log, newest first. Raises: AccountNotFound."""
+    """Return a page of the newest MAX_LISTED entries about this user in the privacy log, newest first."""
     async with ports.storage.reading() as read:
         await read.accounts.by_id(user_id) or refuse(AccountNotFound)
         return await read.account_logs.privacy(user_id, page)

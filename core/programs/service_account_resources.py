@@ -22,7 +22,7 @@ from ports.storage import Transaction
 
 
 async def list_resources(ports: Ports, caller: Member, account_id: UUID) -> list[AccountResource]:
-    """Return the API resources that a service account gets tokens for, by name. Raises: ServiceAccountNotFound."""
+    """Return the API resources that a service account gets tokens for, by name."""
     async with ports.storage.reading() as read:
         await read.service_accounts.by_id(caller.acts_in.id, account_id, ports.clock.now()) or refuse(ServiceAccountNotFound)
         return await read.api_resources.of_account(caller.acts_in.id, account_id)

@@ -75,11 +75,7 @@ class ServiceAccountChanges:
 
 
 async def create(ports: Ports, caller: Person, request: NewServiceAccount) -> ListedServiceAccount:
-    """Create a service account. It has no credential yet.
-
-    Raises: ServiceAccountRoleUnknown, ServiceAccountScopeUnknown, CapabilityNotGrantable,
-    ServiceAccountAboveRole, OnlyOwnersGrant, TooManyServiceAccounts.
-    """
+    """Create a service account. It has no credential yet."""
     org_id, now = _managed_organization(caller), ports.clock.now()
     scopes = check_scopes(request.scopes, of_platform=org_id is None)
     async with ports.storage.transaction(by=caller) as tx:
@@ -117,7 +113,7 @@ async def list_page(ports: Ports, caller: Person, page: Page) -> PageResult[List
 
 
 async def find(ports: Ports, caller: Person, account_id: UUID) -> ListedServiceAccount:
-    """Return a service account. Raises: ServiceAccountNotFound."""
+    """Return a service account."""
     async with ports.storage.reading() as read:
         listed = await read.service_accounts.by_id(_managed_organization(caller), account_id, ports.clock.now())
         return listed or refuse(ServiceAccountNotFound)
@@ -129,9 +125,6 @@ async def update(ports: Ports, caller: Person, account_id: UUID, changes: Servic
     A lower role takes away the granted capabilities that it does not have, and what the account gave
     above member. So does the loss of a capability to give roles. If the account gets more rights, credentials end that users with a
     lower role or a former owner made: they know the secrets.
-
-    Raises: NoServiceAccountChanges, ServiceAccountRoleUnknown, ServiceAccountScopeUnknown,
-    CapabilityNotGrantable, OnlyOwnersGrant.
     """
     if changes == ServiceAccountChanges():
         raise NoServiceAccountChanges
@@ -251,10 +244,7 @@ async def delete(ports: Ports, caller: Person, account_id: UUID) -> None:
 
 
 async def lock_for(tx: Transaction, caller: Person, account_id: UUID) -> tuple[ServiceAccount, Rights]:
-    """Lock the caller's rights and a service account that they may manage. Return the account and the rights.
-
-    Raises: ServiceAccountNotFound, ServiceAccountAboveRole.
-    """
+    """Lock the caller's rights and a service account that they may manage. Return the account and the rights."""
     rights = await _lock_rights(tx, caller)
     account = await tx.service_accounts.lock(_managed_organization(caller), account_id) or refuse(ServiceAccountNotFound)
     if not may_manage(rights, await _find_role(tx, account.org_id, account.role)):
@@ -263,7 +253,7 @@ async def lock_for(tx: Transaction, caller: Person, account_id: UUID) -> tuple[S
 
 
 async def _find_role(tx: Transaction, org_id: UUID | None, name: str | None) -> Role | None:
-    """Return the role with this name. A service account of the platform has none. Raises: ServiceAccountRoleUnknown."""
+    """Return the role with this name. A service account of the platform has none."""
     if org_id is None and name is None:
         return None
     if org_id is None or name is None:
@@ -290,8 +280,6 @@ def _require_right_to_name(caller: Person, rights: Rights, owner_id: UUID) -> No
 
     Otherwise a manager could name a user who stays, and keep the access through the secret after their own
     removal. Only the owner of an organization names other users.
-
-    Raises: OnlyOwnersNameOthers, OwnerNotYourself.
     """
     if owner_id == caller.user_id:
         return
@@ -302,7 +290,7 @@ def _require_right_to_name(caller: Person, rights: Rights, owner_id: UUID) -> No
 
 
 async def _require_owner(tx: Transaction, account: ServiceAccount, role: Role | None) -> None:
-    """Check that the owner of an account with this role could create it. Raises: OwnerCannotOwnServiceAccount."""
+    """Check that the owner of an account with this role could create it."""
     if account.org_id is None:
         return  # the owner is the caller, whose rights are locked
     membership = await tx.members.lock(account.org_id, account.owner_id) or refuse(OwnerCannotOwnServiceAccount)
@@ -325,7 +313,7 @@ async def create_credential(ports: Ports, caller: Person, account_id: UUID, requ
 
 
 async def list_credentials(ports: Ports, caller: Person, account_id: UUID) -> list[Credential]:
-    """Return the credentials of a service account, newest first. Raises: ServiceAccountNotFound."""
+    """Return the credentials of a service account, newest first."""
     org_id = _managed_organization(caller)
     async with ports.storage.reading() as read:
         await read.service_accounts.by_id(org_id, account_id, ports.clock.now()) or refuse(ServiceAccountNotFound)
@@ -333,10 +321,7 @@ async def list_credentials(ports: Ports, caller: Person, account_id: UUID) -> li
 
 
 async def revoke_credential(ports: Ports, caller: Person, account_id: UUID, credential_id: UUID) -> None:
-    """Revoke a credential of a service account. Access tokens that it got are refused from the next request on.
-
-    Raises: CredentialNotFound.
-    """
+    """Revoke a credential of a service account. Access tokens that it got are refused from the next request on."""
     async with ports.storage.transaction(by=caller) as tx:
         account, _ = await lock_for(tx, caller, account_id)
         credential = await credentials.remove(tx, account.org_id, account.id, credential_id)

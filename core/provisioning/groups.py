@@ -46,7 +46,7 @@ async def list_matching(ports: Ports, caller: ScimClient, filter_: ScimFilter | 
 
 
 async def find(ports: Ports, caller: ScimClient, group_id: UUID) -> ScimGroup:
-    """Return the group. Raises: GroupNotFound."""
+    """Return the group."""
     require_own_group(caller, group_id)
     async with ports.storage.reading() as read:
         organization = await read.organizations.by_id(group_id) or refuse(GroupNotFound)

@@ -162,7 +162,7 @@ async def deactivate(tx: Transaction, user: ScimUser, organization: Organization
 
 
 async def activate(ports: Ports, tx: Transaction, account: Account, organization: Organization, now: datetime) -> None:
-    """Remove the block of the user, and make them a member. Raises: MembersFull."""
+    """Remove the block of the user, and make them a member."""
     require_member_capacity(organization, 1)
     reopened = await blocks.remove_block(tx, organization.id, account, now)
     await tx.scim_users.restore_members(organization.id, [account.id], now)

@@ -259,8 +259,6 @@ async def replace(
     """Replace all attributes of a user. Return the user, and the parts of the request that were not applied.
 
     Without `active` in the replacement, the user stays active or inactive.
-
-    Raises: the errors of `replaced` and of `_store`.
     """
     return await _change(ports, caller, user, lambda user: replaced(user, replacement, schema))
 
@@ -268,10 +266,7 @@ async def replace(
 async def patch(
     ports: Ports, caller: ScimClient, user: ScimUser, operations: UserPatch, schema: ScimSchema = USER
 ) -> tuple[ScimUser, SkippedParts]:
-    """Apply a patch to a user. Return the user, and the parts of the patch that were not applied.
-
-    Raises: the errors of `patched` and of `_store`.
-    """
+    """Apply a patch to a user. Return the user, and the parts of the patch that were not applied."""
 
     def apply(user: ScimUser) -> ScimUserChange:
         return patched(user, apply_operations(schema, to_resource(user, schema), operations.operations), schema)
@@ -304,8 +299,6 @@ async def _store(
     A request that deactivates the user keeps the present address and userName if the new ones are
     refused, and so the values of declared attributes. Otherwise users could avoid deactivation: they change their address, and a
     directory that always sends all attributes is always refused.
-
-    Raises: the errors of `_lock_user` and of `apply_changes`.
     """
     try:
         return await _store_once(ports, caller, before, change, keep_names=keep_names)

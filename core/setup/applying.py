@@ -41,7 +41,7 @@ async def apply(
 
 
 def _require_ready(proposal: SetupProposal | None, changed_at: datetime | None) -> SetupProposal:
-    """Return a proposal that can be applied, and has not changed since. Raises: SetupNotReady, SetupProposalChanged."""
+    """Return a proposal that can be applied, and has not changed since."""
     if proposal is None or not proposal.is_ready or proposal.applied_at is not None:
         raise SetupNotReady
     if changed_at not in (None, proposal.changed_at):

@@ -70,7 +70,7 @@ class ProviderValues:
 
 
 async def choose(ports: Ports, caller: SetupLinkCaller, preset: str, protocol: ConnectionProtocol) -> None:
-    """Propose a connection to this product, without values, in place of the one before. Raises: PresetUnknown, SetupPartFixed."""
+    """Propose a connection to this product, without values, in place of the one before."""
     if preset not in (ANOTHER, *PRESETS):
         raise PresetUnknown
     document = SetupDocument(connection_id=str(new_id()), preset=preset or None, protocol=protocol.value)
@@ -199,10 +199,7 @@ async def check_saved(ports: Ports, caller: SetupLinkCaller, base_url: str) -> l
 
 
 async def load_proposed(ports: Ports, caller: SetupLinkCaller, connection_id: UUID | None = None) -> TripConnection:
-    """Return the connection that the caller proposes, as it would be applied. With `connection_id`, only the one with this id.
-
-    Raises: SetupProductMissing, SetupNotReady.
-    """
+    """Return the connection that the caller proposes, as it would be applied. With `connection_id`, only the one with this id."""
     link, proposal = await _find_ready(ports, caller)
     if connection_id is not None and str(connection_id) != proposal.document.connection_id:
         raise SetupNotReady
@@ -238,10 +235,7 @@ async def build(ports: Ports, link: SetupLink, proposal: SetupProposal) -> TripC
 
 
 async def create_key(ports: Ports, caller: SetupLinkCaller) -> None:
-    """Give the proposed connection a key of ours, which signs its requests and decrypts assertions. A present key stays.
-
-    Raises: SetupProductMissing, SetupNotReady, SetupPartFixed, SetupProposalReplaced.
-    """
+    """Give the proposed connection a key of ours, which signs its requests and decrypts assertions. A present key stays."""
     proposal = await _find_saml(ports, caller)
     if proposal.document.private_key is not None:
         return
@@ -270,7 +264,7 @@ async def _read_key(ports: Ports, document: SetupDocument, now: datetime) -> Sam
 
 
 async def own_metadata(ports: Ports, caller: SetupLinkCaller, base_url: str) -> bytes:
-    """Return our SAML metadata for the identity provider of the proposed connection. Raises: SetupProductMissing, SetupNotReady."""
+    """Return our SAML metadata for the identity provider of the proposed connection."""
     details = await proposals.load(ports, caller)
     proposed = await build(ports, details.link, await _find_saml(ports, caller))
     match proposed.own, proposed.connection.settings:
@@ -326,10 +320,7 @@ async def read_certificates(ports: Ports, text: str) -> list[ProviderCertificate
 
 
 async def read_proposed_certificates(ports: Ports, document: SetupDocument) -> list[ProviderCertificate]:
-    """Return the certificates of a proposal. New metadata replace those that metadata gave.
-
-    Raises: the errors of `read_certificates`.
-    """
+    """Return the certificates of a proposal. New metadata replace those that metadata gave."""
     certificates = await read_certificates(ports, document.certificate or "")
     of_metadata = document.metadata_fingerprints
     return [replace(each, source=CertificateSource.METADATA) if each.fingerprint in of_metadata else each for each in certificates]
@@ -372,7 +363,7 @@ def join_certificates(certificates: Sequence[CertificateFacts | ProviderCertific
 
 
 async def store(tx: Transaction, caller: OrganizationCaller, proposed: TripConnection, now: datetime) -> None:
-    """Create the proposed connection as a draft, with a free slug. The caller has locked the organization. Raises: TooManyConnections."""
+    """Create the proposed connection as a draft, with a free slug. The caller has locked the organization."""
     connection = proposed.connection
     taken = {*RESERVED_SLUGS, *[each.slug for each in await tx.connections.of_org(connection.org_id)]}
     connection = replace(connection, slug=next(slug for slug in Slug.suggest(connection.slug, connection.slug) if slug not in taken))

@@ -38,7 +38,7 @@ async def list_own(ports: Ports, caller: OrganizationCaller) -> list[DomainClaim
 
 
 async def get(ports: Ports, caller: OrganizationCaller, domain: Domain) -> DomainClaim:
-    """Return a domain of the caller's organization. Raises: DomainNotFound."""
+    """Return a domain of the caller's organization."""
     async with ports.storage.reading() as read:
         return await read.domains.find(caller.acts_in.id, domain) or refuse(DomainNotFound)
 
@@ -47,8 +47,6 @@ async def claim(ports: Ports, caller: OrganizationCaller, domain: Domain) -> Dom
     """Add a domain to the organization, and return it. It is unverified.
 
     If the organization already has this domain, nothing changes: the verification and the challenge stay.
-
-    Raises: DomainTooLong, TooManyDomains.
     """
     new = DomainClaim(org_id=caller.acts_in.id, domain=domain, challenge=new_secret(), verified_at=None, created_at=ports.clock.now())
     if len(new.record_name) > MAX_RECORD_NAME:
@@ -98,10 +96,7 @@ async def require_record(ports: Ports, claim: DomainClaim) -> None:
 
 
 async def add_verified(tx: Transaction, claims: Sequence[DomainClaim], now: datetime) -> None:
-    """Add domains after their records were found, and verify them. They replace unverified claims. The caller has locked the organization.
-
-    Raises: TooManyDomains, DomainTaken.
-    """
+    """Add domains after their records were found, and verify them. They replace unverified claims. The caller has locked the organization."""
     for claim in claims:
         present = {each.domain: each for each in await tx.domains.of_organization(claim.org_id)}
         former = present.get(claim.domain)
@@ -120,8 +115,6 @@ async def list_foreign_accounts(ports: Ports, caller: OrganizationCaller, domain
     """Return one page of the accounts at a verified domain of the organization that other organizations created, newest first.
 
     The organization's directory takes them over by creating users with these addresses.
-
-    Raises: DomainNotFound, DomainNotVerified.
     """
     async with ports.storage.reading() as read:
         await _require_verified(read, caller, domain)
@@ -129,10 +122,7 @@ async def list_foreign_accounts(ports: Ports, caller: OrganizationCaller, domain
 
 
 async def list_foreign_invitations(ports: Ports, caller: OrganizationCaller, domain: Domain, page: Page) -> PageResult[ForeignInvitation]:
-    """Return one page of other organizations' pending invitations to a verified domain of the organization, newest first.
-
-    Raises: DomainNotFound, DomainNotVerified.
-    """
+    """Return one page of other organizations' pending invitations to a verified domain of the organization, newest first."""
     async with ports.storage.reading() as read:
         await _require_verified(read, caller, domain)
         return await read.domains.foreign_invitations(caller.acts_in.id, domain, page, ports.clock.now())
@@ -150,10 +140,7 @@ async def is_of_another(tx: Transaction, email: Email, org_id: UUID) -> bool:
 
 
 async def remove(ports: Ports, caller: OrganizationCaller, domain: Domain) -> None:
-    """Remove a domain of the organization. The others stay as they are.
-
-    Raises: DomainNotFound, DomainRequired; the errors of `impose_parent`.
-    """
+    """Remove a domain of the organization. The others stay as they are."""
     async with ports.storage.transaction(by=caller) as tx:
         organization, rights = await organizations.lock_organization_for(tx, caller, Capability.INTEGRATIONS_MANAGE)
         old = await tx.domains.find(organization.id, domain) or refuse(DomainNotFound)

@@ -72,13 +72,13 @@ async def count_organizations(ports: Ports) -> Mapping[OrganizationStatus, int]:
 
 
 async def get(ports: Ports, org_id: UUID) -> Organization:
-    """Return the organization with this id. Raises: OrganizationNotFound."""
+    """Return the organization with this id."""
     async with ports.storage.reading() as read:
         return await read.organizations.by_id(org_id) or refuse(OrganizationNotFound)
 
 
 async def describe(ports: Ports, org_id: UUID) -> OrganizationDetails:
-    """Return an organization in any status, with facts that platform owners need. Raises: OrganizationNotFound."""
+    """Return an organization in any status, with facts that platform owners need."""
     async with ports.storage.reading() as read:
         listed = await read.organizations.with_owner(org_id) or refuse(OrganizationNotFound)
         resembled = await read.organizations.resembled([org_id])
@@ -96,8 +96,6 @@ async def create_approved(ports: Ports, caller: Person, slug: str, name: str) ->
     """Create an active organization that the caller owns, who is a platform owner.
 
     An empty slug stands for the first free one that resembles the name.
-
-    Raises: NotAPlatformOwner, TierNotFound; the errors of `organizations.create`.
     """
 
     async def create(valid_slug: Slug) -> Organization:
@@ -237,8 +235,6 @@ async def remove_admin_networks(ports: Ports, caller: Person, org_id: UUID, reas
 
     They could not do it themselves after their networks changed (security SP-7). All other rules stay. Its
     owner and admins get an email with the reason.
-
-    Raises: OrganizationNotFound, NotAPlatformOwner, NoAdminNetworks.
     """
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
@@ -257,7 +253,7 @@ async def remove_admin_networks(ports: Ports, caller: Person, org_id: UUID, reas
 
 
 async def delete(ports: Ports, caller: PlatformCaller, org_id: UUID) -> None:
-    """Delete an organization permanently, in any status. Raises: OrganizationNotFound, NotAPlatformOwner."""
+    """Delete an organization permanently, in any status."""
     async with ports.storage.transaction(by=caller) as tx:
         await organizations.delete_locked(tx, await _lock_as_platform_owner(tx, caller, org_id), ports.clock.now())
 

@@ -73,8 +73,6 @@ async def require_power_over_directories(tx: Transaction, org_id: UUID, rights: 
     """Check that a group of a directory may give these rights: the creators of all SCIM tokens that fill groups have them.
 
     A creator may have a copy of the token, and could add themself to the group. The caller has locked the organization.
-
-    Raises: DirectoryCreatorsHaveLess.
     """
     require_equal_creators(await tx.scim_tokens.creators(org_id, now), rights)
 

@@ -48,8 +48,6 @@ async def remove(ports: Ports, caller: Member) -> None:
 
     The caller is the owner, and has just used a passkey or a second factor of the account. No sign-in policy counts. If users could not
     sign in with the owner's rules, the policies then accept more methods.
-
-    Raises: OwnFactorNeeded, OwnFactorMissing; NothingImposed; the errors of `lock_organization_for`.
     """
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
@@ -139,7 +137,7 @@ async def _restore_list(ports: Ports, tx: Transaction, org_id: UUID, listed: Col
 
 
 async def find_missing_factor(ports: Ports, caller: Person) -> Decision | None:
-    """Return the sign-in that `remove` still asks of the caller, or None. Raises: AccountGone, OwnFactorMissing."""
+    """Return the sign-in that `remove` still asks of the caller, or None."""
     async with ports.storage.reading() as read:
         return await _find_missing_factor(ports, read, caller, ports.clock.now())
 
@@ -147,7 +145,7 @@ async def find_missing_factor(ports: Ports, caller: Person) -> Decision | None:
 async def _find_missing_factor(ports: Ports, read: Reading | Transaction, caller: Person, now: datetime) -> Decision | None:
     """Return the sign-in with the account's own passkey or second factor that the session lacks, or None.
 
-    Trusted devices and connections do not count. Methods that a policy refuses count. Raises: AccountGone, OwnFactorMissing.
+    Trusted devices and connections do not count. Methods that a policy refuses count.
     """
     proofs = recent(await own_proofs.load_proofs(read, caller.session_id, caller.user_id, now), now - ports.policy.fresh_sign_in_ttl)
     if any(proof.can_be_second for proof in proofs):

@@ -61,8 +61,6 @@ async def invite_many(ports: Ports, caller: OrganizationCaller, invitees: Sequen
     An address that cannot be invited does not prevent the others. Its result has the refusal, which is one
     of InvitedDomainRefused, AlreadyMember, InviteeBlocked and InvitationAlreadySent. Everything else refuses the whole call:
     then no invitation is sent. The results contain no tokens.
-
-    Raises: OwnerNotInvitable, RoleUnknown, RoleAboveOwn, RolesManageMissing, TooManyInvitations.
     """
     now = ports.clock.now()
     refusals: dict[int, Refusal] = {}
@@ -98,8 +96,6 @@ async def resend(ports: Ports, caller: OrganizationCaller, invitation_id: UUID) 
     """Replace a pending or expired invitation by a new one for the same address and role, and return the new one.
 
     The links of the old one stop working.
-
-    Raises: InvitationNotFound; the errors of `invite`.
     """
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
@@ -121,7 +117,7 @@ async def resend(ports: Ports, caller: OrganizationCaller, invitation_id: UUID) 
 
 
 async def _require_below_daily_limit(ports: Ports, tx: Transaction, org_id: UUID, count: int, now: datetime) -> None:
-    """Check that the organization may send `count` more invitations now. Raises: TooManyInvitations."""
+    """Check that the organization may send `count` more invitations now."""
     if not count:
         return
     # The limit allows `count` more once this earlier invitation is a day old.

@@ -90,8 +90,6 @@ async def export(
     """Return all members that `list_page` selects, in the order in which they joined, with their accounts, groups and further roles.
 
     Callers who may not see end users get no groups and no roles of applications.
-
-    Raises: RoleFilterUnknown; the errors of `require_view`.
     """
     require_view(caller, Capability.MEMBERS_MANAGE)
     org_id, sees_holdings = caller.acts_in.id, may_view(caller, Capability.END_USERS_VIEW)
@@ -110,27 +108,21 @@ async def export(
 
 
 async def load_accounts(ports: Ports, caller: OrganizationCaller, members: Sequence[ListedMember]) -> dict[UUID, MemberAccount]:
-    """Return the facts that the organization may see of the accounts of these members, by the id of the user.
-
-    Raises: the errors of `require_view`.
-    """
+    """Return the facts that the organization may see of the accounts of these members, by the id of the user."""
     require_view(caller, Capability.MEMBERS_MANAGE)
     async with ports.storage.reading() as read:
         return await read.members.accounts_of(caller.acts_in.id, members)
 
 
 async def require_member(ports: Ports, caller: OrganizationCaller, user_id: UUID) -> None:
-    """Check that this user is a member of the caller's organization. Raises: MemberNotFound."""
+    """Check that this user is a member of the caller's organization."""
     async with ports.storage.reading() as read:
         if not await read.members.exists(caller.acts_in.id, user_id):
             raise MemberNotFound
 
 
 async def require_power(ports: Ports, caller: OrganizationCaller, user_id: UUID) -> None:
-    """Check that the caller may act on this user, before a page offers it (security R-10). Only members have rights.
-
-    Raises: MemberHasMoreRights.
-    """
+    """Check that the caller may act on this user, before a page offers it (security R-10). Only members have rights."""
     own = caller.acts_in
     async with ports.storage.reading() as read:
         account = await read.members.account(own.id, user_id)
@@ -139,7 +131,7 @@ async def require_power(ports: Ports, caller: OrganizationCaller, user_id: UUID)
 
 
 async def find(ports: Ports, caller: OrganizationCaller, user_id: UUID) -> MemberDetails:
-    """Return one member, with their live sessions in the organization and who invited them (security R-9). Raises: MemberNotFound."""
+    """Return one member, with their live sessions in the organization and who invited them (security R-9)."""
     org_id = caller.acts_in.id
     async with ports.storage.reading() as read:
         account = await read.members.account(org_id, user_id) or refuse(MemberNotFound)
@@ -156,8 +148,6 @@ async def revoke_sessions(ports: Ports, caller: OrganizationCaller, user_id: UUI
 
     Authorization codes, approvals of devices and pending sign-ons in the organization end as well. The
     membership and all other sessions continue.
-
-    Raises: MemberNotFound, MemberHasMoreRights.
     """
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
@@ -174,9 +164,6 @@ async def change_role(ports: Ports, caller: OrganizationCaller, user_id: UUID, r
 
     Nothing changes if the member already has this role. A role above member that a service account gave
     ends with the account, unless a person sets the role again (security R-4).
-
-    Raises: MemberNotFound, CannotChangeOwnRole, CannotChangeOwnerRole, OwnershipNotAssignable,
-    RoleUnknown, MemberHasMoreRights; the errors of `require_giveable`.
     """
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
@@ -210,8 +197,6 @@ async def remove(ports: Ports, caller: OrganizationCaller, user_id: UUID) -> Non
     """Remove a member, and end their sessions in this organization (security R-6).
 
     If a former member has just left, end their service accounts that have no more rights than the caller (security #own-end).
-
-    Raises: MemberNotFound, CannotRemoveSelf, CannotRemoveOwner, MemberHasMoreRights.
     """
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
@@ -233,8 +218,6 @@ async def send_password_reset(ports: Ports, caller: OrganizationCaller, user_id:
 
     Only the owner of the mailbox can use the link, so the caller gets no power over the account. The
     email has its own limit per recipient.
-
-    Raises: MemberNotFound, CannotResetOwner, MemberHasMoreRights, MembershipNotConfirmed, MemberNotReachable.
     """
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
@@ -355,8 +338,6 @@ async def transfer_ownership(ports: Ports, caller: Member, new_owner_id: UUID, r
     """Make another member the owner, and the caller, who is the owner, an admin (security R-2).
 
     Both get an email.
-
-    Raises: AlreadyOwner, NewOwnerNotMember, NewOwnerNotActive.
     """
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:

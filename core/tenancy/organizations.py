@@ -116,7 +116,7 @@ async def _notify_platform_owners(tx: Transaction, organization: Organization, c
 
 
 async def add_organization(tx: Transaction, ports: Ports, slug: Slug, name: str, now: datetime) -> Organization:
-    """Add an organization without an owner. The caller then calls `add_first_owner`. Raises: SlugTaken."""
+    """Add an organization without an owner. The caller then calls `add_first_owner`."""
     approved = ports.policy.auto_approve_organizations
     organization = Organization(
         id=new_id(),
@@ -161,7 +161,7 @@ async def list_own(ports: Ports, caller: Person) -> list[tuple[Organization, Mem
 
 
 async def get(ports: Ports, caller: OrganizationCaller) -> Organization:
-    """Return the organization that the caller acts in. Raises: OrganizationNotFound."""
+    """Return the organization that the caller acts in."""
     async with ports.storage.reading() as read:
         return await read.organizations.by_id(caller.acts_in.id) or refuse(OrganizationNotFound)
 

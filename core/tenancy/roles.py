@@ -95,7 +95,7 @@ async def list_all(ports: Ports, caller: OrganizationCaller) -> list[ListedRole]
 
 
 async def find(ports: Ports, caller: OrganizationCaller, slug: str) -> ListedRole:
-    """Return a role, built in or the organization's. Raises: OrganizationRoleNotFound."""
+    """Return a role, built in or the organization's."""
     org_id = caller.acts_in.id
     async with ports.storage.reading() as read:
         own = [] if slug in ROLES else [await _find_own(read, org_id, slug)]
@@ -104,7 +104,7 @@ async def find(ports: Ports, caller: OrganizationCaller, slug: str) -> ListedRol
 
 
 async def require_role(ports: Ports, caller: OrganizationCaller, slug: str) -> None:
-    """Check that this role exists. Raises: OrganizationRoleNotFound."""
+    """Check that this role exists."""
     async with ports.storage.reading() as read:
         await read.roles.find(caller.acts_in.id, slug) or refuse(OrganizationRoleNotFound)
 
@@ -116,7 +116,7 @@ async def list_choices(ports: Ports, caller: OrganizationCaller) -> Sequence[Rol
 
 
 async def find_holders(ports: Ports, caller: OrganizationCaller, slug: str) -> tuple[OrganizationRole, RoleHolders]:
-    """Return a role of the organization, and its holders as `_find_holders` returns them. Raises: BuiltInRole, OrganizationRoleNotFound."""
+    """Return a role of the organization, and its holders as `_find_holders` returns them."""
     async with ports.storage.reading() as read:
         role = await _find_own(read, caller.acts_in.id, slug)
         return role, await _find_holders(read, caller, role, ports.clock.now())
@@ -129,7 +129,7 @@ async def has_power_over_holders(ports: Ports, caller: OrganizationCaller, role:
 
 
 async def create(ports: Ports, caller: OrganizationCaller, request: NewRole) -> OrganizationRole:
-    """Create a role. Raises: CapabilityUnknown, RoleSlugInvalid, RoleSlugTaken, RoleNameTaken, RoleAboveOwn, TooManyRoles."""
+    """Create a role."""
     if request.slug:
         return await _create(ports, caller, request, parse_slug(request.slug))
 
@@ -172,9 +172,6 @@ async def update(ports: Ports, caller: OrganizationCaller, slug: str, changes: R
     Invitations, roles and credentials end that holders gave with a right that they lose (security R-4). Without a
     confirmation, no right is taken from holders, and no group stops to give the role. A service account adds no rights to
     a role with holders, because they would stay when the account is gone.
-
-    Raises: BuiltInRole, NoRoleChanges, CapabilityUnknown, OrganizationRoleNotFound, RoleChanged, RoleAboveOwn,
-    RoleNameTaken, RoleHolderHasMore, RoleWidenedByProgram, RoleInUse, DirectoryCreatorsHaveLess.
     """
     fields = provided(name=changes.name, description=changes.description, capabilities=changes.capabilities)
     if not fields:
@@ -227,10 +224,6 @@ async def delete(ports: Ports, caller: OrganizationCaller, slug: str, *, replace
     """Delete a role. Its holders get the role `replacement`, if the caller has seen them.
 
     A member answers for the roles that groups give from then on. A service account lets no group give more rights.
-
-    Raises: BuiltInRole, OrganizationRoleNotFound, RoleAboveOwn, CannotChangeOwnRole, RoleHolderHasMore, RoleInUse,
-    ReplacementMissing, RoleUnknown, OwnershipNotAssignable, RoleWidenedByProgram, RightsByGroupItself, DirectoryCreatorsHaveLess; the
-    errors of `require_giveable`.
     """
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
@@ -274,7 +267,7 @@ async def _find_holders(
 
 
 async def _require_power_over_holders(tx: Transaction, actor: Authority, role: OrganizationRole) -> None:
-    """Check that a caller may act on each member with this role, their own or by a group (security R-10). Raises: RoleHolderHasMore."""
+    """Check that a caller may act on each member with this role, their own or by a group (security R-10)."""
     if not await _has_power(tx, actor, role):
         raise RoleHolderHasMore
 
@@ -285,13 +278,13 @@ async def _has_power(read: Reading | Transaction, actor: Authority, role: Organi
 
 
 async def _require_power_over_directories(tx: Transaction, org_id: UUID, role: Role, now: datetime) -> None:
-    """Check that groups of directories may give this role with its new rights, if one gives it. Raises: DirectoryCreatorsHaveLess."""
+    """Check that groups of directories may give this role with its new rights, if one gives it."""
     if any(each.of_directory and each.role == role.name for each in await tx.group_roles.active(org_id)):
         await grants.require_power_over_directories(tx, org_id, role.rights, now)
 
 
 def _require_free_name(others: Iterable[OrganizationRole], name: str) -> None:
-    """Check that no built-in role and none of these has this name, because lists to choose from show names. Raises: RoleNameTaken."""
+    """Check that no built-in role and none of these has this name, because lists to choose from show names."""
     labels = (*(role.label for role in ROLES.values()), *(role.name for role in others))
     if to_name_key(name) in [to_name_key(label) for label in labels]:
         raise RoleNameTaken
@@ -309,8 +302,6 @@ async def _replace_of_groups(tx: Transaction, caller: OrganizationCaller, old: O
     """Let the groups with a role give another one. A member answers for it from now on.
 
     For a service account, the members who gave the old role keep to answer for the new one. So it has no further rights.
-
-    Raises: RoleWidenedByProgram; RightsByGroupItself, DirectoryCreatorsHaveLess.
     """
     groups = [group for group in await tx.groups.of_org(old.org_id) if group.role == old.slug]
     if not groups:

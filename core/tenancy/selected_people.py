@@ -44,7 +44,7 @@ def _check(caller: OrganizationCaller, ids: Sequence[UUID]) -> None:
 
 
 async def change_roles(ports: Ports, caller: OrganizationCaller, selected: Mapping[UUID, Email], role: str) -> list[PersonOutcome]:
-    """Give these members a role. Raises: OwnershipNotAssignable, RoleUnknown; the errors of `change_each`."""
+    """Give these members a role."""
     async with ports.storage.reading() as read:
         require_assignable(await read.roles.find(caller.acts_in.id, role))
     return await change_each(ports, caller, selected, partial(members.change_role, role=role))

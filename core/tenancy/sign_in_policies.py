@@ -71,7 +71,7 @@ class PolicyDetails:
 
 
 async def get(ports: Ports, caller: Member, application: PolicyApplication | None = None) -> PolicyDetails:
-    """Return the policy of the caller's organization, or of this application of it. It may be empty. Raises: OrganizationNotFound."""
+    """Return the policy of the caller's organization, or of this application of it. It may be empty."""
     organization, now = await organizations.get(ports, caller), ports.clock.now()
     async with ports.storage.reading() as read:
         policy = await _find(read, organization, application, now)
@@ -135,7 +135,7 @@ async def save(
 
 
 async def remove(ports: Ports, caller: Member, application: PolicyApplication) -> None:
-    """Remove the policy of an application. That of its organization stays. Raises: the errors of `lock_organization_for`."""
+    """Remove the policy of an application. That of its organization stays."""
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
         organization, _ = await organizations.lock_organization_for(tx, caller, Capability.SIGN_IN_POLICY_MANAGE)
@@ -186,7 +186,7 @@ async def _parse(read: Reading | Transaction, org_id: UUID, document: Document, 
 
 
 async def require_not_required(tx: Transaction, org_id: UUID, connection_id: UUID) -> None:
-    """Check that no sign-in policy of the organization requires this connection. Raises: ConnectionRequired."""
+    """Check that no sign-in policy of the organization requires this connection."""
     if await tx.sign_in_policies.requiring(org_id, connection_id):
         raise ConnectionRequired
 
@@ -290,8 +290,6 @@ async def _require_way_in(
     """Check that the caller meets the policy, or can do so by signing in again.
 
     A caller who has to come through a connection must have done so in this session, or be listed for break glass.
-
-    Raises: WouldLockYouOut.
     """
     person = await tx.sign_in_policies.person(caller.acts_in.id, caller.user_id) or refuse(NotOfThisOrganization)
     session = await tx.session_sign_ins.load_factors(caller.session_id, caller.user_id)
@@ -308,7 +306,7 @@ async def _require_way_in(
 
 
 async def require_way_in_here(ports: Ports, tx: Transaction, caller: Member, org_id: UUID, now: datetime) -> None:
-    """Check that the caller can meet the stored policy of the organization. Raises: WouldLockYouOut."""
+    """Check that the caller can meet the stored policy of the organization."""
     if (policy := await tx.sign_in_policies.effective(org_id)) is not None:
         await _require_way_in(ports, tx, caller, None, policy, now)
 

@@ -7,7 +7,7 @@ from ports.storage import Reading
 
 
 async def check(ports: Ports, account: Account | None, email: Email, password: str) -> None:
-    """Check a new password of an account with this address. None: there is no account yet. Raises: the errors of `check_new_password`."""
+    """Check a new password of an account with this address. None: there is no account yet."""
     required = None
     if account is not None and account.origin_org_id is not None:
         async with ports.storage.reading() as read:
@@ -22,7 +22,7 @@ async def find_least_length(read: Reading, account: Account) -> int:
 
 
 async def check_of_address(ports: Ports, email: Email, password: str) -> None:
-    """Check a new password of the account with this address, if there is one. Raises: the errors of `check_new_password`."""
+    """Check a new password of the account with this address, if there is one."""
     async with ports.storage.reading() as read:
         account = await read.accounts.by_email(email)
     await check(ports, account, email, password)

@@ -34,7 +34,7 @@ async def require_strongest_proof(ports: Ports, read: Reading | Transaction, cal
 
 
 async def find_missing_passkey(ports: Ports, caller: Person) -> Decision | None:
-    """Return the sign-in with a passkey that `require_strongest_proof` asks of the caller, or None. Raises: AccountGone."""
+    """Return the sign-in with a passkey that `require_strongest_proof` asks of the caller, or None."""
     now = ports.clock.now()
     async with ports.storage.reading() as read:
         account = await read.accounts.by_id(caller.user_id) or refuse(AccountGone)

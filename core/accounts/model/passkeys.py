@@ -215,7 +215,7 @@ class OwnPasskeys:
     restorable: Sequence[bytes] = field(repr=False)  # credential ids that an undo can restore, last deleted first
 
     def find(self, passkey_id: UUID) -> Passkey:
-        """Return the passkey with this id. Raises: PasskeyNotFound."""
+        """Return the passkey with this id."""
         return next((passkey for passkey in self.passkeys if passkey.id == passkey_id), None) or refuse(PasskeyNotFound)
 
     @property

@@ -82,7 +82,7 @@ class ServiceUsage:
 
 
 def resolve_range(first: date | None, last: date | None, now: datetime) -> DateRange:
-    """Return the range between these days. A missing end is today, a missing start is 30 days before the end. Raises: DateRangeReversed."""
+    """Return the range between these days. A missing end is today, a missing start is 30 days before the end."""
     if last is None:
         last = now.astimezone(UTC).date()
     if first is None:

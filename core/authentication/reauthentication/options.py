@@ -28,8 +28,6 @@ async def load_next_options(ports: Ports, caller: Person) -> ReauthenticationOpt
 
     If they just did, these are the ways that a policy still asks for. If the organization of their token requires a connection, return
     the ways that count beside a sign-in there.
-
-    Raises: AccountGone.
     """
     own_way = await connection_sign_ins.find_own_way(ports, caller)
     decision = own_way or await factor_changes.find_missing_sign_in(ports, caller, is_next=True)
@@ -37,10 +35,7 @@ async def load_next_options(ports: Ports, caller: Person) -> ReauthenticationOpt
 
 
 async def load_options(ports: Ports, caller: Person, decision: Decision | None = None) -> ReauthenticationOptions:
-    """Return the ways in which the caller can prove that they are here, or those that meet a sign-in policy with this decision.
-
-    Raises: AccountGone.
-    """
+    """Return the ways in which the caller can prove that they are here, or those that meet a sign-in policy with this decision."""
     now = ports.clock.now()
     async with ports.storage.reading() as read:
         account = await read.accounts.by_id(caller.user_id) or refuse(AccountGone)

@@ -129,7 +129,7 @@ async def list_own(ports: Ports, caller: Person) -> list[PersonalToken]:
 
 
 async def revoke_own(ports: Ports, caller: Person, token_id: UUID) -> None:
-    """End one of the caller's tokens. Its next request is refused. Raises: PersonalTokenNotFound."""
+    """End one of the caller's tokens. Its next request is refused."""
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
         account = await lock_own_account(tx, caller, now)
@@ -170,7 +170,7 @@ async def list_in_organization(ports: Ports, caller: OrganizationCaller, page: P
 
 
 async def revoke_in_organization(ports: Ports, caller: OrganizationCaller, token_id: UUID) -> None:
-    """End a token that acts in the organization. Its next request is refused. Raises: PersonalTokenNotFound, MemberHasMoreRights."""
+    """End a token that acts in the organization. Its next request is refused."""
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
         organization, authority = await organizations.lock_authority(tx, caller, Capability.MEMBERS_MANAGE)
@@ -187,7 +187,7 @@ async def revoke_in_organization(ports: Ports, caller: OrganizationCaller, token
 
 
 async def authenticate(ports: Ports, caller: Caller, token: str, requirement: Requirement) -> Person:
-    """Return the user of this token, on a route about their own account. Raises: PersonalTokenInvalid."""
+    """Return the user of this token, on a route about their own account."""
     record = await _load(ports, token, None)
     check_personal_token(record.token, requirement, None)
     return _to_person(caller, record)
@@ -201,10 +201,7 @@ async def authenticate_with_profile(ports: Ports, caller: Caller, token: str, re
 
 
 async def authenticate_member(ports: Ports, caller: Caller, token: str, slug: str, requirement: Requirement) -> Member:
-    """Return the user of this token, acting in the organization of `slug`, if the token may call a route with this requirement.
-
-    Raises: PersonalTokenInvalid, PersonalTokensOff; the errors of `policy_checks.require`.
-    """
+    """Return the user of this token, acting in the organization of `slug`, if the token may call a route with this requirement."""
     record = await _load(ports, token, slug)
     state = record.session.acts_in or refuse(OrganizationNotFound)
     if record.token.org_id != state.id:
@@ -234,8 +231,6 @@ async def _load(ports: Ports, token: str, slug: str | None) -> PersonalTokenReco
 
     The lookup uses the SHA-256 of the whole token. The result is compared again in constant time
     (security K-1).
-
-    Raises: PersonalTokenInvalid.
     """
     if not is_well_formed(token):
         raise PersonalTokenInvalid

@@ -25,10 +25,7 @@ async def load_details(read: Reading | Transaction, connection: OrganizationConn
 
 
 async def lock(tx: Transaction, caller: OrganizationCaller, slug: str) -> OrganizationConnection:
-    """Lock the organization, check the caller's rights, and return the connection.
-
-    Raises: OrganizationConnectionNotFound.
-    """
+    """Lock the organization, check the caller's rights, and return the connection."""
     organization, _ = await organizations.lock_organization_for(tx, caller, Capability.INTEGRATIONS_MANAGE)
     return await tx.connections.by_slug(organization.id, slug) or refuse(OrganizationConnectionNotFound)
 
@@ -37,8 +34,6 @@ async def require_power_over_users(tx: Transaction, caller: OrganizationCaller) 
     """Check that the caller may decide which users an active connection signs in (security S-12).
 
     Its identity provider can act as each user that it names, also as one who becomes an admin later.
-
-    Raises: ConnectionNeedsAdmin; the errors of `require_power_of_admin`.
     """
     _, rights = await organizations.lock_organization_for(tx, caller, Capability.INTEGRATIONS_MANAGE)
     require_power_of_admin(caller, rights, ROLES[ADMIN].rights, ConnectionNeedsAdmin)
@@ -62,14 +57,14 @@ async def require_rights_of_people(
 
 
 async def lock_to_refresh(tx: Transaction, caller: OrganizationCaller, slug: str) -> OrganizationConnection:
-    """Lock a connection as `lock` does, and let it be refreshed after the change. Raises: OrganizationConnectionNotFound."""
+    """Lock a connection as `lock` does, and let it be refreshed after the change."""
     connection = await lock(tx, caller, slug)
     await tx.connection_healths.make_due(connection.org_id, connection.id)
     return connection
 
 
 async def lock_to_change(tx: Transaction, caller: OrganizationCaller, slug: str) -> OrganizationConnection:
-    """Lock a connection as `lock_to_refresh` does, and note that the caller has changed it. Raises: OrganizationConnectionNotFound."""
+    """Lock a connection as `lock_to_refresh` does, and note that the caller has changed it."""
     connection = await lock_to_refresh(tx, caller, slug)
     if connection.changed_by is not None and caller.actor_id not in connection.changed_by:
         connection = replace(connection, changed_by=(*connection.changed_by, caller.actor_id))

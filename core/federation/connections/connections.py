@@ -79,7 +79,7 @@ async def list_health(ports: Ports, caller: OrganizationCaller) -> Mapping[UUID,
 
 
 async def find(ports: Ports, caller: OrganizationCaller, slug: str) -> ConnectionDetails:
-    """Return a connection of the caller's organization. Raises: OrganizationConnectionNotFound."""
+    """Return a connection of the caller's organization."""
     async with ports.storage.reading() as read:
         connection = await read.connections.by_slug(caller.acts_in.id, slug) or refuse(OrganizationConnectionNotFound)
         health = (await read.connection_healths.of_org(connection.org_id)).get(connection.id)
@@ -117,7 +117,7 @@ def new_draft(org_id: UUID, draft: ConnectionDraft, now: datetime, id_: UUID) ->
 
 
 async def add(tx: Transaction, caller: OrganizationCaller, connection: OrganizationConnection) -> None:
-    """Store a new connection. The caller has locked the organization. Raises: TooManyConnections, ConnectionSlugTaken."""
+    """Store a new connection. The caller has locked the organization."""
     if len(await tx.connections.of_org(connection.org_id)) >= MAX_CONNECTIONS:
         raise TooManyConnections
     await tx.connections.add(replace(connection, changed_by=(caller.actor_id,)))
@@ -205,10 +205,7 @@ async def activate(ports: Ports, caller: OrganizationCaller, slug: str, version:
 
 
 async def deactivate(ports: Ports, caller: OrganizationCaller, slug: str) -> None:
-    """Let no user sign in through a connection, and end the sign-ins that came through it.
-
-    Raises: OrganizationConnectionNotFound, ConnectionRequired.
-    """
+    """Let no user sign in through a connection, and end the sign-ins that came through it."""
     async with ports.storage.transaction(by=caller) as tx:
         old = await lock_to_refresh(tx, caller, slug)
         if not old.is_active:
@@ -220,10 +217,7 @@ async def deactivate(ports: Ports, caller: OrganizationCaller, slug: str) -> Non
 
 
 async def remove(ports: Ports, caller: OrganizationCaller, slug: str) -> None:
-    """Remove a connection with its keys, and end the sign-ins that came through it.
-
-    Raises: OrganizationConnectionNotFound, ConnectionRequired, ConnectionRouted.
-    """
+    """Remove a connection with its keys, and end the sign-ins that came through it."""
     async with ports.storage.transaction(by=caller) as tx:
         connection = await lock(tx, caller, slug)
         await sign_in_policies.require_not_required(tx, connection.org_id, connection.id)
@@ -238,9 +232,6 @@ async def put_client_secret(ports: Ports, caller: OrganizationCaller, slug: str,
     """Store the secret with which we authenticate at the identity provider. It replaces the earlier secret, and is never returned.
 
     `issuer` is the issuer that the caller enters the secret for. None: the present issuer, unless other callers could have changed it.
-
-    Raises: OrganizationConnectionNotFound, ClientSecretNotUsed, ConnectionChanged, ConnectionChangedByOthers; the errors of
-    `require_power_over_users`.
     """
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
@@ -257,10 +248,7 @@ async def put_client_secret(ports: Ports, caller: OrganizationCaller, slug: str,
 
 
 async def create_key(ports: Ports, caller: OrganizationCaller, slug: str) -> tuple[SamlCertificate, CertificateState]:
-    """Create a key of ours for a connection. The first one is active at once, and each other one when it is activated.
-
-    Raises: OrganizationConnectionNotFound, NextKeyExists.
-    """
+    """Create a key of ours for a connection. The first one is active at once, and each other one when it is activated."""
     await find(ports, caller, slug)  # before generating a key, which takes long
     key = await ports.certificates.create(caller.acts_in.slug, slug, ports.clock.now(), CERTIFICATE_YEARS)
     async with ports.storage.transaction(by=caller) as tx:
@@ -275,10 +263,7 @@ async def create_key(ports: Ports, caller: OrganizationCaller, slug: str) -> tup
 
 
 async def activate_key(ports: Ports, caller: OrganizationCaller, slug: str) -> SamlCertificate:
-    """Use the next key from now on, and return it. The previous one stays published, and decrypts, for PREVIOUS_KEPT.
-
-    Raises: OrganizationConnectionNotFound, ConnectionKeyNotFound; the errors of `require_power_over_users`.
-    """
+    """Use the next key from now on, and return it. The previous one stays published, and decrypts, for PREVIOUS_KEPT."""
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
         connection = await _lock_to_replace(tx, caller, slug, now)
@@ -312,11 +297,7 @@ async def add_certificate(ports: Ports, caller: OrganizationCaller, slug: str, p
 
 
 async def trust(tx: Transaction, caller: OrganizationCaller, slug: str, certificate: ProviderCertificate) -> None:
-    """Lock a connection, and let it trust a certificate, beside the present ones.
-
-    Raises: OrganizationConnectionNotFound, ConnectionAboveOwn, TooManyProviderCertificates, ProviderCertificateExists;
-    the errors of `require_power_over_users`.
-    """
+    """Lock a connection, and let it trust a certificate, beside the present ones."""
     connection = await lock_to_change(tx, caller, slug)
     await require_power_over_trust(tx, caller, connection)
     if len(await tx.connection_keys.certificates(connection.org_id, connection.id)) >= MAX_CERTIFICATES:
@@ -345,8 +326,6 @@ async def _lock_to_replace(tx: Transaction, caller: OrganizationCaller, slug: st
 
     A wrong key stops the sign-ins through the connection. If a sign-in policy requires the connection, this can lock the owner out. So the
     caller needs the same power as for changes of its settings, and the owner can remove the requirement.
-
-    Raises: OrganizationConnectionNotFound; the errors of `require_power_over_users`.
     """
     connection = await lock_to_change(tx, caller, slug)
     if await imposed_rules.impose_connection(tx, caller, connection.as_required, now):
@@ -360,8 +339,6 @@ async def require_power_over_trust(tx: Transaction, caller: OrganizationCaller, 
     The caller of an active one has power over its users. With SAML, the caller has all rights of each member that the connection knows,
     too. Else the caller could sign in as a member with more rights, such as the owner. With OpenID Connect, the issuer is fixed, and
     publishes its keys itself.
-
-    Raises: ConnectionAboveOwn; the errors of `require_power_over_users`.
     """
     if connection.is_active:
         await require_power_over_users(tx, caller)

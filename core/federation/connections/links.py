@@ -20,7 +20,7 @@ from ports import Ports
 async def list_page(
     ports: Ports, caller: OrganizationCaller, slug: str, page: Page, *, search: str | None = None
 ) -> PageResult[ConnectionPerson]:
-    """Return a page of the people that a connection knows. Raises: OrganizationConnectionNotFound."""
+    """Return a page of the people that a connection knows."""
     async with ports.storage.reading() as read:
         connection = await read.connections.by_slug(caller.acts_in.id, slug) or refuse(OrganizationConnectionNotFound)
         lowered = (search or "").strip().lower() or None
@@ -32,8 +32,6 @@ async def remove(ports: Ports, caller: OrganizationCaller, slug: str, user_id: U
 
     The caller needs all rights of the member. Otherwise, they could unlink an admin, and then add a certificate of their own, which
     `connections.require_power_over_trust` refuses while the connection knows the admin.
-
-    Raises: OrganizationConnectionNotFound, ConnectionPersonNotFound, MemberHasMoreRights; the errors of `require_lasting`.
     """
     async with ports.storage.transaction(by=caller) as tx:
         connection = await lock(tx, caller, slug)
@@ -49,10 +47,7 @@ async def list_own(ports: Ports, caller: Person) -> Sequence[OwnConnectionLink]:
 
 
 async def remove_own(ports: Ports, caller: Person, connection_id: UUID) -> None:
-    """Unlink the caller's account from a connection, and end the sign-ins there. A link is never the only way into an account.
-
-    Raises: ConnectionNotLinked, AccountGone, PasskeyNeeded, ConnectionStaysRequired.
-    """
+    """Unlink the caller's account from a connection, and end the sign-ins there. A link is never the only way into an account."""
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
         own = {link.connection_id: link.org_id for link in await tx.connection_identities.of_user(caller.user_id)}

@@ -89,9 +89,6 @@ async def import_metadata(ports: Ports, caller: OrganizationCaller, slug: str, t
     """Take over the values and certificates of metadata: of `text`, or without it of the document at `url`, which is fetched.
 
     Return the problems of the metadata, also with the other settings of the connection.
-
-    Raises: OrganizationConnectionNotFound, MetadataNotUsed; the errors of `read_source`, of `describe`, of
-    `connections.require_power_over_trust` and of `apply`.
     """
     await connections.find(ports, caller, slug)
     described = await describe(ports, await read_source(ports, caller, text, url, MAX_METADATA_LENGTH))

@@ -93,10 +93,7 @@ def _hints(preset: str | None, hints: ProviderHints | None) -> dict[str, str]:
 
 
 async def published_keys(ports: Ports, connection_id: UUID) -> list[Mapping[str, str]]:
-    """Return the public keys of our client assertions as JWKs: the present one, then the next one.
-
-    Raises: OrganizationConnectionNotFound.
-    """
+    """Return the public keys of our client assertions as JWKs: the present one, then the next one."""
     async with ports.storage.reading() as read:
         connection = await read.connections.of_active_org(connection_id) or refuse(OrganizationConnectionNotFound)
         keys = await read.connection_keys.of_connection(connection.org_id, connection.id, ports.clock.now())

@@ -45,7 +45,7 @@ def own_service_provider(details: ConnectionDetails, settings: SamlSettings, bas
 
 
 async def own_metadata(ports: Ports, connection_id: UUID, base_url: str) -> bytes:
-    """Return our metadata for the identity provider of a connection. Raises: OrganizationConnectionNotFound."""
+    """Return our metadata for the identity provider of a connection."""
     async with ports.storage.reading() as read:
         connection = await read.connections.of_active_org(connection_id) or refuse(OrganizationConnectionNotFound)
         if not isinstance(connection.settings, SamlSettings):
@@ -131,7 +131,7 @@ def check_fresh(identity: AssertedIdentity, since: datetime) -> None:
 
 
 def to_received(identity: AssertedIdentity, settings: SamlSettings) -> ReceivedClaims:
-    """Return the identity in the form that both protocols share. Raises: SubjectMissing."""
+    """Return the identity in the form that both protocols share."""
     values: dict[str, list[str]] = {}
     for attribute in identity.attributes:
         values.setdefault(attribute.name, []).extend(attribute.values)

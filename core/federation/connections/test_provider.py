@@ -67,7 +67,7 @@ class _SignedAnswer:
 
 
 async def find(ports: Ports, caller: Member, test: OpenConnectionTest) -> OrganizationConnection:
-    """Return the connection of an open test sign-in of the caller. Raises: OrganizationConnectionNotFound, ConnectionTestOver."""
+    """Return the connection of an open test sign-in of the caller."""
     async with ports.storage.reading() as read:
         connection = await read.connections.by_slug(caller.acts_in.id, test.slug) or refuse(OrganizationConnectionNotFound)
         trip = await read.flows.connection_trip(*_digests(test), connection.id, ports.clock.now())
@@ -82,7 +82,7 @@ async def answer(
 ) -> ConnectionTestResult:
     """End a test sign-in of the caller at the connection that `find` returned, and return its result.
 
-    Without a person, the identity provider refuses to sign in. Raises: ConnectionTestOver.
+    Without a person, the identity provider refuses to sign in.
     """
     async with ports.storage.transaction(by=caller) as tx:
         taken = tx.flows.take_connection_trip_deferred(*_digests(test), connection.id, ports.clock.now())

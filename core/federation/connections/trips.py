@@ -163,8 +163,6 @@ async def begin_test(
     """Return the place at the identity provider at which an admin tests a connection in any state. `way_back` is the path of its page.
 
     The page of the test provider is below it.
-
-    Raises: OrganizationConnectionNotFound; the errors of `openid.start` and `saml.start`.
     """
     now = ports.clock.now()
     ends_at = now + STATE_TTL
@@ -180,10 +178,7 @@ async def begin_test(
 async def begin_again(
     ports: Ports, caller: Visitor, connection: OrganizationConnection, after: str, device_cookie: str, base_url: str
 ) -> ProviderVisit:
-    """Return the place at the identity provider, which must ask the user of a session to sign in again. `after` is the path that follows.
-
-    Raises: the errors of `openid.start` and `saml.start`.
-    """
+    """Return the place at the identity provider, which must ask the user of a session to sign in again. `after` is the path that follows."""
     now, session_id = ports.clock.now(), caller.session_id
     of_session = {"session_id": session_id, "first_session_id": session_id, "wants_fresh": True, "expires_at": now + STATE_TTL}
     flow = new_flow(now, FlowTarget.REAUTHENTICATION, after, digest(device_cookie), **of_session)

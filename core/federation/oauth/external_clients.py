@@ -216,7 +216,7 @@ async def _note_success(ports: Ports, visitor: Visitor, stored: Service, fetched
 
 
 async def find_stored(ports: Ports, read: Reading, address: str, resource: str | None) -> ExternalClient:
-    """Return the client that was stored in the organization of this API resource, which admits it. Raises: ClientInvalid."""
+    """Return the client that was stored in the organization of this API resource, which admits it."""
     try:
         client = await find(ports, read, address, resource)
     except (ClientAddressInvalid, SealedClientInvalid, ClientResourceUnknown, ClientNotAdmitted):

@@ -93,10 +93,7 @@ async def charge_fetch_of(ports: Ports, org_id: UUID) -> None:
 
 
 async def parse(ports: Ports, text: str) -> tuple[SamlConfiguration, Sequence[SamlProblem]]:
-    """Return the configuration that metadata describes, and the problems of the document. Values that it lacks are None.
-
-    Raises: MetadataInvalid, NoServiceProvider, SeveralServiceProviders.
-    """
+    """Return the configuration that metadata describes, and the problems of the document. Values that it lacks are None."""
     if len(text) > MAX_METADATA_LENGTH:
         raise MetadataInvalid
     # Copied documents can begin with spaces or a byte order mark, which XML does not allow before its declaration.

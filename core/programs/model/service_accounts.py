@@ -171,7 +171,7 @@ def possible_scopes(*, of_platform: bool) -> list[ApiScope]:
 
 
 def check_scopes(scopes: Iterable[ApiScope] | None, *, of_platform: bool) -> frozenset[ApiScope] | None:
-    """Check the scopes of a service account. None means all that the role allows. Raises: ServiceAccountScopeUnknown."""
+    """Check the scopes of a service account. None means all that the role allows."""
     if scopes is None:
         return None
     distinct_scopes = frozenset(scopes)
@@ -181,10 +181,7 @@ def check_scopes(scopes: Iterable[ApiScope] | None, *, of_platform: bool) -> fro
 
 
 def parse_capabilities(names: Iterable[str], rights: Rights) -> frozenset[Capability]:
-    """Return the capabilities with these names, if a service account with these rights can be granted them.
-
-    Raises: CapabilityNotGrantable.
-    """
+    """Return the capabilities with these names, if a service account with these rights can be granted them."""
     distinct_names = frozenset(names)
     if refused := distinct_names - frozenset(grantable_capabilities(rights)):
         raise CapabilityNotGrantable(refused)

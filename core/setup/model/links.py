@@ -239,7 +239,7 @@ class SetupReturnUrlInvalid(Invalid):
 
 
 def parse_return_url(text: str) -> str:
-    """Return a return URL in canonical form. Raises: SetupReturnUrlInvalid."""
+    """Return a return URL in canonical form."""
     url = uris.canonicalize(text)
     if len(url) > MAX_RETURN_URL or uris.web_flaw(url) is not None:
         raise SetupReturnUrlInvalid

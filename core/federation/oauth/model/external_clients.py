@@ -185,7 +185,7 @@ def find_published(published: Sequence[str], redirect_uri: str) -> str | None:
 
 
 def choose_redirect_uri(service: Service, redirect_uri: str | None) -> str:
-    """Return the redirect URI for the code. Raises: RedirectUriMissing, RedirectUriNotRegistered."""
+    """Return the redirect URI for the code."""
     if redirect_uri is None:
         raise RedirectUriMissing
     published = find_published(service.redirect_uris, redirect_uri)
