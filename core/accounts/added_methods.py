@@ -111,7 +111,7 @@ async def end_unrecognized(
     if not ended:
         return False
     account = await tx.accounts.lock(account.id) or account
-    await mfa.end_factors(tx, caller, account, seconds, now)  # together: the backup codes end with the last one
+    await mfa.end_factors(tx, caller, account, seconds, now)  # together: the backup codes end with the last factor
     left = await relying_party.load_without_lost_keys(ports, tx, await tx.accounts.lock(account.id) or account)
     demands = await factor_changes.load_demands(ports, tx, account.id, now)  # another account of a provider can be left
     needs_recovery = not factors.demands.met_by(factors.account) <= demands.met_by(left)

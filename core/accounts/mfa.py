@@ -179,7 +179,7 @@ async def turn_off(tx: Transaction, caller: Person, account: Account, factor: Fa
 
 
 async def regenerate_backup_codes(ports: Ports, caller: Person) -> Sequence[str]:
-    """Replace all backup codes, and return the new ones."""
+    """Replace all backup codes, and return the new codes."""
     async with ports.storage.reading() as read:
         status = await read.mfa.status(caller.user_id) or refuse(AccountGone)
     if status.enabled_at is None:

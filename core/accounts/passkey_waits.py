@@ -165,7 +165,7 @@ async def _lock(ports: Ports, tx: Transaction, caller: Person, now: datetime) ->
 
 
 async def sweep(ports: Ports, holder: UUID) -> dict[str, int] | None:
-    """Email the users whose wait is over, end the waits that expired unused, and return the number of both.
+    """Email the users whose wait is over, and end the waits that expired unused. Return the number of these waits.
 
     `holder` is not needed, because the lock on the account protects its wait. Only the email depends on this sweep.
     """

@@ -255,7 +255,7 @@ async def require(ports: Ports, path: PolicyPath, org_id: UUID | None, service_i
 async def require_in_transaction(
     ports: Ports, tx: Transaction, path: PolicyPath, org_id: UUID, service_id: UUID | None, user: Person
 ) -> None:
-    """Check the same in a transaction that goes on. No pass is stored."""
+    """Check as `require` does, in a transaction that goes on. No pass is stored."""
     if user.impersonator_id is not None:
         return
     subject, now = await tx.policy_passes.load(org_id, service_id, user.user_id, user.session_id), ports.clock.now()

@@ -96,7 +96,7 @@ async def require_record(ports: Ports, claim: DomainClaim) -> None:
 
 
 async def add_verified(tx: Transaction, claims: Sequence[DomainClaim], now: datetime) -> None:
-    """Add domains after their records were found, and verify them. They replace unverified claims. The caller has locked the organization."""
+    """Add domains after their records were found, and verify them. They replace unverified claims. The organization is locked."""
     for claim in claims:
         present = {each.domain: each for each in await tx.domains.of_organization(claim.org_id)}
         former = present.get(claim.domain)

@@ -65,7 +65,7 @@ class FactorHistory:
         return earlier.at if earlier is not None and earlier.is_on else self.since
 
     def is_replaced(self, now: datetime) -> bool:
-        """Return whether all second factors that work were added in the last 72 hours, and the account had another one before."""
+        """Return whether all second factors that work were added in the last 72 hours, and the account had an earlier second factor."""
         return self.oldest is not None and self.oldest[0] > now - UNDO_TTL and self.had_one(now)
 
     def find_undo_start(self, since: datetime, now: datetime) -> datetime | None:

@@ -321,7 +321,7 @@ class PasswordReset:
     keeps_factors: bool = False  # the account has other factors, or linked accounts that a policy needs, which stay
     is_enough: bool = True  # each policy in force accepts the new password alone, if the risk is not high
     least_length: int = MIN_PASSWORD_LENGTH  # of the new password
-    restores_by_undo: bool = False  # a second factor of the last 72 hours stays, and an undo link brings an earlier one back
+    restores_by_undo: bool = False  # a second factor of the last 72 hours stays, and an undo link restores an earlier factor
 
 
 # The longest time to prove the new address. It is shorter than UNDO_TTL: the old address then has

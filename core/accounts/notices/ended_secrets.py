@@ -25,7 +25,7 @@ async def end_credentials_in(tx: Transaction, org_id: UUID, user_id: UUID, now: 
 
 
 async def end_credentials_of_raised(tx: Transaction, org_id: UUID, account_id: UUID, rights: Rights, now: datetime) -> None:
-    """End the credentials of a service account that got more rights, unless an active member made them who has `rights`, those of its role.
+    """End the credentials of a service account that got more rights, unless their maker is an active member who has `rights`.
 
     So a former owner gets nothing through a credential that goes on (security #own-end).
     """

@@ -178,7 +178,7 @@ async def begin_test(
 async def begin_again(
     ports: Ports, caller: Visitor, connection: OrganizationConnection, after: str, device_cookie: str, base_url: str
 ) -> ProviderVisit:
-    """Return the place at the identity provider, which must ask the user of a session to sign in again. `after` is the path that follows."""
+    """Return the visit to the identity provider, which must ask the session's user to sign in again. `after` is the path that follows."""
     now, session_id = ports.clock.now(), caller.session_id
     of_session = {"session_id": session_id, "first_session_id": session_id, "wants_fresh": True, "expires_at": now + STATE_TTL}
     flow = new_flow(now, FlowTarget.REAUTHENTICATION, after, digest(device_cookie), **of_session)
