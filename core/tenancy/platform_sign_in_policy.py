@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import partial
-from time import monotonic
 from typing import Final
 from uuid import UUID
 
@@ -24,7 +23,7 @@ from core.kernel.sign_in_policy.rules import RULES_OF_PLATFORM, Concerned, Docum
 from core.kernel.values import Email
 from core.maintenance import housekeeping
 from core.tenancy import events
-from core.tenancy.model.policy_counts import COUNTED_WITHIN, PolicyCounter
+from core.tenancy.model.policy_counts import PolicyCounter
 from core.tenancy.model.sign_in_policies import (
     PeopleCount,
     PolicyChanged,
@@ -94,8 +93,7 @@ async def preview(ports: Ports, document: Document) -> PolicyPreview:
 
     policy = _to_effective(rules)
     judge_owner = partial(judge, ports, policy, email_is_on=ports.policy.email_sign_in)
-    counter = PolicyCounter(policy, now, judge_owner, monotonic() + COUNTED_WITHIN)
-    owners, people = await counter.count(next_owners)
+    owners, people = await PolicyCounter(policy, now, judge_owner).count(next_owners)
     due_at = min(rules.due_at.values(), default=None)
     return PolicyPreview(rules=rules, due_at=due_at, members=owners, end_users=PeopleCount(), people=people)
 

@@ -8,7 +8,6 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
-from time import monotonic
 from uuid import UUID
 
 from core.accounts import factor_changes, relying_party
@@ -37,7 +36,7 @@ from core.kernel.sign_in_policy.rules import (
 )
 from core.tenancy import events, organizations
 from core.tenancy.model.organizations import Organization
-from core.tenancy.model.policy_counts import COUNTED_WITHIN, PolicyCounter
+from core.tenancy.model.policy_counts import PolicyCounter
 from core.tenancy.model.sign_in_policies import (
     MAX_REMOVALS,
     BreakGlassNeedsFactors,
@@ -363,7 +362,7 @@ async def preview(ports: Ports, caller: Member, document: Document, application:
         listed = await read.sign_in_policies.break_glass_users(organization.id)
     service_id, offers_email = None if application is None else application.id, _offers_email(ports, application)
     judge_person = partial(judge, ports, effective)
-    counter = PolicyCounter(effective, now, partial(judge_person, email_is_on=offers_email), monotonic() + COUNTED_WITHIN)
+    counter = PolicyCounter(effective, now, partial(judge_person, email_is_on=offers_email))
 
     async def next_people(last: PolicyPerson | None, limit: int, *, are_members: bool) -> Sequence[PolicyPerson]:
         last_id = None if last is None else last.account.id

@@ -1,7 +1,7 @@
 """The decisions of a sign-in policy about many people, for its preview."""
 
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from time import monotonic
 from typing import Final
@@ -21,7 +21,7 @@ class PolicyCounter:
     policy: EffectivePolicy
     now: datetime
     judge: Callable[[PolicyPerson, datetime], Decision]
-    ends: float  # when counting takes too long, on the monotonic clock
+    ends: float = field(default_factory=lambda: monotonic() + COUNTED_WITHIN)
 
     async def count(
         self, read: Callable[[PolicyPerson | None, int], Awaitable[Sequence[PolicyPerson]]]

@@ -11,7 +11,6 @@ from core.kernel.causes import SYSTEM
 from core.kernel.proofs import first_proof
 from core.kernel.sign_in_policy.rules import METHODS
 from core.kernel.values import rfc3339
-from core.tenancy import sign_in_policies
 from core.tenancy.model import policy_counts
 from core.tenancy.model.sign_in_policies import SettingsBeyondPolicies
 from ports import Ports
@@ -379,6 +378,6 @@ async def test_a_preview_stops_counting_at_its_limits(acme: Tenant, monkeypatch:
     monkeypatch.setattr(policy_counts, "MAX_COUNTED", 2)
     seen = await preview(acme, {"second_factor": ["everyone"]})
     assert seen["members"] == {"concerned": 2, "meets": 0, "stopped_now": 2, "stopped_later": 0, "is_exact": False}
-    monkeypatch.setattr(sign_in_policies, "COUNTED_WITHIN", -1.0)
+    monkeypatch.setattr(policy_counts, "COUNTED_WITHIN", -1.0)
     seen = await preview(acme, {"second_factor": ["everyone"]})
     assert (seen["members"], seen["people"]) == (None, [])
