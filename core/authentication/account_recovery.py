@@ -88,7 +88,7 @@ async def issue_in_organization(ports: Ports, caller: Member, user_id: UUID, rea
 
 
 async def cancel_in_organization(ports: Ports, caller: Member, user_id: UUID, capability: Capability) -> None:
-    """End the open recovery that the organization issued for the user. Raises: those of `_lock_controlled`; RecoveryNotFound."""
+    """End the open recovery that the organization issued for the user."""
     async with ports.storage.transaction(by=caller) as tx:
         organization, account = await _lock_controlled(tx, caller, user_id, capability)
         tx.record(events.recovery_canceled(await _cancel(tx, account, organization.id)))
@@ -185,7 +185,7 @@ def _new_recovery(account: Account, issuer_id: UUID, org_id: UUID | None, salt: 
 
 
 async def _lock_controlled(tx: Transaction, caller: Member, user_id: UUID, capability: Capability) -> tuple[Organization, Account]:
-    """Lock the organization and an account that it controls. Raises: those of `issue_in_organization`."""
+    """Lock the organization and an account that it controls."""
     organization, rights = await organizations.lock_organization_for(tx, caller, capability)
     if user_id == caller.user_id:
         raise CannotRecoverSelf
