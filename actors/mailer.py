@@ -26,11 +26,9 @@ from ports.outside import EmailMessage, MailRefused
 log = structlog.get_logger("mailer")
 
 SLOTS: Final = 40  # emails sent at the same time
-PLATFORM_SLOTS: Final = 8  # through the platform's server, so that a slow recipient does not delay others
-# The most slots for emails through the organizations' own mail servers, which may be slow, and the
-# most for one of these servers.
-OWN_SERVER_SLOTS: Final = 32
-SLOTS_OF_ONE: Final = 2
+PLATFORM_SLOTS: Final = 8  # through the platform's server
+OWN_SERVER_SLOTS: Final = 32  # through the organizations' own mail servers, which may be slow
+SLOTS_OF_ONE: Final = 2  # through the server of one organization
 POLL: Final = 30.0  # seconds
 OUTAGE_PAUSE: Final = 5.0  # seconds
 GRACE: Final = 5.0  # seconds to finish sending an email when the process is stopped
@@ -71,7 +69,7 @@ class _ServerRotation:
     organization with due emails has started one. Without rounds, the queue would be ordered by age
     alone. Then the organization with the longest backlog would always come first, and a slow mail
     server or many invitations cause a long backlog. In each round of the platform's server, the emails
-    of accounts have one turn, or as many turns as organizations had.
+    of accounts have as many turns as organizations had, and at least one turn.
     """
 
     def __init__(self) -> None:

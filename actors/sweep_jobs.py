@@ -29,7 +29,7 @@ INVITATION_EXPIRY: Final = SweepJob("invitation_expiry", invitations.sweep, peri
 PASSKEY_WAITS: Final = SweepJob("passkey_waits", passkey_waits.sweep, period=60.0)
 # Reminds platform owners of the second factor that they need soon.
 POLICY_REMINDER: Final = SweepJob("policy_reminder", platform_sign_in_policy.remind, period=300.0)
-# Ends what service accounts gave that have ended after their owner left.
+# Ends the roles that service accounts gave, after their owner left and the accounts ended.
 PROGRAM_ENDS: Final = SweepJob("program_ends", service_accounts.end_due, period=300.0)
 # Announces secrets that expire soon to their owners.
 SECRET_ANNOUNCEMENT: Final = SweepJob("secret_announcement", expiring_secrets.announce, period=300.0)

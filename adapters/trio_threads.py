@@ -24,6 +24,6 @@ class TrioThreads:
     async def run(self, work: Callable[[], T], *, abandons: bool = False) -> T:
         """Run `work` in a thread.
 
-        With `abandons`, a canceled caller does not wait for its end. The thread keeps its place until then.
+        With `abandons`, a canceled caller does not wait for the end of the work, which keeps its place until then.
         """
         return await trio.to_thread.run_sync(work, limiter=self._places, abandon_on_cancel=abandons)

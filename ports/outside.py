@@ -132,12 +132,10 @@ class PublishedKeys(Protocol):
     async def get(self, url: str) -> tuple[Sequence[Mapping[str, Any]], bool]:
         """Return the keys, and whether they were fetched now, with at most two requests of 5 s. Raises: ClientAssertionInvalid."""
 
-    async def get_newer(
-        self, url: str, keys: Sequence[Mapping[str, Any]], cause: Share | None = None
-    ) -> Sequence[Mapping[str, Any]] | None:
+    async def get_newer(self, url: str, keys: Sequence[Mapping[str, Any]], cause: Share) -> Sequence[Mapping[str, Any]] | None:
         """Return keys that are newer than `keys`, or None if they were fetched for this cause less than a minute ago.
 
-        The cause is who presents a token that no key verifies, by default the current share. Six can cause a fetch in a minute.
+        `cause` is the share of the caller with a token that no key verifies. In a minute, at most six causes lead to a fetch.
 
         Raises: ClientAssertionInvalid.
         """
@@ -152,7 +150,7 @@ class ClientDocuments(Protocol):
     async def fetch(self, address: str, since: datetime | None = None) -> ClientDocument:
         """Return the document at this address, which was fetched after that time, if one is given.
 
-        Each process sends one request of a share at a time to a host. It returns within 6 s. A failure is not kept.
+        In each process, a share sends one request at a time to a host. It returns within 6 s. A failure is not kept.
 
         Raises: ClientDocumentUnavailable.
         """
@@ -196,9 +194,9 @@ class IdentityProviders(Protocol):
 class OpenIdProviders(Protocol):
     """The OpenID providers of organizations, which choose their addresses (security W-1).
 
-    Every method waits at most 5 s for a place, and then returns within 10 s. Redirects are not followed. Of one
-    connection three calls run at a time, of an organization six. Sign-outs that strangers report have places of their
-    own. All methods raise OpenIdAnswerRefused, OpenIdProviderUnreachable and Limited.
+    Every method waits at most 5 s for a place, and then returns within 10 s. Redirects are not followed. At
+    most three calls of a connection and six of an organization run at a time. Calls that strangers cause have their own
+    places. All methods raise OpenIdAnswerRefused, OpenIdProviderUnreachable and Limited.
     """
 
     async def discover(self, client: OpenIdClient, *, refresh: bool = False) -> OpenIdProviderMetadata:

@@ -69,7 +69,7 @@ class _Memory(threading.local):
 _memory: Final = _Memory()
 
 
-# Functions of ctypes: functions of cffi need memory that is writable and executable, which the unit for systemd forbids.
+# ctypes, because callbacks of cffi need memory that is writable and executable. The systemd unit forbids such memory.
 @ctypes.CFUNCTYPE(ctypes.c_int, ctypes.POINTER(ctypes.c_void_p), ctypes.c_size_t)  # type: ignore[untyped-decorator]
 def _allocate(memory: Any, size: int) -> int:
     if size > _memory.size:

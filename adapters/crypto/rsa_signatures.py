@@ -50,7 +50,7 @@ def is_signed_by(certificate: str, digest: str, signature: bytes, data: bytes) -
 
 
 def public_key_of(certificate: str) -> bytes:
-    """Return the public key of a certificate. Both are in PEM. Raises: ValueError for a malformed certificate."""
+    """Return the public key (PEM) of a certificate (PEM). Raises: ValueError for a malformed certificate."""
     return bytes(_load_public(certificate).public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo))
 
 

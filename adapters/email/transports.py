@@ -23,7 +23,7 @@ from ports.outside import EmailMessage, MailRefused
 # depends on it.
 SESSION_DEADLINE: Final = 50.0
 CHECK_DEADLINE: Final = 10.0  # an admin waits for the result
-MAX_CHECKS: Final = 100  # concurrent; an organization has at most one
+MAX_CHECKS: Final = 100  # concurrent checks; an organization has at most one check
 
 _CHECK_RESULTS: Final = MappingProxyType(
     {

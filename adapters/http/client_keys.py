@@ -28,7 +28,7 @@ class HttpGetter(Protocol):
 class FetchedKeys:
     """The keys that another party publishes, by its URL. Concurrent requests of an organization share one fetch.
 
-    Each organization has a cache of its own: its waits, failures and forged assertions delay no other one (security N-11).
+    Each organization has its own cache: its waits, failures and forged assertions delay no other organization (security N-11).
     """
 
     keys_name: ClassVar[str]  # in reasons
@@ -44,8 +44,8 @@ class FetchedKeys:
     async def get(self, url: str) -> tuple[Keys, bool]:
         return await self._party(url).cache.get(lambda: self._fetch(url))
 
-    async def get_newer(self, url: str, keys: Sequence[Mapping[str, Any]], cause: Share | None = None) -> Keys | None:
-        return await self._party(url).cache.get_newer(keys, lambda: self._fetch(url), cause or current_share.get())
+    async def get_newer(self, url: str, keys: Sequence[Mapping[str, Any]], cause: Share) -> Keys | None:
+        return await self._party(url).cache.get_newer(keys, lambda: self._fetch(url), cause)
 
     def _party(self, url: str) -> "_Party":
         return self._parties.of((current_share.get(), url))
@@ -116,7 +116,7 @@ class HttpIssuerKeys(FetchedKeys):
 
 
 class _Party:
-    """The keys at one URL that an organization has cached, and the time of the last fetch if it failed."""
+    """The keys of one URL in the cache of an organization, and the time of the last fetch if it failed."""
 
     def __init__(self, clock: Clock) -> None:
         self.cache = ProviderKeys(clock)

@@ -23,7 +23,7 @@ from core.kernel.outbound import SendFailed, SendFailure
 LOOKUP_DEADLINE: Final = 5.0  # seconds
 # Concurrent lookups. After its deadline a lookup continues in its thread until the system's
 # resolver gives up, about three times as long (`shorten_resolver_timeouts`).
-# An organization uses fewer threads than are free, so a few with silent name servers do not block others.
+# An organization uses fewer threads than are free, so a few organizations with silent name servers do not block the rest.
 MAX_LOOKUPS: Final = 256
 MAX_ADDRESSES: Final = 4  # to try for one name: a tenant can publish hundreds
 

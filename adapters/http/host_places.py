@@ -10,8 +10,8 @@ from core.kernel.errors import Limited
 from core.kernel.shares import FairPlaces, current_share
 
 MAX_CONCURRENT: Final = 300  # requests of this process
-MAX_OF_SHARE: Final = 6  # of an organization, or of a client address
-MAX_OF_HOST: Final = 6  # each of another organization
+MAX_OF_SHARE: Final = 6  # requests of an organization, or of a client address
+MAX_OF_HOST: Final = 6  # requests to a host, from six organizations
 
 
 class HostBusy(Exception):
@@ -28,7 +28,7 @@ class HostPlaces:
     async def of(self, host: str, within: float) -> AsyncIterator[None]:
         """Let a request go to this host in its turn. Raises: HostBusy after this number of seconds.
 
-        Places that more callers share come later, so a wait holds none that others need (security N-11).
+        The places that most callers share are taken last. So a waiting request holds no place that other callers need (security N-11).
         """
         share = current_share.get()
         totals = {(share, host): 1, share: MAX_OF_SHARE, host: MAX_OF_HOST, None: MAX_CONCURRENT}

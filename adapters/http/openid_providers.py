@@ -49,7 +49,7 @@ FETCH_WITHIN: Final = 5.0  # seconds for metadata or keys
 OURS, STRANGERS = "ours", "strangers"  # who causes a request: anyone can begin a sign-in, or send a logout token
 MAX_CONCURRENT: Final = {OURS: 300, STRANGERS: 100}  # at the same time, each with a socket
 MAX_OF_ORGANIZATION: Final = 6
-MAX_OF_CONNECTION: Final = 3  # of them, so that one slow provider leaves places for the others of its organization
+MAX_OF_CONNECTION: Final = 3  # so that one slow provider leaves places for other connections of its organization
 MAX_KEYS: Final = 50
 MAX_KEY_ID: Final = 255
 MAX_LOGOUT_TOKEN: Final = 16 * 1024  # any client can send one
@@ -142,7 +142,7 @@ class HttpOpenIdProviders:
     async def _connect(self, client: OpenIdClient, by: str = OURS) -> AsyncIterator["_Provider"]:
         """Wait for a place of the connection, and limit the time of all requests from then on.
 
-        The client addresses have turns there, because a stranger can send codes that only the provider refuses (security N-11).
+        Client addresses take turns, because a stranger can send codes that only the provider refuses (security N-11).
 
         Raises: OpenIdProviderUnreachable without a place, or after the deadline; Limited.
         """

@@ -11,7 +11,7 @@ from adapters.crypto import IdTokenKeyUnknown
 from ports.observe import Clock
 
 CACHE_TTL: Final = timedelta(hours=1)
-MAX_CACHED: Final = 1000  # of one kind
+MAX_CACHED: Final = 1000  # caches of one kind
 REFETCH_PAUSE: Final = timedelta(minutes=1)  # minimum time between fetches for tokens of one cause that no cached key verifies
 MAX_CAUSES: Final = 6  # strangers, such as client addresses, that can cause a fetch within REFETCH_PAUSE
 OUR_REQUEST: Final = "our request"  # the cause of a fetch for a token that we have asked for
@@ -23,7 +23,7 @@ Fetch = Callable[[], Awaitable[Keys]]
 
 
 class Caches(Generic[K, T]):
-    """The caches by key. Those that were used longest ago are forgotten first, and each one after CACHE_TTL without use."""
+    """Caches by key. A cache is forgotten after CACHE_TTL without use, or when MAX_CACHED caches were used later."""
 
     def __init__(self, clock: Clock, new: Callable[[Clock], T]) -> None:
         self._clock = clock
@@ -48,7 +48,7 @@ class ProviderKeys:
         self._lock = trio.Lock()
         self._keys: Keys = ()
         self._fetched_at: datetime | None = None
-        self._refetches: dict[Hashable, datetime] = {}  # the newest of each cause
+        self._refetches: dict[Hashable, datetime] = {}  # the time of the newest fetch by cause
 
     async def get(self, fetch: Fetch) -> tuple[Keys, bool]:
         """Return the keys, and whether they were fetched now because the cached ones are older than CACHE_TTL."""
@@ -64,7 +64,7 @@ class ProviderKeys:
     async def get_newer(self, keys: Keys, fetch: Fetch, cause: Hashable = OUR_REQUEST) -> Keys | None:
         """Return keys that are newer than `keys`, or None within REFETCH_PAUSE after a fetch for this cause.
 
-        Forged tokens lead here too. So the pause applies also after a fetch that failed, and strangers are MAX_CAUSES at most.
+        Forged tokens lead here too. So the pause applies also after a failed fetch, and at most MAX_CAUSES strangers cause a fetch in it.
         """
         async with self._lock:
             if self._keys is not keys:

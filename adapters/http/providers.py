@@ -33,7 +33,7 @@ log = structlog.get_logger("providers")
 
 DEADLINE: Final = 10.0  # seconds for all requests about one user
 MAX_CONCURRENT: Final = 500  # users at the same time
-MAX_OF_PROVIDER: Final = 50  # so that a slow provider does not pile up sockets, nor stop the others
+MAX_OF_PROVIDER: Final = 50  # so that a slow provider does not pile up sockets, nor stop other providers
 MAX_TOKEN_LENGTH: Final = 16 * 1024
 CLOCK_SKEW: Final = timedelta(minutes=1)  # tolerated difference between a provider's clock and ours
 MAX_TOKEN_SECONDS: Final = 10 * 365 * 86400  # longer lifetimes are cut, because the result could exceed the range of datetime

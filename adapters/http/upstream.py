@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import httpx
 
 MAX_RESPONSE_SIZE: Final = 64 * 1024  # bytes
-PLACE_WITHIN: Final = 5.0  # seconds to wait for a place. Mostly calls of the same share cause the wait
+PLACE_WITHIN: Final = 5.0  # seconds to wait for a place, mostly behind calls of the same share
 _HEADERS: Final = {"Accept": "application/json", "Accept-Encoding": "identity", "User-Agent": "Gatehouse"}
 
 
@@ -31,7 +31,7 @@ class UpstreamHttp:
     """Connections to upstream services. Their number is limited, so that a slow service does not pile up sockets."""
 
     def __init__(self, deadline: float, places: FairPlaces) -> None:
-        """`deadline` is in seconds. It covers all requests inside one `connect` block, and apart from it the wait for a place."""
+        """`deadline` is in seconds. It covers all requests inside one `connect` block, but not the wait for a place."""
         self._deadline = deadline
         self._places = places
         self._library: tuple[ModuleType, ssl.SSLContext] | None = None

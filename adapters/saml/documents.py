@@ -98,8 +98,8 @@ class XmlDocuments:
 class XmlProviders:
     """The writer of requests to identity providers, and the verifier of their responses, with lxml and xmlsec.
 
-    As in `XmlDocuments`, the serving thread takes usual documents. Long responses
-    have a thread of their own, so that strangers cannot block them through `XmlDocuments`.
+    As in `XmlDocuments`, the serving thread takes usual documents. Long responses have their own
+    thread, so that strangers cannot block them through `XmlDocuments`.
     """
 
     def __init__(self, metrics: Metrics) -> None:

@@ -91,7 +91,7 @@ def verify(element: Any, certificates: Sequence[str]) -> SignedPart:
     [signature] = signatures
     has_key_info = len(signature) == 3
     received, value, *_ = _children(signature, _SIGNED_INFO, _SIGNATURE_VALUE, *([_KEY_INFO] if has_key_info else []))
-    # No signature covers these, and xmlsec would see them.
+    # No signature covers these attributes and namespaces, and xmlsec would read them.
     if any(part.keys() not in ([], ["Id"]) for part in (signature, value)) or value.nsmap != signature.nsmap:
         raise SamlResponseRefused(SamlFault.SIGNATURE_SHAPE)
     # Its shape is checked first, so that its canonical form is short. What it says is read from the signed bytes.

@@ -67,7 +67,7 @@ packages=${GATEHOUSE_PACKAGES:-$here/packages}/$tag
 # The build for x86-64-v3 is about twice as fast as the wheel, which is for all processors of the architecture.
 fast() {
     [ "${GATEHOUSE_ARGON2:-}" != wheel ] && [ -d "$here/argon2-x86-64-v3" ] || return 1
-    # The unit for systemd hides the file. The loader of glibc 2.33 or later knows the same features as a level.
+    # The systemd unit hides /proc/cpuinfo. The loader of glibc 2.33 or later knows the same features as a level.
     [ -e /proc/cpuinfo ] || { /lib64/ld-linux-x86-64.so.2 --help 2>/dev/null | grep -qsF "x86-64-v3 (supported" && return; }
     for feature in avx avx2 bmi1 bmi2 f16c fma abm movbe; do
         grep -qsw "$feature" /proc/cpuinfo || return 1

@@ -1,4 +1,4 @@
-"""What soak tests share: a service with a database server and a platform owner of its own, and the report of latencies."""
+"""The service of soak tests, with its own database server and platform owner, and the report of latencies."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager

@@ -1,12 +1,12 @@
-"""The soak test of shared places, `./run soak shares [--seconds N]`: three organizations and a stranger attack, another one works.
+"""The soak test of shared places, `./run soak shares [--seconds N]`: three organizations and a stranger attack a fourth.
 
 - Each of three organizations has 20 connections whose token endpoints answer after 9 s, with three browsers at each of them.
 - Eight threads of each organization send changes of its name, which wait for one lock.
 - A stranger tries passwords over 20 connections from one address.
 
-At the same time, users of another organization sign in through its connection, and with a password, and its owner reads and
-changes it. The output has the latencies of each before and during the attack. The exit code is 1 if a 99th percentile during it
-is 3 s or more, or if a request of the other organization fails.
+At the same time, users of the fourth organization sign in through its connection, and with a password, and its owner
+changes it. The output has the latencies of these requests before and during the attack. The exit code is 1 if a 99th percentile
+during the attack is 3 s or more, or if a request of the fourth organization fails.
 """
 
 import argparse
@@ -39,7 +39,7 @@ VERIFIED_DOMAIN: Final = """
 
 
 class SlowIssuers(OpenIdIssuers):
-    """Providers of which those of the attackers answer after a while."""
+    """OpenID providers. The token endpoints of the attackers answer after SLOW seconds."""
 
     def _reply(self, request: ReceivedRequest) -> Answer:
         if request.path.endswith("/token") and not request.path.startswith("/other"):
@@ -79,7 +79,7 @@ class Soak:
         return self._report(quiet, during)
 
     def _add_organization(self, providers: SlowIssuers, slug: str, count: int) -> list[tuple[str, FakeIssuer]]:
-        """Create an organization with connections. Return the path of each, and its provider."""
+        """Create an organization with connections. Return the connections' paths and providers."""
         self._call("POST", "", {"name": slug, "slug": slug})
         added = []
         for number in range(count):
@@ -124,7 +124,7 @@ class Soak:
 
     @contextmanager
     def _attack(self, slow: Sequence[tuple[str, FakeIssuer]]) -> Iterator[None]:
-        """Attack during the block, from threads, each with an address that its kind of attacker has."""
+        """Attack from threads during the block. Each kind of attacker has its own address."""
         kinds: list[tuple[str, str, Callable[[httpx.Client], int], int]] = [
             ("sign-in at a slow provider", "198.51.100.1", partial(self._sign_in, connection=each), BROWSERS) for each in slow
         ]
@@ -149,7 +149,7 @@ class Soak:
                     self._attacks[f"{kind}: {send(client)}"] += 1
 
     def _measure(self, own: tuple[str, FakeIssuer], seconds: float) -> dict[str, list[float]]:
-        """Send the requests of the other organization one after the other. Return the latencies by kind."""
+        """Send the requests of the fourth organization one by one. Return the latencies by kind."""
         kinds: dict[str, Callable[[httpx.Client], int]] = {
             "sign-in through a connection": lambda client: self._sign_in(client, own),
             "password": lambda client: self._log_in(client, OWNER[1]),

@@ -118,7 +118,8 @@ class ServiceAccountsRead(Protocol):
 
     An account is live if the named credential is valid, and if its owner could create it now: an
     account of an organization needs an owner with a role that allows it, and an account of the
-    platform needs a platform owner. An account that goes on is live until `ends_at`.
+    platform needs a platform owner. An account that goes on after its owner left is
+    live until `ends_at`.
     """
 
     async def page(self, org_id: UUID | None, page: Page, now: datetime) -> PageResult[ListedServiceAccount]:
@@ -131,10 +132,10 @@ class ServiceAccountsRead(Protocol):
         """Return whether an account of this owner goes on after they have left."""
 
     async def of_owner(self, owner_id: UUID, org_id: UUID | None) -> list[str]:
-        """Return the names of the live accounts of this owner: of one organization, or of all if None."""
+        """Return the names of this owner's live accounts, in one organization or with None in all."""
 
     async def next_end(self, now: datetime) -> tuple[UUID, UUID] | None:
-        """Return the organization and the owner of the account that ended first, and is not forgotten by `forget_ends` yet."""
+        """Return the organization and the owner of the account that ended first, if `forget_ends` has not settled its end."""
 
     async def load_context(self, account_id: UUID, credential_id: UUID, slug: str | None, now: datetime) -> ServiceAccountContext | None:
         """Return the account, with the organization of `slug`, or None if the account is not live."""
@@ -180,25 +181,27 @@ class ServiceAccounts(ServiceAccountsRead, Protocol):
         """Return the ids and names of the service accounts of this owner that have stopped."""
 
     async def go_on(self, owner_id: UUID, org_id: UUID | None, until: datetime) -> list[tuple[UUID, UUID, str]]:
-        """Let the live accounts of this owner go on until this time, with the rights that they have now at most.
+        """Let this owner's live accounts, in one organization or with None in all, go on until this time.
 
-        They are those of one organization, or of all if None. Return their organizations, ids and names. An account ended when its owner
-        came back, and does not go on if the owner leaves again before the end is settled.
+        Their present rights are the most that they can have then. Return their organizations, ids and names. If the owner had
+        joined again, the accounts ended then, and do not go on again before `forget_ends` has settled this end.
         """
 
     async def end_going_on(
         self, owner_id: UUID, org_id: UUID | None, now: datetime, account_id: UUID | None = None, *, within: Rights | None = None
     ) -> int:
-        """Let the accounts of this owner that go on end now, and return their number: of one organization, or of all if None; or one of
-        them; or those that have only rights in `within`.
+        """End this owner's accounts that go on, and return their number.
+
+        `org_id` and `account_id` limit this to an organization or an account, and `within` to accounts with no other rights.
         """
 
     async def forget_ends(self, org_id: UUID, owner_id: UUID, now: datetime) -> list[tuple[UUID, str]]:
-        """Forget the ends of the accounts of this owner that have passed. Return the ids and names of those that have stopped by it."""
+        """Forget the past ends of this owner's accounts. Return the ids and names of the accounts that the owner cannot own now."""
 
     async def givers(self, org_id: UUID, user_id: UUID) -> dict[UUID, UUID]:
-        """Return the accounts that the role of a member depends on, with their owners: the one that gave it, the one that gave the role
-        of its owner, and so on.
+        """Return the service accounts that a member's role depends on, with their owners.
+
+        The first account gave the role. The next account gave the role of the first account's owner, and so on.
         """
 
     async def may_promote(self, org_id: UUID, account_id: UUID) -> bool | None:
@@ -234,7 +237,7 @@ class Credentials(CredentialsRead, Protocol):
     async def end_created_by_others(self, org_id: UUID, account_id: UUID, rights: Rights) -> list[EndedCredential]:
         """Remove the credentials of a locked service account that active members with all these rights did not make, and return them.
 
-        An account that goes on keeps them: it gets nothing more.
+        An account that goes on keeps its credentials, because it gets no further rights.
         """
 
     async def remove(self, org_id: UUID | None, client_id: UUID, credential_id: UUID) -> None:

@@ -38,7 +38,7 @@ NEXT_DUE: Final = f"""
         select m.due_at + interval '1 day' {NUMBERED} and m.directory_number <= next.number - %(per_day)s
         order by m.directory_number desc limit 1))"""
 
-# As `core.mailing.preparation` chooses the server
+# The email goes through the organization's own server (`core.mailing.preparation`).
 BY_OWN_SERVER: Final = """
     (kind = any(%(of_organizations)s) and exists (
         select 1 from smtp_settings s join invitations i on i.org_id = s.org_id and i.status = 'pending'

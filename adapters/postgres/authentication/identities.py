@@ -64,7 +64,7 @@ class Identities(SealingRepository):
         return await self._all(lambda row: LinkedPlace(*row), sql, user_id=user_id)
 
     async def list_added(self, user_id: UUID, since: datetime) -> list[AddedSignInMethod]:
-        # If the sign-up did not verify the address, its identity may be that of a squatter.
+        # If the sign-up did not verify the address, its identity may belong to a squatter.
         sql = """
             select (array_agg(i.id order by i.linked_at, i.id))[1], i.provider, min(i.linked_at), min(i.linked_at) > %(since)s,
                    min(i.linked_at) <= u.created_at

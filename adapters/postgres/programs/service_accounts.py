@@ -49,15 +49,15 @@ OWNER_MAY_OWN: Final = f"""
           and case when a.org_id is null then u.is_platform_owner
               when (m.role, a.role) in ({PAIRS}) then true
               else {MANAGES} end)"""
-# The owner ended their part themselves, and the account `a` goes on (security #own-end). An owner who is a member still has closed their
-# account, and could own it with their role. With an unknown role, they could not.
+# The owner left or closed their own account, and the service account `a` goes on (security #own-end). If the owner is still a member,
+# their role must allow to own `a`. An unknown role does not.
 GOES_ON: Final = f"""
     (a.ends_at is not null and not exists (
         select 1 from memberships m
         where m.org_id = a.org_id and m.user_id = a.owner_id and not coalesce((m.role, a.role) in ({PAIRS}) or {MANAGES}, false)))"""
 MAY_ACT: Final = f"({OWNER_MAY_OWN} or {GOES_ON})"  # also between the end of the account and the next sweep
 MAY_ACT_NOW: Final = f"({OWNER_MAY_OWN} or a.ends_at > %(now)s and {GOES_ON})"
-# The rights of its role, and those that it had when its owner ended their part, or null. `to_account_rights` reads them.
+# The rights of the account's role, and its rights when its owner left, or null. `to_account_rights` reads these columns.
 OF_ROLE: Final = own_rights_columns("a", "o")
 RIGHTS: Final = f"{OF_ROLE.sql}, case when a.ends_at is not null then a.kept_rights end"
 RIGHTS_WIDTH: Final = OF_ROLE.width + 1
@@ -106,7 +106,7 @@ def to_context(row: Row) -> ServiceAccountContext:
 
 
 def to_account_rights(row: Row) -> Rights:
-    """Return the rights in the columns of RIGHTS. An account that goes on gets no further ones."""
+    """Return the rights in the columns of RIGHTS. An account that goes on gets no further rights."""
     rights, kept = to_rights(row[:-1]), row[-1]
     return rights if kept is None else rights & known_rights(kept)
 
@@ -198,7 +198,7 @@ class ServiceAccounts(Repository):
         return await self._all(lambda row: (row[0], row[1]), sql, org_id=org_id, owner_id=owner_id, now=now)
 
     async def go_on(self, owner_id: UUID, org_id: UUID | None, until: datetime) -> list[tuple[UUID, UUID, str]]:
-        # If the owner was back as a member, and leaves again before the next sweep, the end of the first time counts.
+        # If the owner joined again, and leaves before the next sweep, the earlier end counts.
         sql = f"""
             update service_accounts a
             set ends_at = case when not {OWNER_MAY_OWN} then null when m.confirmed_at >= a.ends_at then a.ends_at else %(until)s end,

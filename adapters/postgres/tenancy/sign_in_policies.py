@@ -137,7 +137,7 @@ IS_MEMBER: Final = "select from memberships m where m.org_id = e.org_id and m.us
 THE_ACCOUNT: Final = "cross join lateral (select * from users a where a.id = m.user_id limit 1) u"
 CONNECTIONS: Final = connection_facts("%(org_id)s", "u")
 PERSON: Final = f"{CONNECTIONS.sql}, {KEY_HOSTS.sql}, {ACCOUNT.columns}"
-# A preview of networks would tell an organization where its platform owner is.
+# A preview of networks must not tell an organization where a platform owner is.
 MEMBER_ADDRESS: Final = f"(select case when w.id is null then l.address end from {NEWEST_SESSION} {JOIN_PLATFORM_OWNER})"
 MEMBER: Final = f"select m.role, {is_admin('m', '%(org_id)s')}, {PROVIDERS}, {MEMBER_ADDRESS}, {PERSON} from"
 OWNER_OF_PLATFORM: Final = f"null, '{{}}'::uuid[], false, {KEY_HOSTS.sql}, {ACCOUNT.columns}"  # of no organization

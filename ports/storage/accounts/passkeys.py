@@ -46,7 +46,7 @@ class PasskeysRead(Protocol):
         """Return the RP ID of the installation, or None if it has no passkeys for it."""
 
     async def next_wait(self, now: datetime) -> Account | None:
-        """Return an account whose wait for lost passkeys is over and not announced, or was not used in time, or None."""
+        """Return an account with a wait for lost passkeys that is over and not announced, or was not used in time, or None."""
 
     async def users_by_rp_id(self, rp_id: str) -> Mapping[str, int]:
         """Return the number of users with passkeys for this RP ID, and for each other one that of users who have none for this one.
@@ -97,7 +97,7 @@ class Passkeys(PasskeysRead, Protocol):
         """Store the time of an impossible change, and return whether the last time was before `before`, or there was none."""
 
     async def add(self, passkey: Passkey) -> None:
-        """Add a passkey. The credential id of a deleted one is taken until no undo restores it. Raises: PasskeyTaken."""
+        """Add a passkey. The credential id of a deleted passkey is taken until no undo restores it. Raises: PasskeyTaken."""
 
     async def rename(self, user_id: UUID, passkey_id: UUID, name: str) -> None: ...
 

@@ -28,7 +28,7 @@ class MfaRead(Protocol):
         """Return when the newest entry of this kind was logged about the account (UTC), or None."""
 
     async def switches(self, user_id: UUID, since: datetime) -> list[FactorSwitch]:
-        """Return when second factors were turned on and off since then, newest first. At the same time, they were turned on last."""
+        """Return when second factors were turned on and off since then, newest first. At equal times, turning on counts as newer."""
 
     async def lifetimes(self, user_id: UUID, rp_id: str | None) -> list[FactorLifetime]:
         """Return the app of the account, its keys for this RP ID, and the apps and keys that an undo can restore."""
@@ -158,9 +158,9 @@ class SecurityNotices(SecurityNoticesRead, Protocol):
         """Store the hash of the token in the email."""
 
     async def use_up(self, user_id: UUID, notice_id: UUID, since: datetime, now: datetime) -> None:
-        """Mark all notices of the account since then as undone, and use up the link of this one.
+        """Mark all notices of the account since then as undone, and use up the link of this notice.
 
-        If its own change is older, other links can still undo it.
+        If the change of this notice is older, other links can still undo it.
         """
 
     async def end_all(self, user_id: UUID, now: datetime) -> None:

@@ -31,7 +31,7 @@ class IdentitiesRead(Protocol):
         """
 
     async def list_added(self, user_id: UUID, since: datetime) -> list[AddedSignInMethod]:
-        """Return the accounts at providers that were linked after the sign-up, oldest first. Those linked after `since` are recent.
+        """Return the accounts at providers that were linked after the sign-up, oldest first. Accounts linked after `since` are recent.
 
         If the address was first verified after the sign-up, the account of the sign-up counts, too.
         """

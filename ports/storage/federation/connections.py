@@ -37,7 +37,7 @@ class OrganizationConnectionsRead(Protocol):
         """Return the connection of `of_active_org` with the credentials of both sides. Raises: SealBroken."""
 
     async def client_secret(self, org_id: UUID, connection_id: UUID, issuer: str) -> str | None:
-        """Return the secret for the identity provider, or None. Raises: SealBroken."""
+        """Return the secret for the identity provider with this issuer, or None. Raises: SealBroken."""
 
     async def mapped_groups(self, org_id: UUID, connection_id: UUID) -> list[MappedGroup]:
         """Return the groups that the connection gives: first those for all users, then by value."""
@@ -53,7 +53,7 @@ class OrganizationConnections(OrganizationConnectionsRead, Protocol):
         """Save all fields that can change, except the client secret."""
 
     async def save_client_secret(self, org_id: UUID, connection_id: UUID, secret: str | None, set_at: datetime | None) -> None:
-        """Store the client secret in place of the earlier one. None: store none."""
+        """Store the client secret in place of the earlier secret, or with None remove it."""
 
     async def remove(self, org_id: UUID, connection_id: UUID) -> None:
         """Delete the connection with its keys, certificates, groups and known accounts."""

@@ -17,9 +17,9 @@ class SignInPoliciesRead(Protocol):
         """Return the policy of an organization or of one of its applications. Without an organization: that of the platform."""
 
     async def imposed(self, org_id: UUID) -> Sequence[tuple[SignInPolicy, str | None]]:
-        """Return the policies of the organization with rules or a list that are not its owner's, each with the slug of its application.
+        """Return the policies with rules or a break-glass list that are not the owner's, with the slugs of their applications.
 
-        The policy of the organization comes first, without a slug.
+        The policy of the organization itself comes first, without a slug.
         """
 
     async def effective(self, org_id: UUID, service_id: UUID | None = None) -> EffectivePolicy | None:
@@ -65,7 +65,7 @@ class SignInPoliciesRead(Protocol):
         """
 
     async def requiring(self, org_id: UUID, connection_id: UUID) -> Sequence[SignInPolicy]:
-        """Return the policies of the organization and its applications that require this connection, by their or by the owner's rules."""
+        """Return the policies of the organization and its applications that require this connection, by their present or by the owner's rules."""
 
     async def requires_domain(self, org_id: UUID, domain: Domain) -> bool:
         """Return whether the policy of the organization requires a connection for the addresses at this domain."""
