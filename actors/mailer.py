@@ -1,6 +1,5 @@
 """The actor that sends queued emails: it claims due emails, prepares and sends them, and stores the outcomes."""
 
-import heapq
 import math
 import random
 from collections import Counter
@@ -44,10 +43,7 @@ async def mailer(ports: Ports, inbox: Mailbox, *, slots: int = SLOTS) -> NoRetur
                 # Claim an email only when a slot is free, because a wait would use up its lease.
                 # Claim one email at a time: the preparation determines its mail server, and the
                 # next claim depends on that.
-                while len(attempts.child_tasks) < slots:
-                    mail = await _claim(ports, rotation)
-                    if mail is None:
-                        break
+                while len(attempts.child_tasks) < slots and (mail := await _claim(ports, rotation)):
                     prepared = await _prepare(ports, mail, retries)
                     if prepared is None:
                         rotation.take_turn(mail)
@@ -73,8 +69,7 @@ class _ServerRotation:
     """
 
     def __init__(self) -> None:
-        self._of_platform = 0  # emails in progress at the platform's server
-        self._active: Counter[UUID] = Counter()
+        self._active: Counter[UUID | None] = Counter()  # emails in progress; None counts those at the platform's server
         self._served: set[UUID] = set()  # organizations that had their turn in this round
         self._served_by_platform: Counter[UUID | None] = Counter()  # None counts the emails of accounts
 
@@ -83,11 +78,11 @@ class _ServerRotation:
         served = set(self._served_by_platform)
         if self._served_by_platform[None] < len(served) - 1:
             served.discard(None)
-        return BusyServers(frozenset(self._served | self._busy), self._is_full, self._of_platform >= PLATFORM_SLOTS, frozenset(served))
+        return BusyServers(frozenset(self._served | self._busy), self._is_full, self._active[None] >= PLATFORM_SLOTS, frozenset(served))
 
     def next_round(self) -> bool:
         """Start the next round after a claim found no email. Return whether the new round allows more emails."""
-        begins_anew = bool(self._served_by_platform) and self._of_platform < PLATFORM_SLOTS
+        begins_anew = bool(self._served_by_platform) and self._active[None] < PLATFORM_SLOTS
         ends_turns = not (self._is_full or self._served <= self._busy)
         if begins_anew:
             self._served_by_platform.clear()
@@ -97,18 +92,17 @@ class _ServerRotation:
 
     @property
     def _is_full(self) -> bool:
-        return self._active.total() >= OWN_SERVER_SLOTS
+        return self._active.total() - self._active[None] >= OWN_SERVER_SLOTS
 
     @property
     def _busy(self) -> set[UUID]:
-        return {org_id for org_id, count in self._active.items() if count >= SLOTS_OF_ONE}
+        return {org_id for org_id, count in self._active.items() if org_id is not None and count >= SLOTS_OF_ONE}
 
     def begin(self, mail: PreparedEmail) -> None:
+        self._active[None if mail.server is None else mail.server.org_id] += 1
         if mail.server is None:
-            self._of_platform += 1
             self.take_turn(mail)
         else:
-            self._active[mail.server.org_id] += 1
             self._served.add(mail.server.org_id)
 
     def take_turn(self, mail: QueuedEmail) -> None:
@@ -116,11 +110,8 @@ class _ServerRotation:
         self._served_by_platform[mail.org_id if mail.kind in CAUSED_BY_ORGANIZATIONS else None] += 1
 
     def end(self, mail: PreparedEmail) -> None:
-        if mail.server is None:
-            self._of_platform -= 1
-        else:
-            self._active[mail.server.org_id] -= 1
-            self._active += Counter()  # drops organizations with a count of zero
+        self._active[None if mail.server is None else mail.server.org_id] -= 1
+        self._active += Counter()  # drops organizations with a count of zero
 
 
 async def _claim(ports: Ports, rotation: _ServerRotation) -> QueuedEmail | None:
@@ -140,13 +131,13 @@ class _Retries:
     def add(self, delay: float | None) -> None:
         """Add an email that falls due in `delay` seconds, or none if `delay` is None."""
         if delay is not None and delay < POLL:
-            heapq.heappush(self._times, trio.current_time() + delay + CLOCK_GRAIN)
+            self._times.append(trio.current_time() + delay + CLOCK_GRAIN)
 
     def next_in(self) -> float:
         """Return the seconds until the next email falls due, and forget those that already are."""
-        while self._times and self._times[0] <= trio.current_time():
-            heapq.heappop(self._times)
-        return self._times[0] - trio.current_time() if self._times else math.inf
+        now = trio.current_time()
+        self._times = [at for at in self._times if at > now]
+        return min(self._times, default=math.inf) - now
 
 
 def _log_fields(mail: QueuedEmail) -> AbstractContextManager[object]:

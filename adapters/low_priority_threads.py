@@ -91,12 +91,10 @@ class LowPriorityThreads:
         _lower_priority()
         while True:
             with self._changed:
-                while not self._waiting:
+                while (following := self._waiting.pop()) is None:
                     if self._closed or not (self._changed.wait(IDLE_AFTER) or self._waiting):
                         self._alive -= 1
                         return
-                following = self._waiting.pop()
-                assert following is not None, "some job waits"
                 job = following[1]
                 self._busy += 1
             job.result = outcome.capture(job.work)

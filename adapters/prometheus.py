@@ -9,9 +9,10 @@ import shutil
 import struct
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import TypeVar
 
@@ -34,7 +35,6 @@ CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4
 DIRECTORY_VARIABLE = "PROMETHEUS_MULTIPROC_DIR"
 _PREFIX = "gatehouse-metrics-"
 
-BACKEND = "postgres"
 JOB_TYPES = (
     *("mail", "webhook_delivery", "logout_notice", "siem_forwarding"),
     *("erasure", "figures", "housekeeping", "invitation_expiry", "subscription_expiry", "secret_announcement", "billing_reconciliation"),
@@ -121,7 +121,7 @@ class PrometheusMetrics:
                 buckets=_HTTP_BUCKETS,
             )
             self._connections, self._idle_connections, self._max_connections = (
-                gauge(f"sso_db_pool_connections_{name}", help_text, ["backend"], multiprocess_mode="livesum").labels(BACKEND)
+                gauge(f"sso_db_pool_connections_{name}", help_text, ["backend"], multiprocess_mode="livesum").labels("postgres")
                 for name, help_text in (
                     ("total", "Open database connections."),
                     ("idle", "Open database connections that are idle."),
@@ -172,14 +172,13 @@ class PrometheusMetrics:
         observe(seconds)
 
     def login_failed(self, reason: LoginFailure) -> None:
-        with self._using_own_files():
-            self._login_failures.labels(reason).inc()
+        self._login_failures.labels(reason).inc()
 
     def passkey_ceremony(self, ceremony: Ceremony, refused: PasskeyReason | None) -> None:
-        self._ceremonies[ceremony, refused].inc()
+        self._passkeys.labels(ceremony, refused or "ok").inc()
 
     def sign_in_policy_decided(self, path: PolicyPath, outcome: Outcome) -> None:
-        self._decisions[path, outcome].inc()
+        self._policy_decisions.labels(path, outcome.value).inc()
 
     def token_issued(self) -> None:
         self._tokens.inc()
@@ -192,8 +191,7 @@ class PrometheusMetrics:
         self._mail_failures.inc()
 
     def mail_ended(self, outcome: EmailOutcome) -> None:
-        with self._using_own_files():
-            self._mails.labels(outcome).inc()
+        self._mails.labels(outcome).inc()
 
     def mail_queue(self, depth: int, age: float) -> None:
         self._mail_depth.set(depth)
@@ -226,7 +224,7 @@ class PrometheusMetrics:
         self._max_connections.set(maximum)
 
     def connection_answered(self, protocol: ConnectionProtocol, *, is_accepted: bool) -> None:
-        self._answers[protocol, is_accepted].inc()
+        self._connection_answers.labels(protocol, "accepted" if is_accepted else "refused").inc()
 
     def saml_signature_disputed(self) -> None:
         self._disputes.inc()
@@ -268,25 +266,19 @@ class PrometheusMetrics:
 
     def _initialize(self, latest: dict[str, Gauge]) -> None:
         self._new_http("GET", UNKNOWN_ROUTE, 4)
-        for reason in LoginFailure:
-            self._login_failures.labels(reason)
-        outcomes: tuple[PasskeyReason | None, ...] = (None, *PasskeyReason)
-        self._ceremonies = {(each, refused): self._passkeys.labels(each, refused or "ok") for each in Ceremony for refused in outcomes}
-        self._decisions = {(path, each): self._policy_decisions.labels(path, each.value) for path in PolicyPath for each in Outcome}
-        self._answers = {
-            (protocol, is_accepted): self._connection_answers.labels(protocol, outcome)
-            for protocol in (ConnectionProtocol.OIDC, ConnectionProtocol.SAML)
-            for is_accepted, outcome in ((True, "accepted"), (False, "refused"))
-        }
-        for result in FAILURES:
-            self._siem_failures.labels(result.name.lower())
-        for job_type in JOB_TYPES:
-            self._jobs.labels(job_type)
-        for end in EmailOutcome:
-            self._mails.labels(end)
-        for actor in ACTORS:
-            for cause in RESTART_REASONS:
-                self._restarts.labels(actor, cause)
+        known: Sequence[tuple[Counter | Histogram, Sequence[Iterable[str]]]] = (
+            (self._login_failures, [LoginFailure]),
+            (self._passkeys, [Ceremony, ("ok", *PasskeyReason)]),
+            (self._policy_decisions, [PolicyPath, [outcome.value for outcome in Outcome]]),
+            (self._connection_answers, [(ConnectionProtocol.OIDC, ConnectionProtocol.SAML), ("accepted", "refused")]),
+            (self._siem_failures, [[result.name.lower() for result in FAILURES]]),
+            (self._jobs, [JOB_TYPES]),
+            (self._mails, [EmailOutcome]),
+            (self._restarts, [ACTORS, RESTART_REASONS]),
+        )
+        for metric, labels in known:
+            for series in product(*labels):
+                metric.labels(*series)
         # The most recent value of any process is shown, so a worker that starts must not replace a
         # value with a zero.
         figures = _read(multiprocess.MultiProcessCollector(None, path=str(self._directory)).collect)  # type: ignore[no-untyped-call]

@@ -20,7 +20,6 @@ from core.accounts.model.email_queue import (
 from core.accounts.model.passkeys import SECURITY_KEY_MARK
 from core.accounts.model.secret_notices import NoticedSecret, SecretNotice
 from core.accounts.model.security_notices import ASKS_FOR_FACTORS, NEEDS_RECOVERY, PASSWORD_REMOVED, RESTORES_BY_UNDO
-from core.authentication.model.login import IssuedEmailSignIn
 from core.authentication.model.sessions import CODE_TTL
 from core.federation.connections.model.health import ConnectionNotice
 from core.kernel.connections import ConnectionSlug
@@ -40,8 +39,7 @@ from core.kernel.proofs import FactorKind
 from core.kernel.sign_in_policy.explanations import LABELS
 from core.mailing.model.emails import PreparedEmail
 from core.setup.model.links import CODE_TTL as SETUP_CODE_TTL
-from core.tenancy.model.invitations import ReceivedInvitation
-from core.tenancy.model.settings import Color, ColorScheme, Design, Palette, derive_palette
+from core.tenancy.model.settings import Color, ColorScheme, Palette, derive_palette
 from ports.outside import EmailMessage
 
 # The paths of links in emails, below the base URL.
@@ -217,12 +215,22 @@ class EmailTemplates:
             variables["lifetime"] = format_duration(lifetime)
         if mail.kind in LINK_PATHS:
             variables["link"] = self._link(mail)
-        variables |= _design_variables(mail.design)
+        design = mail.design
+        variables["brand"] = None if design is None else design.name
+        variables["logo"] = design.branding.logo_url if design is not None and design.logo_origin else None
+        variables["colors"] = COLORS if design is None or design.color is None else derive_palette(design.color)
         variables |= self._kind_variables(mail)
         if mail.sign_in is not None:
-            variables |= _sign_in_variables(mail.sign_in)
+            origin = mail.sign_in.origin
+            place = ", ".join(filter(None, (origin.location, origin.address)))
+            variables |= {"code": mail.sign_in.code, "service": mail.sign_in.service_name, "browser": origin.browser, "place": place}
         if mail.invitation is not None:
-            variables |= _invitation_variables(mail.invitation)
+            variables |= {
+                "organization": mail.invitation.organization_name,
+                "inviter": mail.invitation.inviter_email,
+                "role": mail.invitation.invitation.role_phrase,
+                "until": format_utc(mail.invitation.invitation.expires_at),
+            }
         if mail.secret is not None and mail.kind in ABOUT_SECRETS:
             variables |= self._secret_variables(mail.kind, mail.secret)
         return variables
@@ -244,7 +252,6 @@ class EmailTemplates:
                     "change": "A second factor was removed" if stays_on else "Two-factor authentication is off",
                 }
             case EmailKind.PASSWORD_CHANGED:
-                removed = mail.detail == PASSWORD_REMOVED
                 detail = mail.detail or ""
                 count = detail.rstrip(RESTORES_BY_UNDO + ASKS_FOR_FACTORS + NEEDS_RECOVERY)
                 return {
@@ -252,7 +259,7 @@ class EmailTemplates:
                     "keeps_factors": ASKS_FOR_FACTORS in detail,
                     "restores_by_undo": RESTORES_BY_UNDO in detail,
                     "needs_recovery": NEEDS_RECOVERY in detail,
-                    "change": "removed" if removed else "changed",
+                    "change": "removed" if detail == PASSWORD_REMOVED else "changed",
                 }
             case EmailKind.REAUTHENTICATION:
                 return {"code": mail.token}
@@ -280,19 +287,13 @@ class EmailTemplates:
         return {}
 
     def _secret_variables(self, kind: EmailKind, secret: SecretNotice) -> dict[str, Any]:
+        variables = {"secret": secret, "link": f"{self._base_url}{secret.path}", "until": format_utc(secret.expires_at)}
         if kind in (EmailKind.PROGRAM_ENDED, EmailKind.PROGRAMS_END):
-            until = format_utc(secret.expires_at)
-            return {"secret": secret, "secret_title": secret.name, "link": f"{self._base_url}{secret.path}", "until": until}
+            return variables | {"secret_title": secret.name}
         what, reason = SECRET_TEXTS[secret.kind]
         noun = what.partition(" of ")[0]  # "credential"; the name of the holder says what it belongs to
-        return {
-            "secret": secret,
-            "secret_title": f"{noun} {secret.name}" if secret.holder is None else f"{noun} {secret.name} of {secret.holder}",
-            "what": what,
-            "reason": reason,
-            "link": f"{self._base_url}{secret.path}",
-            "until": format_utc(secret.expires_at),
-        }
+        title = f"{noun} {secret.name}" if secret.holder is None else f"{noun} {secret.name} of {secret.holder}"
+        return variables | {"secret_title": title, "what": what, "reason": reason}
 
     def _link(self, mail: PreparedEmail) -> str:
         assert mail.token is not None, "the email was prepared with a token"
@@ -310,28 +311,6 @@ def _environment() -> Environment:
         lstrip_blocks=True,
         auto_reload=False,  # otherwise every email checks the template files
     )
-
-
-def _design_variables(design: Design | None) -> dict[str, Any]:
-    if design is None:
-        return {"brand": None, "logo": None, "colors": COLORS}
-    colors = COLORS if design.color is None else derive_palette(design.color)
-    return {"brand": design.name, "logo": design.branding.logo_url if design.logo_origin else None, "colors": colors}
-
-
-def _sign_in_variables(sign_in: IssuedEmailSignIn) -> dict[str, str | None]:
-    origin = sign_in.origin
-    place = ", ".join(filter(None, (origin.location, origin.address)))
-    return {"code": sign_in.code, "service": sign_in.service_name, "browser": origin.browser, "place": place}
-
-
-def _invitation_variables(invitation: ReceivedInvitation) -> dict[str, str | None]:
-    return {
-        "organization": invitation.organization_name,
-        "inviter": invitation.inviter_email,
-        "role": invitation.invitation.role_phrase,
-        "until": format_utc(invitation.invitation.expires_at),
-    }
 
 
 def _organization_variables(mail: PreparedEmail) -> dict[str, Any]:

@@ -139,7 +139,16 @@ class OrganizationSmtp:
     async def _run(self, server: MailServer, session: SmtpSession, threads: trio.CapacityLimiter) -> None:
         """Run a session at the checked addresses of the server. Raises: TargetRefused, SmtpFailed."""
         addresses = await self._guard.addresses(server.host, server.port)
-        client = SmtpClient(_to_smtp_server(server), self._tls, addresses)
+        is_implicit = server.port == IMPLICIT_TLS
+        smtp_server = SmtpServer(
+            host=server.host,
+            port=server.port,
+            tls=server.tls and is_implicit,
+            starttls=server.tls and not is_implicit,
+            username=server.username,
+            password=server.password,
+        )
+        client = SmtpClient(smtp_server, self._tls, addresses)
         try:
             await run_session(client, session, threads)
         except (OSError, ValueError) as error:
@@ -148,17 +157,6 @@ class OrganizationSmtp:
 
 def _to_mime(message: EmailMessage, server: MailServer) -> MimeMessage:
     return to_mime(message, Address(display_name=server.from_name or "", addr_spec=server.from_email))
-
-
-def _to_smtp_server(server: MailServer) -> SmtpServer:
-    return SmtpServer(
-        host=server.host,
-        port=server.port,
-        tls=server.tls and server.port == IMPLICIT_TLS,
-        starttls=server.tls and server.port != IMPLICIT_TLS,
-        username=server.username,
-        password=server.password,
-    )
 
 
 class FolderTransport:

@@ -1,7 +1,6 @@
 """The keys that OAuth clients and the issuers of pipelines publish, fetched through the guard (security W-1)."""
 
 from collections.abc import Collection, Mapping, Sequence
-from datetime import datetime
 from typing import Any, ClassVar, Final, Protocol
 
 from adapters.http.host_places import HostBusy, HostPlaces
@@ -38,22 +37,22 @@ class FetchedKeys:
         self._sender = sender
         self._clock = clock
         self._ports = ports
-        self._parties: Caches[tuple[Share, str], _Party] = Caches(clock, _Party)
+        self._caches: Caches[tuple[Share, str], ProviderKeys] = Caches(clock, ProviderKeys)
         self._hosts = HostPlaces()
 
     async def get(self, url: str) -> tuple[Keys, bool]:
-        return await self._party(url).cache.get(lambda: self._fetch(url))
+        return await self._cache(url).get(lambda: self._fetch(url))
 
     async def get_newer(self, url: str, keys: Sequence[Mapping[str, Any]], cause: Share) -> Keys | None:
-        return await self._party(url).cache.get_newer(keys, lambda: self._fetch(url), cause)
+        return await self._cache(url).get_newer(keys, lambda: self._fetch(url), cause)
 
-    def _party(self, url: str) -> "_Party":
-        return self._parties.of((current_share.get(), url))
+    def _cache(self, url: str) -> ProviderKeys:
+        return self._caches.of((current_share.get(), url))
 
     async def _fetch(self, url: str) -> Keys:
         """Fetch the keys. After a failure, there is no other attempt for REFETCH_PAUSE, because anyone can send a forged assertion."""
-        party, now = self._party(url), self._clock.now()
-        if party.failed_at is not None and now < party.failed_at + REFETCH_PAUSE:
+        cache, now = self._cache(url), self._clock.now()
+        if cache.failed_at is not None and now < cache.failed_at + REFETCH_PAUSE:
             raise ClientAssertionInvalid(f"{self.keys_name} were not available")
         try:
             async with self._hosts.of(host_of(url) or "", FETCH_WITHIN):
@@ -61,9 +60,9 @@ class FetchedKeys:
         except HostBusy:
             raise ClientAssertionInvalid(f"{self.keys_name} are not available") from None
         if keys is None:
-            party.failed_at = now
+            cache.failed_at = now
             raise ClientAssertionInvalid(f"{self.keys_name} are not available")
-        party.failed_at = None
+        cache.failed_at = None
         return keys
 
     async def _request(self, url: str) -> Keys | None:
@@ -113,11 +112,3 @@ class HttpIssuerKeys(FetchedKeys):
         # interface, and the guard refuses it, unless the operator allows it.
         is_downgrade = url.startswith("https://") and not keys_url.startswith("https://")
         return await self._get_keys(keys_url) if not is_downgrade and len(keys_url) <= LONGEST_URL and is_web_url(keys_url) else None
-
-
-class _Party:
-    """The keys of one URL in the cache of an organization, and the time of the last fetch if it failed."""
-
-    def __init__(self, clock: Clock) -> None:
-        self.cache = ProviderKeys(clock)
-        self.failed_at: datetime | None = None

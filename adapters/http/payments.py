@@ -65,7 +65,7 @@ class HttpPayments:
         return self._settings is not None
 
     async def create_customer(self, org_id: UUID, name: str, key: UUID) -> str:
-        async with self._logged_connection() as connection:
+        async with self._connection() as connection:
             # A repeated key needs the same fields, or the provider refuses it. The name may have
             # changed, and then the caller has to use another key.
             created = await connection.create("customers", {"name": name, "metadata[org_id]": str(org_id)}, f"customer-{key}")
@@ -84,7 +84,7 @@ class HttpPayments:
             **{f"metadata[{name}]": value for name, value in metadata.items()},
             **{f"subscription_data[metadata][{name}]": value for name, value in metadata.items()},
         }
-        async with self._logged_connection() as connection:
+        async with self._connection() as connection:
             session = await connection.create("checkout/sessions", fields, f"checkout-{checkout.id}")
             session_id, url = parse_provider_id(session), session.get("url")
             if session_id is None or not _is_page_url(url):
@@ -92,7 +92,7 @@ class HttpPayments:
             return CheckoutSession(session_id, url)
 
     async def subscription(self, id_: str) -> ProviderSnapshot | None:
-        async with self._logged_connection() as connection:
+        async with self._connection() as connection:
             data = await connection.get("subscriptions", {}, object_id=id_)
             return None if data is None else self._to_snapshot(data, connection.date)
 
@@ -100,7 +100,7 @@ class HttpPayments:
         created_since = str(int((since - CLOCK_SLACK).timestamp()))
         query = {"customer": customer_id, "status": "all", "created[gte]": created_since, "limit": str(PAGE_SIZE)}
         snapshots: list[ProviderSnapshot] = []
-        async with self._logged_connection() as connection:
+        async with self._connection() as connection:
             for _ in range(MAX_PAGES):
                 page = await connection.get("subscriptions", query, max_size=MAX_LIST_SIZE)
                 if page is None:
@@ -115,7 +115,7 @@ class HttpPayments:
         return snapshots
 
     async def cancel(self, id_: str) -> bool:
-        async with self._logged_connection() as connection:
+        async with self._connection() as connection:
             response = await connection.request("DELETE", "subscriptions", object_id=id_)
             if response.status == 200:
                 return True
@@ -132,15 +132,12 @@ class HttpPayments:
 
         Raises: KeyRefused, PaymentsFailed.
         """
-        try:
-            async with self._connection() as connection:
-                response = await connection.request("GET", "subscriptions", query={"limit": "1"}, max_size=MAX_LIST_SIZE)
-                if response.status in (401, 403):
-                    raise KeyRefused(response.summary)
-                if response.status != 200:
-                    _fail(response.summary)
-        except UpstreamFailed as failure:
-            raise PaymentsFailed(str(failure)) from None
+        async with self._connection(is_logged=False) as connection:
+            response = await connection.request("GET", "subscriptions", query={"limit": "1"}, max_size=MAX_LIST_SIZE)
+            if response.status in (401, 403):
+                raise KeyRefused(response.summary)
+            if response.status != 200:
+                _fail(response.summary)
 
     def _to_snapshot(self, data: Mapping[str, Any], date: datetime | None) -> ProviderSnapshot:
         try:
@@ -157,20 +154,16 @@ class HttpPayments:
                 log.warning("payments_failed", reason=str(failure), subscription=parse_provider_id(item))
 
     @asynccontextmanager
-    async def _logged_connection(self) -> AsyncIterator["_Connection"]:
-        """Open a connection for one operation within the deadline. Failures are logged and raised as PaymentsFailed."""
+    async def _connection(self, *, is_logged: bool = True) -> AsyncIterator["_Connection"]:
+        """Open a connection for one operation within the deadline. Failures are raised as PaymentsFailed, and logged."""
         try:
-            async with self._connection() as connection:
-                yield connection
+            settings = self._settings or _fail("it is not configured")
+            async with self._http.connect() as client:
+                yield _Connection(client, settings)
         except UpstreamFailed as failure:
-            log.warning("payments_failed", reason=str(failure))
+            if is_logged:
+                log.warning("payments_failed", reason=str(failure))
             raise PaymentsFailed(str(failure)) from None
-
-    @asynccontextmanager
-    async def _connection(self) -> AsyncIterator["_Connection"]:
-        settings = self._settings or _fail("it is not configured")
-        async with self._http.connect() as client:
-            yield _Connection(client, settings)
 
 
 @dataclass(frozen=True, slots=True)

@@ -48,6 +48,7 @@ class ProviderKeys:
         self._lock = trio.Lock()
         self._keys: Keys = ()
         self._fetched_at: datetime | None = None
+        self.failed_at: datetime | None = None  # the last fetch, if it failed and the caller pauses then
         self._refetches: dict[Hashable, datetime] = {}  # the time of the newest fetch by cause
 
     async def get(self, fetch: Fetch) -> tuple[Keys, bool]:

@@ -100,14 +100,11 @@ class HttpProviders:
         """Open the way for all requests about one user, within the deadline. Failures are logged and raised as ProviderFailed."""
         try:
             connection = self.connections.get(provider) or _fail("it is not configured")
-            try:
-                async with self._http.connect(("provider", provider)) as client:
-                    yield _Requests(client, connection)
-            except UpstreamFailed as failure:
-                _fail(str(failure))
-        except ProviderFailed as failure:
+            async with self._http.connect(("provider", provider)) as client:
+                yield _Requests(client, connection)
+        except (UpstreamFailed, ProviderFailed) as failure:
             log.warning("provider_failed", provider=provider, reason=str(failure))
-            raise
+            _fail(str(failure))
 
     def _tokens(
         self, connection: Connection, answer: Mapping[str, Any], requested: Sequence[str] | None, old: str | None = None

@@ -1,8 +1,8 @@
 """Parsing, writing and signing of SAML documents."""
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from datetime import datetime
+from types import SimpleNamespace
 from typing import Any, Final, TypeVar
 
 import structlog
@@ -40,7 +40,37 @@ SHORT: Final = 8 * 1024  # bytes; usual requests have one to five thousand
 LONG_RESPONSE: Final = 16 * 1024  # bytes; usual responses have four to ten thousand, and are signed
 
 
-class XmlDocuments:
+class _Documents:
+    """The work on documents, in the serving thread or in a thread of its own."""
+
+    def __init__(self, name: str, metrics: Metrics) -> None:
+        self._metrics = metrics
+        self._threads = LowPriorityThreads(name, 1, MAX_QUEUED)
+        self._modules: Any = None
+
+    async def _run(self, work: Callable[[Any], T], *, in_thread: bool = False) -> T:
+        """Return the result of `work` with the modules. Log and count a signature that xmlsec does not confirm."""
+        try:
+            # The libraries need megabytes of memory, and few services use SAML. So the first document
+            # loads them, in the thread.
+            if in_thread or self._modules is None:
+                return await self._threads.run(lambda: work(self._load()))
+            return work(self._modules)
+        except (SamlResponseRefused, LogoutSignatureInvalid) as refusal:
+            dispute = refusal.__cause__ if isinstance(refusal, LogoutSignatureInvalid) else refusal
+            if isinstance(dispute, SamlResponseRefused) and dispute.fault is SamlFault.SIGNATURE_DISPUTED:
+                log.warning("saml_signature_disputed", reason=str(dispute.__cause__))
+                self._metrics.saml_signature_disputed()
+            raise
+
+    def _load(self) -> Any:
+        from adapters.saml import metadata, provider_logout, requests, responses, xml
+
+        self._modules = SimpleNamespace(metadata=metadata, provider_logout=provider_logout, requests=requests, responses=responses, xml=xml)
+        return self._modules
+
+
+class XmlDocuments(_Documents):
     """The parser and writer of SAML documents, with lxml and xmlsec.
 
     The thread that serves requests reads and writes usual documents, because passing them to
@@ -49,53 +79,37 @@ class XmlDocuments:
     """
 
     def __init__(self, base_url: str, clock: Clock, metrics: Metrics) -> None:
+        super().__init__("saml", metrics)
         self._base_url = base_url
         self._clock = clock
-        self._metrics = metrics
-        self._threads = LowPriorityThreads("saml", 1, MAX_QUEUED)
-        self._xml: Any = None
 
     async def read(self, document: bytes) -> IncomingSamlMessage:
-        return await self._run(lambda xml: xml.read(document), in_thread=len(document) > SHORT)
+        return await self._run(lambda saml: saml.xml.read(document), in_thread=len(document) > SHORT)
 
     async def service_provider_metadata(self, document: bytes) -> ServiceProviderMetadata:
-        return await self._threads.run(lambda: _load_metadata().read(document))
+        return await self._run(lambda saml: saml.metadata.read(document), in_thread=True)
 
     async def is_signed(self, received: ReceivedDocument, certificate: str) -> bool:
-        with _reporting_disputes(self._metrics):
-            return await self._run(lambda xml: xml.is_signed(received, certificate), in_thread=True)
+        return await self._run(lambda saml: saml.xml.is_signed(received, certificate), in_thread=True)
 
     async def metadata(self, provider: SamlIdentityProvider, certificates: Sequence[SamlCertificate]) -> bytes:
-        return await self._run(lambda xml: xml.metadata(self._base_url, provider, certificates))
+        return await self._run(lambda saml: saml.xml.metadata(self._base_url, provider, certificates))
 
     async def response(self, provider: SamlIdentityProvider, response: SamlResponse) -> bytes:
-        return await self._run(lambda xml: xml.response(self._base_url, provider, response))
+        return await self._run(lambda saml: saml.xml.response(self._base_url, provider, response))
 
     async def logout_request(self, provider: SamlIdentityProvider, request_id: str, name_id: NameId, session_index: str) -> str:
         now = self._clock.now()
-        return await self._run(lambda xml: xml.logout_request(self._base_url, provider, request_id, name_id, session_index, now))
+        return await self._run(lambda saml: saml.xml.logout_request(self._base_url, provider, request_id, name_id, session_index, now))
 
     async def logout_response(
         self, provider: SamlIdentityProvider, in_response_to: str, status: SamlStatus | None, relay_state: str | None
     ) -> str:
         now = self._clock.now()
-        return await self._run(lambda xml: xml.logout_response(self._base_url, provider, in_response_to, status, relay_state, now))
-
-    async def _run(self, work: Callable[[Any], T], *, in_thread: bool = False) -> T:
-        # The libraries need megabytes of memory, and few services use SAML. So the first document
-        # loads them, in the thread.
-        if in_thread or self._xml is None:
-            return await self._threads.run(lambda: work(self._load()))
-        return work(self._xml)
-
-    def _load(self) -> Any:
-        from adapters.saml import xml
-
-        self._xml = xml
-        return xml
+        return await self._run(lambda saml: saml.xml.logout_response(self._base_url, provider, in_response_to, status, relay_state, now))
 
 
-class XmlProviders:
+class XmlProviders(_Documents):
     """The writer of requests to identity providers, and the verifier of their responses, with lxml and xmlsec.
 
     As in `XmlDocuments`, the serving thread takes usual documents. Long responses have their own
@@ -103,72 +117,32 @@ class XmlProviders:
     """
 
     def __init__(self, metrics: Metrics) -> None:
-        self._metrics = metrics
-        self._threads = LowPriorityThreads("saml-responses", 1, MAX_QUEUED)
-        self._modules: Any = None
+        super().__init__("saml-responses", metrics)
 
     async def metadata(self, document: bytes) -> IdentityProviderMetadata:
-        return await self._threads.run(lambda: _load_metadata().read_identity_provider(document))
+        return await self._run(lambda saml: saml.metadata.read_identity_provider(document), in_thread=True)
 
     async def own_metadata(self, own: OwnServiceProvider) -> bytes:
-        return await self._run(lambda requests, _: requests.own_metadata(own))
+        return await self._run(lambda saml: saml.requests.own_metadata(own))
 
     async def sign_in_request(self, own: OwnServiceProvider, request: SamlSignInRequest) -> ProviderVisit:
-        return await self._run(lambda requests, _: requests.sign_in_request(own, request))
+        return await self._run(lambda saml: saml.requests.sign_in_request(own, request))
 
     async def logout_request(self, own: OwnServiceProvider, request: SamlLogoutRequest) -> str:
-        return await self._run(lambda requests, _: requests.logout_request(own, request))
+        return await self._run(lambda saml: saml.requests.logout_request(own, request))
 
     async def logout_response(
         self, own: OwnServiceProvider, url: str, in_response_to: str, status: SamlStatus | None, relay_state: str | None, now: datetime
     ) -> str:
-        return await self._run(lambda requests, _: requests.logout_response(own, url, in_response_to, status, relay_state, now))
+        return await self._run(lambda saml: saml.requests.logout_response(own, url, in_response_to, status, relay_state, now))
 
     async def read_logout_request(self, document: bytes, signature: QuerySignature | None, certificates: Sequence[str]) -> LogoutRequest:
-        with _reporting_disputes(self._metrics):
-            return await self._threads.run(lambda: _load_provider_logout().read_request(document, signature, certificates))
+        return await self._run(lambda saml: saml.provider_logout.read_request(document, signature, certificates), in_thread=True)
 
     async def parse(self, document: bytes) -> SamlAnswer:
         is_long = len(document) > LONG_RESPONSE
-        tree = await self._run(lambda _, responses: responses.parse_response(document), in_thread=is_long)
+        tree = await self._run(lambda saml: saml.responses.parse_response(document), in_thread=is_long)
         return SamlAnswer(in_response_to=tree.get("InResponseTo"), tree=tree, is_long=is_long)
 
     async def read(self, answer: SamlAnswer, partner: SamlPartner, now: datetime, *, expected: str | None) -> AssertedIdentity:
-        with _reporting_disputes(self._metrics):
-            return await self._run(lambda _, responses: responses.read(answer.tree, partner, now, expected), in_thread=answer.is_long)
-
-    async def _run(self, work: Callable[[Any, Any], T], *, in_thread: bool = False) -> T:
-        if in_thread or self._modules is None:
-            return await self._threads.run(lambda: work(*self._load()))
-        return work(*self._modules)
-
-    def _load(self) -> Any:
-        from adapters.saml import requests, responses
-
-        self._modules = (requests, responses)
-        return self._modules
-
-
-@contextmanager
-def _reporting_disputes(metrics: Metrics) -> Iterator[None]:
-    """Log and count a signature that xmlsec does not confirm."""
-    try:
-        yield
-    except (SamlResponseRefused, LogoutSignatureInvalid) as refusal:
-        dispute = refusal.__cause__ if isinstance(refusal, LogoutSignatureInvalid) else refusal
-        if isinstance(dispute, SamlResponseRefused) and dispute.fault is SamlFault.SIGNATURE_DISPUTED:
-            log.warning("saml_signature_disputed", reason=str(dispute.__cause__))
-            metrics.saml_signature_disputed()
-        raise
-
-
-def _load_metadata() -> Any:
-    from adapters.saml import metadata
-
-    return metadata
-
-
-def _load_provider_logout() -> Any:
-    from adapters.saml import provider_logout
-
-    return provider_logout
+        return await self._run(lambda saml: saml.responses.read(answer.tree, partner, now, expected), in_thread=answer.is_long)

@@ -76,4 +76,4 @@ async def test_of_the_keys_of_a_client_only_those_that_can_verify_are_kept(clock
         await published.get(f"https://client.example/{number}")
     clock.advance(CACHE_TTL)
     await published.get("https://client.example/keys")
-    assert len(published._parties._used) == 1
+    assert len(published._caches._used) == 1

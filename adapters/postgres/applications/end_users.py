@@ -8,7 +8,7 @@ from adapters.postgres.accounts.accounts import HAS_SECOND_FACTOR
 from adapters.postgres.applications.service_access import ORIGINS, has_membership, is_blocked_by_admin, may_sign_on, may_use
 from adapters.postgres.applications.services import LOGGED_NAME
 from adapters.postgres.engine.locks import SERVICES
-from adapters.postgres.engine.statements import DeferredRow, Repository, Row
+from adapters.postgres.engine.statements import DeferredRow, Repository
 from adapters.postgres.kernel.clients import REGISTERED
 from core.applications.model.users import EndUser, EndUserSummary, EnrollmentOrigin, LinkedIdentity, UsedService
 from core.kernel.values import Email, Page, PageResult
@@ -59,10 +59,6 @@ def _page(table: LiteralString, which: LiteralString, total: LiteralString | Non
         order by p.created_at desc, p.user_id desc"""
 
 
-END_USERS: Final = _page("end_users", OF_ORGANIZATION, TOTAL)
-USERS_OF_SERVICE: Final = _page("service_users", OF_SERVICE, TOTAL_OF_SERVICE)
-END_USERS_MATCHING: Final = _page("end_users", OF_ORGANIZATION, None)
-USERS_OF_SERVICE_MATCHING: Final = _page("service_users", OF_SERVICE, None)
 ADDRESS_OF_BLOCKED: Final = "coalesce((select email from end_users e where e.org_id = b.org_id and e.user_id = b.user_id), b.email)"
 
 
@@ -98,14 +94,6 @@ SERVICES_WITH_REFUSED_USERS: Final = f"""
         select 1 from service_users r
         where r.service_id = v.id and not r.deactivated and {may_use("v", "r.user_id")} and not {may_sign_on("v", "r.user_id")})
     order by o.slug, v.slug limit %(limit)s"""
-
-
-def to_end_user_summary(row: Row) -> EndUserSummary:
-    return EndUserSummary(row[0], Email(row[1]), row[2], row[3], row[4], tuple(row[5] or ()), row[6])
-
-
-def to_identity(row: Row) -> LinkedIdentity:
-    return LinkedIdentity(row[0], *row[1:])
 
 
 # Lock order: the service, service_users, end_users, the counter of the service, the counter of the
@@ -193,11 +181,12 @@ class EndUsers(Repository):
         if blocked:
             statement = _blocked_users(matching=search is not None, of_service=service_id is not None)
         elif service_id is None:
-            statement = END_USERS if search is None else END_USERS_MATCHING
+            statement = _page("end_users", OF_ORGANIZATION, TOTAL if search is None else None)
         else:
-            statement = USERS_OF_SERVICE if search is None else USERS_OF_SERVICE_MATCHING
+            statement = _page("service_users", OF_SERVICE, TOTAL_OF_SERVICE if search is None else None)
+        values = {"org_id": org_id, "service_id": service_id, "search": search, "limit": page.limit, "offset": page.offset}
         return await self._page(
-            to_end_user_summary, statement, org_id=org_id, service_id=service_id, search=search, limit=page.limit, offset=page.offset
+            lambda row: EndUserSummary(row[0], Email(row[1]), row[2], row[3], row[4], tuple(row[5] or ()), row[6]), statement, **values
         )
 
     async def by_id(self, org_id: UUID, user_id: UUID) -> EndUser | None:
@@ -248,7 +237,7 @@ class EndUsers(Repository):
             select i.provider, i.provider_user_id, i.email, i.linked_at
             from identities i join services v on v.id = i.service_id
             where v.org_id = %(org_id)s and i.user_id = %(user_id)s order by i.linked_at, i.id"""
-        return await self._all(to_identity, sql, org_id=org_id, user_id=user_id)
+        return await self._all(lambda row: LinkedIdentity(*row), sql, org_id=org_id, user_id=user_id)
 
     async def may_use(self, org_id: UUID, service_id: UUID, user_id: UUID, now: datetime) -> bool | None:
         return await self._one(lambda row: bool(row[0]), MAY_USE, org_id=org_id, service_id=service_id, user_id=user_id, now=now)

@@ -1,5 +1,6 @@
 """Storage of the challenges of sign-ins in progress: emails, and trips to identity providers. The codes of emails are encrypted."""
 
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, Final, LiteralString
 from uuid import UUID
@@ -10,7 +11,7 @@ from adapters.postgres.accounts.attempt_limits import attempt_parameters, count_
 from adapters.postgres.authentication.flows import FLOW, StoredFlows, add_flow_sql, code_context, push_out_parameters
 from adapters.postgres.authentication.live_sessions import SESSION_NOT_ENDED
 from adapters.postgres.engine.flow_columns import NO_CHALLENGE, NO_PROOFS
-from adapters.postgres.engine.records import Column, Record
+from adapters.postgres.engine.records import Column, Description, Record
 from adapters.postgres.engine.statements import ASYNC_COMMIT, DeferredRow, Row
 from core.accounts.model.attempt_limits import AttemptLimit, SecretKind
 from core.accounts.model.devices import KnownBy, Location
@@ -30,36 +31,33 @@ def _to_origin(stored: dict[str, Any]) -> ChallengeOrigin:
     return ChallengeOrigin(stored.get("address"), stored.get("agent"), None if country is None else Location(stored.get("city"), country))
 
 
+OF_CHALLENGE: Final[Mapping[str, Description]] = {
+    "user_id": "f.challenge_user_id",
+    "begun_at": "f.challenge_begun_at",
+    "expires_at": "f.challenge_expires_at",
+    "flow": FLOW.as_field(),
+}
 EMAIL: Final = Record(
     EmailChallenge,
     "f",
+    **OF_CHALLENGE,
     id="f.challenge_id",
     email=Column(sql="f.challenge_email", read=Email),
     origin=Column(sql="f.challenge", read=_to_origin, write=_to_json),
-    begun_at="f.challenge_begun_at",
-    expires_at="f.challenge_expires_at",
-    user_id="f.challenge_user_id",
-    flow=FLOW.as_field(),
 )
 TRIP: Final = Record(
     ProviderTrip,
     "f",
+    **OF_CHALLENGE,
     provider=Column(sql="f.challenge ->> 'provider'", read=ConnectionSlug),
     scopes=Column(sql="f.challenge -> 'scopes'", read=tuple),
-    user_id="f.challenge_user_id",
-    begun_at="f.challenge_begun_at",
-    expires_at="f.challenge_expires_at",
-    flow=FLOW.as_field(),
 )
 CONNECTION_TRIP: Final = Record(
     ConnectionTrip,
     "f",
+    **OF_CHALLENGE,
     hints="null",
     connection_id="(f.challenge ->> 'connection')::uuid",
-    user_id="f.challenge_user_id",
-    begun_at="f.challenge_begun_at",
-    expires_at="f.challenge_expires_at",
-    flow=FLOW.as_field(),
 )
 NAMES: Final = (
     "challenge_id",
@@ -121,8 +119,7 @@ def _values(challenge: EmailChallenge | ProviderTrip | ConnectionTrip) -> dict[s
         case EmailChallenge():
             values = EMAIL.values(challenge)
         case ProviderTrip():
-            scopes = None if challenge.scopes is None else list(challenge.scopes)
-            stored = Jsonb({"provider": challenge.provider, "scopes": scopes})
+            stored = Jsonb({"provider": challenge.provider, "scopes": challenge.scopes})
             values = {"challenge_id": None, "challenge_email": None, **TRIP.values(challenge), "challenge": stored}
         case ConnectionTrip():
             stored = Jsonb({"connection": str(challenge.connection_id)})

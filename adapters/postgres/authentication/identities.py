@@ -4,7 +4,6 @@ from datetime import datetime
 from typing import Final
 from uuid import UUID
 
-from adapters.postgres.applications.end_users import to_identity
 from adapters.postgres.engine.locks import SUBJECTS
 from adapters.postgres.engine.statements import Row, SealingRepository
 from core.accounts.model.security_notices import AddedSignInMethod
@@ -13,7 +12,7 @@ from core.authentication.model.identities import Identity, IdentityMatch, Linked
 from core.kernel.connections import ConnectionSlug
 from core.kernel.providers import ProviderTokens
 from core.kernel.values import Email
-from ports.crypto import SecretContext, Vault
+from ports.crypto import SecretContext
 
 # The identities of a user in one context. %(service_id)s is null for the account itself.
 OF_CONTEXT: Final = "user_id = %(user_id)s and service_id is not distinct from %(service_id)s"
@@ -27,16 +26,6 @@ def refresh_token_context(row: str) -> SecretContext:
     return SecretContext("identities", row, "refresh_token")
 
 
-def sealed(vault: Vault, tokens: ProviderTokens, access: SecretContext, refresh: SecretContext) -> dict[str, object]:
-    """Return the column values of these tokens, encrypted for these contexts."""
-    return {
-        "access_token": vault.seal(tokens.access_token.encode(), access),
-        "refresh_token": None if tokens.refresh_token is None else vault.seal(tokens.refresh_token.encode(), refresh),
-        "token_expires_at": tokens.expires_at,
-        "scopes": list(tokens.scopes),
-    }
-
-
 class Identities(SealingRepository):
     """Implements `ports.storage.authentication.credentials.Identities`."""
 
@@ -47,7 +36,7 @@ class Identities(SealingRepository):
 
     async def list_of_user(self, user_id: UUID, service_id: UUID | None) -> list[LinkedIdentity]:
         sql = f"select provider, provider_user_id, email, linked_at from identities where {OF_CONTEXT} order by linked_at, id"
-        return await self._all(to_identity, sql, user_id=user_id, service_id=service_id)
+        return await self._all(lambda row: LinkedIdentity(*row), sql, user_id=user_id, service_id=service_id)
 
     async def list_providers(self, user_id: UUID) -> list[ConnectionSlug]:
         sql = "select distinct provider from identities where user_id = %(user_id)s order by provider"
@@ -155,7 +144,14 @@ class Identities(SealingRepository):
         await self._run(sql, id=renewal.identity_id, until=renewal.until)
 
     def _sealed(self, identity_id: UUID, tokens: ProviderTokens) -> dict[str, object]:
-        return sealed(self._vault, tokens, access_token_context(str(identity_id)), refresh_token_context(str(identity_id)))
+        """Return the column values of these tokens, encrypted for this identity."""
+        row, access, refresh = str(identity_id), tokens.access_token, tokens.refresh_token
+        return {
+            "access_token": self._vault.seal(access.encode(), access_token_context(row)),
+            "refresh_token": None if refresh is None else self._vault.seal(refresh.encode(), refresh_token_context(row)),
+            "token_expires_at": tokens.expires_at,
+            "scopes": list(tokens.scopes),
+        }
 
     async def remove_all(self, user_id: UUID) -> None:
         await self._run("delete from identities where user_id = %(user_id)s", user_id=user_id)

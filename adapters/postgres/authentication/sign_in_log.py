@@ -133,10 +133,7 @@ def _record(email: LiteralString, connection: LiteralString, **columns: LiteralS
 IN_ORGANIZATION: Final = _record(
     EMAIL_IN_ORGANIZATION,
     OF_OWN_CONNECTION,
-    address="case when w.id is null then l.address end",
-    agent="case when w.id is null then l.agent end",
-    city="case when w.id is null then l.city end",
-    country="case when w.id is null then l.country end",
+    **{name: f"case when w.id is null then l.{name} end" for name in ("address", "agent", "city", "country")},
 )
 ON_PLATFORM: Final = _record(EMAIL, OF_CONNECTION)
 
@@ -187,8 +184,7 @@ class SignInLog(Repository):
         )
 
     async def last_successes(self, org_id: UUID, service_ids: Collection[UUID]) -> dict[UUID, datetime]:
-        rows = await self._all(lambda row: (row[0], row[1]), LAST_OF_SERVICES, org_id=org_id, service_ids=list(service_ids))
-        return dict(rows)
+        return dict(await self._all(lambda row: (row[0], row[1]), LAST_OF_SERVICES, org_id=org_id, service_ids=list(service_ids)))
 
     async def _newest(self, org_id: UUID | None, values: dict[str, object], limit: int, offset: int) -> list[SignIn]:
         record = ON_PLATFORM if org_id is None else IN_ORGANIZATION

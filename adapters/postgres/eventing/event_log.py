@@ -125,8 +125,8 @@ class EventLog(DeliveringRepository):
         """Write the events with the next statement. Return the work that they queued, or None if they go to no log."""
         if not any(event.has_log for event in events):
             for number, event in enumerate(events):
-                at = now + number * timedelta.resolution
-                await self._write(_ADD_TO_NO_LOG, **_written(event, caller), now=at)
+                values = {"id": new_id(), "name": event.kind.name, "target_id": event.target_id, "data": Jsonb(_data(event))}
+                await self._write(_ADD_TO_NO_LOG, **_actor(event, caller), **values, now=now + number * timedelta.resolution)
             return None
         return self._one_deferred(
             lambda row: QueuedWork(row[0], row[1]),
@@ -135,20 +135,6 @@ class EventLog(DeliveringRepository):
             now=now,
             **self._delivery_values,
         )
-
-
-def _written(event: Event, caller: Caller) -> dict[str, object]:
-    """Return the parameters of `_ADD_TO_NO_LOG`, except the time."""
-    actor = _actor(event, caller)
-    return {
-        "id": new_id(),
-        "name": event.kind.name,
-        "actor_id": actor["actor_id"],
-        "actor_kind": actor["actor_kind"],
-        "impersonator_id": actor["impersonator_id"],
-        "target_id": event.target_id,
-        "data": Jsonb(_data(event)),
-    }
 
 
 def _data(event: Event) -> dict[str, object]:

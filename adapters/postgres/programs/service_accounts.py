@@ -74,18 +74,14 @@ OWN_ROLE: Final = """
     (select g.name from organization_roles g where g.id = a.role_id),
     (select g.capabilities from organization_roles g where g.id = a.role_id)"""
 # The address of the owner is shown only while they are a member, or a platform owner.
-LISTED: Final = f"""
-    select {SERVICE_ACCOUNT.columns}, {OWN_ROLE}, w.email, {MAY_ACT_NOW}
+LISTED: Final = f"{SERVICE_ACCOUNT.columns}, {OWN_ROLE}, w.email, {MAY_ACT_NOW}"
+OF_LISTED: Final = """
     from service_accounts a
     left join lateral (
         select u.email from users u left join memberships m on m.org_id = a.org_id and m.user_id = u.id
         where u.id = a.owner_id and case when a.org_id is null then u.is_platform_owner else m.id is not null end) w on true"""
 OF_ORG: Final = "a.org_id is not distinct from %(org_id)s"
 CREDENTIAL_IS_LIVE: Final = "c.client_id = a.id and (c.expires_at is null or c.expires_at > %(now)s)"
-
-
-def _scopes(names: list[str] | None) -> frozenset[ApiScope] | None:
-    return None if names is None else frozenset(ApiScope(name) for name in names)
 
 
 def to_listed(row: Row) -> ListedServiceAccount:
@@ -102,7 +98,8 @@ def to_context(row: Row) -> ServiceAccountContext:
         is_own = id_ == org_id
         rights = to_account_rights(row[8:]) if is_own else NO_RIGHTS
         acts_in = MembershipState(id_, slug, OrganizationStatus(status), role if is_own else None, rights)
-    return ServiceAccountContext(name, org_id, role, _scopes(scopes), frozenset(Capability(right) for right in granted), acts_in)
+    api_scopes = None if scopes is None else frozenset(map(ApiScope, scopes))
+    return ServiceAccountContext(name, org_id, role, api_scopes, frozenset(map(Capability, granted)), acts_in)
 
 
 def to_account_rights(row: Row) -> Rights:
@@ -111,23 +108,15 @@ def to_account_rights(row: Row) -> Rights:
     return rights if kept is None else rights & known_rights(kept)
 
 
-def _to_rights(row: Row) -> Rights:
-    return PLATFORM_RIGHTS if row[0] is None else to_account_rights(row)
-
-
 class ServiceAccounts(Repository):
     """Implements `ports.storage.programs.ServiceAccounts`."""
 
     async def page(self, org_id: UUID | None, page: Page, now: datetime) -> PageResult[ListedServiceAccount]:
-        # The outer join returns one row with the total if the page is empty.
-        sql = f"""
-            select counted.total, p.* from (select count(*) as total from service_accounts a where {OF_ORG}) counted
-            left join ({LISTED} where {OF_ORG} order by a.created_at desc, a.id desc limit %(limit)s offset %(offset)s) p on true
-            order by p.created_at desc, p.id desc"""
-        return await self._page(to_listed, sql, org_id=org_id, limit=page.limit, offset=page.offset, now=now)
+        listed, order = f"{OF_LISTED} where {OF_ORG}", "a.created_at desc, a.id desc"
+        return await self._counted_page(to_listed, LISTED, listed, order, page, org_id=org_id, now=now)
 
     async def by_id(self, org_id: UUID | None, account_id: UUID, now: datetime) -> ListedServiceAccount | None:
-        sql = f"{LISTED} where {OF_ORG} and a.id = %(account_id)s"
+        sql = f"select {LISTED} {OF_LISTED} where {OF_ORG} and a.id = %(account_id)s"
         return await self._one(to_listed, sql, org_id=org_id, account_id=account_id, now=now)
 
     async def count(self, org_id: UUID | None) -> int:
@@ -153,9 +142,11 @@ class ServiceAccounts(Repository):
             left join organizations o on o.id = a.org_id
             where a.id = %(account_id)s and a.org_id is not distinct from %(org_id)s and {MAY_ACT}
             for share of a, c"""
-        return await self._one(
-            lambda row: Authority(row[0], _to_rights(row)), sql, org_id=org_id, account_id=account_id, credential_id=credential_id
-        )
+
+        def read(row: Row) -> Authority:
+            return Authority(row[0], PLATFORM_RIGHTS if row[0] is None else to_account_rights(row))
+
+        return await self._one(read, sql, org_id=org_id, account_id=account_id, credential_id=credential_id)
 
     async def lock(self, org_id: UUID | None, account_id: UUID) -> ServiceAccount | None:
         sql = f"select {SERVICE_ACCOUNT.columns} from service_accounts a where {OF_ORG} and a.id = %(account_id)s for update"
@@ -258,5 +249,5 @@ class ServiceAccounts(Repository):
             select {RIGHTS}, {MAY_ACT} from service_accounts a join organizations o on o.id = a.org_id
             where a.org_id = %(org_id)s and a.id = %(account_id)s"""
         return await self._one(
-            lambda row: row[-1] and Capability.ROLES_MANAGE in _to_rights(row[:-1]), sql, org_id=org_id, account_id=account_id
+            lambda row: row[-1] and Capability.ROLES_MANAGE in to_account_rights(row[:-1]), sql, org_id=org_id, account_id=account_id
         )

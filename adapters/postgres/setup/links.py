@@ -17,12 +17,9 @@ from core.kernel.values import Email
 from core.setup.model.links import CountedCode, ProposedToken, SetupDocument, SetupLink, SetupLinkEnd, SetupLinkKind, SetupProposal
 from ports.crypto import SecretContext
 
-
-def _read_parts(parts: list[str]) -> tuple[SetupPart, ...]:
-    return tuple(map(SetupPart, parts))
-
-
-LINK: Final = Record(SetupLink, "l", kind=SetupLinkKind, parts=_read_parts, recipient=Email, ended_by=SetupLinkEnd)
+LINK: Final = Record(
+    SetupLink, "l", kind=SetupLinkKind, parts=lambda parts: tuple(map(SetupPart, parts)), recipient=Email, ended_by=SetupLinkEnd
+)
 # The document is sealed, with the id of its row.
 PROPOSAL: Final = Record(SetupProposal, "p", part=SetupPart, document=None, token_hash=bytes)
 OF_ACTIVE: Final = f"select {LINK.columns} from setup_links l join organizations o on o.id = l.org_id and o.status = 'active'"

@@ -27,26 +27,21 @@ from core.tenancy.model.sign_in_policies import ApplicationWays, BreakGlassUser,
 
 RULES: Final = Column(read=Rules.read, write=lambda rules: Jsonb(rules.document))
 POLICY: Final = Record(SignInPolicy, "p", rules=RULES, owner_rules=RULES, owner_listed=tuple)
-# The version comes from the sequence.
-COLUMNS: Final = "id, org_id, service_id, rules, changed_at, changed_by, reminded, owner_rules, owner_listed"
-VALUES: Final = (
-    "%(id)s, %(org_id)s, %(service_id)s, %(rules)s, %(changed_at)s, %(changed_by)s, %(reminded)s, %(owner_rules)s, %(owner_listed)s"
-)
+STORED: Final = Record(SignInPolicy, "p", rules=RULES, owner_rules=RULES, version=None)  # the version comes from the sequence
 # Copies the version of an organization's policy, from the rows `renewed`, to where each request reads it.
 COPY_VERSION: Final = """
     update organizations o set sign_in_policy_version = renewed.version
     from renewed where o.id = renewed.org_id and renewed.service_id is null"""
 PUT: Final = f"""
     with renewed as (
-        insert into sign_in_policies ({COLUMNS}) values ({VALUES})
+        {STORED.insert("sign_in_policies")}
         on conflict on constraint sign_in_policies_key do update
-        set rules = excluded.rules, version = excluded.version, changed_at = excluded.changed_at, changed_by = excluded.changed_by,
-            reminded = excluded.reminded, owner_rules = excluded.owner_rules, owner_listed = excluded.owner_listed
+        set version = excluded.version, {STORED.overwrites(without=("id", "org_id", "service_id"))}
         returning org_id, service_id, version),
     copied as ({COPY_VERSION})
     select version from renewed"""
 ADD_OF_PLATFORM: Final = f"""
-    insert into sign_in_policies ({COLUMNS}) select {VALUES} where not exists (select from sign_in_policies where org_id is null)
+    {STORED.insert("sign_in_policies", source="where not exists (select from sign_in_policies where org_id is null)")}
     on conflict do nothing"""
 # The version of the organization's policy stands for those of its applications, too.
 RENEW: Final = f"""
@@ -172,9 +167,10 @@ def _next_end_users(service_id: UUID | None, last: UUID | None) -> LiteralString
         {THE_ACCOUNT} order by m.user_id"""
 
 
+BREAK_GLASS_USER: Final = Record(BreakGlassUser, "u", user_id="u.id", is_admin=is_admin("m", "m.org_id"))
 # Confirmed members, by address
 LISTED: Final = f"""
-    select u.id, u.name, u.email, {is_admin("m", "m.org_id")}
+    select {BREAK_GLASS_USER.columns}
     from memberships m join users u on u.id = m.user_id
     where m.org_id = %(org_id)s and m.confirmed_at is not null"""
 
@@ -270,11 +266,11 @@ class SignInPolicies(Repository):
 
     async def break_glass_users(self, org_id: UUID) -> Sequence[BreakGlassUser]:
         listed = "exists (select from break_glass_users b where b.org_id = m.org_id and b.user_id = m.user_id)"
-        return await self._all(_to_break_glass_user, f"{LISTED} and {listed} order by u.email", org_id=org_id)
+        return await self._all(BREAK_GLASS_USER.read, f"{LISTED} and {listed} order by u.email", org_id=org_id)
 
     async def admins(self, org_id: UUID) -> Sequence[BreakGlassUser]:
         sql = f"{LISTED} and {is_admin('m', 'm.org_id')} and {ACCOUNT_IS_USABLE} order by u.email limit 100"
-        return await self._all(_to_break_glass_user, sql, org_id=org_id)
+        return await self._all(BREAK_GLASS_USER.read, sql, org_id=org_id)
 
     async def put_break_glass_users(self, org_id: UUID, user_ids: Collection[UUID]) -> None:
         await self._run(
@@ -305,10 +301,10 @@ class SignInPolicies(Repository):
     async def put(self, policy: SignInPolicy) -> int:
         if policy.service_id is not None:
             await self._run(RENEW, new_id=new_id(), org_id=policy.org_id, changed_at=policy.changed_at)
-        return await self._count(PUT, **POLICY.values(policy))
+        return await self._count(PUT, **STORED.values(policy))
 
     async def add_of_platform(self, policy: SignInPolicy) -> None:
-        await self._run(ADD_OF_PLATFORM, **POLICY.values(policy))
+        await self._run(ADD_OF_PLATFORM, **STORED.values(policy))
 
     async def mark_reminded(self, number: int) -> bool:
         sql = "update sign_in_policies set reminded = %(number)s where org_id is null and reminded < %(number)s"
@@ -343,11 +339,6 @@ def _to_requirement(row: Row) -> ConnectionRequirement:
     facts = to_connection_facts(row[5:])
     facts = facts if takes_part else replace(facts, domain=None)
     return ConnectionRequirement(org_id, name, Rules.read(rules), is_end_user, not takes_part, facts)
-
-
-def _to_break_glass_user(row: Row) -> BreakGlassUser:
-    user_id, name, email, counts_as_admin = row
-    return BreakGlassUser(user_id=user_id, name=name, email=email, is_admin=counts_as_admin)
 
 
 def _to_policies_of_application(row: Row) -> list[PolicyOfUser]:

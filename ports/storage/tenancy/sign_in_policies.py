@@ -65,7 +65,7 @@ class SignInPoliciesRead(Protocol):
         """
 
     async def requiring(self, org_id: UUID, connection_id: UUID) -> Sequence[SignInPolicy]:
-        """Return the policies of the organization and its applications that require this connection, by their present or by the owner's rules."""
+        """Return the organization's and its applications' policies that require this connection, by the present or the owner's rules."""
 
     async def requires_domain(self, org_id: UUID, domain: Domain) -> bool:
         """Return whether the policy of the organization requires a connection for the addresses at this domain."""

@@ -33,14 +33,11 @@ CONNECTION: Final = Record(
     slug=Slug,
     state=ConnectionState,
     mapping=Column(read=ClaimMapping.read, write=lambda mapping: Jsonb(mapping.document)),
-    client_secret_set_at=Column(sql="c.client_secret_set_at"),
     changed_by=tuple,
     settings=Columns("c.protocol, c.settings", 2, lambda row: read_settings(*row), _settings_values),
 )
 GROUP: Final = Record(ConnectionGroup, "g")
 FIXED: Final = ("id", "org_id", "slug", "created_at", "protocol", "client_secret_set_at")
-
-
 OF_ACTIVE_ORG: Final = """
     from connections c join organizations o on o.id = c.org_id and o.status = 'active' where c.id = %(connection_id)s"""
 CREDENTIALS: Final = f"""
