@@ -149,10 +149,7 @@ class Application(LeanQuart):
 
     @cached_property
     def description(self) -> bytes:
-        """The API description as JSON. It is built on first use, because that takes longer than building the routes.
-
-        Raises: ValueError if it is not valid.
-        """
+        """The API description as JSON. It is built on first use, because that takes longer than building the routes."""
         return json.dumps(interface_description(self)).encode()
 
     @cached_property
@@ -178,15 +175,6 @@ class Edge:
     pool_size: int = 16  # connections of this process to the database
     scim_string_status: bool = False  # send the status of SCIM errors as a string
     billing_secrets: Sequence[str] = ()  # the payment provider signs its events with one of these
-
-
-def create_app(
-    ports: Ports, edge: Edge, *, observe: Callable[[RequestRecord], None], exposition: Callable[[], bytes], exposition_type: str
-) -> Application:
-    """Return the application. Raises: ValueError if a route has no access decorator."""
-    app = build_routes()
-    configure(app, ports, edge, observe=observe, exposition=exposition, exposition_type=exposition_type)
-    return app
 
 
 def configure(

@@ -20,7 +20,7 @@ from quart_trio import QuartTrio
 from adapters.postgres.engine.pool import Pool
 from core.kernel.policy import Policy
 from core.kernel.values import digest, new_secret
-from entrypoints.http.app import Application, configure, create_app
+from entrypoints.http.app import Application, build_routes, configure
 from entrypoints.http.edge.bodies import body_limit
 from entrypoints.http.edge.middleware import BODY_WITHIN
 from ports import Ports
@@ -762,7 +762,8 @@ def served(conninfo: str) -> Iterator[Served]:
 
         async def start() -> tuple[QuartTrio, str]:
             ports = await make_ports(pool, FakeClock(), FakeMailTransport(), FakeMetrics(), Policy(account_guess_limit=10**6))
-            app = create_app(ports, make_edge(), observe=lambda _: None, exposition=lambda: b"", exposition_type="text/plain")
+            app = build_routes()
+            configure(app, ports, make_edge(), observe=lambda _: None, exposition=lambda: b"", exposition_type="text/plain")
             await add_account(ports)
             pair = await log_in(ports)
             return app, pair.access_token

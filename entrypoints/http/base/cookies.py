@@ -18,51 +18,50 @@ from core.kernel.values import digest, new_secret
 from core.setup.model.links import MAX_DAYS
 from entrypoints.http.base.context import app_context, ports
 
-DEVICE_AGE: Final = timedelta(days=400)  # browsers keep cookies no longer
-NOTICE_AGE: Final = timedelta(seconds=60)
-SETUP_AGE: Final = timedelta(days=MAX_DAYS)
-ENROLLMENT_AGE: Final = timedelta(hours=1)
 MAX_ENROLLMENT: Final = 2000  # characters; a longer path is not kept
 
-SESSION, DEVICE, NOTICE, ENROLLMENT, SAML = "session", "device", "notice", "enrollment", "saml"
-
+SAML: Final = "saml"
 MAX_SIGN_ONS: Final = 20  # sign-on cookies that a browser keeps
 _SIGN_ON = re.compile(rf"{SAML}-[0-9a-f]{{16}}")
-
-_ENROLLMENT = re.compile(rf"{ENROLL_PATH}\?[A-Za-z0-9._~%&=+*-]+")
-# The format of our secrets.
-_SECRET = re.compile(r"[A-Za-z0-9_-]{43}")
+_SECRET = re.compile(r"[A-Za-z0-9_-]{43}")  # the format of our secrets
 
 
 @dataclass(frozen=True, slots=True)
-class SecretCookie:
-    """A cookie with a secret."""
+class Cookie:
+    """A cookie. A value that does not have its format is ignored."""
 
     kind: str
     age: timedelta
+    format: re.Pattern[str] = _SECRET
 
     def read(self) -> str | None:
-        """Return the secret, or None."""
-        return _read_secret(self.kind)
+        """Return the value, or None."""
+        value = request.cookies.get(cookie_name(self.kind))
+        return value if value is not None and self.format.fullmatch(value) else None
 
-    def set(self, response: Response, secret: str) -> None:
-        """Set the secret."""
-        _set(response, self.kind, secret, self.age)
+    def set(self, response: Response, value: str, until: datetime | None = None) -> None:
+        """Set the value, for `age` or until this time, in UTC."""
+        _set(response, self.kind, value, self.age if until is None else until - ports().clock.now())
 
     def clear(self, response: Response) -> None:
-        """Remove the secret."""
-        _clear(response, self.kind)
+        """Remove the value."""
+        _set(response, self.kind, "", timedelta(0))
 
 
-TRUST: Final = SecretCookie("trust", TRUST_TOKEN_TTL)  # of the device. Without it, the next sign-in needs the second factor
-LOGOUT: Final = SecretCookie("saml-logout", LOGOUT_TTL)  # of the single logout in progress
-PROVIDER_LOGOUT: Final = SecretCookie("provider-logout", LOGOUT_TTL)  # of the sign-out that goes on at an identity provider
-SETUP: Final = SecretCookie("setup", SETUP_AGE)  # of the opened set-up link, which ends on the server, not with the cookie
+SESSION: Final = Cookie("session", timedelta(0))  # of the browser session. Set it `until` the session expires
+DEVICE: Final = Cookie("device", timedelta(days=400))  # id of the browser. Browsers keep cookies no longer
+TRUST: Final = Cookie("trust", TRUST_TOKEN_TTL)  # of the device. Without it, the next sign-in needs the second factor
+NOTICE: Final = Cookie("notice", timedelta(seconds=60), re.compile(".*"))  # name of the notice that the next page shows
+# Path of the page that asked the user to set up a factor: the pages of their account lead back to it.
+ENROLLMENT: Final = Cookie("enrollment", timedelta(hours=1), re.compile(rf"{ENROLL_PATH}\?[A-Za-z0-9._~%&=+*-]+"))
+LOGOUT: Final = Cookie("saml-logout", LOGOUT_TTL)  # of the single logout in progress
+PROVIDER_LOGOUT: Final = Cookie("provider-logout", LOGOUT_TTL)  # of the sign-out that goes on at an identity provider
+SETUP: Final = Cookie("setup", timedelta(days=MAX_DAYS))  # of the opened set-up link, which ends on the server, not with the cookie
 
 
-def sign_on(state: str) -> SecretCookie:
+def sign_on(state: str) -> Cookie:
     """Return the cookie of the SAML sign-on with this state. Each sign-on has a separate cookie."""
-    return SecretCookie(f"{SAML}-{digest(state).hex()[:16]}", STATE_TTL)
+    return Cookie(f"{SAML}-{digest(state).hex()[:16]}", STATE_TTL)
 
 
 def cookie_name(kind: str) -> str:
@@ -70,69 +69,17 @@ def cookie_name(kind: str) -> str:
     return f"__Host-gatehouse-{kind}" if _is_https() else f"gatehouse-{kind}"
 
 
-def session_cookie() -> str | None:
-    """Return the secret of the browser session, or None."""
-    return _read_secret(SESSION)
-
-
-def set_session_cookie(response: Response, secret: str, expires_at: datetime) -> None:
-    """Set the session cookie until `expires_at`, in UTC."""
-    _set(response, SESSION, secret, expires_at - ports().clock.now())
-
-
-def clear_session_cookie(response: Response) -> None:
-    """Remove the session cookie."""
-    _clear(response, SESSION)
-
-
-def device_cookie() -> str | None:
-    """Return the device id of the browser, or None."""
-    return _read_secret(DEVICE)
-
-
 def browser_id() -> str:
     """Return the device id of the browser, or a new one. The response sets it, or extends its life, even if it is an error."""
     if "browser_id" not in g:
-        g.browser_id = device_cookie() or new_secret()
+        g.browser_id = DEVICE.read() or new_secret()
         after_this_request(_keep_device_cookie)
     return str(g.browser_id)
 
 
 async def _keep_device_cookie(response: Any) -> Any:
-    _set(response, DEVICE, g.browser_id, DEVICE_AGE)
+    DEVICE.set(response, g.browser_id)
     return response
-
-
-def notice_cookie() -> str | None:
-    """Return the name of the notice that the next page shows, or None."""
-    return request.cookies.get(cookie_name(NOTICE))
-
-
-def set_notice_cookie(response: Response, name: str) -> None:
-    """Set the notice that the next page shows."""
-    _set(response, NOTICE, name, NOTICE_AGE)
-
-
-def clear_notice_cookie(response: Response) -> None:
-    """Remove the notice."""
-    _clear(response, NOTICE)
-
-
-def enrollment_cookie() -> str | None:
-    """Return the path of the page that asked the user to set up a factor, or None."""
-    path = request.cookies.get(cookie_name(ENROLLMENT), "")
-    return path if _ENROLLMENT.fullmatch(path) else None
-
-
-def set_enrollment_cookie(response: Response, path: str) -> None:
-    """Set the path of the page that asks the user to set up a factor: the pages of their account lead back to it."""
-    if len(path) <= MAX_ENROLLMENT:
-        _set(response, ENROLLMENT, path, ENROLLMENT_AGE)
-
-
-def clear_enrollment_cookie(response: Response) -> None:
-    """Remove this path."""
-    _clear(response, ENROLLMENT)
 
 
 def forget_old_sign_ons(state: str, response: Response) -> Response:
@@ -146,13 +93,8 @@ def forget_old_sign_ons(state: str, response: Response) -> Response:
     kinds = [name.removeprefix(prefix) for name in request.cookies if name.startswith(prefix)]
     others = [kind for kind in kinds if _SIGN_ON.fullmatch(kind) and kind != current]
     for kind in others[: max(0, len(others) + 1 - MAX_SIGN_ONS)]:
-        _clear(response, kind)
+        Cookie(kind, STATE_TTL).clear(response)
     return response
-
-
-def _read_secret(kind: str) -> str | None:
-    value = request.cookies.get(cookie_name(kind))
-    return value if value is not None and _SECRET.fullmatch(value) else None
 
 
 def _is_https() -> bool:
@@ -164,7 +106,3 @@ def _set(response: Response, kind: str, value: str, age: timedelta) -> None:
     # All browsers know Max-Age, so the date of Expires is not computed.
     cookie = dump_cookie(cookie_name(kind), value, seconds, path="/", secure=_is_https(), httponly=True, samesite="Lax", sync_expires=False)
     response.headers.add("Set-Cookie", cookie)
-
-
-def _clear(response: Response, kind: str) -> None:
-    _set(response, kind, "", timedelta(0))

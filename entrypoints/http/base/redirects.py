@@ -53,7 +53,7 @@ def redirect(target: str, status: int = 303, *, notice: str | None = None) -> Re
     """
     response = Response(b"", status, {"Location": target, "Cache-Control": "no-store", "Referrer-Policy": "no-referrer"})
     if notice is not None:
-        cookies.set_notice_cookie(response, notice)
+        cookies.NOTICE.set(response, notice)
     return response
 
 

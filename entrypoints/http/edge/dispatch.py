@@ -150,17 +150,14 @@ class _RequestContext(RequestContext):
 
 
 def check_hooks(app: LeanQuart) -> None:
-    """Check that the application has no functions of the kinds that are never called. Raises: ValueError that names their kinds."""
+    """Check that the application has no functions of the kinds that are never called."""
     kinds = [kind for kind in _HOOKS if any(getattr(app, kind).values())]
     if kinds:
         raise ValueError(f"these functions are never called: {', '.join(kinds)}")
 
 
 def check_every_route(app: Quart) -> None:
-    """Check that every route has an access decorator, and declares its effect if it can change something.
-
-    Raises: ValueError that names the wrong routes.
-    """
+    """Check that every route has an access decorator, and declares its effect if it can change something."""
     wrong = []
     for rule in app.url_map.iter_rules():
         try:

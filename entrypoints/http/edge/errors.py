@@ -237,7 +237,7 @@ def error_page(
 
 def _end_token() -> str | None:
     """Return the form token that ends the impersonation of the request, or None if nobody is impersonated."""
-    secret = cookies.session_cookie()
+    secret = cookies.SESSION.read()
     return browser.form_token(secret) if secret and request_record().impersonator is not None else None
 
 
@@ -250,7 +250,7 @@ def _way_back() -> tuple[str, str] | None:
 
 async def _explained(error: Exception) -> Exception:
     """Return the error as the user of this browser may see it. Admins of an organization see why its application is closed."""
-    refusal, cookie = _innermost(error), cookies.session_cookie()
+    refusal, cookie = _innermost(error), cookies.SESSION.read()
     if not isinstance(refusal, ApplicationClosed) or cookie is None or not wants_page():
         return error
     with suppress(Outage):

@@ -18,8 +18,8 @@ from core.kernel.access import OwnProofNeeded
 from core.kernel.page_paths import REAUTHENTICATION_PATH
 from core.kernel.sign_in_age import SignInAge
 from core.tenancy.model.sign_in_policies import OwnFactorNeeded
+from entrypoints.http.base import cookies
 from entrypoints.http.base.context import ports, requested_path, signed_in
-from entrypoints.http.base.cookies import session_cookie
 from entrypoints.http.base.redirects import page_of_form, page_of_sent_form, redirect
 from entrypoints.http.edge.forms import note_sent, read_form
 from entrypoints.http.edge.queries import path_id
@@ -64,7 +64,7 @@ async def to_reauthentication(for_policy: str | None = None, age: SignInAge = Si
     if request.method in ("GET", "HEAD"):
         return _redirect({"next": requested_path(), **policy})
     form = await read_form()
-    browser.check_form_token(session_cookie() or "", form.get("form_token", ""))
+    browser.check_form_token(cookies.SESSION.read() or "", form.get("form_token", ""))
     if "taken_form" in g:  # a part of what the view does needs a younger sign-in than the route
         form = g.taken_form
     elif KEPT_FORM in form:  # it stays as it is: the user waited too long with its button

@@ -45,11 +45,11 @@ def shows(*api: str) -> Callable[[V], V]:
 
 async def console_page(name: str, images_of: Iterable[UUID] = (), **values: Any) -> Response:
     """Return a page of the console, with the message about the last change. `images_of` are the people and organizations with an avatar."""
-    notice = cookies.notice_cookie()
+    notice = cookies.NOTICE.read()
     values = {"problem": None, "wrong": None, **await frame_values(images_of), **values}
     response = page_response(render(name, scripted=True, done=_message(notice), **values))
     if notice is not None:
-        cookies.clear_notice_cookie(response)
+        cookies.NOTICE.clear(response)
     return response
 
 
@@ -81,7 +81,7 @@ async def frame_values(images_of: Iterable[UUID] = ()) -> dict[str, Any]:
             if organization.slug != slug and organization.status is OrganizationStatus.ACTIVE and membership.confirmed_at is not None
         ][:SWITCHER_SIZE],
         "platform_home": PLATFORM_PATH if user.is_platform_owner else None,
-        "enrollment": cookies.enrollment_cookie() if navigation.mode is Mode.PERSON else None,
+        "enrollment": cookies.ENROLLMENT.read() if navigation.mode is Mode.PERSON else None,
         "curl": [] if navigation.mode is Mode.PERSON else _curl(),
     }
     root = organization_path() if isinstance(user, Member) else None
@@ -156,7 +156,7 @@ def neighbors(query: PageQuery | PartQuery, total: int) -> dict[str, Any]:
 
 def session_secret() -> str:
     """Return the cookie of the browser's session. Raises: FormTokenInvalid."""
-    return cookies.session_cookie() or refuse(FormTokenInvalid)
+    return cookies.SESSION.read() or refuse(FormTokenInvalid)
 
 
 def redirect_with_notice(notice: str, target: str, *, count: int | None = None) -> Response:

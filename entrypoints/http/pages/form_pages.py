@@ -54,12 +54,12 @@ def refused_form_page(refusal: Refusal, name: str, **values: Any) -> Response:
 
 def session_form_token() -> str:
     """Return the token of a form for the session of this browser."""
-    return browser.form_token(cookies.session_cookie() or "")
+    return browser.form_token(cookies.SESSION.read() or "")
 
 
 def check_session_form(form: Mapping[str, str]) -> None:
     """Check that the form was made for the session of this browser. Raises: FormTokenInvalid."""
-    browser.check_form_token(cookies.session_cookie() or "", form.get("form_token", ""))
+    browser.check_form_token(cookies.SESSION.read() or "", form.get("form_token", ""))
 
 
 async def read_own_form() -> dict[str, str]:
@@ -71,5 +71,5 @@ async def read_own_form() -> dict[str, str]:
 
 def check_browser_form(form: dict[str, str]) -> None:
     """Check that `form_page` made this form for this browser. Raises: FormTokenInvalid."""
-    device_id = cookies.device_cookie() or refuse(FormTokenInvalid(_NO_COOKIES))  # without one, anyone could compute the token
+    device_id = cookies.DEVICE.read() or refuse(FormTokenInvalid(_NO_COOKIES))  # without one, anyone could compute the token
     browser.check_form_token(device_id, form.get("form_token", ""))

@@ -9,7 +9,7 @@ from entrypoints.http.base.context import anonymous, ports
 
 async def visitor() -> Visitor | None:
     """Return the user of this browser's session, or None."""
-    cookie = cookies.session_cookie()
+    cookie = cookies.SESSION.read()
     if cookie is None:
         return None
     try:

@@ -89,7 +89,7 @@ class AuthorizationRequest(RequestModel):
     )
 
     def build(self) -> AuthorizationDocument:
-        """Return the document. Raises: the errors of `AuthorizationDocument.parse`."""
+        """Return the document."""
         return AuthorizationDocument.parse(
             (DeclaredPermission(each.name, each.description) for each in self.permissions), (role.build() for role in self.roles)
         )

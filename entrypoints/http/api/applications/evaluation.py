@@ -94,7 +94,7 @@ async def _as_evaluator(parse: Callable[[Mapping[str, Any]], Questions], access:
 
 
 async def _client() -> ServiceContext:
-    """Return the application that authenticates with HTTP Basic. Raises: ClientInvalid, EvaluatorUnknown."""
+    """Return the application that authenticates with HTTP Basic."""
     client = await identify_client(ClientRequest(), ())
     return (client.context if client is not None and not client.relies_on_pkce else None) or refuse(EvaluatorUnknown)
 
@@ -125,7 +125,7 @@ def _evaluator(parse: Callable[[Mapping[str, Any]], Questions]) -> AccessDecorat
 
 
 def _answers() -> tuple[Questions, list[AccessDecision]]:
-    """Return the questions of the request and their answers. Raises: the refusal of the body."""
+    """Return the questions of the request and their answers."""
     if g.refusal is not None:
         raise g.refusal
     questions, decisions = g.answers

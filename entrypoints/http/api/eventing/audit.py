@@ -122,7 +122,7 @@ class AuditFilters(Query):
     )
 
     def to_filter(self, known_actions: Mapping[str, EventKind] = AUDIT_ACTIONS) -> AuditFilter | None:
-        """Return the filter, or None if no entry can match. Raises: TargetTypeRequired."""
+        """Return the filter, or None if no entry can match."""
         fields = {name: getattr(self, name) for name in BUILT}
         filter_ = audit_model.restrict_to_category(
             audit_model.build_filter(**fields, known_actions=known_actions), self.category, known_actions

@@ -101,7 +101,7 @@ class ServiceAccountListResponse(ResponseModel):
 
 
 def to_new_account(data: PlatformServiceAccountRequest) -> NewServiceAccount:
-    """Return the service account that a request asks for. Raises: ApiScopeUnknown."""
+    """Return the service account that a request asks for."""
     return NewServiceAccount(
         name=data.name,
         role=data.role if isinstance(data, ServiceAccountRequest) else None,
@@ -112,7 +112,7 @@ def to_new_account(data: PlatformServiceAccountRequest) -> NewServiceAccount:
 
 
 def to_changes(data: PlatformServiceAccountUpdateRequest) -> ServiceAccountChanges:
-    """Return the changes that a request asks for. Raises: ApiScopeUnknown."""
+    """Return the changes that a request asks for."""
     return ServiceAccountChanges(
         name=data.name,
         role=data.role if isinstance(data, ServiceAccountUpdateRequest) else KEEP,

@@ -193,7 +193,7 @@ async def apply(org_slug: str, setup_link_id: UUID, setup_part: str, data: Setup
 
 
 def part_of_path(text: str) -> SetupPart:
-    """Return the part in a path. Raises: SetupPartUnknown."""
+    """Return the part in a path."""
     try:
         return SetupPart(text)
     except ValueError:

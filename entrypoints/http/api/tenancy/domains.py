@@ -61,7 +61,7 @@ def _to_response(claim: DomainClaim) -> DomainResponse:
 
 
 def domain_of_path(text: str) -> Domain:
-    """Return the domain in a path. Raises: DomainNotFound."""
+    """Return the domain in a path."""
     try:
         return Domain.parse(text)
     except DomainInvalid:

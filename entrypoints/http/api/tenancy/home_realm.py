@@ -33,7 +33,7 @@ class HomeRealmProviderRequest(RequestModel):
 
     @property
     def target(self) -> str:
-        """The slug of the identity provider. Raises: RouteTargetAmbiguous, RouteTargetUnknown."""
+        """The slug of the identity provider."""
         if (self.provider is None) == (self.connection is None):
             raise RouteTargetAmbiguous
         if self.connection in PLATFORM_CONNECTIONS:

@@ -38,7 +38,6 @@ from core.setup import opening
 from core.setup.model.links import SetupSessionMissing
 from entrypoints.http.base import cookies
 from entrypoints.http.base.context import anonymous, app_context, current_request, ports, request_record
-from entrypoints.http.base.cookies import session_cookie
 from entrypoints.http.edge.access.declaration import Access, ApplicationTokens, Bounded, Credentials
 from entrypoints.http.edge.access.effects import EffectRow
 from entrypoints.http.edge.directory.authentication import authenticate_directory
@@ -126,7 +125,7 @@ async def as_pre_auth(_: Access) -> None:
 
 
 async def as_browser(access: Access, load: Callable[..., Awaitable[Person]] = browser.authenticate) -> Response | None:
-    cookie = session_cookie()
+    cookie = cookies.SESSION.read()
     if cookie is None:
         return await to_sign_in_again()
     try:
@@ -142,7 +141,7 @@ as_console_user = partial(as_browser, load=browser.authenticate_in_console)
 
 async def as_browser_of_member(access: Access) -> Response | None:
     assert access.capability is not None, "the access of a member has a capability"
-    cookie, slug = session_cookie(), (request.view_args or {})["org_slug"]
+    cookie, slug = cookies.SESSION.read(), (request.view_args or {})["org_slug"]
     if cookie is None:
         return await to_sign_in_again()
     request_record().organization = slug
@@ -269,7 +268,7 @@ async def _authorize_user(user: Person, access: Access) -> None:
 
 
 def _require_token(user: Person, access: Access) -> None:
-    """Check that the route accepts the token, which may be an application's. Raises: NotForApplications, NotWithOpenId."""
+    """Check that the route accepts the token, which may be an application's."""
     if user.service is not None and access.applications is ApplicationTokens.NONE:
         raise NotForApplications
     if user.openid_scope and access.applications is ApplicationTokens.WITHOUT_OPENID:
@@ -277,7 +276,7 @@ def _require_token(user: Person, access: Access) -> None:
 
 
 async def _admit_impersonator(user: Person, access: Access, row: EffectRow) -> None:
-    """Check that the route is open to impersonators. Raises: NotWhileImpersonating; the errors of `require_of_impersonator`."""
+    """Check that the route is open to impersonators."""
     if row.outlives or access.is_of_platform:
         raise NotWhileImpersonating
     if not row.ends_session:

@@ -53,7 +53,7 @@ class LargeBodies:
 
     @contextmanager
     def admit(self, org_id: UUID) -> Iterator[None]:
-        """Count a body of the organization until the block ends. Raises: TooManyLargeBodies."""
+        """Count a body of the organization until the block ends."""
         limit = MAX_IN_TOTAL // 2 if self.held_by(org_id) else MAX_IN_TOTAL
         if self.held_by(org_id) >= MAX_PER_ORGANIZATION or self._held.total() >= limit:
             raise TooManyLargeBodies
@@ -79,10 +79,7 @@ class DirectoryTurns:
 
     @contextmanager
     def admit(self, org_id: UUID) -> Iterator[None]:
-        """Count a request until the block ends. It takes a place while it runs.
-
-        Raises: TooManyDirectoryRequests.
-        """
+        """Count a request until the block ends. It takes a place while it runs."""
         if self._admitted[org_id] >= MAX_ADMITTED:
             raise TooManyDirectoryRequests
         self._admitted[org_id] += 1

@@ -344,7 +344,7 @@ def describe_interface(app: Quart, tags: Mapping[str, str]) -> None:
 
 
 def interface_description(app: Quart) -> dict[str, Any]:
-    """Return the API description. Raises: ValueError if two operations have one id, or two different models or responses one name."""
+    """Return the API description."""
     document: dict[str, Any] = app.extensions["QUART_SCHEMA"].openapi_provider.schema()
     ids = [operation["operationId"] for path in document["paths"].values() for operation in path.values()]
     duplicates = {name for name in ids if ids.count(name) > 1}

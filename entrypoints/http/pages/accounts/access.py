@@ -266,7 +266,6 @@ async def show_leaving(org_slug: str) -> Response:
 
 
 async def _leaving(org_slug: str) -> Question:
-    """Raises: NotOfThisOrganization."""
     own = await organizations.list_own(ports(), signed_in())
     organization, membership = next((each for each in own if each[0].slug == org_slug), None) or refuse(NotOfThisOrganization)
     applications = [each.name for each in await own_applications.list_own(ports(), signed_in()) if each.org_slug == org_slug]

@@ -76,7 +76,7 @@ async def verify_email() -> Response:
         flow = page_flow(_address_of(link))
         values = await page_values(flow)
     try:
-        result = await email_links.verify(ports(), caller(), link, user, flow, cookies.session_cookie(), presented_browser())
+        result = await email_links.verify(ports(), caller(), link, user, flow, cookies.SESSION.read(), presented_browser())
     except LinkInvalid as refusal:
         return await _refused_verification(refusal, link, user, values)
     if not isinstance(result, VerifiedEmail):
@@ -91,7 +91,7 @@ async def _verify_for_program() -> Response:
 
 async def _flow(link: AccountLink) -> Flow:
     """Return the flow in which this browser asked for the email, or one that continues at the address in the link."""
-    return await flow_of_link(_address_of(link), is_own=is_of_browser(link.continuation, cookies.device_cookie()))
+    return await flow_of_link(_address_of(link), is_own=is_of_browser(link.continuation, cookies.DEVICE.read()))
 
 
 def _address_of(link: AccountLink) -> str:

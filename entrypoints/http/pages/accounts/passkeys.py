@@ -179,7 +179,6 @@ async def rename(passkey_id: UUID, form: Form) -> Response:
 
 
 async def _deletion(passkey_id: UUID) -> Question:
-    """Raises: PasskeyNotFound."""
     own = await passkeys.load_own(ports(), signed_in())
     passkey = own.find(passkey_id)
     is_last_second = own.account.passkey_second_at is not None and len(own.passkeys) == 1

@@ -177,6 +177,6 @@ async def delete_account(form: Form) -> Response:
 
 def _deleted_page(erase_at: datetime | None) -> Response:
     response = page_response(render("accounts/deleted.html", erase_at=None if erase_at is None else format_utc(erase_at)))
-    cookies.clear_session_cookie(response)
+    cookies.SESSION.clear(response)
     cookies.TRUST.clear(response)
     return response

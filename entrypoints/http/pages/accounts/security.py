@@ -74,7 +74,7 @@ async def security_values(_: Form, query: SecurityQuery | None = None) -> dict[s
         # The browser of an impersonator is not that of the user. A page of all devices or sessions is long enough.
         "signals": None
         if user.impersonator_id is not None or query.full is not None
-        else signals_of(own, has_deleted=cookies.notice_cookie() in DELETED),
+        else signals_of(own, has_deleted=cookies.NOTICE.read() in DELETED),
         "linked": [ports().policy.provider_names[provider] for provider in await identities.list_sign_in_providers(ports(), user)],
         "since": second_factor.enabled_at,
         "app_since": second_factor.totp_at,

@@ -95,7 +95,7 @@ def _wrong_field(refusal: Refusal) -> str | None:
 
 
 def _continuation(options: SignInOptions, flow: Flow) -> LinkContinuation:
-    browser = cookies.device_cookie() or refuse(FormTokenInvalid)  # `read_own_form` has checked that there is one
+    browser = cookies.DEVICE.read() or refuse(FormTokenInvalid)  # `read_own_form` has checked that there is one
     service = options.destination.service
     return LinkContinuation(address_to_store(flow), digest(browser), service.id if service else None)
 

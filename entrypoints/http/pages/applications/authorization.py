@@ -85,7 +85,7 @@ async def show_roles(org_slug: str, service_slug: str) -> Response:
 
 
 async def _find_service(service_slug: str) -> Service:
-    """Return the application with the permissions and roles of these pages. Raises: ServiceNotFound; the errors of `require_view`."""
+    """Return the application with the permissions and roles of these pages."""
     require_view(acting_member(), Capability.SERVICES_VIEW)
     return await services.find(ports(), acting_member(), service_slug)
 

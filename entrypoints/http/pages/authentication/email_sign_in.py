@@ -77,11 +77,11 @@ async def code_page(flow: Flow) -> Response:
     challenge = await email_method.find_of_flow(ports(), flow)
     if challenge is None:
         return await step_page(flow)
-    is_again = cookies.notice_cookie() == SENT_AGAIN
+    is_again = cookies.NOTICE.read() == SENT_AGAIN
     values = {"email": challenge.email, "is_again": is_again, **await page_values(flow)}
     response = form_page("authentication/email_sign_in_code.html", problem=None, **values)
     if is_again:
-        cookies.clear_notice_cookie(response)
+        cookies.NOTICE.clear(response)
     return response
 
 

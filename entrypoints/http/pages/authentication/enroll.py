@@ -79,13 +79,14 @@ async def show() -> Response:
         return to_reauthentication_for(place, next_path)
     if enrollment.decision.outcome is not Outcome.ENROLL and enrollment.decision.due_at is None:
         response = redirect(next_path)
-        cookies.clear_enrollment_cookie(response)
+        cookies.ENROLLMENT.clear(response)
         return response
-    notice = NOTICES.get(cookies.notice_cookie() or "")
+    notice = NOTICES.get(cookies.NOTICE.read() or "")
     response = page_response(render(TEMPLATE, done=notice, **_values(enrollment, place, next_path)))
     if notice is not None:
-        cookies.clear_notice_cookie(response)
-    cookies.set_enrollment_cookie(response, policy_checks.enrollment_path(place, next=next_path))
+        cookies.NOTICE.clear(response)
+    if len(path := policy_checks.enrollment_path(place, next=next_path)) <= cookies.MAX_ENROLLMENT:
+        cookies.ENROLLMENT.set(response, path)
     return response
 
 
@@ -106,5 +107,5 @@ async def postpone() -> Response:
     if enrollment.decision.due_at is not None:
         await policy_checks.claim_reminder(ports(), signed_in())
     response = redirect(next_path)
-    cookies.clear_enrollment_cookie(response)
+    cookies.ENROLLMENT.clear(response)
     return response

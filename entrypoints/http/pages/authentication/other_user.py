@@ -65,5 +65,5 @@ async def switch_user(flow: Flow) -> Response:
         check_session_form(form)
         await sessions.logout(ports(), user)
     response = redirect(safe_next(form.get("start") or path_of(flow)))
-    cookies.clear_session_cookie(response)
+    cookies.SESSION.clear(response)
     return response

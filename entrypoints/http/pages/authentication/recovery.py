@@ -3,6 +3,7 @@
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 from uuid import UUID
 
@@ -26,6 +27,8 @@ from entrypoints.http.base import cookies
 from entrypoints.http.base.context import acting_member, caller, ports, signed_in
 from entrypoints.http.base.redirects import redirect
 from entrypoints.http.edge.access import BY_PEOPLE, OWNS, PROTOCOL, anyone, member_page, platform_page
+from entrypoints.http.edge.access.declaration import View
+from entrypoints.http.edge.access.effects import EffectRow
 from entrypoints.http.edge.openapi import describes_page, refuses
 from entrypoints.http.edge.typed_fields import link_token
 from entrypoints.http.pages.accounts.account import setup_values
@@ -39,18 +42,12 @@ from ports import Ports
 
 routes = Blueprint("recovery_pages", __name__)
 
-USER: Final = "/app/organizations/<org_slug>/users/<user_id>"
-MEMBER: Final = "/app/organizations/<org_slug>/members/<user_id>"
-PERSON: Final = "/app/platform/people/<user_id>"
 ADVICE: Final = "The code was shown once. If you didn't copy it, start the recovery again: the new one replaces it."
 OPEN: Final = f"{RECOVER_PATH}/<recovery_id>"
 
 
 async def _user(user_id: UUID) -> tuple[str, str]:
-    """Return the address of a user, and the path of their page.
-
-    Raises: EndUserNotFound, MemberHasMoreRights; the errors of `require_view`.
-    """
+    """Return the address of a user, and the path of their page."""
     require_view(acting_member(), Capability.END_USERS_VIEW)
     await members.require_power(ports(), acting_member(), user_id)
     return await end_users.find_address(ports(), acting_member(), user_id), organization_path(f"/users/{user_id}")
@@ -134,80 +131,35 @@ def _in_organization(find: Callable[[UUID], Awaitable[tuple[str, str]]], right: 
     )
 
 
-OF_USERS: Final = _in_organization(_user, END_USERS)
-OF_MEMBERS: Final = _in_organization(_member, MEMBERS)
+def _add_forms(noun: str, path: str, api: str, issuer: Issuer, access: Callable[[EffectRow], Callable[[View], View]]) -> None:
+    """Add the forms that start and cancel the recovery of an account, and the pages that ask first."""
+
+    @once(path, "Back", ADVICE)
+    @refuses(429)
+    @ask_on_refusal(issuer.question)
+    async def start(user_id: UUID, form: Form, **_: str) -> Response:
+        return await issuer.start(user_id, form)
+
+    async def cancel(user_id: UUID, form: Form, **_: str) -> Response:
+        return await issuer.cancel(user_id)
+
+    start.__name__, cancel.__name__ = f"start_{noun}_recovery", f"cancel_{noun}_recovery"
+    start.__doc__ = f"Start the recovery of a {noun}.\n\nThe code is shown only once."
+    cancel.__doc__ = f"Cancel the recovery of a {noun}."
+    asks(routes, f"{path}/recovery")(access(OWNS)(accepts(f"POST {api}/recovery", answers=answers_with("The code."))(start)))
+    asks(routes, f"{path}/recovery/cancel")(access(BY_PEOPLE)(accepts_answer(f"DELETE {api}/recovery", issuer.end_question)(cancel)))
+
+
 OF_PEOPLE: Final = Issuer(
     _person,
     lambda ports_of_form, user_id, reason: account_recovery.issue_by_platform(ports_of_form, signed_in(), user_id, reason),
     lambda user_id: account_recovery.cancel_by_platform(ports(), signed_in(), user_id),
     "platform owners",
 )
-
-
-@asks(routes, f"{USER}/recovery")
-@member_page(END_USERS, OWNS)
-@accepts("POST /api/organizations/<org_slug>/users/<user_id>/recovery", answers=answers_with("The code."))
-@once(USER, "Back", ADVICE)
-@refuses(429)
-@ask_on_refusal(OF_USERS.question)
-async def start_user_recovery(org_slug: str, user_id: UUID, form: Form) -> Response:
-    """Start the recovery of a user.
-
-    The code is shown only once.
-    """
-    return await OF_USERS.start(user_id, form)
-
-
-@asks(routes, f"{USER}/recovery/cancel")
-@member_page(END_USERS, BY_PEOPLE)
-@accepts_answer("DELETE /api/organizations/<org_slug>/users/<user_id>/recovery", OF_USERS.end_question)
-async def cancel_user_recovery(org_slug: str, user_id: UUID, form: Form) -> Response:
-    """Cancel the recovery of a user."""
-    return await OF_USERS.cancel(user_id)
-
-
-@asks(routes, f"{MEMBER}/recovery")
-@member_page(MEMBERS, OWNS)
-@accepts("POST /api/organizations/<org_slug>/members/<user_id>/recovery", answers=answers_with("The code."))
-@once(MEMBER, "Back", ADVICE)
-@refuses(429)
-@ask_on_refusal(OF_MEMBERS.question)
-async def start_member_recovery(org_slug: str, user_id: UUID, form: Form) -> Response:
-    """Start the recovery of a member.
-
-    The code is shown only once.
-    """
-    return await OF_MEMBERS.start(user_id, form)
-
-
-@asks(routes, f"{MEMBER}/recovery/cancel")
-@member_page(MEMBERS, BY_PEOPLE)
-@accepts_answer("DELETE /api/organizations/<org_slug>/members/<user_id>/recovery", OF_MEMBERS.end_question)
-async def cancel_member_recovery(org_slug: str, user_id: UUID, form: Form) -> Response:
-    """Cancel the recovery of a member."""
-    return await OF_MEMBERS.cancel(user_id)
-
-
-@asks(routes, f"{PERSON}/recovery")
-@platform_page(OWNS)
-@accepts("POST /api/platform/users/<user_id>/recovery", answers=answers_with("The code."))
-@once(PERSON, "Back", ADVICE)
-@refuses(429)
-@ask_on_refusal(OF_PEOPLE.question)
-async def start_person_recovery(user_id: UUID, form: Form) -> Response:
-    """Start the recovery of a person.
-
-    The code is shown only once.
-    """
-    return await OF_PEOPLE.start(user_id, form)
-
-
-@asks(routes, f"{PERSON}/recovery/cancel")
-@platform_page(BY_PEOPLE)
-@accepts_answer("DELETE /api/platform/users/<user_id>/recovery", OF_PEOPLE.end_question)
-async def cancel_person_recovery(user_id: UUID, form: Form) -> Response:
-    """Cancel the recovery of a person."""
-    return await OF_PEOPLE.cancel(user_id)
+for _noun, _find, _right in (("user", _user, END_USERS), ("member", _member, MEMBERS)):
+    _path = f"organizations/<org_slug>/{_noun}s/<user_id>"
+    _add_forms(_noun, f"/app/{_path}", f"/api/{_path}", _in_organization(_find, _right), partial(member_page, _right))
+_add_forms("person", "/app/platform/people/<user_id>", "/api/platform/users/<user_id>", OF_PEOPLE, platform_page)
 
 
 # For the user
@@ -257,7 +209,7 @@ async def recover() -> Response:
 
 
 async def _factor_values(recovery_id: UUID) -> dict[str, Any]:
-    """Return the values of the page that sets a factor up. Raises: RecoveryEnded."""
+    """Return the values of the page that sets a factor up."""
     opened = await account_recovery.find_open(ports(), recovery_id, cookies.browser_id())
     options = None
     if opened.allows_passkey:

@@ -233,7 +233,7 @@ for _path, _name in (("code", "code"), ("email/code", "email_code")):
 
 async def sign_in_browser(method: SignInMethod, flow: Flow, *, can_passkey: bool = False, present_id: UUID | None = None) -> Response:
     """Verify one factor for this browser, which can create passkeys or not. Return a redirect to the next page of the flow."""
-    cookie, client = cookies.session_cookie(), presented_browser()
+    cookie, client = cookies.SESSION.read(), presented_browser()
     outcome = await sign_in_flow.sign_in_browser(
         ports(), caller(), flow, method, cookie, client, can_passkey=can_passkey, present_id=present_id
     )
@@ -242,7 +242,7 @@ async def sign_in_browser(method: SignInMethod, flow: Flow, *, can_passkey: bool
 
 def presented_browser() -> PresentedDevice:
     """Return the device information in the cookies of this browser. Its sign-in gives back what its requests took from the rate limits."""
-    device_id = cookies.device_cookie()
+    device_id = cookies.DEVICE.read()
     return PresentedDevice(device_id=device_id, token=cookies.TRUST.read(), refund=refund_of_sign_in(device_id))
 
 
@@ -253,7 +253,7 @@ async def sign_in_response(outcome: BrowserSignIn | Flow, flow: Flow, *, to: str
         return redirect(path_of(outcome, "/code"))
     target = to or (flow.request if flow.target is FlowTarget.PAGE else path_of(flow))
     response = redirect(with_next(PASSKEY_OFFER_PATH, target) if outcome.offers_passkey else target, notice=LINKED.get(outcome.is_linked))
-    cookies.set_session_cookie(response, outcome.cookie, outcome.expires_at)
+    cookies.SESSION.set(response, outcome.cookie, outcome.expires_at)
     if outcome.device_token is not None:
         cookies.TRUST.set(response, outcome.device_token)
     return response
@@ -292,7 +292,7 @@ async def sign_out_browser(user: Visitor | None, after: str, signed_out: Respons
 
     Applications sign out over SAML first, and then the user at the identity provider of an organization.
     """
-    logout_cookies = LogoutCookies(logout=cookies.LOGOUT.read(), session=cookies.session_cookie())
+    logout_cookies = LogoutCookies(logout=cookies.LOGOUT.read(), session=cookies.SESSION.read())
     at_provider = await provider_sign_out.begin(ports(), user, cookies.PROVIDER_LOGOUT.read(), after)
     after = after if at_provider is None else at_provider.path
     logout = await saml_logout.sign_out(ports(), user, caller(), logout_cookies, after)
@@ -310,7 +310,7 @@ async def sign_out_browser(user: Visitor | None, after: str, signed_out: Respons
         cookies.LOGOUT.set(response, logout.secret)
     if at_provider is not None:
         cookies.PROVIDER_LOGOUT.set(response, at_provider.secret)
-    cookies.clear_session_cookie(response)
+    cookies.SESSION.clear(response)
     return response
 
 

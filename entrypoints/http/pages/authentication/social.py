@@ -145,7 +145,7 @@ async def callback(provider: str) -> Response:
 
     The identity provider redirects the browser here. Register this URL there.
     """
-    browser, state = cookies.device_cookie(), request.args.get("state")
+    browser, state = cookies.DEVICE.read(), request.args.get("state")
     returned = ProviderReturn(provider_name=provider, browser=browser, state=state, answer=read_answer(), charge=open_charge())
     try:
         user = await visitor()

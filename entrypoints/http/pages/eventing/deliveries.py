@@ -129,7 +129,7 @@ async def show_delivery(org_slug: str, webhook_id: UUID, delivery_id: UUID, quer
 
 
 async def _wait_for_attempt(webhook_id: UUID, delivery_id: UUID) -> None:
-    """Wait until the first attempt of a new delivery has ended, at most LONGEST_WAIT seconds. Raises: DeliveryNotFound."""
+    """Wait until the first attempt of a new delivery has ended, at most LONGEST_WAIT seconds."""
     deadline = trio.current_time() + LONGEST_WAIT
     while trio.current_time() < deadline:
         delivery = await webhooks.find_delivery(ports(), acting_member(), webhook_id, delivery_id)

@@ -97,11 +97,8 @@ async def answer_question() -> Response:
 
 
 async def _check(logout_request: EndSessionRequest) -> LogoutRequestFacts:
-    """Check a logout request.
-
-    Raises: the refusal of the facts, if the client does not want a page, or the request is one of our own frontend.
-    """
-    facts = await oauth_end_session.check(ports(), logout_request, cookies.session_cookie())
+    """Check a logout request."""
+    facts = await oauth_end_session.check(ports(), logout_request, cookies.SESSION.read())
     if facts.refusal is not None and (facts.refusal.unregistered is None or not wants_page()):
         raise facts.refusal
     return facts

@@ -161,7 +161,7 @@ async def resume(flow: Flow, user: Visitor | None, reply: PageAnswer | None) -> 
     _record(waiting.authorization)
     outcome = await _advance(user, waiting, flow, reply)
     if reply is not None and reply.is_yes and not isinstance(outcome, Asked):
-        await give_back_kept(cookies.device_cookie() or "")
+        await give_back_kept(cookies.DEVICE.read() or "")
     return outcome
 
 

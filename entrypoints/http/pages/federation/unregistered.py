@@ -50,7 +50,7 @@ async def unregistered_values(refusal: UriNotRegistered | None) -> dict[str, Any
     unregistered = None if refusal is None else refusal.unregistered
     if unregistered is None:
         return None
-    facts = await unregistered_uris.load_facts(ports(), anonymous(), cookies.session_cookie(), unregistered)
+    facts = await unregistered_uris.load_facts(ports(), anonymous(), cookies.SESSION.read(), unregistered)
     uri, setting = unregistered.uri, unregistered.setting
     can_stand_in_field = unregistered.flaw is None and len(uri) <= MAX_TEXT
     path = f"{ORGANIZATION_PATH.format(slug=facts.org_slug)}/applications/{unregistered.service.slug}"

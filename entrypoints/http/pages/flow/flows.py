@@ -74,7 +74,7 @@ def in_flow(view: Callable[[Flow], Awaitable[Response]]) -> View:
 
 async def open_flow(flow_id: str) -> Flow:
     """Return the open flow of this browser with this id. Raises: FlowEnded."""
-    return await flows.load_open(ports(), parse_id(flow_id) or refuse(FlowEnded), cookies.device_cookie())
+    return await flows.load_open(ports(), parse_id(flow_id) or refuse(FlowEnded), cookies.DEVICE.read())
 
 
 async def _page_flow() -> Flow:
@@ -90,12 +90,12 @@ def page_flow(path: str) -> Flow:
 async def ended_page(flow_id: str | None) -> Response:
     """Return the page of a flow that has ended. Of a flow of another browser, it reveals nothing."""
     known_id = parse_id(flow_id or "")
-    service = None if known_id is None else await targets.find_application(ports(), known_id, cookies.device_cookie())
+    service = None if known_id is None else await targets.find_application(ports(), known_id, cookies.DEVICE.read())
     start = None if service is None else _start_of(service)
     page = render(
         "authentication/flow_ended.html",
         is_signed_in=await visitor_with_mfa() is not None,
-        has_cookies=cookies.device_cookie() is not None,
+        has_cookies=cookies.DEVICE.read() is not None,
         start=start or HOME_PATH,
         service=service.known_name if service and start else None,
     )
@@ -197,7 +197,7 @@ async def flow_of_link(address: str, *, is_own: bool) -> Flow:
     flow_id = parse_id(path.removeprefix(f"{HOME_PATH}/flow/")) or parse_id(dict(parse_qsl(query)).get("flow", ""))
     if flow_id is None:
         return page_flow(address)
-    flow = await flows.load(ports(), flow_id, cookies.device_cookie())
+    flow = await flows.load(ports(), flow_id, cookies.DEVICE.read())
     if flow is None or flow.target not in targets.TARGETS:
         return page_flow(f"{HOME_PATH}/flow/{flow_id}" if is_own else address)
     return flow if flow.is_open(ports().clock.now()) else page_flow(path_of(flow))

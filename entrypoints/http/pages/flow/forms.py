@@ -63,14 +63,14 @@ async def sign_in_form(
     `email` is the address to fill in, instead of that of the request. `step_up` is of a user with a session. Raises: FlowEnded.
     """
     asked = step_up.sentence if step_up is not None else asked
-    notice = asked or NOTICES.get(cookies.notice_cookie() or "")
+    notice = asked or NOTICES.get(cookies.NOTICE.read() or "")
     options = await load_options(flow, destination)
     email = email or options.destination.login_hint or ""
     # A user who must meet a rule of the sign-in policy, or who links an account, is known already.
     address_first = asked is None and await asks_address_first()
     response = await _sign_in_form(options, flow, email, notice=notice, address_first=address_first, step_up=step_up)
     if notice is not None:
-        cookies.clear_notice_cookie(response)
+        cookies.NOTICE.clear(response)
     return response
 
 
@@ -162,7 +162,7 @@ async def code_form(flow: Flow, destination: Destination | None = None) -> Respo
 async def code_values(flow: Flow, destination: Destination | None = None) -> dict[str, Any]:
     """Return the values of the page for the second factor, with the options for a passkey. Raises: FlowEnded, PreAuthInvalid."""
     options = await load_options(flow, destination)
-    client = PresentedDevice(device_id=cookies.device_cookie(), token=cookies.TRUST.read())
+    client = PresentedDevice(device_id=cookies.DEVICE.read(), token=cookies.TRUST.read())
     seconds = await second_factor.load_options(ports(), caller(), flow, client, options.destination.needs)
     asked = None if seconds.left_out_for is None else explain(seconds.left_out_for)
     values = {"methods": seconds.methods, "passkey": seconds.passkey_options, "key": seconds.key_name, "asked": asked, "scripted": True}

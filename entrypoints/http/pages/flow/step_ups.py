@@ -79,7 +79,7 @@ async def find(user: Visitor | None, destination: Destination | None, admission:
 
 
 async def load(user: Visitor, decision: Decision) -> StepUp:
-    """Return the step-up of the user for this decision. Raises: AccountGone."""
+    """Return the step-up of the user for this decision."""
     step_up = StepUp(user, decision, await flows.load_factors(ports(), user))
     if not step_up.needs_passkey or step_up.lacks_factor:
         return step_up

@@ -1,7 +1,6 @@
 """The actions of platform owners on a person. Each has a page that says what happens, and asks for a reason."""
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from typing import Any, Final
 from uuid import UUID
 
@@ -34,63 +33,6 @@ routes = Blueprint("person_action_pages", __name__)
 IMPERSONATION: Final = "POST /api/platform/impersonate/<user_id>"
 EXPORT: Final = "GET /api/privacy/export/<user_id>"
 FORGET: Final = "DELETE /api/privacy/forget/<user_id>"
-REASON: Final = "Reason, for the platform log"
-
-
-@dataclass(frozen=True, slots=True)
-class ReasonedAction:
-    """An action that needs only a reason: what its page says, and what its form does."""
-
-    verb: str
-    consequence: str
-    button: str
-    run: Callable[[Ports, Person, UUID, str], Awaitable[object]]
-    notice: str
-    dangerous: bool = False
-
-    async def question(self, user_id: UUID) -> Question:
-        """Return the page of the action on this account. Raises: AccountNotFound."""
-        account = await platform_users.find(ports(), user_id)
-        return _question(account, self.verb, self.consequence, self.button, reason=REASON, dangerous=self.dangerous)
-
-
-END_SESSIONS: Final = ReasonedAction(
-    "End all sessions of",
-    "They are signed out on all devices and in all applications. They can sign in again.",
-    "End all sessions",
-    user_access.end_sessions,
-    "all-sessions-ended",
-)
-PASSWORD_RESET: Final = ReasonedAction(
-    "Send a reset link to",
-    RESET_LINK,
-    "Send reset link",
-    user_access.send_password_reset,
-    "reset-sent",
-)
-SECOND_FACTOR: Final = ReasonedAction(
-    "Remove the second factor of",
-    "All sessions end. They can set up another second factor.",
-    "Remove second factor",
-    platform_users.remove_mfa,
-    "second-factor-removed",
-    dangerous=True,
-)
-DEACTIVATION: Final = ReasonedAction(
-    "Deactivate",
-    "All sessions end, and they can't sign in anywhere. Memberships stay.",
-    "Deactivate account",
-    user_access.deactivate,
-    "account-deactivated",
-    dangerous=True,
-)
-REACTIVATION: Final = ReasonedAction(
-    "Reactivate",
-    "They can sign in again, unless a directory deactivated the account, or it was deleted.",
-    "Reactivate account",
-    platform_users.reactivate,
-    "account-reactivated",
-)
 
 
 def _question(account: Account, verb: str, consequence: str, button: str, **more: Any) -> Question:
@@ -98,51 +40,79 @@ def _question(account: Account, verb: str, consequence: str, button: str, **more
     return Question(verb=verb, target=account.email, consequences=(consequence,), button=button, back=back, **more)
 
 
-async def _act(user_id: UUID, form: Form, action: ReasonedAction) -> Response:
+def _reasoned(verb: str, consequence: str, button: str, *, dangerous: bool = False) -> Callable[[UUID], Awaitable[Question]]:
+    """Return the function that loads the question of an action that needs only a reason."""
+
+    async def load(user_id: UUID) -> Question:
+        account = await platform_users.find(ports(), user_id)
+        return _question(account, verb, consequence, button, reason="Reason, for the platform log", dangerous=dangerous)
+
+    return load
+
+
+_sessions_question = _reasoned(
+    "End all sessions of", "They are signed out on all devices and in all applications. They can sign in again.", "End all sessions"
+)
+_reset_question = _reasoned("Send a reset link to", RESET_LINK, "Send reset link")
+_second_factor_question = _reasoned(
+    "Remove the second factor of",
+    "All sessions end. They can set up another second factor.",
+    "Remove second factor",
+    dangerous=True,
+)
+_deactivation = _reasoned(
+    "Deactivate", "All sessions end, and they can't sign in anywhere. Memberships stay.", "Deactivate account", dangerous=True
+)
+_reactivation = _reasoned(
+    "Reactivate", "They can sign in again, unless a directory deactivated the account, or it was deleted.", "Reactivate account"
+)
+
+
+async def _act(user_id: UUID, form: Form, run: Callable[[Ports, Person, UUID, str], Awaitable[object]], notice: str) -> Response:
     """Run an action on an account with the reason from the form."""
     account = await platform_users.find(ports(), user_id)
-    await action.run(ports(), signed_in(), account.id, to_model(UserAccessRequest, form).reason)
-    return redirect_with_notice(action.notice, f"{LIST}/{account.id}")
+    await run(ports(), signed_in(), account.id, to_model(UserAccessRequest, form).reason)
+    return redirect_with_notice(notice, f"{LIST}/{account.id}")
 
 
 @asks(routes, f"{ONE}/end-sessions")
 @platform_page(GIVES)
-@accepts_answer(f"POST {API}/end-sessions", END_SESSIONS.question)
+@accepts_answer(f"POST {API}/end-sessions", _sessions_question)
 async def end_sessions(user_id: UUID, form: Form) -> Response:
     """End all sessions of a person."""
-    return await _act(user_id, form, END_SESSIONS)
+    return await _act(user_id, form, user_access.end_sessions, "all-sessions-ended")
 
 
 @asks(routes, f"{ONE}/password-reset")
 @platform_page(GIVES)
-@accepts_answer(f"POST {API}/password-reset", PASSWORD_RESET.question)
+@accepts_answer(f"POST {API}/password-reset", _reset_question)
 async def send_password_reset(user_id: UUID, form: Form) -> Response:
     """Send a person a link to set a new password."""
-    return await _act(user_id, form, PASSWORD_RESET)
+    return await _act(user_id, form, user_access.send_password_reset, "reset-sent")
 
 
 @asks(routes, f"{ONE}/second-factor")
 @platform_page(REMOVES_FACTORS)
-@accepts_answer(f"DELETE {API}/mfa", SECOND_FACTOR.question)
+@accepts_answer(f"DELETE {API}/mfa", _second_factor_question)
 async def remove_second_factor(user_id: UUID, form: Form) -> Response:
     """Remove the second factor of a person."""
-    return await _act(user_id, form, SECOND_FACTOR)
+    return await _act(user_id, form, platform_users.remove_mfa, "second-factor-removed")
 
 
 @asks(routes, f"{ONE}/deactivate")
 @platform_page(GIVES)
-@accepts_answer(f"POST {API}/deactivate", DEACTIVATION.question)
+@accepts_answer(f"POST {API}/deactivate", _deactivation)
 async def deactivate(user_id: UUID, form: Form) -> Response:
     """Deactivate the account of a person."""
-    return await _act(user_id, form, DEACTIVATION)
+    return await _act(user_id, form, user_access.deactivate, "account-deactivated")
 
 
 @asks(routes, f"{ONE}/reactivate")
 @platform_page(GIVES)
-@accepts_answer(f"POST {API}/reactivate", REACTIVATION.question)
+@accepts_answer(f"POST {API}/reactivate", _reactivation)
 async def reactivate(user_id: UUID, form: Form) -> Response:
     """Undo the deactivation of an account."""
-    return await _act(user_id, form, REACTIVATION)
+    return await _act(user_id, form, platform_users.reactivate, "account-reactivated")
 
 
 # Impersonation

@@ -64,7 +64,7 @@ def _path(resource_id: UUID, below: str = "") -> str:
 
 
 def resource_values(resource: ApiResource) -> dict[str, Any]:
-    """Return the values of the frame of an API resource's pages. Raises: the errors of `require_view`."""
+    """Return the values of the frame of an API resource's pages."""
     require_view(acting_member(), Capability.RESOURCES_VIEW)
     return {"resource": resource, "path": _path(resource.id), "list_path": organization_path("/api-resources")}
 

@@ -37,7 +37,7 @@ def group_path(group_id: UUID, below: str = "") -> str:
 
 
 async def find_group(group_id: UUID) -> Group:
-    """Return the group. Raises: OrganizationGroupNotFound; the errors of `require_view`."""
+    """Return the group."""
     require_view(acting_member(), Capability.MEMBERS_VIEW)
     return await groups.find(ports(), acting_member(), group_id)
 

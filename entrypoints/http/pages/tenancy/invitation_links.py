@@ -163,7 +163,7 @@ async def accept_by_form() -> Response:
         return await _join(form, token)
     user = await visitor_of_account()
     try:
-        accepted = await joining.accept_by_form(ports(), caller(), token, user, cookies.session_cookie(), form.get("form_token"))
+        accepted = await joining.accept_by_form(ports(), caller(), token, user, cookies.SESSION.read(), form.get("form_token"))
     except (InvitationNotPending, InvitationExpired) as ended:
         return _ended_page(ended)
     except Invalid as refusal:
@@ -194,7 +194,7 @@ def _accepted_page(accepted: AcceptedInvitation, user: Visitor | None) -> Respon
 async def _join(form: dict[str, str], token: str) -> Response:
     check_browser_form(form)
     name = form.get("name", "")
-    method, flow, cookie = InvitationSignIn(token, form.get("new_password"), name), page_flow(ORGANIZATIONS), cookies.session_cookie()
+    method, flow, cookie = InvitationSignIn(token, form.get("new_password"), name), page_flow(ORGANIZATIONS), cookies.SESSION.read()
     try:
         outcome, place = await sign_in_flow.join(ports(), caller(), flow, method, cookie, presented_browser())
     except (InvitationNotPending, InvitationExpired) as ended:
@@ -212,7 +212,7 @@ def _continue(response: Response, place: str | None) -> Response:
     If the sign-in policy asks for a factor first, the page that asks for it shows the notice.
     """
     if place is None or place.startswith("/"):
-        cookies.set_notice_cookie(response, JOINED)
+        cookies.NOTICE.set(response, JOINED)
     return response
 
 

@@ -158,7 +158,7 @@ def _actions(member: ListedMember, choices: RecoveryChoices) -> list[tuple[str, 
 
 
 async def _find(user_id: UUID) -> ListedMember:
-    """Return a member within the power of the user. Raises: MemberNotFound, MemberHasMoreRights."""
+    """Return a member within the power of the user."""
     await members.require_power(ports(), acting_member(), user_id)
     return (await members.find(ports(), acting_member(), user_id)).account.member
 

@@ -41,10 +41,7 @@ class ClientRequest(RequestModel):
 
 
 def client_credentials(body: ClientRequest) -> ClientCredentials:
-    """Return the credentials from the Authorization header, or else from the body.
-
-    Raises: CredentialsRepeated, AssertionTypeUnknown, ClientInvalid.
-    """
+    """Return the credentials from the Authorization header, or else from the body."""
     if (body.client_assertion is None) != (body.client_assertion_type is None) or body.client_assertion_type not in (None, ASSERTION_TYPE):
         raise AssertionTypeUnknown
     header = _basic_credentials()
@@ -62,8 +59,6 @@ def _basic_credentials() -> ClientCredentials | None:
 
     Both are form-encoded (RFC 6749 section 2.3.1). Some clients do not encode the secret, so it is
     also tried as it is. An empty secret is a wrong one. A Bearer header does not identify a client.
-
-    Raises: ClientInvalid.
     """
     scheme, _, encoded = request.headers.get("Authorization", "").partition(" ")
     if scheme.lower() != "basic":
@@ -78,10 +73,7 @@ def _basic_credentials() -> ClientCredentials | None:
 
 
 async def identify_client(body: ClientRequest, limit: tuple[Bucket, ...]) -> OAuthClient | None:
-    """Return the client that the Authorization header or the body names. If it proves who it is, charge its `limit`.
-
-    Raises: CredentialsRepeated, AssertionTypeUnknown, ClientInvalid, ClientAssertionInvalid.
-    """
+    """Return the client that the Authorization header or the body names. If it proves who it is, charge its `limit`."""
     client = await clients.identify_client(ports(), client_credentials(body), app_context().base_url, limit)
     if client is not None:
         _record(client)

@@ -86,7 +86,7 @@ class SamlConfigurationRequest(RequestModel):
     sign_response: bool = Field(True, description="Whether responses are signed. One of the two signatures is required.")
 
     def build(self) -> SamlConfiguration:
-        """Return the configuration. Raises: NameIdFormatUnknown."""
+        """Return the configuration."""
         name_id_format = NameIdFormat.EMAIL if self.name_id_format is None else NameIdFormat.parse(self.name_id_format)
         formats = self.attribute_formats
         parsed = None if not formats else {name: AttributeFormat(each.name_format, each.separator) for name, each in formats.items()}

@@ -48,7 +48,7 @@ async def acs(connection_id: str) -> Response:
     if request.mimetype != FORM:
         raise UnsupportedMediaType("Send a form to this address.")
     fields = await read_fields()
-    text, target, browser = fields.get("SAMLResponse", ""), fields.get("RelayState", "")[:MAX_TEXT], cookies.device_cookie()
+    text, target, browser = fields.get("SAMLResponse", ""), fields.get("RelayState", "")[:MAX_TEXT], cookies.DEVICE.read()
     if browser is None and AGAIN not in fields:
         # A POST from another site has no cookies. So our page sends it again, and nothing is read or charged for strangers
         # (security X-16).

@@ -146,7 +146,7 @@ async def callback(connection_id: str) -> Response:
     The identity provider redirects the browser here. Register this URL there.
     """
     id_, state = parse_id(connection_id) or refuse(ProviderStateUnknown), request.args.get("state")
-    browser, answer = cookies.device_cookie(), read_answer()
+    browser, answer = cookies.DEVICE.read(), read_answer()
     return await finish(ConnectionReturn(connection_id=id_, browser=browser, state=state, answer=answer, charge=open_charge()))
 
 

@@ -49,7 +49,7 @@ class TestProviderQuery(Query):
 
 
 def _open_test(connection_slug: str, secret: str) -> OpenConnectionTest:
-    return OpenConnectionTest(slug=connection_slug, secret=secret, browser=cookies.device_cookie())
+    return OpenConnectionTest(slug=connection_slug, secret=secret, browser=cookies.DEVICE.read())
 
 
 async def _values(form: Form | None, connection_slug: str, secret: str | None = None) -> dict[str, Any]:

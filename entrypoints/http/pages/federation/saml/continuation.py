@@ -52,12 +52,12 @@ async def authenticate(org_slug: str, service_slug: str) -> Response:
         service_slug=service_slug,
         state=state,
         cookie=cookies.sign_on(state).read(),
-        device_cookie=cookies.device_cookie(),
+        device_cookie=cookies.DEVICE.read(),
         session_id=None if user is None else user.session_id,
     )
     waiting = await target.find(ports(), returned)
     try:
-        outcome = await saml_sign_on.resume(ports(), caller(), waiting, user, ticket, cookies.session_cookie())
+        outcome = await saml_sign_on.resume(ports(), caller(), waiting, user, ticket, cookies.SESSION.read())
     except (NoAccessToService, AddressNotVerified) as refusal:
         if user is None or ticket is not None or not wants_page():
             raise
@@ -76,7 +76,7 @@ def _signed_on(result: SignOnResult) -> Response:
     response = result_page(result)
     if result.signed_in is not None:
         session, secret = result.signed_in
-        cookies.set_session_cookie(response, secret, session.expires_at)
+        cookies.SESSION.set(response, secret, session.expires_at)
     return response
 
 

@@ -114,14 +114,14 @@ async def _skip_service(org_slug: str, service_slug: str) -> Response | None:
 
 
 async def _receive_request(received: ReceivedDocument) -> Response:
-    secrets = LogoutCookies(logout=cookies.LOGOUT.read(), session=cookies.session_cookie())
+    secrets = LogoutCookies(logout=cookies.LOGOUT.read(), session=cookies.SESSION.read())
     user = await visitor()
     step = await saml_logout.receive_request(ports(), app_context().base_url, user, caller(), secrets, received)
     if not isinstance(step, LogoutAnswered):
         return await _respond(step)
     response = continue_at(step.url)
     if user is not None and await visitor() is None:
-        cookies.clear_session_cookie(response)
+        cookies.SESSION.clear(response)
     return response
 
 
@@ -137,7 +137,7 @@ async def _respond(step: Redirect | LogoutFinished) -> Response:
     else:
         cookies.LOGOUT.clear(response)
     if await visitor() is None:
-        cookies.clear_session_cookie(response)
+        cookies.SESSION.clear(response)
     return response
 
 
