@@ -330,7 +330,7 @@ async def test_a_new_organization_comes_before_second_emails_of_slow_ones(
         await sent.arrived(13)
 
 
-async def test_two_slow_servers_do_not_stop_those_of_other_organizations(ports: Ports, pool: Pool, sent: FakeMailTransport) -> None:
+async def test_two_slow_servers_do_not_stop_the_servers_of_other_organizations(ports: Ports, pool: Pool, sent: FakeMailTransport) -> None:
     slow = [*people("acme", 3), *people("twin", 3)]
     gate(sent, slow)
     for slug in ("acme", "twin"):

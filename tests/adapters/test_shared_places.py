@@ -119,7 +119,7 @@ async def running(outcomes: Outcomes, calls: Sequence[Callable[[], Any]]) -> Asy
         nursery.cancel_scope.cancel()
 
 
-async def test_slow_providers_of_two_organizations_stop_no_other(mock_clock: MockClock) -> None:
+async def test_slow_providers_of_two_organizations_stop_no_other_organization(mock_clock: MockClock) -> None:
     """Each organization has 20 connections, with three browsers at each connection."""
     sender, outcomes = HeldSender(), Outcomes()
     providers = HttpOpenIdProviders(sender, FakeClock())
@@ -144,7 +144,7 @@ async def test_codes_from_one_address_delay_a_sign_in_from_another_by_one_turn(a
         assert trio.current_time() <= 2
 
 
-async def test_one_connection_leaves_places_for_the_others_of_its_organization(mock_clock: MockClock) -> None:
+async def test_one_connection_leaves_places_for_other_connections_of_its_organization(mock_clock: MockClock) -> None:
     sender, outcomes = HeldSender(), Outcomes()
     providers = HttpOpenIdProviders(sender, FakeClock())
     slow = [partial(providers.check_client, *client_of(UUID(int=1)), "https://us.example") for _ in range(20)]
@@ -245,7 +245,7 @@ async def test_a_slow_host_of_one_organization_delays_no_keys_and_documents_of_a
             await call()
 
 
-async def test_slow_hosts_of_organizations_delay_no_other_at_an_address_that_all_use(mock_clock: MockClock) -> None:
+async def test_slow_hosts_delay_no_other_organization_at_a_shared_address(mock_clock: MockClock) -> None:
     """The requests wait for their own places, without a lock of the keys and a place of the shared host. They fail alone, too."""
     sender, outcomes, clock = HeldSender(), Outcomes(), FakeClock()
     keys, documents, shared = HttpClientKeys(sender, clock, (443,)), HttpClientDocuments(sender, clock, Policy()), "https://fast.example/1"

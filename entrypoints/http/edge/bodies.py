@@ -348,12 +348,8 @@ DomainName = Annotated[
 ]
 
 
-def _in_utc(time: datetime) -> datetime:
-    return time.astimezone(UTC)
-
-
 # A time in a response. pydantic formats a time in UTC as `rfc3339` does, with a Z.
-Timestamp = Annotated[datetime, AfterValidator(_in_utc)]
+Timestamp = Annotated[datetime, AfterValidator(lambda time: time.astimezone(UTC))]
 
 
 class Message(ResponseModel):

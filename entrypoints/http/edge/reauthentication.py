@@ -32,7 +32,7 @@ OWN_PASSKEY: Final = "****"  # no policy: a passkey, because the account has one
 LOST_PASSKEY: Final = "*****"  # no policy: the password and the mailbox, of a user who lost all passkeys
 OWN_PROOF: Final = "***"  # no policy: the session began at an organization's connection, and the route needs a way of the account's own
 OWN_FACTOR: Final = "******"  # no policy: a passkey or a second factor of the account, which no policy of an organization refuses
-# The parameter `policy` of the confirmation that each refusal asks for. No organization or application is its place.
+# The parameter `policy` of the confirmation that a refusal asks for. It names no organization and no application.
 POLICY_OF: Final = MappingProxyType(
     {
         SignInNotAccepted: EVERYWHERE,
@@ -53,9 +53,9 @@ async def to_reauthentication(for_policy: str | None = None, age: SignInAge = Si
     A form that our own page sent is kept for them, unless it has a secret or a file. The fields of a kept form
     that the view has taken are kept again.
 
-    `for_policy` names the sign-in policy that asks for it, as in acme, acme/shop, PLATFORM or EVERYWHERE. `age` is that of the
-    sign-in through its required connection that the request needs. `org_slug` is the organization in which the user acts, if its policy
-    limits the ways to confirm.
+    `for_policy` names the sign-in policy that asks for it, as in acme, acme/shop, PLATFORM or EVERYWHERE. `age` is the age that the
+    sign-in through its required connection needs. `org_slug` is the organization in which the user acts, if its policy limits the ways to
+    confirm.
 
     Raises: FormTokenInvalid.
     """
@@ -65,7 +65,7 @@ async def to_reauthentication(for_policy: str | None = None, age: SignInAge = Si
         return _redirect({"next": requested_path(), **policy})
     form = await read_form()
     browser.check_form_token(cookies.SESSION.read() or "", form.get("form_token", ""))
-    if "taken_form" in g:  # a part of what the view does needs a younger sign-in than the route
+    if "taken_form" in g:  # a part of the view needs a younger sign-in than the route
         form = g.taken_form
     elif KEPT_FORM in form:  # it stays as it is: the user waited too long with its button
         return _redirect({**_target(form), **policy})

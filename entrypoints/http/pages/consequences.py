@@ -41,6 +41,7 @@ class Question:
     action: str | None = None  # the path that takes the form; None: that of the page
     people: Sequence[str] = ()  # addresses: the action changes several people
     answered: Mapping[str, str] = field(default_factory=dict)  # the fields of a form that are sent again with the answer
+    chosen: Mapping[str, str] = field(default_factory=dict)  # the first values of the fields
 
 
 def sentence(text: str, *names: object) -> Markup:
@@ -75,9 +76,9 @@ def count(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
-async def ask(question: Question, **chosen: str) -> Response:
-    """Return the page that asks. `chosen` are the values of its fields."""
-    return await console_page(TEMPLATE, **question_values(question, chosen))
+async def ask(question: Question) -> Response:
+    """Return the page that asks."""
+    return await console_page(TEMPLATE, **question_values(question, question.chosen))
 
 
 def ask_on_refusal(

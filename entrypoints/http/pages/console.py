@@ -90,9 +90,9 @@ async def frame_values(images_of: Iterable[UUID] = ()) -> dict[str, Any]:
 
 
 def confirmation_path(page: str) -> str | None:
-    """Return the path that asks users to confirm that it's them before they choose a file on a page, or None if it is not needed.
+    """Return the path on which the user confirms before they choose a file, or None if no confirmation is needed.
 
-    No file is kept while they confirm. For members with a sign-in policy, its connection can count instead: only the change asks them.
+    A confirmation does not keep a chosen file. Members with a sign-in policy confirm later, because a connection of the policy can count.
     """
     user = signed_in()
     asks_later = user.impersonator_id is not None or (isinstance(user, Member) and user.has_sign_in_policy)

@@ -134,7 +134,7 @@ async def test_without_a_policy_and_a_passkey_each_way_of_the_account_confirms(
     holder: PasskeyUser, pool: Pool, app: QuartTrio, clock: FakeClock
 ) -> None:
     await run_sql(pool, "delete from sign_in_policies")
-    await run_sql(pool, "update passkeys set user_verified = false")  # otherwise it is asked for
+    await run_sql(pool, "update passkeys set user_verified = false")  # otherwise the change needs the passkey
     browser = FakeBrowser(app)
     await browser.sign_in()
     clock.advance(LATER)

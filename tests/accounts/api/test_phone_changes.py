@@ -258,7 +258,7 @@ async def test_the_page_and_the_email_promise_nothing_that_no_undo_brings_back(c
 
 
 async def test_a_passkey_that_replaced_a_passkey_is_named_too(changer: Changer) -> None:
-    """They are the second factor all the time."""
+    """Passkeys are the second factor all the time."""
     await PASSKEY(changer)
     await OFF(changer)
     changer.clock.advance(UNDO_TTL)
@@ -288,7 +288,7 @@ async def test_where_no_earlier_factor_can_come_back_one_stays(changer: Changer,
 async def test_a_factor_before_a_removal_by_others_is_as_old_as_it_was(
     api: Api, ports: Ports, clock: FakeClock, sent: FakeMailTransport
 ) -> None:
-    """It does not become one of 72 hours ago by its removal. So the owner of the mailbox alone gets in, and the thief's factor ends."""
+    """A removal does not make it a factor of 72 hours ago. So the owner of the mailbox alone gets in, and the thief's factor ends."""
     user = await add_account(ports)
     await PasskeyUser(api, (await sign_in(ports, user)).access_token).add_key()
     clock.advance(50 * HOUR)

@@ -46,7 +46,7 @@ async def test_a_member_deletes_their_account_with_the_effects_of_an_anonymizati
     await acme.join("ada", user)
     await add_all_data(acme, user, await add_service(pool, acme.org, "shop"))
     await run_sql(pool, "update users set mfa_enabled_at = null")
-    await run_sql(pool, "update passkeys set user_verified = false")  # otherwise it is asked for
+    await run_sql(pool, "update passkeys set user_verified = false")  # otherwise the change needs the passkey
     await set_profile(ports, user.id)
     answer = await delete(api, acme.token("ada"))
     assert (answer.status, answer.json) == (200, {"message": "Your account was deleted."})

@@ -43,10 +43,10 @@ class PasskeyResponse(ResponseModel):
 
 
 class PasskeyWaitResponse(ResponseModel):
-    """The wait for lost passkeys. After it, you can remove your passkeys, and need no passkey for it."""
+    """The wait for lost passkeys. After it, you can remove your passkeys without a passkey."""
 
-    over_at: Timestamp = Field(description="When you can remove them: 24 hours after the start.")
-    until: Timestamp = Field(description="Until when you can remove them: 72 hours after the start.")
+    over_at: Timestamp = Field(description="When you can remove your passkeys: 24 hours after the start.")
+    until: Timestamp = Field(description="When the wait ends: 72 hours after the start.")
 
 
 class PasskeyListResponse(ResponseModel):
@@ -139,9 +139,8 @@ async def start_wait() -> PasskeyWaitResponse:
     """Report that you lost all your passkeys.
 
     Confirm your password and a code by email first, with two calls of `POST /api/auth/reauthenticate`. After 24 hours you can remove
-    the passkeys, and need no passkey for it. You get an email at the start and at the end. The link in these emails ends the wait, and
-    so does a sign-in with a passkey. If the account has a second factor, or a sign-in policy asks it for a passkey, it needs a recovery
-    instead.
+    the passkeys without a passkey. You get an email at the start and at the end. The link in these emails ends the wait, and so does a
+    sign-in with a passkey. If the account has a second factor, or a sign-in policy asks it for a passkey, it needs a recovery instead.
     """
     return PasskeyWaitResponse.of(await passkey_waits.start(ports(), signed_in()))
 

@@ -6,7 +6,6 @@ from pydantic import Field
 from quart import Blueprint
 
 from core.applications import end_user_actions, end_users
-from core.applications.model.users import EndUserDetails
 from core.kernel.roles import Capability
 from entrypoints.http.api.authentication.connection_slugs import ProviderSlug
 from entrypoints.http.base.context import acting, ports
@@ -124,13 +123,9 @@ async def get(org_slug: str, user_id: UUID) -> EndUserDetailsResponse:
 
     Identities, services, logins and sessions of other organizations are not included.
     """
-    return _to_details_response(await end_users.find(ports(), acting(), user_id))
-
-
-def _to_details_response(details: EndUserDetails) -> EndUserDetailsResponse:
-    user = details.user
+    details = await end_users.find(ports(), acting(), user_id)
     return EndUserDetailsResponse.of(
-        user,
+        details.user,
         last_login_at=details.last_login_at,
         blocked_at=details.blocked_at,
         linked_identities=EndUserIdentityResponse.list_of(details.identities),

@@ -32,7 +32,7 @@ class RecoveryResponse(ResponseModel):
     code: str = Field(description="The code. It is shown only once.", examples=["K7M2P-X4QZ9"])
     expires_at: Timestamp = Field(description="The time when the recovery ends.")
     refuses_sign_ins: bool = Field(
-        description="Whether the user cannot sign in until this recovery ends. In the last 72 hours, a sign-in ended an earlier recovery."
+        description="Whether all sign-ins are refused until this recovery ends: a sign-in of the last 72 hours ended an earlier recovery."
     )
 
 

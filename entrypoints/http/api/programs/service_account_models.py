@@ -82,7 +82,7 @@ class ServiceAccountResponse(PlatformServiceAccountResponse):
 
     role: Role = Field(description="The role of the service account.")
     ends_at: Timestamp | None = Field(
-        description="If its owner has left, or deleted their account: the time at which it ends, in UTC. Name another owner to keep it."
+        description="The time at which the service account ends, because its owner has left or deleted their account. A new owner keeps it."
     )
 
 

@@ -248,8 +248,8 @@ async def remove(org_slug: str, user_id: UUID) -> Message:
     """Remove a member from the organization.
 
     The member's sessions in the organization end, and pending invitations from and to the member
-    are canceled. You cannot remove yourself or the owner. The account remains. If the member has just left, their service accounts end
-    that go on and have no more rights than you.
+    are canceled. You cannot remove yourself or the owner. The account remains. If the member left in the last 72 hours,
+    this ends the service accounts of the member that have no more rights than you.
     """
     await members.remove(ports(), acting(), user_id)
     return Message(message="The member was removed.")

@@ -143,7 +143,7 @@ class PolicyStartsResponse(ResponseModel):
 
 
 IMPOSED: Final[Any] = Field(
-    description="Rules that members with fewer rights than the owner made, `break_glass_users` for the list. The owner can remove them."
+    description="Rules that members with fewer rights than the owner made, which the owner can remove. `break_glass_users` is the list."
 )
 
 

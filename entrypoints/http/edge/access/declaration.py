@@ -49,7 +49,7 @@ _OWN_SCHEMES: Final = (
 )
 
 
-SMALL_BODY: Final = 4096  # bytes. To receive and decode it costs no more than to take a token
+SMALL_BODY: Final = 4096  # bytes. Receiving and decoding it costs no more than taking a rate-limit token
 
 
 class ApplicationTokens(Enum):
@@ -77,8 +77,8 @@ class Access:
     # The route's own limits, in addition to those of its path, before anything else. None: the view
     # decides which limit counts.
     limit: Bucket | tuple[Bucket, ...] | None = ()
-    # Bytes of the body. With GET, or a body up to this size, the view takes the tokens with its first query (`limits.open_charge`), or
-    # leaves them. If it raises, they are taken.
+    # Bytes. For GET, and for bodies up to this size, the view takes the rate-limit tokens with its first query (`limits.open_charge`),
+    # or leaves them. If the view raises, they are taken.
     limit_joins_up_to: int = 0
     declared: EffectRow | None = None  # by the route
     default: EffectRow | None = None  # of a method that changes something, if the route declares no effect

@@ -12,7 +12,7 @@ class Effect(Enum):
 
     SHOWS = auto()  # no change
     CHANGES = auto()  # a changed row of an organization, an account or the platform
-    GIVES = auto()  # access, secrets, connections or contents of tokens, given or taken, because an end harms, too
+    GIVES = auto()  # access, secrets, connections or token contents, given or taken away
     ACTS_ON_ME = auto()  # another way into the caller's account, another address, or its end
     MINE = auto()  # own data without power: names, picture, devices, consents, sessions, answers to invitations
     ENDS = auto()  # ended sessions of people in the organization
@@ -39,7 +39,7 @@ class EffectRow:
     programs: Programs = Programs.ALL
     changes_factors: bool = False  # all sign-in policies of the user must accept the sign-in (security PK-8)
     asks_policy: bool = True  # False: members need not meet the sign-in policy of the organization
-    ends_session: bool = False  # no policy of the platform keeps an impersonator in the session
+    ends_session: bool = False  # impersonators may end the session, even if the platform's policy refuses their sign-in
     reason: str = ""  # of an exception
 
 

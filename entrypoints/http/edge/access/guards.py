@@ -135,7 +135,7 @@ class _Steps:
         return await self.within_limit(*args, **kwargs)
 
     async def limit_with_query(self, *args: Any, **kwargs: Any) -> Any:
-        """Let the view take the tokens with its first query. A request that is refused before takes them here: 429 comes first."""
+        """Let the view take the tokens with its first query. A request that is refused earlier takes the tokens here: 429 comes first."""
         prepare_charge(self.access.limits)
         try:
             return await self.within_limit(*args, **kwargs)

@@ -66,7 +66,8 @@ async def verify_email() -> Response:
     and gives the account this address. Clients that prefer JSON get a message instead of the page.
     """
     if not wants_page():
-        return await _verify_for_program()
+        await accounts.verify_email(ports(), caller(), link_token())
+        return Response(Message(message="The address is verified.").model_dump_json(), content_type="application/json")
     # Load everything before the token is used up, so that a failure afterwards cannot hide that the address is verified.
     link, user = await email_links.find(ports(), TokenPurpose.VERIFY_EMAIL, link_token()), await visitor_of_account()
     flow = await _flow(link)
@@ -82,11 +83,6 @@ async def verify_email() -> Response:
     if not isinstance(result, VerifiedEmail):
         return await sign_in_response(result, flow)
     return await _verified_page(result, link, user, values)
-
-
-async def _verify_for_program() -> Response:
-    await accounts.verify_email(ports(), caller(), link_token())
-    return Response(Message(message="The address is verified.").model_dump_json(), content_type="application/json")
 
 
 async def _flow(link: AccountLink) -> Flow:

@@ -240,7 +240,7 @@ async def _loss() -> Question:
             verb="Remove",
             target="your lost passkeys",
             consequences=(
-                "They no longer sign in. You can then change your account as if you had none, and add a new passkey.",
+                "They no longer sign in. You can then change your account without a passkey, and add a new one.",
                 "We email you a link that gives them back, for 72 hours.",
             ),
             button="Remove passkeys",
@@ -268,7 +268,7 @@ async def _loss() -> Question:
 @page_session
 @shows(f"POST {API}/wait", f"DELETE {API}")
 async def show_loss() -> Response:
-    """Ask before you go on without your passkeys: first to start the wait, and after the wait to remove the passkeys."""
+    """Ask before you start the wait for lost passkeys, and after the wait before you remove the passkeys."""
     wait = await passkey_waits.find(ports(), signed_in())
     is_waiting = wait is not None and ports().clock.now() < wait.over_at
     return redirect(SECTION) if is_waiting else await ask(await _loss())

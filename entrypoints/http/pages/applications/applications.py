@@ -193,12 +193,6 @@ def _settings(service: Service) -> dict[str, list[dict[str, Any]]]:
     return {group: [to_field(name) for name in client_settings.group_fields(group, service)] for group in client_settings.GROUPS}
 
 
-def _settings_path(service_slug: str, group: str) -> str:
-    """Return the path of the page with a group of settings."""
-    path = application_path(service_slug)
-    return f"{path}/settings/{group}" if group in GROUP_NAMES else path
-
-
 async def _page_values(service: Service, group: str = "", sent: UnregisteredUri | None = None) -> dict[str, Any]:
     """Return the values of the page with a group of settings. Members who cannot change settings get no forms.
 
@@ -283,7 +277,8 @@ async def change_application(org_slug: str, service_slug: str, form: Form) -> Re
         await services.update(ports(), acting_member(), service_slug, client_settings.parse_settings(typed))
     except (Invalid, SharedNameTaken) as refusal:
         return await _refused_settings(refusal, service, group, typed)
-    return redirect_with_notice(f"settings-{group}", _settings_path(service.slug, group))
+    path = application_path(service.slug)
+    return redirect_with_notice(f"settings-{group}", f"{path}/settings/{group}" if group in GROUP_NAMES else path)
 
 
 async def _refused_settings(refusal: Invalid | SharedNameTaken, service: Service, group: str, typed: dict[str, Any]) -> Response:

@@ -280,13 +280,11 @@ async def _document_values(typed: Form, service_slug: str, result: Authorization
     if typed and result is None:
         with suppress(Refusal):  # so that the page of a refused change has the preview and the box that confirms it
             result = await authorization.preview(ports(), acting_member(), service_slug, _to_document(typed), versions=_to_versions(typed))
-    show_document(to_authorization_response(found))
-    stored = {"document": _to_text(to_authorization_response(found)), "version": str(found.version)}
+    document = to_authorization_response(found)
+    show_document(document)
+    text = json.dumps(document.model_dump(exclude={"version"}), indent=2, ensure_ascii=False)
+    stored = {"document": text, "version": str(found.version)}
     return {"typed": {**stored, **typed}, "result": result, **application_values(service)}
-
-
-def _to_text(response: AuthorizationResponse) -> str:
-    return json.dumps(response.model_dump(exclude={"version"}), indent=2, ensure_ascii=False)
 
 
 def _to_document(form: Form) -> AuthorizationDocument:

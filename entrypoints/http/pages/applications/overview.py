@@ -136,17 +136,15 @@ async def _reviews(view: Overview) -> list[tuple[str, str]]:
     authors = await load_authors(ports(), acting_member(), {credential.created_by for credential in named})
     rest = Counter(credential.task for credential in view.to_review[NAMED_REVIEWS:])
     return [
-        *((_name(credential, authors.get(credential.created_by)), _path_of(credential)) for credential in named),
+        *(_review(credential, authors.get(credential.created_by)) for credential in named),
         *(_describe(task, count) for task, count in rest.items()),
     ]
 
 
-def _name(credential: CredentialToReview, author: str | None) -> str:
+def _review(credential: CredentialToReview, author: str | None) -> tuple[str, str]:
     kind, state = KINDS_OF_SECRETS[credential.kind]
     holder = "" if credential.application is None else f" of {credential.application}"
     creator = "" if author is None else f" ({author})"
-    return f"The {kind} “{credential.name}”{holder} {state} its creator{creator} has left or may no longer create it. Replace it."
-
-
-def _path_of(credential: CredentialToReview) -> str:
-    return TASKS[credential.task][2] if credential.application_slug is None else f"/applications/{credential.application_slug}/api-keys"
+    text = f"The {kind} “{credential.name}”{holder} {state} its creator{creator} has left or may no longer create it. Replace it."
+    slug = credential.application_slug
+    return text, TASKS[credential.task][2] if slug is None else f"/applications/{slug}/api-keys"

@@ -45,7 +45,9 @@ async def show_plans(org_slug: str, service_slug: str) -> Response:
 
 async def _values(typed: Form, service_slug: str, plan_id: UUID | None = None) -> dict[str, Any]:
     service = await services.find(ports(), acting_member(), service_slug)
-    plan = None if plan_id is None else await _find(service_slug, plan_id)
+    plan = None
+    if plan_id is not None:
+        plan = next((each for each in await _list(service_slug) if each.id == plan_id), None) or refuse(PlanNotFound)
     return {"plan": plan, "typed": {**(_to_typed(plan) if plan else {}), **typed}, **application_values(service)}
 
 
@@ -66,10 +68,6 @@ async def create(org_slug: str, service_slug: str, form: Form) -> Response:
     """Create a plan."""
     await plans.create(ports_once(), acting_member(), service_slug, to_model(PlanRequest, form, PARSERS).build())
     return redirect_with_notice("plan-created", f"{application_path(service_slug)}/plans")
-
-
-async def _find(service_slug: str, plan_id: UUID) -> Plan:
-    return next((plan for plan in await _list(service_slug) if plan.id == plan_id), None) or refuse(PlanNotFound)
 
 
 @routes.get(f"{PLANS}/<plan_id>")

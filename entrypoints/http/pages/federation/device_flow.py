@@ -108,7 +108,8 @@ async def _verify_by_form(user: Visitor) -> Response:
         decision = _decision(action)
         device = await device_flow.decide(ports(), user, text, decision, _network())
     except (Invalid, Limited) as refusal:
-        return _refused_form(refusal, user, user_code=user_code)
+        values = {"form_token": session_form_token(), "email": user.email, "user_code": user_code}
+        return refused_page(refusal, "federation/device.html", **values)
     except (BlockedByDirectory, NoAccessToService) as refusal:
         return no_access_page(refusal, user, verification_url(user_code))
     except OwnProofNeeded:
@@ -152,11 +153,3 @@ def _confirm_page(user: Visitor, user_code: str, device: DeviceRequest) -> Respo
         scopes=device.scope,
         api=device.api,
     )
-
-
-def _refused_form(refusal: Refusal, user: Visitor, **values: Any) -> Response:
-    return refused_page(refusal, "federation/device.html", form_token=session_form_token(), email=user.email, **values)
-
-
-def _network() -> str:
-    return limit_key(request_record().address)

@@ -1,4 +1,4 @@
-"""The page on which the owner removes imposed rules: members with fewer rights made them, and they can keep the owner out."""
+"""The page on which the owner removes imposed rules: rules of members with fewer rights, which can keep the owner out."""
 
 from typing import Final
 
@@ -33,7 +33,7 @@ async def _question(**_: str) -> Question:
         verb="Remove sign-in rules of",
         target=(await organizations.get(ports(), acting_member())).name,
         consequences=(
-            *(sentence("Made for {}, or changed, by members with fewer rights than yours: {}.", *place) for place in places),
+            *(sentence("Members with fewer rights than yours made or changed these rules for {}: {}.", *place) for place in places),
             effect if places else "All rules are yours. There is nothing to remove.",
             ADVICE,
         ),

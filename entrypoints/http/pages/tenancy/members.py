@@ -30,7 +30,7 @@ from entrypoints.http.base.context import acting_member, ports
 from entrypoints.http.edge.access import ENDS, GIVES, PROMOTES, member_page
 from entrypoints.http.edge.openapi import describes
 from entrypoints.http.pages.authentication.sign_in_log import failure_values
-from entrypoints.http.pages.consequences import RESET_LINK, Question, accepts_answer, ask, asks, count
+from entrypoints.http.pages.consequences import RESET_LINK, Question, accepts_answer, asks, count
 from entrypoints.http.pages.console import console_page, may, neighbors, organization_path, redirect_with_notice, shows, with_query
 from entrypoints.http.pages.console_forms import Fields, Form, check_typed_name
 from entrypoints.http.pages.tenancy.selected_people import ROLE_CONSEQUENCE, actions_on_people
@@ -168,10 +168,7 @@ def _back(member: ListedMember) -> tuple[str, str]:
 
 
 async def _role_question(user_id: UUID) -> Question:
-    return await _role_question_about(await _find(user_id))
-
-
-async def _role_question_about(member: ListedMember) -> Question:
+    member = await _find(user_id)
     return Question(
         verb="Change the role of",
         target=member.email,
@@ -179,20 +176,12 @@ async def _role_question_about(member: ListedMember) -> Question:
         button="Save role",
         back=_back(member),
         choice=("role", "Role", giveable_options(await role_choices())),
+        chosen={"role": member.membership.role},
         dangerous=False,
     )
 
 
-@routes.get(f"{ONE}/role")
-@member_page(Capability.ROLES_MANAGE)
-@shows(f"PATCH {API}/<user_id>")
-async def show_role(org_slug: str, user_id: UUID) -> Response:
-    """Show the form that changes the role of a member."""
-    member = await _find(user_id)
-    return await ask(await _role_question_about(member), role=member.membership.role)
-
-
-@routes.post(f"{ONE}/role")
+@asks(routes, f"{ONE}/role")
 @member_page(Capability.ROLES_MANAGE, PROMOTES)
 @accepts_answer(f"PATCH {API}/<user_id>", _role_question, ROLE_FIELDS)
 async def change_role(org_slug: str, user_id: UUID, form: Form) -> Response:

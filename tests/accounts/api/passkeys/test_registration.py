@@ -190,7 +190,7 @@ async def test_the_sign_in_must_be_fresh_and_have_all_factors(
     holder: PasskeyUser, user: Account, ports: Ports, pool: Pool, clock: FakeClock
 ) -> None:
     passkey = await holder.add()
-    await run_sql(pool, "update passkeys set user_verified = false")  # otherwise it is asked for
+    await run_sql(pool, "update passkeys set user_verified = false")  # otherwise the change needs the passkey
     holder.token = (await sign_in(ports, user)).access_token  # without a proof of the passkey
     credential = SoftAuthenticator(origin=BASE_URL).create(await holder.options())
     clock.advance(timedelta(minutes=9))

@@ -75,7 +75,7 @@ async def test_a_session_without_a_proof_of_it_lacks_the_factor(
 ) -> None:
     holder.token = (await api.login()).json["access_token"]
     await holder.add()
-    await run_sql(pool, "update passkeys set user_verified = false")  # otherwise it is asked for
+    await run_sql(pool, "update passkeys set user_verified = false")  # otherwise the change needs the passkey
     other = PasskeyUser(api, (await sign_in(ports, user)).access_token)
     assert (await switch(other, on=True)).status == 200
     assert (await api.post(f"{PASSKEYS}/options", token=other.token)).status == 401
@@ -188,7 +188,7 @@ async def test_platform_owners_see_how_many_keys_a_user_has(api: Api, holder: Pa
 
 async def test_the_pages_about_keys_as_second_factor_speak_of_no_app(holder: PasskeyUser, app: QuartTrio, pool: Pool) -> None:
     await holder.add()
-    await run_sql(pool, "update passkeys set user_verified = false")  # otherwise it is asked for
+    await run_sql(pool, "update passkeys set user_verified = false")  # otherwise the change needs the passkey
     browser = FakeBrowser(app)
     await browser.sign_in()
     codes = await browser.submit("/app/account/passkeys/second-factor", enabled="yes")

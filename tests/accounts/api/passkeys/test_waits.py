@@ -103,7 +103,7 @@ async def test_the_password_the_mailbox_and_a_day_remove_a_lost_passkey(
 
 
 @pytest.mark.parametrize("shown", ["password", "email"])
-async def test_one_of_both_is_not_enough(
+async def test_the_password_or_the_mailbox_alone_is_not_enough(
     loser: Loser, api: Api, clock: FakeClock, ports: Ports, sent: FakeMailTransport, shown: str
 ) -> None:
     clock.advance(timedelta(minutes=11))

@@ -189,7 +189,7 @@ async def test_a_sign_in_with_the_strongest_factor_cancels_the_recovery(
     assert len(await run_sql(pool, logged)) == 1
 
 
-async def test_a_recovery_after_one_that_a_sign_in_ended_refuses_sign_ins(
+async def test_a_recovery_refuses_sign_ins_if_a_sign_in_ended_the_last_recovery(
     ada: LostUser, app: QuartTrio, pool: Pool, clock: FakeClock
 ) -> None:
     """A squatter's passkey ended the first recovery. It cannot stop the second recovery, nor can an address that its session requested."""

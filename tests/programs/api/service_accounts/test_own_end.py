@@ -47,7 +47,7 @@ async def delete_account(acme: Tenant) -> Answer:
 
 
 async def delete_account_that_can_be_undone(acme: Tenant) -> Answer:
-    """Close it: a link in an email of the last 72 hours can undo a change."""
+    """Close the account: a link in an email of the last 72 hours can undo a change."""
     await run_sql(
         acme.pool,
         "insert into security_notices (id, user_id, kind, address, created_at, undo_until, undo_token_hash) "
@@ -152,7 +152,7 @@ async def patch(robot: Robot, **fields: Any) -> Answer:
     return await robot.tenant.api.patch(robot.path, fields, token=robot.tenant.token("owner"))
 
 
-async def test_they_get_nothing_new(acme: Tenant) -> None:
+async def test_the_accounts_get_nothing_new(acme: Tenant) -> None:
     role: dict[str, Any] = {"slug": "reader", "name": "Reader", "capabilities": ["members.view", "integrations.manage"]}
     assert (await acme.api.post(f"{acme.path}/roles", role, token=acme.token("owner"))).status == 201
     robot = await add_robot_of_admin(acme, role="reader", granted_capabilities=[], scopes=["members:read", "members:write"])
@@ -251,7 +251,7 @@ WIDENINGS: Final[tuple[Callable[[Tenant, Robot], Awaitable[Answer]], ...]] = (
 
 @pytest.mark.parametrize("end", [leave, delete_account_that_can_be_undone])
 @pytest.mark.parametrize("widen", WIDENINGS)
-async def test_the_former_owner_gets_nothing_that_the_account_gets_after_it(
+async def test_the_former_owner_gets_nothing_that_the_account_gets_later(
     acme: Tenant, end: End, widen: Callable[[Tenant, Robot], Awaitable[Answer]]
 ) -> None:
     role: dict[str, Any] = {"slug": "reader", "name": "Reader", "capabilities": ["members.view", "integrations.manage"]}
@@ -321,7 +321,7 @@ async def end_now(acme: Tenant, platform: Platform) -> None:
 
 
 @pytest.mark.parametrize("others", [remove_again, remove_too_late, deactivate, anonymize, end_now])
-async def test_others_end_them_at_once(acme: Tenant, platform: Platform, ports: Ports, others: Callable[..., Awaitable[None]]) -> None:
+async def test_acts_by_others_end_the_accounts_at_once(acme: Tenant, platform: Platform, ports: Ports, others: Callable[..., Awaitable[None]]) -> None:
     robot = await add_robot_of_admin(acme)
     assert (await robot.invite("ada@example.com", "admin")).status == 200
     await leave(acme)
@@ -334,7 +334,7 @@ async def test_others_end_them_at_once(acme: Tenant, platform: Platform, ports: 
 
 
 @pytest.mark.parametrize("others", [remove, demote, block, deactivate, anonymize, end_now])
-async def test_others_end_those_of_a_deleted_account_too(acme: Tenant, platform: Platform, others: Callable[..., Awaitable[None]]) -> None:
+async def test_acts_by_others_end_the_accounts_of_a_deleted_person(acme: Tenant, platform: Platform, others: Callable[..., Awaitable[None]]) -> None:
     robot = await add_robot_of_admin(acme)
     await delete_account_that_can_be_undone(acme)
     assert await status(robot) == 200
@@ -449,7 +449,7 @@ async def test_the_pages_before_an_own_end_name_the_accounts(acme: Tenant, other
     assert "for 72 hours" not in (await browser.open("/app/account/organizations/acme/leave")).text
 
 
-async def test_a_person_ends_each_part_of_two_at_its_time(acme: Tenant, other_tenant: Tenant, clock: FakeClock) -> None:
+async def test_two_parts_of_a_person_end_at_their_own_times(acme: Tenant, other_tenant: Tenant, clock: FakeClock) -> None:
     first = await add_robot_of_admin(acme)
     await other_tenant.join("guest", acme.people["admin"], ADMIN)
     second = await add_robot(other_tenant, "guest")

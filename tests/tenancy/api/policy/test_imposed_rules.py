@@ -151,7 +151,7 @@ async def test_rules_that_keep_no_user_out_are_not_told(acme: Tenant, ports: Por
     assert (await imposed(acme), await told(ports, sent)) == ({}, [])
 
 
-async def test_what_an_owner_saved_stays_whoever_saves_beside_it(acme: Tenant, ports: Ports, sent: FakeMailTransport) -> None:
+async def test_the_rules_that_an_owner_saved_stay_when_another_member_saves(acme: Tenant, ports: Ports, sent: FakeMailTransport) -> None:
     await saved(acme, {"admin_networks": HERE}, "owner")
     await saved(acme, {"admin_networks": HERE, "session_idle_minutes": 30}, "clerk")
     await saved(acme, {"admin_networks": HERE, "session_idle_minutes": 20, "session_lifetime_minutes": 60}, "admin")

@@ -89,8 +89,8 @@ class ConnectionActivationRequest(RequestModel):
 
     version: Text | None = Field(
         None,
-        description="The `version` that you looked at: 409 if the connection has changed since. Without it, the present values count if "
-        "you alone have changed the connection since its last activation.",
+        description="The `version` that you looked at: 409 if the connection has changed since. Without a version, 409 if another caller "
+        "has changed the connection since its last activation.",
     )
 
 
@@ -100,8 +100,8 @@ class ClientSecretRequest(RequestModel):
     client_secret: Text = Field(description="The client secret that the identity provider has created.", min_length=1)
     issuer: Text | None = Field(
         None,
-        description="The issuer that created it: 409 if the connection has another one, or if the issuer is missing, others have changed "
-        "the connection, and it was never active.",
+        description="The issuer that created the secret: 409 if the connection has another issuer. Without an issuer, 409 if another "
+        "caller has changed a connection that was never active.",
     )
 
 

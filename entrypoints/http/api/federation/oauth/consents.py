@@ -59,11 +59,6 @@ class ConsentListResponse(ResponseModel):
     consents: list[ConsentResponse] = Field(description="Your consents, by organization and application. At most 200.")
 
 
-def _to_resource(access: ResourceAccess) -> ConsentedResourceResponse:
-    scopes = ConsentedScopeResponse.list_of(access.scopes)
-    return ConsentedResourceResponse.of(access, scopes=scopes)
-
-
 @routes.get("/api/user/consents")
 @person_anywhere(area=Area.ACCOUNT)
 async def list_own() -> ConsentListResponse:
@@ -79,7 +74,9 @@ async def list_own() -> ConsentListResponse:
             name=consent.service,
             organization=ApplicationOrganizationResponse(slug=consent.org_slug, name=consent.organization, logo_url=consent.logo_url),
             scopes=list(consent.scope),
-            api_resources=[_to_resource(access) for access in consent.apis],
+            api_resources=[
+                ConsentedResourceResponse.of(access, scopes=ConsentedScopeResponse.list_of(access.scopes)) for access in consent.apis
+            ],
         )
         for consent in await consents.list_own(ports(), signed_in())
     ]

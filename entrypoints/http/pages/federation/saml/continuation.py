@@ -11,7 +11,7 @@ from core.authentication.flow.steps import Step
 from core.federation.destination import Asked, PageAnswer
 from core.federation.saml import sign_on as saml_sign_on
 from core.federation.saml import target
-from core.federation.saml.model.sign_on import SignOnNotFound, SignOnResult, SignOnReturn
+from core.federation.saml.model.sign_on import SignOnNotFound, SignOnReturn
 from core.kernel.access import AddressNotVerified
 from core.kernel.callers import Visitor
 from core.kernel.errors import SessionEnded, refuse
@@ -67,16 +67,11 @@ async def authenticate(org_slug: str, service_slug: str) -> Response:
             flow = await target.keep(ports(), waiting, cookies.browser_id())
             response = redirect(path_of(flow, step_path(outcome.step)))
         else:
-            response = _signed_on(outcome)
+            response = result_page(outcome)
+            if outcome.signed_in is not None:
+                session, secret = outcome.signed_in
+                cookies.SESSION.set(response, secret, session.expires_at)
     cookies.sign_on(state).clear(response)
-    return response
-
-
-def _signed_on(result: SignOnResult) -> Response:
-    response = result_page(result)
-    if result.signed_in is not None:
-        session, secret = result.signed_in
-        cookies.SESSION.set(response, secret, session.expires_at)
     return response
 
 
