@@ -16,7 +16,7 @@ from entrypoints.http.base.context import acting_member, ports
 from entrypoints.http.edge.access import GIVES, member_page
 from entrypoints.http.edge.queries import PartQuery
 from entrypoints.http.pages.applications.applications import APPLICATION, SERVICE, application_path, application_values
-from entrypoints.http.pages.consequences import Question, ask, sentence
+from entrypoints.http.pages.consequences import Question, ask_on_refusal, asks, sentence
 from entrypoints.http.pages.console import console_page, neighbors, redirect_with_notice, secret_page, shows
 from entrypoints.http.pages.console_forms import Fields, Form, accepts, answers_with, on_refusal, once, ports_once
 from entrypoints.http.pages.form_values import checked, to_model, to_number
@@ -103,34 +103,29 @@ async def create(org_slug: str, service_slug: str, form: Form) -> Response:
     )
 
 
-@routes.get(f"{KEYS}/<api_key_id>/revoke")
-@member_page(Capability.API_KEYS_MANAGE)
-@shows(f"DELETE {API}/<api_key_id>", f"GET {API}/<api_key_id>")
-async def show_revocation(org_slug: str, service_slug: str, api_key_id: UUID) -> Response:
-    """Ask before an API key is revoked."""
+async def _revocation(service_slug: str, api_key_id: UUID) -> Question:
     require_view(acting_member(), Capability.API_KEYS_VIEW)
     service = await services.find(ports(), acting_member(), service_slug)
     key = await api_keys.find(ports(), acting_member(), service_slug, api_key_id)
     used = f"It was last used on {format_utc(key.last_used_at)}." if key.last_used_at else "It was never used."
-    return await ask(
-        Question(
-            verb="Revoke",
-            target=key.name,
-            consequences=(
-                sentence("Programs with this key are refused at once. They can't manage the users and subscriptions of {}.", service.name),
-                used,
-            ),
-            button="Revoke key",
-            keep="Keep key",
-            back=("API keys", f"{application_path(service.slug)}/api-keys"),
-        )
+    return Question(
+        verb="Revoke",
+        target=key.name,
+        consequences=(
+            sentence("Programs with this key are refused at once. They can't manage the users and subscriptions of {}.", service.name),
+            used,
+        ),
+        button="Revoke key",
+        keep="Keep key",
+        back=("API keys", f"{application_path(service.slug)}/api-keys"),
     )
 
 
-@routes.post(f"{KEYS}/<api_key_id>/revoke")
+@asks(routes, f"{KEYS}/<api_key_id>/revoke")
 @member_page(Capability.API_KEYS_MANAGE, GIVES)
-@accepts(f"DELETE {API}/<api_key_id>")
-async def revoke(org_slug: str, service_slug: str, api_key_id: UUID) -> Response:
+@accepts(f"DELETE {API}/<api_key_id>", f"GET {API}/<api_key_id>")
+@ask_on_refusal(_revocation)
+async def revoke(org_slug: str, service_slug: str, api_key_id: UUID, form: Form) -> Response:
     """Revoke an API key."""
     await api_keys.delete(ports(), acting_member(), service_slug, api_key_id)
     return redirect_with_notice("key-revoked", f"{application_path(service_slug)}/api-keys")

@@ -92,16 +92,6 @@ class Issuer:
             keep="Not now",
         )
 
-    async def start(self, user_id: UUID, form: Form) -> Response:
-        """Start a recovery with the reason of the form, and return the page with its code."""
-        issued = await self.issue(ports_once(), user_id, to_model(RecoveryRequest, form).reason)
-        address, path = await self.find(user_id)
-        until = format_utc(issued.expires_at)
-        advice = f"Give it to {address} after checking who asks. It works with the link that we emailed, until {until}."
-        if issued.refuses_sign_ins:
-            advice += " A sign-in ended the last recovery. So nobody can sign in to this account until the new recovery has ended."
-        return await secret_page("Recovery code", {"Code": issued.code}, advice=advice, done=(f"Back to {address}", path))
-
     async def end_question(self, user_id: UUID) -> Question:
         """Return the page that asks before a recovery is canceled."""
         address, path = await self.find(user_id)
@@ -114,11 +104,6 @@ class Issuer:
             keep="Keep recovery",
             dangerous=False,
         )
-
-    async def cancel(self, user_id: UUID) -> Response:
-        """Cancel the recovery, and return to the page of the user."""
-        await self.end(user_id)
-        return redirect_with_notice("recovery-canceled", (await self.find(user_id))[1])
 
 
 def _in_organization(find: Callable[[UUID], Awaitable[tuple[str, str]]], right: Capability) -> Issuer:
@@ -138,10 +123,17 @@ def _add_forms(noun: str, path: str, api: str, issuer: Issuer, access: Callable[
     @refuses(429)
     @ask_on_refusal(issuer.question)
     async def start(user_id: UUID, form: Form, **_: str) -> Response:
-        return await issuer.start(user_id, form)
+        issued = await issuer.issue(ports_once(), user_id, to_model(RecoveryRequest, form).reason)
+        address, page = await issuer.find(user_id)
+        until = format_utc(issued.expires_at)
+        advice = f"Give it to {address} after checking who asks. It works with the link that we emailed, until {until}."
+        if issued.refuses_sign_ins:
+            advice += " A sign-in ended the last recovery. So nobody can sign in to this account until the new recovery has ended."
+        return await secret_page("Recovery code", {"Code": issued.code}, advice=advice, done=(f"Back to {address}", page))
 
     async def cancel(user_id: UUID, form: Form, **_: str) -> Response:
-        return await issuer.cancel(user_id)
+        await issuer.end(user_id)
+        return redirect_with_notice("recovery-canceled", (await issuer.find(user_id))[1])
 
     start.__name__, cancel.__name__ = f"start_{noun}_recovery", f"cancel_{noun}_recovery"
     start.__doc__ = f"Start the recovery of a {noun}.\n\nThe code is shown only once."
