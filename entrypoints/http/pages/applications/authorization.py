@@ -15,7 +15,6 @@ from core.kernel.errors import Refusal
 from core.kernel.roles import Capability
 from entrypoints.http.api.applications.authorization import (
     AuthorizationRequest,
-    AuthorizationResponse,
     DeclaredPermissionRequest,
     DeclaredPermissionUpdateRequest,
     RoleDefinitionRequest,

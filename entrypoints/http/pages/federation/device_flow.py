@@ -23,7 +23,7 @@ from core.federation.oauth.model.device_flow import (
 )
 from core.kernel.access import BlockedByDirectory, OwnProofNeeded
 from core.kernel.callers import Person, Visitor
-from core.kernel.errors import Invalid, Limited, Refusal
+from core.kernel.errors import Invalid, Limited
 from core.kernel.page_paths import SIGN_IN_PATH
 from core.kernel.rate_limits import DEVICE
 from entrypoints.http.base.context import ports, request_record, signed_in
@@ -153,3 +153,7 @@ def _confirm_page(user: Visitor, user_code: str, device: DeviceRequest) -> Respo
         scopes=device.scope,
         api=device.api,
     )
+
+
+def _network() -> str:
+    return limit_key(request_record().address)

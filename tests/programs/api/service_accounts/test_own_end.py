@@ -321,7 +321,9 @@ async def end_now(acme: Tenant, platform: Platform) -> None:
 
 
 @pytest.mark.parametrize("others", [remove_again, remove_too_late, deactivate, anonymize, end_now])
-async def test_acts_by_others_end_the_accounts_at_once(acme: Tenant, platform: Platform, ports: Ports, others: Callable[..., Awaitable[None]]) -> None:
+async def test_acts_by_others_end_the_accounts_at_once(
+    acme: Tenant, platform: Platform, ports: Ports, others: Callable[..., Awaitable[None]]
+) -> None:
     robot = await add_robot_of_admin(acme)
     assert (await robot.invite("ada@example.com", "admin")).status == 200
     await leave(acme)
@@ -334,7 +336,9 @@ async def test_acts_by_others_end_the_accounts_at_once(acme: Tenant, platform: P
 
 
 @pytest.mark.parametrize("others", [remove, demote, block, deactivate, anonymize, end_now])
-async def test_acts_by_others_end_the_accounts_of_a_deleted_person(acme: Tenant, platform: Platform, others: Callable[..., Awaitable[None]]) -> None:
+async def test_acts_by_others_end_the_accounts_of_a_deleted_person(
+    acme: Tenant, platform: Platform, others: Callable[..., Awaitable[None]]
+) -> None:
     robot = await add_robot_of_admin(acme)
     await delete_account_that_can_be_undone(acme)
     assert await status(robot) == 200

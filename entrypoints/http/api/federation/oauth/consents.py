@@ -8,7 +8,6 @@ from quart import Blueprint
 from core.authentication.model.openid import Scope
 from core.federation.oauth import consents
 from core.kernel.api_scopes import Area
-from core.programs.model.api_resources import ResourceAccess
 from entrypoints.http.api.applications.own_applications import ApplicationOrganizationResponse
 from entrypoints.http.base.context import ports, signed_in
 from entrypoints.http.edge.access import MINE, person_anywhere
