@@ -76,7 +76,7 @@ FIELDS: Final[Mapping[type[Refusal], str]] = {
     CodeMalformed: "code",
     CodeWrong: "code",
 }
-# How to find the decision for a name in the parameter `policy` that is no organization or application.
+# They find the decision for a name in the parameter `policy` without an organization or application.
 FINDERS: Final = MappingProxyType(
     {
         EVERYWHERE: factor_changes.find_missing_sign_in,
