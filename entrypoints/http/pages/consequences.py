@@ -2,7 +2,6 @@
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from inspect import get_annotations
 from typing import Any, Final, TypeVar
 
 from markupsafe import Markup
@@ -11,16 +10,13 @@ from quart import Blueprint, Response, request
 from core.accounts.factor_changes import LostAccess
 from core.kernel.errors import Refusal
 from core.kernel.roles import Capability
-from entrypoints.http.edge.access.guards import opens_page_of
-from entrypoints.http.edge.openapi import docs_of
-from entrypoints.http.pages.console import console_page, shows
-from entrypoints.http.pages.console_forms import NO_FIELDS, Fields, Form, accepts, on_refusal, refused_console_page
+from entrypoints.http.pages.console import console_page
+from entrypoints.http.pages.console_forms import NO_FIELDS, Fields, Form, accepts, on_refusal, refused_console_page, shown
 
 TEMPLATE: Final = "confirm.html"
 PROGRAMS: Final = "Service accounts that you answer for go on for 72 hours, unless an admin ends them or takes them over"
 RESET_LINK: Final = "We send a link to their own address, with which they set a new password."
 V = TypeVar("V", bound=Callable[..., Any])
-_QUESTION: Final = "_question"  # an attribute of forms
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,12 +85,7 @@ def ask_on_refusal(
     async def values(form: Form, **parameters: Any) -> dict[str, Any]:
         return question_values(await question(**parameters), form)
 
-    def decorate(view: V) -> V:
-        decorated = on_refusal(TEMPLATE, values, fields, shown_to=shown_to)(view)
-        setattr(decorated, _QUESTION, question)
-        return decorated
-
-    return decorate
+    return on_refusal(TEMPLATE, values, fields, shown_to=shown_to)
 
 
 def accepts_answer(
@@ -106,21 +97,7 @@ def accepts_answer(
 
 def asks(routes: Blueprint, path: str) -> Callable[[V], V]:
     """Register the form of a question, and at the same path the page that asks it."""
-
-    def decorate(form: V) -> V:
-        question = getattr(form, _QUESTION)
-
-        async def page(**parameters: Any) -> Response:
-            return await ask(await question(**{name: value for name, value in parameters.items() if name != "org_slug"}))
-
-        page.__name__, page.__module__ = f"ask_{form.__name__}", form.__module__
-        summary = (form.__doc__ or "").partition("\n")[0]
-        page.__doc__ = f"Ask before: {summary[:1].lower()}{summary[1:]}"
-        page.__annotations__ = {name: type_ for name, type_ in get_annotations(form).items() if name not in ("form", "data")}
-        routes.get(path)(opens_page_of(form)(shows(*docs_of(form).api)(page)))
-        return routes.post(path)(form)
-
-    return decorate
+    return shown(routes, path)
 
 
 async def ask_again(refusal: Refusal, question: Question, form: Mapping[str, str]) -> Response:

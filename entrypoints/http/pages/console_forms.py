@@ -6,7 +6,7 @@ from inspect import get_annotations
 from types import MappingProxyType
 from typing import Any, Final, TypeAlias, TypeVar, cast
 
-from quart import Response, g, request
+from quart import Blueprint, Response, g, request
 
 from core.authentication import browser, ended_forms, sent_forms
 from core.authentication.browser import FormTokenInvalid
@@ -19,12 +19,14 @@ from core.kernel.sign_in_age import SignInNotRecent
 from entrypoints.http.base.context import ports, signed_in
 from entrypoints.http.base.redirects import FORM_NOT_SENT, PAGE_ATTRIBUTE, fill_in, page_of_form, redirect
 from entrypoints.http.base.rendering.templates import page_response, render
+from entrypoints.http.edge.access.guards import AccessDecorator, opens_page_of
 from entrypoints.http.edge.ended_sessions import OWNER, RESTORES_ATTRIBUTE, SEALED_FORM, without_secrets
 from entrypoints.http.edge.forms import note_sent, read_form
-from entrypoints.http.edge.openapi import describes_page
+from entrypoints.http.edge.openapi import describes_page, docs_of
+from entrypoints.http.edge.queries import Query
 from entrypoints.http.edge.reauthentication import KEPT_FORM, take_form
 from entrypoints.http.edge.uploads import FILE, uploads
-from entrypoints.http.pages.console import frame_values, impersonation_session, may, session_secret
+from entrypoints.http.pages.console import console_page, frame_values, impersonation_session, may, session_secret, shows
 from entrypoints.http.pages.form_pages import refused_page
 from entrypoints.http.pages.form_values import FieldInvalid
 from ports import Ports
@@ -44,6 +46,7 @@ NO_FIELDS: Final[Fields] = MappingProxyType({})
 OF_DECORATORS: Final = (SessionEnded, SignInNotRecent, StepUpNeeded, FormAlreadySent)
 Form: TypeAlias = Mapping[str, str]  # the fields of a form
 V = TypeVar("V", bound=Callable[..., Any])
+_SHOWN: Final = "_shown"  # an attribute of forms
 
 
 def accepts(
@@ -204,7 +207,7 @@ def on_refusal(
         @wraps(view)
         async def run(form: Form, **parameters: Any) -> Any:
             async def load() -> dict[str, Any]:
-                return await values(form, **{name: value for name, value in parameters.items() if name != "org_slug"})
+                return await values(form, **_without_slug(parameters))
 
             is_shown = shown_to is None or may(shown_to)
             if is_restored():
@@ -221,7 +224,37 @@ def on_refusal(
                     return await refused_console_page(refusal, template, **{"wrong": fields(refusal, form), **loaded})
                 return await refused_console_page(refusal, template, fields, **loaded)
 
+        setattr(run, _SHOWN, (template, values))
         return restores(cast("V", run))
+
+    return decorate
+
+
+def _without_slug(parameters: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in parameters.items() if name != "org_slug"}
+
+
+def shown(
+    routes: Blueprint, path: str, *api: str, opens: AccessDecorator | None = None, query: type[Query] | None = None
+) -> Callable[[V], V]:
+    """Register a form that has `on_refusal`, and at the same path the page with it, for the same callers or those of `opens`.
+
+    To show the page, `values` of `on_refusal` gets no fields, and with `query` also the parameter `query_args`. `api` names the
+    operations of the page, if they are not those of the form.
+    """
+
+    def decorate(form: V) -> V:
+        template, values = getattr(form, _SHOWN)
+
+        async def page(**parameters: Any) -> Response:
+            return await console_page(template, **await values({}, **_without_slug(parameters)))
+
+        page.__name__, page.__module__ = f"show_{form.__name__}", form.__module__
+        page.__doc__ = f"Show the form: {(form.__doc__ or '').partition(chr(10))[0]}"
+        page.__annotations__ = {name: type_ for name, type_ in get_annotations(form).items() if name != "form"}
+        page.__annotations__ |= {} if query is None else {"query_args": query}
+        routes.get(path)((opens or opens_page_of(form))(shows(*api or docs_of(form).api)(page)))
+        return routes.post(path)(form)
 
     return decorate
 
