@@ -1,28 +1,32 @@
-"""The list of a program's credentials, and the form that creates one. Service accounts and API resources share them."""
+"""The pages of a program's credentials. Service accounts and API resources declare them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from datetime import timedelta
+from functools import wraps
+from inspect import get_annotations
 from typing import Any, Final
+from uuid import UUID
 
 from pydantic import Field
-from quart import Response
+from quart import Blueprint, Response, request
 
 from core.applications.model.client_settings import PrivateKeySent
 from core.kernel.errors import Invalid
 from core.kernel.outbound import KeyPortNotAllowed
 from core.kernel.values import rfc3339
 from core.programs.model import credentials as model
-from core.programs.model.credentials import Credential, CredentialKind, NewCredential
+from core.programs.model.credentials import CredentialKind, NewCredential
 from entrypoints.http.api.programs.credential_models import CredentialRequest, to_credential_request
-from entrypoints.http.base.context import app_context, ports
+from entrypoints.http.base.context import app_context, ports, signed_in
+from entrypoints.http.base.redirects import fill_in
 from entrypoints.http.base.rendering.labels import label
+from entrypoints.http.edge.access.declaration import View
 from entrypoints.http.edge.bodies import decode
 from entrypoints.http.edge.queries import Query
-from entrypoints.http.pages.console import redirect_with_notice, secret_page
-from entrypoints.http.pages.console_forms import ANSWERS_TO_FORM, Fields
+from entrypoints.http.pages.console import console_page, redirect_with_notice, secret_page, shows
+from entrypoints.http.pages.console_forms import ANSWERS_TO_FORM, Fields, Form, accepts, on_refusal, once, ports_once, shown
 from entrypoints.http.pages.form_values import FieldInvalid, to_model
 
-ANSWERS: Final = {200: "The secret.", **ANSWERS_TO_FORM}
 SENT: Final = "A secret was shown once. If you didn't copy it, revoke the credential in the list and create another one."
 FIELDS: Final[Fields] = {
     model.CredentialExpiryInvalid: "expires_at",
@@ -42,24 +46,7 @@ class NewCredentialQuery(Query):
     kind: CredentialKind = Field(CredentialKind.SECRET, description="The kind of credential that the form creates.")
 
 
-def list_values(credentials: Sequence[Credential]) -> dict[str, Any]:
-    """Return the values of a list of credentials."""
-    return {"credentials": credentials, "now": ports().clock.now()}
-
-
-def form_values(kind: CredentialKind, typed: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the values of the form that creates a credential."""
-    return {"kind": kind, "label": label(kind), "typed": typed, "lifetimes": LIFETIMES, "issuer": app_context().base_url}
-
-
-def typed_values(form: Mapping[str, str]) -> dict[str, Any]:
-    """Return the values of a form that was sent."""
-    kind = form.get("kind", "")
-    credential_kind = CredentialKind(kind) if kind in CredentialKind.__members__.values() else CredentialKind.SECRET
-    return form_values(credential_kind, form)
-
-
-def read_credential(form: Mapping[str, str]) -> NewCredential:
+def _read(form: Mapping[str, str]) -> NewCredential:
     """Return the credential that a form stands for. Raises: FieldInvalid."""
     return to_credential_request(to_model(CredentialRequest, form, {"public_key": _to_key, "expires_at": _to_end}))
 
@@ -77,13 +64,78 @@ def _to_end(text: str) -> str | None:
     return rfc3339(ports().clock.now() + timedelta(days=int(text))) if text in dict(LIFETIMES) and text else None
 
 
-async def created_page(credential: Credential, secret: str | None, path: str) -> Response:
-    """Return the page after a credential was created: its secret, or else the list of credentials at `path`."""
-    if secret is None:
-        return redirect_with_notice("credential-created", path)
-    return await secret_page(
-        "Client secret created",
-        {"Client id": str(credential.client_id), "Client secret": secret},
-        advice="The program sends both to the token endpoint.",
-        done=("I've copied the secret", path),
-    )
+def declare(
+    routes: Blueprint,
+    page: str,
+    api: str,
+    opens: Callable[[View], View],
+    changes: Callable[[View], View],
+    *,
+    template: str,
+    values: Callable[[UUID], Awaitable[dict[str, Any]]],
+    use_cases: tuple[Callable[..., Awaitable[Any]], ...],
+) -> None:
+    """Register the pages of a program's credentials: the list, the form that creates one, and the button that revokes one.
+
+    `page` and `api` are the routes of the list, and their last parameter is the id of the program. `values` are those of the
+    program's pages, and `template` is that of the list. `use_cases` list, create and revoke.
+    """
+    parameter = page.rpartition("<")[2].partition(">")[0]
+    list_all, create_one, revoke_one = use_cases
+
+    def of_program(view: Callable[..., Awaitable[Response]]) -> Callable[..., Awaitable[Response]]:
+        """Let a view get the id in the path as `program_id`, and no `org_slug`."""
+
+        @wraps(view)
+        async def run(org_slug: str = "", **parameters: Any) -> Response:
+            return await view(program_id=parameters.pop(parameter), **parameters)
+
+        run.__annotations__ = {name.replace("program_id", parameter): type_ for name, type_ in get_annotations(view).items()}
+        return run
+
+    @routes.get(page)
+    @opens
+    @shows(f"GET {api}", f"DELETE {api}/<credential_id>")
+    @of_program
+    async def show_credentials(program_id: UUID) -> Response:
+        """List the credentials of a program."""
+        shown = await values(program_id)
+        return await console_page(template, credentials=await list_all(ports(), signed_in(), program_id), now=ports().clock.now(), **shown)
+
+    async def form_values(typed: Form, query_args: NewCredentialQuery | None = None, **ids: UUID) -> dict[str, Any]:
+        kind = CredentialKind.SECRET if query_args is None else query_args.kind
+        if typed.get("kind") in CredentialKind.__members__.values():
+            kind = CredentialKind(typed["kind"])
+        fields = {"kind": kind, "label": label(kind), "typed": typed, "lifetimes": LIFETIMES, "issuer": app_context().base_url}
+        return {**fields, **await values(ids[parameter])}
+
+    @shown(routes, f"{page}/new", query=NewCredentialQuery)
+    @changes
+    @accepts(f"POST {api}", answers={200: "The secret.", **ANSWERS_TO_FORM})
+    @once(page, "Open credentials", SENT)
+    @on_refusal("programs/new_credential.html", form_values, FIELDS)
+    @of_program
+    async def create_credential(program_id: UUID, form: Form) -> Response:
+        """Create a credential of a program.
+
+        A secret is shown only once.
+        """
+        credential, secret = await create_one(ports_once(), signed_in(), program_id, _read(form))
+        path = fill_in(page, request.view_args or {})
+        if secret is None:
+            return redirect_with_notice("credential-created", path)
+        return await secret_page(
+            "Client secret created",
+            {"Client id": str(credential.client_id), "Client secret": secret},
+            advice="The program sends both to the token endpoint.",
+            done=("I've copied the secret", path),
+        )
+
+    @routes.post(f"{page}/<credential_id>/revoke")
+    @changes
+    @accepts(f"DELETE {api}/<credential_id>")
+    @of_program
+    async def revoke_credential(program_id: UUID, credential_id: UUID) -> Response:
+        """Revoke a credential of a program."""
+        await revoke_one(ports(), signed_in(), program_id, credential_id)
+        return redirect_with_notice("credential-revoked", fill_in(page, request.view_args or {}))

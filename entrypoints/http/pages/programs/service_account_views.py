@@ -1,14 +1,13 @@
-"""The views of the pages of service accounts, which the routes of organizations and of the platform share.
+"""The pages of service accounts. Those of organizations and those of the platform declare them.
 
 A caller who is a `Member` sees the accounts of their organization, and a platform owner those of the platform.
 """
 
-from collections.abc import Mapping
-from types import MappingProxyType
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 from uuid import UUID
 
-from quart import Response
+from quart import Blueprint, Response
 
 from core.kernel.callers import Member
 from core.kernel.roles import GRANTABLE, PLATFORM_RIGHTS, Capability, Rights
@@ -35,13 +34,13 @@ from entrypoints.http.api.programs.service_account_models import (
 )
 from entrypoints.http.api.tenancy.role_choices import giveable_options, role_choices
 from entrypoints.http.base.context import ports, signed_in
+from entrypoints.http.edge.access.declaration import View
 from entrypoints.http.edge.queries import MAX_LIMIT, PageQuery
-from entrypoints.http.pages.console import console_page, neighbors, organization_path, redirect_with_notice
-from entrypoints.http.pages.console_forms import Fields, Form, check_typed_name, on_refusal, ports_once
+from entrypoints.http.pages.console import console_page, neighbors, organization_path, redirect_with_notice, shows
+from entrypoints.http.pages.console_forms import Fields, Form, accepts, check_typed_name, on_refusal, once, ports_once, shown
 from entrypoints.http.pages.form_values import checked, to_choice, to_model
 from entrypoints.http.pages.presets import Preset, PresetQuery, boxes_of, of_scopes
 from entrypoints.http.pages.programs import credential_forms
-from entrypoints.http.pages.programs.credential_forms import NewCredentialQuery
 
 PLATFORM_LIST: Final = "/app/platform/service-accounts"
 FIELDS: Final[Fields] = {
@@ -54,7 +53,6 @@ FIELDS: Final[Fields] = {
     model.CapabilityNotGrantable: "granted_capabilities",
     model.OnlyOwnersGrant: "granted_capabilities",
 }
-NO_BOXES: Final[Mapping[str, str]] = MappingProxyType({})
 ALL: Final = "all_scopes"  # the name of the checkbox for all scopes
 SCOPE: Final = "scope:"  # the name of the checkbox of a scope begins with this
 GRANT: Final = "grant:"  # and that of a capability with this
@@ -131,76 +129,33 @@ def _presets() -> list[Preset]:
     return of_scopes(possible_scopes(of_platform=not isinstance(signed_in(), Member)), SCOPE)
 
 
-def _preset_boxes(query: PresetQuery) -> dict[str, str]:
-    return boxes_of(_presets(), query.preset)
+def _boxes(query: PresetQuery | None) -> dict[str, str]:
+    return {} if query is None else boxes_of(_presets(), query.preset)
 
 
-async def _settings_values(
-    listed: ListedServiceAccount, form: Mapping[str, str] | None = None, preset: Mapping[str, str] = NO_BOXES
-) -> dict[str, Any]:
-    """Return the values of the page with the settings, with the fields of `form`, or else of the account as it is.
+async def _new_values(typed: Form, query_args: PresetQuery | None = None) -> dict[str, Any]:
+    return await _form_values(typed or {"owner_id": str(signed_in().user_id), **(_boxes(query_args) or {ALL: "yes"})})
 
-    `preset` has the boxes of scopes that are checked instead of those of the account.
+
+async def _settings_values(typed: Form, account_id: UUID, query_args: PresetQuery | None = None) -> dict[str, Any]:
+    """Return the values of the page with the settings, with the typed fields, or else with those of the account.
+
+    A preset has the boxes of scopes that are checked instead of those of the account.
     """
+    listed = await find(account_id)
     account = listed.account
-    boxes = list(preset) or ([f"{SCOPE}{scope}" for scope in account.scopes] if account.scopes is not None else [ALL])
+    boxes = list(_boxes(query_args)) or ([f"{SCOPE}{scope}" for scope in account.scopes] if account.scopes is not None else [ALL])
     boxes += [f"{GRANT}{capability}" for capability in account.granted]
     stored = {"name": account.name, "role": account.role, "owner_id": str(account.owner_id), **dict.fromkeys(boxes, "yes")}
-    return {**await _form_values(stored if form is None else form, listed), **values_of(listed)}
-
-
-async def show_accounts(query: PageQuery) -> Response:
-    """Show a page of the list."""
-    result = await service_accounts.list_page(ports(), signed_in(), query.page_request())
-    return await console_page("programs/service_accounts.html", accounts=result.items, path=path_of(), **neighbors(query, result.total))
-
-
-async def show_form(query: PresetQuery) -> Response:
-    """Show the form that creates a service account."""
-    typed = {"owner_id": str(signed_in().user_id), **(_preset_boxes(query) or {ALL: "yes"})}
-    return await console_page("programs/new_service_account.html", **await _form_values(typed))
-
-
-@on_refusal("programs/new_service_account.html", _form_values, FIELDS)
-async def create(form: Form) -> Response:
-    """Create a service account."""
-    caller = signed_in()
-    model = ServiceAccountRequest if isinstance(caller, Member) else PlatformServiceAccountRequest
-    listed = await service_accounts.create(ports_once(), caller, to_new_account(to_model(model, form, _parsers(form))))
-    return redirect_with_notice("service-account-created", path_of(listed.account.id, "/credentials"))
-
-
-async def show_account(account_id: UUID, query: PresetQuery) -> Response:
-    """Show a service account with its settings."""
-    values = await _settings_values(await find(account_id), preset=_preset_boxes(query))
-    return await console_page("programs/service_account.html", **values)
-
-
-async def _typed_values(form: Form, account_id: UUID) -> dict[str, Any]:
-    return await _settings_values(await find(account_id), form)
-
-
-@on_refusal("programs/service_account.html", _typed_values, FIELDS)
-async def change(form: Form, account_id: UUID) -> Response:
-    """Change a service account."""
-    listed, caller = await find(account_id), signed_in()
-    model = ServiceAccountUpdateRequest if isinstance(caller, Member) else PlatformServiceAccountUpdateRequest
-    changes = to_changes(to_model(model, form, {**_parsers(form), "owner_id": to_choice}))
-    await service_accounts.update(ports(), caller, listed.account.id, changes)
-    return redirect_with_notice("service-account-saved", path_of(listed.account.id))
+    return {**await _form_values(typed or stored, listed), **values_of(listed)}
 
 
 async def _stored_values(_: Form, account_id: UUID) -> dict[str, Any]:
-    return await _settings_values(await find(account_id))
+    return await _settings_values({}, account_id)
 
 
-@on_refusal("programs/service_account.html", _stored_values)
-async def delete(form: Form, account_id: UUID) -> Response:
-    """Delete a service account."""
-    listed = await find(account_id)
-    check_typed_name(form, listed.account.name)
-    await service_accounts.delete(ports(), signed_in(), listed.account.id)
-    return redirect_with_notice("service-account-deleted", await _path_after_deletion(listed.account))
+async def _credential_values(account_id: UUID) -> dict[str, Any]:
+    return values_of(await find(account_id))
 
 
 async def _path_after_deletion(account: ServiceAccount) -> str:
@@ -211,34 +166,63 @@ async def _path_after_deletion(account: ServiceAccount) -> str:
     return path_of()
 
 
-async def show_credentials(account_id: UUID) -> Response:
-    """Show the credentials of a service account."""
-    listed = await find(account_id)
-    credentials = await service_accounts.list_credentials(ports(), signed_in(), listed.account.id)
-    values = {**values_of(listed), **credential_forms.list_values(credentials)}
-    return await console_page("programs/service_account_credentials.html", **values)
+def declare(routes: Blueprint, page: str, api: str, opens: Callable[[View], View], changes: Callable[[View], View], *also: str) -> None:
+    """Register the pages of service accounts: the list, the form that creates one, its settings, and its credentials.
 
+    `page` and `api` are the routes of the list. `also` are further operations of the API on an account.
+    """
+    one, api_of_one = f"{page}/<account_id>", f"{api}/<account_id>"
+    of_platform = page == PLATFORM_LIST
 
-async def show_credential_form(account_id: UUID, query: NewCredentialQuery) -> Response:
-    """Show the form that creates a credential."""
-    values = {**values_of(await find(account_id)), **credential_forms.form_values(query.kind, {})}
-    return await console_page("programs/new_credential.html", **values)
+    @routes.get(page)
+    @opens
+    @shows(f"GET {api}")
+    async def show_accounts(query_args: PageQuery, **_: str) -> Response:
+        """List the service accounts."""
+        result = await service_accounts.list_page(ports(), signed_in(), query_args.page_request())
+        values = {"accounts": result.items, "path": path_of(), **neighbors(query_args, result.total)}
+        return await console_page("programs/service_accounts.html", **values)
 
+    @shown(routes, f"{page}/new", query=PresetQuery)
+    @changes
+    @accepts(f"POST {api}")
+    @once(page, "Open service accounts", "The service account is in the list.")
+    @on_refusal("programs/new_service_account.html", _new_values, FIELDS)
+    async def create(form: Form, **_: str) -> Response:
+        """Create a service account."""
+        model = PlatformServiceAccountRequest if of_platform else ServiceAccountRequest
+        listed = await service_accounts.create(ports_once(), signed_in(), to_new_account(to_model(model, form, _parsers(form))))
+        return redirect_with_notice("service-account-created", path_of(listed.account.id, "/credentials"))
 
-async def _credential_values(form: Form, account_id: UUID) -> dict[str, Any]:
-    return {**values_of(await find(account_id)), **credential_forms.typed_values(form)}
+    @shown(routes, one, f"GET {api_of_one}", f"PATCH {api_of_one}", f"DELETE {api_of_one}", *also, query=PresetQuery)
+    @changes
+    @accepts(f"PATCH {api_of_one}")
+    @on_refusal("programs/service_account.html", _settings_values, FIELDS)
+    async def change(form: Form, account_id: UUID, **_: str) -> Response:
+        """Change a service account."""
+        model = PlatformServiceAccountUpdateRequest if of_platform else ServiceAccountUpdateRequest
+        data = to_model(model, form, {**_parsers(form), "owner_id": to_choice})
+        await service_accounts.update(ports(), signed_in(), account_id, to_changes(data))
+        return redirect_with_notice("service-account-saved", path_of(account_id))
 
+    @routes.post(f"{one}/delete")
+    @changes
+    @accepts(f"DELETE {api_of_one}")
+    @on_refusal("programs/service_account.html", _stored_values)
+    async def delete(form: Form, account_id: UUID, **_: str) -> Response:
+        """Delete a service account."""
+        account = (await find(account_id)).account
+        check_typed_name(form, account.name)
+        await service_accounts.delete(ports(), signed_in(), account.id)
+        return redirect_with_notice("service-account-deleted", await _path_after_deletion(account))
 
-@on_refusal("programs/new_credential.html", _credential_values, credential_forms.FIELDS)
-async def create_credential(form: Form, account_id: UUID) -> Response:
-    """Create a credential."""
-    listed = await find(account_id)
-    request = credential_forms.read_credential(form)
-    credential, secret = await service_accounts.create_credential(ports_once(), signed_in(), listed.account.id, request)
-    return await credential_forms.created_page(credential, secret, path_of(listed.account.id, "/credentials"))
-
-
-async def revoke_credential(account_id: UUID, credential_id: UUID) -> Response:
-    """Revoke a credential."""
-    await service_accounts.revoke_credential(ports(), signed_in(), account_id, credential_id)
-    return redirect_with_notice("credential-revoked", path_of(account_id, "/credentials"))
+    credential_forms.declare(
+        routes,
+        f"{one}/credentials",
+        f"{api_of_one}/credentials",
+        opens,
+        changes,
+        template="programs/service_account_credentials.html",
+        values=_credential_values,
+        use_cases=(service_accounts.list_credentials, service_accounts.create_credential, service_accounts.revoke_credential),
+    )

@@ -13,13 +13,10 @@ from core.programs.model.service_accounts import NoResourceScopes
 from entrypoints.http.api.programs.service_account_resources import AccountResourceRequest
 from entrypoints.http.base.context import acting_member, ports
 from entrypoints.http.edge.access import BY_PEOPLE, member_page
-from entrypoints.http.edge.queries import PageQuery
 from entrypoints.http.pages.console import console_page, redirect_with_notice, shows
-from entrypoints.http.pages.console_forms import Fields, Form, accepts, on_refusal, once, restores
+from entrypoints.http.pages.console_forms import Fields, Form, accepts, on_refusal
 from entrypoints.http.pages.form_values import checked, to_model
-from entrypoints.http.pages.presets import PresetQuery
-from entrypoints.http.pages.programs import credential_forms, service_account_views
-from entrypoints.http.pages.programs.credential_forms import NewCredentialQuery
+from entrypoints.http.pages.programs import service_account_views
 from entrypoints.http.pages.programs.service_account_views import SCOPE, find, path_of, values_of
 
 routes = Blueprint("service_account_pages", __name__)
@@ -31,56 +28,14 @@ API_OF_ONE: Final = f"{API}/<account_id>"
 FIELDS: Final[Fields] = {NoResourceScopes: "scopes", OwnScopeUnknown: "scopes"}
 
 
-@routes.get(LIST)
-@member_page(Capability.SERVICE_ACCOUNTS_MANAGE)
-@shows(f"GET {API}")
-async def show_accounts(org_slug: str, query_args: PageQuery) -> Response:
-    """List the service accounts of an organization."""
-    return await service_account_views.show_accounts(query_args)
-
-
-@routes.get(f"{LIST}/new")
-@member_page(Capability.SERVICE_ACCOUNTS_MANAGE)
-@shows(f"POST {API}")
-async def show_form(org_slug: str, query_args: PresetQuery) -> Response:
-    """Show the form that creates a service account."""
-    return await service_account_views.show_form(query_args)
-
-
-@routes.post(f"{LIST}/new")
-@member_page(Capability.SERVICE_ACCOUNTS_MANAGE, BY_PEOPLE)
-@accepts(f"POST {API}")
-@once(LIST, "Open service accounts", "The service account is in the list.")
-@restores
-async def create(org_slug: str, form: Form) -> Response:
-    """Create a service account."""
-    return await service_account_views.create(form=form)
-
-
-@routes.get(ONE)
-@member_page(Capability.SERVICE_ACCOUNTS_MANAGE)
-@shows(f"GET {API_OF_ONE}", f"PATCH {API_OF_ONE}", f"DELETE {API_OF_ONE}", f"POST {API_OF_ONE}/end")
-async def show_account(org_slug: str, account_id: UUID, query_args: PresetQuery) -> Response:
-    """Show a service account with its settings."""
-    return await service_account_views.show_account(account_id, query_args)
-
-
-@routes.post(ONE)
-@member_page(Capability.SERVICE_ACCOUNTS_MANAGE, BY_PEOPLE)
-@accepts(f"PATCH {API_OF_ONE}")
-@restores
-async def change(org_slug: str, account_id: UUID, form: Form) -> Response:
-    """Change a service account."""
-    return await service_account_views.change(form=form, account_id=account_id)
-
-
-@routes.post(f"{ONE}/delete")
-@member_page(Capability.SERVICE_ACCOUNTS_MANAGE, BY_PEOPLE)
-@accepts(f"DELETE {API_OF_ONE}")
-@restores
-async def delete(org_slug: str, account_id: UUID, form: Form) -> Response:
-    """Delete a service account."""
-    return await service_account_views.delete(form=form, account_id=account_id)
+service_account_views.declare(
+    routes,
+    LIST,
+    API,
+    member_page(Capability.SERVICE_ACCOUNTS_MANAGE),
+    member_page(Capability.SERVICE_ACCOUNTS_MANAGE, BY_PEOPLE),
+    f"POST {API_OF_ONE}/end",
+)
 
 
 @routes.post(f"{ONE}/end")
@@ -90,46 +45,6 @@ async def end(org_slug: str, account_id: UUID) -> Response:
     """End a service account now that goes on after its owner has left."""
     await service_accounts.end_now(ports(), acting_member(), account_id)
     return redirect_with_notice("service-account-ended", path_of(account_id))
-
-
-# Credentials
-
-
-@routes.get(f"{ONE}/credentials")
-@member_page(Capability.SERVICE_ACCOUNTS_MANAGE)
-@shows(f"GET {API_OF_ONE}/credentials", f"DELETE {API_OF_ONE}/credentials/<credential_id>")
-async def show_credentials(org_slug: str, account_id: UUID) -> Response:
-    """List the credentials of a service account."""
-    return await service_account_views.show_credentials(account_id)
-
-
-@routes.get(f"{ONE}/credentials/new")
-@member_page(Capability.SERVICE_ACCOUNTS_MANAGE)
-@shows(f"POST {API_OF_ONE}/credentials")
-async def show_credential_form(org_slug: str, account_id: UUID, query_args: NewCredentialQuery) -> Response:
-    """Show the form that creates a credential of a service account."""
-    return await service_account_views.show_credential_form(account_id, query_args)
-
-
-@routes.post(f"{ONE}/credentials/new")
-@member_page(Capability.SERVICE_ACCOUNTS_MANAGE, BY_PEOPLE)
-@accepts(f"POST {API_OF_ONE}/credentials", answers=credential_forms.ANSWERS)
-@once(f"{ONE}/credentials", "Open credentials", credential_forms.SENT)
-@restores
-async def create_credential(org_slug: str, account_id: UUID, form: Form) -> Response:
-    """Create a credential of a service account.
-
-    A secret is shown only once.
-    """
-    return await service_account_views.create_credential(form=form, account_id=account_id)
-
-
-@routes.post(f"{ONE}/credentials/<credential_id>/revoke")
-@member_page(Capability.SERVICE_ACCOUNTS_MANAGE, BY_PEOPLE)
-@accepts(f"DELETE {API_OF_ONE}/credentials/<credential_id>")
-async def revoke_credential(org_slug: str, account_id: UUID, credential_id: UUID) -> Response:
-    """Revoke a credential of a service account."""
-    return await service_account_views.revoke_credential(account_id, credential_id)
 
 
 # API resources
