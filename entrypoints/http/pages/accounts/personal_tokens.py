@@ -18,7 +18,7 @@ from entrypoints.http.edge.access import ACTS_ON_ME, PROMOTES, member_page, page
 from entrypoints.http.edge.openapi import describes_page
 from entrypoints.http.edge.queries import PageQuery
 from entrypoints.http.pages.console import console_page, neighbors, organization_path, redirect_with_notice, secret_page, shows
-from entrypoints.http.pages.console_forms import ANSWERS_TO_BUTTON, Fields, Form, accepts, answers_with, on_refusal, once, ports_once
+from entrypoints.http.pages.console_forms import ANSWERS_TO_BUTTON, Fields, Form, accepts, answers_with, on_refusal, once, ports_once, shown
 from entrypoints.http.pages.form_values import checked, to_model, to_number
 from entrypoints.http.pages.presets import PresetQuery, boxes_of, of_scopes
 
@@ -50,8 +50,8 @@ class NewTokenQuery(PresetQuery):
     org_slug: str | None = Field(None, description="The organization that the form has selected.")
 
 
-async def _form_values(typed: Form, preset: str | None = None) -> dict[str, Any]:
-    org_slug = typed.get("org_slug")
+async def _form_values(typed: Form, query_args: NewTokenQuery | None = None) -> dict[str, Any]:
+    org_slug, preset = (typed.get("org_slug"), None) if query_args is None else (query_args.org_slug, query_args.preset)
     memberships = [
         (organization, membership)
         for organization, membership in await organizations.list_own(ports(), signed_in())
@@ -70,17 +70,7 @@ async def _form_values(typed: Form, preset: str | None = None) -> dict[str, Any]
     }
 
 
-@routes.get(f"{LIST}/new")
-@page_session
-@describes_page({200: "The form."}, api=["POST /api/user/personal-tokens"])
-async def show_form(query_args: NewTokenQuery) -> Response:
-    """Show the form that creates a personal access token."""
-    return await console_page(
-        "accounts/new_personal_token.html", **await _form_values({"org_slug": query_args.org_slug or ""}, query_args.preset)
-    )
-
-
-@routes.post(f"{LIST}/new")
+@shown(routes, f"{LIST}/new", query=NewTokenQuery)
 @page_session(ACTS_ON_ME)
 @accepts("POST /api/user/personal-tokens", answers=answers_with("The token."), form=["form_token", "name"])
 @once(LIST, "Open personal access tokens", "It was shown once. If you didn't copy it, revoke it in the list and create another one.")

@@ -10,7 +10,7 @@ from core.applications.model import api_keys as model
 from core.eventing.authors import load_authors
 from core.kernel.access import require_view
 from core.kernel.display import format_utc
-from core.kernel.roles import Capability, Permission
+from core.kernel.roles import Capability
 from entrypoints.http.api.applications.api_keys import ApiKeyRequest
 from entrypoints.http.base.context import acting_member, ports
 from entrypoints.http.edge.access import GIVES, member_page
@@ -18,7 +18,7 @@ from entrypoints.http.edge.queries import PartQuery
 from entrypoints.http.pages.applications.applications import APPLICATION, SERVICE, application_path, application_values
 from entrypoints.http.pages.consequences import Question, ask_on_refusal, asks, sentence
 from entrypoints.http.pages.console import console_page, neighbors, redirect_with_notice, secret_page, shows
-from entrypoints.http.pages.console_forms import Fields, Form, accepts, answers_with, on_refusal, once, ports_once
+from entrypoints.http.pages.console_forms import Fields, Form, accepts, answers_with, on_refusal, once, ports_once, shown
 from entrypoints.http.pages.form_values import checked, to_model, to_number
 from entrypoints.http.pages.presets import PresetQuery, boxes_of, of_permissions
 
@@ -55,35 +55,16 @@ async def show_keys(org_slug: str, service_slug: str, query_args: PartQuery) -> 
     )
 
 
-def _own_permissions() -> list[Permission]:
-    """Return the permissions that the member can give to a key."""
-    return model.grantable_permissions(acting_member().acts_in.rights)
-
-
-async def _form_values(typed: Form, service_slug: str) -> dict[str, Any]:
+async def _form_values(typed: Form, service_slug: str, query_args: PresetQuery | None = None) -> dict[str, Any]:
     service = await services.find(ports(), acting_member(), service_slug)
-    permissions = _own_permissions()
-    return {
-        "typed": typed,
-        "chosen": frozenset(checked(typed, PERMISSION)),
-        "permissions": permissions,
-        "presets": of_permissions(permissions, PERMISSION),
-        "lifetimes": LIFETIMES,
-        **application_values(service),
-    }
+    permissions = model.grantable_permissions(acting_member().acts_in.rights)
+    presets = of_permissions(permissions, PERMISSION)
+    typed = typed or boxes_of(presets, None if query_args is None else query_args.preset)
+    values = {"typed": typed, "chosen": frozenset(checked(typed, PERMISSION)), "permissions": permissions, "presets": presets}
+    return {**values, "lifetimes": LIFETIMES, **application_values(service)}
 
 
-@routes.get(f"{KEYS}/new")
-@member_page(Capability.API_KEYS_MANAGE)
-@shows(f"POST {API}")
-async def show_form(org_slug: str, service_slug: str, query_args: PresetQuery) -> Response:
-    """Show the form that creates an API key."""
-    typed = boxes_of(of_permissions(_own_permissions(), PERMISSION), query_args.preset)
-    values = await _form_values(typed, service_slug)
-    return await console_page("applications/new_api_key.html", **values)
-
-
-@routes.post(f"{KEYS}/new")
+@shown(routes, f"{KEYS}/new", query=PresetQuery)
 @member_page(Capability.API_KEYS_MANAGE, GIVES)
 @accepts(f"POST {API}", answers=answers_with("The key."))
 @once(KEYS, "Open API keys", "The key was shown once. If you didn't copy it, revoke it in the list and create another one.")

@@ -17,7 +17,7 @@ from entrypoints.http.api.eventing.webhooks import WebhookRequest
 from entrypoints.http.base.context import acting_member, ports
 from entrypoints.http.edge.access import GIVES, member_page
 from entrypoints.http.pages.console import console_page, organization_path, redirect_with_notice, secret_page, shows
-from entrypoints.http.pages.console_forms import Fields, Form, accepts, answers_with, check_typed_name, on_refusal, once, ports_once
+from entrypoints.http.pages.console_forms import Fields, Form, accepts, answers_with, check_typed_name, on_refusal, once, ports_once, shown
 from entrypoints.http.pages.form_values import checked, to_model
 
 routes = Blueprint("webhook_pages", __name__)
@@ -76,20 +76,16 @@ async def show_webhooks(org_slug: str) -> Response:
     )
 
 
-@routes.get(f"{LIST}/new")
-@member_page(Capability.WEBHOOKS_MANAGE)
-@shows(f"POST {API}")
-async def show_form(org_slug: str) -> Response:
-    """Show the form that creates a webhook."""
+async def _new_values(typed: Form) -> dict[str, Any]:
     require_view(acting_member(), Capability.AUDIT_VIEW)
-    return await console_page("eventing/new_webhook.html", **await _form_values({}))
+    return await _form_values(typed)
 
 
-@routes.post(f"{LIST}/new")
+@shown(routes, f"{LIST}/new")
 @member_page(Capability.WEBHOOKS_MANAGE, GIVES)
 @accepts(f"POST {API}", answers=answers_with("The secret."))
 @once(LIST, "Open webhooks", "Its secret was shown once. If you didn't copy it, replace it in the settings of the webhook.")
-@on_refusal("eventing/new_webhook.html", _form_values, FIELDS)
+@on_refusal("eventing/new_webhook.html", _new_values, FIELDS)
 async def create(org_slug: str, form: Form) -> Response:
     """Create a webhook.
 
@@ -105,23 +101,15 @@ async def _secret(webhook: Webhook, secret: str, heading: str, advice: str) -> R
     return await secret_page(heading, {"Signing secret": secret}, advice=advice, done=("I've copied the secret", path))
 
 
-async def _values(typed: Form | None, webhook_id: UUID) -> dict[str, Any]:
+async def _values(typed: Form, webhook_id: UUID) -> dict[str, Any]:
     webhook = await webhooks.find(ports(), acting_member(), webhook_id)
     stored = {"name": webhook.name, "url": webhook.url, "is_active": "yes" if webhook.is_active else ""}
     stored |= dict.fromkeys((f"{EVENT}{event}" for event in webhook.events), "yes")
-    values = await _form_values(stored if typed is None else typed)
+    values = await _form_values(typed or stored)
     return {**values, "webhook": webhook, "path": f"{webhooks_path()}/{webhook.id}"}
 
 
-@routes.get(ONE)
-@member_page(Capability.WEBHOOKS_MANAGE)
-@shows(f"GET {API_OF_ONE}", f"PATCH {API_OF_ONE}", f"POST {API_OF_ONE}/rotate-secret", f"DELETE {API_OF_ONE}")
-async def show_webhook(org_slug: str, webhook_id: UUID) -> Response:
-    """Show the settings of a webhook."""
-    return await console_page("eventing/webhook.html", **await _values(None, webhook_id))
-
-
-@routes.post(ONE)
+@shown(routes, ONE, f"GET {API_OF_ONE}", f"PATCH {API_OF_ONE}", f"POST {API_OF_ONE}/rotate-secret", f"DELETE {API_OF_ONE}")
 @member_page(Capability.WEBHOOKS_MANAGE, GIVES)
 @accepts(f"PATCH {API_OF_ONE}")
 @on_refusal("eventing/webhook.html", _values, FIELDS)
@@ -147,7 +135,7 @@ async def replace_secret(org_slug: str, webhook_id: UUID) -> Response:
 
 
 async def _unchanged(_: Form, webhook_id: UUID) -> dict[str, Any]:
-    return await _values(None, webhook_id)
+    return await _values({}, webhook_id)
 
 
 @routes.post(f"{ONE}/delete")
