@@ -63,7 +63,7 @@ class Identities(SealingRepository):
             having min(i.linked_at) > u.created_at or u.first_verified_at > u.created_at
             order by min(i.linked_at), 1"""
         return await self._all(
-            lambda row: AddedSignInMethod(*row[:3], is_recent=row[3], is_of_sign_up=row[4]), sql, user_id=user_id, since=since
+            lambda row: AddedSignInMethod(row[0], row[1], row[2], is_recent=row[3], is_of_sign_up=row[4]), sql, user_id=user_id, since=since
         )
 
     async def load_provider_token(self, user_id: UUID, service_id: UUID | None, provider: ConnectionSlug) -> ProviderToken | None:
