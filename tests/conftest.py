@@ -224,7 +224,7 @@ def module_app(request: pytest.FixtureRequest, worker_app: Application) -> Appli
 
 @pytest.fixture
 def app(module_app: Application, ports: Ports, edge: Edge) -> Iterator[QuartTrio]:
-    """The application. Each of its answers must be one that the API description has."""
+    """The application. Each of its answers must be one that its route declares."""
     answers: set[tuple[str, str]] = set()
     configure(
         module_app,

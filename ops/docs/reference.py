@@ -1,7 +1,7 @@
 """Write the generated parts of the documentation, or check them: `python -m ops.docs.reference [--check]`.
 
-A page has text written by hand and generated regions between two marker comments. Operations, settings,
-errors, events, scopes, rate limits, commands and products of connections are read from the code, so that the pages cannot become stale.
+A page has text written by hand and generated regions between two marker comments. Settings, errors, events, scopes, rate limits, commands
+and products of connections are read from the code, so that the pages cannot become stale. So is the snapshot of the API description.
 `entrypoints/settings.toml` has the meaning of each setting; a setting without a meaning, or a meaning
 without a setting, is an error.
 """
@@ -39,8 +39,8 @@ from entrypoints.http.edge.size_limits import MAX_HEADER_BLOCK
 from entrypoints.http.pages.curl import operations_of
 from entrypoints.running_installation import read_meanings
 from entrypoints.settings import Settings
+from ops.docs.description import SNAPSHOT, shown, snapshot
 from ops.docs.events import described_events, sentences
-from ops.docs.operations import model_rows, operation_rows, shown
 
 ROOT: Final = Path(__file__).parents[2]
 PAGES: Final = ROOT / "docs"
@@ -258,32 +258,6 @@ def capabilities_by_name() -> str:
     return table(["capability", "allows"], [[f"`{capability}`", allows.rstrip(".")] for capability, allows in GRANTABLE.items()])
 
 
-# Operations
-
-
-# The pages of operations, each with those below its path that no page before it has.
-PATHS_OF_OPERATIONS: Final = (" /api/organizations/{org_slug}/services", " /api/organizations", "")
-
-
-def operations(path: str) -> str:
-    """Return the table of the operations below one of PATHS_OF_OPERATIONS."""
-    rows = [row for row in operation_rows() if next(each for each in PATHS_OF_OPERATIONS if each in row[0]) == path]
-    return table(("operation", "id", "caller", "scope", "request", "responses"), rows)
-
-
-_SUFFIXES: Final = ("Request", "ListResponse", "Response")
-
-
-def models(suffix: str | None, first: str = "A", last: str = "Z") -> str:
-    """Return the table of the models with names that end with `suffix`, or with None of all others, from one letter to another."""
-    rows = [
-        row
-        for row in model_rows()
-        if first <= row[0][1] <= last and next((each for each in _SUFFIXES if row[0].strip("`").endswith(each)), None) == suffix
-    ]
-    return table(("model", "fields"), rows)
-
-
 # Rate limits
 
 
@@ -342,19 +316,6 @@ REGIONS: Final[Mapping[str, Mapping[str, Callable[[], str]]]] = {
     "reference/command-line.md": {"commands": commands},
     "reference/limits.md": {"rate limits": rate_limits},
     "reference/scopes.md": {"scopes": scopes, "capabilities": capabilities_by_name},
-    **{
-        page: {"operations": partial(operations, path)}
-        for page, path in zip(
-            ("reference/operations-of-applications.md", "reference/operations-of-organizations.md", "reference/operations.md"),
-            PATHS_OF_OPERATIONS,
-            strict=True,
-        )
-    },
-    "reference/request-models.md": {"models": partial(models, "Request")},
-    "reference/response-models.md": {"models": partial(models, "Response", last="L")},
-    "reference/response-models-m-to-z.md": {"models": partial(models, "Response", "M")},
-    "reference/list-models.md": {"models": partial(models, "ListResponse")},
-    "reference/types.md": {"models": partial(models, None)},
     **{f"guides/identity-providers/{name}.md": {"steps": partial(product, preset)} for name, preset in PRESETS.items()},
 }
 
@@ -371,23 +332,29 @@ def rendered(page: str, text: str) -> str:
     return text
 
 
+def generated() -> Iterator[tuple[Path, str]]:
+    """Yield each file with a generated part, with its new text."""
+    yield SNAPSHOT, snapshot()
+    for name in REGIONS:
+        yield PAGES / name, rendered(name, (PAGES / name).read_text("utf-8"))
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Write the pages. With `--check`, write nothing and return 1 if a page is stale."""
+    """Write the files. With `--check`, write nothing and return 1 if a file is stale."""
     parser = argparse.ArgumentParser(prog="python -m ops.docs.reference", description="Write the generated parts of the documentation.")
-    parser.add_argument("--check", action="store_true", help="write nothing, and fail if a page is stale")
+    parser.add_argument("--check", action="store_true", help="write nothing, and fail if a file is stale")
     options = parser.parse_args(arguments)
     stale = 0
-    for name in REGIONS:
-        page = PAGES / name
-        text = page.read_text("utf-8")
-        if (new := rendered(name, text)) == text:
+    for file, new in generated():
+        name = file.relative_to(ROOT)
+        if file.read_text("utf-8") == new:
             continue
         if options.check:
             stale += 1
-            print(f"docs/{name} is stale: run python -m ops.docs.reference")
+            print(f"{name} is stale: run python -m ops.docs.reference")
         else:
-            page.write_text(new, "utf-8")
-            print(f"wrote docs/{name}")
+            file.write_text(new, "utf-8")
+            print(f"wrote {name}")
     return int(stale > 0)
 
 

@@ -1,8 +1,8 @@
 """The API description: complete, and correct about errors.
 
 The command line prints it in `tests/proof/e2e/test_command_line.py`. A validator of another project and generated
-clients read it in `tests/proof/e2e/test_generated_clients.py`. Reviewers see changes of the description in
-docs/reference/operations.md. Here are the properties of all operations.
+clients read it in `tests/proof/e2e/test_generated_clients.py`. Reviewers see its changes in ops/docs/description.txt. Here are
+the properties of all operations, also of the pages below `/app`, which the description leaves out.
 """
 
 import json
@@ -18,10 +18,12 @@ from core.kernel.api_scopes import ApiScope
 from entrypoints.http.app import BLUEPRINTS
 from entrypoints.http.edge.access.declaration import Credentials, access_of
 from entrypoints.http.edge.error_body import SCIM_JSON
+from entrypoints.http.edge.openapi import docs_of
 from entrypoints.http.edge.openapi.description import interface_description
+from entrypoints.http.pages.curl import operations_of
 from entrypoints.version import VERSION
-from tests.support.builders import Api
-from tests.support.openapi import PREFIX, component, description, operations
+from tests.support.builders import Api, application
+from tests.support.openapi import PREFIX, component, description, every_route, operations
 
 JSON: Final = "application/json"
 
@@ -40,8 +42,16 @@ async def test_the_service_serves_the_description(api: Api) -> None:
 
 def test_the_areas_have_the_order_of_the_blueprints() -> None:
     names = [tag["name"] for tag in description()["tags"]]
-    assert names == [module.routes.name for module, _ in BLUEPRINTS]
-    assert {tag for _, _, operation in operations() for tag in operation["tags"]} == set(names)
+    used = {tag for _, _, operation in operations(description()["paths"]) for tag in operation["tags"]}
+    assert names == [module.routes.name for module, _ in BLUEPRINTS if module.routes.name in used]
+
+
+def test_it_has_all_routes_but_the_pages_below_app() -> None:
+    """So what the tests below find in the declarations of every route holds for the description."""
+    outside = {path: methods for path, methods in every_route()["paths"].items() if not f"{path}/".startswith("/app/")}
+    assert description()["paths"] == outside
+    for kind, shared in description()["components"].items():
+        assert shared.items() <= every_route()["components"][kind].items()
 
 
 def test_operation_ids_are_unique_identifiers() -> None:
@@ -66,15 +76,17 @@ def test_every_operation_has_a_summary_an_area_and_a_text_for_each_response() ->
     assert findings == []
 
 
-def test_every_operation_parameter_and_field_has_a_description() -> None:
+def test_every_operation_parameter_and_field_has_a_every_route() -> None:
     findings = []
+    # The operations of the API that a page names describe it, too.
+    pages = {re.sub(r"<(?:\w+:)?(\w+)>", r"{\1}", route) for route, view in operations_of(application()) if docs_of(view).api}
     for method, path, operation in operations():
-        if not operation.get("description", "").strip():
+        if not operation.get("description", "").strip() and f"{method} {path}" not in pages:
             findings.append(f"{method} {path}")
         for parameter in operation["parameters"]:
             if not parameter.get("description", "").strip():
                 findings.append(f"{method} {path} {parameter['name']}")
-    assert findings + [path for path in fields_of(description()) if not path.endswith(".description")] == []
+    assert findings + [path for path in fields_of(every_route()) if not path.endswith(".description")] == []
 
 
 def fields_of(node: Any, path: str = "") -> Iterator[str]:
@@ -89,7 +101,7 @@ def fields_of(node: Any, path: str = "") -> Iterator[str]:
 
 def test_every_text_of_a_request_has_a_limit() -> None:
     """Those without one in the description are compared with known values, or have the limit of a body."""
-    models = {name: model for name, model in description()["components"]["schemas"].items() if name.endswith("Request")}
+    models = {name: model for name, model in every_route()["components"]["schemas"].items() if name.endswith("Request")}
     unlimited = {
         field
         for name, model in models.items()
@@ -116,7 +128,7 @@ def test_numbers_that_are_clamped_have_no_bounds() -> None:
 def test_each_model_stands_once_under_components() -> None:
     """Client generators make a class of each model: two copies would be two classes."""
     findings = []
-    for method, path, operation in operations(description()["paths"]):
+    for method, path, operation in operations(every_route()["paths"]):
         bodies = [operation.get("requestBody", {}), *operation["responses"].values()]
         schemas = [media_type["schema"] for body in bodies for media_type in body.get("content", {}).values()]
         findings += [f"{method} {path}: {schema['title']}" for schema in schemas if "title" in schema]
@@ -150,10 +162,10 @@ def _has_schema(schema: dict[str, Any]) -> bool:
 
 def test_every_error_has_the_standard_body() -> None:
     findings = []
-    for method, path, operation in operations(description()["paths"]):
+    for method, path, operation in operations(every_route()["paths"]):
         models = set()
         for status, answer in operation["responses"].items():
-            for media_type, content in component(description(), answer).get("content", {}).items():
+            for media_type, content in component(every_route(), answer).get("content", {}).items():
                 if status >= "400" and media_type != "text/html" and (media_type, status) != (JSON, "503"):  # 503: the report of readiness
                     models.add((media_type, content["schema"].get("$ref", "").removeprefix(PREFIX)))
         if models not in ({(JSON, "Error")}, {(JSON, "OAuthError")}, {(SCIM_JSON, "ScimError")}):
@@ -185,7 +197,7 @@ ALTERNATIVES: Final[dict[Credentials, list[dict[str, list[str]]]]] = {
 
 
 async def test_the_security_of_an_operation_is_that_of_its_decorators(app: QuartTrio) -> None:
-    document = description()
+    document = every_route()
     findings = []
     for rule in app.url_map.iter_rules():
         access = access_of(app.view_functions[rule.endpoint])
@@ -256,7 +268,7 @@ def test_413_and_415_are_described_exactly_where_they_can_occur() -> None:
 
 
 def test_no_text_refers_to_our_documents() -> None:
-    assert re.findall(r"\b(?:decision \d|security [A-Z]-\d|(?<!/)docs/)[^\"]*", json.dumps(description())) == []
+    assert re.findall(r"\b(?:decision \d|security [A-Z]-\d|(?<!/)docs/)[^\"]*", json.dumps(every_route())) == []
 
 
 def test_the_description_refers_to_no_other_host() -> None:
@@ -269,5 +281,5 @@ def test_the_description_refers_to_no_other_host() -> None:
             return [text for child in node for text in strings(child, key)]
         return [node] if isinstance(node, str) and key not in ("description", "examples") else []
 
-    urls = [text for text in strings(description()) if "://" in text]
+    urls = [text for text in strings(every_route()) if "://" in text]
     assert urls == []

@@ -18,7 +18,7 @@ from core.programs.model.api_resources import parse_identifier
 from core.programs.model.credentials import parse_trust
 from core.setup.model.links import parse_return_url
 from core.tenancy.model.settings import parse_host, parse_logo
-from tests.support.openapi import description, inlined
+from tests.support.openapi import operations
 from tests.support.services import add_service
 from tests.support.tenants import Tenant
 
@@ -65,8 +65,7 @@ def test_an_issuer_stays_as_typed_except_for_its_host() -> None:
 def test_every_field_is_in_this_file() -> None:
     names = {
         name
-        for methods in inlined(description()).values()
-        for operation in methods.values()
+        for _, _, operation in operations()
         for content in operation.get("requestBody", {}).get("content", {}).values()
         for name in content["schema"].get("properties", {})
         if _NAME.fullmatch(name)

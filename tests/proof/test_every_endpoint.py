@@ -1,4 +1,4 @@
-"""Every endpoint of the inventory keeps its documented interface. Further routes and fields stand in docs/reference/operations.md.
+"""Every endpoint of the inventory keeps its documented interface. Further routes and fields stand in ops/docs/description.txt.
 
 The inventory is `endpoints.json`, one endpoint in each line:
 
@@ -285,7 +285,7 @@ CHECKED_AFTER_OTHER_CREDENTIALS: Final = {"/auth/device/verify", "/webhooks/bill
 
 @pytest.mark.slow
 async def test_a_repeated_parameter_is_refused(app: Application, ports: Ports, requests: Requests) -> None:
-    # Not observed, because the description of most operations leaves out that they refuse a malformed query.
+    # Not observed, because most routes do not declare that they refuse a malformed query.
     configure(app, ports, make_edge(), observe=lambda _: None, exposition=lambda: b"", exposition_type="text/plain")
     findings: list[str] = []
     for endpoint in ENDPOINTS:

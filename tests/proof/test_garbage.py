@@ -211,7 +211,7 @@ BODIES: dict[str, bytes] = {
 
 @cache
 def bodies() -> dict[tuple[str, str], dict[str, Any]]:
-    """Return the schemas of the JSON bodies, according to the API description."""
+    """Return the schemas of the JSON bodies that the routes declare."""
     return {
         (method, filled(path)): operation["requestBody"]["content"]["application/json"]["schema"]
         for method, path, operation in operations()
@@ -456,7 +456,7 @@ def query_readers() -> dict[tuple[str, str], set[str]]:
 
 async def test_a_hostile_query_is_handled(app: Application, ports: Ports, send: Send) -> None:
     """Routes with the parameter `token` get all of them. Programs and browsers take turns: both get the same refusal in another form."""
-    # Not observed, because the description of most operations leaves out that they refuse a malformed query.
+    # Not observed, because most routes do not declare that they refuse a malformed query.
     configure(app, ports, make_edge(), observe=lambda _: None, exposition=lambda: b"", exposition_type="text/plain")
     findings = Findings()
     for value, (what, query) in enumerate(QUERIES.items()):

@@ -1,4 +1,4 @@
-"""The API description, for tests that read it."""
+"""The API description, and the declarations of all routes, for tests that read them."""
 
 import json
 import re
@@ -6,6 +6,9 @@ from collections.abc import Iterable, Iterator
 from functools import cache
 from typing import Any, Final
 
+from quart_schema import OpenAPIProvider
+
+from entrypoints.http.edge.openapi.description import Provider
 from tests.support.builders import application
 
 PREFIX: Final = "#/components/schemas/"
@@ -47,25 +50,39 @@ def description() -> dict[str, Any]:
     return document
 
 
+class _ForEveryRoute(Provider):
+    """The generator of the description, also for the pages below `/app`."""
+
+    generate_rules = OpenAPIProvider.generate_rules
+
+
 @cache
-def _inlined_description() -> dict[str, Any]:
-    return inlined(description())
+def every_route() -> dict[str, Any]:
+    """Return what each route of the route table declares, in the form of an API description. Do not change it."""
+    app = application()
+    document: dict[str, Any] = json.loads(json.dumps(_ForEveryRoute(app, app.extensions["QUART_SCHEMA"]).schema()))
+    return document
+
+
+@cache
+def _inlined_routes() -> dict[str, Any]:
+    return inlined(every_route())
 
 
 def operations(paths: dict[str, Any] | None = None) -> Iterator[tuple[str, str, Operation]]:
-    """Yield method, path and description of every operation. By default, references are replaced by their schemas."""
-    for path, methods in (_inlined_description() if paths is None else paths).items():
+    """Yield method, path and declaration of every operation: by default, of every route, with references replaced by their schemas."""
+    for path, methods in (_inlined_routes() if paths is None else paths).items():
         for method, operation in methods.items():
             yield method.upper(), path, operation
 
 
 @cache
 def _statuses() -> dict[str, set[str]]:
-    return {f"{method} {path}": set(operation["responses"]) for method, path, operation in operations(description()["paths"])}
+    return {f"{method} {path}": set(operation["responses"]) for method, path, operation in operations(every_route()["paths"])}
 
 
 def undescribed(answers: Iterable[tuple[str, str]]) -> list[str]:
-    """Return the answers, as route and status, that the API description lacks.
+    """Return the answers, as route and status, that their routes do not declare.
 
     Every route can give these: 408 if the body takes too long, 499 if the client left, 503 if the service stops.
     """

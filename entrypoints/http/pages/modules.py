@@ -1,4 +1,4 @@
-"""The modules of pages. The first sentence of the docstring of each is its text in the API description.
+"""The modules of pages. The first sentence of the docstring of each is its text in the API description, if it has routes outside `/app`.
 
 Pages that are part of a protocol are in `app`, beside its endpoints.
 """

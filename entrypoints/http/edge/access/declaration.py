@@ -127,7 +127,7 @@ class Access:
     def requirement(self, method: str) -> Requirement:
         """Return the requirement on a caller who sends a request with this method.
 
-        The challenge, the API description and docs/reference/operations.md name its scope.
+        The challenge and the API description name its scope.
         """
         return _requirement(self, method)
 

@@ -15,6 +15,7 @@ from werkzeug.routing.rules import Rule
 
 from core.kernel.display import PRODUCT
 from core.kernel.images import MAX_IMAGE_BYTES, ImageType
+from core.kernel.page_paths import HOME_PATH
 from core.kernel.policy import Policy
 from core.kernel.sign_in_age import SignInAge
 from entrypoints.http.edge.access.declaration import Access, Credentials, access_of
@@ -160,8 +161,14 @@ def operation_id(rule: Rule) -> str:
 class Provider(OpenAPIProvider):
     """The generator of quart-schema, with the gaps filled."""
 
+    def generate_rules(self) -> Iterable[Rule]:
+        """Leave out the pages below `/app`: programs call the operations that the pages name."""
+        return (rule for rule in super().generate_rules() if not f"{rule.rule}/".startswith(f"{HOME_PATH}/"))
+
     def schema(self) -> dict[str, Any]:
         schema = super().schema()
+        tags = {tag for path in schema["paths"].values() for operation in path.values() for tag in operation["tags"]}
+        schema["tags"] = [tag for tag in schema["tags"] if tag["name"] in tags]
         schema["components"]["securitySchemes"] = SECURITY_SCHEMES
         schema["components"]["schemas"] |= ERROR_SCHEMAS
         schema["components"]["schemas"] = dict(sorted(schema["components"]["schemas"].items()))
@@ -192,19 +199,11 @@ class Provider(OpenAPIProvider):
         _complete_body(operation, docs)
         if docs.security or access.credentials is not Credentials.NONE:
             operation["security"] = list(docs.security) or alternatives_of(access, method.upper())
-        if not operation.get("description") and docs.api:
-            operation["description"] = _as_in_api(docs.api)
         if access.is_of_api and (text := SIGN_IN_AGES.get(access.row(method.upper()).age)):
             operation["description"] = "\n\n".join(filter(None, (operation.get("description"), text)))
         statuses = _error_statuses(rule, method, docs, access, has_body="requestBody" in operation)
         errors = _errors(rule, statuses | {400} if has_query else statuses, docs)
         operation["responses"] = _responses(operation["responses"], errors, docs, access)
-
-
-def _as_in_api(operations: Sequence[str]) -> str:
-    """Return the description of a page that has no other one."""
-    named = " and ".join(f"`{operation.replace('<', '{').replace('>', '}')}`" for operation in operations)
-    return f"A page for browsers. Programs use {named}."
 
 
 def _sign_in_age(age: SignInAge) -> str:

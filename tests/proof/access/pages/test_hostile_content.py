@@ -1,12 +1,11 @@
 """Texts from outside never become an element or an attribute of a page.
 
 Every text of the database contains markup, and every page is opened. This is more than an attacker
-can do, because the API refuses most of these texts. Then every documented parameter of every page
+can do, because the API refuses most of these texts. Then every declared parameter of every page
 outside the console contains markup. `form-action` does not limit all these pages (decision 360).
 """
 
 import json
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Final
@@ -19,6 +18,7 @@ from quart_trio import QuartTrio
 
 from adapters.postgres.engine.pool import Pool
 from entrypoints.http.edge.openapi import docs_of
+from tests.proof.access.attempts import fields_of_query, operation
 from tests.proof.access.calls import Request, call, routes
 from tests.proof.access.pages.opening import LARGEST, Opened, open_all, operations
 from tests.proof.access.state import mark, undo
@@ -141,18 +141,14 @@ SEEN: Final = {
 }
 
 
-async def parameters(app: QuartTrio, world: World) -> dict[str, list[str]]:
-    """Return the documented parameters of each page outside the console, of its query or its form."""
-    paths = (await call(app, "GET /openapi.json", Request(), world.callers["anonymous"])).json["paths"]
+def parameters(app: QuartTrio) -> dict[str, list[str]]:
+    """Return the declared parameters of each page outside the console, of its query or its form."""
     found, console = {}, operations(app)
     for route, view in routes(app):
-        method, rule = route.split()
         if docs_of(view).is_page is False or route in console:
             continue
-        described = paths.get(re.sub("<(?:[a-z]+:)?([a-z_]+)>", r"{\1}", rule), {}).get(method.lower(), {})
-        body = described.get("requestBody", {}).get("content", {}).get("application/x-www-form-urlencoded", {}).get("schema", {})
-        names = [each["name"] for each in described.get("parameters", ()) if each.get("in") == "query"]
-        found[route] = sorted({*names, *body.get("properties", {})} - {"form_token"})
+        body = operation(route).get("requestBody", {}).get("content", {}).get("application/x-www-form-urlencoded", {}).get("schema", {})
+        found[route] = sorted({*fields_of_query(route), *body.get("properties", {})} - {"form_token"})
     return found
 
 
@@ -200,7 +196,7 @@ async def test_no_value_of_a_request_becomes_markup(app: QuartTrio, pool: Pool, 
     await run_sql(pool, "update sign_in_flows set request = replace(request, %s, '')", text)  # so that their pages open
     start = await mark(pool)
     try:
-        for route, request in requests_with(text, await parameters(app, world)):
+        for route, request in requests_with(text, parameters(app)):
             for caller in (world.callers["browser"], world.callers["anonymous"]):
                 await run_sql(pool, "delete from rates")
                 answer = await call(app, route, replace(request, headers={"Accept": "text/html"}), caller)

@@ -42,7 +42,7 @@ OF_THE_APPLICATION: Final = {
 }
 
 # The pages outside organizations that such a session can open: they show nothing of other organizations. Routes of the API are marked in
-# docs/reference/operations.md.
+# ops/docs/description.txt.
 OPEN_PAGES: Final = {
     "GET /app",
     "GET /app/account/applications",

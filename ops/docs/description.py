@@ -1,34 +1,37 @@
-"""The API description in tables: all that a client can rely on in one line per operation or model, so that reviewers see each change."""
+"""The snapshot of the API description: all that a client can rely on, without the texts, so that reviewers see each change."""
 
 import json
 import re
 from collections.abc import Iterator, Mapping
-from functools import cache
-from typing import Any
+from pathlib import Path
+from typing import Any, Final
 
-from entrypoints.http.app import Application, build_routes
+from entrypoints.http.app import build_routes
 from entrypoints.http.edge.access.declaration import Access, Bounded, access_of
 from entrypoints.http.edge.openapi.description import interface_description
 from entrypoints.http.pages.curl import operations_of
 
+SNAPSHOT: Final = Path(__file__).with_suffix(".txt")
+ABOUT: Final = """\
+`python -m ops.docs.reference` writes this file. An operation has its id, its callers with the scope of their tokens, its request and its
+responses. Left out are 431 and 500, which all operations have, and the usual bodies of errors. A model has its fields. `?` marks what can
+be absent, `=` the default, `1..100` the limits. By name: an owner grants the service account the capability. Own organization: also a
+session that began at an organization's connection, for that organization only."""
 
-@cache
-def _application() -> tuple[Application, dict[str, Any]]:
-    """Return the application, and its API description."""
+
+def snapshot() -> str:
+    """Return the snapshot: a line for each operation and each model, with their parts in indented lines below it."""
     app = build_routes()
-    return app, interface_description(app)
-
-
-def operation_rows() -> Iterator[list[str]]:
-    """Yield operation, id, caller, scope, request and responses of all operations but the pages of the console."""
-    app, document = _application()
+    document = interface_description(app)
     access = {shown(operation): access_of(view) for operation, view in operations_of(app)}
+    lines = [ABOUT]
     for path, methods in document["paths"].items():
-        for method, operation in methods.items() if not path.startswith("/app") else ():
+        for method, operation in methods.items():
             name = f"{method.upper()} {path}"
-            scopes = {f"`{each}`" for alternative in operation.get("security", []) for names in alternative.values() for each in names}
-            cells = [f"`{operation['operationId']}`", _callers(access[name], method.upper()), " ".join(sorted(scopes))]
-            yield [f"`{name}`", *cells, _request(operation), _responses(operation["responses"])]
+            lines += ["", name, *_operation(operation, _callers(access[name], method.upper()), document["components"]["responses"])]
+    for name, model in document["components"]["schemas"].items():
+        lines += ["", name, *(f"  {part}" for part in _fields(model) or [_type(model)])]
+    return "\n".join(lines) + "\n"
 
 
 def shown(path: str) -> str:
@@ -36,9 +39,21 @@ def shown(path: str) -> str:
     return re.sub(r"<(?:[a-z]+:)?([a-z_]+)>", r"{\1}", path)
 
 
+def _operation(operation: Mapping[str, Any], callers: str, shared: Mapping[str, Any]) -> Iterator[str]:
+    scopes = {scope for alternative in operation.get("security", ()) for scopes in alternative.values() for scope in scopes}
+    yield f"  {operation['operationId']}: {callers}" + (f" ({' '.join(sorted(scopes))})" if scopes else "")
+    for parameter in operation["parameters"]:
+        if parameter["in"] == "query":
+            yield f"  {_field(parameter['name'], parameter['schema'], parameter.get('required'))}"
+    body = operation.get("requestBody", {"content": {}})
+    for media_type, content in body["content"].items():
+        yield f"  {media_type}{'' if body['required'] else '?'}: {_type(content['schema'])}"
+    yield f"  {', '.join(_responses(operation['responses'], shared))}"
+
+
 def _callers(access: Access, method: str) -> str:
     right = access.capability or access.permission
-    callers = [access.name.replace("_", " ") + (f" with `{right}`" if right else "")]
+    callers = [access.name.replace("_", " ") + (f" with {right}" if right else "")]
     requirement = access.requirement(method)
     if access.is_of_api and requirement.scope:
         by_name = " by name" if requirement.needs_person or requirement.outlives else ""
@@ -49,34 +64,13 @@ def _callers(access: Access, method: str) -> str:
     return ", ".join(callers)
 
 
-def _request(operation: Mapping[str, Any]) -> str:
-    query = [each for each in operation["parameters"] if each["in"] == "query"]
-    parts = [f"`{_field(each['name'], each['schema'], each.get('required'))}`" for each in query]
-    body = operation.get("requestBody", {"content": {}})
-    for media_type, content in body["content"].items():
-        form = media_type.removeprefix("application/").removeprefix("x-www-").removesuffix("-urlencoded")
-        parts.append(f"{form}{'' if body['required'] else '?'} `{_type(content['schema'])}`")
-    return ", ".join(parts)
-
-
-def _responses(responses: Mapping[str, Any]) -> str:
-    """Return the statuses with their models. Left out are 431 and 500, which all operations have, and the usual bodies of errors."""
-    parts = []
-    shared = _application()[1]["components"]["responses"]
+def _responses(responses: Mapping[str, Any], shared: Mapping[str, Any]) -> Iterator[str]:
     for status, response in responses.items():
         response = shared[response["$ref"].rpartition("/")[2]] if "$ref" in response else response
         types = {media_type: _type(content["schema"]) for media_type, content in response.get("content", {}).items()}
-        bodies = dict.fromkeys(media_type if each == "string" else f"`{each}`" for media_type, each in types.items())
+        bodies = dict.fromkeys(media_type if each == "string" else each for media_type, each in types.items())
         if status not in ("431", "500"):
-            parts.append(" ".join([status, *(each for each in bodies if status < "400" or each not in ("`Error`", "text/html"))]))
-    return ", ".join(parts)
-
-
-def model_rows() -> Iterator[list[str]]:
-    """Yield each model with its fields."""
-    for name, model in _application()[1]["components"]["schemas"].items():
-        fields = _fields(model) or [_type(model)]
-        yield [f"`{name}`", ", ".join(f"`{field}`" for field in fields)]
+            yield " ".join([status, *(each for each in bodies if status < "400" or each not in ("Error", "text/html"))])
 
 
 def _fields(schema: Mapping[str, Any]) -> list[str]:
