@@ -76,7 +76,7 @@ def test_every_operation_has_a_summary_an_area_and_a_text_for_each_response() ->
     assert findings == []
 
 
-def test_every_operation_parameter_and_field_has_a_every_route() -> None:
+def test_every_operation_parameter_and_field_has_a_description() -> None:
     findings = []
     # The operations of the API that a page names describe it, too.
     pages = {re.sub(r"<(?:\w+:)?(\w+)>", r"{\1}", route) for route, view in operations_of(application()) if docs_of(view).api}
