@@ -35,8 +35,4 @@ _CATALOG: Final = r"""
 def catalog(conninfo: str) -> list[tuple[Any, ...]]:
     """Return tables, views, sequences, columns, constraints, indexes, triggers and functions, as text."""
     with psycopg.connect(conninfo) as connection:
-        return catalog_of(connection)
-
-
-def catalog_of(connection: psycopg.Connection) -> list[tuple[Any, ...]]:
-    return connection.execute(_CATALOG).fetchall()
+        return connection.execute(_CATALOG).fetchall()

@@ -1,60 +1,114 @@
-"""Earlier releases, which `ops/releases.toml` records. Their files come from the history of the repository."""
+"""Two releases that follow each other: a database, a backup and processes of the first one meet the second one.
 
-import hashlib
+The first release is the newest one that `ops/releases.toml` records. Its files come from the history of the repository, and the second
+one is the present revision. Before a release is recorded, the present revision is the first one, and the second one is the same with
+another version and a migration.
+"""
+
 import io
 import os
+import shutil
 import subprocess
 import tempfile
 import tomllib
 import zipfile
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
+from typing import Final, NamedTuple
 
-import psycopg
 import pytest
 
-from adapters.postgres.engine.migrate import CREATE_TABLE, INSERT_MIGRATION
+from adapters.postgres.engine.migrate import SQL_FILES, read_migrations
+from entrypoints.version import VERSION
 from tests import ROOT
 
+RECORDED: Final = [
+    entry for entry in tomllib.loads((ROOT / "ops/releases.toml").read_text()).get("release", []) if entry["version"] != VERSION
+]
+# Safe for processes of the release before, which do not know the column and the table.
+MIGRATION: Final = """
+    alter table sessions add column synthetic text;
+    create table synthetic (session_id uuid primary key references sessions on delete cascade);
+"""
+_PROGRAM: Final = ("core", "ports", "adapters", "actors", "entrypoints", "docs")
 
-def kept_release(version: str) -> Path:
-    """Return a folder with the files of a release. It is kept, because compiling the modules takes longer than running them."""
-    folder = ROOT / ".venv/releases" / _revision(version)
+
+class Release(NamedTuple):
+    """A release with the folder of its modules."""
+
+    version: str
+    folder: Path
+
+
+def two_releases(folder: Path) -> tuple[Release, Release]:
+    """Return two releases that follow each other. `folder` is new, and may get the files of one."""
+    present = Release(VERSION, ROOT)
+    if RECORDED:
+        return Release(RECORDED[-1]["version"], _kept_files(RECORDED[-1]["revision"])), present
+    for name in _PROGRAM:
+        shutil.copytree(ROOT / name, folder / name)  # with the times and the compiled modules
+    for path, text in next_files().items():
+        (folder / path).write_text(text)
+    return present, Release(next_version(), folder)
+
+
+def next_version() -> str:
+    """Return the version of the patch release after the present revision."""
+    major, minor, patch = VERSION.split(".")
+    return f"{major}.{minor}.{int(patch) + 1}"
+
+
+def next_files() -> Mapping[str, str]:
+    """Return the files in which a next release differs from the present revision, by path."""
+    number = read_migrations(SQL_FILES)[-1].number + 1
+    versioned = {path: (ROOT / path).read_text() for path in ("pyproject.toml", "entrypoints/version.py")}
+    changelog = (ROOT / "CHANGELOG.md").read_text()
+    return {
+        **{path: text.replace(f'"{VERSION}"', f'"{next_version()}"', 1) for path, text in versioned.items()},
+        "CHANGELOG.md": changelog.replace("\n## ", f"\n## {next_version()}\n\n- A column, and a table.\n\n## ", 1),
+        f"adapters/postgres/migrations/{number:04}_synthetic.sql": MIGRATION,
+    }
+
+
+def commit_of_next_release() -> str:
+    """Return a commit that `next_files` make of the present one. No branch and no checkout has it."""
+    with tempfile.TemporaryDirectory() as name:
+        index = {**os.environ, "GIT_INDEX_FILE": f"{name}/index"}
+        _git("read-tree", "HEAD", environment=index)
+        for path, text in next_files().items():
+            blob = _git("hash-object", "-w", "--stdin", typed=text)
+            _git("update-index", "--add", "--cacheinfo", f"100644,{blob},{path}", environment=index)
+        tree = _git("write-tree", environment=index)
+    author = {f"GIT_{role}_{field}": "tests@gatehouse.invalid" for role in ("AUTHOR", "COMMITTER") for field in ("NAME", "EMAIL")}
+    return _git("commit-tree", tree, "-p", "HEAD", "-m", "A next release", environment={**os.environ, **author})
+
+
+def _git(*arguments: str, typed: str = "", environment: Mapping[str, str] | None = None) -> str:
+    process = subprocess.run(["git", *arguments], cwd=ROOT, env=environment, input=typed, capture_output=True, text=True, check=False)
+    assert process.returncode == 0, process.stderr
+    return process.stdout.strip()
+
+
+def _kept_files(revision: str) -> Path:
+    """Return a folder with the files of a recorded release. It is kept, because compiling the modules takes longer than running them."""
+    folder = ROOT / ".venv/releases" / revision
     if not folder.exists():
         folder.parent.mkdir(exist_ok=True)
         with tempfile.TemporaryDirectory(dir=folder.parent) as partial:
-            unpack_release(version, Path(partial, "files"))
+            _unpack(revision, Path(partial, "files"))
             with suppress(OSError):  # another worker has put the same files there
                 Path(partial, "files").rename(folder)
     return folder
 
 
-def _revision(version: str) -> str:
-    releases = tomllib.loads((ROOT / "ops/releases.toml").read_text())["release"]
-    [revision] = [release["revision"] for release in releases if release["version"] == version]
-    return str(revision)
-
-
-def unpack_release(version: str, target: Path, *paths: str) -> None:
-    """Write these files of a release to `target`. Without the history, skip the test, or fail it in CI."""
-    revision = _revision(version)
-    archive = subprocess.run(["git", "archive", "--format=zip", revision, "--", *paths], cwd=ROOT, capture_output=True, check=False)
+def _unpack(revision: str, target: Path) -> None:
+    """Write the files of a revision. If the clone does not have it, skip the test, or fail it in CI."""
+    archive = subprocess.run(["git", "archive", "--format=zip", revision], cwd=ROOT, capture_output=True, check=False)
     if archive.returncode != 0:
-        reason = f"the files of version {version} are missing: use a clone with the whole history ({archive.stderr.decode().strip()})"
+        reason = f"the revision {revision} of a release is missing: fetch its tag ({archive.stderr.decode().strip()})"
         if os.environ.get("CI"):
             pytest.fail(reason)
         pytest.skip(reason)
     with zipfile.ZipFile(io.BytesIO(archive.stdout)) as files:  # of tarfile, Python 3.11.2 has no safe filter
         files.extractall(target)
-
-
-def migrate_to_0_9_0(conninfo: str, home: Path) -> None:
-    """Create the schema of version 0.9.0 with its migrations."""
-    unpack_release("0.9.0", home, "adapters/postgres/migrations")
-    with psycopg.connect(conninfo) as connection:
-        connection.execute(CREATE_TABLE)
-        for path in sorted((home / "adapters/postgres/migrations").glob("*.sql")):
-            sql = path.read_bytes()
-            connection.execute(sql)
-            sha256 = hashlib.sha256(sql).hexdigest()
-            connection.execute(INSERT_MIGRATION, {"number": int(path.stem[:4]), "name": path.stem, "sha256": sha256})

@@ -15,7 +15,7 @@ from adapters.postgres.engine.migrate import SQL_FILES, MigrationRefused, migrat
 from tests import ROOT
 from tests.support.waiting import eventually, until
 
-FILE: Final = "migrations/0078_indexes.sql"
+FILE: Final = "migrations/0002_indexes.sql"
 CONCURRENT: Final = """-- concurrently
 -- A comment; with a semicolon
 create index concurrently if not exists one_by_n on one (n);
@@ -60,7 +60,7 @@ async def test_others_write_while_an_index_is_built(fresh: str, directory: Path)
             other.execute("set lock_timeout = '1s'")
             other.execute("insert into one values (2, 2)")
             other.execute("update one set m = 3 where n = 2")
-            assert await pending(fresh, directory) == ["0078_indexes"]
+            assert await pending(fresh, directory) == ["0002_indexes"]
             writer.commit()
         assert [row[:2] for row in other.execute(INDEXES).fetchall()] == [("one_by_m", True), ("one_by_n", True)]
     assert await pending(fresh, directory) == []
@@ -81,7 +81,7 @@ async def test_a_build_whose_process_is_killed_is_continued(fresh: str, director
         left = other.execute(INDEXES).fetchall()
         assert [row[:2] for row in left] == [("one_by_m", False), ("one_by_n", True)]
         writer.commit()
-        assert await migrate(fresh, directory) == ["0078_indexes"]
+        assert await migrate(fresh, directory) == ["0002_indexes"]
         continued = other.execute(INDEXES).fetchall()
     assert [row[:2] for row in continued] == [("one_by_m", True), ("one_by_n", True)]
     assert continued[1:] == complete
@@ -100,7 +100,7 @@ def test_two_processes_build_an_index_once(fresh: str, directory: Path) -> None:
         until(lambda: len(other.execute(sessions).fetchall()) == 2, "the second process is connected")
         writer.commit()
         outputs = [process.communicate(timeout=60) for process in (first, second)]
-    assert outputs == [("0078_indexes\n", ""), ("\n", "")]
+    assert outputs == [("0002_indexes\n", ""), ("\n", "")]
 
 
 async def test_a_failed_build_is_tried_again(fresh: str, directory: Path) -> None:
@@ -108,10 +108,10 @@ async def test_a_failed_build_is_tried_again(fresh: str, directory: Path) -> Non
         other.execute("insert into one values (1, 1), (2, 1)")
         with pytest.raises(errors.UniqueViolation) as caught:
             await migrate(fresh, directory)
-        assert "in the migration 0078_indexes" in caught.value.__notes__
+        assert "in the migration 0002_indexes" in caught.value.__notes__
         assert [row[:2] for row in other.execute(INDEXES).fetchall()] == [("one_by_m", False), ("one_by_n", True)]
         other.execute("delete from one where n = 2")
-        assert await migrate(fresh, directory) == ["0078_indexes"]
+        assert await migrate(fresh, directory) == ["0002_indexes"]
         assert [row[:2] for row in other.execute(INDEXES).fetchall()] == [("one_by_m", True), ("one_by_n", True)]
 
 
@@ -127,7 +127,7 @@ async def test_a_failed_build_is_tried_again(fresh: str, directory: Path) -> Non
 )
 def test_a_concurrent_migration_only_builds_indexes(directory: Path, statements: str) -> None:
     (directory / FILE).write_text(f"-- concurrently\n{statements}\n")
-    with pytest.raises(MigrationRefused, match="0078_indexes is concurrent"):
+    with pytest.raises(MigrationRefused, match="0002_indexes is concurrent"):
         read_migrations(directory)
 
 
@@ -158,5 +158,5 @@ def test_every_migration_builds_indexes_of_existing_tables_concurrently() -> Non
     ],
 )
 def test_a_migration_that_blocks_writers_is_found(directory: Path, statement: str) -> None:
-    (directory / "migrations/0079_later.sql").write_text(statement)
-    assert blocking_indexes(directory) == ["0079_later"]
+    (directory / "migrations/0003_later.sql").write_text(statement)
+    assert blocking_indexes(directory) == ["0003_later"]

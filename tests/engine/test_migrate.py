@@ -16,21 +16,22 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from adapters.postgres.engine.connecting import connect
 from adapters.postgres.engine.driver import Connection
-from adapters.postgres.engine.migrate import SQL_FILES, VERSION_0_9_0, MigrationRefused, migrate, pending, read_migrations
+from adapters.postgres.engine.migrate import CREATE_TABLE, SQL_FILES, MigrationRefused, migrate, pending, read_migrations
 from core.kernel.errors import StorageDown
 from tests import ROOT
+from tests.engine.catalog import catalog
 from tests.support.waiting import PATIENCE
 
 BASELINE = "create table one (n int);"
 FIRST = "insert into one values (1);"
 SECOND = "alter table one add column m int; update one set m = 2;"
 
-NAMES = ["0077_baseline", "0078_first", "0079_second"]
+NAMES = ["0001_schema", "0002_first", "0003_second"]
 
 
 @pytest.fixture
 def directory(tmp_path: Path) -> Path:
-    for path, text in {"schema/01_one.sql": BASELINE, "migrations/0078_first.sql": FIRST, "migrations/0079_second.sql": SECOND}.items():
+    for path, text in {"schema/01_one.sql": BASELINE, "migrations/0002_first.sql": FIRST, "migrations/0003_second.sql": SECOND}.items():
         (tmp_path / path).parent.mkdir(exist_ok=True)
         (tmp_path / path).write_text(text)
     (tmp_path / "migrations/README.md").write_text("not a migration")
@@ -55,38 +56,60 @@ async def test_migrations_are_applied_in_order_and_once(fresh: str, directory: P
         assert await connection.rows("select n, m from one") == [(1, 2)]
         rows = await connection.rows("select number, name, sha256, applied_at from schema_migrations order by number")
     assert [row[:3] for row in rows] == [
-        (77, "0077_baseline", VERSION_0_9_0),
-        (78, "0078_first", sha256(FIRST.encode()).hexdigest()),
-        (79, "0079_second", sha256(SECOND.encode()).hexdigest()),
+        (1, "0001_schema", sha256(BASELINE.encode()).hexdigest()),
+        (2, "0002_first", sha256(FIRST.encode()).hexdigest()),
+        (3, "0003_second", sha256(SECOND.encode()).hexdigest()),
     ]
     assert all(isinstance(row[3], datetime) for row in rows)
 
 
 async def test_a_new_file_is_applied_later_and_a_comment_in_the_baseline_can_change(fresh: str, directory: Path) -> None:
     await migrate(fresh, directory)
-    (directory / "schema/01_one.sql").write_text(f"-- A table\n{BASELINE}")
-    (directory / "migrations/0090_third.sql").write_text("drop table one")
-    assert await pending(fresh, directory) == ["0090_third"]
-    assert await migrate(fresh, directory) == ["0090_third"]
+    (directory / "schema/01_one.sql").write_text(f"-- A table\n{BASELINE}  -- of numbers\n")
+    (directory / "migrations/0010_third.sql").write_text("drop table one")
+    assert await pending(fresh, directory) == ["0010_third"]
+    assert await migrate(fresh, directory) == ["0010_third"]
+
+
+MADE_BEFORE = {
+    "an earlier version": "insert into schema_migrations values (1, '0001_first_slice', md5('')), (76, '0076_last', md5(''))",
+    "an unreleased revision": "insert into schema_migrations values (77, '0077_baseline', md5('')), (78, '0078_later', md5(''))",
+    "another schema": "insert into schema_migrations values (1, '0001_schema', md5(''))",
+}
+
+
+@pytest.mark.parametrize("statement", MADE_BEFORE.values(), ids=MADE_BEFORE)
+async def test_a_database_that_was_made_before_1_0_0_is_refused_and_unchanged(fresh: str, directory: Path, statement: str) -> None:
+    async with session(fresh) as connection:
+        await connection.run(CREATE_TABLE)
+        await connection.execute(statement.encode())
+    before = catalog(fresh)
+    for attempt in (pending, migrate):
+        with pytest.raises(MigrationRefused, match=r"made before version 1\.0\.0, .* start with a new, empty database"):
+            await attempt(fresh, directory)
+    assert catalog(fresh) == before
+    async with session(fresh) as connection:
+        [[count]] = await connection.rows("select count(*) from schema_migrations")
+    assert count == statement.count("md5")
 
 
 async def test_a_failed_migration_is_rolled_back_and_the_ones_before_stay(fresh: str, directory: Path) -> None:
-    (directory / "migrations/0080_broken.sql").write_text("create table three (n int); insert into nowhere values (1);")
+    (directory / "migrations/0004_broken.sql").write_text("create table three (n int); insert into nowhere values (1);")
     with pytest.raises(errors.UndefinedTable) as caught:
         await migrate(fresh, directory)
-    assert "in the migration 0080_broken" in caught.value.__notes__
+    assert "in the migration 0004_broken" in caught.value.__notes__
     async with session(fresh) as connection:
         assert await connection.row("select to_regclass('three')::text") == (None,)
-    assert await pending(fresh, directory) == ["0080_broken"]
+    assert await pending(fresh, directory) == ["0004_broken"]
 
 
 async def test_file_changed_after_it_was_applied_is_refused(fresh: str, directory: Path) -> None:
     await migrate(fresh, directory)
-    (directory / "migrations/0078_first.sql").write_text(FIRST + " -- improved")
-    (directory / "migrations/0080_third.sql").write_text("create table three (n int)")
-    with pytest.raises(MigrationRefused, match="0078_first was changed after it was applied"):
+    (directory / "migrations/0002_first.sql").write_text(FIRST + " -- improved")
+    (directory / "migrations/0004_third.sql").write_text("create table three (n int)")
+    with pytest.raises(MigrationRefused, match="0002_first was changed after it was applied"):
         await migrate(fresh, directory)
-    with pytest.raises(MigrationRefused, match="0078_first"):
+    with pytest.raises(MigrationRefused, match="0002_first"):
         await pending(fresh, directory)
     async with session(fresh) as connection:
         assert await connection.row("select to_regclass('three')::text") == (None,)
@@ -94,23 +117,23 @@ async def test_file_changed_after_it_was_applied_is_refused(fresh: str, director
 
 async def test_older_release_runs_on_a_newer_database(fresh: str, directory: Path, caplog: pytest.LogCaptureFixture) -> None:
     await migrate(fresh, directory)
-    (directory / "migrations/0079_second.sql").unlink()
+    (directory / "migrations/0003_second.sql").unlink()
     with caplog.at_level("INFO"):
         assert await migrate(fresh, directory) == []
-    assert "ahead of this release by 0079_second" in caplog.text
+    assert "ahead of this release by 0003_second" in caplog.text
 
 
 async def test_file_numbered_before_an_applied_one_is_refused(fresh: str, directory: Path) -> None:
-    (directory / "migrations/0079_second.sql").rename(directory / "migrations/0085_second.sql")
+    (directory / "migrations/0003_second.sql").rename(directory / "migrations/0009_second.sql")
     await migrate(fresh, directory)
-    (directory / "migrations/0080_late.sql").write_text("select 1")
-    with pytest.raises(MigrationRefused, match="0080_late comes before 0085_second"):
+    (directory / "migrations/0004_late.sql").write_text("select 1")
+    with pytest.raises(MigrationRefused, match="0004_late comes before 0009_second"):
         await migrate(fresh, directory)
 
 
 @pytest.mark.parametrize(
     ("name", "reason"),
-    [("0079_other.sql", "have the same number"), ("80_short.sql", "is not named like"), ("0080.sql", "is not named like")],
+    [("0003_other.sql", "have the same number"), ("4_short.sql", "is not named like"), ("0004.sql", "is not named like")],
 )
 async def test_badly_named_files_are_refused(directory: Path, name: str, reason: str) -> None:
     (directory / "migrations" / name).write_text("select 1")
@@ -119,8 +142,8 @@ async def test_badly_named_files_are_refused(directory: Path, name: str, reason:
 
 
 async def test_migration_may_not_end_its_own_transaction(fresh: str, directory: Path) -> None:
-    (directory / "migrations/0080_commits.sql").write_text("create table three (n int); commit;")
-    with pytest.raises(MigrationRefused, match="0080_commits ends its own transaction"):
+    (directory / "migrations/0004_commits.sql").write_text("create table three (n int); commit;")
+    with pytest.raises(MigrationRefused, match="0004_commits ends its own transaction"):
         await migrate(fresh, directory)
 
 
@@ -138,7 +161,7 @@ async def test_tasks_that_migrate_concurrently_share_the_work(fresh: str, direct
 
 @pytest.mark.slow
 def test_processes_that_migrate_concurrently_share_the_work(fresh: str, directory: Path) -> None:
-    for number in range(80, 97):
+    for number in range(4, 21):
         (directory / f"migrations/{number:04}_more.sql").write_text(f"create table more_{number} (n int); select pg_sleep(0.01);")
     code = "import sys, trio, pathlib\nfrom adapters.postgres.engine.migrate import migrate\nsys.stdin.read(1)\n"
     code += "print(*trio.run(migrate, sys.argv[1], pathlib.Path(sys.argv[2])), sep='\\n')"

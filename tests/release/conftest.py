@@ -1,22 +1,20 @@
-"""The files of this release and of the one before, and a Debian without a network."""
+"""The files of this release, two releases that follow each other, and a Debian without a network."""
 
 import fcntl
 import os
 import subprocess
-import tomllib
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 import pytest
 
 from entrypoints.version import VERSION
 from tests import ROOT
+from tests.engine.releases import RECORDED, commit_of_next_release, next_version
 from tests.release import bare_root
 from tests.release.bare_root import BareRoot
 
-# The release before, as `ops/releases.toml` records it. The present version is there, too, when it is published.
-PREVIOUS = [entry for entry in tomllib.loads((ROOT / "ops/releases.toml").read_text())["release"] if entry["version"] != VERSION][-1]
 Shared = Callable[[str, Callable[[Path], object]], Path]
 
 # The longest tests by words of their names. One worker begins with the first ones, and another with the second ones. Tests of the chart
@@ -82,10 +80,24 @@ def rebuilt(shared: Shared, release: Path) -> Path:
     return shared("rebuilt", lambda folder: build(folder, "--machine", "x86_64", *image))
 
 
+class Files(NamedTuple):
+    """The files of a release."""
+
+    version: str
+    folder: Path
+
+
 @pytest.fixture(scope="session")
-def previous(shared: Shared, release: Path) -> Path:
-    """The files of the release before, built by the present script, with the wheels that the build of `release` has downloaded."""
-    return shared("previous", lambda folder: build(folder, "--machine", "x86_64", "--revision", PREVIOUS["revision"]))
+def two_releases(shared: Shared, release: Path) -> tuple[Files, Files]:
+    """Two releases that follow each other, as `tests.engine.releases` explains. One of them is `release`.
+
+    The present script builds the other one, with the wheels that the build of `release` has downloaded.
+    """
+    present, one_machine = Files(VERSION, release), ("--machine", "x86_64", "--revision")
+    if RECORDED:
+        before = shared("previous", lambda folder: build(folder, *one_machine, RECORDED[-1]["revision"]))
+        return Files(RECORDED[-1]["version"], before), present
+    return present, Files(next_version(), shared("next", lambda folder: build(folder, *one_machine, commit_of_next_release())))
 
 
 @pytest.fixture

@@ -43,7 +43,6 @@ def test_the_changes_are_those_of_this_version_without_links_into_the_repository
     assert changes.startswith(f"# Gatehouse {VERSION}")
     assert "Archive (docs/operating/archive.md)" in changes
     assert "](docs/" not in changes
-    assert "What you can rely on" not in changes, "a heading of version 0.9.0"
 
 
 def test_an_archive_has_a_wheel_with_a_pinned_hash_for_each_library_and_python(unpacked: Path) -> None:

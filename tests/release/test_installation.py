@@ -6,18 +6,15 @@ import shutil
 from pathlib import Path
 from typing import Final
 
-from entrypoints.version import VERSION
 from tests import ROOT
 from tests.release.bare_root import QUICK_PYTHON, BareRoot
-from tests.release.conftest import PREVIOUS
+from tests.release.conftest import Files
 from tests.release.sandbox import PROBE, UNIT, allowed_calls, calls_of, open_points, sandboxed
 
 EMAIL: Final = "owner@company.example"
 PASSWORD: Final = "correct horse battery staple"
 OWNER: Final = {"SSO_PLATFORM_OWNER_EMAIL": EMAIL, "SSO_PLATFORM_OWNER_PASSWORD": PASSWORD, "SSO_BASE_URL": "http://localhost:8080"}
-ARCHIVE: Final = f"gatehouse-{VERSION}-linux-x86_64"
 PIP: Final = "/home/app/pip"
-OLD: Final = {"SSO_BIND": "localhost:8080"}  # version 0.9.0 listened on 127.0.0.1 alone
 
 
 def sign_in(debian: BareRoot) -> dict[str, str]:
@@ -32,27 +29,26 @@ def check_that_the_user_is_still_signed_in(debian: BareRoot, tokens: dict[str, s
     assert status == 200, refreshed
 
 
-def unpack(debian: BareRoot, folder: Path, name: str) -> str:
-    """Unpack an archive in the home of `app`, and return its command."""
-    shutil.copy(folder / f"{name}.tar.gz", debian.folder / "home/app")
+def unpack(debian: BareRoot, release: Files) -> str:
+    """Unpack the archive of a release in the home of `app`, and return its command."""
+    name = f"gatehouse-{release.version}-linux-x86_64"
+    shutil.copy(release.folder / f"{name}.tar.gz", debian.folder / "home/app")
     debian.run("tar", "-xzf", f"/home/app/{name}.tar.gz", "-C", "/home/app", user="app")
     debian.run("rm", f"/home/app/{name}.tar.gz")
     return f"/home/app/{name}/gatehouse"
 
 
 def test_an_archive_starts_without_a_network_and_takes_over_the_data_of_the_release_before(
-    debian: BareRoot, release: Path, previous: Path
+    debian: BareRoot, two_releases: tuple[Files, Files]
 ) -> None:
-    [old_archive] = previous.glob("*.tar.gz")
-    old = unpack(debian, previous, old_archive.name.removesuffix(".tar.gz"))
-    new = unpack(debian, release, ARCHIVE)
+    old, new = (unpack(debian, release) for release in two_releases)
     check_that_faults_are_reported_in_sentences(debian, new)
-    with debian.running(old, "serve", user="app", **OWNER, **OLD, GATEHOUSE_PYTHON=QUICK_PYTHON):
+    with debian.running(old, "serve", user="app", **OWNER, GATEHOUSE_PYTHON=QUICK_PYTHON):
         tokens = sign_in(debian)
     with debian.running(new, "serve", user="app", **OWNER):
         check_that_the_user_is_still_signed_in(debian, tokens)
         health = debian.ask("GET", "/health")[1]
-        assert (health["version"], len(health["revision"])) == (VERSION, 40)
+        assert (health["version"], len(health["revision"])) == (two_releases[1].version, 40)
         doctor = debian.run(new, "doctor", user="app", succeeds=False, **OWNER).stdout
         assert "FAIL" not in doctor
     assert debian.run(new, "servve", user="app", succeeds=False).stderr.startswith(f"Usage: {new} [OPTIONS] ")
@@ -96,16 +92,16 @@ def check_that_only_processors_that_have_avx2_get_the_build_for_it(debian: BareR
     debian.run("umount", "/proc/cpuinfo")
 
 
-def test_a_debian_package_is_installed_upgraded_and_purged(debian: BareRoot, release: Path, previous: Path) -> None:
-    for folder in (previous, release):
-        [package] = folder.glob("*_amd64.deb")
-        shutil.copy(package, debian.folder / "root")
-    old, new = (f"/root/gatehouse_{version}_amd64.deb" for version in (PREVIOUS["version"], VERSION))
+def test_a_debian_package_is_installed_upgraded_and_purged(debian: BareRoot, two_releases: tuple[Files, Files]) -> None:
+    packages = [f"gatehouse_{release.version}_amd64.deb" for release in two_releases]
+    for package, release in zip(packages, two_releases, strict=True):
+        shutil.copy(release.folder / package, debian.folder / "root")
+    old, new = (f"/root/{package}" for package in packages)
     assert "gatehouse owner link you@example.com" in debian.run("apt-get", "install", "--yes", old, GATEHOUSE_PYTHON=QUICK_PYTHON).stdout
     settings = debian.folder / "etc/gatehouse.env"
     assert settings.stat().st_mode & 0o777 == 0o600
     with settings.open("a") as file:
-        file.write("".join(f"{name}='{value}'\n" for name, value in (OWNER | OLD).items()))
+        file.write("".join(f"{name}='{value}'\n" for name, value in OWNER.items()))
     with debian.running("gatehouse", "serve"):
         tokens = sign_in(debian)
     debian.run("apt-get", "install", "--yes", new)
@@ -152,18 +148,18 @@ def check_that_the_service_runs_in_its_sandbox(debian: BareRoot) -> None:
             assert '"level":"error"' not in output.read_text()
 
 
-def test_a_wheel_is_installed_beside_other_packages_and_upgraded(debian: BareRoot, release: Path, previous: Path) -> None:
+def test_a_wheel_is_installed_beside_other_packages_and_upgraded(debian: BareRoot, two_releases: tuple[Files, Files]) -> None:
     """In an environment that `pipx` makes, and without a package of ours that is called `core`."""
     environment = "/home/app/environment"
     command = f"{environment}/bin/gatehouse"
     debian.run("python3", "-m", "venv", "--without-pip", environment, user="app")
-    old, new = unpack(debian, previous, f"gatehouse-{PREVIOUS['version']}-linux-x86_64"), unpack(debian, release, ARCHIVE)
+    old, new = (unpack(debian, release) for release in two_releases)
     unpack_pip(debian, new)
     install_wheel(debian, environment, old)
-    with debian.running(command, "serve", user="app", **OWNER, **OLD):
+    with debian.running(command, "serve", user="app", **OWNER):
         tokens = sign_in(debian)
     install_wheel(debian, environment, new, "--upgrade")
-    assert VERSION in debian.run(command, "--version", user="app").stdout
+    assert two_releases[1].version in debian.run(command, "--version", user="app").stdout
     assert debian.run(f"{environment}/bin/python", "-P", "-c", "import core", user="app", succeeds=False).returncode == 1
     with debian.running(command, "serve", user="app", **OWNER):
         check_that_the_user_is_still_signed_in(debian, tokens)

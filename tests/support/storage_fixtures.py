@@ -4,14 +4,11 @@ import os
 from collections.abc import Iterator
 from uuid import UUID
 
-import psycopg
 import pytest
-from psycopg.conninfo import conninfo_to_dict
 
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.storage import Postgres
 from core.kernel.callers import ServiceContext
-from tests.engine.releases import migrate_to_0_9_0
 from tests.fakes.outside import FakeClock
 from tests.support import database
 from tests.support.builders import add_organization, make_vault
@@ -41,21 +38,6 @@ def fresh(server: str) -> Iterator[str]:
     """The connection string of a database without tables, for one test."""
     with database.Database(server, template="template1") as fresh:
         yield fresh.conninfo
-
-
-@pytest.fixture(scope="session")
-def released(server: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The name of a database of version 0.9.0, to be used as a template."""
-    with database.Database(server, template="template1") as released:
-        migrate_to_0_9_0(released.conninfo, tmp_path_factory.mktemp("released"))
-        yield str(conninfo_to_dict(released.conninfo)["dbname"])
-
-
-@pytest.fixture
-def old(server: str, released: str) -> Iterator[psycopg.Connection]:
-    """A database of version 0.9.0."""
-    with database.Database(server, template=released) as own, psycopg.connect(own.conninfo, autocommit=True) as connection:
-        yield connection
 
 
 @pytest.fixture

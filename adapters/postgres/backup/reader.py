@@ -12,15 +12,7 @@ from adapters.postgres.backup import catalog
 from adapters.postgres.backup.directory import BackupError, table_file
 from adapters.postgres.backup.manifest import Manifest, TableData
 from adapters.postgres.engine.locks import MIGRATIONS_LOCK
-from adapters.postgres.engine.migrate import (
-    BASELINE,
-    CREATE_TABLE,
-    INSERT_MIGRATION,
-    SQL_FILES,
-    Migration,
-    is_version_0_9_0,
-    read_migrations,
-)
+from adapters.postgres.engine.migrate import BASELINE, CREATE_TABLE, INSERT_MIGRATION, SQL_FILES, Migration, read_migrations
 
 CHUNK: Final = 1 << 20  # bytes
 
@@ -28,13 +20,14 @@ CHUNK: Final = 1 << 20  # bytes
 def check_migrations(manifest: Manifest) -> list[Migration]:
     """Return the migrations that the backup's database had, starting with the baseline.
 
-    Raises: BackupError if this release does not have all of them, or the backup is older than version 0.9.0.
+    Raises: BackupError if this release does not have all of them, or the backup was made before version 1.0.0.
     """
     known = {migration.number: migration for migration in read_migrations(SQL_FILES)}
-    if is_version_0_9_0({applied.number: (applied.name, applied.sha256) for applied in manifest.migrations}):
-        return [known[BASELINE]]
-    since_baseline = [applied for applied in manifest.migrations if applied.number >= BASELINE]
-    for applied in since_baseline:
+    if (BASELINE, known[BASELINE].sha256) not in {(applied.number, applied.sha256) for applied in manifest.migrations}:
+        raise BackupError(
+            f"The backup was made before version 1.0.0 ({manifest.gatehouse}), and cannot be restored. Start with a new, empty database."
+        )
+    for applied in manifest.migrations:
         if applied.number not in known:
             raise BackupError(
                 f"The backup was made by a newer release ({manifest.gatehouse}), with the migration {applied.name}. "
@@ -44,12 +37,7 @@ def check_migrations(manifest: Manifest) -> list[Migration]:
             raise BackupError(
                 f"The migration {applied.name} of the backup differs from the one of this release. Install the release again."
             )
-    if BASELINE not in {applied.number for applied in since_baseline}:
-        raise BackupError(
-            f"The backup was made by a release before version 0.9.0 ({manifest.gatehouse}), or backup.json was changed. "
-            "Restore it with version 0.9.0, and make a new backup."
-        )
-    return [known[applied.number] for applied in since_baseline]
+    return [known[applied.number] for applied in manifest.migrations]
 
 
 def load(conninfo: str, directory: Path, manifest: Manifest, migrations: Sequence[Migration]) -> None:

@@ -3,8 +3,7 @@
 A file whose first line is `-- concurrently` builds indexes, each by a statement outside of a transaction, so that other
 processes can write to the table. A build that was interrupted is continued by the next call.
 
-The baseline creates the schema of version 0.9.0. A database of that version has this schema already,
-so the baseline is only recorded there (docs/adr/0035).
+The baseline creates the schema of version 1.0.0. A database that was made before is refused.
 
 Migrations cannot be undone. Each one is safe for the code of the previous release, so processes of
 two releases may use one database. Therefore a database with newer migrations than this program's is
@@ -31,10 +30,8 @@ from core.kernel.errors import StorageDown
 # The directory of `schema/*.sql`, which are the baseline, and `migrations/*.sql`.
 SQL_FILES: Final = Path(__file__).parents[1]
 
-BASELINE: Final = 77  # version 0.9.0 has the migrations 1 to 76
-# The checksum of the numbers, names and checksums of these migrations. It is also recorded as that of
-# the baseline, so that comments in the baseline can change. A test compares the schemas.
-VERSION_0_9_0: Final = "ec146f9ba864374f4c0cfdc25cb0b3fdd6396de99642d413dcd9ff1fbd7ae798"
+BASELINE: Final = 1  # its number
+BASELINE_NAME: Final = "0001_schema"
 
 CREATE_TABLE: Final = """create table if not exists schema_migrations (
     number integer primary key, name text not null, sha256 text not null, applied_at timestamptz not null default now())"""
@@ -57,7 +54,7 @@ class MigrationRefused(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Migration:
-    """The baseline or a migration file. `0078_add_plans.sql` has the number 78 and the name `0078_add_plans`."""
+    """The baseline or a migration file. `0002_add_plans.sql` has the number 2 and the name `0002_add_plans`."""
 
     number: int
     name: str
@@ -73,7 +70,7 @@ async def migrate(conninfo: str, directory: Path = SQL_FILES, *, patience: float
 
     Any number of processes may call this at the same time. Wait up to `patience` seconds for a
     database that does not answer yet. Raises: StorageDown if it stays down; MigrationRefused if a
-    file changed after it was applied, or the database is older than version 0.9.0.
+    file changed after it was applied, or the database was made before version 1.0.0.
     """
     migrations = read_migrations(directory)
     applied: list[str] = []
@@ -87,7 +84,7 @@ async def migrate(conninfo: str, directory: Path = SQL_FILES, *, patience: float
                 if migration.indexes and present:
                     await _build_indexes(connection, migration)
                 else:
-                    await _apply(connection, migration, is_created=migration.number == BASELINE and bool(present))
+                    await _apply(connection, migration)
             except errors.Error as error:
                 error.add_note(f"in the migration {migration.name}")
                 raise
@@ -105,12 +102,11 @@ async def _lock(connection: Connection) -> None:
         await trio.sleep(_LOCK_POLL)
 
 
-async def _apply(connection: Connection, migration: Migration, *, is_created: bool) -> None:
-    """Apply a migration in a transaction. `is_created`: version 0.9.0 has created the tables."""
+async def _apply(connection: Connection, migration: Migration) -> None:
+    """Apply a migration in a transaction."""
     connection.begin()
     await connection.run(CREATE_TABLE)
-    if not is_created:
-        await connection.execute(migration.sql)
+    await connection.execute(migration.sql)
     if connection.is_idle:
         raise MigrationRefused(f"{migration.name} ends its own transaction: remove its commit or rollback")
     await _record(connection, migration)
@@ -140,11 +136,11 @@ async def pending(conninfo: str, directory: Path = SQL_FILES, *, patience: float
 def read_migrations(directory: Path) -> list[Migration]:
     """Return the baseline and all migrations, in order. Raises: MigrationRefused."""
     schema = b"".join(path.read_bytes() for path in sorted((directory / "schema").glob("*.sql")))
-    migrations = [Migration(BASELINE, "0077_baseline", schema, VERSION_0_9_0)]
+    migrations = [Migration(BASELINE, BASELINE_NAME, schema, _checksum_of_statements(schema))]
     for path in sorted((directory / "migrations").glob("*.sql")):
         number, _, title = path.stem.partition("_")
         if not (len(number) == 4 and number.isdecimal() and title):
-            raise MigrationRefused(f"{path.name} is not named like 0078_title.sql")
+            raise MigrationRefused(f"{path.name} is not named like 0002_title.sql")
         migrations.append(_parse(int(number), path.stem, path.read_bytes()))
     for one, next_one in pairwise(migrations):
         if one.number == next_one.number:
@@ -163,10 +159,9 @@ def _parse(number: int, name: str, sql: bytes) -> Migration:
     return Migration(number, name, sql.replace(b" index concurrently ", b" index "), sha256, indexes)
 
 
-def is_version_0_9_0(applied: Mapping[int, tuple[str, str]]) -> bool:
-    """Return whether a database with these migrations has the schema of version 0.9.0."""
-    rows = "".join(f"{number} {name} {sha256}\n" for number, (name, sha256) in sorted(applied.items()))
-    return hashlib.sha256(rows.encode()).hexdigest() == VERSION_0_9_0
+def _checksum_of_statements(sql: bytes) -> str:
+    """Return a checksum without comments and line breaks, so that comments in the baseline can change."""
+    return hashlib.sha256(" ".join(_COMMENT.sub("", sql.decode()).split()).encode()).hexdigest()
 
 
 async def _applied(connection: Connection) -> dict[int, tuple[str, str]]:
@@ -178,20 +173,17 @@ async def _applied(connection: Connection) -> dict[int, tuple[str, str]]:
 
 
 def _missing(migrations: Sequence[Migration], applied: dict[int, tuple[str, str]]) -> list[Migration]:
+    if applied and applied.get(BASELINE) != (BASELINE_NAME, migrations[0].sha256):
+        raise MigrationRefused("the database was made before version 1.0.0, and cannot be upgraded: start with a new, empty database")
     latest = max(applied, default=0)
     for migration in migrations:
         if migration.number in applied:
             if applied[migration.number][1] != migration.sha256:
                 raise MigrationRefused(f"{migration.name} was changed after it was applied: undo the change and write a new migration")
-        elif migration.number == BASELINE and applied:
-            if not is_version_0_9_0(applied):
-                raise MigrationRefused(
-                    "the database is older than version 0.9.0, or its migrations were changed: upgrade it to version 0.9.0 first"
-                )
         elif migration.number < latest:
             raise MigrationRefused(f"{migration.name} comes before {applied[latest][0]}, which is already applied: give it a higher number")
     known = {migration.number for migration in migrations}
-    if unknown := [name for number, (name, _) in sorted(applied.items()) if number > BASELINE and number not in known]:
+    if unknown := [name for number, (name, _) in sorted(applied.items()) if number not in known]:
         _log.info("the database is ahead of this release by %s", ", ".join(unknown))
     return [migration for migration in migrations if migration.number not in applied]
 

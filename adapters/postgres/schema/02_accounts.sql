@@ -9,7 +9,7 @@ create table users (
     password_hash             text,
     is_platform_owner         boolean not null default false,
     mfa_enabled_at            timestamptz,
-    origin                    text not null check (origin in ('platform', 'api_key', 'scim', 'sign_up')),
+    origin                    text not null check (origin in ('platform', 'api_key', 'scim', 'sign_up', 'connection')),
     -- no foreign key: deleting an organization would lock these accounts in any order
     origin_org_id             uuid,
     deactivated_at            timestamptz,  -- the account is closed since then
@@ -36,6 +36,24 @@ create table users (
     closed_at                 timestamptz,
     -- when the closed account is erased; until then, an undo opens it again
     erase_at                  timestamptz,
+    -- what authenticators know of the user: 64 random bytes, from the first registration on
+    passkey_handle            bytea check (octet_length(passkey_handle) = 64),
+    -- these two change under the lock on the account
+    passkey_count             smallint not null default 0,
+    security_key_count        smallint not null default 0,
+    -- since when sign-ins with a password ask for a passkey or security key
+    passkey_second_at         timestamptz,
+    backup_codes_salt         bytea,  -- accounts with an authenticator app have it in `mfa`, too
+    passkey_offered_at        timestamptz,  -- when a page last offered to create a passkey
+    -- when the user was last reminded of a rule of a sign-in policy that starts later
+    policy_reminded_at        timestamptz,
+    -- when the link "This wasn't me" removed a factor that a sign-in policy asks for; until a recovery, the
+    -- account gets no new one
+    recovery_required_at      timestamptz,
+    -- when the user reported all passkeys as lost; 24 hours later, they can remove them without showing one
+    passkey_wait_at           timestamptz,
+    -- whether the email about the end of these 24 hours was queued
+    passkey_wait_announced    boolean not null default false,
     constraint users_listed_key unique (id, email, deactivated),
     constraint users_closed_by_platform_check
         check (platform_deactivated_at is null or deactivated_at is not null),
@@ -51,6 +69,11 @@ create index users_by_age on users (created_at desc, id desc) include (email);
 create index users_created_by_organizations_by_domain on users (reverse('.' || split_part(email, '@', 2)) text_pattern_ops)
     where origin_org_id is not null;
 create index users_to_erase on users (erase_at) where erase_at is not null;
+-- A search of the audit log finds users by the beginning of their whole name, or of its last word.
+create index users_by_name on users (lower(name) text_pattern_ops) where name is not null;
+create index users_by_last_name on users (lower(substring(name from '[^ ]+$')) text_pattern_ops)
+    where name is not null;
+create index users_by_passkey_wait on users (passkey_wait_at) where passkey_wait_at is not null;
 
 -- The secret of an authenticator app. It counts once `users.mfa_enabled_at` is set.
 create table mfa (
@@ -102,6 +125,8 @@ create index mfa_events_of_actor on mfa_events (actor_id, created_at desc, id de
 create index mfa_events_of_impersonator on mfa_events (impersonator_id, created_at desc, id desc)
     where impersonator_id is not null;
 
+-- Each sign-in updates a device. No index has its time, and the pages have room, so the update writes no
+-- index entries.
 create table devices (
     id                uuid primary key,
     user_id           uuid not null references users on delete cascade,
@@ -126,13 +151,14 @@ create table devices (
     created_at        timestamptz not null,
     updated_at        timestamptz not null,
     revoked_at        timestamptz,
+    methods           text[] not null default '{}',  -- of the last sign-in, as in the audit log
     check ((trust_hash is null) = (trust_expires_at is null))
-);
-create index devices_of_user on devices (user_id, last_used_at desc, id desc) where revoked_at is null;
+) with (fillfactor = 90);
+create index devices_live_of_user on devices (user_id) where revoked_at is null;
 create unique index devices_one_client on devices (user_id, client_hash)
     where client_hash is not null and revoked_at is null;
 
--- Not used yet: nothing creates passkeys. The export of an account already lists them.
+-- Passkeys, and security keys, which count only beside a first factor.
 create table passkeys (
     id               uuid primary key,
     user_id          uuid not null references users on delete cascade,
@@ -143,9 +169,69 @@ create table passkeys (
     aaguid           uuid not null,
     backup_eligible  boolean not null,
     created_at       timestamptz not null,
-    last_used_at     timestamptz
-);
+    last_used_at     timestamptz,
+    rp_id            text not null,  -- the RP ID that it was made for
+    algorithm        smallint not null check (algorithm in (-8, -7, -257)),  -- COSE
+    transports       text[] not null default '{}',
+    backed_up        boolean not null default false,  -- as of the last ceremony
+    refused_at       timestamptz,  -- the last impossible change
+    kind             text not null default 'passkey' check (kind in ('passkey', 'security_key')),
+    user_verified    boolean not null default true,  -- in any ceremony
+    constraint passkeys_credential_check check (octet_length(credential_id) between 1 and 1023),
+    constraint passkeys_count_check check (sign_count between 0 and 4294967295)
+) with (fillfactor = 90);
 create index passkeys_of_user on passkeys (user_id);
+
+-- Deleted passkeys, which an undo restores.
+create table former_passkeys (
+    id               uuid primary key,
+    user_id          uuid not null references users on delete cascade,
+    name             text not null,
+    credential_id    bytea not null,
+    public_key       bytea not null,
+    algorithm        smallint not null,
+    rp_id            text not null,
+    sign_count       bigint not null,
+    aaguid           uuid not null,
+    backup_eligible  boolean not null,
+    backed_up        boolean not null,
+    transports       text[] not null,
+    created_at       timestamptz not null,
+    last_used_at     timestamptz,
+    refused_at       timestamptz,
+    removed_at       timestamptz not null,
+    kind             text not null default 'passkey',
+    user_verified    boolean not null default true
+);
+create index former_passkeys_of_user on former_passkeys (user_id);
+create index former_passkeys_by_age on former_passkeys (removed_at);
+create index former_passkeys_of_credential on former_passkeys (credential_id);
+
+-- Challenges that a ceremony used up. Others have no row (docs/adr/0040).
+create table used_passkey_challenges (
+    challenge_hash  bytea primary key,
+    expires_at      timestamptz not null
+);
+create index used_passkey_challenges_by_age on used_passkey_challenges (expires_at);
+
+-- The recoveries of accounts that are not finished, one per account. One that is used, canceled or replaced
+-- has no row.
+create table account_recoveries (
+    id            uuid primary key,
+    user_id       uuid not null unique references users on delete cascade,
+    -- of the issuer; null for the platform. No foreign keys of these two (docs/adr/0005)
+    org_id        uuid,
+    issuer_id     uuid not null,
+    code_salt     bytea not null,
+    code_hash     bytea not null,
+    attempts      smallint not null default 0,
+    browser_hash  bytea,  -- of the browser that gave the link and the code
+    secret        bytea,  -- sealed: the secret for an authenticator app, made for this browser
+    created_at    timestamptz not null,
+    expires_at    timestamptz not null,
+    check ((browser_hash is null) = (secret is null))
+);
+create index account_recoveries_by_age on account_recoveries (expires_at);
 
 -- Links in emails: to verify an address, to reset a password.
 create table one_time_tokens (

@@ -40,5 +40,7 @@ create table blankings (
 -- start only accepts another spelling of the same server if the installation uses it already.
 create table issuer (
     is_only  boolean primary key default true check (is_only),
-    url      text not null
+    url      text not null,
+    -- the RP ID of all passkeys: the host of the base URL when the first one was added, which stays
+    rp_id    text
 );

@@ -1,4 +1,4 @@
--- Sessions, sign-ins, tokens and linked identities.
+-- Sessions, sign-ins, sign-in policies, tokens and linked identities.
 
 -- A session of the platform or of an application. Its context has no foreign keys: they would lock the
 -- organization after the account, against the lock order (docs/adr/0005).
@@ -46,7 +46,19 @@ create table sessions (
     personal_token           boolean not null default false,
     -- All scopes that the authorization request asked for; `scope` and `api_scope` have the granted
     -- ones. Null without such a request.
-    asked_scope              text[]
+    asked_scope              text[],
+    -- The proofs of the last sign-in in the session, and their strength together. Null: its user did not sign in.
+    proofs                   jsonb,
+    strength                 smallint,
+    -- the authentication classes of which one had to be met, as the application asked (OpenID Connect Core
+    -- section 5.5.1.1)
+    asked_acr                text[],
+    further_scope            text[],
+    -- The only organization in which the session is good, because it began at a connection of this
+    -- organization. Null: the session has a proof of the account's own. No foreign key: deleting the
+    -- organization must not lift the bound.
+    bounded_to               uuid,
+    risk_is_high             boolean  -- of the sign-in
 );
 create index sessions_by_end on sessions (least(ended_at, expires_at));
 create index sessions_of_impersonator on sessions (impersonator_id) where impersonator_id is not null;
@@ -55,6 +67,22 @@ create index sessions_of_browser_session on sessions (browser_session_id)
     where browser_session_id is not null and ended_at is null;
 create index impersonations_of_session on sessions (impersonator_session_id)
     where impersonator_session_id is not null and ended_at is null;
+
+-- Version 0.9.0 changes only its own columns, so the proofs are out of date then. For the time in which it still
+-- runs; the next release drops the trigger and these columns.
+create function forget_proofs_of_previous_sign_in() returns trigger language plpgsql as $$
+begin
+    new.proofs := null;
+    new.strength := null;
+    return new;
+end $$;
+create trigger sign_in_changed_by_previous_release
+    before update of provider, authenticated_at, second_factor, fresh, created_at on sessions
+    for each row when (
+        new.proofs is not distinct from old.proofs
+        and (new.provider, new.authenticated_at, new.second_factor, new.fresh, new.created_at)
+            is distinct from (old.provider, old.authenticated_at, old.second_factor, old.fresh, old.created_at))
+    execute function forget_proofs_of_previous_sign_in();
 
 -- The end of a browser session ends the sessions of the applications that the user authorized in it,
 -- except those with offline access. It happens in the same statement, whatever ends the session.
@@ -105,6 +133,54 @@ create table personal_tokens (
 create index personal_tokens_of_organization on personal_tokens (org_id, created_at desc, session_id desc)
     where org_id is not null;
 create index personal_tokens_by_expiry on personal_tokens (expires_at);
+
+-- Sign-ins in progress. A row is written when a page must be shown, or when an API client still needs a factor.
+create table sign_in_flows (
+    id                    uuid primary key,  -- in addresses of pages; also the `jti` and the `sid` of a pre-auth token
+    browser_hash          bytea,  -- SHA-256 of the browser's device cookie; null: an API client
+    target                text not null,
+    request               text not null,  -- of the target, which alone reads it
+    secret_hash           bytea unique,  -- SHA-256 of a secret by which others name it
+    -- No foreign keys: sign-ins of strangers would lock the row of one service (docs/adr/0005).
+    org_id                uuid,
+    service_id            uuid,
+    wants_fresh           boolean not null,
+    keeps_trust           boolean not null,
+    first_session_id      uuid,  -- of the browser when it began
+    user_id               uuid references users on delete cascade,  -- of the proofs
+    proofs                jsonb not null,
+    proofs_expire_at      timestamptz,
+    identity              bytea,  -- sealed; to link when all factors are proved
+    failures              integer not null default 0,  -- at the present challenge, or at the second factor
+    session_id            uuid references sessions on delete cascade,  -- that it is for, or that an API client started for it
+    ticket_hash           bytea,  -- SHA-256; of that API client
+    -- the newest email or trip to an identity provider
+    challenge_id          uuid unique,  -- of the email
+    challenge             jsonb,
+    challenge_hash        bytea unique,  -- SHA-256 of the link, or of the provider's state
+    challenge_code        bytea,  -- sealed
+    challenge_email       text,
+    challenge_user_id     uuid references users on delete cascade,
+    challenge_begun_at    timestamptz,
+    challenge_expires_at  timestamptz,
+    begun_at              timestamptz not null,
+    expires_at            timestamptz not null,
+    closed_at             timestamptz,  -- finished, or pushed out by newer ones of the browser
+    -- the host of an external client that waits for the sign-in: it is in no table before the first consent
+    external_client       text,
+    -- the link to a connection that waits for a sign-in of the account's own
+    -- (core/federation/connections/model/links.py)
+    connection_link       jsonb
+) with (fillfactor = 80, autovacuum_vacuum_scale_factor = 0.02);
+create index sign_in_flows_of_browser on sign_in_flows (browser_hash, begun_at desc)
+    where closed_at is null and browser_hash is not null;
+create index sign_in_flows_of_user on sign_in_flows (user_id) where user_id is not null;
+create index sign_in_flows_of_session on sign_in_flows (session_id) where session_id is not null;
+create index sign_in_flows_of_address on sign_in_flows (challenge_email) where challenge_email is not null;
+create index sign_in_flows_of_recipient on sign_in_flows (challenge_user_id) where challenge_user_id is not null;
+create index sign_in_flows_by_expiry on sign_in_flows (expires_at);
+create index sign_in_flows_by_secret_expiry on sign_in_flows (greatest(proofs_expire_at, challenge_expires_at))
+    where greatest(proofs_expire_at, challenge_expires_at) is not null;
 
 -- A first factor that was verified and waits for the second factor. The row is deleted when it is used or
 -- becomes invalid.
@@ -184,7 +260,7 @@ create table identities (
     user_id           uuid not null references users on delete cascade,
     -- null: linked on the platform itself
     service_id        uuid references services on delete cascade,
-    provider          text not null check (provider in ('codehost', 'websuite', 'officesuite')),
+    provider          text not null,
     provider_user_id  text not null,
     email             text,
     linked_at         timestamptz not null,
@@ -207,7 +283,7 @@ create table link_tickets (
     user_id             uuid not null references users on delete cascade,
     session_id          uuid not null references sessions on delete cascade,
     service_id          uuid references services on delete cascade,
-    provider            text not null check (provider in ('codehost', 'websuite', 'officesuite')),
+    provider            text not null,
     created_at          timestamptz not null,
     expires_at          timestamptz not null,
     browser_session_id  uuid,  -- the browser session that must open it, if any
@@ -217,16 +293,6 @@ create index link_tickets_of_user on link_tickets (user_id);
 create index link_tickets_of_session on link_tickets (session_id);
 create index link_tickets_of_service on link_tickets (service_id) where service_id is not null;
 create index link_tickets_by_expiry on link_tickets (expires_at);
-
-create table oauth_credentials (
-    service_id     uuid not null references services on delete cascade,
-    provider       text not null check (provider in ('codehost', 'websuite', 'officesuite')),
-    org_id         uuid not null,
-    client_id      text not null,
-    client_secret  bytea not null,  -- sealed
-    updated_at     timestamptz not null,
-    primary key (service_id, provider)
-);
 
 -- Sign-ins by a link or a code in an email. `id` is also the id of the email in `mails`. If the address
 -- has an account, the mailer sets the account, the hash of the link and the code. The code is sealed: a
@@ -257,21 +323,33 @@ create index email_sign_ins_of_user on email_sign_ins (user_id) where user_id is
 create index email_sign_ins_of_service on email_sign_ins (service_id) where service_id is not null;
 create index email_sign_ins_by_expiry on email_sign_ins (expires_at);
 
+-- The sign-in log: successes and failures.
 create table login_events (
-    id            uuid primary key,
-    user_id       uuid not null references users on delete cascade,
-    session_id    uuid,
-    org_id        uuid,
-    provider      text not null,
-    success       boolean not null,
-    address       text,
-    agent         text,
-    created_at    timestamptz not null,
-    service_id    uuid,
-    risk_score    smallint not null default 0 check (risk_score between 0 and 100),
-    risk_factors  text[] not null default '{}',
-    city          text,
-    country       text
+    id               uuid primary key,
+    -- null: of attempts at accounts that the log does not name
+    user_id          uuid references users on delete cascade,
+    session_id       uuid,
+    org_id           uuid,
+    provider         text not null,
+    success          boolean not null,
+    address          text,
+    agent            text,
+    created_at       timestamptz not null,
+    service_id       uuid,
+    risk_score       smallint not null default 0 check (risk_score between 0 and 100),
+    risk_factors     text[] not null default '{}',
+    city             text,
+    country          text,
+    reason           text,  -- of a failure
+    seen_by          text not null default 'all' check (seen_by in ('all', 'platform', 'organization')),
+    attempts         integer not null default 1,  -- of one client in one minute, in a row without a user
+    request_id       text,
+    blocked_seconds  integer,  -- how long the account was still blocked
+    external_client  text,  -- the host of an external client
+    -- No foreign key: the log outlives the connection.
+    connection_id    uuid,
+    fault            text,  -- why the answer of the identity provider was refused
+    received         text[]  -- the names of the claims or attributes that came, never their values
 );
 create index login_events_of_user on login_events (user_id, created_at desc);
 create index login_events_of_organization on login_events (org_id, created_at desc, id desc)
@@ -281,6 +359,96 @@ create index login_events_of_service on login_events (service_id, created_at des
 -- The places from which a user has ever signed in.
 create index login_events_by_place on login_events (user_id, country, coalesce(city, ''))
     where success and country is not null;
+create index login_events_by_time on login_events (created_at desc, id desc);
+create index login_events_on_platform on login_events (created_at desc, id desc) where org_id is null and seen_by = 'all';
+create index login_events_external on login_events (org_id, created_at desc, id desc)
+    where success and external_client is not null;
+create index login_events_of_connection on login_events (connection_id, created_at desc, id desc)
+    where connection_id is not null;
+create index login_events_of_request on login_events (request_id) where request_id is not null and not success;
+create index login_events_failed on login_events (created_at desc, id desc) where not success;
+create index login_events_failed_on_platform on login_events (created_at desc, id desc)
+    where not success and org_id is null;
+create index login_events_failed_of_organization on login_events (org_id, created_at desc, id desc)
+    where not success and org_id is not null;
+create index login_events_failed_of_service on login_events (service_id, created_at desc, id desc)
+    where not success and service_id is not null;
+create index login_events_failed_of_user on login_events (user_id, created_at desc)
+    where not success and user_id is not null;
+create index login_events_failed_by_reason on login_events (org_id, reason, created_at desc, id desc) where not success;
+create index login_events_failed_of_reason on login_events (reason, created_at desc, id desc) where not success;
+
+-- How the users of an organization, of one of its services, or of the platform sign in.
+create sequence sign_in_policy_versions;
+create table sign_in_policies (
+    id            uuid primary key,
+    org_id        uuid references organizations on delete cascade,  -- null: of the platform
+    service_id    uuid references services on delete cascade,  -- null: of the whole organization
+    rules         jsonb not null,  -- core/kernel/sign_in_policy/rules.py
+    version       bigint not null default nextval('sign_in_policy_versions'),
+    changed_at    timestamptz not null,
+    changed_by    uuid,  -- no foreign key (docs/adr/0005)
+    reminded      smallint not null default 0,  -- of the platform's: the emails that were sent about it
+    -- Of a policy that a member with fewer rights than the owner has changed: the rules and the list of break
+    -- glass without what they added, to which the owner can return. Null: all of it is the owner's.
+    owner_rules   jsonb,
+    owner_listed  uuid[],
+    constraint sign_in_policies_key unique nulls not distinct (org_id, service_id)
+);
+create index sign_in_policies_of_service on sign_in_policies (service_id) where service_id is not null;
+
+-- The networks from which admins of the organization may act, or null if its sign-in policy names none.
+create function admin_networks(of_org uuid) returns jsonb language plpgsql stable as $$
+begin
+    return (select p.rules -> 'admin_networks' from sign_in_policies p where p.org_id = of_org and p.service_id is null);
+end $$;
+
+-- The period of trusted devices in the organization's sign-in policy, in days, or null if the policy has none.
+create function policy_device_trust_days(of_org uuid) returns integer language plpgsql stable as $$
+begin
+    return (select (p.rules ->> 'device_trust_days')::integer from sign_in_policies p where p.org_id = of_org and p.service_id is null);
+end $$;
+
+-- The decision that a session meets the sign-in policy with this version. The nil UUID stands for the platform.
+create table policy_passes (
+    session_id   uuid not null references sessions on delete cascade,
+    org_id       uuid not null,
+    version      bigint not null,
+    role         text,  -- that the decision was made for
+    valid_until  timestamptz not null,  -- then the policy is asked again
+    -- the last use of the organization in the session, less a tenth of the idle time at most
+    used_at      timestamptz not null,
+    primary key (session_id, org_id)
+) with (fillfactor = 80);
+
+-- Whether the session has a pass of this version of the organization's sign-in policy, for the roles of its
+-- user.
+create function has_policy_pass(of_session uuid, of_org uuid, of_user uuid, of_version bigint, at timestamptz) returns boolean
+language plpgsql stable as $$
+begin
+    return exists (
+        select from policy_passes y
+        where y.session_id = of_session and y.org_id = of_org and y.version = of_version and y.valid_until > at
+          and y.role is not distinct from roles_key(of_org, of_user));
+end $$;
+
+-- The members who may open the organization without the connection that its sign-in policy requires. At most
+-- three. The end of each is recorded in the audit log, so the end of the membership deletes no row.
+create table break_glass_users (
+    org_id   uuid not null references organizations on delete cascade,
+    user_id  uuid not null references users on delete cascade,
+    primary key (org_id, user_id)
+);
+create index break_glass_users_of_user on break_glass_users (user_id);
+
+-- The sessions in which they have done so, each reported once. Sessions of applications stand for the browser's.
+create table break_glass_uses (
+    session_id  uuid not null references sessions on delete cascade,
+    org_id      uuid not null references organizations on delete cascade,
+    used_at     timestamptz not null,
+    primary key (session_id, org_id)
+);
+create index break_glass_uses_of_organization on break_glass_uses (org_id);
 
 create table signing_keys (
     kid          text primary key,

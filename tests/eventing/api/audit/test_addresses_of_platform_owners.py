@@ -6,7 +6,6 @@ from datetime import timedelta
 from typing import Any, Final, cast
 
 import pytest
-import trio
 from quart_trio import QuartTrio
 
 from adapters.postgres.engine.pool import Pool
@@ -48,7 +47,6 @@ PEER: Final = "198.51.100.77"
 AGENT: Final = "OperatorBrowser/4711"
 PLACE: Final = "Longyearbyen"
 TEST_PEERS: Final = (CLIENT, BROWSER_PEER)
-MIGRATION: Final = "adapters/postgres/migrations/0451_hide_addresses_of_platform_owners.sql"
 
 
 @pytest.fixture
@@ -249,36 +247,3 @@ async def test_entries_of_other_members_keep_their_addresses(acme: Tenant, app: 
         headers = [(b"content-type", b"application/json")]
         assert (await ask(app, "POST", path, headers=headers, body=body, token=acme.token(name), peer=PEER)).status == 200
     assert [entry["address"] for entry in await acme.log()] == [None, PEER]
-
-
-async def test_the_upgrade_hides_the_addresses_of_earlier_entries(acme: Tenant, support: Support, pool: Pool, clock: FakeClock) -> None:
-    """The upgrade removes addresses of present and former platform owners, of impersonations, and of programs of the platform."""
-    former, program = acme.id("member"), "3f0e6c2a-9d0f-4c43-8d0e-0c0b5a5d1f00"
-    rows = [
-        ("acme", acme.id("admin"), None, None),
-        ("acme", acme.id("admin"), str(support.account.id), None),
-        ("acme", str(support.account.id), None, None),
-        ("acme", former, None, None),
-        ("acme", program, None, "service_account"),
-        (None, str(support.account.id), None, None),
-    ]
-    insert = """
-        insert into audit_log (id, org_id, action, target_type, target_id, actor_id, impersonator_id, actor_kind, address, agent, success,
-                               details, created_at)
-        values (gen_random_uuid(), %s, %s, 'user', %s, %s, %s, %s, '192.0.2.1', 'old', true, '{}', %s)"""
-    for org, actor, impersonator, kind in rows:
-        await run_sql(pool, insert, org and acme.org, "user.updated", actor, actor, impersonator, kind, clock.now())
-    for action, target in (("platform.owner.demoted", former), ("service_account.created", program)):
-        await run_sql(pool, insert, None, action, target, None, None, None, clock.now())
-    own = str(support.account.id)
-    await run_sql(pool, insert, acme.org, "user.login.success", own, None, None, None, clock.now())
-    await support.begin(target=acme.id("admin"))
-    await run_sql(pool, "update sessions set address = '192.0.2.1', agent = 'old' where impersonator_id is not null")
-    for statement in (await trio.Path(MIGRATION).read_text()).split(";\n"):
-        if statement.strip():
-            await run_sql(pool, statement)
-    left = await run_sql(pool, "select actor_id::text, impersonator_id from audit_log where org_id is not null and address = '192.0.2.1'")
-    assert left == [(acme.id("admin"), None)]
-    assert await run_sql(pool, "select actor_id::text from audit_log where action = 'user.login.success'") == [(own,)]
-    assert await run_sql(pool, "select count(*) from audit_log where org_id is null and address = '192.0.2.1'") == [(3,)]
-    assert await run_sql(pool, "select address, agent from sessions where impersonator_id is not null") == [(None, None)]

@@ -1,1 +1,0 @@
-alter table services validate constraint services_check;
