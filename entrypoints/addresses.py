@@ -94,7 +94,7 @@ async def load_base_url(settings: Settings, conninfo: str, listening: Sequence[s
     pool = Pool(conninfo, size=1)
     try:
         async with Postgres(pool, vault_of(settings), SystemClock()).reading() as read:
-            stored, _ = await read.signing_keys.issuer()
+            stored = await read.signing_keys.issuer()
     finally:
         await pool.aclose()
     if prefers_last_start and stored is not None and settings.model_fields_set.isdisjoint(_ADDRESS_SETTINGS):

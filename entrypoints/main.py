@@ -36,7 +36,7 @@ from entrypoints import huge_pages, logs
 from entrypoints.adapters_of_settings import allowed_targets, encryption_keys
 from entrypoints.addresses import embedded_data, load_base_url, open_database, require_installation
 from entrypoints.greeting import FirstOwner, greet_operator, name_link_command
-from entrypoints.http.app import Application, build_routes, find_upgrade
+from entrypoints.http.app import Application, build_routes
 from entrypoints.serving import Listening, open_listening
 from entrypoints.settings import Settings, SettingsInvalid
 from entrypoints.stopping import Stop, has_ended
@@ -217,7 +217,7 @@ async def run_process(
                 if embedded_database is not None:
                     http.start_soon(stop.on_end_of, embedded_database)
                 # The parent has reached the database, but a worker can restart at any time.
-                while not stop.requested.is_set() and not await _load(wired, app):
+                while not stop.requested.is_set() and not await _load(wired):
                     with trio.move_on_after(DATABASE_RETRY):
                         await stop.requested.wait()
                 start_actors(actors, wired)
@@ -255,11 +255,10 @@ def _collect_rarely() -> None:
     huge_pages.collapse()  # the objects so far stay for the life of the process
 
 
-async def _load(wired: Wired, app: Application) -> bool:
-    """Load the signing keys and the version of the database. Return whether the database could be reached."""
+async def _load(wired: Wired) -> bool:
+    """Load the signing keys. Return whether the database could be reached."""
     try:
         await signing_keys.load(wired.ports)
-        await find_upgrade(app)
     except StorageDown as outage:
         log.warning("waiting_for_database", error=str(outage.__cause__ or outage))
         return False

@@ -33,7 +33,7 @@ class AccessTokens(SignedTokens):
     """Access tokens (security J-2, J-3, J-6). Verified ones are remembered until the keys are next loaded (docs/adr/0024).
 
     The base URL is the issuer. The audience of tokens for our own API is `<base URL>/api`, or the
-    base URL, as earlier releases spelled it. Both are accepted. `leeway` limits how far the clock of
+    base URL itself. Both are accepted. `leeway` limits how far the clock of
     the issuing machine can be ahead. A token expires at exactly its expiry time, because its holder
     knows this time.
     """

@@ -49,7 +49,7 @@ SELECT: Final[Mapping[ExportedList, LiteralString]] = {
         select created_at as at, id, kind, detail, address, created_at, undone_at from security_notices where user_id = %(user_id)s""",
     ExportedList.CONSENTS: f"""
         select c.granted_at as at, c.service_id as id, o.id as organization_id, o.slug as organization_slug, v.id as service_id,
-               v.slug as service_slug, v.name as service_name, v.client_uri, c.scope || c.further_scope as scopes, c.granted_at,
+               v.slug as service_slug, v.name as service_name, v.client_uri, c.scope as scopes, c.granted_at,
                array(select jsonb_build_object('name', a -> 1, 'identifier', a -> 2, 'scopes', jsonb_path_query_array(a, '$[3][*][0]'))
                      from jsonb_array_elements({API_ACCESS}) as access (a)) as api_resources
         from consents c join services v on v.org_id = c.org_id and v.id = c.service_id join organizations o on o.id = c.org_id

@@ -28,10 +28,6 @@ SIGN_IN_TABLES: Final[tuple[LiteralString, ...]] = (
     "passkeys",
     "devices",
     "sign_in_flows",
-    "pre_auths",
-    "email_sign_ins",
-    "link_tickets",
-    "provider_states",
     "one_time_tokens",
     "email_changes",  # the emails about them go, too
     "security_notices",
@@ -42,7 +38,6 @@ SIGN_IN_TABLES: Final[tuple[LiteralString, ...]] = (
     "api_resource_assignments",
     "service_role_users",
     "group_members",
-    "saml_sign_ons",
     "end_user_blocks",  # with the address
     "attribute_values",
     "saml_name_ids",  # a service could recognize the user by these
@@ -189,8 +184,7 @@ REMOVE_EMAILS: Final = f"""
     with addresses as materialized (select {_addresses("%(email)s::text")} as emails),
     challenged as (
         delete from sign_in_flows
-        where challenge_email = any((select emails from addresses)::text[]) or challenge_user_id = %(user_id)s),
-    requests as (delete from email_sign_ins where email = any((select emails from addresses)::text[]))
+        where challenge_email = any((select emails from addresses)::text[]) or challenge_user_id = %(user_id)s)
     delete from mails where address = any((select emails from addresses)::text[])"""
 
 

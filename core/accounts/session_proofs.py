@@ -76,7 +76,7 @@ async def forget_passkey(tx: Transaction, account: Account, passkey_id: UUID) ->
     """
 
     def is_gone(_: StoredSignIn, proof: Proof) -> bool:
-        return proof.method is Method.PASSKEY and proof.passkey in (passkey_id, None)
+        return proof.method is Method.PASSKEY and proof.passkey == passkey_id
 
     await _forget(tx, account.id, is_gone, asks_again=bool(account.second_factors))
 

@@ -64,7 +64,7 @@ async def start_granted_session(ports: Ports, tx: Transaction, redeemed: Redeeme
     """Start the session of an application that redeemed an authorization code or a device code. Its service has enrolled the user."""
     account, service, device = redeemed.account, redeemed.service, redeemed.new_device
     seen = proofs_at(service, redeemed.proofs, now)
-    # Sessions of earlier releases have no method.
+    # A session that began with a deleted passkey has no method.
     proofs = tuple(replace(proof, method=proof.method or Method.PASSWORD) for proof in seen)
     start = SessionStart(
         id=redeemed.person.session_id,

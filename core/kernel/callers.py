@@ -193,7 +193,7 @@ class BrowserSession:
     id: UUID
     device_id: UUID | None
     proofs: SessionProofs
-    risk_is_high: bool | None = None  # of its sign-in; None if the release before started it
+    risk_is_high: bool = False  # of its sign-in
 
 
 @dataclass(frozen=True, slots=True)

@@ -61,14 +61,14 @@ _STRENGTHS: Final[Mapping[Acr, Strength]] = MappingProxyType({acr: Strength(1 + 
 class Proof:
     """One proof that the user is here. `at` is UTC."""
 
-    method: Method | None  # None: an earlier release did not store it, or the account no longer has this first factor
+    method: Method | None  # None: the account no longer has this first factor, or a later release stored the proof
     at: datetime
     provider: str | None = None  # the name of the identity provider, for PROVIDER
     is_fresh: bool = True  # False if an identity provider may have authenticated the user earlier, and no second factor followed
     user_verified: bool = False  # the method itself verified two factors
     phishing_resistant: bool = False
     hardware: bool = False  # the key cannot leave its device
-    passkey: UUID | None = field(default=None, compare=False)  # for PASSKEY; None if an earlier release stored the proof
+    passkey: UUID | None = field(default=None, compare=False)  # for PASSKEY
     # Of an organization's connection. The proof counts in that organization alone, until this time (UTC) if there is one.
     connection: UUID | None = None
     org: UUID | None = None
@@ -316,7 +316,7 @@ def methods_of(proofs: Proofs) -> tuple[str, ...]:
     """Return the names of the methods, as in the login records: of the first factor, and of the second one if it was proved."""
     first, second = first_method_of(proofs), second_of(proofs)
     names = () if second is None or second.method is None else (second.method.value,)
-    return (first or Method.PASSWORD.value, *names)  # sessions of earlier releases have no method
+    return (first or Method.PASSWORD.value, *names)  # the account may no longer have the first factor
 
 
 def second_of(proofs: Proofs) -> Proof | None:

@@ -322,12 +322,9 @@ async def _prepare_email_change(ports: Ports, tx: Transaction, email: PreparedEm
 
 
 async def _prepare_subscription_notice(tx: Transaction, email: PreparedEmail) -> PreparedEmail | EmailResult:
-    """Return the email with its subscription, or DROPPED if the subscription has ended.
-
-    Emails that an earlier release queued name no subscription, and are returned unchanged.
-    """
-    if email.org_id is None or email.subscription_id is None:
-        return email
+    """Return the email with its subscription, or DROPPED if the subscription has ended."""
+    assert email.org_id is not None
+    assert email.subscription_id is not None
     purchase = await tx.subscriptions.purchase(email.org_id, email.subscription_id)
     return DROPPED if purchase is None else replace(email, purchase=purchase)
 

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property, partial
 from importlib import import_module
 from ipaddress import IPv4Network, IPv6Network
@@ -266,13 +266,6 @@ def build_routes() -> Application:
 
 async def _log_in_background(app: Application) -> None:
     app_context(app).directory_log.background = app.nursery
-
-
-async def find_upgrade(app: Application) -> None:
-    """Read whether version 0.9.0 may serve the same database. Call this before the app serves requests. Raises: StorageDown."""
-    context = app_context(app)
-    async with context.ports.storage.reading() as read:
-        bind_context(app, replace(context, was_upgraded=await read.flows.of_upgraded_database()))
 
 
 async def _log_at_once(app: Application) -> None:

@@ -72,8 +72,9 @@ def add_sessions(service: Service, count: int) -> list[str]:
             select hash, gen_random_uuid() as id, ids[1 + n %% cardinality(ids)] as user_id
             from people, unnest(%(hashes)s::bytea[]) with ordinality token (hash, n)),
         added as (
-            insert into sessions (id, user_id, created_at, expires_at, ends_at)
-            select id, user_id, now(), now() + interval '30 days', now() + interval '30 days' from new)
+            insert into sessions (id, user_id, created_at, expires_at, ends_at, strength, proofs)
+            select id, user_id, now(), now() + interval '30 days', now() + interval '30 days', 1,
+                   jsonb_build_array(jsonb_build_object('method', 'password', 'at', now())) from new)
         insert into refresh_tokens (token_hash, session_id, generation, created_at) select hash, id, 1, now() from new""",
         hashes=[digest(token) for token in tokens],
     )
@@ -87,8 +88,9 @@ def browser_cookies(service: Service) -> list[dict[str, str]]:
     secrets = [new_secret() for _ in accounts]
     service.query(
         """
-        insert into sessions (id, user_id, created_at, expires_at, ends_at, provider, browser_hash)
-        select gen_random_uuid(), id, now(), now() + interval '30 days', now() + interval '30 days', 'password', hash
+        insert into sessions (id, user_id, created_at, expires_at, ends_at, browser_hash, strength, proofs)
+        select gen_random_uuid(), id, now(), now() + interval '30 days', now() + interval '30 days', hash, 1,
+               jsonb_build_array(jsonb_build_object('method', 'password', 'at', now()))
         from unnest(%(ids)s::uuid[], %(hashes)s::bytea[]) account (id, hash)""",
         ids=[account for (account,) in accounts],
         hashes=[digest(secret) for secret in secrets],
@@ -159,21 +161,14 @@ def second_factors(service: Service, count: int) -> Callable[[int], list[Request
         waiting = {"now": now, "ends": ends, "ids": [one.id for one in claims], "users": [one.user_id for one in claims]}
         service.query(
             """
-            insert into pre_auths (id, user_id, provider, created_at, expires_at)
-            select id, user_id, 'password', %(now)s, %(ends)s from unnest(%(ids)s::uuid[], %(users)s::uuid[]) pending (id, user_id)""",
+            insert into sign_in_flows (id, target, request, wants_fresh, keeps_trust, user_id, proofs, proofs_expire_at, begun_at,
+                                       expires_at)
+            select id, 'api', '', false, true, user_id, jsonb_build_array(jsonb_build_object('method', 'password', 'at', now)), ends,
+                   now, ends
+            from unnest(%(ids)s::uuid[], %(users)s::uuid[]) pending (id, user_id),
+                 (select %(now)s::timestamptz as now, %(ends)s::timestamptz as ends) times""",
             **waiting,
         )
-        if service.query("select 1 where to_regclass('sign_in_flows') is not null"):  # version 0.9.0 has no such table
-            service.query(
-                """
-                insert into sign_in_flows (id, target, request, wants_fresh, keeps_trust, user_id, proofs, proofs_expire_at, begun_at,
-                                           expires_at)
-                select id, 'api', '', false, true, user_id, jsonb_build_array(jsonb_build_object('method', 'password', 'at', now)), ends,
-                       now, ends
-                from unnest(%(ids)s::uuid[], %(users)s::uuid[]) pending (id, user_id),
-                     (select %(now)s::timestamptz as now, %(ends)s::timestamptz as ends) times""",
-                **waiting,
-            )
         service.tidy()
         return [Request("POST", "/api/auth/mfa/verify", tokens.sign_pre_auth(one), {"code": code}) for one in claims]
 

@@ -42,6 +42,7 @@ from tests.support.builders import (
     run_sql,
     sign_in,
 )
+from tests.support.services import add_plan, add_service, add_subscription
 from tests.support.waiting import PATIENCE, eventually
 
 ADA = Email("ada@example.com")
@@ -160,6 +161,10 @@ async def test_emails_about_an_account_use_the_server_of_the_platform(
         case EmailKind.ORGANIZATION_WAITING:
             await run_sql(pool, "update organizations set status = 'pending'")
             await queue(ports, new_email(kind, ADA, ports.clock.now()))
+        case EmailKind.TRIAL_ENDS | EmailKind.PAYMENT_ACTION:
+            now, shop = ports.clock.now(), await add_service(pool, acme)
+            subscription = await add_subscription(ports, pool, shop, ada.id, await add_plan(pool, shop), ends=now)
+            await queue(ports, new_email(kind, ADA, now, org_id=acme, subscription_id=subscription))
         case (
             EmailKind.PERSONAL_TOKEN_CREATED
             | EmailKind.SECRET_EXPIRES

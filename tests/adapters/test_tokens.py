@@ -248,7 +248,7 @@ def test_the_audience_of_an_application_and_the_service_need_each_other() -> Non
 
 
 def test_each_claim_is_required() -> None:
-    for name in PAYLOAD.keys() - {"client_id"}:  # tokens of earlier releases have none
+    for name in PAYLOAD.keys() - {"client_id"}:  # the audience says the same
         assert refused(forged(HEADER, without(PAYLOAD, name))), name
         assert refused(forged(HEADER, without(SERVICE_PAYLOAD, name))), name
 

@@ -25,7 +25,7 @@ from adapters.postgres.backup import BackupError, reader, writer
 from adapters.postgres.backup.contents import COLUMNS_LEFT_OUT, TABLES_LEFT_OUT
 from adapters.postgres.engine import embedded
 from adapters.postgres.engine.locks import MIGRATIONS_LOCK
-from adapters.postgres.engine.migrate import SQL_FILES, migrate, read_migrations
+from adapters.postgres.engine.migrate import SQL_FILES, read_migrations
 from adapters.postgres.engine.pool import Pool
 from entrypoints import backup
 from entrypoints.adapters_of_settings import key_file
@@ -35,7 +35,6 @@ from tests.engine.catalog import catalog
 from tests.fakes.outside import FakeMailTransport, FakeMetrics
 from tests.proof.access.state import journaled_database
 from tests.proof.access.world import make_world
-from tests.support import database
 from tests.support.builders import make_ports
 from tests.support.storage_fixtures import *  # noqa: F403
 

@@ -404,7 +404,7 @@ async def sign_in(
         impersonator_id=None if impersonator is None else impersonator.id,
         impersonator_session_id=None if impersonator is None else (await sign_in(ports, impersonator)).session_id,
         impersonated_in=None if impersonator is None else org,
-        proofs=two_factors(now) if second_factor else (),
+        proofs=two_factors(now) if second_factor else () if impersonator else one_factor(now),
     )
     async with ports.storage.transaction(by=SYSTEM) as tx:
         if org is None:

@@ -20,6 +20,10 @@ from ports.observe import Clock
 from tests.support.builders import run_sql
 
 STEP = timedelta(seconds=30)
+# The sessions began with a code of an authenticator app, too.
+USED_IN_SESSIONS = """
+    update sessions set strength = 2,
+        proofs = proofs || jsonb_build_array(jsonb_build_object('method', 'totp', 'at', proofs -> 0 -> 'at'))"""
 BACKUP_CODES = [f"ABCD-EFG{letter}" for letter in "HJKLMNPQRS"]
 
 
@@ -58,7 +62,7 @@ async def add_mfa(
 
 async def use_in_sessions(pool: Pool, account: Account) -> None:
     """Store that the sessions of an account began with its second factor."""
-    await run_sql(pool, "update sessions set second_factor = true where user_id = %s", account.id)
+    await run_sql(pool, f"{USED_IN_SESSIONS} where user_id = %s", account.id)
 
 
 def waiting_flow(user_id: UUID, now: datetime) -> Flow:

@@ -17,7 +17,7 @@ from core.kernel.roles import Permission
 from core.kernel.values import digest, new_id, new_secret
 from ports import Ports
 from ports.storage import Transaction
-from tests.support.builders import SignedIn, run_sql
+from tests.support.builders import SignedIn, one_factor, run_sql
 
 
 async def add_service(pool: Pool, org: UUID, slug: str = "shop", service_type: str = "web", *, secret: str = "a client secret") -> UUID:
@@ -163,6 +163,7 @@ async def sign_in_to(ports: Ports, pool: Pool, service: UUID, account: Account) 
         address="203.0.113.9",
         agent="tests",
         service=context,
+        proofs=one_factor(now),
     )
     async with ports.storage.transaction(by=SYSTEM) as tx:
         assert await enroll_user(tx, service, account.id, now)

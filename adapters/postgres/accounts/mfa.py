@@ -29,8 +29,6 @@ from core.kernel.causes import Caller
 from core.kernel.values import new_id
 from ports.crypto import SecretContext, Vault
 
-# Of an account `u` and its authenticator app `m`, which may be missing. Version 0.9.0 knows the salt of `m` only.
-CODES_SALT: Final = "coalesce(m.codes_salt, u.backup_codes_salt)"
 TAKE_STEP: Final = """
     update mfa set last_step = %(step)s
     where user_id = %(user_id)s and setup_at = %(setup_at)s and (last_step is null or last_step < %(step)s)"""
@@ -42,7 +40,7 @@ LOG: Final = """
     select gen_random_uuid(), %(user_id)s, event_type, %(success)s, %(actor_id)s, %(impersonator_id)s, %(reason)s, %(address)s, %(agent)s,
            %(now)s::timestamptz + (number - 1) * interval '1 microsecond'
     from unnest(%(events)s::text[]) with ordinality as happened (event_type, number)"""
-ENROLLMENT: Final = f"m.secret, m.setup_at, u.mfa_enabled_at, m.last_step, {CODES_SALT}"
+ENROLLMENT: Final = "m.secret, m.setup_at, u.mfa_enabled_at, m.last_step, u.backup_codes_salt"
 ENROLLMENT_COLUMN_COUNT: Final = 5
 # Of an account `u`, in the order of the fields of `MfaStatus`
 STATUS: Final = """
@@ -176,7 +174,7 @@ class Mfa(MfaLog, SealingRepository):
         sql = """
             insert into mfa (user_id, secret, setup_at) values (%(user_id)s, %(secret)s, %(now)s)
             on conflict (user_id) do update set
-                secret = excluded.secret, setup_at = excluded.setup_at, last_step = null, codes_salt = null"""
+                secret = excluded.secret, setup_at = excluded.setup_at, last_step = null"""
         await self._run(sql, user_id=user_id, secret=self._vault.seal(secret.encode(), secret_context(user_id)), now=now)
 
     async def use_step(self, user_id: UUID, setup_at: datetime, step: int) -> bool:
@@ -216,7 +214,7 @@ class Mfa(MfaLog, SealingRepository):
         sql = """
             insert into mfa (user_id, secret, setup_at, last_step) values (%(user_id)s, %(secret)s, %(setup_at)s, %(last_step)s)
             on conflict (user_id) do update set
-                secret = excluded.secret, setup_at = excluded.setup_at, last_step = excluded.last_step, codes_salt = null"""
+                secret = excluded.secret, setup_at = excluded.setup_at, last_step = excluded.last_step"""
         await self._run(
             sql, user_id=user_id, secret=self._vault.seal(secret, secret_context(user_id)), setup_at=setup_at, last_step=last_step
         )
@@ -241,18 +239,13 @@ class Mfa(MfaLog, SealingRepository):
 
     async def replace_codes(self, user_id: UUID, salt: bytes, hashes: Sequence[bytes]) -> None:
         sql = """
-            with salted as (update mfa set codes_salt = %(salt)s where user_id = %(user_id)s),
-            kept as (update users set backup_codes_salt = %(salt)s where id = %(user_id)s),
+            with salted as (update users set backup_codes_salt = %(salt)s where id = %(user_id)s),
             gone as (delete from backup_codes where user_id = %(user_id)s)
             insert into backup_codes (user_id, code_hash) select %(user_id)s, unnest(%(hashes)s::bytea[])"""
         await self._run(sql, user_id=user_id, salt=salt, hashes=list(hashes))
 
     async def remove(self, user_id: UUID, *, keeps_codes: bool = False) -> None:
-        # Version 0.9.0 may have written the newest salt to `mfa` only.
-        sql = f"""
-            with codes as (delete from backup_codes where user_id = %(user_id)s and not %(keeps_codes)s),
-            salted as (
-                update users u set backup_codes_salt = {CODES_SALT} from mfa m
-                where u.id = %(user_id)s and m.user_id = u.id and %(keeps_codes)s)
+        sql = """
+            with codes as (delete from backup_codes where user_id = %(user_id)s and not %(keeps_codes)s)
             delete from mfa where user_id = %(user_id)s"""
         await self._run(sql, user_id=user_id, keeps_codes=keeps_codes)

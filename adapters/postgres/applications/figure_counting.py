@@ -9,7 +9,7 @@ from typing import Final, LiteralString
 
 from adapters.postgres.accounts.accounts import HAS_PASSKEY, HAS_SECOND_FACTOR
 from adapters.postgres.engine.statements import Repository
-from core.applications.model.figures import DAY, HOUR, PLATFORM_ID, SUCCESS, UNRECORDED, start_of_day, start_of_hour, start_of_week
+from core.applications.model.figures import DAY, HOUR, PLATFORM_ID, SUCCESS, start_of_day, start_of_hour, start_of_week
 
 # Counting reads all users, or all sign-ins of an hour. 10 million users, or a million sign-ins, take some minutes.
 LONGEST: Final = 600.0  # seconds for a statement
@@ -23,7 +23,7 @@ COUNT_SIGN_INS: Final = f"""
     insert into sign_in_figures (org_id, span, start, service_id, method, result, total)
     with attempts as materialized (
         select l.org_id, l.service_id, l.user_id, l.seen_by, l.success, l.created_at, l.provider as method, l.attempts,
-               case when l.success then '{SUCCESS}' else coalesce(l.reason, '{UNRECORDED}') end as result
+               case when l.success then '{SUCCESS}' else l.reason end as result
         from login_events l where {OF_HOUR}),
     seen as (
         select a.org_id, a.service_id, a.method, a.result, a.attempts
@@ -37,7 +37,7 @@ COUNT_SIGN_INS: Final = f"""
         where a.org_id is null and a.service_id is null
           and case
                 when a.success then o.status in ('active', 'suspended')
-                else a.seen_by = 'all' and a.result <> '{UNRECORDED}' and o.approved_at is not null
+                else a.seen_by = 'all' and o.approved_at is not null
                 end
         union all
         select {PLATFORM}, {PLATFORM}, a.method, a.result, a.attempts from attempts a where a.seen_by <> 'organization')

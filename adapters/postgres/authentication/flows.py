@@ -124,9 +124,6 @@ class StoredFlows(SealingRepository):
         sql = f"select {FLOW.columns}, f.identity from sign_in_flows f where f.id = %(id)s and f.browser_hash = %(browser_hash)s"
         return await self._one(self._to_flow, sql, id=flow_id, browser_hash=browser_hash)
 
-    async def of_upgraded_database(self) -> bool:
-        return await self._exists("select 1 from schema_migrations where number < 77")
-
     async def by_secret(self, secret_hash: bytes, browser_hash: bytes, now: datetime) -> Flow | None:
         sql = f"""
             select {FLOW.columns}, f.identity from sign_in_flows f
@@ -188,11 +185,8 @@ class StoredFlows(SealingRepository):
         await self._run(sql, id=flow.id, browser_hash=flow.browser_hash, wants_fresh=wants_fresh)
 
     async def forget_user(self, user_id: UUID) -> None:
-        # Version 0.9.0, which may still run, reads pre_auths and email_sign_ins.
         sql = f"""
-            with earlier as (delete from pre_auths where user_id = %(user_id)s),
-            earlier_emails as (delete from email_sign_ins where user_id = %(user_id)s),
-            of_clients as (delete from sign_in_flows where user_id = %(user_id)s and browser_hash is null)
+            with of_clients as (delete from sign_in_flows where user_id = %(user_id)s and browser_hash is null)
             update sign_in_flows set user_id = null, {NO_PROOFS}, {NO_CHALLENGE}
             where user_id = %(user_id)s and browser_hash is not null or challenge_user_id = %(user_id)s and challenge_id is not null"""
         await self._write(sql, user_id=user_id)

@@ -10,7 +10,7 @@ from core.accounts.model.devices import Device
 from core.applications.model.client_names import known_name
 from core.authentication.model.sessions import Session
 from core.authentication.model.sign_in_log import logged_names
-from core.kernel.proofs import used_connection
+from core.kernel.proofs import first_method_of, in_session, used_connection
 from core.kernel.values import new_id
 
 # Each total is split over this many rows, so that concurrent logins to one service rarely wait for
@@ -39,11 +39,11 @@ def begin_session_sql(*, in_browser: bool, at_service: bool) -> LiteralString:
     """
     tokens: LiteralString = "" if in_browser else f"tokens as ({START_ROTATION}),"
     return f"""
-        with begun as ({BEGIN} returning id, user_id, org_id, service_id, provider, address, agent, created_at), {tokens}
+        with begun as ({BEGIN} returning id, user_id, org_id, service_id, address, agent, created_at), {tokens}
         login as (
             insert into login_events ({COLUMNS})
             select %(login_id)s, user_id, id, case when service_id is null then %(bounded_to)s::uuid else org_id end, service_id,
-                   %(external_client)s, provider, true, address, agent, {RISK}, created_at, %(seen_by)s, %(request_id)s,
+                   %(external_client)s, %(provider)s, true, address, agent, {RISK}, created_at, %(seen_by)s, %(request_id)s,
                    %(connection_id)s, %(received)s::text[]
             from begun
             returning org_id, service_id, provider, created_at)
@@ -73,6 +73,7 @@ def _login_values(session: Session, device: Device | None, *, for_application: b
     return {
         **session_parameters(session),
         "login_id": new_id(),
+        "provider": first_method_of(in_session(session.proofs, session.service.org_id if session.service else None)),
         "seen_by": seen_by,
         "external_client": _external_client(session),
         "request_id": session.request_id,

@@ -15,8 +15,7 @@ OF_SERVICE: Final = """
 
 
 def secret_context(row: str) -> SecretContext:
-    # The name of the table in version 0.9.0, which reads the secrets during an upgrade.
-    return SecretContext("oauth_credentials", row, "client_secret")
+    return SecretContext("service_connections", row, "client_secret")
 
 
 def name_of(service_id: UUID, provider: ConnectionSlug) -> str:

@@ -12,7 +12,6 @@ from adapters.postgres.kernel.roles import to_array
 from adapters.postgres.programs.api_resources import is_active
 from core.applications.model.services import DOCUMENT_USABLE_FOR
 from core.authentication.model.openid import (
-    FURTHER_SCOPES,
     NO_FURTHER_FACTS,
     NO_GRANT,
     FurtherFacts,
@@ -28,7 +27,7 @@ from core.kernel.values import Email
 from core.programs.model.client_policy import USER_SCOPES
 from core.tenancy.model.attributes import AttributeMerge, effective_values
 
-STORED_WIDTH: Final = 9  # of the columns of `stored_grant`
+STORED_WIDTH: Final = 8  # of the columns of `stored_grant`
 GRANT_WIDTH: Final = STORED_WIDTH + 1  # of the columns that `to_grant` reads
 
 
@@ -36,7 +35,7 @@ def stored_grant(alias: LiteralString) -> LiteralString:
     """Return the stored columns of a grant. Sessions and authorization codes have them."""
     return (
         f"{alias}.scope, {alias}.id_token_claims, {alias}.userinfo_claims, {alias}.resource, {alias}.api_resource_id, {alias}.api_scope, "
-        f"{alias}.asked_scope, {alias}.asked_acr, {alias}.further_scope"
+        f"{alias}.asked_scope, {alias}.asked_acr"
     )
 
 
@@ -114,7 +113,7 @@ def grant_parameters(grant: OpenIdGrant | None) -> dict[str, object]:
     if grant is None:
         grant = NO_GRANT
     return {
-        "scope": [scope for scope in grant.scope if scope not in FURTHER_SCOPES] or None,
+        "scope": list(grant.scope) or None,
         "id_token_claims": list(grant.claims.id_token) or None,
         "userinfo_claims": list(grant.claims.userinfo) or None,
         "resource": grant.resource,
@@ -122,22 +121,21 @@ def grant_parameters(grant: OpenIdGrant | None) -> dict[str, object]:
         "api_scope": None if grant.api is None else list(grant.api.scope),
         "asked_scope": None if grant.asked is None else list(grant.asked),
         "asked_acr": list(grant.acr) or None,
-        "further_scope": [scope for scope in grant.scope if scope in FURTHER_SCOPES] or None,
     }
 
 
-def to_scope(names: list[str] | None, further: list[str] | None, facts: list[str] | None = None) -> tuple[Scope, ...]:
-    """Return the scopes in the columns `scope` and `further_scope`, which are null without OpenID Connect.
+def to_scope(names: list[str] | None, facts: list[str] | None = None) -> tuple[Scope, ...]:
+    """Return the scopes in the column `scope`, which is null without OpenID Connect.
 
     `facts` are those of the API resource. The scopes that its policy has dropped are left out.
     """
     dropped = () if facts is None else facts[1].split()
-    return tuple(Scope(name) for name in (*(names or ()), *(further or ())) if name not in dropped)
+    return tuple(Scope(name) for name in names or () if name not in dropped)
 
 
 def to_grant(row: Row) -> OpenIdGrant | None:
     """Return the grant in the columns of `grant_columns`, or None if the application sent no authorization request."""
-    scope, id_token_claims, userinfo_claims, resource, api_id, api_scope, asked, acr, further, facts = row[:GRANT_WIDTH]
+    scope, id_token_claims, userinfo_claims, resource, api_id, api_scope, asked, acr, facts = row[:GRANT_WIDTH]
     if scope is None and api_id is None and asked is None:
         return None
     api = None
@@ -145,12 +143,12 @@ def to_grant(row: Row) -> OpenIdGrant | None:
         api = ResourceGrant(api_id, tuple(api_scope), None) if facts is None else ResourceGrant(api_id, tuple(facts[2:]), int(facts[0]))
     claims = RequestedClaims(tuple(id_token_claims or ()), tuple(userinfo_claims or ()))
     known_acr = tuple(name for name in Acr if name in (acr or ()))  # a later release may have others
-    return OpenIdGrant(to_scope(scope, further, facts), claims, resource, api, None if asked is None else tuple(asked), acr=known_acr)
+    return OpenIdGrant(to_scope(scope, facts), claims, resource, api, None if asked is None else tuple(asked), acr=known_acr)
 
 
 def asks_for_groups(alias: LiteralString) -> LiteralString:
     """Return an SQL condition: a grant has the scope for groups, or a claims parameter that names them."""
-    return f"'groups' = any({alias}.further_scope || {alias}.id_token_claims || {alias}.userinfo_claims)"
+    return f"'groups' = any({alias}.scope || {alias}.id_token_claims || {alias}.userinfo_claims)"
 
 
 def further_sql(with_groups: LiteralString) -> LiteralString:

@@ -47,9 +47,6 @@ class OrganizationSessions(Repository):
             sign_ons as (
                 update sign_in_flows set user_id = null, session_id = null, ticket_hash = null
                 where org_id = %(org_id)s and user_id = any(%(user_ids)s) and ticket_hash is not null),
-            earlier_sign_ons as (  -- version 0.9.0 may still run
-                update saml_sign_ons set user_id = null, session_id = null, ticket_hash = null
-                where org_id = %(org_id)s and user_id = any(%(user_ids)s)),
             ended as (
                 update sessions s set ended_at = %(now)s where {LIVES_IN_ORGANIZATION} and s.user_id = any(%(user_ids)s)
                 returning s.personal_token)

@@ -75,7 +75,7 @@ class PersonalTokens(Repository):
                 insert into sessions (id, user_id, org_id, created_at, expires_at, ends_at, address, agent, personal_token, proofs,
                                       strength, bounded_to, risk_is_high)
                 select %(session_id)s, %(user_id)s, %(org_id)s, %(created_at)s, %(expires_at)s, %(expires_at)s, %(address)s, %(agent)s,
-                       true, s.proofs, s.strength, s.bounded_to, s.risk_is_high
+                       true, s.proofs, s.strength, s.bounded_to, coalesce(s.risk_is_high, false)
                 from (select) as token left join sessions s on s.id = %(of_session)s and s.user_id = %(user_id)s
                 returning id)
             insert into personal_tokens (session_id, org_id, token_hash, name, prefix, scopes, created_at, expires_at)

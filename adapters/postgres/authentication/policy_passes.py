@@ -12,7 +12,6 @@ from adapters.postgres.engine.statements import DeferredRow, Repository, Row
 from adapters.postgres.kernel.connection_facts import connection_facts, to_connection_facts
 from adapters.postgres.kernel.linked_providers import linked_providers
 from adapters.postgres.kernel.roles import rights_columns, to_rights
-from core.accounts.model.devices import HIGH
 from core.authentication.model.policy import PolicyPass, PolicySession, PolicySubject
 from core.kernel.callers import PolicyState
 from core.kernel.display import PRODUCT
@@ -40,8 +39,7 @@ POLICY_MET: Final = """
      or has_policy_pass(s.id, o.id, s.user_id, o.sign_in_policy_version, %(now)s))"""
 PROOFS: Final = proof_columns("s")
 SESSION: Final = (
-    f"s.id, {PROOFS.sql}, s.mfa_missing, d.mfa_at, d.trust_hash, d.trust_expires_at,"
-    f" coalesce(s.risk_is_high, d.risk_score > {HIGH}, false), y.used_at, u.policy_reminded_at"
+    f"s.id, {PROOFS.sql}, s.mfa_missing, d.mfa_at, d.trust_hash, d.trust_expires_at, s.risk_is_high, y.used_at, u.policy_reminded_at"
 )
 SESSION_WIDTH: Final = 8 + PROOFS.width
 CONNECTIONS: Final = connection_facts("p.org_id", "u")

@@ -79,8 +79,7 @@ def subject(*, service: Description, entitlement: Description) -> Record[TokenSu
         org_slug="coalesce(e.slug, '')",
         service=service,
         entitlement=entitlement,
-        # None in an impersonation
-        proofs=proof_columns("e", "case when e.impersonator_id is null then e.authenticated_at end"),
+        proofs=proof_columns("e"),
         openid=None,
         key_thumbprint=None,
     )
@@ -98,7 +97,7 @@ ROTATED: Final = Record(
 )
 # Of a session without a service and without a grant
 ROTATED_PLAIN: Final = Record(RotatedSession, "e", subject=SUBJECT_PLAIN.as_field(), openid=None, facts=None, keeps_refresh_token=None)
-INTROSPECTED_WIDTH: Final = 9
+INTROSPECTED_WIDTH: Final = 8
 TO_FACTS: Final = USER_FACTS.if_any("email")
 # The facts for the claims in the answer, which only an application with a claims document has
 FACTS_OF_SESSION: Final = user_facts_sql("s.user_id", "s.service_id", condition="v.claims_version is not null")
@@ -137,17 +136,13 @@ def _rotation(spent: LiteralString, of_spent: LiteralString, expires_at: Literal
                 key_thumbprint = coalesce(s.key_thumbprint, case when %(binds_refresh_token)s then %(key_thumbprint)s end)
             from spent where s.id = spent.session_id and s.ended_at is null
             returning s.id, s.user_id, spent.email, spent.email_verified_at, s.ends_at, s.impersonator_id, s.org_id, spent.slug,
-                      spent.generation, spent.rotated_at, coalesce(s.authenticated_at, s.created_at) as authenticated_at,
-                      s.provider, s.second_factor, s.fresh, {of_session}),
+                      spent.generation, spent.rotated_at, s.proofs{of_session}),
         succeeding as (
             insert into refresh_tokens (token_hash, session_id, generation, created_at)
             select %(new_hash)s, id, generation + 1, %(now)s from extended where rotated_at is not null)"""
 
 
 _IS_MEMBER: Final = "exists (select 1 from memberships m where m.org_id = s.org_id and m.user_id = s.user_id)"
-# Without OpenID Connect, the columns of version 0.9.0 are enough for the claims, so `proofs` is not decoded. They know neither
-# passkeys nor connections.
-_UNKNOWN_PROOFS: Final = """(s.proofs @> '[{"method": "passkey"}]' or s.proofs @> '[{"method": "connection"}]')"""
 ROTATE: Final = (
     _rotation(
         f"""
@@ -164,7 +159,7 @@ ROTATE: Final = (
               and {POLICY_MET}""",
         ", v.refresh_token_seconds",
         ", %(now)s + make_interval(secs => spent.refresh_token_seconds)",
-        f"s.service_id, s.created_at, case when s.scope is not null or {_UNKNOWN_PROOFS} then s.proofs end as proofs, {stored_grant('s')}",
+        f", s.service_id, s.created_at, {stored_grant('s')}",
     )
     + f"""
         select {ROTATED.columns}
@@ -189,20 +184,20 @@ ROTATE_PLAIN: Final = (
               and {POLICY_MET}""",
         "",
         "",
-        f"case when {_UNKNOWN_PROOFS} then s.proofs end as proofs",
+        "",
     )
     + f" select {ROTATED_PLAIN.columns} from extended e"
 )
 
 
 def to_introspected_session(row: Row) -> IntrospectedSession:
-    id_, user_id, email, expires_at, scope, further_scope, api, created_at, bounded_to = row[:INTROSPECTED_WIDTH]
+    id_, user_id, email, expires_at, scope, api, created_at, bounded_to = row[:INTROSPECTED_WIDTH]
     return IntrospectedSession(
         id=id_,
         user_id=user_id,
         email=Email(email),
         expires_at=expires_at,
-        openid=OpenIdGrant(to_scope(scope, further_scope, api)),
+        openid=OpenIdGrant(to_scope(scope, api)),
         api_scope=None if api is None else tuple(api[2:]),
         refresh_token_created_at=created_at,
         facts=None if (facts := TO_FACTS(row[INTROSPECTED_WIDTH:])) is None else facts.seen_by(bounded_to),
@@ -229,7 +224,7 @@ class RefreshTokens(Repository):
         return await self._one(
             to_introspected_session,
             f"""
-            select s.id, s.user_id, u.email, s.expires_at, s.scope, s.further_scope, {resource_facts("s", "s.user_id")},
+            select s.id, s.user_id, u.email, s.expires_at, s.scope, {resource_facts("s", "s.user_id")},
                    t.created_at, s.bounded_to, f.*
             from sessions s join users u on u.id = s.user_id join organizations o on o.id = s.org_id
             {IMPERSONATOR_JOIN}

@@ -12,31 +12,21 @@ from adapters.postgres.engine.statements import Repository
 from core.kernel.callers import BrowserSession, StoredSignIn
 from core.kernel.proofs import SessionProofs, end_of
 
-
-def _with(value: LiteralString) -> LiteralString:
-    """Return the columns of new proofs as a statement sets them. `value` is that of a column, with its name as `{}`.
-
-    Equal proofs leave them as they are: a trigger takes a change of the other columns alone for one by version 0.9.0.
-    """
-    is_new: LiteralString = f"s.proofs is distinct from {value.replace('{}', 'proofs')}"
-    return ", ".join(f"{name} = case when {is_new} then {value.replace('{}', name)} else s.{name} end" for name in NAMES)
-
-
-_PROOFS: Final = _with("%({})s")
+_PROOFS: Final = ", ".join(f"{name} = %({name})s" for name in NAMES)
 REAUTHENTICATE: Final = f"""
-    update sessions s set {_PROOFS}, mfa_missing = mfa_missing and not %(second_factor)s, ends_at = least(ends_at, %(end)s),
-                        expires_at = least(expires_at, %(end)s)
+    update sessions s set {_PROOFS}, mfa_missing = mfa_missing and coalesce(%(strength)s::smallint, 1) < 2,
+                        ends_at = least(ends_at, %(end)s), expires_at = least(expires_at, %(end)s)
     where id = %(session_id)s and user_id = %(user_id)s"""
 SIGN_IN: Final = Record(StoredSignIn, "s", session_id="s.id", org_id="v.org_id", proofs=proof_columns("s"))
 # The last use of each organization stays known, as a pass that has ended.
 WEAKEN: Final = f"""
     with weakened as (
         select * from unnest(
-            %(session_ids)s::uuid[], %(proofs)s::jsonb[], %(strength)s::smallint[], %(bounded_to)s::uuid[], %(provider)s::text[],
-            %(authenticated_at)s::timestamptz[], %(second_factor)s::boolean[], %(fresh)s::boolean[]) as w (session_id, {", ".join(NAMES)})),
+            %(session_ids)s::uuid[], %(proofs)s::jsonb[], %(strength)s::smallint[], %(bounded_to)s::uuid[],
+            %(authenticated_at)s::timestamptz[], %(fresh)s::boolean[]) as w (session_id, {", ".join(NAMES)})),
     passes as (update policy_passes p set valid_until = p.used_at from weakened w where p.session_id = w.session_id)
-    update sessions s set {_with("w.{}")},
-        mfa_missing = not w.second_factor and (s.mfa_missing or (%(asks_again)s and s.service_id is null and s.bounded_to is null))
+    update sessions s set {", ".join(f"{name} = w.{name}" for name in NAMES)},
+        mfa_missing = coalesce(w.strength, 1) < 2 and (s.mfa_missing or (%(asks_again)s and s.service_id is null and s.bounded_to is null))
     from weakened w where s.id = w.session_id and s.user_id = %(user_id)s"""
 
 # The users `u` of a connection, or one of them

@@ -78,7 +78,7 @@ def session_parameters(session: Session) -> dict[str, object]:
     """Return the parameters of BEGIN, except `browser_hash`."""
     service = session.service
     of_service = {"service_id": service.id, "org_id": service.org_id} if service else {"service_id": None}
-    return SESSION.values(session) | of_service | columns_of(session.proofs, session.created_at, service.org_id if service else None)
+    return SESSION.values(session) | of_service | columns_of(session.proofs, service.org_id if service else None)
 
 
 class Sessions(Repository):

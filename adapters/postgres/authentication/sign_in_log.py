@@ -30,9 +30,7 @@ WALKED: Final = 20_000
 OF_APPLICATIONS: Final = """
     (select l.* from login_events l
      where {of_organization} and l.seen_by <> 'platform' and l.attempts > 0 {filters} {newest} limit %(most)s)"""
-# Version 0.9.0 recorded failures without the application and without a reason.
-AT_PLATFORM: Final = """
-    l.org_id is null and l.service_id is null and l.seen_by = 'all' and (l.success or l.reason is not null) {filters}"""
+AT_PLATFORM: Final = "l.org_id is null and l.service_id is null and l.seen_by = 'all' {filters}"
 OF_MEMBER: Final = "m.org_id = %(org_id)s and m.user_id = l.user_id and l.created_at >= m.confirmed_at"
 IS_APPROVED: Final = "select o.member_count from organizations o where o.id = %(org_id)s and o.approved_at is not null"
 # The newest attempts of the whole platform are walked first, at most one for each member. Reading those of each of

@@ -1,8 +1,4 @@
-"""The columns of a session for the proofs of its last sign-in.
-
-Version 0.9.0 knows only `provider`, `authenticated_at`, `second_factor` and `fresh`. Until the next release they are written too. Where
-version 0.9.0 starts a session, or changes them, `proofs` is null, and they are read.
-"""
+"""The columns of a session for the proofs of its last sign-in, and for what requests of APIs need of them."""
 
 from collections.abc import Mapping
 from datetime import datetime
@@ -19,20 +15,17 @@ from core.kernel.proofs import (
     Proof,
     Proofs,
     SessionProofs,
-    Strength,
     boundary_of,
     every_proof,
-    first_method_of,
-    first_proof,
     in_session,
     is_fresh,
     proved_at,
     session_strength,
 )
 
-NAMES: Final = ("proofs", "strength", "bounded_to", "provider", "authenticated_at", "second_factor", "fresh")
+NAMES: Final = ("proofs", "strength", "bounded_to", "authenticated_at", "fresh")
 # Of a session `s`, which may be missing
-STRENGTH: Final = "coalesce(s.strength, case when s.second_factor then 2 else 1 end)"
+STRENGTH: Final = "coalesce(s.strength, 1)"
 # When the newest second factor was proved. Only accounts with one ask.
 SECOND_AT: Final = """
     (select max((p ->> 'at')::timestamptz) from jsonb_array_elements(s.proofs) p
@@ -41,10 +34,9 @@ _METHODS: Final[Mapping[str | None, Method]] = MappingProxyType({method.value: m
 _FLAGS: Final = ("user_verified", "phishing_resistant", "hardware")
 
 
-def proof_columns(alias: LiteralString, at: LiteralString | None = None) -> Columns:
-    """Return the columns of the proofs of the session with this alias. `at`: SQL for the time of its last sign-in, null without one."""
-    time = at or f"coalesce({alias}.authenticated_at, {alias}.created_at)"
-    return Columns(f"{alias}.proofs, {alias}.provider, {time}, {alias}.second_factor, {alias}.fresh", 5, to_proofs)
+def proof_columns(alias: LiteralString) -> Columns:
+    """Return the column of the proofs of the session with this alias."""
+    return Columns(f"{alias}.proofs", 1, to_proofs)
 
 
 # The name of the connection through which the user of a session `s` signed in, or null
@@ -54,28 +46,20 @@ CONNECTION_NAME: Final = """
 
 
 def to_proofs(row: Row) -> Proofs:
-    proofs, provider, at, second_factor, fresh = row
-    if at is None:
-        return ()
-    if proofs is not None:
-        return tuple(to_proof(proof) for proof in proofs)
-    first = Proof(None, at, is_fresh=fresh) if provider is None else first_proof(provider, at, is_fresh=fresh)
-    return (first, Proof(Method.TOTP, at)) if second_factor else (first,)
+    [proofs] = row
+    return () if proofs is None else tuple(to_proof(proof) for proof in proofs)
 
 
-def columns_of(proofs: SessionProofs, created_at: datetime | None = None, org_id: UUID | None = None) -> dict[str, object]:
-    """Return the parameters NAMES. A sign-in at `created_at` is not dated by itself. `org_id`: of the application of the session."""
+def columns_of(proofs: SessionProofs, org_id: UUID | None = None) -> dict[str, object]:
+    """Return the parameters NAMES. `org_id`: of the application of the session."""
     seen = in_session(proofs, org_id)
     if not seen:
-        return dict.fromkeys(NAMES) | {"second_factor": False, "fresh": True}
-    strength, at = session_strength(seen), proved_at(seen)
+        return dict.fromkeys(NAMES) | {"fresh": True}
     return {
         "proofs": Jsonb([to_json(proof) for proof in every_proof(proofs)]),
-        "strength": strength.value,
+        "strength": session_strength(seen).value,
         "bounded_to": boundary_of(proofs),
-        "provider": first_method_of(seen),
-        "authenticated_at": None if at == created_at else at,
-        "second_factor": strength >= Strength.TWO,
+        "authenticated_at": proved_at(seen),
         "fresh": is_fresh(seen),
     }
 

@@ -52,9 +52,8 @@ class SigningKeys(SealingRepository):
     async def remove_all(self) -> None:
         await self._run("delete from signing_keys")
 
-    async def issuer(self) -> tuple[str | None, bool]:
-        row = await self._one(lambda row: (row[0], row[1]), "select (select url from issuer), exists (select 1 from signing_keys)")
-        return row or (None, False)
+    async def issuer(self) -> str | None:
+        return await self._one(lambda row: row[0], "select url from issuer")
 
     async def set_issuer(self, url: str) -> None:
         await self._run("insert into issuer (url) values (%(url)s) on conflict (is_only) do update set url = excluded.url", url=url)

@@ -22,18 +22,13 @@ TABLES_LEFT_OUT: Final = frozenset(
         # unfinished sign-ins and sign-outs
         "authorization_codes",
         "device_codes",
-        "email_sign_ins",
-        "link_tickets",
         "kept_forms",
         "sent_forms",
         "sign_in_flows",
-        "pre_auths",
         "reauthentications",
-        "provider_states",
         "pushed_requests",
         "saml_logout_requests",
         "saml_logouts",
-        "saml_sign_ons",
         # used once, within a minute; its partitions are unlogged
         "dpop_proofs",
         # what readers of set-up links prepared; an admin creates a new link

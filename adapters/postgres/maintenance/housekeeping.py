@@ -61,18 +61,13 @@ SWEEPS: Final[Mapping[Sweep, LiteralString]] = {
         where id = any(array(
             select id from sign_in_flows where greatest(proofs_expire_at, challenge_expires_at) < %(before)s
             limit %(limit)s for update skip locked))""",
-    Sweep.PRE_AUTHS: _past("pre_auths", "expires_at"),
-    Sweep.EMAIL_SIGN_INS: _past("email_sign_ins", "expires_at"),
     Sweep.KEPT_FORMS: _past("kept_forms", "expires_at"),
     Sweep.SENT_FORMS: _past("sent_forms", "expires_at", key="form_hash"),
     Sweep.DEVICE_CODES: _past("device_codes", "expires_at", key="device_code_hash"),
-    Sweep.LINK_TICKETS: _past("link_tickets", "expires_at", key="token_hash"),
     Sweep.AUTHORIZATION_CODES: _past("authorization_codes", "expires_at", key="code_hash"),
     Sweep.PUSHED_REQUESTS: _past("pushed_requests", "expires_at", key="request_hash"),
     Sweep.CLIENT_ASSERTIONS: _past("client_assertions", "expires_at", key="ctid"),
-    Sweep.PROVIDER_STATES: _past("provider_states", "expires_at", key="state_hash"),
     Sweep.CONNECTION_LOGINS: _past("connection_logins", "ends_at"),
-    Sweep.SAML_SIGN_ONS: _past("saml_sign_ons", "expires_at", key="state_hash"),
     Sweep.SAML_LOGOUTS: _past("saml_logouts", "expires_at"),
     Sweep.SIGNING_KEYS: _past("signing_keys", "retires_at", key="kid"),
     Sweep.SESSIONS: _past("sessions", "least(ended_at, expires_at)"),

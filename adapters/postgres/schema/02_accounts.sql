@@ -43,7 +43,8 @@ create table users (
     security_key_count        smallint not null default 0,
     -- since when sign-ins with a password ask for a passkey or security key
     passkey_second_at         timestamptz,
-    backup_codes_salt         bytea,  -- accounts with an authenticator app have it in `mfa`, too
+    -- one for all backup codes of a set, so that an attempt costs one hash
+    backup_codes_salt         bytea,
     passkey_offered_at        timestamptz,  -- when a page last offered to create a passkey
     -- when the user was last reminded of a rule of a sign-in policy that starts later
     policy_reminded_at        timestamptz,
@@ -77,12 +78,11 @@ create index users_by_passkey_wait on users (passkey_wait_at) where passkey_wait
 
 -- The secret of an authenticator app. It counts once `users.mfa_enabled_at` is set.
 create table mfa (
-    user_id     uuid primary key references users on delete cascade,
-    secret      bytea not null,  -- base32, sealed
-    setup_at    timestamptz not null,  -- a secret that is not confirmed is valid for a while only
+    user_id    uuid primary key references users on delete cascade,
+    secret     bytea not null,  -- base32, sealed
+    setup_at   timestamptz not null,  -- a secret that is not confirmed is valid for a while only
     -- the time step of the newest accepted code: each works once (RFC 6238 section 5.2)
-    last_step   bigint,
-    codes_salt  bytea  -- one for all backup codes of a set, so that an attempt costs one hash
+    last_step  bigint
 );
 create index mfa_pending on mfa (setup_at) where last_step is null;
 

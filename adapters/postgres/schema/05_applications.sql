@@ -9,9 +9,6 @@ create table services (
         check (service_type in ('web', 'spa', 'mobile', 'desktop', 'api')),
     client_id                              uuid not null constraint services_client_id_key unique,
     client_secret_hash                     bytea,  -- SHA-256; public clients have none
-    codehost_scopes                        text[],  -- these three: null for the platform's scopes
-    websuite_scopes                        text[],
-    officesuite_scopes                     text[],
     redirect_uris                          text[] not null,
     device_activation_uri                  text,
     -- these two are kept by the statements that add or remove
@@ -387,7 +384,7 @@ create table population_figures (
     users          bigint not null,
     second_factor  bigint not null,
     organizations  bigint,  -- only of the platform
-    passkeys       bigint,  -- of users with a passkey or security key
+    passkeys       bigint not null,  -- of users with a passkey or security key
     primary key (org_id, day)
 );
 create index population_figures_by_day on population_figures (day);

@@ -18,7 +18,6 @@ create table sessions (
     -- of the cookie, for browser sessions on our own pages, which have no refresh tokens
     browser_hash             bytea constraint sessions_browser_key unique,
     impersonator_session_id  uuid,  -- an impersonation ends with the session in which it was started
-    provider                 text,  -- how the session was started, as in login_events
     -- for sessions of applications: refreshing a device's session needs no secret
     grant_type               text check (grant_type in ('authorization_code', 'device_code')),
     -- The session began before the second factor was switched on. It may change the user's own account,
@@ -27,9 +26,7 @@ create table sessions (
     -- The only organization in which the impersonation acts; null: all. No foreign key: deleting
     -- the organization must not lift the limit.
     impersonated_in          uuid,
-    authenticated_at         timestamptz,  -- null: when the session was created
-    -- whether that authentication used it; a trusted device does not
-    second_factor            boolean not null default false,
+    authenticated_at         timestamptz,  -- the last sign-in in it; null: when the session was created
     browser_session_id       uuid,  -- in which the user authorized the application
     scope                    text[],  -- null: the application did not ask for OpenID Connect
     id_token_claims          text[],  -- the names in the parameter `claims`; the same for userinfo
@@ -47,18 +44,18 @@ create table sessions (
     -- All scopes that the authorization request asked for; `scope` and `api_scope` have the granted
     -- ones. Null without such a request.
     asked_scope              text[],
-    -- The proofs of the last sign-in in the session, and their strength together. Null: its user did not sign in.
+    -- The proofs of the last sign-in in the session, and their strength together. Null: its user did not
+    -- sign in, as in an impersonation.
     proofs                   jsonb,
     strength                 smallint,
     -- the authentication classes of which one had to be met, as the application asked (OpenID Connect Core
     -- section 5.5.1.1)
     asked_acr                text[],
-    further_scope            text[],
     -- The only organization in which the session is good, because it began at a connection of this
     -- organization. Null: the session has a proof of the account's own. No foreign key: deleting the
     -- organization must not lift the bound.
     bounded_to               uuid,
-    risk_is_high             boolean  -- of the sign-in
+    risk_is_high             boolean not null default false  -- of the sign-in
 );
 create index sessions_by_end on sessions (least(ended_at, expires_at));
 create index sessions_of_impersonator on sessions (impersonator_id) where impersonator_id is not null;
@@ -67,22 +64,6 @@ create index sessions_of_browser_session on sessions (browser_session_id)
     where browser_session_id is not null and ended_at is null;
 create index impersonations_of_session on sessions (impersonator_session_id)
     where impersonator_session_id is not null and ended_at is null;
-
--- Version 0.9.0 changes only its own columns, so the proofs are out of date then. For the time in which it still
--- runs; the next release drops the trigger and these columns.
-create function forget_proofs_of_previous_sign_in() returns trigger language plpgsql as $$
-begin
-    new.proofs := null;
-    new.strength := null;
-    return new;
-end $$;
-create trigger sign_in_changed_by_previous_release
-    before update of provider, authenticated_at, second_factor, fresh, created_at on sessions
-    for each row when (
-        new.proofs is not distinct from old.proofs
-        and (new.provider, new.authenticated_at, new.second_factor, new.fresh, new.created_at)
-            is distinct from (old.provider, old.authenticated_at, old.second_factor, old.fresh, old.created_at))
-    execute function forget_proofs_of_previous_sign_in();
 
 -- The end of a browser session ends the sessions of the applications that the user authorized in it,
 -- except those with offline access. It happens in the same statement, whatever ends the session.
@@ -182,33 +163,6 @@ create index sign_in_flows_by_expiry on sign_in_flows (expires_at);
 create index sign_in_flows_by_secret_expiry on sign_in_flows (greatest(proofs_expire_at, challenge_expires_at))
     where greatest(proofs_expire_at, challenge_expires_at) is not null;
 
--- A first factor that was verified and waits for the second factor. The row is deleted when it is used or
--- becomes invalid.
-create table pre_auths (
-    id                   uuid primary key,  -- also the `jti` and the `sid` of the token
-    user_id              uuid not null references users on delete cascade,
-    service_id           uuid,  -- the service to sign in to; null: the platform
-    provider             text not null,  -- of the first factor, as in login_events
-    failures             integer not null default 0,
-    created_at           timestamptz not null,
-    expires_at           timestamptz not null,
-    -- this and the following: the identity to link after the second factor; tokens are sealed
-    issuer               text,
-    provider_user_id     text,
-    identity_service_id  uuid,  -- the context to link it in; null: the account itself
-    identity_email       text,
-    -- it opened the account because it is linked in another context, not by its address
-    known_elsewhere      boolean,
-    access_token         bytea,
-    refresh_token        bytea,
-    token_expires_at     timestamptz,
-    scopes               text[],
-    constraint pre_auths_identity_check
-        check (num_nulls(issuer, provider_user_id, known_elsewhere, access_token) in (0, 4))
-);
-create index pre_auths_of_user on pre_auths (user_id);
-create index pre_auths_by_expiry on pre_auths (expires_at);
-
 -- The verified parts of a reauthentication that is not complete: the emailed code, and the sign-in at an
 -- identity provider that the second factor must follow.
 create table reauthentications (
@@ -276,53 +230,6 @@ create table identities (
 );
 create index identities_of_service on identities (service_id) where service_id is not null;
 
--- Tickets to start a sign-in at an identity provider. Each works once, for a minute, in the browser that
--- opens it.
-create table link_tickets (
-    token_hash          bytea primary key,
-    user_id             uuid not null references users on delete cascade,
-    session_id          uuid not null references sessions on delete cascade,
-    service_id          uuid references services on delete cascade,
-    provider            text not null,
-    created_at          timestamptz not null,
-    expires_at          timestamptz not null,
-    browser_session_id  uuid,  -- the browser session that must open it, if any
-    after               text  -- null: link an identity; otherwise reauthenticate, and continue there
-);
-create index link_tickets_of_user on link_tickets (user_id);
-create index link_tickets_of_session on link_tickets (session_id);
-create index link_tickets_of_service on link_tickets (service_id) where service_id is not null;
-create index link_tickets_by_expiry on link_tickets (expires_at);
-
--- Sign-ins by a link or a code in an email. `id` is also the id of the email in `mails`. If the address
--- has an account, the mailer sets the account, the hash of the link and the code. The code is sealed: a
--- hash of six digits would not hide it.
-create table email_sign_ins (
-    id            uuid primary key,
-    request_hash  bytea not null unique,  -- SHA-256 of the secret of the client that asked
-    in_browser    boolean not null,  -- our own pages asked, not an API client
-    email         text not null,
-    org_id        uuid,  -- the organization of the service
-    service_id    uuid references services on delete cascade,
-    after         text not null,  -- the path where the browser continues
-    saml_state    text,
-    address       text,
-    agent         text,
-    city          text,
-    country       text,
-    created_at    timestamptz not null,
-    expires_at    timestamptz not null,
-    user_id       uuid references users on delete cascade,
-    link_hash     bytea unique,
-    code          bytea,
-    failures      integer not null default 0,
-    used_at       timestamptz
-);
-create index email_sign_ins_of_address on email_sign_ins (email);
-create index email_sign_ins_of_user on email_sign_ins (user_id) where user_id is not null;
-create index email_sign_ins_of_service on email_sign_ins (service_id) where service_id is not null;
-create index email_sign_ins_by_expiry on email_sign_ins (expires_at);
-
 -- The sign-in log: successes and failures.
 create table login_events (
     id               uuid primary key,
@@ -340,7 +247,7 @@ create table login_events (
     risk_factors     text[] not null default '{}',
     city             text,
     country          text,
-    reason           text,  -- of a failure
+    reason           text,  -- of a failure; null: it succeeded
     seen_by          text not null default 'all' check (seen_by in ('all', 'platform', 'organization')),
     attempts         integer not null default 1,  -- of one client in one minute, in a row without a user
     request_id       text,

@@ -16,8 +16,8 @@ create table connections (
     client_secret_set_at  timestamptz,
     created_at            timestamptz,
     first_activated_at    timestamptz,
-    -- the members and service accounts that changed it since its last activation; null: not known
-    changed_by            uuid[],
+    -- the members and service accounts that changed it since its last activation
+    changed_by            uuid[] not null default '{}',
     constraint connections_of_organizations_key unique nulls not distinct (org_id, slug),
     constraint connections_id_key unique (org_id, id),
     constraint connections_secret_check check (num_nulls(client_secret, client_secret_set_at) in (0, 2)),
@@ -62,71 +62,6 @@ create table service_connections (
     primary key (service_id, connection_id),
     constraint service_connections_client_check check (num_nulls(client_id, client_secret, updated_at) in (0, 3))
 );
-
-create table oauth_credentials (
-    service_id     uuid not null references services on delete cascade,
-    provider       text not null,
-    org_id         uuid not null,
-    client_id      text not null,
-    client_secret  bytea not null,  -- sealed
-    updated_at     timestamptz not null,
-    primary key (service_id, provider)
-);
-
-create function copy_scopes_of_previous_release() returns trigger language plpgsql as $$
-begin
-    insert into service_connections (service_id, connection_id, org_id, scopes)
-    select new.id, c.id, new.org_id, s.scopes
-    from (values ('codehost', new.codehost_scopes), ('websuite', new.websuite_scopes), ('officesuite', new.officesuite_scopes))
-        s (slug, scopes)
-    join connections c on c.slug = s.slug
-    where s.scopes is not null
-       or tg_op = 'UPDATE' and exists (select from service_connections x where x.service_id = new.id and x.connection_id = c.id)
-    on conflict (service_id, connection_id) do update set scopes = excluded.scopes;
-    return null;
-end $$;
-create trigger copy_scopes_of_previous_release after insert or update of codehost_scopes, websuite_scopes, officesuite_scopes on services
-    for each row when (pg_trigger_depth() = 0) execute function copy_scopes_of_previous_release();
-
-create function copy_connection_to_previous_release() returns trigger language plpgsql as $$
-declare
-    connection text := (select slug from connections where id = new.connection_id);
-begin
-    if new.scopes is distinct from old.scopes then
-        update services set
-            codehost_scopes = case connection when 'codehost' then new.scopes else codehost_scopes end,
-            websuite_scopes = case connection when 'websuite' then new.scopes else websuite_scopes end,
-            officesuite_scopes = case connection when 'officesuite' then new.scopes else officesuite_scopes end
-        where id = new.service_id;
-    end if;
-    if new.client_id is not null then
-        insert into oauth_credentials (service_id, provider, org_id, client_id, client_secret, updated_at)
-        values (new.service_id, connection, new.org_id, new.client_id, new.client_secret, new.updated_at)
-        on conflict (service_id, provider) do update set
-            client_id = excluded.client_id, client_secret = excluded.client_secret, updated_at = excluded.updated_at;
-    elsif old.client_id is not null then
-        delete from oauth_credentials where service_id = new.service_id and provider = connection;
-    end if;
-    return null;
-end $$;
-create trigger copy_connection_to_previous_release after insert or update on service_connections
-    for each row when (pg_trigger_depth() = 0) execute function copy_connection_to_previous_release();
-
-create function copy_credentials_of_previous_release() returns trigger language plpgsql as $$
-begin
-    if tg_op = 'DELETE' then
-        update service_connections set client_id = null, client_secret = null, updated_at = null
-        where service_id = old.service_id and connection_id = (select id from connections where slug = old.provider);
-        return null;
-    end if;
-    insert into service_connections (service_id, connection_id, org_id, client_id, client_secret, updated_at)
-    select new.service_id, c.id, new.org_id, new.client_id, new.client_secret, new.updated_at from connections c where c.slug = new.provider
-    on conflict (service_id, connection_id) do update set
-        client_id = excluded.client_id, client_secret = excluded.client_secret, updated_at = excluded.updated_at;
-    return null;
-end $$;
-create trigger copy_credentials_of_previous_release after insert or update or delete on oauth_credentials
-    for each row when (pg_trigger_depth() = 0) execute function copy_credentials_of_previous_release();
 
 -- Our own keys at the identity providers of organizations, each with a certificate that we have signed with it.
 create table connection_keys (

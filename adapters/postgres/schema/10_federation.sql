@@ -1,30 +1,5 @@
 -- OAuth, OpenID Connect and SAML.
 
--- A browser that was sent to an identity provider, by the hash of the state that must return. It works
--- once.
-create table provider_states (
-    state_hash          bytea primary key,
-    browser_hash        bytea not null,  -- SHA-256 of the cookie of the browser
-    provider            text not null,
-    org_id              uuid,
-    service_id          uuid references services on delete cascade,  -- null: on the platform itself
-    -- the user who links an identity; null: a sign-in
-    user_id             uuid references users on delete cascade,
-    session_id          uuid references sessions on delete cascade,
-    scopes              text[],  -- that the service asks the provider for; null: the platform's
-    after               text not null,  -- the path where the browser continues on our pages
-    created_at          timestamptz not null,
-    expires_at          timestamptz not null,
-    browser_session_id  uuid,
-    reauthenticates     boolean not null default false,
-    check ((org_id is null) = (service_id is null)),
-    check ((user_id is null) = (session_id is null))
-);
-create index provider_states_of_service on provider_states (service_id) where service_id is not null;
-create index provider_states_of_user on provider_states (user_id) where user_id is not null;
-create index provider_states_of_session on provider_states (session_id) where session_id is not null;
-create index provider_states_by_expiry on provider_states (expires_at);
-
 -- Codes that applications exchange for tokens (RFC 6749 section 4.1). A used code stays for a while: a
 -- second use ends the session that the first one created.
 create table authorization_codes (
@@ -49,7 +24,6 @@ create table authorization_codes (
     api_scope           text[],
     asked_scope         text[],
     asked_acr           text[],  -- as in sessions
-    further_scope       text[],
     check ((org_id is null) = (service_id is null))
 );
 create index authorization_codes_of_service on authorization_codes (service_id) where service_id is not null;
@@ -79,7 +53,6 @@ create table device_codes (
     api_resource_id   uuid,
     api_scope         text[],
     asked_scope       text[],
-    further_scope     text[],
     check ((status in ('approved', 'redeemed')) = (session_id is not null))
 );
 create index device_codes_of_service on device_codes (service_id);
@@ -118,7 +91,6 @@ create table consents (
     service_id             uuid not null references services on delete cascade,
     scope                  text[] not null,
     granted_at             timestamptz not null,
-    further_scope          text[] not null default '{}',
     -- what the consent to an external client covers: the redirect URIs that were used, and how it authenticates
     redirect_uris          text[] not null default '{}',
     client_authentication  text,
@@ -190,40 +162,6 @@ create index saml_certificates_by_expiry on saml_certificates (org_id, valid_unt
 create unique index saml_certificates_standby_key on saml_certificates (service_id, standby)
     where standby is not null;
 create index saml_certificates_by_end on saml_certificates (kept_until) where kept_until is not null;
-
--- The sign-in requests of services. An answered request stays until it expires: its id must not be
--- accepted again before (security X-3).
-create table saml_sign_ons (
-    state_hash      bytea primary key,
-    browser_hash    bytea not null,  -- SHA-256 of the cookie of the browser that brought it
-    org_id          uuid not null,
-    service_id      uuid not null references services on delete cascade,
-    request_id      text not null,
-    relay_state     text,
-    force_authn     boolean not null,
-    is_passive      boolean not null,
-    status          text,  -- why the answer has no assertion
-    subject         text,  -- the user that the request names, if any
-    subject_format  text,
-    context_class   text,  -- the requested authentication context, if not the default
-    created_at      timestamptz not null,
-    expires_at      timestamptz not null,
-    answered_at     timestamptz,
-    -- these three: the user who signed in for it through the API, their session, and the ticket
-    -- that their browser must present
-    user_id         uuid references users on delete cascade,
-    session_id      uuid references sessions on delete cascade,
-    ticket_hash     bytea,
-    -- the user that an identity provider has authenticated again for this request
-    vouched_for     uuid references users on delete set null,
-    constraint saml_sign_ons_request_key unique (service_id, request_id),
-    check (num_nulls(user_id, session_id, ticket_hash) in (0, 3)),
-    check (num_nulls(subject, subject_format) in (0, 2))
-);
-create index saml_sign_ons_of_user on saml_sign_ons (user_id) where user_id is not null;
-create index saml_sign_ons_of_session on saml_sign_ons (session_id) where session_id is not null;
-create index saml_sign_ons_by_expiry on saml_sign_ons (expires_at);
-create index saml_sign_ons_vouched_for on saml_sign_ons (vouched_for) where vouched_for is not null;
 
 -- The name of a user at one service only (format persistent).
 create table saml_name_ids (

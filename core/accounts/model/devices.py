@@ -152,7 +152,7 @@ class Device:
     created_at: datetime
     updated_at: datetime
     revoked_at: datetime | None = None
-    methods: tuple[str, ...] = ()  # of the last sign-in, as in the login records; empty if version 0.9.0 stored it
+    methods: tuple[str, ...] = ()  # of the last sign-in, as in the login records; empty for an impersonation
 
     @property
     def is_unproved(self) -> bool:

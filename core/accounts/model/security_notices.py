@@ -40,7 +40,7 @@ class SecurityNotice:
     undo_until: datetime
     # The name of the identity provider, for IDENTITY_LINKED and IDENTITY_UNLINKED. The product that keeps the passkey, for
     # PASSKEY_ADDED and PASSKEY_REMOVED, or AFTER_WAIT. The second factor, for MFA_ENABLED and MFA_DISABLED: `totp` or `passkey`, with
-    # `:on` if the other one stays; None in notices of version 0.9.0. The number of passkeys that stay after a reset, with the marks
+    # `:on` if the other one stays. The number of passkeys that stay after a reset, with the marks
     # above, or PASSWORD_REMOVED, for PASSWORD_CHANGED.
     detail: str | None = None
     undone_at: datetime | None = None

@@ -20,7 +20,6 @@ FEWEST_WEEKS: Final = 4
 SUCCESS: Final = "success"  # the result of a sign-in; others are reasons of failures
 # Stands for the platform in the figures: as an organization for all of them, as an application for Gatehouse itself.
 PLATFORM_ID: Final = UUID(int=0)
-UNRECORDED: Final = "unrecorded"  # the result of failures of earlier releases
 
 
 class FigureRange(StrEnum):
@@ -106,7 +105,7 @@ class Population:
     day: date
     users: int
     second_factor: int  # users with one
-    passkeys: int | None  # users with one; None if version 0.9.0 counted the day
+    passkeys: int  # users with one
     organizations: int | None  # of the whole platform
 
 

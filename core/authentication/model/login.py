@@ -109,7 +109,7 @@ class RedeemedGrant:
     service: ServiceContext | None  # None for the platform's own frontend
     proofs: SessionProofs  # of the session that approved it
     device_id: UUID | None
-    risk_is_high: bool | None  # of that session, or of the device that redeemed a device code
+    risk_is_high: bool  # of that session, or of the device that redeemed a device code
     grant: Grant
     entitlement: Entitlement  # to the service
     new_device: Device | None = None  # the device that redeemed a device code

@@ -35,8 +35,6 @@ class Scope(StrEnum):
     GROUPS = "groups"
 
 
-# The scopes that version 0.9.0 does not know. They are stored apart from the others, so that its processes do not read them.
-FURTHER_SCOPES: Final = frozenset({Scope.PERMISSIONS, Scope.GROUPS})
 # The claims that a scope gives (OpenID Connect Core section 5.4).
 CLAIMS_OF_SCOPE: Final[Mapping[Scope, tuple[str, ...]]] = MappingProxyType(
     {
@@ -84,7 +82,7 @@ class OpenIdGrant:
 
     `scope` and `claims` are empty without the scope `openid`. `resource` is the audience of its access
     tokens, or None for the userinfo endpoint. With `api`, it is the identifier of the API resource. `asked`
-    are all scopes of the authorization request, or None if there was no request, or an earlier release stored the grant.
+    are all scopes of the authorization request, or None if there was no request.
     """
 
     scope: tuple[Scope, ...]

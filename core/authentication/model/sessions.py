@@ -75,7 +75,7 @@ class SessionStart:
     openid: OpenIdGrant | None = None
     key_thumbprint: str | None = None  # of the key that the refresh tokens are bound to
     ends_by: datetime | None = None  # the end by a sign-in policy
-    risk_is_high: bool | None = None  # as in Session
+    risk_is_high: bool = False  # as in Session
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +101,7 @@ class Session:
     openid: OpenIdGrant | None = None  # None if the application did not ask for OpenID Connect
     key_thumbprint: str | None = None  # of the key that its refresh tokens are bound to (RFC 9449 section 5)
     request_id: str | None = None  # of the request that started it; only the sign-in log has it
-    risk_is_high: bool | None = None  # of its sign-in, until the session ends; None: that of its device
+    risk_is_high: bool = False  # of its sign-in, until the session ends
 
 
 @dataclass(frozen=True, slots=True)

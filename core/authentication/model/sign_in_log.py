@@ -122,7 +122,7 @@ class SignIn:
     service_name: str | None  # the host of an external client
     provider: str
     success: bool
-    reason: str | None  # of LoginFailure, UNKNOWN_ACCOUNT or MANY_ATTEMPTS; None for a success, and for failures of earlier releases
+    reason: str | None  # of LoginFailure, UNKNOWN_ACCOUNT or MANY_ATTEMPTS; None for a success
     blocked_seconds: int | None
     attempts: int
     request_id: str | None

@@ -38,16 +38,13 @@ async def adopt(ports: Ports) -> str | None:
 
     An unusual spelling is accepted only if the installation uses it already.
 
-    An installation of an earlier release has signing keys but no stored issuer: it uses the present one.
-
     Raises: IssuerMisspelled.
     """
     url = ports.tokens.issuer
     async with ports.storage.transaction(by=SYSTEM) as tx:
         await tx.signing_keys.lock()
-        stored, has_keys = await tx.signing_keys.issuer()
-        is_in_use = has_keys if stored is None else stored == url
-        if is_misspelled(url) and not is_in_use:
+        stored = await tx.signing_keys.issuer()
+        if is_misspelled(url) and stored != url:
             raise IssuerMisspelled(url)
         if stored != url:
             await tx.signing_keys.set_issuer(url)

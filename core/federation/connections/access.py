@@ -66,7 +66,7 @@ async def lock_to_refresh(tx: Transaction, caller: OrganizationCaller, slug: str
 async def lock_to_change(tx: Transaction, caller: OrganizationCaller, slug: str) -> OrganizationConnection:
     """Lock a connection as `lock_to_refresh` does, and note that the caller has changed it."""
     connection = await lock_to_refresh(tx, caller, slug)
-    if connection.changed_by is not None and caller.actor_id not in connection.changed_by:
+    if caller.actor_id not in connection.changed_by:
         connection = replace(connection, changed_by=(*connection.changed_by, caller.actor_id))
         await tx.connections.save(connection)
     return connection

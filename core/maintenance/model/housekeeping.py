@@ -59,15 +59,10 @@ class Sweep(StrEnum):
     ONE_TIME_TOKENS = "one_time_tokens"
     SIGN_IN_FLOWS = "sign_in_flows"
     FLOW_SECRETS = "flow_secrets"  # expired proofs and challenges are removed, and the flow stays
-    PRE_AUTHS = "pre_auths"
-    EMAIL_SIGN_INS = "email_sign_ins"
     KEPT_FORMS = "kept_forms"
     SENT_FORMS = "sent_forms"
     DEVICE_CODES = "device_codes", EXPIRED_DEVICE_CODES_KEPT
-    LINK_TICKETS = "link_tickets"
-    SAML_SIGN_ONS = "saml_sign_ons"
     SAML_LOGOUTS = "saml_logouts"
-    PROVIDER_STATES = "provider_states"
     CONNECTION_LOGINS = "connection_logins"
     AUTHORIZATION_CODES = "authorization_codes", CODES_KEPT
     PUSHED_REQUESTS = "pushed_requests"

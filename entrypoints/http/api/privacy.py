@@ -51,7 +51,7 @@ class ExportedLoginResponse(ResponseModel):
     reason: str | None = Field(description="Why the login failed, or null.", examples=["credentials"])
     blocked_seconds: int | None = Field(description="How long the account was still blocked after wrong attempts, or null.")
     attempts: int = Field(description="The number of attempts that the record counts.")
-    request_id: str | None = Field(description="The id of the request, or null for logins of earlier releases.")
+    request_id: str | None = Field(description="The id of the request, or null for attempts that were only counted.")
     risk_score: int = Field(description="The risk of the login, from 0 to 100.")
     risk_factors: Annotated[str, BeforeValidator(json.dumps)] = Field(
         description="The reasons for the risk score, as a JSON array in a string.", examples=['["new_device"]']

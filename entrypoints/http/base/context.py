@@ -58,7 +58,6 @@ class AppContext:
     describe: Callable[[], bytes]  # returns the API description as JSON; slow at first
     stored_rp_id: StoredId = field(default_factory=StoredId)
     known_routes: KnownRoutes = field(default_factory=KnownRoutes)
-    was_upgraded: bool = False  # the database has been that of version 0.9.0, which may still run
 
 
 def bind_context(app: Quart, context: AppContext) -> None:

@@ -18,8 +18,7 @@ from quart_trio import QuartTrio
 from werkzeug.exceptions import HTTPException
 from werkzeug.exceptions import NotFound as NoSuchRoute
 
-from core.kernel.page_paths import HOME_PATH, SIGN_IN_PATH
-from core.kernel.values import is_printable, parse_id
+from core.kernel.values import is_printable
 from entrypoints.bind import LOCALHOST, LOOPBACK_ADDRESSES
 from entrypoints.http.base.context import app_context, request_record
 from entrypoints.http.base.redirects import redirect
@@ -117,17 +116,6 @@ def _target_of(request: Any) -> str:
     return (path + b"?" + query if query else path).decode("latin-1")
 
 
-def _path_of(request: Any) -> str:
-    """Return the path of the page. The address of a sign-in in progress can be that of the sign-in page (`pages.flow.flows`).
-
-    HEAD asks for the sign-in page, which changes nothing.
-    """
-    path = str(request.path)
-    if path == SIGN_IN_PATH and "flow" in request.args and request.method != "HEAD":
-        return f"{HOME_PATH}/flow/{parse_id(request.args['flow'])}{request.args.get('step', '')}"
-    return path
-
-
 class _RequestContext(RequestContext):
     """The request and its route, without a session."""
 
@@ -138,7 +126,7 @@ class _RequestContext(RequestContext):
     def match_request(self) -> None:
         request = self.request
         try:
-            request.url_rule, arguments = cast("LeanQuart", self.app).match(_path_of(request), request.method)
+            request.url_rule, arguments = cast("LeanQuart", self.app).match(request.path, request.method)
             request.view_args = dict(arguments)
         except HTTPException as error:
             request.routing_exception = error

@@ -159,7 +159,7 @@ def _restore(form: EndedForm | None) -> dict[str, str]:
 def ports_once() -> Ports:
     """Return ports for the use case that the form stands for, which runs once for each copy of the form. The view needs `once`.
 
-    Raises: FormTokenInvalid if the form has no key, as those of earlier releases.
+    Raises: FormTokenInvalid if the form has no key.
     """
     if not MIN_KEY_LENGTH <= len(g.form_key) <= MAX_KEY_LENGTH:
         raise FormTokenInvalid

@@ -166,8 +166,8 @@ class SigningKeysRead(Protocol):
     async def live(self, now: datetime) -> list[SigningKey]:
         """Return the keys that have not retired at this time, newest first."""
 
-    async def issuer(self) -> tuple[str | None, bool]:
-        """Return the issuer of the last start, or None before the first start of a release that stores it; and whether any key exists."""
+    async def issuer(self) -> str | None:
+        """Return the issuer of the last start, or None before the first start."""
 
 
 class SigningKeys(SigningKeysRead, Protocol):

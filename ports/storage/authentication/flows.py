@@ -18,9 +18,6 @@ class FlowsRead(Protocol):
     async def load(self, flow_id: UUID, browser_hash: bytes) -> Flow | None:
         """Return the flow of this browser, also after it has ended. Raises: SealBroken."""
 
-    async def of_upgraded_database(self) -> bool:
-        """Return whether the database has been that of version 0.9.0, which may run beside this version."""
-
     async def by_secret(self, secret_hash: bytes, browser_hash: bytes, now: datetime) -> Flow | None:
         """Return the open flow of this browser that others name by the secret with this hash. Raises: SealBroken."""
 

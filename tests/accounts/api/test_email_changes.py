@@ -17,7 +17,7 @@ from tests.accounts.api.email_links import query_value, register, request_reset
 from tests.accounts.email_changes import FORM, UNDO, EmailChanger, open_proof, undo
 from tests.fakes.outside import FakeClock, FakeMailTransport
 from tests.support.builders import EMAIL, NEW_PASSWORD, PASSWORD, Answer, Api, add_account, link, run_concurrently, run_sql, sign_in
-from tests.support.mfa import add_mfa
+from tests.support.mfa import USED_IN_SESSIONS, add_mfa
 from tests.support.rows import until_blocked
 from tests.support.tenants import Tenant
 
@@ -246,7 +246,7 @@ async def test_an_undo_skips_no_second_factor_and_trusts_no_device(
 ) -> None:
     """A second factor that is older than the request stays."""
     await add_mfa(ports, user, at=ports.clock.now() - timedelta(days=1))
-    await run_sql(pool, "update sessions set second_factor = true")
+    await run_sql(pool, USED_IN_SESSIONS)
     undo_token = await changer.change(token, NEW)
     statement = """
         insert into devices (id, user_id, name, device_type, browser, os, last_used_at, risk_score, risk_factors, trust_hash,

@@ -14,6 +14,7 @@ from ports import Ports
 from tests.accounts.api.platform_paths import UNKNOWN_ID, mfa_status, remove_mfa, with_mfa
 from tests.fakes.outside import FakeMailTransport
 from tests.support.builders import add_account, add_member, add_organization, deliver, run_sql, sign_in
+from tests.support.mfa import USED_IN_SESSIONS
 from tests.support.platform import Platform
 from tests.support.refusals import BAD, refused
 
@@ -122,7 +123,7 @@ async def test_a_missing_or_invalid_reason_is_refused(platform: Platform, ports:
 
 async def test_platform_owners_cannot_remove_their_own_second_factor(platform: Platform, pool: Pool) -> None:
     await run_sql(pool, "update users set mfa_enabled_at = now()")
-    await run_sql(pool, "update sessions set second_factor = true")
+    await run_sql(pool, USED_IN_SESSIONS)
     assert refused(await remove_mfa(platform, platform.account.id, {"reason": "x"})) == BAD
     assert await run_sql(pool, "select mfa_enabled_at is null from users") == [(False,)]
 

@@ -20,7 +20,8 @@ from core.kernel.values import Email, new_id
 from ports import Ports
 from tests.accounts.email_changes import open_proof, undo
 from tests.fakes.outside import FakeClock, FakeMailTransport
-from tests.support.builders import EMAIL, PASSWORD, Api, add_account, deliver, link, run_sql, sign_in
+from tests.support.builders import EMAIL, PASSWORD, Api, add_account, deliver, link, run_sql, sign_in, two_factors
+from tests.support.connections.proofs import write_proofs
 from tests.support.mfa import Authenticator, add_mfa
 
 pytestmark = pytest.mark.slow
@@ -62,7 +63,8 @@ class Theft:
         """Do one thing a minute later."""
         self.count += 1
         self.clock.advance(timedelta(minutes=1))
-        await run_sql(self.pool, "update sessions set authenticated_at = %s, second_factor = true, mfa_missing = false", self.clock.now())
+        await write_proofs(self.pool, self.user.id, two_factors(self.clock.now()))
+        await run_sql(self.pool, "update sessions set mfa_missing = false")
         await getattr(self, name)()
 
     async def second_session(self) -> None:
@@ -190,7 +192,7 @@ async def test_any_link_in_an_email_to_the_owner_gives_the_account_back(
     if chance.random() < 0.6:
         done.append("delete")
         clock.advance(timedelta(minutes=1))
-        await run_sql(pool, "update sessions set authenticated_at = %s, second_factor = true", clock.now())
+        await write_proofs(pool, theft.user.id, two_factors(clock.now()))
         is_final = await undo_links(theft, EMAIL) == []
         assert (await api.delete("/api/user", token=theft.token)).status == 200
         if is_final:

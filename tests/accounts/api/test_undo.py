@@ -32,7 +32,7 @@ from tests.support.builders import (
     sign_in,
 )
 from tests.support.identities import add_identity
-from tests.support.mfa import Authenticator, add_mfa
+from tests.support.mfa import USED_IN_SESSIONS, Authenticator, add_mfa
 from tests.support.platform import Platform
 from tests.support.tenants import Tenant
 
@@ -156,7 +156,7 @@ async def test_a_second_factor_of_a_thief_goes_and_that_of_the_user_comes_back(
     api: Api, ports: Ports, pool: Pool, token: str, user: Account, clock: FakeClock, sent: FakeMailTransport
 ) -> None:
     app = await add_mfa(ports, user)
-    await run_sql(pool, "update sessions set second_factor = true")
+    await run_sql(pool, USED_IN_SESSIONS)
     clock.advance(timedelta(seconds=60))
     assert (await api.delete("/api/user/mfa", token=token)).status == 200
     first = await undo_token(ports, sent, "Two-factor authentication is off")

@@ -40,7 +40,6 @@ DEPENDENT_TABLES = (
         "api_keys",
         "identities",
         "service_connections",
-        "oauth_credentials",
         "service_users",
         "login_totals",
         "login_events",
@@ -48,7 +47,6 @@ DEPENDENT_TABLES = (
     *(
         "saml_configurations",
         "saml_certificates",
-        "saml_sign_ons",
         "saml_name_ids",
         "saml_sessions",
     ),
@@ -71,9 +69,6 @@ async def fill(pool: Pool, one: Service, user_id: UUID) -> None:
            values (%(service)s, %(org)s, false, 'x', true, true, now())""",
         """insert into saml_certificates (id, org_id, service_id, certificate, private_key, valid_from, valid_until, created_at)
            values (gen_random_uuid(), %(org)s, %(service)s, 'x', 'x', now(), now(), now())""",
-        """insert into saml_sign_ons (state_hash, browser_hash, org_id, service_id, request_id, force_authn, is_passive, created_at,
-                                      expires_at)
-           values (%(key)s, 'x', %(org)s, %(service)s, 'x', false, false, now(), now())""",
         """insert into saml_name_ids (service_id, user_id, org_id, name_id, created_at)
            values (%(service)s, %(user)s, %(org)s, 'x', now())""",
         """with session as (

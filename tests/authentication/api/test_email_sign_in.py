@@ -89,7 +89,8 @@ async def test_the_link_signs_in_the_browser_that_opens_it_and_not_the_client(
     page = await browser.open(f"{LINK_PAGE}?token={link(sent.newest(LINK_PAGE))}")
     assert "was requested in another browser" in page.text
     assert leads_to(await browser.send(LINK_PAGE, form_token=form_token(page), token=link(sent.newest(LINK_PAGE)))) == HOME
-    assert await run_sql(pool, "select service_id, browser_hash is not null from sessions where provider = 'email'") == [(None, True)]
+    begun = await run_sql(pool, "select service_id, browser_hash is not null from sessions where proofs -> 0 ->> 'method' = 'email'")
+    assert begun == [(None, True)]
     assert (await verify(api, token, code)).status == 401
 
 

@@ -12,7 +12,6 @@ from core.applications.model.plans import Entitlement, SubscriptionStatus
 from core.authentication.model.sessions import RefreshTokenState, RotatedSession, TokenSubject
 from core.kernel.callers import OrganizationStatus, SessionContext
 from core.kernel.causes import SYSTEM
-from core.kernel.proofs import Proof
 from core.kernel.roles import ADMIN
 from core.kernel.values import digest
 from ports import Ports
@@ -150,7 +149,7 @@ async def test_a_rotation_keeps_the_service(storage: Postgres, pool: Pool) -> No
             org_slug="acme",
             service=context,
             entitlement=Entitlement(),
-            proofs=(Proof(None, session.created_at),),
+            proofs=(),
         )
     )
     assert await run_sql(pool, "select service_id, org_id, expires_at from sessions") == [(shop, org, NOW + 31 * DAY)]

@@ -91,13 +91,13 @@ async def test_the_session_of_a_login_is_stored_with_its_record(
     else:
         await within(storage, lambda tx: tx.logins.begin_session(new_session, secret, device))
     org_id, service_id = (shop.org_id, shop.id) if service else (None, None)
-    columns = "user_id, org_id, service_id, provider, address, agent, created_at"
-    row = (user, org_id, service_id, "codehost", new_session.address, new_session.agent, NOW)
+    columns = "user_id, org_id, service_id, address, agent, created_at"
+    row = (user, org_id, service_id, new_session.address, new_session.agent, NOW)
     assert await run_sql(pool, f"select id, browser_hash, {columns} from sessions") == [  # noqa: S608
         (new_session.id, secret if in_browser else None, *row)
     ]
-    query = f"select session_id, {columns}, success, risk_score, risk_factors, city, country from login_events"  # noqa: S608
-    assert await run_sql(pool, query) == [(new_session.id, *row, True, 40, ["new_device"], "Berlin", "DE")]
+    query = f"select session_id, {columns}, provider, success, risk_score, risk_factors, city, country from login_events"  # noqa: S608
+    assert await run_sql(pool, query) == [(new_session.id, *row, "codehost", True, 40, ["new_device"], "Berlin", "DE")]
     tokens = await run_sql(pool, "select token_hash, session_id, generation, created_at from refresh_tokens")
     assert tokens == ([] if in_browser else [(secret, new_session.id, 1, NOW)])
     assert await totals(pool) == ([] if in_browser else [(shop.org_id, shop.id, TODAY, "codehost", 1)])

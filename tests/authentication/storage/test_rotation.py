@@ -11,7 +11,6 @@ from core.applications.model.plans import Entitlement
 from core.authentication.model.sessions import RefreshTokenState, RotatedSession, TokenSubject
 from core.kernel.callers import OrganizationStatus
 from core.kernel.causes import SYSTEM
-from core.kernel.proofs import Proof
 from core.kernel.roles import ADMIN
 from core.kernel.values import digest
 from tests.support.builders import add_member, add_organization, run_concurrently, run_sql
@@ -47,7 +46,7 @@ async def test_a_rotation_returns_the_session_and_adds_a_successor(storage: Post
                 org_slug="acme",
                 service=None,
                 entitlement=Entitlement(),
-                proofs=(Proof(None, session.created_at),),
+                proofs=(),
             )
         )
         assert await tx.refresh_tokens.rotate(digest("first"), digest("third"), NOW, NOW + DAY) is None

@@ -6,7 +6,7 @@ from adapters.postgres.engine.pool import Pool
 from adapters.postgres.storage import Postgres
 from core.applications.model.services import Service
 from core.authentication.model.identities import ServiceOAuthCredentials
-from core.kernel.connections import CODEHOST, OFFICESUITE, PLATFORM_CONNECTIONS, WEBSUITE
+from core.kernel.connections import CODEHOST, OFFICESUITE, PLATFORM_CONNECTIONS
 from tests.applications.storage.services import by_id, put, service
 from tests.support.builders import run_sql
 from tests.support.rows import NOW, within

@@ -42,7 +42,7 @@ async def test_every_field_of_a_session_is_stored_but_not_its_token(storage: Pos
             None,
         )
     ]
-    assert await run_sql(pool, "select provider, grant_type from sessions") == [("codehost", "device_code")]
+    assert await run_sql(pool, "select proofs -> 0 ->> 'provider', grant_type from sessions") == [("codehost", "device_code")]
     tokens = await run_sql(pool, "select token_hash, session_id, generation, rotated_at, created_at from refresh_tokens")
     assert tokens == [(digest("token"), session.id, 1, None, NOW - HOUR)]
 

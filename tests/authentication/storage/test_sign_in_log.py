@@ -117,17 +117,6 @@ async def test_no_organization_sees_attempts_on_the_way_to_anothers_application(
     assert [each.user_id for each in await log(storage, None)] == [cast.member, cast.member]
 
 
-async def test_failures_of_version_0_9_0_are_in_no_organizations_log(storage: Postgres, pool: Pool, cast: Cast) -> None:
-    """It recorded neither the reason nor the application."""
-    await run_sql(
-        pool,
-        "insert into login_events (id, user_id, provider, success, created_at) values (gen_random_uuid(), %s, 'password', false, %s)",
-        *(cast.member, NOW),
-    )
-    assert await log(storage, cast.shop.org_id) == []
-    assert [each.user_id for each in await log(storage, None)] == [cast.member]
-
-
 async def test_an_organization_knows_the_people_of_its_directory(storage: Postgres, pool: Pool, cast: Cast) -> None:
     """A user that the directory blocks is no member."""
     await run_sql(

@@ -1,4 +1,4 @@
-"""The proofs of a session, beside processes of version 0.9.0, which know only the columns that they had."""
+"""The proofs of a session, and what requests of APIs know of them."""
 
 from dataclasses import replace
 from typing import Any
@@ -18,12 +18,7 @@ from tests.support.builders import one_factor, run_sql, two_factors
 from tests.support.rows import EVE, HOUR, NOW, SECOND, account, add, begin, session, within
 
 STARTED = NOW - HOUR  # by `session`
-OLD_COLUMNS = "provider, authenticated_at, second_factor, fresh"
-# As in version 0.9.0
-OLD_REAUTHENTICATION = """
-    update sessions set authenticated_at = case when %s::text is null then authenticated_at else %s end, provider = coalesce(%s, provider),
-        fresh = case when %s::text is null then fresh else %s end, second_factor = %s, mfa_missing = mfa_missing and not %s
-    where id = %s"""
+COLUMNS = "authenticated_at, strength, fresh"
 
 
 @pytest.fixture
@@ -48,26 +43,23 @@ async def strength(storage: Postgres, session_id: UUID, user_id: UUID) -> Streng
 
 PROVIDER = first_proof("websuite", STARTED, is_fresh=False)
 CASES: dict[str, tuple[Proofs, tuple[Any, ...]]] = {
-    "a password": (one_factor(STARTED), ("password", None, False, True)),
-    "an email": (one_factor(STARTED, "email"), ("email", None, False, True)),
-    "a provider": ((PROVIDER,), ("websuite", None, False, False)),
-    "an earlier sign-in": (one_factor(STARTED - HOUR), ("password", STARTED - HOUR, False, True)),
-    "a code": (two_factors(STARTED), ("password", None, True, True)),
-    "a provider and a code": (complete(PROVIDER, Proof(Method.TOTP, STARTED)), ("websuite", None, True, True)),
+    "a password": (one_factor(STARTED), (STARTED, 1, True)),
+    "an email": (one_factor(STARTED, "email"), (STARTED, 1, True)),
+    "a provider": ((PROVIDER,), (STARTED, 1, False)),
+    "an earlier sign-in": (one_factor(STARTED - HOUR), (STARTED - HOUR, 1, True)),
+    "a code": (two_factors(STARTED), (STARTED, 2, True)),
+    "a provider and a code": (complete(PROVIDER, Proof(Method.TOTP, STARTED)), (STARTED, 2, True)),
 }
 
 
 @pytest.mark.parametrize(("proofs", "columns"), CASES.values(), ids=CASES)
-async def test_version_0_9_0_reads_the_same_sign_in(
+async def test_the_columns_of_a_sign_in_follow_from_its_proofs(
     storage: Postgres, pool: Pool, user_id: UUID, proofs: Proofs, columns: tuple[Any, ...]
 ) -> None:
     stored = await begin(storage, user_id, "token", proofs=proofs)
-    assert await run_sql(pool, f"select {OLD_COLUMNS} from sessions") == [columns]  # noqa: S608
+    assert await run_sql(pool, f"select {COLUMNS} from sessions") == [columns]  # noqa: S608
     assert await load(storage, stored.id, user_id) == proofs
-    sufficient = await strength(storage, stored.id, user_id)
-    await run_sql(pool, "update sessions set proofs = null, strength = null")
-    assert await load(storage, stored.id, user_id) == proofs, "as if version 0.9.0 had started the session"
-    assert await strength(storage, stored.id, user_id) == sufficient
+    assert await strength(storage, stored.id, user_id) == columns[1]
 
 
 async def test_every_field_of_a_proof_is_stored(storage: Postgres, user_id: UUID) -> None:
@@ -84,8 +76,8 @@ async def test_every_field_of_a_proof_is_stored(storage: Postgres, user_id: UUID
 async def test_an_impersonation_has_no_proofs(storage: Postgres, pool: Pool, user_id: UUID) -> None:
     [[eve]] = await run_sql(pool, "select id from users where id <> %s", user_id)
     await begin(storage, user_id, "token", impersonator_id=eve)
-    assert await run_sql(pool, f"select proofs, strength, {OLD_COLUMNS} from sessions where impersonator_id is not null") == [  # noqa: S608
-        (None, None, None, None, False, True)
+    assert await run_sql(pool, f"select proofs, {COLUMNS} from sessions where impersonator_id is not null") == [  # noqa: S608
+        (None, None, None, True)
     ]
     rotated = await within(storage, lambda tx: tx.refresh_tokens.rotate(digest("token"), b"next", NOW, NOW + HOUR))
     assert rotated is not None
@@ -98,21 +90,10 @@ async def test_a_method_of_a_later_release_is_a_first_factor(storage: Postgres, 
     assert await load(storage, stored.id, user_id) == (Proof(None, STARTED),)
 
 
-@pytest.mark.parametrize("method", ["websuite", None])
-async def test_a_reauthentication_by_version_0_9_0_counts(storage: Postgres, pool: Pool, user_id: UUID, method: str | None) -> None:
-    stored = await begin(storage, user_id, "token", proofs=one_factor(STARTED))
-    values = (method, NOW, method, method, False, True, True, stored.id)
-    await run_sql(pool, OLD_REAUTHENTICATION, *values)
-    assert await run_sql(pool, "select proofs, strength from sessions") == [(None, None)]
-    first = first_proof("password", STARTED) if method is None else first_proof(method, NOW, is_fresh=False)
-    assert await load(storage, stored.id, user_id) == (first, Proof(Method.TOTP, first.at))
-    assert await strength(storage, stored.id, user_id) == Strength.TWO
-
-
 async def test_other_changes_of_a_session_keep_its_proofs(storage: Postgres, pool: Pool, user_id: UUID) -> None:
     proofs = (*one_factor(STARTED), Proof(Method.BACKUP_CODE, STARTED))
     stored = await begin(storage, user_id, "token", proofs=proofs)
-    await run_sql(pool, "update sessions set expires_at = expires_at, second_factor = true, mfa_missing = true, org_id = null")
+    await run_sql(pool, "update sessions set expires_at = expires_at, mfa_missing = true, org_id = null")
     assert await load(storage, stored.id, user_id) == proofs
 
 
@@ -125,14 +106,13 @@ async def test_a_reauthentication_replaces_the_proofs(storage: Postgres, pool: P
 
 
 async def test_equal_proofs_stay(storage: Postgres, pool: Pool, user_id: UUID) -> None:
-    """A session that begins with a sign-in has no `authenticated_at`. A change of this column alone is one by version 0.9.0."""
     stored = await begin(storage, user_id, "token", proofs=one_factor(STARTED))
     same = StoredSignIn(stored.id, None, mfa_missing=False, proofs=stored.proofs)
     await within(storage, lambda tx: tx.session_sign_ins.reauthenticate(stored.id, user_id, stored.proofs))
     await within(storage, lambda tx: tx.session_sign_ins.weaken([same], user_id, asks_again=False))
     await within(storage, lambda tx: tx.session_sign_ins.join(stored.id, user_id, stored.proofs, NOW + HOUR, NOW + HOUR))
     assert await load(storage, stored.id, user_id) == stored.proofs
-    assert await run_sql(pool, "select authenticated_at, proofs is null, expires_at from sessions") == [(None, False, NOW + HOUR)]
+    assert await run_sql(pool, "select authenticated_at, proofs is null, expires_at from sessions") == [(STARTED, False, NOW + HOUR)]
 
 
 async def test_a_new_second_factor_is_missing_in_all_other_sessions(storage: Postgres, pool: Pool, user_id: UUID) -> None:
@@ -156,7 +136,7 @@ async def test_a_refresh_finds_the_proofs(storage: Postgres, user_id: UUID, scop
     rotated = await within(storage, lambda tx: tx.refresh_tokens.rotate(b"first", b"second", NOW, NOW + HOUR))
     assert rotated is not None
     assert proved_at(in_session(rotated.subject.proofs)) == STARTED
-    assert rotated.subject.proofs == (proofs if openid else two_factors(STARTED)), "without an ID token, the old columns are enough"
+    assert rotated.subject.proofs == proofs
 
 
 def test_no_request_of_an_api_reads_the_proofs() -> None:

@@ -8,10 +8,12 @@ from uuid import UUID
 
 import jwt
 
+from adapters.postgres.authentication.sign_in_proofs import columns_of
 from core.accounts.model.accounts import Account
 from core.authentication.model.openid import Scope
 from core.federation.oauth.model.authorization import s256_challenge
 from core.kernel.causes import SYSTEM
+from core.kernel.proofs import Method, Proof, first_proof
 from core.kernel.values import digest, new_id, new_secret
 from tests.support.browser import FakeBrowser, leads_to
 from tests.support.builders import BASE_URL, Answer, Api, run_sql
@@ -139,19 +141,20 @@ async def sign_in_browser(
     """
     ports, cookie = relying_party.tenant.ports, new_secret()
     now, session_id = ports.clock.now(), new_id()
+    first = Proof(None, now) if provider is None else first_proof(provider, now)
+    columns = columns_of((first, Proof(Method.TOTP, now)) if second_factor else (first,))
     await run_sql(
         relying_party.tenant.pool,
-        """
-        insert into sessions (id, user_id, created_at, expires_at, ends_at, address, agent, provider, browser_hash, second_factor)
-        values (%s, %s, %s, %s, %s, '198.51.100.7', 'her browser', %s, %s, %s)""",
+        f"""
+        insert into sessions (id, user_id, created_at, expires_at, ends_at, address, agent, browser_hash, {", ".join(columns)})
+        values (%s, %s, %s, %s, %s, '198.51.100.7', 'her browser', %s, {", ".join(["%s"] * len(columns))})""",  # noqa: S608  (columns)
         session_id,
         account.id,
         now,
         now + ports.policy.refresh_token_ttl,
         now + ports.policy.session_absolute_ttl,
-        provider,
         digest(cookie),
-        second_factor,
+        *columns.values(),
     )
     relying_party.browser.cookies["gatehouse-session"] = cookie
     if is_known:

@@ -231,7 +231,7 @@ async def test_the_frontend_gets_tokens_for_the_platform(
     assert renewed.status == 200
     other = await relying_party.post(TOKEN, basic(relying_party.client_id, SECRET), refresh_token=renewed.json["refresh_token"])
     assert oauth_error(other) == INVALID_GRANT
-    assert await run_sql(pool, "select provider, grant_type from sessions where service_id is null and browser_hash is null") != []
+    assert await run_sql(pool, "select grant_type from sessions where service_id is null and browser_hash is null") != []
 
 
 # Limits

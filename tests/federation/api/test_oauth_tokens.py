@@ -88,7 +88,7 @@ async def test_the_session_has_the_address_and_agent_of_the_browser(
     before = metrics.tokens_issued
     tokens = await relying_party.tokens()
     assert metrics.tokens_issued == before + 1
-    columns = "id, user_id, org_id, service_id, address, agent, provider, grant_type"
+    columns = "id, user_id, org_id, service_id, address, agent, proofs -> 0 ->> 'provider', grant_type"
     assert await run_sql(pool, f"select {columns} from sessions where service_id is not null") == [  # noqa: S608
         tuple_of(claims(tokens)["sid"], user, relying_party, "198.51.100.7", "her browser", "websuite", "authorization_code")
     ]

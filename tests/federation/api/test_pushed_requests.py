@@ -1,7 +1,6 @@
 """Pushed authorization requests (RFC 9126), and attacks on them (section 7)."""
 
 import re
-from dataclasses import replace
 from datetime import timedelta
 from typing import Any, Final
 from urllib.parse import urlencode
@@ -13,7 +12,6 @@ from adapters.http.providers import HttpProviders
 from adapters.postgres.engine.pool import Pool
 from core.accounts.model.accounts import Account
 from core.kernel.values import new_secret
-from entrypoints.http.base.context import app_context, bind_context
 from ports import Ports
 from ports.outside import IdentityProviders
 from tests.fakes.outside import FakeClock
@@ -339,11 +337,9 @@ async def test_a_deleted_application_has_no_requests(relying_party: RelyingParty
 # The parameters stay secret (RFC 9126 section 1)
 
 
-@pytest.mark.parametrize("was_upgraded", [False, True])
 async def test_addresses_name_only_the_client_and_the_reference(
-    relying_party: RelyingParty, app: QuartTrio, ports: Ports, pool: Pool, user: Account, *, was_upgraded: bool
+    relying_party: RelyingParty, ports: Ports, pool: Pool, user: Account
 ) -> None:
-    bind_context(app, replace(app_context(app), was_upgraded=was_upgraded))
     browser = relying_party.browser
     browser.cookies.clear()
     request_uri = await pushed(relying_party, scope="openid", nonce="a-nonce", login_hint="hint@example.com", prompt="login create")

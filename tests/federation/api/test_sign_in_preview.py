@@ -24,7 +24,6 @@ WRITTEN = ("sessions", "authorization_codes", "login_events", "service_users", "
 async def shop(acme: Tenant, browser: FakeBrowser) -> OpenIdClient:
     client = OpenIdClient(await add_relying_party(acme, browser))
     await sign_in_browser(client.party, acme.people["admin"], provider="password")
-    await run_sql(acme.pool, "update sessions set provider = 'password' where user_id = %s", acme.people["admin"].id)
     return client
 
 

@@ -9,6 +9,7 @@ from core.accounts.model.accounts import Account
 from tests.federation.api.relying import RelyingParty, openid_tokens, path_of
 from tests.support.browser import hidden_fields
 from tests.support.builders import BASE_URL, Answer, run_sql
+from tests.support.connections.proofs import older_sessions
 
 ESSENTIAL_GOLD: Final = '{"id_token": {"acr": {"essential": true, "value": "gold"}}}'
 # Requests and the error that each leads to. None is a code.
@@ -41,7 +42,7 @@ async def test_every_answer_names_the_issuer_and_the_request(shop: RelyingParty,
     issuer = (await shop.api.get("/.well-known/openid-configuration")).json["issuer"]
     findings = []
     for error, changes in ANSWERS.items():
-        await run_sql(shop.tenant.pool, "update sessions set created_at = created_at - interval '1 hour'")
+        await run_sql(shop.tenant.pool, older_sessions("1 hour"))
         answer = await shop.browser.open(path_of(shop, response_mode=mode, **changes))
         fields = fields_of(answer, mode)
         if (fields["iss"], fields["state"], fields.get("error"), "code" in fields) != (issuer, "af0ifjsldkj", error, error is None):

@@ -140,26 +140,16 @@ async def fill_for_sweeping(storage: Postgres, pool: Pool, old: datetime, fresh:
             values (%s, %s, 'Key', 'x', 'x', -7, 'sso.example.com', 0, gen_random_uuid(), true, true, '{}', %s, %s)"""
         await run_sql(pool, former_passkey, uuid4(), user.id, time, time)
         await run_sql(pool, "insert into used_passkey_challenges values (%s, %s)", str(time).encode(), time)
-        pre_auth = "insert into pre_auths (id, user_id, provider, created_at, expires_at) values (%s, %s, 'password', %s, %s)"
-        await run_sql(pool, pre_auth, uuid4(), user.id, NOW, time)
         flow = """
             insert into sign_in_flows (id, target, request, wants_fresh, keeps_trust, proofs, begun_at, expires_at)
             values (%s, 'page', '', false, true, '[]', %s, %s)"""
         await run_sql(pool, flow, uuid4(), NOW, time)
-        email_sign_in = """
-            insert into email_sign_ins (id, request_hash, in_browser, email, after, created_at, expires_at)
-            values (%s, %s, true, 'ada@example.com', '/', %s, %s)"""
-        await run_sql(pool, email_sign_in, uuid4(), digest(str(time)), NOW, time)
         kept = """
             insert into kept_forms (id, session_id, path, label, fields, created_at, expires_at)
             select %s, id, '/app', 'Change.', 'x', %s, %s from sessions
             where user_id = %s and ended_at is null and expires_at > %s limit 1"""
         await run_sql(pool, kept, uuid4(), NOW, time, user.id, NOW - HOUR)
         await run_sql(pool, "insert into sent_forms (form_hash, expires_at) values (%s, %s)", digest(str(time)), time)
-        ticket = """
-            insert into link_tickets (token_hash, user_id, session_id, provider, created_at, expires_at)
-            select %s, user_id, id, 'codehost', %s, %s from sessions where user_id = %s and ended_at is null and expires_at > %s limit 1"""
-        await run_sql(pool, ticket, digest(str(time)), NOW, time, user.id, NOW - HOUR)
         code = """
             insert into authorization_codes (code_hash, user_id, browser_session_id, created_at, expires_at)
             select %s, user_id, id, %s, %s from sessions where user_id = %s and ended_at is null and expires_at > %s limit 1"""
@@ -178,20 +168,11 @@ async def fill_for_sweeping(storage: Postgres, pool: Pool, old: datetime, fresh:
             select %s, id, 'Agents', 'gthr_a', %s, %s, %s, %s, %s, %s from organizations limit 1"""
         for name, uses, expires_at, used_at in (("used", 0, None, time), ("expired", 1, time, None), ("live", 1, None, time)):
             await run_sql(pool, token, uuid4(), digest(f"{name} {time}"), uses, expires_at, uuid4(), NOW, used_at)
-        state = """
-            insert into provider_states (state_hash, browser_hash, provider, after, created_at, expires_at)
-            values (%s, %s, %s, '/', %s, %s)"""
-        await run_sql(pool, state, digest(str(time)), digest("a browser"), "websuite", NOW, time)
         device = """
             insert into device_codes (device_code_hash, user_code_hash, org_id, service_id, status, interval_seconds, created_at,
                                       expires_at)
             select %s, %s, org_id, id, 'pending', 5, %s, %s from services"""
         await run_sql(pool, device, digest(f"device {time}"), digest(f"user {time}"), NOW, time)
-        sign_on = """
-            insert into saml_sign_ons (state_hash, browser_hash, org_id, service_id, request_id, force_authn, is_passive, created_at,
-                                       expires_at)
-            select %s, 'x', org_id, id, %s, false, false, %s, %s from services"""
-        await run_sql(pool, sign_on, digest(str(time)), str(time), NOW, time)
         logout = "insert into saml_logouts (id, browser_hash, created_at, expires_at) values (%s, %s, %s, %s)"
         await run_sql(pool, logout, uuid4(), digest(str(time)), NOW, time)
         await run_sql(pool, "insert into deleted_organizations (id, deleted_at) values (%s, %s)", uuid4(), time)
@@ -238,18 +219,13 @@ SWEPT_TABLES = {
     Sweep.ONE_TIME_TOKENS: ("one_time_tokens", 1),
     Sweep.SIGN_IN_FLOWS: ("sign_in_flows", 1),
     Sweep.ACCOUNT_RECOVERIES: ("account_recoveries", 1),
-    Sweep.PRE_AUTHS: ("pre_auths", 1),
-    Sweep.EMAIL_SIGN_INS: ("email_sign_ins", 1),
     Sweep.KEPT_FORMS: ("kept_forms", 1),
     Sweep.SENT_FORMS: ("sent_forms", 1),
     Sweep.DEVICE_CODES: ("device_codes", 1),
-    Sweep.LINK_TICKETS: ("link_tickets", 1),
     Sweep.AUTHORIZATION_CODES: ("authorization_codes", 1),
     Sweep.PUSHED_REQUESTS: ("pushed_requests", 1),
     Sweep.CLIENT_ASSERTIONS: ("client_assertions", 1),
     Sweep.USED_PROVIDER_MESSAGES: ("used_provider_messages", 1),
-    Sweep.PROVIDER_STATES: ("provider_states", 1),
-    Sweep.SAML_SIGN_ONS: ("saml_sign_ons", 1),
     Sweep.SAML_LOGOUTS: ("saml_logouts", 1),
     Sweep.SIGNING_KEYS: ("signing_keys", 1),
     Sweep.SESSIONS: ("sessions", 2),

@@ -157,27 +157,22 @@ async def test_every_column_of_bytes_is_known(pool: Pool) -> None:
         ("registration_tokens", "token_hash"),
         *(("setup_links", f"{name}_hash") for name in ("token", "code", "browser")),
         *(("setup_links", "code_salt"), ("setup_proposals", "token_hash")),
-        *(("link_tickets", "token_hash"), ("sessions", "browser_hash"), ("devices", "client_hash"), ("devices", "trust_hash")),
-        *(("backup_codes", "code_hash"), ("mfa", "codes_salt"), ("passkeys", "credential_id"), ("passkeys", "public_key")),
+        *(("sessions", "browser_hash"), ("devices", "client_hash"), ("devices", "trust_hash")),
+        *(("backup_codes", "code_hash"), ("passkeys", "credential_id"), ("passkeys", "public_key")),
         *(("former_passkeys", "credential_id"), ("former_passkeys", "public_key"), ("users", "passkey_handle")),
         ("users", "backup_codes_salt"),
         *(("account_recoveries", "browser_hash"), ("account_recoveries", "code_salt"), ("account_recoveries", "code_hash")),
         *(("used_passkey_challenges", "challenge_hash"), ("used_provider_messages", "message_hash")),
         ("connection_logins", "sign_out_hash"),
-        *(("saml_sign_ons", "state_hash"), ("saml_sign_ons", "browser_hash"), ("saml_sign_ons", "ticket_hash")),
-        *(("email_sign_ins", "request_hash"), ("email_sign_ins", "link_hash"), ("sign_in_charges", "sign_in_hash")),
+        ("sign_in_charges", "sign_in_hash"),
         *(("reauthentications", "address_hash"), ("reauthentications", "code_salt"), ("reauthentications", "code_hash")),
         *(("mails", "browser_hash"), ("one_time_tokens", "browser_hash")),
         *(("saml_logouts", "browser_hash"), ("authorization_codes", "code_hash"), ("client_assertions", "jti_hash")),
         *(("device_codes", "device_code_hash"), ("device_codes", "user_code_hash")),
-        *(("provider_states", "state_hash"), ("provider_states", "browser_hash")),
         *(("credentials", "secret_hash"), ("personal_tokens", "token_hash"), ("images", "small"), ("images", "large")),
         *(("pushed_requests", "request_hash"), ("pushed_requests", "browser_hash")),
         *(("sign_in_flows", "browser_hash"), ("sign_in_flows", "secret_hash"), ("sign_in_flows", "ticket_hash")),
         ("sign_in_flows", "challenge_hash"),
-        # Of version 0.9.0, which reads them for ten and 15 minutes.
-        *(("pre_auths", "access_token"), ("pre_auths", "refresh_token"), ("email_sign_ins", "code")),
-        ("oauth_credentials", "client_secret"),  # copies of service_connections.client_secret, which triggers renew
         ("dpop_nonce_keys", "secret"),  # every client gets the nonces; it is used for an hour, and is in no backup
     }
     assert COLUMNS.keys() == set(SealedColumn)

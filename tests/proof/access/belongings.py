@@ -24,7 +24,7 @@ from core.kernel.page_paths import ACCOUNT_PATH
 from core.kernel.values import digest, new_id, new_secret
 from ports import Ports
 from ports.storage import Transaction
-from tests.support.builders import run_sql, sign_in
+from tests.support.builders import one_factor, run_sql, sign_in
 from tests.support.identities import add_identity
 from tests.support.mfa import Authenticator, add_mfa, waiting_flow
 from tests.support.personal_tokens import add_personal_token
@@ -153,8 +153,9 @@ def backup_codes(slug: str) -> list[str]:
 async def begin_in_browser(ports: Ports, account: Account) -> str:
     """Return the cookie of a browser in which this user is signed in."""
     cookie = new_secret()
-    start = SessionStart(user_id=account.id, caller=Anonymous(address="203.0.113.9", agent="tests"))
-    session = new_session(ports, start, ports.clock.now())
+    now = ports.clock.now()
+    start = SessionStart(user_id=account.id, caller=Anonymous(address="203.0.113.9", agent="tests"), proofs=one_factor(now))
+    session = new_session(ports, start, now)
     async with ports.storage.transaction(by=SYSTEM) as tx:
         await tx.sessions.begin_in_browser(session, digest(cookie))
     return cookie

@@ -17,6 +17,7 @@ from tests.proof.access.calls import Request, without_variant
 from tests.proof.access.console import console_operations, console_rows, fresh_pages, personal_pages
 from tests.proof.access.robots_table import ALL_ROBOTS, OF_ORGANIZATION, OF_PLATFORM, PLATFORM_ROBOTS, ROBOTS, robot_rows
 from tests.proof.access.tokens_table import ALL_TOKENS, token_rows
+from tests.support.mfa import USED_IN_SESSIONS
 from tests.support.saml import encode_base64, identity_provider_metadata, service_provider_metadata
 
 # The columns, and the caller of each. Members of the suspended and the pending organization call
@@ -92,7 +93,6 @@ POST   /api/auth/forgot-password              200  200  200  200  200  200  200 
 POST   /api/auth/reset-password               200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200
 GET    /auth/reset-password                   200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200
 POST   /auth/reset-password                   200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200
-GET    /auth/undo-email-change                303  303  303  303  303  303  303  303  303  303  303  303  303  303  303  303  303  303  303
 GET    /auth/undo                             200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200
 POST   /auth/undo                             200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200
 POST   /api/auth/resend-verification          200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200
@@ -691,10 +691,6 @@ PAGES: Final = """
 GET    /app/sign-in                                  200  303  303  303  200
 POST   /app/sign-in                                  303  303  303  303  303
 POST   /app/sign-in/passkey                          400  400  400  400  400
-GET    /app/sign-in/code                             303  303  303  303  303
-POST   /app/sign-in/code                             303  303  303  303  303
-GET    /app/sign-in/email/code                       303  303  303  303  303
-POST   /app/sign-in/email/code                       303  303  303  303  303
 POST   /app/sign-in/email                            303  303  303  303  303
 GET    /app/flow/<flow_id>                           303  303  303  200  303
 GET    /app/flow/<flow_id>/sign-in                   200  303  303  200  200
@@ -850,7 +846,7 @@ STANDBY_CERTIFICATE: Final = """
 NEXT_CERTIFICATE: Final = STANDBY_CERTIFICATE.replace("{state}", "'next', null")
 PREVIOUS_CERTIFICATE: Final = STANDBY_CERTIFICATE.replace("{state}", "'previous', valid_until")
 HAS_MFA: Final = (
-    "with used as (update sessions set second_factor = true where user_id = '{own_id}') "
+    f"with used as ({USED_IN_SESSIONS} where user_id = '{{own_id}}') "  # noqa: S608
     "update users set mfa_enabled_at = now() where id = '{own_id}'"
 )
 
@@ -1068,7 +1064,6 @@ REQUESTS: Final[Mapping[str, Request]] = {
     "POST /api/auth/reset-password": Request({"token": "{reset_token}", "new_password": "another good password"}),
     "GET /auth/reset-password": Request(query={"token": "{reset_token}"}),
     "POST /auth/reset-password": Request(form={"token": "{reset_token}", "new_password": "another good password"}),
-    "GET /auth/undo-email-change": Request(query={"token": "{undo_token}"}),
     "GET /auth/undo": Request(query={"token": "{undo_token}"}),
     "POST /auth/undo": Request(form={"token": "{undo_token}"}),
     "POST /api/auth/resend-verification": Request({"email": "{own_email}"}),
@@ -1415,8 +1410,6 @@ REQUESTS: Final[Mapping[str, Request]] = {
     "POST /api/auth/email-sign-in/verify": Request({"request_token": "{email_request_token}", "code": "{email_code}"}),
     "GET /auth/email-sign-in": Request(query={"token": "{email_link}"}),
     "POST /auth/email-sign-in": Request(form={**OF_THIS_BROWSER, "token": "{email_link}"}, cookies=BROWSER),
-    "POST /app/sign-in/code": Request(form={}),
-    "POST /app/sign-in/email/code": Request(form={}),
     "POST /app/sign-in/passkey": Request(form=OF_THIS_BROWSER, cookies=BROWSER),
     "POST /app/flow/<flow_id>/sign-in/passkey": Request(form=OF_THIS_BROWSER, **IN_FLOW),
     "POST /app/sign-in/email": Request(form={**OF_THIS_BROWSER, "email": "{own_email}"}, cookies=BROWSER),

@@ -413,7 +413,7 @@ GOES_ALONG = (
     *("invitations", "services", "plans", "subscriptions", "api_keys", "audit_log", "audit_totals", "events", "member_login_totals"),
     *("authorization_codes", "device_codes", "saml_configurations", "saml_certificates", "saml_name_ids"),
     "consents",
-    *("saml_sign_ons", "saml_sessions"),
+    "saml_sessions",
     *("webhooks", "former_webhook_secrets", "webhook_deliveries", "siem_queue"),
 )
 
@@ -489,7 +489,6 @@ VIOLATIONS: Mapping[str, str] = {
                or exists (select 1 from passkeys k where k.user_id = u.id)
                or exists (select 1 from identities i where i.user_id = u.id)
                or exists (select 1 from authorization_codes c where c.user_id = u.id)
-               or exists (select 1 from saml_sign_ons o where o.user_id = u.id)
                or exists (select 1 from consents c where c.user_id = u.id)
                or exists (select 1 from saml_name_ids n where n.user_id = u.id)
                or exists (select 1 from devices d where d.user_id = u.id and d.trust_hash is not null))""",
@@ -539,14 +538,13 @@ VIOLATIONS: Mapping[str, str] = {
     "an account requires a second factor that it does not have": """
         select u.id from users u left join mfa f on f.user_id = u.id
         where u.mfa_enabled_at is not null
-          and (f.codes_salt is null or f.last_step is null
+          and (u.backup_codes_salt is null or f.last_step is null
                or (select count(*) from backup_codes c where c.user_id = u.id) <> 10)""",
     "an account without a second factor has data of one": """
         select u.id from users u
         where u.mfa_enabled_at is null
           and (exists (select 1 from backup_codes c where c.user_id = u.id)
-               or exists (select 1 from sign_in_flows f where f.user_id = u.id and f.proofs <> '[]')
-               or exists (select 1 from mfa f where f.user_id = u.id and f.codes_salt is not null))""",
+               or exists (select 1 from sign_in_flows f where f.user_id = u.id and f.proofs <> '[]'))""",
 }
 
 

@@ -13,7 +13,8 @@ from ports import Ports
 from tests.fakes.outside import FakeClock
 from tests.proof.clients.saml_tampering import EVIL, tampered, with_assertion_of, with_comment
 from tests.proof.clients.service_providers import CLIENTS, AcceptedUser, NodeSaml, Pysaml2, Python3Saml, Refused, ServiceProvider
-from tests.support.builders import BASE_URL, EMAIL, Api, run_sql
+from tests.support.builders import BASE_URL, EMAIL, Api, one_factor, run_sql
+from tests.support.connections.proofs import write_proofs
 from tests.support.saml import PostedResponse, SamlApplication, add_application, posted_response
 from tests.support.saml.browser import SamlBrowser, redirect_target
 from tests.support.services import add_service_user
@@ -75,12 +76,12 @@ async def test_users_sign_in_with_http_post(
 
 @pytest.mark.parametrize("kind", ALL)
 async def test_a_login_without_a_password_is_accepted(
-    kind: type[ServiceProvider], browser: SamlBrowser, shop: SamlApplication, user: Account, pool: Pool
+    kind: type[ServiceProvider], browser: SamlBrowser, shop: SamlApplication, user: Account, pool: Pool, clock: FakeClock
 ) -> None:
     """Two of the libraries request a password by default."""
     service = await provider_of(kind, browser, shop)
     await browser.sign_in()
-    await run_sql(pool, "update sessions set provider = 'codehost'")
+    await write_proofs(pool, user.id, one_factor(clock.now(), "codehost"))
     response = await sign_on_again(browser, service)
     assert response.find("//saml:AuthnContextClassRef").text == "urn:oasis:names:tc:SAML:2.0:ac:classes:unspecified"
     assert service.take(response.document).name_id == EMAIL

@@ -88,7 +88,6 @@ Removal = Callable[[World, Keys], Awaitable[None]]
 WAYS: Final[Mapping[str, tuple[Made, Removal]]] = {
     "the app is disabled": (second(Method.TOTP), disable_app),
     "the security key is deleted": (by_key, delete_key),
-    "the security key of an earlier release is deleted": (second(Method.PASSKEY), delete_key),
     "the passkey is deleted": (by_passkey, delete_passkey),
     "keys are no longer a second factor": (by_key, turn_off_keys),
     "backup codes are replaced": (second(Method.BACKUP_CODE), replace_codes),

@@ -19,6 +19,10 @@ from ports.storage import Transaction
 from tests.support.builders import run_sql
 
 CONNECTION: Final = UUID(int=59)
+_OLDER: Final = """
+    update sessions set created_at = created_at - interval '{age}', authenticated_at = authenticated_at - interval '{age}',
+        proofs = (select jsonb_agg(p || jsonb_build_object('at', (p ->> 'at')::timestamptz - interval '{age}'))
+                  from jsonb_array_elements(proofs) p)"""
 
 
 def connection_proof(
@@ -44,6 +48,11 @@ async def write_proofs(pool: Pool, user_id: UUID, proofs: Proofs) -> None:
         *columns.values(),
         user_id,
     )
+
+
+def older_sessions(age: str) -> str:
+    """Return the statement, without its condition, with which all sessions began earlier by this interval, with their proofs."""
+    return _OLDER.format(age=age)
 
 
 @dataclass(frozen=True, slots=True)

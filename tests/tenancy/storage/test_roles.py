@@ -113,7 +113,6 @@ async def test_the_database_refuses_roles_that_are_not_valid(storage: Postgres, 
 
 
 async def test_a_trigger_refers_to_the_role_that_a_row_names(storage: Postgres, pool: Pool, acme: UUID, other_tenant: UUID) -> None:
-    """Version 0.9.0 writes the name only."""
     one = role(acme)
     await store(storage, one, role(other_tenant, "reader"))
     user = await add_person(storage, pool, acme, "ada", MEMBER)

@@ -53,14 +53,14 @@ class AuthorizationCodes(Repository):
             """
             insert into authorization_codes (code_hash, org_id, service_id, user_id, browser_session_id, redirect_uri, code_challenge,
                                              created_at, expires_at, nonce, key_thumbprint, scope, id_token_claims, userinfo_claims,
-                                             resource, api_resource_id, api_scope, asked_scope, asked_acr, further_scope)
+                                             resource, api_resource_id, api_scope, asked_scope, asked_acr)
             select %(code_hash)s, %(org_id)s, %(service_id)s, %(user_id)s, %(browser_session_id)s, %(redirect_uri)s, %(code_challenge)s,
                    greatest(%(created_at)s, (
                        select ac.created_at from api_resource_clients ac
                        where ac.resource_id = %(api_resource_id)s and ac.service_id = %(service_id)s)),
                    %(expires_at)s, %(nonce)s, %(key_thumbprint)s, %(scope)s::text[], %(id_token_claims)s::text[],
                    %(userinfo_claims)s::text[], %(resource)s, %(api_resource_id)s, %(api_scope)s::text[],
-                   %(asked_scope)s::text[], %(asked_acr)s::text[], %(further_scope)s::text[]
+                   %(asked_scope)s::text[], %(asked_acr)s::text[]
             where %(service_id)s::uuid is null or exists (
                 select 1 from services v where v.org_id = %(org_id)s and v.id = %(service_id)s for key share)
             returning 1""",

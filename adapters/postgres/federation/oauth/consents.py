@@ -9,7 +9,7 @@ from adapters.postgres.engine.records import Column, Columns, Record
 from adapters.postgres.engine.statements import Repository
 from adapters.postgres.programs.api_resources import access_sql, to_resource_access
 from core.authentication.model.agreements import Agreement, ClientFacts
-from core.authentication.model.openid import FURTHER_SCOPES, ResourceGrant, Scope, in_order
+from core.authentication.model.openid import ResourceGrant, Scope, in_order
 from core.federation.oauth.model.consents import Consent
 from core.programs.model.api_resources import add_implied
 
@@ -20,7 +20,6 @@ API_ACCESS: Final = f"""
      where a.user_id = c.user_id and a.service_id = c.service_id)"""
 
 
-SCOPE: Final = "c.scope || c.further_scope"
 ORGANIZATION: Final = "coalesce(b.product_name, o.name)"
 CONSENT: Final = Record(
     Consent,
@@ -32,7 +31,7 @@ CONSENT: Final = Record(
     org_slug="o.slug",
     organization=ORGANIZATION,
     logo_url="b.logo_url",
-    scope=Column(sql=SCOPE, read=lambda names: in_order(map(Scope, names))),
+    scope=Column(read=lambda names: in_order(map(Scope, names))),
     granted_at="""
         greatest(c.granted_at, (
             select max(a.granted_at) from api_consents a where a.user_id = c.user_id and a.service_id = c.service_id))""",
@@ -61,8 +60,8 @@ class Consents(Repository):
             lambda row: Agreement(
                 frozenset(map(Scope, row[0])), None if row[1] is None else add_implied(row[1], row[2]), frozenset(row[3]), row[4]
             ),
-            f"""
-            select {SCOPE}, a.scope, r.scope_implications, c.redirect_uris, c.client_authentication from consents c
+            """
+            select c.scope, a.scope, r.scope_implications, c.redirect_uris, c.client_authentication from consents c
             left join api_consents a on a.user_id = c.user_id and a.service_id = c.service_id and a.resource_id = %(resource_id)s
             left join api_resources r on r.id = a.resource_id
             where c.org_id = %(org_id)s and c.service_id = %(service_id)s and c.user_id = %(user_id)s""",
@@ -87,17 +86,15 @@ class Consents(Repository):
     ) -> bool:
         # The lock waits for a deletion of the service, which would make the foreign key fail.
         sql = """
-            insert into consents as c (user_id, org_id, service_id, scope, further_scope, redirect_uris, client_authentication, granted_at)
-            select %(user_id)s, org_id, id, %(scope)s::text[], %(further_scope)s::text[], %(redirect_uris)s::text[],
-                   %(client_authentication)s, %(now)s from services
+            insert into consents as c (user_id, org_id, service_id, scope, redirect_uris, client_authentication, granted_at)
+            select %(user_id)s, org_id, id, %(scope)s::text[], %(redirect_uris)s::text[], %(client_authentication)s, %(now)s
+            from services
             where org_id = %(org_id)s and id = %(service_id)s for key share
             on conflict (user_id, service_id) do update set
                 scope = array(select unnest(c.scope) union select unnest(excluded.scope)),
-                further_scope = array(select unnest(c.further_scope) union select unnest(excluded.further_scope)),
                 redirect_uris = array(select unnest(c.redirect_uris) union select unnest(excluded.redirect_uris)),
                 client_authentication = excluded.client_authentication, granted_at = excluded.granted_at
-            where not (c.scope @> excluded.scope and c.further_scope @> excluded.further_scope
-                       and c.redirect_uris @> excluded.redirect_uris
+            where not (c.scope @> excluded.scope and c.redirect_uris @> excluded.redirect_uris
                        and c.client_authentication is not distinct from excluded.client_authentication)
             returning 1"""
         return await self._exists(
@@ -105,8 +102,7 @@ class Consents(Repository):
             org_id=org_id,
             service_id=service_id,
             user_id=user_id,
-            scope=sorted({*scope} - FURTHER_SCOPES),
-            further_scope=sorted({*scope} & FURTHER_SCOPES),
+            scope=sorted({*scope}),
             redirect_uris=[] if client is None or client.redirect_uri is None else [client.redirect_uri],
             client_authentication=None if client is None else client.authentication,
             now=now,

@@ -32,12 +32,12 @@ DEVICE_POLL: Final = Record(
     account=ACCOUNT.as_field(if_any="id"),
     openid=Columns(
         "request.scope, null, null, request.resource, request.api_resource_id, request.api_scope, request.asked_scope, null, "
-        "request.further_scope, " + resource_facts("request", "s.user_id"),
+        + resource_facts("request", "s.user_id"),
         GRANT_WIDTH,
         to_grant,
     ),
     proofs=proof_columns("s"),
-    risk_is_high="s.risk_is_high",
+    risk_is_high="coalesce(s.risk_is_high, false)",
 )
 # Lock the row first, so that each of several parallel polls sees the changes of the previous one. A
 # device needs to send only its code, so the organization is unknown here. If the
@@ -49,7 +49,7 @@ POLL: Final = f"""
                    and d.code_challenge is not distinct from %(challenge)s
                    and (%(is_authenticated)s or v.client_uri is null or not {IS_CONFIDENTIAL}) as is_matching,
                coalesce(%(now)s < d.polled_at + make_interval(secs => d.interval_seconds), false) as is_early,
-               d.org_id, d.created_at, d.scope, d.resource, d.api_resource_id, d.api_scope, d.asked_scope, d.further_scope
+               d.org_id, d.created_at, d.scope, d.resource, d.api_resource_id, d.api_scope, d.asked_scope
         from device_codes d join services v on v.id = d.service_id
         where d.device_code_hash = %(device_code_hash)s for update of d),
     counted as (
@@ -69,7 +69,7 @@ DEVICE_REQUEST: Final = Record(
     organization_status=Column(sql="o.status", read=OrganizationStatus),
     status=DeviceRequestStatus,
     is_locked="d.failures >= %(errors)s",
-    scope=Columns("d.scope, d.further_scope", 2, lambda row: to_scope(*row)),
+    scope=Columns("d.scope", 1, lambda row: to_scope(*row)),
     api=Column(
         sql=f"(select {access_sql('r', 'd.api_scope')} from api_resources r where r.id = d.api_resource_id and r.org_id = d.org_id)",
         read=to_resource_access,
@@ -87,10 +87,10 @@ class DeviceCodes(Repository):
             """
             insert into device_codes (device_code_hash, user_code_hash, org_id, service_id, code_challenge, address, agent, status,
                                       interval_seconds, created_at, expires_at, scope, resource, api_resource_id, api_scope,
-                                      asked_scope, further_scope)
+                                      asked_scope)
             select %(device_code_hash)s, %(user_code_hash)s, v.org_id, v.id, %(code_challenge)s, %(address)s, %(agent)s, 'pending',
                    %(interval)s, %(created_at)s, %(expires_at)s, %(scope)s::text[], %(resource)s, %(api_resource_id)s,
-                   %(api_scope)s::text[], %(asked_scope)s::text[], %(further_scope)s::text[]
+                   %(api_scope)s::text[], %(asked_scope)s::text[]
             from services v where v.org_id = %(org_id)s and v.id = %(service_id)s for key share
             on conflict (user_code_hash) do nothing returning 1""",
             device_code_hash=code.device_code_hash,

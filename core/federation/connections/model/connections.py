@@ -18,7 +18,7 @@ from core.kernel.values import Email, Slug
 MAX_CONNECTIONS: Final = 20  # of one organization
 MAX_GROUPS: Final = 200  # mappings of one connection
 MAX_CERTIFICATES: Final = 8  # of one identity provider
-# The path of the page that creates a connection. Version 0.9.0 finds the others by their slugs alone.
+# The path of the page that creates a connection, and the names of the platform's connections.
 RESERVED_SLUGS: Final = frozenset({"new", *PLATFORM_CONNECTIONS})
 
 
@@ -145,8 +145,7 @@ class OrganizationConnection:
     created_at: datetime
     # From then on the issuer, the entity id and the subject are fixed: with others, all users would be unknown.
     first_activated_at: datetime | None = None
-    # The members and service accounts that changed it since its last activation. None: an earlier release did not record them.
-    changed_by: tuple[UUID, ...] | None = ()
+    changed_by: tuple[UUID, ...] = ()  # the members and service accounts that changed it since its last activation
     settings: OidcSettings | SamlSettings
 
     @property
@@ -155,7 +154,7 @@ class OrganizationConnection:
 
     def is_changed_by_others(self, actor_id: UUID) -> bool:
         """Return whether others than this member or service account may have changed the connection since its last activation."""
-        return self.changed_by is None or not {*self.changed_by} <= {actor_id}
+        return not {*self.changed_by} <= {actor_id}
 
     @property
     def as_required(self) -> RequiredConnection:

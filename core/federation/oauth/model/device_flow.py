@@ -177,7 +177,7 @@ class DevicePoll:
     account: Account | None
     openid: OpenIdGrant | None = None  # None without OpenID Connect and API resource
     proofs: SessionProofs = ()
-    risk_is_high: bool | None = None
+    risk_is_high: bool = False
 
 
 def verification_url(user_code: str, page: str = VERIFY_PATH) -> str:

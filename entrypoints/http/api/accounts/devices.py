@@ -30,7 +30,7 @@ class DeviceResponse(ResponseModel):
     os: str = Field(description="The operating system, from the User-Agent header.", examples=["Linux"])
     last_used_at: Timestamp = Field(description="The time of the last sign-in.")
     methods: list[str] = Field(
-        description="The methods of the last sign-in: first and second factor. Empty if version 0.9.0 stored it.",
+        description="The methods of the last sign-in: first and second factor. Empty for the platform's support.",
         examples=[["password", "totp"]],
     )
     last_ip: str | None = Field(description="The IP address of the last sign-in, or null.", examples=["203.0.113.9"])

@@ -59,8 +59,7 @@ class SignInFiguresResponse(FigureAxisResponse):
     """Sign-ins by result, by method and by application."""
 
     by_result: list[SeriesResponse] | None = Field(
-        description="Sign-ins and failed attempts: `success`, and the reasons of the sign-in log. Failures of earlier releases have "
-        "`unrecorded`. Null if you may not read the sign-in log."
+        description="Sign-ins and failed attempts: `success`, and the reasons of the sign-in log. Null if you may not read the sign-in log."
     )
     by_method: list[SeriesResponse] = Field(description="Successful sign-ins by method, the most frequent first.")
     by_application: list[ApplicationSeriesResponse] = Field(
@@ -81,7 +80,7 @@ class PopulationResponse(ResponseModel):
     date: ResponseDay = Field(description="The day, in UTC.")
     users: int = Field(description="The number of confirmed members, or for the platform of all active users.")
     second_factor: int = Field(description="The number of them that have a second factor.")
-    passkeys: int | None = Field(description="The number of them that have a passkey. Null if it was not counted.")
+    passkeys: int = Field(description="The number of them that have a passkey.")
     organizations: int | None = Field(description="The number of organizations of the platform. Null for an organization.")
 
 

@@ -44,9 +44,7 @@ class SignInResponse(ResponseModel):
         description="The number of attempts. Attempts at unknown accounts are counted by network and minute. Of one account, 20 failures "
         "in an hour are listed, and the newest counts the others."
     )
-    request_id: str | None = Field(
-        description="The id of the request, which the response has in X-Request-Id. Null for counted attempts and for earlier releases."
-    )
+    request_id: str | None = Field(description="The id of the request, which the response has in X-Request-Id. Null for counted attempts.")
     user_id: UUID | None = Field(description="The id of the user, or null for an unknown account.")
     user_email: str | None = Field(description="The email address that the user has today, or null for an unknown or former user.")
     org_id: UUID | None = Field(description="The id of the application's organization, or null for the platform itself.")
@@ -179,7 +177,7 @@ class OwnSignInResponse(ResponseModel):
     created_at: Timestamp = Field(description="When it happened.")
     success: bool = Field(description="Whether the attempt signed in.")
     reason: str | None = Field(
-        description="Why it failed, as in the sign-in log of an organization. Null for a success, and for failures of version 0.9.0.",
+        description="Why it failed, as in the sign-in log of an organization. Null for a success.",
         examples=["credentials"],
     )
     blocked_seconds: int | None = Field(

@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, Final
-from urllib.parse import urlencode
 from uuid import UUID
 
 from quart import Blueprint, Response
@@ -26,7 +25,7 @@ from core.kernel.proofs import FactorKind
 from core.tenancy.model.settings import Design
 from entrypoints.http.base import cookies
 from entrypoints.http.base.context import caller, ports
-from entrypoints.http.base.redirects import redirect, safe_next
+from entrypoints.http.base.redirects import safe_next
 from entrypoints.http.base.rendering.labels import label
 from entrypoints.http.base.rendering.templates import Page, page_response, render
 from entrypoints.http.edge.access import PROTOCOL, anyone
@@ -192,17 +191,6 @@ async def reset_password() -> Response:
 def _kept_methods(form: Mapping[str, str], reset: PasswordReset) -> list[UUID] | None:
     """Return the ids of the sign-in methods that the user keeps, or None if the page did not ask."""
     return [method.id for method in reset.added if f"keep:{method.id}" in form] if "asked" in form else None
-
-
-@routes.get("/auth/undo-email-change")
-@anyone
-@describes_page({303: "Continue at `/auth/undo`."}, query=TOKEN)
-async def undo_email_change_page() -> Response:
-    """Lead to the page of undo links. Emails of earlier releases have this link.
-
-    The browser is redirected to `/auth/undo` with the same token.
-    """
-    return redirect(f"{UNDO_PATH}?{urlencode({'token': link_token()})}")
 
 
 @routes.get(UNDO_PATH)

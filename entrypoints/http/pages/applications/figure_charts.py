@@ -6,7 +6,6 @@ from typing import Final
 
 from core.applications.model.figures import (
     SUCCESS,
-    UNRECORDED,
     FigurePeriod,
     FigureSpan,
     Population,
@@ -20,7 +19,7 @@ from entrypoints.http.pages.stacked_charts import RANGE, Series, StackedChart, l
 
 MOST_BARS: Final = 31  # of charts with many parts; longer periods have a bar for each week
 SUNDAY: Final = 6
-RESULTS: Final = {**FAILURE_REASONS, SUCCESS: "Signed in", UNRECORDED: "Reason not recorded"}
+RESULTS: Final = {**FAILURE_REASONS, SUCCESS: "Signed in"}
 OUTCOMES: Final = {"delivered": "Delivered", "accepted": "Accepted", "refused": "Refused (4xx)", "failed": "Failed"}
 
 
@@ -82,8 +81,7 @@ def show_users(figures: UserFigures) -> list[StackedChart]:
         if len(days) > MOST_BARS:  # the state at the end of each week is enough
             days = [each for each in days[:-1] if each.day.weekday() == SUNDAY] + list(days[-1:])
         charts.append(_show_share(days, "second-factor", "Second factor", "a second factor", [each.second_factor for each in days]))
-        if any(each.passkeys is not None for each in days):
-            charts.append(_show_share(days, "passkeys", "Passkeys", "a passkey", [each.passkeys or 0 for each in days]))
+        charts.append(_show_share(days, "passkeys", "Passkeys", "a passkey", [each.passkeys for each in days]))
         if any(each.organizations for each in days):
             organizations = Series("Organizations", [each.organizations or 0 for each in days])
             labels = [_day(each.day) for each in days]

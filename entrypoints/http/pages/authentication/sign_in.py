@@ -5,7 +5,7 @@ from contextlib import suppress
 from typing import Final
 from uuid import UUID
 
-from quart import Blueprint, Response, request
+from quart import Blueprint, Response
 
 from core.accounts import accounts
 from core.accounts.model.devices import PresentedDevice
@@ -31,12 +31,12 @@ from core.kernel.values import Email, EmailInvalid
 from entrypoints.http.api.accounts.webauthn import AuthenticationCredentialRequest
 from entrypoints.http.base import cookies
 from entrypoints.http.base.context import caller, ports
-from entrypoints.http.base.redirects import next_of, redirect, safe_next, with_next
+from entrypoints.http.base.redirects import redirect, safe_next, with_next
 from entrypoints.http.base.rendering.templates import page_response, render
 from entrypoints.http.edge.access import PROTOCOL, anyone
 from entrypoints.http.edge.forms import read_form
 from entrypoints.http.edge.limits import keep_taken, refund_of_sign_in
-from entrypoints.http.edge.openapi import describes_page, refuses
+from entrypoints.http.edge.openapi import describes_page
 from entrypoints.http.pages.federation.signed_out import signed_out_page
 from entrypoints.http.pages.flow.flows import (
     FLOW_PATH,
@@ -48,7 +48,7 @@ from entrypoints.http.pages.flow.flows import (
     load_options,
     path_of,
 )
-from entrypoints.http.pages.flow.forms import SIGNED_OUT, UPGRADED, code_values, password_form, sign_in_again
+from entrypoints.http.pages.flow.forms import SIGNED_OUT, code_values, password_form, sign_in_again
 from entrypoints.http.pages.flow.routing import ADDRESS, STEP, find_connection, lead_to_connection
 from entrypoints.http.pages.flow.steps import step_page
 from entrypoints.http.pages.form_pages import check_session_form, form_page, read_own_form, refused_form_page
@@ -202,33 +202,6 @@ def _second_factor(form: Mapping[str, str]) -> Code | SecondPasskey:
     if form.get(CREDENTIAL):
         return SecondPasskey(read_credential(form, AuthenticationCredentialRequest, PasskeyRefused), trusts_device)
     return Code(form.get("code", ""), trusts_device)
-
-
-@anyone
-@describes_page({303: "Start again at the sign-in page."})
-async def restart() -> Response:
-    """Start again a sign-in that began before an upgrade.
-
-    `next` is the path on this server to continue at after the sign-in.
-    """
-    return redirect(with_next(SIGN_IN_PATH, next_of(request.args)), notice=UPGRADED)
-
-
-@anyone
-@refuses(403)
-@describes_page({303: "Start again at the sign-in page."}, form={"next": "The path on this server to continue at after the sign-in."})
-async def restart_by_form() -> Response:
-    """Start again a sign-in that began before an upgrade, after the form of its page.
-
-    The browser continues at the sign-in page.
-    """
-    return redirect(with_next(SIGN_IN_PATH, next_of(await read_form())), notice=UPGRADED)
-
-
-# The next release drops these pages of version 0.9.0.
-for _path, _name in (("code", "code"), ("email/code", "email_code")):
-    routes.add_url_rule(f"{SIGN_IN_PATH}/{_path}", f"restart_at_{_name}", restart, methods=["GET"])
-    routes.add_url_rule(f"{SIGN_IN_PATH}/{_path}", f"restart_form_at_{_name}", restart_by_form, methods=["POST"])
 
 
 async def sign_in_browser(method: SignInMethod, flow: Flow, *, can_passkey: bool = False, present_id: UUID | None = None) -> Response:

@@ -193,7 +193,7 @@ async def authorize_by_form() -> Response:
     user = await visitor_with_mfa()
     async with limited_if_refused() if user is None else nullcontext():
         fields = await read_request_of_application(LISTED)
-        if fields is None:  # the form of a page of the previous release
+        if fields is None:  # a page of ours sends its answers elsewhere
             return redirect(requested_path())
         waiting = await requests.check(ports(), AuthorizationRequest.from_fields(fields), app_context().base_url)
         _record(waiting.authorization)

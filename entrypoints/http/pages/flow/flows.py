@@ -122,14 +122,8 @@ def step_path(step: Step) -> str:
 
 
 def _prefix_of(flow: Flow) -> str:
-    """Return the path of a stored flow, before that of a step.
-
-    On a database of version 0.9.0, a process of that version may get the next request. So the address is one that it knows,
-    and it begins the request again. The next release drops this (`entrypoints/http/edge/dispatch.py`).
-    """
-    if not app_context().was_upgraded:
-        return f"{HOME_PATH}/flow/{flow.id}"
-    return f"{SIGN_IN_PATH}?{urlencode({'next': targets.address(flow) or HOME_PATH, 'flow': flow.id})}&step="
+    """Return the path of a stored flow, before that of a step."""
+    return f"{HOME_PATH}/flow/{flow.id}"
 
 
 def remember_way_back(flow: Flow, step: str) -> None:
@@ -148,10 +142,7 @@ def connection_path(flow: Flow, connection_id: UUID, **hints: str | None) -> str
 
 
 def _start_fields(flow: Flow) -> dict[str, str]:
-    fields = {"flow": str(flow.id)} if flow.is_stored else {"next": flow.request}
-    if flow.is_stored and app_context().was_upgraded:  # version 0.9.0 does not know `flow`
-        fields["next"] = targets.address(flow) or HOME_PATH
-    return fields
+    return {"flow": str(flow.id)} if flow.is_stored else {"next": flow.request}
 
 
 class SignInUnseen(Forbidden):

@@ -42,12 +42,11 @@ from entrypoints.http.pages.form_pages import form_page, refused_form_page, refu
 from entrypoints.http.pages.passkey_forms import CredentialMissing
 from entrypoints.http.pages.visitors import visitor_with_mfa
 
-SIGNED_OUT, JOINED, UPGRADED = "signed-out", "organization-joined", "upgraded"  # values of the notice cookie
+SIGNED_OUT, JOINED = "signed-out", "organization-joined"  # values of the notice cookie
 NOTICES: Final = {
     FORM_NOT_SENT: notices.NOTICES[FORM_NOT_SENT],
     SIGNED_OUT: "You're signed out.",
     JOINED: "You've joined the organization. Sign in to continue.",
-    UPGRADED: "This sign-in began before an upgrade. Sign in again.",
 }
 
 

@@ -13,7 +13,6 @@ from tests.accounts.email_changes import undo
 from tests.fakes.outside import FakeClock, FakeMailTransport
 from tests.support.browser import FakeBrowser, main_of
 from tests.support.builders import Answer, Api, add_member, add_organization, deliver, link, run_sql, sign_in
-from tests.support.mfa import add_mfa
 from tests.support.passkeys.users import PASSKEYS, PasskeyUser, start_login, verify_second
 from tests.support.platform import Platform
 
@@ -105,19 +104,6 @@ async def test_backup_codes_stay_until_the_last_factor_goes(api: Api, holder: Pa
     assert (await api.post("/api/auth/mfa/verify", {"code": code}, token=login["access_token"])).status == 200
     assert (await switch(holder, on=False)).status == 200
     assert await run_sql(pool, "select count(*) from backup_codes") == [(0,)]
-
-
-async def test_codes_of_version_0_9_0_work_after_its_app_is_removed(
-    api: Api, holder: PasskeyUser, user: Account, ports: Ports, pool: Pool
-) -> None:
-    """That version stores the salt beside the secret only."""
-    app = await add_mfa(ports, user)
-    await run_sql(pool, "update users set backup_codes_salt = null, passkey_second_at = now(), security_key_count = 1")
-    await run_sql(pool, "update sessions set strength = 2, second_factor = true")
-    assert (await api.delete("/api/user/mfa", token=holder.token)).status == 200
-    login = await start_login(api)
-    answer = await api.post("/api/auth/mfa/verify", {"code": app.backup_codes[0]}, token=login["access_token"])
-    assert answer.status == 200, answer.text
 
 
 async def test_platform_owners_remove_it_and_keep_the_passkeys(

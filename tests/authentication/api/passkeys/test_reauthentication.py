@@ -43,7 +43,7 @@ async def test_a_passkey_confirms_everything(holder: PasskeyUser, user: Account,
     assert answer.status == 200, answer.text
     assert answer.json["authenticated_at"] == clock.now().isoformat().replace("+00:00", "Z")
     assert (await holder.api.post(f"{PASSKEYS}/options", token=holder.token)).status == 200
-    assert await run_sql(pool, "select provider, strength from sessions") == [("passkey", 3)]
+    assert await run_sql(pool, "select proofs -> -1 ->> 'method', strength from sessions") == [("passkey", 3)]
     assert await run_sql(pool, "select last_used_at from passkeys") == [(clock.now(),)]
 
 

@@ -23,6 +23,7 @@ from tests.support.builders import (
     run_sql,
     sign_in,
 )
+from tests.support.connections.proofs import older_sessions
 from tests.support.mfa import add_mfa
 from tests.support.personal_tokens import add_personal_token
 from tests.support.platform import Platform
@@ -40,7 +41,7 @@ async def user(ports: Ports) -> Account:
 async def token(ports: Ports, pool: Pool, user: Account) -> str:
     """The token of a session that is ten days old."""
     signed_in = await sign_in(ports, user)
-    await run_sql(pool, "update sessions set created_at = created_at - interval '10 days'")
+    await run_sql(pool, older_sessions("10 days"))
     return signed_in.access_token
 
 

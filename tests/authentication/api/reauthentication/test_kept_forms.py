@@ -16,14 +16,14 @@ from entrypoints.http.edge.size_limits import MAX_BODY
 from tests.fakes.outside import FakeClock
 from tests.support.browser import ACCOUNT, FakeBrowser, form_token, hidden_fields, leads_to, main_of
 from tests.support.builders import NEW_PASSWORD, PASSWORD, Answer, run_concurrently, run_sql
-from tests.support.connections.proofs import connection_proof, write_proofs
+from tests.support.connections.proofs import connection_proof, older_sessions, write_proofs
 from tests.support.saml.browser import SamlBrowser
 from tests.support.tenants import Tenant
 
 PAGE = "/app/reauthenticate"
 NEW_TOKEN = f"{ACCOUNT}/personal-tokens/new"
 FILLED = {"name": "Nightly <export>", "scope:account:read": "yes", "expires_in_days": "30"}
-OLD = "update sessions set created_at = created_at - interval '1 day', authenticated_at = authenticated_at - interval '1 day'"
+OLD = older_sessions("1 day")
 TEN_MINUTES = timedelta(minutes=10, seconds=1)
 
 

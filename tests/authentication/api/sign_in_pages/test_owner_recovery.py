@@ -46,7 +46,7 @@ async def test_a_link_signs_the_owner_in_and_is_recorded(browser: FakeBrowser, o
     assert (await browser.open(f"{PATH}?token={token}")).status == 200, "opening the link does not use it up"
     assert leads_to(await use(browser, token)) == HOME_PATH
     assert ADA in (await browser.open("/app/account")).text
-    assert await run_sql(pool, "select user_id, provider from sessions") == [(owner.id, "owner_recovery")]
+    assert await run_sql(pool, "select user_id, proofs -> 0 ->> 'method' from sessions") == [(owner.id, "owner_recovery")]
     log = "select action, target_id, actor_id, org_id, details from audit_log where action like 'platform%%' order by action desc"
     assert await run_sql(pool, log) == [
         ("platform.owner.recovery_created", str(owner.id), None, None, {"operator": "root", "factors_reset": False}),

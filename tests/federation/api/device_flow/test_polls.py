@@ -21,7 +21,8 @@ from tests.accounts.profiles import NO_FIELDS
 from tests.fakes.outside import FakeClock, FakeMetrics
 from tests.federation.api.cli import CURL, GRANT, INTERVAL, PKCE, TOKEN, VERIFIER, DeviceClient, oauth_error
 from tests.proof.access.belongings import begin_in_browser
-from tests.support.builders import EMAIL, Answer, SignedIn, make_edge, run_concurrently, run_during, run_sql, sign_in
+from tests.support.builders import EMAIL, Answer, SignedIn, make_edge, one_factor, run_concurrently, run_during, run_sql, sign_in
+from tests.support.connections.proofs import write_proofs
 from tests.support.services import add_plan, add_service, add_subscription, service_context
 from tests.support.tenants import Tenant
 
@@ -43,7 +44,7 @@ APPROVE_IN_BROWSER = """
 async def session(ports: Ports, pool: Pool, user: Account) -> SignedIn:
     """A session of the user, who signed in through an identity provider."""
     session = await sign_in(ports, user)
-    await run_sql(pool, "update sessions set provider = 'websuite' where id = %s", session.session_id)
+    await write_proofs(pool, user.id, one_factor(ports.clock.now(), "websuite"))
     return session
 
 
@@ -86,7 +87,7 @@ async def test_the_sign_in_of_a_device_is_recorded(approved_device: DeviceClient
     pool, now, service = approved_device.pool, clock.now(), approved_device.service
     sid = UUID(claims(await approved_device.poll())["sid"])
     [(device,)] = await run_sql(pool, "select device_id from sessions where id = %s", sid)
-    columns = "user_id, service_id, org_id, provider, grant_type, address, agent, created_at"
+    columns = "user_id, service_id, org_id, proofs -> 0 ->> 'provider', grant_type, address, agent, created_at"
     assert await run_sql(pool, f"select {columns} from sessions where id = %s", sid) == [  # noqa: S608
         (user.id, service.id, service.org_id, "websuite", "device_code", "0.0.0.0", CURL, now)  # noqa: S104
     ]
@@ -113,7 +114,6 @@ async def test_a_device_that_signs_in_again_is_recognized(approved_device: Devic
 
 
 async def test_a_browser_session_can_approve(cli: DeviceClient, ports: Ports, user: Account) -> None:
-    """This one has no provider, as sessions of earlier releases."""
     await begin_in_browser(ports, user)
     await cli.begin()
     await run_sql(cli.pool, APPROVE_IN_BROWSER)

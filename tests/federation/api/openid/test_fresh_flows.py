@@ -95,8 +95,6 @@ async def test_a_made_up_flow_proves_nothing(signed_in: OpenIdClient, flow: str,
             assert has_ended(await browser.open(path + step)), path + step
         for step in ("/sign-in", "/sign-up", "/code", "/email", "/sign-in/email", "/confirm", "/forgot-password", "/resend-verification"):
             assert has_ended(await browser.send(path + step, form_token="x")), path + step
-    for query in ("flow=garbage", "flow=", "flow=a/b", "flow=..", "flow=garbage&step=/code"):
-        assert has_ended(await browser.open(f"/app/sign-in?{query}")), query
     for path in ("/app/flow/", "/app/flow/a/b/c", f"{flow}/nothing"):
         assert (await browser.open(path)).status == 404, path
 

@@ -15,7 +15,8 @@ from core.federation.saml.model.configuration import NameIdFormat
 from core.federation.saml.model.messages import new_message_id
 from ports import Ports
 from tests.fakes.outside import FakeClock, FakeMetrics
-from tests.support.builders import EMAIL, add_account, run_sql
+from tests.support.builders import EMAIL, add_account, one_factor, run_sql
+from tests.support.connections.proofs import write_proofs
 from tests.support.saml import PostedResponse, SamlApplication, name_id_element, posted_response
 from tests.support.saml.browser import SamlApplications, SamlBrowser
 from tests.support.services import add_service_user
@@ -228,10 +229,12 @@ async def test_a_sign_in_with_a_password_states_the_requested_class(
     assert context_class_of(await browser.sign_on(shop, inside=element)) == expected
 
 
-async def test_other_sign_ins_state_the_real_class(browser: SamlBrowser, shop: SamlApplication, user: Account, pool: Pool) -> None:
+async def test_other_sign_ins_state_the_real_class(
+    browser: SamlBrowser, shop: SamlApplication, user: Account, pool: Pool, clock: FakeClock
+) -> None:
     """Libraries request a password by default, and most services accept every user anyway."""
     await browser.sign_in()
-    await run_sql(pool, "update sessions set provider = 'codehost'")
+    await write_proofs(pool, user.id, one_factor(clock.now(), "codehost"))
     for element in (context("PasswordProtectedTransport"), context("Password", comparison="minimum"), context("unspecified")):
         assert context_class_of(await browser.sign_on(shop, inside=element)) == "unspecified"
 

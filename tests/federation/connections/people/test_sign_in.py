@@ -43,7 +43,7 @@ async def test_a_new_person_gets_an_account_that_the_organization_created(house:
     [row] = await run_sql(pool, "select origin, origin_org_id, email, email_verified_at is not null, name, password_hash from users")
     assert row == ("connection", house.org, ADA, True, "Ada Lovelace", None)
     assert await run_sql(pool, "select role, confirmed_at is not null from memberships where org_id = %s", house.org) == [("member", True)]
-    assert await run_sql(pool, "select bounded_to, provider from sessions") == [(house.org, "connection")]
+    assert await run_sql(pool, "select bounded_to, proofs -> 0 ->> 'method' from sessions") == [(house.org, "connection")]
     events = {name for (name,) in await run_sql(pool, "select action from audit_log where org_id = %s", house.org)}
     assert {"user.joined", "connection.person.linked", "user.login.success"} <= events
     assert await run_sql(pool, "select kind from mails") == [], "no welcome, because no password is needed"

@@ -31,9 +31,6 @@ DELETED_TABLES: Final = (
     "former_passkeys",
     "devices",
     "sign_in_flows",
-    "pre_auths",
-    "email_sign_ins",
-    "link_tickets",
     "one_time_tokens",
     "email_changes",
     "consents",
@@ -107,7 +104,7 @@ async def add_all_data(tenant: Tenant, account: Account, service: UUID) -> None:
         """
         insert into connection_identities (user_id, org_id, connection_id, subject, email, linked_at, last_used_at)
         values (%s, %s, %s, 'ada-at-okta', 'ada@example.com', now(), now())""": (tenant.org, connection.id),
-        "insert into mfa (user_id, secret, setup_at, codes_salt) values (%s, 'secret', now(), 'salt')": (),
+        "insert into mfa (user_id, secret, setup_at) values (%s, 'secret', now())": (),
         "insert into backup_codes (user_id, code_hash) values (%s, 'one'), (%s, 'two')": (account.id,),
         """
         insert into identities (id, user_id, service_id, provider, provider_user_id, email, access_token, linked_at)
@@ -128,27 +125,12 @@ async def add_all_data(tenant: Tenant, account: Account, service: UUID) -> None:
         values (gen_random_uuid(), %s, 'Ada''s laptop', 'browser', 'Firefox', 'Linux', now(), '203.0.113.9', 'London', 'GB', 0, '{}',
                 'trust', now() + interval '90 days', now(), now())""": (),
         """
-        insert into pre_auths (id, user_id, provider, created_at, expires_at, issuer, provider_user_id, identity_email, known_elsewhere,
-                               access_token)
-        values (gen_random_uuid(), %s, 'websuite', now(), now() + interval '10 minutes', '', 'ada-at-websuite', 'ada@example.com', false,
-                'token')""": (),
-        """
         insert into sign_in_flows (id, target, request, wants_fresh, keeps_trust, user_id, proofs, begun_at, expires_at)
         values (gen_random_uuid(), 'page', '/', false, true, %s, '[]', now(), now())""": (),
         """
         insert into sign_in_flows (id, target, request, wants_fresh, keeps_trust, proofs, challenge, challenge_email, begun_at, expires_at)
         select gen_random_uuid(), 'page', '/', false, true, '[]', '{"agent": "Ada''s browser", "city": "London"}', email, now(), now()
         from users where id = %s""": (),
-        """
-        insert into email_sign_ins (id, request_hash, in_browser, email, after, agent, city, country, created_at, expires_at, user_id)
-        select gen_random_uuid(), uuid_send(id), true, email, '/', 'Ada''s browser', 'London', 'GB', now(), now(), id
-        from users where id = %s""": (),
-        """
-        insert into email_sign_ins (id, request_hash, in_browser, email, after, agent, created_at, expires_at)
-        select id, uuid_send(id) || 'x', true, email, '/', 'Ada''s browser', now(), now() from users where id = %s""": (),
-        """
-        insert into link_tickets (token_hash, user_id, session_id, provider, created_at, expires_at)
-        values ('ticket', %s, %s, 'codehost', now(), now() + interval '1 minute')""": (session,),
         """
         insert into login_events (
             id, user_id, service_id, org_id, provider, success, address, agent, city, country, created_at, request_id)

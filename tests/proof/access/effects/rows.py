@@ -35,8 +35,8 @@ NOT_COUNTED: Final[Names] = {
     "limits": "guesses rates sign_in_charges",
     "passes": "break_glass_uses policy_passes",
     "flows, which need their secret": """
-        authorization_codes device_codes email_sign_ins kept_forms link_tickets one_time_tokens pre_auths provider_states
-        pushed_requests reauthentications saml_logouts saml_sign_ons sent_forms sign_in_flows""",
+        authorization_codes device_codes kept_forms one_time_tokens pushed_requests reauthentications saml_logouts sent_forms
+        sign_in_flows""",
     "used values, which do not work again": "client_assertions dpop_proofs used_passkey_challenges used_provider_messages",
     "queues, deliveries and mails": """
         billing_cancellations billing_deleted_customers billing_events billing_facts billing_payment_methods connection_health
@@ -80,8 +80,8 @@ POWER: Final[Names] = {
         service_role_users service_roles service_users subscriptions""",
     "blocks": "directory_blocks end_user_blocks",
     "applications, programs and their secrets": """
-        api_consents api_keys api_resource_clients api_resource_service_accounts api_resources consents credentials oauth_credentials
-        personal_tokens registration_tokens saml_certificates saml_configurations scim_tokens service_accounts service_connections
+        api_consents api_keys api_resource_clients api_resource_service_accounts api_resources consents credentials personal_tokens
+        registration_tokens saml_certificates saml_configurations scim_tokens service_accounts service_connections
         services""",
     "connections and outbound targets of the organization": """
         connection_certificates connection_keys connections domains former_webhook_secrets home_realm_routes setup_links

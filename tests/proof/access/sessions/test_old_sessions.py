@@ -16,6 +16,7 @@ from tests.proof.access.state import changes_since, mark, state, undo
 from tests.proof.access.table import REQUESTS, read_matrix
 from tests.proof.access.world import World
 from tests.support.builders import application, run_sql
+from tests.support.connections.proofs import older_sessions
 
 pytestmark = pytest.mark.slow
 
@@ -115,7 +116,7 @@ PARTS: list[tuple[dict[str, Any], str | None]] = [
 
 async def test_an_old_session_changes_a_name_but_no_address(app: QuartTrio, pool: Pool, world: World) -> None:
     for body, max_age in PARTS:
-        await run_sql(pool, "update sessions set created_at = created_at - interval '10 days'")
+        await run_sql(pool, older_sessions("10 days"))
         before = await mark(pool)
         answer = await call(app, "PATCH /api/user", Request(body), world.callers["member"])
         if max_age is None:

@@ -14,6 +14,7 @@ from tests.proof.access.state import changes_since, mark, undo
 from tests.proof.access.table import OF_THE_SESSION, ORG, PAGES_OF_ORG, REQUESTS, SERVICE
 from tests.proof.access.world import Caller, World
 from tests.support.builders import run_sql
+from tests.support.connections.proofs import older_sessions
 
 pytestmark = pytest.mark.slow
 
@@ -66,8 +67,7 @@ async def tried(app: QuartTrio, pool: Pool, route: str, request: Request, caller
     await prepare(pool, request, caller)
     if is_old:
         assert caller.account is not None
-        old = "update sessions set created_at = created_at - interval '3 hours', authenticated_at = null where user_id = %s"
-        await run_sql(pool, old, caller.account.id)
+        await run_sql(pool, f"{older_sessions('3 hours')} where user_id = %s", caller.account.id)
     before = await mark(pool)
     answer = await call(app, route, request, caller)
     changes = await changes_since(pool, before)

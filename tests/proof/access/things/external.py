@@ -14,7 +14,7 @@ from core.kernel.claims import Claims, external_client_id
 from core.kernel.values import digest, new_id, new_secret
 from core.tenancy.model.organizations import Organization
 from ports import Ports
-from tests.support.builders import SignedIn
+from tests.support.builders import SignedIn, one_factor
 from tests.support.services import enroll_user, service_context
 
 ADD = """
@@ -70,7 +70,8 @@ async def add_external_client(
     context = await service_context(pool, service)
     grant = OpenIdGrant((), resource=identifier, api=ResourceGrant(resource, (scope,), 600))
     caller = Anonymous(address=f"{slug}:8", agent=f"{slug} {kind}")
-    start = SessionStart(user_id=user.id, caller=caller, service=context, openid=grant, grant=Grant.AUTHORIZATION_CODE)
+    proofs, by_code = one_factor(now), Grant.AUTHORIZATION_CODE
+    start = SessionStart(user_id=user.id, caller=caller, service=context, openid=grant, grant=by_code, proofs=proofs)
     session, refresh_token = sessions.new_session(ports, start, now), new_secret()
     async with ports.storage.transaction(by=SYSTEM) as tx:
         await enroll_user(tx, service, user.id, now)

@@ -18,7 +18,7 @@ from core.kernel.values import digest, new_id, new_secret
 from core.maintenance.model.housekeeping import ENDED_SESSIONS_KEPT
 from ports import Ports
 from tests.proof.access.belongings import begin_in_browser
-from tests.support.builders import run_sql
+from tests.support.builders import one_factor, run_sql
 from tests.support.services import service_context
 
 GRANT: Final = OpenIdGrant((Scope.OPENID, Scope.EMAIL, Scope.OFFLINE_ACCESS), RequestedClaims(("name",), ("picture",)))
@@ -50,7 +50,13 @@ async def add_openid_sessions(ports: Ports, pool: Pool, slug: str, service: UUID
     [[browser]] = await run_sql(pool, "select id from sessions where browser_hash = %s", cookie)
     caller = Anonymous(address=f"{slug}:9", agent=f"{slug} tablet")
     start = SessionStart(
-        user_id=user.id, caller=caller, service=context, openid=GRANT, browser_session_id=browser, grant=Grant.AUTHORIZATION_CODE
+        user_id=user.id,
+        caller=caller,
+        service=context,
+        openid=GRANT,
+        browser_session_id=browser,
+        grant=Grant.AUTHORIZATION_CODE,
+        proofs=one_factor(now),
     )
     live, ended = sessions.new_session(ports, start, now), sessions.new_session(ports, replace(start, id=new_id()), now)
     refresh_token = new_secret()

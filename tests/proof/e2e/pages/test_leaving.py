@@ -29,6 +29,7 @@ from tests.proof.e2e.browser import Browser
 from tests.proof.e2e.conftest import SharedService, settings_of_owner
 from tests.proof.e2e.process import Service
 from tests.proof.e2e.test_account import STEP, code_of
+from tests.support.connections.proofs import older_sessions
 from tests.support.saml import PROVIDER_CERTIFICATE
 
 pytestmark = pytest.mark.slow
@@ -253,10 +254,7 @@ def by_reauthentication(world: World) -> None:
     world.add_user()
     world.open("/app/sign-in")
     world.sign_in()
-    world.execute(
-        "update sessions set created_at = created_at - interval '3 hours', authenticated_at = null"
-        " where user_id = (select id from users where email = %s)"
-    )
+    world.execute(f"{older_sessions('3 hours')} where user_id = (select id from users where email = %s)")  # noqa: S608
     world.open(f"/app/reauthenticate?{urlencode({'next': world.request()})}")
     world.press("Password", PASSWORD, "Confirm")
 

@@ -103,7 +103,7 @@ def seen_clients(running: Service) -> list[str]:
 def test_an_existing_data_directory_keeps_its_address_and_listens_on_both(service: Start, home: Path) -> None:
     running = service(**SETTINGS)
     new, old = running.address, f"http://{IPV4}:{running.port}"
-    running.settings["SSO_BIND"] = f"{IPV4}:{running.port}"  # the default of version 0.9.0
+    running.settings["SSO_BIND"] = f"{IPV4}:{running.port}"
     running.start()
     assert issuer(running) == old
     tokens = running.login(OWNER, PASSWORD)

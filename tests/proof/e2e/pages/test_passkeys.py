@@ -10,6 +10,7 @@ from tests.proof.e2e.conftest import SharedService
 from tests.proof.e2e.pages.audits import audit_kept
 from tests.proof.e2e.process import Service
 from tests.proof.e2e.test_oauth_clients import ADA, PASSWORD
+from tests.support.connections.proofs import older_sessions
 from tests.support.passkeys.virtual import Authenticator
 
 pytestmark = pytest.mark.slow
@@ -202,7 +203,7 @@ def test_the_button_beside_that_of_a_passkey_is_the_primary_one_without_scripts(
     with browser.authenticator():
         add_passkey(browser, running)
     with psycopg.connect(shared.conninfo) as connection:
-        connection.execute("update sessions set created_at = created_at - interval '3 hours', authenticated_at = null, proofs = null")
+        connection.execute(older_sessions("3 hours").encode())
     colors = list[set[str]]()
     try:
         for allowed in (True, False):
@@ -358,7 +359,7 @@ def test_a_passkey_confirms_that_it_is_the_user(running: Service, browser: Brows
     with browser.authenticator():
         add_passkey(browser, running)
         with psycopg.connect(shared.conninfo) as connection:
-            connection.execute("update sessions set created_at = created_at - interval '3 hours', authenticated_at = null, proofs = null")
+            connection.execute(older_sessions("3 hours").encode())
         browser.follow("Manage Passkey")
         browser.fill("Name", "Laptop")
         browser.press("Save name")
@@ -381,7 +382,7 @@ def test_a_security_key_confirms_beside_the_password_of_an_account_with_a_passke
         browser.open(f"{running.address}{NEW}?kind=security_key")
         browser.press("Create the security key")
         with psycopg.connect(shared.conninfo) as connection:
-            connection.execute("update sessions set created_at = created_at - interval '3 hours', authenticated_at = null, proofs = null")
+            connection.execute(older_sessions("3 hours").encode())
         browser.open(f"{running.address}/app/reauthenticate")
         browser.keep("reauthenticate-with-passkey-and-key")
         browser.fill("Password", PASSWORD)

@@ -17,6 +17,7 @@ from tests.proof.e2e.pages.frontend import serving_files
 from tests.proof.e2e.process import Service
 from tests.proof.e2e.test_account import STEP, code_of, enrol
 from tests.proof.e2e.test_oauth_clients import ADA, PASSWORD
+from tests.support.connections.proofs import older_sessions
 
 pytestmark = pytest.mark.slow
 
@@ -40,7 +41,7 @@ def frontend(tmp_path: Path) -> Iterator[str]:
 
 def make_old(database: dict[str, str]) -> None:
     with psycopg.connect(database["SSO_DATABASE_URL"]) as connection:
-        connection.execute("update sessions set created_at = created_at - interval '3 hours', authenticated_at = null")
+        connection.execute(older_sessions("3 hours").encode())
 
 
 def click(browser: Browser, selector: str) -> None:
