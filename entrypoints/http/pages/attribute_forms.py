@@ -15,7 +15,7 @@ OF_GROUPS: Final = " (from groups)"
 YES_OR_NO: Final = [("", "Not set"), ("true", "Yes"), ("false", "No")]
 
 
-def attribute_values(values: AttributeValues, writer: AttributeWriter, form: Form | None = None) -> dict[str, Any]:
+def attribute_values(values: AttributeValues, writer: AttributeWriter, form: Form) -> dict[str, Any]:
     """Return the values of `tenancy/_attribute_fields.html`: the fields that the writer may change, and the other attributes."""
     stored = {VALUE + each.name: to_text(each, values.values.get(each.name)) for each in values.attributes}
     writable = [each for each in values.attributes if writer in each.writers]
@@ -24,12 +24,12 @@ def attribute_values(values: AttributeValues, writer: AttributeWriter, form: For
         "writable": [(VALUE + each.name, each, _hint(each, values)) for each in writable],
         "labels": {VALUE + each.name: each.label for each in writable},
         "others": [(each.label, text + (OF_GROUPS if _is_of_groups(each, values) else "")) for each, text in others],
-        "typed": stored if form is None else {**stored, **form},
+        "typed": {**stored, **form},
         "yes_or_no": YES_OR_NO,
     }
 
 
-def admin_values(values: AttributeValues, form: Form | None, manage: Capability) -> dict[str, Any]:
+def admin_values(values: AttributeValues, form: Form, manage: Capability) -> dict[str, Any]:
     """Return the values of `tenancy/_attribute_values.html` without the path. Members with the capability `manage` can save."""
     return {
         "attributes_path": organization_path("/attributes"),
@@ -38,7 +38,7 @@ def admin_values(values: AttributeValues, form: Form | None, manage: Capability)
     }
 
 
-def user_values(values: AttributeValues, form: Form | None, manage: Capability, name: str, path: str) -> dict[str, Any]:
+def user_values(values: AttributeValues, form: Form, manage: Capability, name: str, path: str) -> dict[str, Any]:
     """Return the values of `tenancy/user_attributes.html`, for the user with this name and this page."""
     return {"path": f"{path}/attributes", "user_name": name, "back": (name, path), **admin_values(values, form, manage)}
 

@@ -11,7 +11,7 @@ from core.accounts.factor_changes import LostAccess
 from core.kernel.errors import Refusal
 from core.kernel.roles import Capability
 from entrypoints.http.pages.console import console_page
-from entrypoints.http.pages.console_forms import NO_FIELDS, Fields, Form, accepts, on_refusal, refused_console_page, shown
+from entrypoints.http.pages.console_forms import NO_FIELDS, Fields, Form, accepts, on_refusal, refused_console_page, serves_form
 
 TEMPLATE: Final = "confirm.html"
 PROGRAMS: Final = "Service accounts that you answer for go on for 72 hours, unless an admin ends them or takes them over"
@@ -97,7 +97,7 @@ def accepts_answer(
 
 def asks(routes: Blueprint, path: str) -> Callable[[V], V]:
     """Register the form of a question, and at the same path the page that asks it."""
-    return shown(routes, path)
+    return serves_form(routes, path)
 
 
 async def ask_again(refusal: Refusal, question: Question, form: Mapping[str, str]) -> Response:

@@ -19,7 +19,8 @@ from core.kernel.sign_in_age import SignInNotRecent
 from entrypoints.http.base.context import ports, signed_in
 from entrypoints.http.base.redirects import FORM_NOT_SENT, PAGE_ATTRIBUTE, fill_in, page_of_form, redirect
 from entrypoints.http.base.rendering.templates import page_response, render
-from entrypoints.http.edge.access.guards import AccessDecorator, opens_page_of
+from entrypoints.http.edge.access.declaration import View
+from entrypoints.http.edge.access.guards import opens_page_of
 from entrypoints.http.edge.ended_sessions import OWNER, RESTORES_ATTRIBUTE, SEALED_FORM, without_secrets
 from entrypoints.http.edge.forms import note_sent, read_form
 from entrypoints.http.edge.openapi import describes_page, docs_of
@@ -153,7 +154,7 @@ def _restore(form: EndedForm | None) -> dict[str, str]:
     """Return the fields of a form of an ended session, and mark the request. Raises: FormNotRestorable."""
     fields = note_sent(dict(ended_forms.restore(form, signed_in(), request.path)))
     g.is_restored = True
-    return fields
+    return {"form_token": "", **fields}  # not empty, as no form that was sent
 
 
 def ports_once() -> Ports:
@@ -234,8 +235,8 @@ def _without_slug(parameters: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in parameters.items() if name != "org_slug"}
 
 
-def shown(
-    routes: Blueprint, path: str, *api: str, opens: AccessDecorator | None = None, query: type[Query] | None = None
+def serves_form(
+    routes: Blueprint, path: str, *api: str, opens: Callable[[View], View] | None = None, query: type[Query] | None = None
 ) -> Callable[[V], V]:
     """Register a form that has `on_refusal`, and at the same path the page with it, for the same callers or those of `opens`.
 

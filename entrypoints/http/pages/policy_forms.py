@@ -47,14 +47,14 @@ NO_CHOICES: Final = RequiredChoices()
 def policy_values(
     rules: Sequence[Rule],
     policy: SignInPolicy,
-    form: Form | None,
+    form: Form,
     preview: PolicyPreview | None,
     methods: Sequence[str] = METHODS,
     choices: RequiredChoices = NO_CHOICES,
 ) -> dict[str, Any]:
     """Return the values of `tenancy/_sign_in_policy.html`. `rules` are those that this kind of policy has, and `methods` are offered."""
     is_platform = policy.org_id is None
-    typed = _stored(policy) if form is None else {"version": str(policy.version), **form}
+    typed = {"version": str(policy.version), **form} if form else _stored(policy)
     return {
         "rules": [rule.value for rule in rules],
         "labels": LABELS_OF_PLATFORM if is_platform else LABELS,

@@ -44,6 +44,7 @@ from entrypoints.http.pages.console_forms import (
     once,
     ports_once,
     refused_console_page,
+    serves_form,
 )
 
 routes = Blueprint("account", __name__)
@@ -110,19 +111,7 @@ def _wrong_password(refusal: Refusal, form: Form) -> str:
     return "new_password" if isinstance(refusal, Invalid) and not is_too_long else "current_password"
 
 
-@routes.get(PASSWORD)
-@page_session(WAYS_IN)  # the form has secrets, which are not kept for the user
-@refuses(403)
-@describes_page({200: "The form."}, api=["POST /api/user/change-password", "POST /api/user/set-password"])
-async def show_password() -> Response:
-    """Show the form to change your password, or to set the first one.
-
-    An account without a password does not need the current one.
-    """
-    return await console_page("accounts/password.html", **await _password_values({}))
-
-
-@routes.post(PASSWORD)
+@serves_form(routes, PASSWORD, "POST /api/user/change-password", "POST /api/user/set-password", opens=page_session(WAYS_IN))
 @page_session(WAYS_IN)
 @refuses(429)
 @accepts(

@@ -11,9 +11,9 @@ from core.kernel.rate_limits import RESEND_VERIFICATION
 from core.kernel.values import Email
 from entrypoints.http.base.context import ports, signed_in
 from entrypoints.http.edge.access import MINE, WAYS_IN, page_session
-from entrypoints.http.edge.openapi import describes_page, refuses
-from entrypoints.http.pages.console import console_page, redirect_with_notice
-from entrypoints.http.pages.console_forms import ANSWERS_TO_BUTTON, Form, accepts, on_refusal
+from entrypoints.http.edge.openapi import refuses
+from entrypoints.http.pages.console import redirect_with_notice
+from entrypoints.http.pages.console_forms import ANSWERS_TO_BUTTON, Form, accepts, on_refusal, serves_form
 
 routes = Blueprint("account_email", __name__)
 
@@ -31,19 +31,7 @@ async def _values(typed: Form) -> dict[str, Any]:
     }
 
 
-@routes.get(EMAIL_PATH)
-@page_session
-@describes_page({200: "The form."}, api=["GET /api/user", "PATCH /api/user", "POST /api/auth/resend-verification"])
-async def show_email() -> Response:
-    """Show the form to change your email address.
-
-    If a change is pending, you can request its email again, or cancel the change. If the address is
-    not verified, you can request another verification email.
-    """
-    return await console_page("accounts/email.html", **await _values({}))
-
-
-@routes.post(EMAIL_PATH)
+@serves_form(routes, EMAIL_PATH, "GET /api/user", "PATCH /api/user", "POST /api/auth/resend-verification")
 @page_session(WAYS_IN)
 @refuses(429)
 @accepts(form=["form_token", "email"])

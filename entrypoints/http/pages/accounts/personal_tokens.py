@@ -18,7 +18,17 @@ from entrypoints.http.edge.access import ACTS_ON_ME, PROMOTES, member_page, page
 from entrypoints.http.edge.openapi import describes_page
 from entrypoints.http.edge.queries import PageQuery
 from entrypoints.http.pages.console import console_page, neighbors, organization_path, redirect_with_notice, secret_page, shows
-from entrypoints.http.pages.console_forms import ANSWERS_TO_BUTTON, Fields, Form, accepts, answers_with, on_refusal, once, ports_once, shown
+from entrypoints.http.pages.console_forms import (
+    ANSWERS_TO_BUTTON,
+    Fields,
+    Form,
+    accepts,
+    answers_with,
+    on_refusal,
+    once,
+    ports_once,
+    serves_form,
+)
 from entrypoints.http.pages.form_values import checked, to_model, to_number
 from entrypoints.http.pages.presets import PresetQuery, boxes_of, of_scopes
 
@@ -70,7 +80,7 @@ async def _form_values(typed: Form, query_args: NewTokenQuery | None = None) -> 
     }
 
 
-@shown(routes, f"{LIST}/new", query=NewTokenQuery)
+@serves_form(routes, f"{LIST}/new", query=NewTokenQuery)
 @page_session(ACTS_ON_ME)
 @accepts("POST /api/user/personal-tokens", answers=answers_with("The token."), form=["form_token", "name"])
 @once(LIST, "Open personal access tokens", "It was shown once. If you didn't copy it, revoke it in the list and create another one.")

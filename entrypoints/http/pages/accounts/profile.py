@@ -26,7 +26,7 @@ from entrypoints.http.edge.openapi import describes_page
 from entrypoints.http.edge.uploads import uploaded_file
 from entrypoints.http.pages.consequences import PROGRAMS, name_all
 from entrypoints.http.pages.console import console_page, redirect_with_notice
-from entrypoints.http.pages.console_forms import FOREIGN_FORM, Form, accepts, accepts_image, answers_with, on_refusal
+from entrypoints.http.pages.console_forms import FOREIGN_FORM, Form, accepts, accepts_image, answers_with, on_refusal, serves_form
 
 routes = Blueprint("account_profile", __name__)
 
@@ -147,15 +147,7 @@ async def _deletion_values(_: Form) -> dict[str, Any]:
     return values
 
 
-@routes.get(DELETE)
-@page_session
-@describes_page({200: "The page."}, api=["DELETE /api/user"])
-async def show_deletion() -> Response:
-    """Ask before your account is deleted."""
-    return await console_page("accounts/delete.html", **await _deletion_values({}))
-
-
-@routes.post(DELETE)
+@serves_form(routes, DELETE, "DELETE /api/user")
 @page_session(ACTS_ON_ME)
 @accepts(
     answers={

@@ -24,7 +24,7 @@ from entrypoints.http.pages.applications.applications import APPLICATION, SERVIC
 from entrypoints.http.pages.assigned_groups import assigned_group_values
 from entrypoints.http.pages.consequences import Question, accepts_answer, asks, count
 from entrypoints.http.pages.console import console_page, neighbors, organization_path, redirect_with_notice, show_document, shows
-from entrypoints.http.pages.console_forms import Fields, Form, accepts, check_typed_name, on_refusal
+from entrypoints.http.pages.console_forms import Fields, Form, accepts, check_typed_name, on_refusal, serves_form
 from entrypoints.http.pages.form_values import is_checked, to_model
 
 routes = Blueprint("access_pages", __name__)
@@ -44,7 +44,7 @@ async def _find(service_slug: str) -> Service:
     return await services.find(ports(), acting_member(), service_slug)
 
 
-async def _values(typed: Form | None, service_slug: str) -> dict[str, Any]:
+async def _values(typed: Form, service_slug: str) -> dict[str, Any]:
     service = await _find(service_slug)
     settings = service.access
     show_document(ServiceAccessResponse.of(settings))
@@ -56,20 +56,12 @@ async def _values(typed: Form | None, service_slug: str) -> dict[str, Any]:
     return {
         **application_values(service),
         "policies": POLICIES,
-        "typed": stored if typed is None else typed,
+        "typed": typed or stored,
         "policy": settings.policy.value,
     }
 
 
-@routes.get(ACCESS)
-@member_page(Capability.SERVICES_VIEW)
-@shows(f"GET {SERVICE}/access", f"PUT {SERVICE}/access")
-async def show_access(org_slug: str, service_slug: str) -> Response:
-    """Show who may use an application."""
-    return await console_page("applications/access.html", **await _values(None, service_slug))
-
-
-@routes.post(ACCESS)
+@serves_form(routes, ACCESS, f"GET {SERVICE}/access", f"PUT {SERVICE}/access", opens=member_page(Capability.SERVICES_VIEW))
 @member_page(Capability.SERVICES_MANAGE, GIVES)
 @accepts(f"PUT {SERVICE}/access")
 @on_refusal("applications/access.html", _values, FIELDS)
@@ -81,8 +73,8 @@ async def change_access(org_slug: str, service_slug: str, form: Form) -> Respons
     return redirect_with_notice("access-saved", f"{application_path(service_slug)}/access")
 
 
-async def _assignment_values(typed: Form, service_slug: str, query: AssignmentsQuery | None = None) -> dict[str, Any]:
-    service, query = await _find(service_slug), query or AssignmentsQuery()
+async def _assignment_values(typed: Form, service_slug: str, query_args: AssignmentsQuery | None = None) -> dict[str, Any]:
+    service, query = await _find(service_slug), query_args or AssignmentsQuery()
     listed = await access.list_assignments(ports(), acting_member(), service.slug, query.page_request(), search=query.search)
     assigned = await access.list_groups(ports(), acting_member(), service.slug)
     return {
@@ -97,22 +89,18 @@ async def _assignment_values(typed: Form, service_slug: str, query: AssignmentsQ
     }
 
 
-@routes.get(ASSIGNMENTS)
-@member_page(Capability.END_USERS_VIEW)
-@shows(
+@serves_form(
+    routes,
+    ASSIGNMENTS,
     f"GET {SERVICE}/assignments",
     f"POST {SERVICE}/assignments",
     f"DELETE {SERVICE}/assignments/<user_id>",
     f"GET {SERVICE}/groups",
     f"PUT {SERVICE}/groups/<group_id>",
     f"DELETE {SERVICE}/groups/<group_id>",
+    opens=member_page(Capability.END_USERS_VIEW),
+    query=AssignmentsQuery,
 )
-async def show_assignments(org_slug: str, service_slug: str, query_args: AssignmentsQuery) -> Response:
-    """List the users and the groups that are assigned to an application."""
-    return await console_page("applications/assignments.html", **await _assignment_values({}, service_slug, query_args))
-
-
-@routes.post(ASSIGNMENTS)
 @member_page(Capability.END_USERS_MANAGE, GIVES)
 @accepts(f"POST {SERVICE}/assignments")
 @on_refusal("applications/assignments.html", _assignment_values, ASSIGNMENT_FIELDS, shown_to=Capability.END_USERS_VIEW)

@@ -18,7 +18,7 @@ from entrypoints.http.edge.queries import PartQuery
 from entrypoints.http.pages.applications.applications import APPLICATION, SERVICE, application_path, application_values
 from entrypoints.http.pages.consequences import Question, ask_on_refusal, asks, sentence
 from entrypoints.http.pages.console import console_page, neighbors, redirect_with_notice, secret_page, shows
-from entrypoints.http.pages.console_forms import Fields, Form, accepts, answers_with, on_refusal, once, ports_once, shown
+from entrypoints.http.pages.console_forms import Fields, Form, accepts, answers_with, on_refusal, once, ports_once, serves_form
 from entrypoints.http.pages.form_values import checked, to_model, to_number
 from entrypoints.http.pages.presets import PresetQuery, boxes_of, of_permissions
 
@@ -64,7 +64,7 @@ async def _form_values(typed: Form, service_slug: str, query_args: PresetQuery |
     return {**values, "lifetimes": LIFETIMES, **application_values(service)}
 
 
-@shown(routes, f"{KEYS}/new", query=PresetQuery)
+@serves_form(routes, f"{KEYS}/new", query=PresetQuery)
 @member_page(Capability.API_KEYS_MANAGE, GIVES)
 @accepts(f"POST {API}", answers=answers_with("The key."))
 @once(KEYS, "Open API keys", "The key was shown once. If you didn't copy it, revoke it in the list and create another one.")

@@ -29,7 +29,7 @@ from entrypoints.http.edge.validation import FieldsInvalid, validate
 from entrypoints.http.pages.applications.applications import APPLICATION, SERVICE, application_path, application_values
 from entrypoints.http.pages.consequences import Question, accepts_answer, asks, sentence
 from entrypoints.http.pages.console import console_page, redirect_with_notice, show_document, shows
-from entrypoints.http.pages.console_forms import Fields, Form, accepts, answers_with, on_refusal, once, ports_once
+from entrypoints.http.pages.console_forms import Fields, Form, accepts, answers_with, on_refusal, once, ports_once, serves_form
 from entrypoints.http.pages.form_values import FieldInvalid, checked, is_checked, to_lines, to_model, to_optional, to_version
 
 routes = Blueprint("authorization_pages", __name__)
@@ -114,15 +114,7 @@ def _chosen(form: Form) -> list[str]:
     return to_lines(form["permissions"]) if "permissions" in form else checked(form, BOX)
 
 
-@routes.get(f"{PAGE}/new-role")
-@member_page(Capability.SERVICES_MANAGE)
-@shows(f"POST {SERVICE}/roles")
-async def show_new_role(org_slug: str, service_slug: str) -> Response:
-    """Show the form that creates a role."""
-    return await console_page("applications/role.html", **await _role_values({}, service_slug))
-
-
-@routes.post(f"{PAGE}/new-role")
+@serves_form(routes, f"{PAGE}/new-role")
 @member_page(Capability.SERVICES_MANAGE, GIVES)
 @accepts(f"POST {SERVICE}/roles")
 @refuses(409)
@@ -135,15 +127,7 @@ async def create_role(org_slug: str, service_slug: str, form: Form) -> Response:
     return redirect_with_notice("role-created", authorization_path(service_slug, f"/roles/{data.slug}/users"))
 
 
-@routes.get(ROLE)
-@member_page(Capability.SERVICES_VIEW)
-@shows(f"GET {ROLE_API}", f"PATCH {ROLE_API}")
-async def show_role(org_slug: str, service_slug: str, role_slug: str) -> Response:
-    """Show a role, with the form that changes it."""
-    return await console_page("applications/role.html", **await _role_values({}, service_slug, role_slug))
-
-
-@routes.post(ROLE)
+@serves_form(routes, ROLE, f"GET {ROLE_API}", f"PATCH {ROLE_API}", opens=member_page(Capability.SERVICES_VIEW))
 @member_page(Capability.SERVICES_MANAGE, GIVES)
 @accepts(f"PATCH {ROLE_API}")
 @on_refusal("applications/role.html", _role_values, ROLE_FIELDS, shown_to=Capability.SERVICES_VIEW)
@@ -198,15 +182,7 @@ async def _permission_values(typed: Form, service_slug: str) -> dict[str, Any]:
     return {"typed": typed, "permissions": document.permissions, **application_values(service)}
 
 
-@routes.get(PERMISSIONS)
-@member_page(Capability.SERVICES_VIEW)
-@shows(f"GET {API}", f"POST {SERVICE}/permissions")
-async def show_permissions(org_slug: str, service_slug: str) -> Response:
-    """List the permissions that an application declares."""
-    return await console_page("applications/permissions.html", **await _permission_values({}, service_slug))
-
-
-@routes.post(PERMISSIONS)
+@serves_form(routes, PERMISSIONS, f"GET {API}", f"POST {SERVICE}/permissions", opens=member_page(Capability.SERVICES_VIEW))
 @member_page(Capability.SERVICES_MANAGE, GIVES)
 @accepts(f"POST {SERVICE}/permissions")
 @refuses(409)
@@ -224,15 +200,7 @@ async def _one_permission_values(typed: Form, service_slug: str, permission_name
     return {"permission": permission, "typed": typed or {"description": permission.description}, **application_values(service)}
 
 
-@routes.get(PERMISSION)
-@member_page(Capability.SERVICES_MANAGE)
-@shows(f"PATCH {PERMISSION_API}")
-async def show_permission(org_slug: str, service_slug: str, permission_name: str) -> Response:
-    """Show the form that changes the description of a permission."""
-    return await console_page("applications/permission.html", **await _one_permission_values({}, service_slug, permission_name))
-
-
-@routes.post(PERMISSION)
+@serves_form(routes, PERMISSION)
 @member_page(Capability.SERVICES_MANAGE, CHANGES)
 @accepts(f"PATCH {PERMISSION_API}")
 @on_refusal("applications/permission.html", _one_permission_values, shown_to=Capability.SERVICES_VIEW)
@@ -299,14 +267,6 @@ def _to_versions(form: Form) -> list[int]:
     return [] if version is None else [version]
 
 
-@routes.get(DOCUMENT)
-@member_page(Capability.SERVICES_MANAGE)
-@shows(f"PUT {API}", f"GET {API}")
-async def show_whole_document(org_slug: str, service_slug: str) -> Response:
-    """Show the document of all permissions and roles."""
-    return await console_page("applications/authorization_document.html", **await _document_values({}, service_slug))
-
-
 @routes.post(f"{DOCUMENT}/preview")
 @member_page(Capability.SERVICES_MANAGE, GIVES)
 @accepts(f"PUT {API}", answers=answers_with("The document and its changes."))
@@ -318,7 +278,7 @@ async def preview_document(org_slug: str, service_slug: str, form: Form) -> Resp
     return await console_page("applications/authorization_document.html", **await _document_values(form, service_slug, result))
 
 
-@routes.post(DOCUMENT)
+@serves_form(routes, DOCUMENT, f"PUT {API}", f"GET {API}")
 @member_page(Capability.SERVICES_MANAGE, GIVES)
 @accepts(f"PUT {API}")
 @refuses(409, 412)

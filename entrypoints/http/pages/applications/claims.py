@@ -33,8 +33,8 @@ from entrypoints.http.pages.applications.claim_forms import (
     to_facts,
     to_typed,
 )
-from entrypoints.http.pages.console import console_page, organization_path, redirect_with_notice, show_document, shows
-from entrypoints.http.pages.console_forms import Form, accepts, answers_with, on_refusal
+from entrypoints.http.pages.console import console_page, organization_path, redirect_with_notice, show_document
+from entrypoints.http.pages.console_forms import Form, accepts, answers_with, on_refusal, serves_form
 from entrypoints.http.pages.form_values import FieldInvalid, to_version
 from entrypoints.http.pages.presets import PresetQuery
 
@@ -44,16 +44,18 @@ PAGE: Final = f"{APPLICATION}/claims"
 TEMPLATE: Final = "applications/claims.html"
 
 
-async def _values(form: Form | None, service_slug: str, preview: ClaimsPreview | None = None, preset: str | None = None) -> dict[str, Any]:
+async def _values(
+    form: Form, service_slug: str, preview: ClaimsPreview | None = None, query_args: PresetQuery | None = None
+) -> dict[str, Any]:
     service = await services.find(ports(), acting_member(), service_slug)
     stored = await claims.get(ports(), acting_member(), service_slug)
     declared = await attributes.list_declared(ports(), acting_member())
     show_document(to_response(stored))
-    chosen = find_preset(preset)
+    chosen = find_preset(query_args.preset if query_args else None)
     typed = to_typed(ClaimDocument.read(stored.document), stored.version)
     return {
         **application_values(service),
-        "typed": (chosen.fill_in(typed) if chosen else typed) if form is None else {"version": str(stored.version), **form},
+        "typed": {"version": str(stored.version), **form} if form else chosen.fill_in(typed) if chosen else typed,
         "version": str(stored.version),
         "facts": to_facts(typed),
         "is_stale": not ClaimDocument.is_valid(stored.document),
@@ -87,18 +89,16 @@ def _wrong(refusal: Refusal, _: Form) -> str | None:
     return refusal.field if isinstance(refusal, FieldInvalid) else None
 
 
-@routes.get(PAGE)
-@member_page(Capability.SERVICES_VIEW)
-@shows(f"GET {CLAIMS}", f"PUT {CLAIMS}", f"DELETE {CLAIMS}", f"POST {CLAIMS}/preview")
-async def show_claims(org_slug: str, service_slug: str, query_args: PresetQuery) -> Response:
-    """Show the claims of an application.
-
-    A preset fills the form in for a product.
-    """
-    return await console_page(TEMPLATE, **await _values(None, service_slug, preset=query_args.preset))
-
-
-@routes.post(PAGE)
+@serves_form(
+    routes,
+    PAGE,
+    f"GET {CLAIMS}",
+    f"PUT {CLAIMS}",
+    f"DELETE {CLAIMS}",
+    f"POST {CLAIMS}/preview",
+    opens=member_page(Capability.SERVICES_VIEW),
+    query=PresetQuery,
+)
 @member_page(Capability.SERVICES_MANAGE, GIVES)
 @accepts(f"PUT {CLAIMS}")
 @refuses(409)

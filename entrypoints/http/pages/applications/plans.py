@@ -18,7 +18,7 @@ from entrypoints.http.base.rendering.labels import LABELS
 from entrypoints.http.edge.access import CHANGES, member_page
 from entrypoints.http.pages.applications.applications import APPLICATION, SERVICE, application_path, application_values
 from entrypoints.http.pages.console import console_page, neighbors, redirect_with_notice, shows
-from entrypoints.http.pages.console_forms import Fields, Form, accepts, on_refusal, once, ports_once
+from entrypoints.http.pages.console_forms import Fields, Form, accepts, on_refusal, once, ports_once, serves_form
 from entrypoints.http.pages.form_values import to_lines, to_model, to_number
 
 routes = Blueprint("plan_pages", __name__)
@@ -51,15 +51,7 @@ async def _values(typed: Form, service_slug: str, plan_id: UUID | None = None) -
     return {"plan": plan, "typed": {**(_to_typed(plan) if plan else {}), **typed}, **application_values(service)}
 
 
-@routes.get(f"{PLANS}/new")
-@member_page(Capability.BILLING_MANAGE)
-@shows(f"POST {API}")
-async def show_form(org_slug: str, service_slug: str) -> Response:
-    """Show the form that creates a plan."""
-    return await console_page("applications/plan.html", **await _values({}, service_slug))
-
-
-@routes.post(f"{PLANS}/new")
+@serves_form(routes, f"{PLANS}/new")
 @member_page(Capability.BILLING_MANAGE, CHANGES)
 @accepts(f"POST {API}")
 @once(PLANS, "Open plans", "The plan is in the list.")
@@ -68,14 +60,6 @@ async def create(org_slug: str, service_slug: str, form: Form) -> Response:
     """Create a plan."""
     await plans.create(ports_once(), acting_member(), service_slug, to_model(PlanRequest, form, PARSERS).build())
     return redirect_with_notice("plan-created", f"{application_path(service_slug)}/plans")
-
-
-@routes.get(f"{PLANS}/<plan_id>")
-@member_page(Capability.BILLING_MANAGE)
-@shows(f"PATCH {API}/<plan_id>", f"DELETE {API}/<plan_id>")
-async def show_plan(org_slug: str, service_slug: str, plan_id: UUID) -> Response:
-    """Show the form that changes a plan."""
-    return await console_page("applications/plan.html", **await _values({}, service_slug, plan_id))
 
 
 def _to_typed(plan: Plan) -> dict[str, str]:
@@ -88,7 +72,7 @@ def _to_typed(plan: Plan) -> dict[str, str]:
     }
 
 
-@routes.post(f"{PLANS}/<plan_id>")
+@serves_form(routes, f"{PLANS}/<plan_id>", f"PATCH {API}/<plan_id>", f"DELETE {API}/<plan_id>")
 @member_page(Capability.BILLING_MANAGE, CHANGES)
 @accepts(f"PATCH {API}/<plan_id>")
 @on_refusal("applications/plan.html", _values, FIELDS)

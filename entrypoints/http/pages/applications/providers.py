@@ -14,7 +14,7 @@ from entrypoints.http.base.context import acting_member, app_context, ports
 from entrypoints.http.edge.access import GIVES, member_page
 from entrypoints.http.pages.applications.applications import APPLICATION, SERVICE, application_path, application_values
 from entrypoints.http.pages.console import console_page, redirect_with_notice, shows
-from entrypoints.http.pages.console_forms import Form, accepts, on_refusal
+from entrypoints.http.pages.console_forms import Form, accepts, on_refusal, serves_form
 from entrypoints.http.pages.form_values import to_model
 
 routes = Blueprint("provider_pages", __name__)
@@ -42,10 +42,10 @@ async def show_providers(org_slug: str, service_slug: str) -> Response:
     )
 
 
-async def _values(typed: Form | None, service_slug: str, provider: str) -> dict[str, Any]:
+async def _values(typed: Form, service_slug: str, provider: str) -> dict[str, Any]:
     chosen, service = parse_provider(provider), await services.find(ports(), acting_member(), service_slug)
     own = (await oauth_credentials.list_own(ports(), acting_member(), service_slug)).get(chosen)
-    client_id = (own.client_id if own else None) if typed is None else typed.get("client_id", "")
+    client_id = typed.get("client_id", "") if typed else own and own.client_id
     return {
         "typed": {} if client_id is None else {"client_id": client_id},  # never the secret
         "provider": ports().policy.provider_names[chosen],
@@ -56,15 +56,7 @@ async def _values(typed: Form | None, service_slug: str, provider: str) -> dict[
     }
 
 
-@routes.get(ONE)
-@member_page(Capability.SERVICES_MANAGE)
-@shows(f"GET {API}", f"PUT {API}", f"DELETE {API}")
-async def show_provider(org_slug: str, service_slug: str, provider: str) -> Response:
-    """Show the credentials of an application at an identity provider."""
-    return await console_page("applications/provider.html", **await _values(None, service_slug, provider))
-
-
-@routes.post(ONE)
+@serves_form(routes, ONE, f"GET {API}", f"PUT {API}", f"DELETE {API}")
 @member_page(Capability.SERVICES_MANAGE, GIVES)
 @accepts(f"PUT {API}")
 @on_refusal("applications/provider.html", _values)

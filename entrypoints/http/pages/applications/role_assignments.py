@@ -18,8 +18,8 @@ from entrypoints.http.edge.queries import path_id
 from entrypoints.http.pages.applications.applications import application_values
 from entrypoints.http.pages.applications.authorization import ROLE, ROLE_API, authorization_path
 from entrypoints.http.pages.assigned_groups import assigned_group_values
-from entrypoints.http.pages.console import console_page, neighbors, redirect_with_notice, shows
-from entrypoints.http.pages.console_forms import Fields, Form, accepts, on_refusal
+from entrypoints.http.pages.console import neighbors, redirect_with_notice
+from entrypoints.http.pages.console_forms import Fields, Form, accepts, on_refusal, serves_form
 from entrypoints.http.pages.form_values import to_model
 
 routes = Blueprint("role_assignment_pages", __name__)
@@ -31,8 +31,8 @@ API: Final = f"{ROLE_API}/users"
 FIELDS: Final[Fields] = {**dict.fromkeys((AssigneeNotFound, TooManyRoleAssignments), "email"), OrganizationGroupNotFound: "group"}
 
 
-async def _values(typed: Form, service_slug: str, role_slug: str, query: AssignmentsQuery | None = None) -> dict[str, Any]:
-    query = query or AssignmentsQuery()
+async def _values(typed: Form, service_slug: str, role_slug: str, query_args: AssignmentsQuery | None = None) -> dict[str, Any]:
+    query = query_args or AssignmentsQuery()
     service = await services.find(ports(), acting_member(), service_slug)
     stored = await authorization.find_role(ports(), acting_member(), service_slug, role_slug)
     listed = await role_assignments.list_holders(
@@ -50,22 +50,18 @@ async def _values(typed: Form, service_slug: str, role_slug: str, query: Assignm
     }
 
 
-@routes.get(USERS)
-@member_page(Capability.END_USERS_VIEW)
-@shows(
+@serves_form(
+    routes,
+    USERS,
     f"GET {API}",
     f"POST {API}",
     f"DELETE {API}/<user_id>",
     f"GET {GROUPS_API}",
     f"PUT {GROUPS_API}/<group_id>",
     f"DELETE {GROUPS_API}/<group_id>",
+    opens=member_page(Capability.END_USERS_VIEW),
+    query=AssignmentsQuery,
 )
-async def show_holders(org_slug: str, service_slug: str, role_slug: str, query_args: AssignmentsQuery) -> Response:
-    """List the users and groups that have a role."""
-    return await console_page("applications/role_users.html", **await _values({}, service_slug, role_slug, query_args))
-
-
-@routes.post(USERS)
 @member_page(Capability.SERVICE_ROLES_ASSIGN, GIVES)
 @accepts(f"POST {API}")
 @on_refusal("applications/role_users.html", _values, FIELDS, shown_to=Capability.END_USERS_VIEW)

@@ -12,10 +12,10 @@ from core.kernel.roles import Capability
 from core.tenancy.model.attributes import AttributeWriter
 from entrypoints.http.base.context import acting_member, ports, signed_in
 from entrypoints.http.edge.access import GIVES, MINE, member_page, page_session
-from entrypoints.http.edge.openapi import describes_page, refuses
+from entrypoints.http.edge.openapi import refuses
 from entrypoints.http.pages.attribute_forms import attribute_values, to_changes, user_values, wrong_value
-from entrypoints.http.pages.console import console_page, organization_path, redirect_with_notice, shows
-from entrypoints.http.pages.console_forms import Form, accepts, on_refusal
+from entrypoints.http.pages.console import organization_path, redirect_with_notice
+from entrypoints.http.pages.console_forms import Form, accepts, on_refusal, serves_form
 
 routes = Blueprint("user_attribute_pages", __name__)
 
@@ -24,21 +24,13 @@ API_OF_USER: Final = "/api/organizations/<org_slug>/users/<user_id>/attributes"
 OWN: Final = "/app/account/attributes"
 
 
-async def _user_values(form: Form | None, user_id: UUID) -> dict[str, Any]:
+async def _user_values(form: Form, user_id: UUID) -> dict[str, Any]:
     values = await attributes.of_end_user(ports(), acting_member(), user_id)
     email = await end_users.find_address(ports(), acting_member(), user_id)
     return user_values(values, form, Capability.END_USERS_MANAGE, email, organization_path(f"/users/{user_id}"))
 
 
-@routes.get(OF_USER)
-@member_page(Capability.END_USERS_VIEW)
-@shows(f"GET {API_OF_USER}", f"PATCH {API_OF_USER}")
-async def show_of_end_user(org_slug: str, user_id: UUID) -> Response:
-    """Show the attributes of a user of the organization's applications."""
-    return await console_page("tenancy/user_attributes.html", **await _user_values(None, user_id))
-
-
-@routes.post(OF_USER)
+@serves_form(routes, OF_USER, f"GET {API_OF_USER}", f"PATCH {API_OF_USER}", opens=member_page(Capability.END_USERS_VIEW))
 @member_page(Capability.END_USERS_MANAGE, GIVES)
 @accepts(f"PATCH {API_OF_USER}")
 @on_refusal("tenancy/user_attributes.html", _user_values, wrong_value)
@@ -50,22 +42,14 @@ async def change_of_end_user(org_slug: str, user_id: UUID, form: Form) -> Respon
     return redirect_with_notice("attributes-saved", organization_path(f"/users/{user_id}/attributes"))
 
 
-async def _own_values(form: Form | None = None) -> dict[str, Any]:
+async def _own_values(form: Form) -> dict[str, Any]:
     own = await attributes.list_own(ports(), signed_in())
-    changed = None if form is None else form.get("organization")
-    fields = [attribute_values(each.values, AttributeWriter.USER, form if each.org_slug == changed else None) for each in own]
+    changed = form.get("organization")
+    fields = [attribute_values(each.values, AttributeWriter.USER, form if each.org_slug == changed else {}) for each in own]
     return {"organizations": [{"slug": each.org_slug, "name": each.organization, **of} for each, of in zip(own, fields, strict=True)]}
 
 
-@routes.get(OWN)
-@page_session
-@describes_page({200: "The attributes."}, api=["GET /api/user/attributes", "PATCH /api/user/attributes"])
-async def show_own() -> Response:
-    """Show your attributes in your organizations."""
-    return await console_page("accounts/attributes.html", **await _own_values())
-
-
-@routes.post(OWN)
+@serves_form(routes, OWN, "GET /api/user/attributes", "PATCH /api/user/attributes")
 @page_session(MINE)
 @accepts("PATCH /api/user/attributes")
 @refuses(404)

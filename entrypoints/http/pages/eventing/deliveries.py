@@ -20,7 +20,7 @@ from entrypoints.http.base.redirects import redirect
 from entrypoints.http.edge.access import SHOWS, member_page
 from entrypoints.http.edge.queries import Flag, Query
 from entrypoints.http.pages.console import console_page, neighbors, redirect_with_notice, shows
-from entrypoints.http.pages.console_forms import Form, accepts, on_refusal, once, ports_once
+from entrypoints.http.pages.console_forms import Form, accepts, on_refusal, once, ports_once, serves_form
 from entrypoints.http.pages.eventing.webhooks import API_OF_ONE, ONE, webhooks_path
 
 routes = Blueprint("delivery_pages", __name__)
@@ -71,16 +71,8 @@ def explain_failure(delivery: Delivery) -> str | None:
     return CAUSES.get(status, "The receiver failed. Look at its log." if status >= 500 else None)
 
 
-@routes.get(LIST)
-@member_page(Capability.WEBHOOKS_MANAGE)
-@shows(f"GET {API}", f"POST {API_OF_ONE}/test", f"POST {API}/resend-failed")
-async def show_deliveries(org_slug: str, webhook_id: UUID, query_args: DeliveriesQuery) -> Response:
-    """List the deliveries of a webhook."""
-    return await console_page("eventing/deliveries.html", **await _list_values({}, webhook_id, query_args))
-
-
-async def _list_values(typed: Form, webhook_id: UUID, query: DeliveriesQuery | None = None) -> dict[str, Any]:
-    webhook, query = await webhooks.find(ports(), acting_member(), webhook_id), query or DeliveriesQuery()
+async def _list_values(typed: Form, webhook_id: UUID, query_args: DeliveriesQuery | None = None) -> dict[str, Any]:
+    webhook, query = await webhooks.find(ports(), acting_member(), webhook_id), query_args or DeliveriesQuery()
     result = await webhooks.list_deliveries(
         ports(), acting_member(), webhook.id, query.page_request(), event_type=query.event_type, delivered=query.delivered
     )
@@ -160,7 +152,7 @@ async def send_test(org_slug: str, webhook_id: UUID, form: Form) -> Response:
     return redirect(f"{webhooks_path()}/{webhook_id}/deliveries/{delivery.id}?tested=true")
 
 
-@routes.post(LIST)
+@serves_form(routes, LIST, f"GET {API}", f"POST {API_OF_ONE}/test", f"POST {API}/resend-failed", query=DeliveriesQuery)
 @member_page(Capability.WEBHOOKS_MANAGE, SHOWS)
 @accepts(f"POST {API}/resend-failed")
 @once(LIST, "Open deliveries", "The deliveries are in the list. To send other failed ones again, use the button there.")

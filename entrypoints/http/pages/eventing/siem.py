@@ -11,8 +11,8 @@ from core.kernel.roles import Capability
 from entrypoints.http.api.eventing.siem import SiemRequest
 from entrypoints.http.base.context import acting_member, ports
 from entrypoints.http.edge.access import GIVES, SHOWS, member_page
-from entrypoints.http.pages.console import console_page, organization_path, redirect_with_notice, shows
-from entrypoints.http.pages.console_forms import Fields, Form, accepts, on_refusal
+from entrypoints.http.pages.console import console_page, organization_path, redirect_with_notice
+from entrypoints.http.pages.console_forms import Fields, Form, accepts, on_refusal, serves_form
 from entrypoints.http.pages.form_values import is_checked, to_model
 
 routes = Blueprint("siem_pages", __name__)
@@ -37,7 +37,7 @@ async def _values(typed: Form | None = None) -> dict[str, Any]:
         "path": organization_path("/siem"),
         "siem": status,
         "result": None,
-        "typed": stored if typed is None else typed,
+        "typed": typed or stored,
         "providers": PROVIDERS,
         "most_counted": PENDING_CAP,
     }
@@ -50,15 +50,7 @@ async def _status() -> SiemStatus | None:
         return None
 
 
-@routes.get(PAGE)
-@member_page(Capability.INTEGRATIONS_MANAGE)
-@shows(f"GET {API}", f"POST {API}", f"POST {API}/test", f"DELETE {API}")
-async def show_siem(org_slug: str) -> Response:
-    """Show the forwarding to a SIEM, and its state."""
-    return await console_page("eventing/siem.html", **await _values())
-
-
-@routes.post(PAGE)
+@serves_form(routes, PAGE, f"GET {API}", f"POST {API}", f"POST {API}/test", f"DELETE {API}")
 @member_page(Capability.INTEGRATIONS_MANAGE, GIVES)
 @accepts(f"POST {API}")
 @on_refusal("eventing/siem.html", _values, FIELDS)

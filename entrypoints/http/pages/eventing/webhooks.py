@@ -17,7 +17,17 @@ from entrypoints.http.api.eventing.webhooks import WebhookRequest
 from entrypoints.http.base.context import acting_member, ports
 from entrypoints.http.edge.access import GIVES, member_page
 from entrypoints.http.pages.console import console_page, organization_path, redirect_with_notice, secret_page, shows
-from entrypoints.http.pages.console_forms import Fields, Form, accepts, answers_with, check_typed_name, on_refusal, once, ports_once, shown
+from entrypoints.http.pages.console_forms import (
+    Fields,
+    Form,
+    accepts,
+    answers_with,
+    check_typed_name,
+    on_refusal,
+    once,
+    ports_once,
+    serves_form,
+)
 from entrypoints.http.pages.form_values import checked, to_model
 
 routes = Blueprint("webhook_pages", __name__)
@@ -81,7 +91,7 @@ async def _new_values(typed: Form) -> dict[str, Any]:
     return await _form_values(typed)
 
 
-@shown(routes, f"{LIST}/new")
+@serves_form(routes, f"{LIST}/new")
 @member_page(Capability.WEBHOOKS_MANAGE, GIVES)
 @accepts(f"POST {API}", answers=answers_with("The secret."))
 @once(LIST, "Open webhooks", "Its secret was shown once. If you didn't copy it, replace it in the settings of the webhook.")
@@ -109,7 +119,7 @@ async def _values(typed: Form, webhook_id: UUID) -> dict[str, Any]:
     return {**values, "webhook": webhook, "path": f"{webhooks_path()}/{webhook.id}"}
 
 
-@shown(routes, ONE, f"GET {API_OF_ONE}", f"PATCH {API_OF_ONE}", f"POST {API_OF_ONE}/rotate-secret", f"DELETE {API_OF_ONE}")
+@serves_form(routes, ONE, f"GET {API_OF_ONE}", f"PATCH {API_OF_ONE}", f"POST {API_OF_ONE}/rotate-secret", f"DELETE {API_OF_ONE}")
 @member_page(Capability.WEBHOOKS_MANAGE, GIVES)
 @accepts(f"PATCH {API_OF_ONE}")
 @on_refusal("eventing/webhook.html", _values, FIELDS)

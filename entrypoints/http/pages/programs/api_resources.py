@@ -30,7 +30,7 @@ from entrypoints.http.edge.queries import PageQuery, path_id
 from entrypoints.http.pages.applications.access import POLICIES
 from entrypoints.http.pages.assigned_groups import assigned_group_values
 from entrypoints.http.pages.console import console_page, may, neighbors, organization_path, redirect_with_notice, show_document, shows
-from entrypoints.http.pages.console_forms import Fields, Form, accepts, check_typed_name, on_refusal, once, ports_once
+from entrypoints.http.pages.console_forms import Fields, Form, accepts, check_typed_name, on_refusal, once, ports_once, serves_form
 from entrypoints.http.pages.form_values import FieldInvalid, checked, to_lines, to_model, to_number
 
 routes = Blueprint("api_resource_pages", __name__)
@@ -127,15 +127,7 @@ async def show_resources(org_slug: str) -> Response:
     return await console_page("programs/api_resources.html", resources=listed, path=organization_path("/api-resources"))
 
 
-@routes.get(f"{LIST}/new")
-@member_page(Capability.RESOURCES_MANAGE)
-@shows(f"POST {API}")
-async def show_form(org_slug: str) -> Response:
-    """Show the form that creates an API resource."""
-    return await console_page("programs/new_api_resource.html", **await _form_values({}))
-
-
-@routes.post(f"{LIST}/new")
+@serves_form(routes, f"{LIST}/new")
 @member_page(Capability.RESOURCES_MANAGE, GIVES)
 @accepts(f"POST {API}")
 @once(LIST, "Open API resources", "The API resource is in the list.")
@@ -157,15 +149,7 @@ async def _settings(typed: Form, resource_id: UUID) -> dict[str, Any]:
     return {**resource_values(resource), **await _form_values({**_stored(resource), **typed})}
 
 
-@routes.get(ONE)
-@member_page(Capability.RESOURCES_VIEW)
-@shows(f"GET {API_OF_ONE}", f"PATCH {API_OF_ONE}", f"DELETE {API_OF_ONE}")
-async def show_resource(org_slug: str, resource_id: UUID) -> Response:
-    """Show an API resource with its settings."""
-    return await console_page("programs/api_resource.html", **await _settings({}, resource_id))
-
-
-@routes.post(ONE)
+@serves_form(routes, ONE, f"GET {API_OF_ONE}", f"PATCH {API_OF_ONE}", f"DELETE {API_OF_ONE}", opens=member_page(Capability.RESOURCES_VIEW))
 @member_page(Capability.RESOURCES_MANAGE, GIVES)
 @accepts(f"PATCH {API_OF_ONE}")
 @on_refusal("programs/api_resource.html", _settings, FIELDS)
@@ -191,8 +175,8 @@ async def delete(org_slug: str, resource_id: UUID, form: Form) -> Response:
 # The users that applications get tokens for
 
 
-async def _access_values(typed: Form, resource_id: UUID, query: AssignmentsQuery | None = None) -> dict[str, Any]:
-    resource, query = await _find(resource_id), query or AssignmentsQuery()
+async def _access_values(typed: Form, resource_id: UUID, query_args: AssignmentsQuery | None = None) -> dict[str, Any]:
+    resource, query = await _find(resource_id), query_args or AssignmentsQuery()
     listed: PageResult[ResourceAssignment] = PageResult([], 0)
     assigned: Sequence[AssignedGroup] = []
     if may(Capability.END_USERS_VIEW):
@@ -211,9 +195,9 @@ async def _access_values(typed: Form, resource_id: UUID, query: AssignmentsQuery
     }
 
 
-@routes.get(f"{ONE}/access")
-@member_page(Capability.RESOURCES_VIEW)
-@shows(
+@serves_form(
+    routes,
+    f"{ONE}/access",
     f"GET {API_OF_ONE}/assignments",
     f"GET {API_OF_ONE}/access",
     f"PUT {API_OF_ONE}/access",
@@ -223,13 +207,9 @@ async def _access_values(typed: Form, resource_id: UUID, query: AssignmentsQuery
     f"GET {API_OF_ONE}/groups",
     f"PUT {API_OF_ONE}/groups/<group_id>",
     f"DELETE {API_OF_ONE}/groups/<group_id>",
+    opens=member_page(Capability.RESOURCES_VIEW),
+    query=AssignmentsQuery,
 )
-async def show_access(org_slug: str, resource_id: UUID, query_args: AssignmentsQuery) -> Response:
-    """Show the users that applications get tokens for."""
-    return await console_page("programs/api_resource_access.html", **await _access_values({}, resource_id, query_args))
-
-
-@routes.post(f"{ONE}/access")
 @member_page(Capability.RESOURCES_MANAGE, GIVES)
 @accepts(f"PUT {API_OF_ONE}/access")
 @on_refusal("programs/api_resource_access.html", _access_values, FIELDS)
@@ -280,8 +260,8 @@ async def unassign_group(org_slug: str, resource_id: UUID, group_id: UUID) -> Re
 # The applications that may ask for it
 
 
-async def _client_values(typed: Form, resource_id: UUID, query: PageQuery | None = None) -> dict[str, Any]:
-    resource, query = await _find(resource_id), query or PageQuery()
+async def _client_values(typed: Form, resource_id: UUID, query_args: PageQuery | None = None) -> dict[str, Any]:
+    resource, query = await _find(resource_id), query_args or PageQuery()
     listed = await api_resources.list_clients(ports(), acting_member(), resource.id, query.page_request())
     batches, _ = await services.list_services(ports(), acting_member(), None, None, 0)
     applications = [(str(each.service.client_id), each.service.name) async for batch in batches for each in batch]
@@ -294,15 +274,15 @@ async def _client_values(typed: Form, resource_id: UUID, query: PageQuery | None
     }
 
 
-@routes.get(f"{ONE}/applications")
-@member_page(Capability.RESOURCES_VIEW)
-@shows(f"GET {API_OF_ONE}/clients", f"PUT {API_OF_ONE}/clients/<client_id>", f"DELETE {API_OF_ONE}/clients/<client_id>")
-async def show_clients(org_slug: str, resource_id: UUID, query_args: PageQuery) -> Response:
-    """List the applications that may ask for an API resource."""
-    return await console_page("programs/api_resource_clients.html", **await _client_values({}, resource_id, query_args))
-
-
-@routes.post(f"{ONE}/applications")
+@serves_form(
+    routes,
+    f"{ONE}/applications",
+    f"GET {API_OF_ONE}/clients",
+    f"PUT {API_OF_ONE}/clients/<client_id>",
+    f"DELETE {API_OF_ONE}/clients/<client_id>",
+    opens=member_page(Capability.RESOURCES_VIEW),
+    query=PageQuery,
+)
 @member_page(Capability.RESOURCES_MANAGE, GIVES)
 @accepts(f"PUT {API_OF_ONE}/clients/<client_id>")
 @on_refusal("programs/api_resource_clients.html", _client_values, FIELDS)
@@ -312,21 +292,13 @@ async def add_client(org_slug: str, resource_id: UUID, form: Form) -> Response:
     return redirect_with_notice("resource-client-saved", _path(resource_id, "/applications"))
 
 
-async def _one_client_values(typed: Form | None, resource_id: UUID, client_id: UUID) -> dict[str, Any]:
+async def _one_client_values(typed: Form, resource_id: UUID, client_id: UUID) -> dict[str, Any]:
     resource = await _find(resource_id)
     client = await api_resources.find_client(ports(), acting_member(), resource.id, client_id)
-    return {"client": client, "chosen": client.scopes if typed is None else checked(typed, SCOPE), **resource_values(resource)}
+    return {"client": client, "chosen": checked(typed, SCOPE) if typed else client.scopes, **resource_values(resource)}
 
 
-@routes.get(f"{ONE}/applications/<client_id>")
-@member_page(Capability.RESOURCES_MANAGE)
-@shows(f"PUT {API_OF_ONE}/clients/<client_id>")
-async def show_client(org_slug: str, resource_id: UUID, client_id: UUID) -> Response:
-    """Show the scopes that an application gets for itself."""
-    return await console_page("programs/api_resource_client.html", **await _one_client_values(None, resource_id, client_id))
-
-
-@routes.post(f"{ONE}/applications/<client_id>")
+@serves_form(routes, f"{ONE}/applications/<client_id>")
 @member_page(Capability.RESOURCES_MANAGE, GIVES)
 @accepts(f"PUT {API_OF_ONE}/clients/<client_id>")
 @on_refusal("programs/api_resource_client.html", _one_client_values, FIELDS)

@@ -21,8 +21,8 @@ from entrypoints.http.api.tenancy.assignments import AssignmentsQuery
 from entrypoints.http.base.context import acting_member, ports
 from entrypoints.http.edge.access import GIVES, member_page
 from entrypoints.http.pages.applications.access import POLICIES
-from entrypoints.http.pages.console import console_page, may, neighbors, organization_path, redirect_with_notice, show_document, shows
-from entrypoints.http.pages.console_forms import Fields, Form, accepts, on_refusal
+from entrypoints.http.pages.console import may, neighbors, organization_path, redirect_with_notice, show_document
+from entrypoints.http.pages.console_forms import Fields, Form, accepts, on_refusal, serves_form
 from entrypoints.http.pages.form_values import checked, is_checked, to_lines, to_model
 from entrypoints.http.pages.programs.api_resources import API_OF_ONE, ONE, SCOPE, resource_values
 
@@ -92,15 +92,15 @@ def _to_request(form: Form, resource: ApiResource) -> ExternalClientsRequest:
     )
 
 
-async def _values(typed: Form | None, resource_id: UUID, query: AssignmentsQuery | None = None) -> dict[str, Any]:
-    resource, query = await api_resources.find(ports(), acting_member(), resource_id), query or AssignmentsQuery()
+async def _values(typed: Form, resource_id: UUID, query_args: AssignmentsQuery | None = None) -> dict[str, Any]:
+    resource, query = await api_resources.find(ports(), acting_member(), resource_id), query_args or AssignmentsQuery()
     grants: PageResult[ExternalGrant] = PageResult([], 0)
     if may(Capability.END_USERS_VIEW):
         grants = await external_grants.list_page(ports(), acting_member(), resource.id, query.page_request(), search=query.search)
     show_document(ExternalClientsResponse.of(resource.external_clients))
     return {
         **resource_values(resource),
-        "typed": _stored(resource) if typed is None else typed,
+        "typed": typed or _stored(resource),
         "policy": resource.external_clients,
         "admissions": ADMISSIONS,
         "is_of_anyone": resource.policy is AccessPolicy.ANYONE,
@@ -113,18 +113,16 @@ async def _values(typed: Form | None, resource_id: UUID, query: AssignmentsQuery
     }
 
 
-@routes.get(PAGE)
-@member_page(Capability.RESOURCES_VIEW)
-@shows(f"GET {API}/grants", f"GET {API}", f"PUT {API}", f"DELETE {GRANT}")
-async def show_external_clients(org_slug: str, resource_id: UUID, query_args: AssignmentsQuery) -> Response:
-    """Show the external clients that may ask for an API resource.
-
-    Below, it lists the users who have connected one.
-    """
-    return await console_page("programs/external_clients.html", **await _values(None, resource_id, query_args))
-
-
-@routes.post(PAGE)
+@serves_form(
+    routes,
+    PAGE,
+    f"GET {API}/grants",
+    f"GET {API}",
+    f"PUT {API}",
+    f"DELETE {GRANT}",
+    opens=member_page(Capability.RESOURCES_VIEW),
+    query=AssignmentsQuery,
+)
 @member_page(Capability.RESOURCES_MANAGE, GIVES)
 @accepts(f"PUT {API}")
 @on_refusal("programs/external_clients.html", _values, FIELDS)

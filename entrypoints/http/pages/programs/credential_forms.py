@@ -24,7 +24,7 @@ from entrypoints.http.edge.access.declaration import View
 from entrypoints.http.edge.bodies import decode
 from entrypoints.http.edge.queries import Query
 from entrypoints.http.pages.console import console_page, redirect_with_notice, secret_page, shows
-from entrypoints.http.pages.console_forms import ANSWERS_TO_FORM, Fields, Form, accepts, on_refusal, once, ports_once, shown
+from entrypoints.http.pages.console_forms import ANSWERS_TO_FORM, Fields, Form, accepts, on_refusal, once, ports_once, serves_form
 from entrypoints.http.pages.form_values import FieldInvalid, to_model
 
 SENT: Final = "A secret was shown once. If you didn't copy it, revoke the credential in the list and create another one."
@@ -109,7 +109,7 @@ def declare(
         fields = {"kind": kind, "label": label(kind), "typed": typed, "lifetimes": LIFETIMES, "issuer": app_context().base_url}
         return {**fields, **await values(ids[parameter])}
 
-    @shown(routes, f"{page}/new", query=NewCredentialQuery)
+    @serves_form(routes, f"{page}/new", query=NewCredentialQuery)
     @changes
     @accepts(f"POST {api}", answers={200: "The secret.", **ANSWERS_TO_FORM})
     @once(page, "Open credentials", SENT)

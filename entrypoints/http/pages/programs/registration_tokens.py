@@ -13,7 +13,7 @@ from entrypoints.http.base.context import acting_member, app_context, ports
 from entrypoints.http.edge.access import GIVES, member_page
 from entrypoints.http.pages.consequences import Question, accepts_answer, asks, count, sentence
 from entrypoints.http.pages.console import organization_path, redirect_with_notice, secret_page
-from entrypoints.http.pages.console_forms import Fields, Form, accepts, answers_with, on_refusal, once, ports_once, shown
+from entrypoints.http.pages.console_forms import Fields, Form, accepts, answers_with, on_refusal, once, ports_once, serves_form
 from entrypoints.http.pages.form_values import to_model, to_number, to_start_of_day
 from entrypoints.http.pages.organization_tokens import token_values
 
@@ -33,7 +33,7 @@ async def _values(typed: Form) -> dict[str, Any]:
     return {"path": _path(), **await token_values(tokens, typed or {"uses": "1"})}
 
 
-@shown(routes, PAGE, f"GET {API}", f"POST {API}", f"DELETE {API}/<registration_token_id>")
+@serves_form(routes, PAGE, f"GET {API}", f"POST {API}", f"DELETE {API}/<registration_token_id>")
 @member_page(Capability.SERVICES_CREATE, GIVES)
 @accepts(f"POST {API}", answers=answers_with("The token."))
 @once(PAGE, "Open registration tokens", "The token was shown once. If you didn't copy it, delete it in the list and create another one.")

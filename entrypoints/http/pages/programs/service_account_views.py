@@ -37,7 +37,7 @@ from entrypoints.http.base.context import ports, signed_in
 from entrypoints.http.edge.access.declaration import View
 from entrypoints.http.edge.queries import MAX_LIMIT, PageQuery
 from entrypoints.http.pages.console import console_page, neighbors, organization_path, redirect_with_notice, shows
-from entrypoints.http.pages.console_forms import Fields, Form, accepts, check_typed_name, on_refusal, once, ports_once, shown
+from entrypoints.http.pages.console_forms import Fields, Form, accepts, check_typed_name, on_refusal, once, ports_once, serves_form
 from entrypoints.http.pages.form_values import checked, to_choice, to_model
 from entrypoints.http.pages.presets import Preset, PresetQuery, boxes_of, of_scopes
 from entrypoints.http.pages.programs import credential_forms
@@ -183,7 +183,7 @@ def declare(routes: Blueprint, page: str, api: str, opens: Callable[[View], View
         values = {"accounts": result.items, "path": path_of(), **neighbors(query_args, result.total)}
         return await console_page("programs/service_accounts.html", **values)
 
-    @shown(routes, f"{page}/new", query=PresetQuery)
+    @serves_form(routes, f"{page}/new", query=PresetQuery)
     @changes
     @accepts(f"POST {api}")
     @once(page, "Open service accounts", "The service account is in the list.")
@@ -194,7 +194,7 @@ def declare(routes: Blueprint, page: str, api: str, opens: Callable[[View], View
         listed = await service_accounts.create(ports_once(), signed_in(), to_new_account(to_model(model, form, _parsers(form))))
         return redirect_with_notice("service-account-created", path_of(listed.account.id, "/credentials"))
 
-    @shown(routes, one, f"GET {api_of_one}", f"PATCH {api_of_one}", f"DELETE {api_of_one}", *also, query=PresetQuery)
+    @serves_form(routes, one, f"GET {api_of_one}", f"PATCH {api_of_one}", f"DELETE {api_of_one}", *also, query=PresetQuery)
     @changes
     @accepts(f"PATCH {api_of_one}")
     @on_refusal("programs/service_account.html", _settings_values, FIELDS)

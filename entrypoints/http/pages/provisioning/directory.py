@@ -17,7 +17,7 @@ from entrypoints.http.edge.access import GIVES, member_page
 from entrypoints.http.edge.queries import PageQuery
 from entrypoints.http.pages.consequences import Question, accepts_answer, asks, count, sentence
 from entrypoints.http.pages.console import console_page, neighbors, organization_path, redirect_with_notice, secret_page, shows
-from entrypoints.http.pages.console_forms import Fields, Form, accepts, answers_with, on_refusal, once, ports_once, shown
+from entrypoints.http.pages.console_forms import Fields, Form, accepts, answers_with, on_refusal, once, ports_once, serves_form
 from entrypoints.http.pages.form_values import is_checked, to_model, to_start_of_day
 from entrypoints.http.pages.organization_tokens import token_values
 
@@ -45,7 +45,7 @@ async def _values(typed: Form) -> dict[str, Any]:
     }
 
 
-@shown(routes, PAGE, f"GET {TOKENS}", f"POST {TOKENS}", f"PATCH {TOKENS}/<token_id>", f"DELETE {TOKENS}/<token_id>")
+@serves_form(routes, PAGE, f"GET {TOKENS}", f"POST {TOKENS}", f"PATCH {TOKENS}/<token_id>", f"DELETE {TOKENS}/<token_id>")
 @member_page(Capability.INTEGRATIONS_MANAGE, GIVES)
 @accepts(f"POST {TOKENS}", answers=answers_with("The token."))
 @once(PAGE, "Open the directory", "The token was shown once. If you didn't copy it, revoke it in the list and create another one.")

@@ -28,7 +28,7 @@ from entrypoints.http.edge.access import GIVES, member_page
 from entrypoints.http.edge.openapi import refuses
 from entrypoints.http.pages.consequences import Question, accepts_answer, asks, sentence
 from entrypoints.http.pages.console import console_page, organization_path, redirect_with_notice, secret_page, shows
-from entrypoints.http.pages.console_forms import Fields, Form, accepts, answers_with, on_refusal, once, ports_once
+from entrypoints.http.pages.console_forms import Fields, Form, accepts, answers_with, on_refusal, once, ports_once, serves_form
 from entrypoints.http.pages.form_values import to_model, to_number, to_optional
 
 routes = Blueprint("setup_link_pages", __name__)
@@ -49,7 +49,7 @@ def _path(rest: object = "") -> str:
     return organization_path(f"/setup-links{rest and '/'}{rest}")
 
 
-async def _list_values(form: Form | None) -> dict[str, Any]:
+async def _list_values(form: Form) -> dict[str, Any]:
     return {
         "path": _path(),
         "links": await links.list_own(ports(), acting_member()),
@@ -58,23 +58,15 @@ async def _list_values(form: Form | None) -> dict[str, Any]:
         "kinds": list(SetupLinkKind),
         "most_days": ports().policy.setup_link_days,
         "connections": [(each.slug, each.name) for each in await connections.list_own(ports(), acting_member()) if each.has_certificates],
-        "typed": {"kind": SetupLinkKind.MAILED.value, "days": str(links.usual_days(ports()))} if form is None else form,
+        "typed": form or {"kind": SetupLinkKind.MAILED.value, "days": str(links.usual_days(ports()))},
     }
-
-
-@routes.get(LIST)
-@member_page(Capability.INTEGRATIONS_MANAGE)
-@shows(f"GET {API}", f"POST {API}")
-async def show_links(org_slug: str) -> Response:
-    """List the set-up links, and the form that creates one."""
-    return await console_page("setup/links.html", **await _list_values(None))
 
 
 def _chosen(form: Form) -> list[str]:
     return [name.removeprefix(PART) for name in form if name.startswith(PART)]
 
 
-@routes.post(LIST)
+@serves_form(routes, LIST, f"GET {API}", f"POST {API}")
 @member_page(Capability.INTEGRATIONS_MANAGE, GIVES)
 @accepts(f"POST {API}", answers=answers_with("The address of the link."))
 @refuses(429)

@@ -17,8 +17,8 @@ from entrypoints.http.base.rendering.labels import label
 from entrypoints.http.edge.access import GIVES, member_page
 from entrypoints.http.edge.openapi import refuses
 from entrypoints.http.pages.attribute_forms import admin_values, to_changes, user_values, wrong_value
-from entrypoints.http.pages.console import console_page, organization_path, redirect_with_notice, shows
-from entrypoints.http.pages.console_forms import Fields, Form, accepts, check_typed_name, on_refusal, once, ports_once
+from entrypoints.http.pages.console import organization_path, redirect_with_notice
+from entrypoints.http.pages.console_forms import Fields, Form, accepts, check_typed_name, on_refusal, once, ports_once, serves_form
 from entrypoints.http.pages.form_values import checked, to_model, to_number
 
 routes = Blueprint("attribute_pages", __name__)
@@ -55,27 +55,19 @@ def _path(name: str = "") -> str:
     return organization_path(f"/attributes{name and '/'}{name}")
 
 
-async def _list_values(form: Form | None) -> dict[str, Any]:
+async def _list_values(form: Form) -> dict[str, Any]:
     return {
         "attributes": await attributes.list_declared(ports(), acting_member()),
         "path": _path(),
         "kinds": KINDS,
         "merges": MERGES,
         "writers": WRITERS,
-        "typed": {WRITER + AttributeWriter.ADMIN: "yes"} if form is None else form,
+        "typed": form or {WRITER + AttributeWriter.ADMIN: "yes"},
         "most": MAX_ATTRIBUTES,
     }
 
 
-@routes.get(LIST)
-@member_page(Capability.MEMBERS_VIEW)
-@shows(f"GET {API}", f"POST {API}")
-async def show_attributes(org_slug: str) -> Response:
-    """List the attributes of the organization's users, with the form that declares one."""
-    return await console_page("tenancy/attributes.html", **await _list_values(None))
-
-
-@routes.post(LIST)
+@serves_form(routes, LIST, f"GET {API}", f"POST {API}", opens=member_page(Capability.MEMBERS_VIEW))
 @member_page(Capability.ORGANIZATION_MANAGE, GIVES)
 @accepts(f"POST {API}")
 @refuses(409)
@@ -88,7 +80,7 @@ async def create(org_slug: str, form: Form) -> Response:
     return redirect_with_notice("attribute-declared", _path())
 
 
-async def _values(form: Form | None, attribute_name: str) -> dict[str, Any]:
+async def _values(form: Form, attribute_name: str) -> dict[str, Any]:
     attribute = await attributes.find(ports(), acting_member(), attribute_name)
     typed = {
         "label": attribute.label,
@@ -102,19 +94,11 @@ async def _values(form: Form | None, attribute_name: str) -> dict[str, Any]:
         "path": _path(attribute.name),
         "merges": MERGES,
         "writers": WRITERS,
-        "typed": typed if form is None or "label" not in form else form,
+        "typed": form if "label" in form else typed,
     }
 
 
-@routes.get(ONE)
-@member_page(Capability.ORGANIZATION_MANAGE)
-@shows(f"PATCH {API}/<attribute_name>", f"DELETE {API}/<attribute_name>")
-async def show_attribute(org_slug: str, attribute_name: str) -> Response:
-    """Show an attribute with its settings."""
-    return await console_page("tenancy/attribute.html", **await _values(None, attribute_name))
-
-
-@routes.post(ONE)
+@serves_form(routes, ONE, f"PATCH {API}/<attribute_name>", f"DELETE {API}/<attribute_name>")
 @member_page(Capability.ORGANIZATION_MANAGE, GIVES)
 @accepts(f"PATCH {API}/<attribute_name>")
 @on_refusal("tenancy/attribute.html", _values, FIELDS)
@@ -141,7 +125,7 @@ async def delete(org_slug: str, attribute_name: str, form: Form) -> Response:
 # The values of a member
 
 
-async def _member_values(form: Form | None, user_id: UUID) -> dict[str, Any]:
+async def _member_values(form: Form, user_id: UUID) -> dict[str, Any]:
     await members.require_power(ports(), acting_member(), user_id)
     values = await attributes.of_member(ports(), acting_member(), user_id)
     member = (await members.find(ports(), acting_member(), user_id)).account.member
@@ -149,15 +133,7 @@ async def _member_values(form: Form | None, user_id: UUID) -> dict[str, Any]:
     return user_values(values, form, Capability.MEMBERS_MANAGE, member.name or member.email, path)
 
 
-@routes.get(OF_MEMBER)
-@member_page(Capability.MEMBERS_MANAGE)
-@shows(f"GET {API_OF_MEMBER}", f"PATCH {API_OF_MEMBER}")
-async def show_of_member(org_slug: str, user_id: UUID) -> Response:
-    """Show the attributes of a member."""
-    return await console_page("tenancy/user_attributes.html", **await _member_values(None, user_id))
-
-
-@routes.post(OF_MEMBER)
+@serves_form(routes, OF_MEMBER, f"GET {API_OF_MEMBER}", f"PATCH {API_OF_MEMBER}")
 @member_page(Capability.MEMBERS_MANAGE, GIVES)
 @accepts(f"PATCH {API_OF_MEMBER}")
 @on_refusal("tenancy/user_attributes.html", _member_values, wrong_value)
@@ -172,7 +148,7 @@ async def change_of_member(org_slug: str, user_id: UUID, form: Form) -> Response
 # The values of a group
 
 
-async def _group_values(form: Form | None, group_id: UUID) -> dict[str, Any]:
+async def _group_values(form: Form, group_id: UUID) -> dict[str, Any]:
     require_view(acting_member(), Capability.MEMBERS_VIEW)
     group, values = await attributes.of_group(ports(), acting_member(), group_id)
     has_power = await groups.has_power_over(ports(), acting_member(), group)
@@ -186,15 +162,7 @@ async def _group_values(form: Form | None, group_id: UUID) -> dict[str, Any]:
     }
 
 
-@routes.get(OF_GROUP)
-@member_page(Capability.GROUPS_MANAGE)
-@shows(f"GET {API_OF_GROUP}", f"PATCH {API_OF_GROUP}")
-async def show_of_group(org_slug: str, group_id: UUID) -> Response:
-    """Show the attributes of a group."""
-    return await console_page("tenancy/group_attributes.html", **await _group_values(None, group_id))
-
-
-@routes.post(OF_GROUP)
+@serves_form(routes, OF_GROUP, f"GET {API_OF_GROUP}", f"PATCH {API_OF_GROUP}")
 @member_page(Capability.GROUPS_MANAGE, GIVES)
 @accepts(f"PATCH {API_OF_GROUP}")
 @on_refusal("tenancy/group_attributes.html", _group_values, wrong_value)

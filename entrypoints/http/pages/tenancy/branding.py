@@ -17,7 +17,7 @@ from entrypoints.http.base.rendering.templates import email_page, page_response,
 from entrypoints.http.edge.access import CHANGES, SHOWS, member_page
 from entrypoints.http.edge.uploads import uploaded_file
 from entrypoints.http.pages.console import confirmation_path, console_page, organization_path, redirect_with_notice, shows
-from entrypoints.http.pages.console_forms import Fields, Form, accepts, accepts_image, answers_with, on_refusal
+from entrypoints.http.pages.console_forms import Fields, Form, accepts, accepts_image, answers_with, on_refusal, serves_form
 from entrypoints.http.pages.form_values import to_model, to_optional
 
 routes = Blueprint("branding_pages", __name__)
@@ -38,7 +38,7 @@ async def _values(typed: Form | None = None, preview: BrandingSettings | None = 
     design = await _design(preview or settings)
     return {
         "path": organization_path("/branding"),
-        "typed": stored if typed is None else typed,
+        "typed": typed or stored,
         "uploaded": uploaded,
         "has_logo": settings.logo_url is not None,
         "confirmation": confirmation_path(organization_path("/branding")),
@@ -50,14 +50,6 @@ async def _values(typed: Form | None = None, preview: BrandingSettings | None = 
     }
 
 
-@routes.get(PAGE)
-@member_page(Capability.ORGANIZATION_MANAGE)
-@shows(f"PATCH {API}", f"GET {API}", f"PUT {API}/logo", f"DELETE {API}/logo")
-async def show_branding(org_slug: str) -> Response:
-    """Show the branding of an organization."""
-    return await console_page("tenancy/branding.html", **await _values())
-
-
 async def _changes(form: Form) -> dict[str, Any]:
     """Return the changes of the form. Without a URL, an uploaded logo stays."""
     data = to_model(BrandingUpdateRequest, form, dict.fromkeys(NAMES, to_optional))
@@ -67,7 +59,7 @@ async def _changes(form: Form) -> dict[str, Any]:
     return changes
 
 
-@routes.post(PAGE)
+@serves_form(routes, PAGE, f"PATCH {API}", f"GET {API}", f"PUT {API}/logo", f"DELETE {API}/logo")
 @member_page(Capability.ORGANIZATION_MANAGE, CHANGES)
 @accepts(f"PATCH {API}")
 @on_refusal("tenancy/branding.html", _values, FIELDS)

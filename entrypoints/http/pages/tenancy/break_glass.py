@@ -10,8 +10,8 @@ from core.tenancy.model.sign_in_policies import MAX_BREAK_GLASS, BreakGlassUser
 from entrypoints.http.api.tenancy.sign_in_policy import OF_BREAK_GLASS, BreakGlassUsersRequest, to_break_glass_users
 from entrypoints.http.base.context import acting_member, ports
 from entrypoints.http.edge.access import OWNS, member_page
-from entrypoints.http.pages.console import console_page, may, organization_path, redirect_with_notice, show_document, shows
-from entrypoints.http.pages.console_forms import Form, accepts, on_refusal
+from entrypoints.http.pages.console import may, organization_path, redirect_with_notice, show_document
+from entrypoints.http.pages.console_forms import Form, accepts, on_refusal, serves_form
 from entrypoints.http.pages.form_values import to_model
 
 routes = Blueprint("break_glass_pages", __name__)
@@ -26,7 +26,7 @@ def _label(user: BreakGlassUser) -> str:
     return name if user.is_admin else f"{name}, no longer an admin"
 
 
-async def _values(form: Form | None = None) -> dict[str, Any]:
+async def _values(form: Form) -> dict[str, Any]:
     listed = await break_glass.list_users(ports(), acting_member())
     show_document(to_break_glass_users(listed))
     others = await break_glass.list_candidates(ports(), acting_member()) if may(Capability.MEMBERS_VIEW) else []
@@ -37,19 +37,11 @@ async def _values(form: Form | None = None) -> dict[str, Any]:
         "candidates": [("", "Choose a person"), *((str(user.user_id), _label(user)) for user in candidates.values())],
         "people": FIELDS,
         "sees_members": may(Capability.MEMBERS_VIEW),
-        "typed": dict(zip(FIELDS, (str(user.user_id) for user in listed), strict=False)) if form is None else form,
+        "typed": form or dict(zip(FIELDS, (str(user.user_id) for user in listed), strict=False)),
     }
 
 
-@routes.get(PAGE)
-@member_page(Capability.SIGN_IN_POLICY_MANAGE)
-@shows(f"GET {OF_BREAK_GLASS}", f"PUT {OF_BREAK_GLASS}")
-async def show(org_slug: str) -> Response:
-    """Show the people who may come without the required connection."""
-    return await console_page(TEMPLATE, **await _values())
-
-
-@routes.post(PAGE)
+@serves_form(routes, PAGE, f"GET {OF_BREAK_GLASS}", f"PUT {OF_BREAK_GLASS}")
 @member_page(Capability.SIGN_IN_POLICY_MANAGE, OWNS)
 @accepts(f"PUT {OF_BREAK_GLASS}")
 @on_refusal(TEMPLATE, _values)

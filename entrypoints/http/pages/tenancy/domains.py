@@ -18,7 +18,7 @@ from entrypoints.http.edge.access import GIVES, member_page
 from entrypoints.http.edge.openapi import refuses
 from entrypoints.http.edge.queries import PageQuery
 from entrypoints.http.pages.console import console_page, neighbors, organization_path, redirect_with_notice, shows
-from entrypoints.http.pages.console_forms import Fields, Form, accepts, check_typed_name, on_refusal
+from entrypoints.http.pages.console_forms import Fields, Form, accepts, check_typed_name, on_refusal, serves_form
 from entrypoints.http.pages.form_values import to_model
 
 routes = Blueprint("domain_pages", __name__)
@@ -36,24 +36,16 @@ def _path(domain: str = "") -> str:
     return organization_path(f"/domains{domain and '/'}{domain}")
 
 
-async def _list_values(form: Form | None) -> dict[str, Any]:
+async def _list_values(form: Form) -> dict[str, Any]:
     return {
         "path": _path(),
         "claims": await domains.list_own(ports(), acting_member()),
         "most": MAX_DOMAINS,
-        "typed": form or {},
+        "typed": form,
     }
 
 
-@routes.get(LIST)
-@member_page(Capability.INTEGRATIONS_MANAGE)
-@shows(f"GET {API}", f"POST {API}")
-async def show_domains(org_slug: str) -> Response:
-    """List the domains of an organization."""
-    return await console_page("tenancy/domains.html", **await _list_values(None))
-
-
-@routes.post(LIST)
+@serves_form(routes, LIST, f"GET {API}", f"POST {API}")
 @member_page(Capability.INTEGRATIONS_MANAGE, GIVES)
 @accepts(f"POST {API}")
 @on_refusal("tenancy/domains.html", _list_values, FIELDS)
@@ -102,7 +94,7 @@ async def remove(org_slug: str, domain: str, form: Form) -> Response:
 # The identity providers of domains
 
 
-async def _route_values(form: Form | None) -> dict[str, Any]:
+async def _route_values(form: Form) -> dict[str, Any]:
     return {
         "path": _path(),
         "routes": await home_realm.list_routes(ports(), acting_member()),
@@ -110,19 +102,11 @@ async def _route_values(form: Form | None) -> dict[str, Any]:
             *((each.slug, each.name) for each in await home_realm.list_connections(ports(), acting_member())),
             *ports().policy.provider_names.items(),
         ],
-        "typed": form or {},
+        "typed": form,
     }
 
 
-@routes.get(ROUTES)
-@member_page(Capability.INTEGRATIONS_MANAGE)
-@shows(f"GET {ROUTES_API}", f"PUT {API_OF_ROUTE}", f"DELETE {API_OF_ROUTE}")
-async def show_routes(org_slug: str) -> Response:
-    """List the identity providers of domains."""
-    return await console_page("tenancy/domain_routes.html", **await _route_values(None))
-
-
-@routes.post(ROUTES)
+@serves_form(routes, ROUTES, f"GET {ROUTES_API}", f"PUT {API_OF_ROUTE}", f"DELETE {API_OF_ROUTE}")
 @member_page(Capability.INTEGRATIONS_MANAGE, GIVES)
 @accepts(f"PUT {API_OF_ROUTE}")
 @on_refusal("tenancy/domain_routes.html", _route_values, ROUTE_FIELDS)

@@ -14,8 +14,8 @@ from entrypoints.http.api.tenancy.group_roles import GroupRoleRequest
 from entrypoints.http.api.tenancy.role_choices import options
 from entrypoints.http.base.context import acting_member, ports
 from entrypoints.http.edge.access import BY_PEOPLE, member_page
-from entrypoints.http.pages.console import console_page, redirect_with_notice, shows
-from entrypoints.http.pages.console_forms import Fields, Form, accepts, on_refusal
+from entrypoints.http.pages.console import redirect_with_notice
+from entrypoints.http.pages.console_forms import Fields, Form, accepts, on_refusal, serves_form
 from entrypoints.http.pages.form_values import to_model
 from entrypoints.http.pages.tenancy.groups import API_OF_ONE, ONE, find_group, group_path, group_values
 
@@ -40,15 +40,7 @@ async def _role_values(typed: Form, group_id: UUID) -> dict[str, Any]:
     }
 
 
-@routes.get(PAGE)
-@member_page(Capability.MEMBERS_VIEW)
-@shows(f"GET {API_OF_ONE}", f"PUT {API}", f"DELETE {API}")
-async def show_role(org_slug: str, group_id: UUID) -> Response:
-    """Show the role that a group gives."""
-    return await console_page("tenancy/group_role.html", **await _role_values({}, group_id))
-
-
-@routes.post(PAGE)
+@serves_form(routes, PAGE, f"GET {API_OF_ONE}", f"PUT {API}", f"DELETE {API}", opens=member_page(Capability.MEMBERS_VIEW))
 @member_page(Capability.ROLES_MANAGE, BY_PEOPLE)
 @accepts(f"PUT {API}")
 @on_refusal("tenancy/group_role.html", _role_values, FIELDS, shown_to=Capability.MEMBERS_VIEW)

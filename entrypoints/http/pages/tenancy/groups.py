@@ -18,7 +18,7 @@ from entrypoints.http.base.context import acting_member, ports
 from entrypoints.http.edge.access import GIVES, member_page
 from entrypoints.http.pages.applications.access import POLICIES
 from entrypoints.http.pages.console import console_page, may, neighbors, organization_path, redirect_with_notice, shows
-from entrypoints.http.pages.console_forms import Fields, Form, accepts, check_typed_name, on_refusal, once, ports_once
+from entrypoints.http.pages.console_forms import Fields, Form, accepts, check_typed_name, on_refusal, once, ports_once, serves_form
 from entrypoints.http.pages.form_values import to_model, to_optional
 
 routes = Blueprint("group_pages", __name__)
@@ -71,15 +71,7 @@ async def _new_values(typed: Form) -> dict[str, Any]:
     return {"typed": typed, "list_path": organization_path("/groups")}
 
 
-@routes.get(f"{LIST}/new")
-@member_page(Capability.GROUPS_MANAGE)
-@shows(f"POST {API}")
-async def show_form(org_slug: str) -> Response:
-    """Show the form that creates a group."""
-    return await console_page("tenancy/new_group.html", **await _new_values({}))
-
-
-@routes.post(f"{LIST}/new")
+@serves_form(routes, f"{LIST}/new")
 @member_page(Capability.GROUPS_MANAGE, GIVES)
 @accepts(f"POST {API}")
 @once(LIST, "Open groups", "The group is in the list.")
@@ -152,15 +144,15 @@ async def _application_values(typed: Form, group_id: UUID) -> dict[str, Any]:
     }
 
 
-@routes.get(f"{ONE}/applications")
-@member_page(Capability.END_USERS_VIEW)
-@shows(f"GET {API_OF_ONE}/services", f"GET {API_OF_ONE}/service-roles", f"PUT {ASSIGNMENT}", f"DELETE {ASSIGNMENT}")
-async def show_applications(org_slug: str, group_id: UUID) -> Response:
-    """Show the applications that a group is assigned to."""
-    return await console_page("tenancy/group_applications.html", **await _application_values({}, group_id))
-
-
-@routes.post(f"{ONE}/applications")
+@serves_form(
+    routes,
+    f"{ONE}/applications",
+    f"GET {API_OF_ONE}/services",
+    f"GET {API_OF_ONE}/service-roles",
+    f"PUT {ASSIGNMENT}",
+    f"DELETE {ASSIGNMENT}",
+    opens=member_page(Capability.END_USERS_VIEW),
+)
 @member_page(Capability.END_USERS_MANAGE, GIVES)
 @accepts(f"PUT {ASSIGNMENT}")
 @on_refusal("tenancy/group_applications.html", _application_values, FIELDS, shown_to=Capability.END_USERS_VIEW)
@@ -182,25 +174,17 @@ async def unassign(org_slug: str, group_id: UUID, service_slug: str) -> Response
 # Settings
 
 
-async def _setting_values(typed: Form | None, group_id: UUID) -> dict[str, Any]:
+async def _setting_values(typed: Form, group_id: UUID) -> dict[str, Any]:
     group = await find_group(group_id)
     stored = {"name": group.name, "description": group.description or ""}
     return {
         **group_values(group),
-        "typed": stored if typed is None else {**stored, **typed},
+        "typed": {**stored, **typed},
         "has_power": await groups.has_power_over(ports(), acting_member(), group),
     }
 
 
-@routes.get(f"{ONE}/settings")
-@member_page(Capability.GROUPS_MANAGE)
-@shows(f"PATCH {API_OF_ONE}", f"GET {API_OF_ONE}", f"DELETE {API_OF_ONE}")
-async def show_settings(org_slug: str, group_id: UUID) -> Response:
-    """Show the name and the description of a group."""
-    return await console_page("tenancy/group_settings.html", **await _setting_values(None, group_id))
-
-
-@routes.post(f"{ONE}/settings")
+@serves_form(routes, f"{ONE}/settings", f"PATCH {API_OF_ONE}", f"GET {API_OF_ONE}", f"DELETE {API_OF_ONE}")
 @member_page(Capability.GROUPS_MANAGE, GIVES)
 @accepts(f"PATCH {API_OF_ONE}")
 @on_refusal("tenancy/group_settings.html", _setting_values, FIELDS)

@@ -17,7 +17,7 @@ from entrypoints.http.api.tenancy.role_choices import giveable_options, role_cho
 from entrypoints.http.base.context import acting_member, ports
 from entrypoints.http.edge.access import GIVES, member_page
 from entrypoints.http.pages.console import console_page, neighbors, organization_path, redirect_with_notice, shows
-from entrypoints.http.pages.console_forms import Fields, Form, accepts, answers_with, on_refusal, once, ports_once
+from entrypoints.http.pages.console_forms import Fields, Form, accepts, answers_with, on_refusal, once, ports_once, serves_form
 from entrypoints.http.pages.form_values import FieldInvalid
 
 routes = Blueprint("invitation_list_pages", __name__)
@@ -76,19 +76,11 @@ async def resend(org_slug: str, invitation_id: UUID, form: Form) -> Response:
     return redirect_with_notice("invitation-resent", organization_path("/invitations"))
 
 
-@routes.get(f"{LIST}/new")
-@member_page(Capability.MEMBERS_MANAGE)
-@shows(BULK)
-async def show_form(org_slug: str) -> Response:
-    """Show the form that invites members."""
-    return await console_page("tenancy/new_invitations.html", **await _form_values({}))
-
-
 async def _form_values(typed: Form) -> dict[str, Any]:
     return {"typed": typed, "most": MAX_BULK_INVITATIONS, "roles": giveable_options(await role_choices())}
 
 
-@routes.post(f"{LIST}/new")
+@serves_form(routes, f"{LIST}/new")
 @member_page(Capability.MEMBERS_MANAGE, GIVES)
 @accepts(BULK, answers=answers_with("The result for each address."))
 @once(LIST, "Open invitations", "The invitations are in the list. To send one again, use its button there.")

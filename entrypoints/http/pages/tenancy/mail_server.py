@@ -12,8 +12,8 @@ from core.tenancy.model.settings import MailServerCheck, MailServerNotSet, SmtpS
 from entrypoints.http.api.tenancy.mail_server import MailServerRequest
 from entrypoints.http.base.context import acting_member, ports
 from entrypoints.http.edge.access import GIVES, SHOWS_PEOPLE, member_page
-from entrypoints.http.pages.console import console_page, organization_path, redirect_with_notice, shows
-from entrypoints.http.pages.console_forms import Fields, Form, accepts, on_refusal
+from entrypoints.http.pages.console import console_page, organization_path, redirect_with_notice
+from entrypoints.http.pages.console_forms import Fields, Form, accepts, on_refusal, serves_form
 from entrypoints.http.pages.form_values import is_checked, to_model, to_number
 
 routes = Blueprint("mail_server_pages", __name__)
@@ -34,7 +34,7 @@ async def _values(typed: Form | None = None) -> dict[str, Any]:
     settings = await _settings()
     stored = {"port": str(model.DEFAULT_PORT), "tls": "yes"} if settings is None else _to_typed(settings)
     path = organization_path("/mail-server")
-    return {"path": path, "settings": settings, "result": None, "typed": stored if typed is None else typed}
+    return {"path": path, "settings": settings, "result": None, "typed": typed or stored}
 
 
 async def _settings() -> SmtpSettings | None:
@@ -55,15 +55,7 @@ def _to_typed(settings: SmtpSettings) -> dict[str, str]:
     }
 
 
-@routes.get(PAGE)
-@member_page(Capability.INTEGRATIONS_MANAGE)
-@shows(f"GET {API}", f"POST {API}", f"POST {API}/test", f"DELETE {API}")
-async def show_mail_server(org_slug: str) -> Response:
-    """Show the mail server of an organization."""
-    return await console_page("tenancy/mail_server.html", **await _values())
-
-
-@routes.post(PAGE)
+@serves_form(routes, PAGE, f"GET {API}", f"POST {API}", f"POST {API}/test", f"DELETE {API}")
 @member_page(Capability.INTEGRATIONS_MANAGE, GIVES)
 @accepts(f"POST {API}")
 @on_refusal("tenancy/mail_server.html", _values, FIELDS)

@@ -16,8 +16,8 @@ from entrypoints.http.api.tenancy.organizations import OrganizationRequest, Orga
 from entrypoints.http.base.context import acting_member, ports, signed_in
 from entrypoints.http.edge.access import GIVES, OWNS, member_page, page_session
 from entrypoints.http.pages.consequences import Question, accepts_answer, asks, count
-from entrypoints.http.pages.console import console_page, organization_path, redirect_with_notice, shows
-from entrypoints.http.pages.console_forms import Fields, Form, accepts, check_typed_name, on_refusal, once, ports_once
+from entrypoints.http.pages.console import organization_path, redirect_with_notice
+from entrypoints.http.pages.console_forms import Fields, Form, accepts, check_typed_name, on_refusal, once, ports_once, serves_form
 from entrypoints.http.pages.form_values import REASONS, FieldInvalid, is_checked, to_model, to_number
 
 routes = Blueprint("organization_pages", __name__)
@@ -36,19 +36,11 @@ SETTINGS_READERS: Final = {"device_trust_days": to_number, "personal_tokens": is
 ADMINS_SHOWN: Final = 100  # the candidates for a transfer of ownership
 
 
-@routes.get(NEW)
-@page_session
-@shows(f"POST {API}")
-async def show_new_organization() -> Response:
-    """Show the form that creates an organization."""
-    return await console_page("tenancy/new_organization.html", **await _new_values({}))
-
-
 async def _new_values(typed: Form) -> dict[str, Any]:
     return {"typed": typed}
 
 
-@routes.post(NEW)
+@serves_form(routes, NEW)
 @page_session(GIVES)
 @accepts(f"POST {API}")
 @once("/app/account/organizations", "Open your organizations", "The organization is in the list.")
@@ -77,19 +69,11 @@ async def _values(typed: Form | None = None) -> dict[str, Any]:
     return {
         "organization": organization,
         "path": organization_path("/settings"),
-        "typed": stored if typed is None else {**stored, "personal_tokens": "", "members_see_end_users": "", **typed},
+        "typed": {**stored, "personal_tokens": "", "members_see_end_users": "", **typed} if typed else stored,
     }
 
 
-@routes.get(SETTINGS)
-@member_page(Capability.ORGANIZATION_MANAGE)
-@shows(f"PATCH {API_OF_ONE}", f"GET {API_OF_ONE}", f"POST {API_OF_ONE}/transfer-ownership", f"DELETE {API_OF_ONE}")
-async def show_settings(org_slug: str) -> Response:
-    """Show the settings of an organization, and its limits."""
-    return await console_page("tenancy/settings.html", **await _values())
-
-
-@routes.post(SETTINGS)
+@serves_form(routes, SETTINGS, f"PATCH {API_OF_ONE}", f"GET {API_OF_ONE}", f"POST {API_OF_ONE}/transfer-ownership", f"DELETE {API_OF_ONE}")
 @member_page(Capability.ORGANIZATION_MANAGE, GIVES)
 @accepts(f"PATCH {API_OF_ONE}")
 @on_refusal("tenancy/settings.html", _values, {SharedNameTaken: "name"})
@@ -100,21 +84,13 @@ async def change_settings(org_slug: str, form: Form) -> Response:
     return redirect_with_notice("organization-saved", organization_path("/settings"))
 
 
-async def _transfer_values(typed: Form | None = None) -> dict[str, Any]:
+async def _transfer_values(typed: Form) -> dict[str, Any]:
     admins = await members.list_page(ports(), acting_member(), ADMIN, Page(1, ADMINS_SHOWN))
     confirmed = [(str(each.user_id), each.email) for each in admins.members if each.membership.confirmed_at is not None]
     return {"admins": confirmed, **await _values(typed)}
 
 
-@routes.get(f"{SETTINGS}/transfer")
-@member_page(Capability.ORGANIZATION_OWN)
-@shows(f"POST {API_OF_ONE}/transfer-ownership")
-async def show_transfer(org_slug: str) -> Response:
-    """Show the form that transfers the ownership to an admin."""
-    return await console_page("tenancy/transfer.html", **await _transfer_values())
-
-
-@routes.post(f"{SETTINGS}/transfer")
+@serves_form(routes, f"{SETTINGS}/transfer")
 @member_page(Capability.ORGANIZATION_OWN, OWNS)
 @accepts(f"POST {API_OF_ONE}/transfer-ownership")
 @on_refusal("tenancy/transfer.html", _transfer_values, TRANSFER_FIELDS)

@@ -28,7 +28,7 @@ from entrypoints.http.base.context import acting_member, ports
 from entrypoints.http.edge.access import PROMOTES, member_page
 from entrypoints.http.pages.consequences import Question, accepts_answer, asks, count
 from entrypoints.http.pages.console import console_page, may, organization_path, redirect_with_notice, shows
-from entrypoints.http.pages.console_forms import ANSWERS_TO_FORM, Fields, Form, accepts, on_refusal, once, ports_once
+from entrypoints.http.pages.console_forms import ANSWERS_TO_FORM, Fields, Form, accepts, on_refusal, once, ports_once, serves_form
 from entrypoints.http.pages.form_values import checked, to_model, to_version
 
 routes = Blueprint("role_pages", __name__)
@@ -80,15 +80,7 @@ async def show_roles(org_slug: str) -> Response:
     )
 
 
-@routes.get(f"{LIST}/new")
-@member_page(Capability.ROLES_MANAGE)
-@shows(f"POST {API}")
-async def show_form(org_slug: str) -> Response:
-    """Show the form that creates a role."""
-    return await console_page("tenancy/new_role.html", **await _form_values({}))
-
-
-@routes.post(f"{LIST}/new")
+@serves_form(routes, f"{LIST}/new")
 @member_page(Capability.ROLES_MANAGE, PROMOTES)
 @accepts(f"POST {API}", answers=ANSWERS)
 @once(LIST, "Open roles", "The role is in the list.")
@@ -101,14 +93,14 @@ async def create(org_slug: str, form: Form) -> Response:
     return redirect_with_notice("role-of-members-created", roles_path(role.slug))
 
 
-async def _values(typed: Form | None, role_name: str) -> dict[str, Any]:
+async def _values(typed: Form, role_name: str) -> dict[str, Any]:
     listed = await roles.find(ports(), acting_member(), role_name)
     own = listed.own
     can_change = own is not None and may(Capability.ROLES_MANAGE) and listed.role.rights <= acting_member().acts_in.rights
     stored = {"name": listed.role.label, "description": listed.description, "version": "" if own is None else str(own.version)}
     stored |= dict.fromkeys((f"{RIGHT}{capability}" for capability in listed.role.rights), "yes")
     return {
-        **await _form_values(stored if typed is None else typed),
+        **await _form_values(typed or stored),
         "role": listed,
         "rights": [sentence for capability, sentence in ALL_SENTENCES.items() if capability in listed.role.rights],
         "holders": None if own is None else (await roles.find_holders(ports(), acting_member(), role_name))[1],
@@ -118,15 +110,7 @@ async def _values(typed: Form | None, role_name: str) -> dict[str, Any]:
     }
 
 
-@routes.get(ONE)
-@member_page(Capability.MEMBERS_VIEW)
-@shows(f"GET {API_OF_ONE}", f"PATCH {API_OF_ONE}", f"DELETE {API_OF_ONE}")
-async def show_role(org_slug: str, role_name: str) -> Response:
-    """Show a role with its rights and its holders."""
-    return await console_page("tenancy/role.html", **await _values(None, role_name))
-
-
-@routes.post(ONE)
+@serves_form(routes, ONE, f"GET {API_OF_ONE}", f"PATCH {API_OF_ONE}", f"DELETE {API_OF_ONE}", opens=member_page(Capability.MEMBERS_VIEW))
 @member_page(Capability.ROLES_MANAGE, PROMOTES)
 @accepts(f"PATCH {API_OF_ONE}", answers=ANSWERS)
 @on_refusal("tenancy/role.html", _values, FIELDS)

@@ -31,8 +31,8 @@ from entrypoints.http.base.context import acting_member, ports, signed_in
 from entrypoints.http.edge.access import OWNS, PREVIEWS, member_page, platform_page
 from entrypoints.http.edge.openapi import refuses
 from entrypoints.http.pages.applications.applications import APPLICATION, application_path, application_values
-from entrypoints.http.pages.console import console_page, organization_path, redirect_with_notice, show_document, shows
-from entrypoints.http.pages.console_forms import Form, accepts, answers_with, on_refusal
+from entrypoints.http.pages.console import console_page, organization_path, redirect_with_notice, show_document
+from entrypoints.http.pages.console_forms import Form, accepts, answers_with, on_refusal, serves_form
 from entrypoints.http.pages.policy_forms import (
     RequiredChoices,
     describe,
@@ -94,7 +94,7 @@ async def _choices() -> RequiredChoices:
     return RequiredChoices(proved, {each.slug: each.name for each in own if each.is_active})
 
 
-async def _values(form: Form | None = None, preview: PolicyPreview | None = None) -> dict[str, Any]:
+async def _values(form: Form, preview: PolicyPreview | None = None) -> dict[str, Any]:
     details = await sign_in_policies.get(ports(), acting_member())
     show_document(SignInPolicyResponse(**fields_of_policy(details)))
     return {
@@ -106,15 +106,7 @@ async def _values(form: Form | None = None, preview: PolicyPreview | None = None
     }
 
 
-@routes.get(PAGE)
-@member_page(Capability.SIGN_IN_POLICY_MANAGE)
-@shows(f"GET {OF_ORGANIZATION}", f"PUT {OF_ORGANIZATION}")
-async def show_policy(org_slug: str) -> Response:
-    """Show the sign-in policy of an organization."""
-    return await console_page(TEMPLATE, **await _values())
-
-
-@routes.post(PAGE)
+@serves_form(routes, PAGE, f"GET {OF_ORGANIZATION}", f"PUT {OF_ORGANIZATION}")
 @member_page(Capability.SIGN_IN_POLICY_MANAGE, OWNS)
 @accepts(f"PUT {OF_ORGANIZATION}")
 @refuses(409)
@@ -144,7 +136,7 @@ async def _application_methods(service_slug: str) -> Sequence[str]:
     return offered_methods(await of_applications.list_usable_methods(ports(), acting_member(), service_slug), policy)
 
 
-async def _application_values(form: Form | None, service_slug: str, preview: PolicyPreview | None = None) -> dict[str, Any]:
+async def _application_values(form: Form, service_slug: str, preview: PolicyPreview | None = None) -> dict[str, Any]:
     service = await services.find(ports(), acting_member(), service_slug)
     details = await of_applications.get(ports(), acting_member(), service_slug)
     show_document(ApplicationPolicyResponse(**fields_of_policy(details)))
@@ -163,15 +155,7 @@ def _application_path(service_slug: str) -> str:
     return f"{application_path(service_slug)}/sign-in-policy"
 
 
-@routes.get(APPLICATION_PAGE)
-@member_page(Capability.SIGN_IN_POLICY_MANAGE)
-@shows(f"GET {OF_APPLICATION}", f"PUT {OF_APPLICATION}", f"DELETE {OF_APPLICATION}")
-async def show_application_policy(org_slug: str, service_slug: str) -> Response:
-    """Show the sign-in policy of an application."""
-    return await console_page(APPLICATION_TEMPLATE, **await _application_values(None, service_slug))
-
-
-@routes.post(APPLICATION_PAGE)
+@serves_form(routes, APPLICATION_PAGE, f"GET {OF_APPLICATION}", f"PUT {OF_APPLICATION}", f"DELETE {OF_APPLICATION}")
 @member_page(Capability.SIGN_IN_POLICY_MANAGE, OWNS)
 @accepts(f"PUT {OF_APPLICATION}")
 @refuses(409)
@@ -205,22 +189,14 @@ async def remove_application_policy(org_slug: str, service_slug: str) -> Respons
 # Of the platform
 
 
-async def _platform_values(form: Form | None = None, preview: PolicyPreview | None = None) -> dict[str, Any]:
+async def _platform_values(form: Form, preview: PolicyPreview | None = None) -> dict[str, Any]:
     details = await platform_sign_in_policy.get(ports())
     show_document(PlatformPolicyResponse(**fields_of_policy(details)))
     rules = [rule for rule in Rule if rule in RULES_OF_PLATFORM]
     return {"path": PLATFORM_PAGE, "people_path": "/app/platform/people", **policy_values(rules, details.policy, form, preview)}
 
 
-@routes.get(PLATFORM_PAGE)
-@platform_page
-@shows(f"GET {PLATFORM_API}", f"PUT {PLATFORM_API}")
-async def show_platform_policy() -> Response:
-    """Show the sign-in policy of platform owners."""
-    return await console_page(PLATFORM_TEMPLATE, **await _platform_values())
-
-
-@routes.post(PLATFORM_PAGE)
+@serves_form(routes, PLATFORM_PAGE, f"GET {PLATFORM_API}", f"PUT {PLATFORM_API}")
 @platform_page(OWNS)
 @accepts(f"PUT {PLATFORM_API}")
 @refuses(409)

@@ -22,7 +22,7 @@ from entrypoints.http.edge.access import GIVES, member_page
 from entrypoints.http.edge.openapi import refuses
 from entrypoints.http.edge.queries import Query
 from entrypoints.http.pages.console import console_page, redirect_with_notice, shows
-from entrypoints.http.pages.console_forms import Form, accepts, check_typed_name, on_refusal, once, ports_once
+from entrypoints.http.pages.console_forms import Form, accepts, check_typed_name, on_refusal, once, ports_once, serves_form
 from entrypoints.http.pages.federation.connections.places import (
     ANSWERS_TO_IMPORTED,
     ANSWERS_TO_SAVED,
@@ -59,11 +59,8 @@ async def show_connections(org_slug: str) -> Response:
     )
 
 
-async def _new_values(form: Form | None) -> dict[str, Any]:
-    return _values_of_new(form, (form or {}).get("preset", ""))
-
-
-def _values_of_new(form: Form | None, preset: str) -> dict[str, Any]:
+async def _new_values(form: Form, query_args: NewConnectionQuery | None = None) -> dict[str, Any]:
+    preset = query_args.preset if query_args else form.get("preset", "")
     product = PRESETS.get(preset)
     proposed = {"preset": preset, "name": product.name, "slug": preset} if product is not None else {"preset": ""}
     if preset == TEST_PROVIDER:
@@ -71,15 +68,7 @@ def _values_of_new(form: Form | None, preset: str) -> dict[str, Any]:
     return {"path": path_of(), "chosen": product, "typed": form or {**proposed, "protocol": ConnectionProtocol.OIDC}}
 
 
-@routes.get(f"{LIST}/new")
-@member_page(Capability.INTEGRATIONS_MANAGE)
-@shows(f"POST {API}")
-async def show_new_connection(org_slug: str, query_args: NewConnectionQuery) -> Response:
-    """Show the form for a new connection."""
-    return await console_page("federation/new_connection.html", **_values_of_new(None, query_args.preset))
-
-
-@routes.post(f"{LIST}/new")
+@serves_form(routes, f"{LIST}/new", query=NewConnectionQuery)
 @member_page(Capability.INTEGRATIONS_MANAGE, GIVES)
 @accepts(f"POST {API}")
 @refuses(409)
@@ -95,22 +84,16 @@ async def create(org_slug: str, form: Form) -> Response:
     return redirect_with_notice("connection-created", path_of(added.slug))
 
 
-async def _stored_values(_: Form | None, connection_slug: str) -> dict[str, Any]:
-    return await connection_values(None, connection_slug)  # the form that was sent has none of the settings
+async def _stored_values(_: Form, connection_slug: str) -> dict[str, Any]:
+    return await connection_values({}, connection_slug)  # the form that was sent has none of the settings
 
 
-@routes.get(ONE)
-@member_page(Capability.INTEGRATIONS_MANAGE)
-@shows(
+@serves_form(
+    routes,
+    ONE,
     *(f"GET {API_OF_ONE}", f"PATCH {API_OF_ONE}", f"DELETE {API_OF_ONE}"),
     *(f"POST {API_OF_ONE}/{action}" for action in ("metadata", "activate", "deactivate")),
 )
-async def show_connection(org_slug: str, connection_slug: str) -> Response:
-    """Show the settings of a connection."""
-    return await console_page("federation/connection.html", **await connection_values(None, connection_slug))
-
-
-@routes.post(ONE)
 @member_page(Capability.INTEGRATIONS_MANAGE, GIVES)
 @accepts(f"PATCH {API_OF_ONE}", answers=ANSWERS_TO_SAVED)
 @refuses(409)
@@ -136,7 +119,7 @@ async def change(org_slug: str, connection_slug: str, form: Form) -> Response:
 
 
 async def _metadata_values(form: Form | None, connection_slug: str) -> dict[str, Any]:
-    values = await connection_values(None, connection_slug)
+    values = await connection_values({}, connection_slug)
     return {**values, "typed": {**values["typed"], **{name: (form or {}).get(name, "") for name in ("url", "metadata")}}}
 
 
@@ -193,21 +176,13 @@ async def remove(org_slug: str, connection_slug: str, form: Form) -> Response:
 # Mapping
 
 
-async def _mapping_values(form: Form | None, connection_slug: str) -> dict[str, Any]:
-    values = await connection_values({} if form is None else form, connection_slug)
+async def _mapping_values(form: Form, connection_slug: str) -> dict[str, Any]:
+    values = await connection_values(form, connection_slug)
     stored = {CLAIM + name: claim for name, claim in values["connection"].mapping.document.items()}
-    return {**values, "typed": stored if form is None else form}
+    return {**values, "typed": form or stored}
 
 
-@routes.get(f"{ONE}/mapping")
-@member_page(Capability.INTEGRATIONS_MANAGE)
-@shows(f"GET {API_OF_ONE}", f"PATCH {API_OF_ONE}")
-async def show_mapping(org_slug: str, connection_slug: str) -> Response:
-    """Show the claims that a connection reads."""
-    return await console_page("federation/connection_mapping.html", **await _mapping_values(None, connection_slug))
-
-
-@routes.post(f"{ONE}/mapping")
+@serves_form(routes, f"{ONE}/mapping", f"GET {API_OF_ONE}", f"PATCH {API_OF_ONE}")
 @member_page(Capability.INTEGRATIONS_MANAGE, GIVES)
 @accepts(f"PATCH {API_OF_ONE}")
 @refuses(409)
@@ -229,4 +204,4 @@ async def change_mapping(org_slug: str, connection_slug: str, form: Form) -> Res
 @shows(f"GET {API_OF_ONE}")
 async def show_health(org_slug: str, connection_slug: str) -> Response:
     """Show whether users can sign in through a connection."""
-    return await console_page("federation/connection_health.html", **await connection_values(None, connection_slug))
+    return await console_page("federation/connection_health.html", **await connection_values({}, connection_slug))

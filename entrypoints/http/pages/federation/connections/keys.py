@@ -14,8 +14,8 @@ from entrypoints.http.base.context import acting_member, ports
 from entrypoints.http.edge.access import GIVES, member_page
 from entrypoints.http.edge.openapi import refuses
 from entrypoints.http.pages.consequences import Question, accepts_answer, asks
-from entrypoints.http.pages.console import console_page, redirect_with_notice, shows
-from entrypoints.http.pages.console_forms import Form, accepts, on_refusal, once, ports_once
+from entrypoints.http.pages.console import redirect_with_notice
+from entrypoints.http.pages.console_forms import Form, accepts, on_refusal, once, ports_once, serves_form
 from entrypoints.http.pages.federation.connections.places import ANSWERS_TO_SAVED, ONE, check_saved, path_of
 from entrypoints.http.pages.federation.connections.values import choose_field, connection_values
 from entrypoints.http.pages.form_values import to_model
@@ -23,23 +23,8 @@ from entrypoints.http.pages.form_values import to_model
 routes = Blueprint("connection_key_pages", __name__)
 
 
-async def _key_values(form: Form | None, connection_slug: str, **_: object) -> dict[str, Any]:
-    return {**await connection_values({} if form is None else form, connection_slug), "most": MAX_CERTIFICATES}
-
-
-@routes.get(f"{ONE}/keys")
-@member_page(Capability.INTEGRATIONS_MANAGE)
-@shows(
-    f"GET {API}",
-    f"PUT {API}/client-secret",
-    f"POST {API}/keys",
-    f"POST {API}/keys/activate",
-    f"POST {API}/certificates",
-    f"DELETE {API}/certificates/<fingerprint>",
-)
-async def show_keys(org_slug: str, connection_slug: str) -> Response:
-    """Show the client secret, the keys and the certificates of a connection."""
-    return await console_page("federation/connection_keys.html", **await _key_values(None, connection_slug))
+async def _key_values(form: Form, connection_slug: str, **_: object) -> dict[str, Any]:
+    return {**await connection_values(form, connection_slug), "typed": form, "most": MAX_CERTIFICATES}
 
 
 @routes.post(f"{ONE}/keys/client-secret")
@@ -54,7 +39,16 @@ async def set_client_secret(org_slug: str, connection_slug: str, form: Form) -> 
     return await check_saved(connection_slug, "connection-secret-set", "/keys")
 
 
-@routes.post(f"{ONE}/keys")
+@serves_form(
+    routes,
+    f"{ONE}/keys",
+    f"GET {API}",
+    f"PUT {API}/client-secret",
+    f"POST {API}/keys",
+    f"POST {API}/keys/activate",
+    f"POST {API}/certificates",
+    f"DELETE {API}/certificates/<fingerprint>",
+)
 @member_page(Capability.INTEGRATIONS_MANAGE, GIVES)
 @accepts(f"POST {API}/keys")
 @refuses(409)

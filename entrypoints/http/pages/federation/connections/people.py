@@ -15,7 +15,7 @@ from entrypoints.http.base.context import acting_member, ports, signed_in
 from entrypoints.http.edge.access import ACTS_ON_ME, BY_PEOPLE, GIVES, member_page, page_session
 from entrypoints.http.edge.openapi import refuses
 from entrypoints.http.pages.console import console_page, may, neighbors, redirect_with_notice, shows
-from entrypoints.http.pages.console_forms import Form, accepts, on_refusal
+from entrypoints.http.pages.console_forms import Form, accepts, on_refusal, serves_form
 from entrypoints.http.pages.federation.connections.places import ONE, path_of
 from entrypoints.http.pages.form_values import to_model, to_optional
 
@@ -78,15 +78,7 @@ async def _group_values(form: Form, connection_slug: str, **_: object) -> dict[s
     }
 
 
-@routes.get(f"{ONE}/groups")
-@member_page(Capability.INTEGRATIONS_MANAGE)
-@shows(f"GET {API}/groups", f"POST {API}/groups", f"DELETE {API}/groups/<mapping_id>")
-async def show_groups(org_slug: str, connection_slug: str) -> Response:
-    """List the groups that a connection gives."""
-    return await console_page("federation/connection_groups.html", **await _group_values({}, connection_slug))
-
-
-@routes.post(f"{ONE}/groups")
+@serves_form(routes, f"{ONE}/groups", f"GET {API}/groups", f"POST {API}/groups", f"DELETE {API}/groups/<mapping_id>")
 @member_page(Capability.INTEGRATIONS_MANAGE, BY_PEOPLE)
 @accepts(f"POST {API}/groups")
 @refuses(404, 409)

@@ -16,10 +16,9 @@ from entrypoints.http.api.federation.connections.connections import CONNECTION a
 from entrypoints.http.base import cookies
 from entrypoints.http.base.context import acting_member, app_context, ports
 from entrypoints.http.edge.access import SHOWS, member_page
-from entrypoints.http.edge.openapi import describes_page, refuses
+from entrypoints.http.edge.openapi import refuses
 from entrypoints.http.edge.queries import Query
-from entrypoints.http.pages.console import console_page
-from entrypoints.http.pages.console_forms import Form, accepts, answers_with, on_refusal
+from entrypoints.http.pages.console_forms import Form, accepts, answers_with, on_refusal, serves_form
 from entrypoints.http.pages.federation.connections.places import path_of
 from entrypoints.http.pages.federation.connections.tests import TEST, result_page
 from entrypoints.http.pages.form_values import FieldInvalid, to_lines
@@ -52,8 +51,8 @@ def _open_test(connection_slug: str, secret: str) -> OpenConnectionTest:
     return OpenConnectionTest(slug=connection_slug, secret=secret, browser=cookies.DEVICE.read())
 
 
-async def _values(form: Form | None, connection_slug: str, secret: str | None = None) -> dict[str, Any]:
-    secret = (form or {}).get("test", "") if secret is None else secret
+async def _values(form: Form, connection_slug: str, query_args: TestProviderQuery | None = None) -> dict[str, Any]:
+    secret = query_args.test if query_args else form.get("test", "")
     connection = await test_provider.find(ports(), acting_member(), _open_test(connection_slug, secret))
     return {
         "connection": connection,
@@ -63,18 +62,7 @@ async def _values(form: Form | None, connection_slug: str, secret: str | None = 
     }
 
 
-@routes.get(PROVIDER)
-@member_page(Capability.INTEGRATIONS_MANAGE)
-@describes_page({200: "The form in which the user answers in place of an identity provider."}, api=(f"POST {API}/check",))
-async def show_test_provider(org_slug: str, connection_slug: str, query_args: TestProviderQuery) -> Response:
-    """Play the identity provider in a test sign-in of a connection with the preset `test`.
-
-    Only the user who began the test sign-in can open the page, in the same browser, until it ends.
-    """
-    return await console_page("federation/test_provider.html", **await _values(None, connection_slug, query_args.test))
-
-
-@routes.post(PROVIDER)
+@serves_form(routes, PROVIDER, query=TestProviderQuery)
 @member_page(Capability.INTEGRATIONS_MANAGE, SHOWS)
 @refuses(404)
 @accepts(f"POST {API}/check", answers=answers_with("The result of the test sign-in."))

@@ -58,7 +58,7 @@ def is_fixed(connection: OrganizationConnection) -> bool:
     return connection.is_active and not has_rights_of_admin(acting_member().acts_in.rights)
 
 
-async def connection_values(form: Form | None, connection_slug: str) -> dict[str, Any]:
+async def connection_values(form: Form, connection_slug: str) -> dict[str, Any]:
     """Return the values of the page with the settings of a connection."""
     details = await connections.find(ports(), acting_member(), connection_slug)
     connection = details.connection
@@ -74,11 +74,11 @@ async def connection_values(form: Form | None, connection_slug: str) -> dict[str
         "preset": None if preset is None else preset.protocols[connection.protocol],
         "may_activate": has_rights_of_admin(acting_member().acts_in.rights),
         "is_fixed": is_fixed(connection),
-        "is_stored": form is None,
+        "is_stored": not form,
         "endpoints": own_endpoints(connection.id, connection.protocol),
         "reach": await routing.find_reach(ports(), connection),
         "claim_labels": CLAIM_LABELS,
         "mapped": [(CLAIM_LABELS[CLAIM + name], claim) for name, claim in connection.mapping.document.items() if claim],
         "name_id_formats": [(each.value, each.short_name) for each in NAME_ID_FORMATS],
-        "typed": stored if form is None else form,
+        "typed": form or stored,
     }
