@@ -14,6 +14,7 @@ from ports import Ports
 from tests.fakes.outside import FakeClock
 from tests.support.browser import ACCOUNT, FakeBrowser, action_of, hidden_fields, leads_to
 from tests.support.builders import Answer, add_account, add_member, add_organization, run_sql
+from tests.support.services import SCOPES, add_api_resource, add_service
 
 ROOT = "/app/organizations/acme"
 NEW = f"{ROOT}/applications/new"
@@ -78,6 +79,22 @@ async def test_a_user_who_is_signed_in_again_in_another_tab_sees_the_form_at_onc
     await sign_in_again(owner_browser)
     shown = await owner_browser.send(NEW, **form)
     assert (shown.status, RESTORED in shown.text, values(shown)["name"], await rows(pool)) == (400, True, FILLED["name"], [])
+
+
+async def test_boxes_that_the_user_cleared_come_back_cleared(owner_browser: FakeBrowser, pool: Pool) -> None:
+    [(org,)] = await run_sql(pool, "select id from organizations")
+    shop = await add_service(pool, org)
+    api = await add_api_resource(pool, org, services=(shop,))
+    [(client,)] = await run_sql(
+        pool, "update api_resource_clients set own_scopes = %s returning (select client_id from services)", [*SCOPES]
+    )
+    path = f"{ROOT}/api-resources/{api}/applications/{client}"
+    page = await owner_browser.open(path)
+    await end_session(pool)
+    await sign_in_again(owner_browser)
+    shown = await owner_browser.send(path, **hidden_fields(page))  # a browser sends no cleared boxes
+    assert (shown.status, RESTORED in shown.text) == (400, True)
+    assert [each.text.count(" checked") for each in (page, shown)] == [len(SCOPES), 0]
 
 
 async def test_another_user_does_not_see_the_form(owner_browser: FakeBrowser, pool: Pool, ports: Ports) -> None:

@@ -21,7 +21,7 @@ from entrypoints.http.edge.bodies import Name, RequestModel
 from entrypoints.http.edge.openapi import refuses
 from entrypoints.http.edge.queries import Query
 from entrypoints.http.pages.accounts.ways_in import remaining_ways
-from entrypoints.http.pages.consequences import Question, accepts_answer, ask, ask_on_refusal, describe_losses
+from entrypoints.http.pages.consequences import Question, accepts_answer, ask, ask_on_refusal, asks, describe_losses
 from entrypoints.http.pages.console import console_page, redirect_with_notice, shows
 from entrypoints.http.pages.console_forms import (
     ANSWERS_TO_BUTTON,
@@ -205,19 +205,7 @@ def _without_second(own: OwnPasskeys) -> str:
     )
 
 
-@routes.get(f"{LIST}/<passkey_id>/delete")
-@page_session
-@refuses(404)
-@shows(f"DELETE {API}/<passkey_id>")
-async def show_deletion(passkey_id: UUID) -> Response:
-    """Ask before you delete one of your passkeys or security keys.
-
-    The page names the ways to sign in that remain.
-    """
-    return await ask(await _deletion(passkey_id))
-
-
-@routes.post(f"{LIST}/<passkey_id>/delete")
+@asks(routes, f"{LIST}/<passkey_id>/delete")
 @page_session(WAYS_IN)
 @refuses(404)
 @accepts_answer(f"DELETE {API}/<passkey_id>", _deletion)

@@ -22,10 +22,9 @@ from entrypoints.http.base.context import ports, signed_in
 from entrypoints.http.base.rendering.avatars import image_path
 from entrypoints.http.base.rendering.templates import page_response, render
 from entrypoints.http.edge.access import ACTS_ON_ME, MINE, page_session
-from entrypoints.http.edge.openapi import describes_page
 from entrypoints.http.edge.uploads import uploaded_file
 from entrypoints.http.pages.consequences import PROGRAMS, name_all
-from entrypoints.http.pages.console import console_page, redirect_with_notice
+from entrypoints.http.pages.console import redirect_with_notice
 from entrypoints.http.pages.console_forms import FOREIGN_FORM, Form, accepts, accepts_image, answers_with, on_refusal, serves_form
 
 routes = Blueprint("account_profile", __name__)
@@ -43,14 +42,13 @@ def _typed(form: Form) -> dict[str, str | None]:
     return {field: form[field].strip() or None for field in FIELDS if field in form}
 
 
-async def _refused_values(form: Form) -> dict[str, Any]:
+async def _values(form: Form) -> dict[str, Any]:
     profile = (await accounts.get_own(ports(), signed_in())).profile
-    return _profile_values(profile, dict.fromkeys(FIELDS) | _typed(form))
+    return _profile_values(profile, dict.fromkeys(FIELDS) | _typed(form) if form else asdict(profile))
 
 
-async def _stored_values(_: Form | None = None) -> dict[str, Any]:
-    profile = (await accounts.get_own(ports(), signed_in())).profile
-    return _profile_values(profile, asdict(profile))
+async def _stored_values(_: Form) -> dict[str, Any]:
+    return await _values({})  # the form with a picture has none of the fields
 
 
 def _first_invalid(_: Refusal, form: Form) -> str | None:
@@ -80,21 +78,10 @@ def _profile_values(stored: Profile, typed: Mapping[str, str | None]) -> dict[st
     }
 
 
-@routes.get(PROFILE)
-@page_session
-@describes_page({200: "The form."}, api=["GET /api/user", "PATCH /api/user", "PUT /api/user/picture", "DELETE /api/user/picture"])
-async def show_profile() -> Response:
-    """Show the form to change your profile.
-
-    The profile has names, a picture, a language, a time zone and other details.
-    """
-    return await console_page("accounts/profile.html", **await _stored_values())
-
-
-@routes.post(PROFILE)
+@serves_form(routes, PROFILE, "GET /api/user", "PATCH /api/user", "PUT /api/user/picture", "DELETE /api/user/picture")
 @page_session(MINE)
 @accepts()
-@on_refusal("accounts/profile.html", _refused_values, _first_invalid, refusals=(Invalid,))
+@on_refusal("accounts/profile.html", _values, _first_invalid, refusals=(Invalid,))
 async def change_profile(form: Form) -> Response:
     """Change your profile.
 

@@ -12,9 +12,9 @@ from core.tenancy import imposed_rules, organizations
 from entrypoints.http.api.tenancy.sign_in_policy import OF_IMPOSED_RULES
 from entrypoints.http.base.context import acting_member, ports
 from entrypoints.http.edge.access import SHOWS_IMPOSED, UNLOCKS, member_page
-from entrypoints.http.pages.consequences import Question, accepts_answer, ask, sentence
-from entrypoints.http.pages.console import redirect_with_notice, shows
-from entrypoints.http.pages.console_forms import Form
+from entrypoints.http.pages.consequences import Question, accepts_answer, sentence
+from entrypoints.http.pages.console import redirect_with_notice
+from entrypoints.http.pages.console_forms import Form, serves_form
 
 routes = Blueprint("imposed_rules_pages", __name__)
 
@@ -42,15 +42,13 @@ async def _question(**_: str) -> Question:
     )
 
 
-@routes.get(PAGE)
-@member_page(Capability.ORGANIZATION_OWN, SHOWS_IMPOSED)
-@shows(f"GET {OF_IMPOSED_RULES}", f"DELETE {OF_IMPOSED_RULES}")
-async def show(org_slug: str) -> Response:
-    """Show the rules that members with fewer rights than the owner made."""
-    return await ask(await _question())
-
-
-@routes.post(PAGE)
+@serves_form(
+    routes,
+    PAGE,
+    f"GET {OF_IMPOSED_RULES}",
+    f"DELETE {OF_IMPOSED_RULES}",
+    opens=member_page(Capability.ORGANIZATION_OWN, SHOWS_IMPOSED),
+)
 @member_page(Capability.ORGANIZATION_OWN, UNLOCKS)
 @accepts_answer(f"DELETE {OF_IMPOSED_RULES}", _question)
 async def remove(org_slug: str, form: Form) -> Response:
