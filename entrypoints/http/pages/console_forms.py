@@ -154,7 +154,8 @@ def _restore(form: EndedForm | None) -> dict[str, str]:
     """Return the fields of a form of an ended session, and mark the request. Raises: FormNotRestorable."""
     fields = note_sent(dict(ended_forms.restore(form, signed_in(), request.path)))
     g.is_restored = True
-    return {"form_token": "", **fields}  # not empty, as no form that was sent
+    # A form that was sent has a token. An empty form stands for a page that is opened (`serves_form`).
+    return {"form_token": "", **fields}
 
 
 def ports_once() -> Ports:
