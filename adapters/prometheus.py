@@ -11,6 +11,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from datetime import datetime
 from functools import partial
 from itertools import product
 from pathlib import Path
@@ -63,13 +64,13 @@ _PLATFORM_FIGURES = {
     "sso_job_queue_depth": "Background jobs that are due.",
     "sso_mail_queue_depth": "Emails that are due or failed, and are not sent yet.",
     "sso_mail_queue_age_seconds": "Time that the oldest of these emails has waited.",
-    "sso_connection_certificate_days": "Days until the first certificate of an active connection ends, or +Inf.",
-    "sso_tls_certificate_days": "Days until the certificate of this server ends, or +Inf.",
+    "sso_connection_certificate_expiry_timestamp_seconds": "End of the first certificate of an active connection as a Unix time, or +Inf.",
+    "sso_tls_certificate_expiry_timestamp_seconds": "End of the server's certificate as a Unix time, or +Inf.",
     "sso_active_users_total": "Accounts that are not deactivated.",
     "sso_total_organizations": "Organizations.",
     "sso_mfa_enabled_users_total": "Active users with multi-factor authentication.",
     "sso_mfa_adoption_percentage": "Share of active users with multi-factor authentication.",
-    "sso_passkey_users_total": "Active users with a passkey.",
+    "sso_passkey_users": "Active users with a passkey.",
 }
 
 
@@ -84,6 +85,10 @@ def metrics_directory() -> Iterator[None]:
     with tempfile.TemporaryDirectory(dir=temporary, prefix=f"{_PREFIX}{os.getpid()}-", ignore_cleanup_errors=True) as directory:
         os.environ[DIRECTORY_VARIABLE] = directory
         yield
+
+
+def _to_unix_time(end: datetime | None) -> float:
+    return math.inf if end is None else end.timestamp()
 
 
 def _is_running(pid: int) -> bool:
@@ -160,7 +165,7 @@ class PrometheusMetrics:
             self._mail_failures = counter("sso_mail_attempt_failures_total", "Failed attempts to send an email.")
             self._restarts = counter("sso_actor_restarts_total", "Restarts of actors.", ["actor", "reason"])
             latest = {name: gauge(name, text, multiprocess_mode="mostrecent") for name, text in _PLATFORM_FIGURES.items()}
-            self._queue_depth, self._mail_depth, self._mail_age, self._certificate_days, self._tls_days, *platform = latest.values()
+            self._queue_depth, self._mail_depth, self._mail_age, self._certificate_end, self._tls_end, *platform = latest.values()
             self._users, self._organizations, self._mfa_users, self._mfa_share, self._passkey_users = platform
             self._initialize(latest)
 
@@ -229,15 +234,15 @@ class PrometheusMetrics:
     def saml_signature_disputed(self) -> None:
         self._disputes.inc()
 
-    def connection_health(self, count: Mapping[HealthState, int], days: float) -> None:
+    def connection_health(self, count: Mapping[HealthState, int], first_end: datetime | None) -> None:
         with self._using_own_files():
             for health in HealthState:
                 self._active_connections.labels(health).set(count.get(health, 0))
-        self._certificate_days.set(days)
+        self._certificate_end.set(_to_unix_time(first_end))
 
-    def tls_certificate(self, days: float) -> None:
-        """Set the days until the certificate of this server ends, or infinity without one."""
-        self._tls_days.set(days)
+    def tls_certificate(self, end: datetime | None) -> None:
+        """Set the end of the server's certificate, or None without one."""
+        self._tls_end.set(_to_unix_time(end))
 
     def platform(self, active_users: int, organizations: int, mfa_enabled_users: int, passkey_users: int) -> None:
         self._users.set(active_users)
@@ -287,8 +292,8 @@ class PrometheusMetrics:
             if name not in present:
                 gauge.set(0)
         if _ACTIVE_CONNECTIONS not in present:
-            self.connection_health({}, math.inf)
-            self.tls_certificate(math.inf)
+            self.connection_health({}, None)
+            self.tls_certificate(None)
 
     @contextmanager
     def _using_own_files(self) -> Iterator[None]:

@@ -4,7 +4,7 @@ import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime
 from functools import partial
 from typing import Final, NoReturn
 
@@ -233,8 +233,8 @@ def observe(metrics: PrometheusMetrics, record: RequestRecord) -> None:
     logs.access(record)
 
 
-async def watch_certificate(certificate: TlsCertificate | None, clock: Clock, measure: Callable[[float], object]) -> None:
-    """Read the certificate, if there is one, again when its files change. `measure` gets the days until its end."""
+async def watch_certificate(certificate: TlsCertificate | None, clock: Clock, measure: Callable[[datetime], object]) -> None:
+    """Read the certificate, if there is one, again when its files change. `measure` gets its end."""
     while certificate is not None:
         # At once, because a worker that starts later has the certificate that its parent read at the start.
         try:
@@ -242,7 +242,7 @@ async def watch_certificate(certificate: TlsCertificate | None, clock: Clock, me
                 _log_certificate(certificate, clock)
         except FileUnreadable as error:
             log.error("file_not_reloaded", reason=str(error))  # noqa: TRY400 (the traceback adds nothing)
-        measure((certificate.ends_at - clock.now()) / timedelta(days=1))
+        measure(certificate.ends_at)
         await trio.sleep(CERTIFICATE_PERIOD)
 
 

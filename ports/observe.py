@@ -78,8 +78,8 @@ class Metrics(Protocol):
     def saml_signature_disputed(self) -> None:
         """Count a message that was refused because xmlsec does not confirm its signature, which our own code has verified."""
 
-    def connection_health(self, count: Mapping[HealthState, int], days: float) -> None:
-        """Set the numbers of active connections by health, and the days until the first certificate ends, or infinity without one."""
+    def connection_health(self, count: Mapping[HealthState, int], first_end: datetime | None) -> None:
+        """Set the numbers of active connections by health, and the end of the first certificate, or None without one."""
 
     def platform(self, active_users: int, organizations: int, mfa_enabled_users: int, passkey_users: int) -> None:
         """Set the platform's gauges."""

@@ -77,7 +77,11 @@ def test_every_documented_metric_exists_from_the_start(metrics: PrometheusMetric
     assert types(metrics.exposition()) == DOCUMENTED
     for name, kind in DOCUMENTED.items():
         sample_name = f"{name}_count" if kind == "histogram" else name
-        none = math.inf if name in ("sso_connection_certificate_days", "sso_tls_certificate_days") else 0.0
+        none = (
+            math.inf
+            if name in ("sso_connection_certificate_expiry_timestamp_seconds", "sso_tls_certificate_expiry_timestamp_seconds")
+            else 0.0
+        )
         assert set(samples(metrics, sample_name).values()) == {none}, name
 
 
@@ -147,7 +151,7 @@ def test_each_method_of_the_port_changes_its_metric(metrics: PrometheusMetrics) 
     assert value(metrics, "sso_total_organizations") == 9
     assert value(metrics, "sso_mfa_enabled_users_total") == 50
     assert value(metrics, "sso_mfa_adoption_percentage") == 25
-    assert value(metrics, "sso_passkey_users_total") == 40
+    assert value(metrics, "sso_passkey_users") == 40
 
 
 def test_the_mfa_share_is_zero_without_users(metrics: PrometheusMetrics) -> None:

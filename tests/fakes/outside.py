@@ -120,7 +120,7 @@ class FakeMetrics:
         self.connections: tuple[int, int, int] | None = None
         self.connection_answers: Counter[tuple[ConnectionProtocol, bool]] = Counter()
         self.signature_disputes = 0
-        self.health_of_connections: tuple[Mapping[HealthState, int], float] | None = None
+        self.health_of_connections: tuple[Mapping[HealthState, int], datetime | None] | None = None
         self.figures: tuple[int, int, int, int] | None = None
 
     def http(self, method: str, route: str, status: int, seconds: float) -> None:
@@ -177,8 +177,8 @@ class FakeMetrics:
     def saml_signature_disputed(self) -> None:
         self.signature_disputes += 1
 
-    def connection_health(self, count: Mapping[HealthState, int], days: float) -> None:
-        self.health_of_connections = (count, days)
+    def connection_health(self, count: Mapping[HealthState, int], first_end: datetime | None) -> None:
+        self.health_of_connections = (count, first_end)
 
     def platform(self, active_users: int, organizations: int, mfa_enabled_users: int, passkey_users: int) -> None:
         self.figures = (active_users, organizations, mfa_enabled_users, passkey_users)

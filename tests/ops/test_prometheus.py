@@ -6,7 +6,7 @@ import re
 import shutil
 import subprocess
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pytest
 
@@ -19,23 +19,33 @@ OPS = ROOT / "ops"
 RULES = OPS / "prometheus" / "gatehouse.rules.yml"
 DASHBOARD = json.loads((OPS / "grafana" / "gatehouse.json").read_text("utf-8"))
 PANELS: list[Any] = [panel for panel in DASHBOARD["panels"] if panel["type"] != "row"]
+# Names of the ordered specification that break the conventions
+ORDERED: Final = {"sso_active_users_total", "sso_db_pool_connections_total", "sso_mfa_enabled_users_total"}
 
 
-def promtool(*arguments: str | Path) -> str:
-    """Run promtool and return its output."""
+def promtool(*arguments: str | Path, text: str = "", exit_code: int = 0) -> str:
+    """Run promtool with `text` as its input and return its output."""
     if shutil.which("promtool") is None:
         message = "The tests of the alert rules need promtool. On Debian, run apt-get install prometheus."
         if os.environ.get("CI"):
             pytest.fail(message)
         pytest.skip(message)
-    result = subprocess.run(["promtool", *arguments], capture_output=True, text=True, check=False)
-    assert result.returncode == 0, result.stdout + result.stderr
-    return result.stdout
+    result = subprocess.run(["promtool", *arguments], input=text, capture_output=True, text=True, check=False)
+    assert result.returncode == exit_code, result.stdout + result.stderr
+    return result.stdout + result.stderr
 
 
 @pytest.mark.slow
 def test_the_rules_are_valid() -> None:
     assert "18 rules found" in promtool("check", "rules", RULES)
+
+
+@pytest.mark.slow
+def test_the_names_of_metrics_follow_the_conventions(tmp_path: Path) -> None:
+    metrics = PrometheusMetrics(tmp_path)
+    problems = promtool("check", "metrics", text=metrics.exposition().decode(), exit_code=3)
+    metrics.close()
+    assert {line.split()[0] for line in problems.splitlines()} == ORDERED, problems
 
 
 @pytest.mark.slow

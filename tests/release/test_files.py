@@ -41,7 +41,7 @@ def test_the_checksums_are_those_of_the_files(release: Path) -> None:
 def test_the_changes_are_those_of_this_version_without_links_into_the_repository(release: Path) -> None:
     changes = (release / f"CHANGES-{VERSION}.md").read_text()
     assert changes.startswith(f"# Gatehouse {VERSION}")
-    assert "Archive (docs/operating/archive.md)" in changes
+    assert "Install (docs/operating/install.md)" in changes
     assert "](docs/" not in changes
 
 

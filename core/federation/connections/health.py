@@ -3,7 +3,6 @@
 Each connection is refreshed once a day, and again soon after a failure or a change. No sign-in relies on it.
 """
 
-import math
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -45,11 +44,10 @@ class Refreshed:
     now: datetime
 
 
-async def measure(ports: Ports) -> tuple[Mapping[HealthState, int], float]:
-    """Return the numbers of active connections by health, and the days until the first certificate expires. Infinite: there is none."""
+async def measure(ports: Ports) -> tuple[Mapping[HealthState, int], datetime | None]:
+    """Return the numbers of active connections by health, and the end of the first certificate, or None without one."""
     async with ports.storage.reading() as read:
-        counts, end = await read.connection_healths.figures()
-    return counts, math.inf if end is None else (end - ports.clock.now()) / timedelta(days=1)
+        return await read.connection_healths.figures()
 
 
 async def find_problems(ports: Ports) -> list[str]:
