@@ -70,7 +70,7 @@ async def find(
     later = max(since, await read.mfa.newest_at(account.id, MfaEvent.RECOVERED) or since)
     recent = [method for method in added if method.added_at > later]
     seconds_at = {FactorKind.TOTP: account.mfa_enabled_at}
-    if keys_stay or len(recent) < len(keys):  # otherwise their second factor ends with the last key
+    if (keys_stay and keys) or len(recent) < len(keys):  # otherwise their second factor ends with the last key
         seconds_at[FactorKind.PASSKEY] = account.passkey_second_at
     for factor, at in seconds_at.items():
         if at is not None and at > later:

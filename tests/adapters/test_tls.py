@@ -1,6 +1,7 @@
 """The certificate of the server and its files."""
 
 from collections.abc import Callable
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -87,16 +88,16 @@ async def test_renewed_files_are_used_as_soon_as_both_are_there(files: tuple[Pat
     """Programs replace the files one after the other, such as links to the newest ones."""
     certificate = TlsCertificate(*files)
     renewed = make_certificate(tmp_path / "renewed.pem", "other.example.com", days=90)
-    days: list[float] = []
+    ends: list[datetime] = []
     with structlog.testing.capture_logs() as logs:
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(watch_certificate, certificate, SystemClock(), days.append)
+            nursery.start_soon(watch_certificate, certificate, SystemClock(), ends.append)
             for file in files:
                 (tmp_path / "link").symlink_to(renewed)
                 (tmp_path / "link").replace(file)
                 await eventually(lambda: logs)
-            await eventually(lambda: days[-1] > 1)
+            await eventually(lambda: ends[-1] > ends[0])
             nursery.cancel_scope.cancel()
     assert certificate.names == ["other.example.com"]
-    assert (round(days[0]), round(days[-1])) == (0, 90)
+    assert [round((end - SystemClock().now()) / timedelta(days=1)) for end in (ends[0], ends[-1])] == [0, 90]
     assert [line["event"] for line in logs] == ["file_not_reloaded", "tls_certificate_reloaded"]
