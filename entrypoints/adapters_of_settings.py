@@ -27,10 +27,7 @@ URLS: Final = ("authorize_url", "token_url", "userinfo_url", "emails_url", "issu
 
 
 def encryption_keys(settings: Settings) -> str:
-    """Return the encryption keys: the operator's, or keys that are generated once and stored in the data directory.
-
-    Raises: SettingsInvalid.
-    """
+    """Return the encryption keys: the operator's, or keys that are generated once and stored in the data directory."""
     try:
         return known_keys(settings) or store_keys(key_file(settings), generate_key())
     except OSError as error:
@@ -43,7 +40,7 @@ def key_file(settings: Settings) -> Path:
 
 
 def known_keys(settings: Settings) -> str | None:
-    """Return the operator's encryption keys, or those in the data directory, or None. Raises: SettingsInvalid."""
+    """Return the operator's encryption keys, or those in the data directory, or None."""
     if settings.encryption_keys is not None:
         return settings.encryption_keys.get_secret_value()
     try:
@@ -78,7 +75,7 @@ def store_keys(path: Path, keys: str) -> str:
 
 
 def vault_of(settings: Settings) -> AesVault:
-    """Return the vault with the existing keys. Keys are never generated here. Raises: SettingsInvalid."""
+    """Return the vault with the existing keys. Keys are never generated here."""
     try:
         return AesVault(_parsed_keys(settings))
     except ValueError as error:
@@ -86,7 +83,7 @@ def vault_of(settings: Settings) -> AesVault:
 
 
 def passkeys_of(settings: Settings) -> WebAuthnPasskeys:
-    """Return the ceremonies of passkeys, whose challenges depend on the keys of the vault. Raises: SettingsInvalid."""
+    """Return the ceremonies of passkeys, whose challenges depend on the keys of the vault."""
     return WebAuthnPasskeys(_parsed_keys(settings))
 
 
@@ -142,7 +139,7 @@ def mail_folder(settings: Settings) -> Path:
 
 
 def mail_transport(settings: Settings) -> SmtpTransport | FolderTransport:
-    """Return the transport for the platform's emails: to its mail server, or to a folder if none is set. Raises: SettingsInvalid."""
+    """Return the transport for the platform's emails: to its mail server, or to a folder if none is set."""
     check_sender(settings)
     if settings.smtp_url is None:
         return FolderTransport(mail_folder(settings), settings.mail_from)
@@ -167,7 +164,7 @@ def allowed_targets(settings: Settings) -> tuple[AllowedTarget, ...]:
 
 
 def check_authorities(settings: Settings) -> None:
-    """Check the file with further certificate authorities (SSO_OUTBOUND_CA_FILE). Raises: SettingsInvalid."""
+    """Check the file with further certificate authorities (SSO_OUTBOUND_CA_FILE)."""
     if settings.outbound_ca_file is None:
         return
     try:

@@ -32,7 +32,7 @@ class NoInstallation(Invalid):
 
 
 def require_installation(settings: Settings) -> None:
-    """Check that a command has an installation to work on. Raises: NoInstallation."""
+    """Check that a command has an installation to work on."""
     if settings.database_url is None and not embedded.exists(embedded_data(settings)):
         raise NoInstallation(settings.data_dir)
 

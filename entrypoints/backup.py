@@ -46,10 +46,7 @@ _manifest: Final = TypeAdapter(Manifest)
 
 
 def create(settings: Settings, directory: Path, keys_dir: Path | None) -> Manifest:
-    """Write a backup to `directory`, and the encryption keys to `keys_dir`. The service can run.
-
-    Raises: BackupError; SettingsInvalid; EmbeddedError.
-    """
+    """Write a backup to `directory`, and the encryption keys to `keys_dir`. The service can run."""
     vault_of(settings)
     keys = known_keys(settings) or ""
     check_database_address(settings)
@@ -68,7 +65,7 @@ def create(settings: Settings, directory: Path, keys_dir: Path | None) -> Manife
 
 
 def restore(settings: Settings, directory: Path, keys_dir: Path | None) -> Manifest:
-    """Restore a backup into the configured database, which must be empty. Raises: BackupError; SettingsInvalid; EmbeddedError."""
+    """Restore a backup into the configured database, which must be empty."""
     check_database_address(settings)
     with _system_errors(), ExitStack() as undo:
         manifest = _read(directory)
@@ -90,10 +87,7 @@ def restore(settings: Settings, directory: Path, keys_dir: Path | None) -> Manif
 
 
 def verify(settings: Settings, directory: Path, keys_dir: Path | None) -> tuple[Manifest, int]:
-    """Restore a backup into a temporary database, decrypt all secrets, and sign in. Return the number of secrets, too.
-
-    Raises: BackupError; SettingsInvalid; EmbeddedError; SealBroken.
-    """
+    """Restore a backup into a temporary database, decrypt all secrets, and sign in. Return the number of secrets, too."""
     with _system_errors():
         manifest = _read(directory)
         migrations = check_migrations(manifest)
@@ -170,7 +164,7 @@ def _keys_in(keys_dir: Path | None, manifest: Manifest) -> str:
 
 
 def _fitting_keys(manifest: Manifest, keys: str, source: str) -> str:
-    """Return the keys if they decrypt the secrets of the backup. Raises: BackupError; SettingsInvalid."""
+    """Return the keys if they decrypt the secrets of the backup."""
     try:
         missing = keys_that_do_not_fit(keys, manifest.key_checks)
     except ValueError as error:

@@ -25,7 +25,7 @@ def unix_path(bind: str) -> str | None:
 
 
 def check_bind(bind: str) -> None:
-    """Check the address to listen on. Raises: ValueError."""
+    """Check the address to listen on."""
     path = unix_path(bind)
     if path is not None:
         if not path.startswith("/") or path.endswith("/") or not 0 < len(os.fsencode(path)) <= MAX_UNIX_PATH:
@@ -45,10 +45,7 @@ def is_localhost(bind: str) -> bool:
 
 
 def parse_server(text: str) -> tuple[str, int]:
-    """Return address and port of a name server: `192.0.2.1`, `192.0.2.1:5353`, `2001:db8::1` or `[2001:db8::1]:5353`.
-
-    Raises: ValueError.
-    """
+    """Return address and port of a name server: `192.0.2.1`, `192.0.2.1:5353`, `2001:db8::1` or `[2001:db8::1]:5353`."""
     try:
         try:
             return str(ip_address(text)), DNS_PORT

@@ -106,7 +106,7 @@ def run_service(settings: Settings, libraries: LibraryCheck, *, welcome: bool, s
 
 
 def _check_settings(settings: Settings) -> None:
-    """Create the data directory, and check the settings. Raises: SettingsInvalid."""
+    """Create the data directory, and check the settings."""
     try:
         settings.data_dir.mkdir(parents=True, exist_ok=True, mode=0o755)
     except OSError as error:
@@ -293,10 +293,7 @@ def create_first_link(settings: Settings, email: str) -> str:
 
 
 def create_recovery_link(settings: Settings, email: str, operator: str, resets_factors: bool) -> str:
-    """Return the URL of a link that signs this platform owner in once. `operator` is the present user of the machine.
-
-    Raises: NoInstallation, EmailInvalid.
-    """
+    """Return the URL of a link that signs this platform owner in once. `operator` is the present user of the machine."""
     require_installation(settings)
 
     async def create(ports: Ports) -> str:

@@ -115,7 +115,7 @@ def write(settings: Settings, framework: str, directory: Path, url: str | None, 
 
 
 def _check_server(url: str, *, is_given: bool) -> str:
-    """Return the server of an application as an origin. Raises: QuickstartRefused."""
+    """Return the server of an application as an origin."""
     if is_given and (flaw := uris.web_flaw(url)) is not None:
         raise QuickstartRefused(f"--url {url} cannot be used: {flaw}")
     parts = urlsplit(url)

@@ -55,7 +55,7 @@ class Listening:
 
 @contextmanager
 def open_listening(settings: Settings, *, by_hypercorn: bool) -> Iterator[Listening]:
-    """Read the certificate, and listen during the block. Raises: SettingsInvalid, BindError."""
+    """Read the certificate, and listen during the block."""
     certificate = tls_certificate(settings, http2=by_hypercorn)
     if certificate is not None and certificate.ends_at <= datetime.now(UTC):
         log.warning("tls_certificate_expired", ended_at=certificate.ends_at.isoformat())

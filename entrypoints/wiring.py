@@ -114,8 +114,6 @@ def check_settings(settings: Settings) -> None:
     """Check the settings that only adapters can validate. This runs before anything is started.
 
     Also warn about unknown variables.
-
-    Raises: SettingsInvalid.
     """
     for problem in unknown_variables():
         log.warning("unknown_setting", problem=problem)

@@ -108,8 +108,6 @@ async def verify_email(ports: Ports, caller: Caller, token: str) -> VerifiedEmai
 
     If the account has another address, this must be the new address of the pending change, which
     then takes effect.
-
-    Raises: LinkInvalid; NewEmailTaken; ConnectionStaysRequired.
     """
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
@@ -131,7 +129,7 @@ async def find_verified_email(ports: Ports, token: str) -> Email | None:
 
 
 async def redeem_verification(tx: Transaction, token: str, now: datetime) -> Account:
-    """Use up the verification link of a sign-up, and return its account, locked and verified. Raises: LinkInvalid."""
+    """Use up the verification link of a sign-up, and return its account, locked and verified."""
     account, email = await _redeem(tx, TokenPurpose.VERIFY_EMAIL, token, now)
     if not account.is_usable or email != account.email:
         raise LinkInvalid
@@ -248,10 +246,7 @@ async def reset_password(ports: Ports, caller: Caller, token: str, new_password:
 
 
 async def _redeem(tx: Transaction, purpose: TokenPurpose, token: str, now: datetime) -> tuple[Account, Email]:
-    """Use up a token. Return its account, locked, and the address that it was sent to, which may no longer be the account's.
-
-    Raises: LinkInvalid.
-    """
+    """Use up a token. Return its account, locked, and the address that it was sent to, which may no longer be the account's."""
     token_hash = digest(token)
     account = await tx.accounts.lock_by_token(token_hash, purpose) or refuse(LinkInvalid)
     return account, await tx.one_time_tokens.redeem(token_hash, purpose, now) or refuse(LinkInvalid)
@@ -271,7 +266,7 @@ async def find_own_password_rules(ports: Ports, caller: Person) -> tuple[Account
 
 
 async def set_password(ports: Ports, caller: Person, new_password: str) -> None:
-    """Set the first password of an account. No session ends. Raises: PasswordAlreadySet."""
+    """Set the first password of an account. No session ends."""
     async with ports.storage.reading() as read:
         account = await read.accounts.by_id(caller.user_id) or refuse(AccountGone)
     await new_passwords.check(ports, account, account.email, new_password)

@@ -5,7 +5,7 @@ from ports import Ports
 
 
 async def make(ports: Ports, charge: Charge | None) -> None:
-    """Make a charge, unless it was made or there is none. Raises: Limited."""
+    """Make a charge, unless it was made or there is none."""
     if charge is not None and not charge.is_taken:
         async with ports.storage.reading(using=charge):
             pass

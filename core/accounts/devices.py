@@ -169,7 +169,7 @@ def list_own(ports: Ports, caller: Person) -> Batches[ListedDevice]:
 
 
 async def find(ports: Ports, caller: Person, device_id: UUID) -> ListedDevice:
-    """Return one of the caller's devices. Raises: DeviceNotFound; DeviceOfAnotherUser."""
+    """Return one of the caller's devices."""
     async with ports.storage.reading() as read:
         listed = await _own_device(read, caller, device_id, ports.clock.now())
     if listed.device.revoked_at is not None:
@@ -178,7 +178,7 @@ async def find(ports: Ports, caller: Person, device_id: UUID) -> ListedDevice:
 
 
 async def rename(ports: Ports, caller: Person, device_id: UUID, name: str) -> Device:
-    """Rename one of the caller's devices. Raises: DeviceNotFound; DeviceOfAnotherUser; SessionEnded."""
+    """Rename one of the caller's devices."""
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
         device = (await _lock_own_device(tx, caller, device_id, now)).device
@@ -192,8 +192,6 @@ async def revoke(ports: Ports, caller: Person, device_id: UUID) -> None:
     """End the device's sessions, refresh tokens and trust (security S-5).
 
     A device that is already revoked stays revoked.
-
-    Raises: DeviceNotFound; DeviceOfAnotherUser; DeviceIsCurrent; SessionEnded.
     """
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
@@ -210,8 +208,6 @@ async def _lock_own_device(tx: Transaction, caller: Person, device_id: UUID, now
     """Lock the caller's account and return the device.
 
     Because of the lock, one of two devices that revoke each other waits, and then its session has ended.
-
-    Raises: DeviceNotFound; DeviceOfAnotherUser.
     """
     await lock_own_account(tx, caller, now)
     return await _own_device(tx, caller, device_id, now)

@@ -161,10 +161,7 @@ async def _end_links(tx: Transaction, account: Account) -> None:
 
 
 async def undo_since(tx: Transaction, account: Account, since: datetime, now: datetime) -> Email:
-    """Undo the changes of a locked account's address since then, and return its address. Links in emails end in any case.
-
-    Raises: EmailNotFree.
-    """
+    """Undo the changes of a locked account's address since then, and return its address. Links in emails end in any case."""
     change = await tx.email_changes.first_since(account.id, since)
     if change is None:
         await _end_links(tx, account)

@@ -228,8 +228,6 @@ async def lock_account_to_add(ports: Ports, tx: Transaction, caller: Person, now
     """Lock the caller's account before it gets another way to sign in.
 
     A recovery is needed no longer once the account can meet all policies of its user.
-
-    Raises: RecoveryRequired; the errors of `lock_account`.
     """
     account = await lock_account(ports, tx, caller, now)
     await require_no_recovery(ports, tx, account, now, caller.session_id)

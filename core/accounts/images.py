@@ -21,10 +21,7 @@ class ImageNotFound(NotFound):
 
 
 async def reencode(ports: Ports, content: bytes, content_type: str | None = None, *, is_square: bool = False) -> NewImage:
-    """Return an uploaded image as it is kept. Call it outside of transactions, because it takes time.
-
-    Raises: the errors of `check_header`; ImageDamaged; Limited.
-    """
+    """Return an uploaded image as it is kept. Call it outside of transactions, because it takes time."""
     return await ports.images.reencode(content, check_header(content, content_type), is_square=is_square)
 
 
@@ -46,7 +43,7 @@ async def find_keys(ports: Ports, owner_ids: Collection[UUID]) -> Mapping[UUID, 
 
 
 async def set_picture(ports: Ports, caller: Person, content: bytes, content_type: str | None = None) -> Profile:
-    """Make an uploaded image the caller's picture, and return the profile. Raises: the errors of `reencode`."""
+    """Make an uploaded image the caller's picture, and return the profile."""
     image = await reencode(ports, content, content_type, is_square=True)
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:

@@ -15,8 +15,6 @@ async def lock_own_account(tx: Transaction, caller: Person, now: datetime) -> Ac
 
     The previous holder of the lock may have ended the session: a password reset, for example, or an
     anonymization (security Z-5).
-
-    Raises: AccountGone; SessionEnded.
     """
     account = await tx.accounts.lock(caller.user_id) or refuse(AccountGone)
     if caller.service is None:

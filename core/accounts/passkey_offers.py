@@ -36,8 +36,6 @@ async def show(ports: Ports, caller: Person) -> tuple[Json, Json] | None:
     """Return the options of a conditional and of a usual registration for the page of the offer. None: there is no offer now.
 
     The time of the offer is stored, so "Not now" needs no request.
-
-    Raises: the errors of `passkeys.start`.
     """
     now = ports.clock.now()
     if not await is_due(ports, caller.user_id, caller.session_id, now):
@@ -49,7 +47,7 @@ async def show(ports: Ports, caller: Person) -> tuple[Json, Json] | None:
 
 
 async def offer_again(ports: Ports, caller: Person) -> Json | None:
-    """Return the options for another attempt, or None if the caller can create no passkey now. Raises: the errors of `passkeys.start`."""
+    """Return the options for another attempt, or None if the caller can create no passkey now."""
     async with ports.storage.reading() as read:
         if not await _may_create(ports, read, caller.user_id, caller.session_id, ports.clock.now()):
             return None

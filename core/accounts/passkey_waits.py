@@ -146,11 +146,7 @@ async def _find_missing_proof(ports: Ports, read: Reading | Transaction, caller:
 
 
 async def _lock(ports: Ports, tx: Transaction, caller: Person, now: datetime) -> tuple[Account, Sequence[Passkey]]:
-    """Lock the caller's account, and return it with the passkeys that the wait is about.
-
-    Raises: NoPasskey; AddressNotVerified; PasswordMissing; RecoveryReplacesPasskey; PasswordAndMailboxNeeded; the errors of
-    `lock_own_account`.
-    """
+    """Lock the caller's account, and return it with the passkeys that the wait is about."""
     account = await lock_own_account(tx, caller, now)
     lost = await relying_party.load_passkeys(ports, tx, account) or refuse(NoPasskey)
     if account.email_verified_at is None:

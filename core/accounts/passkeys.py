@@ -129,7 +129,7 @@ async def verify_new(
     *,
     conditional: bool = False,
 ) -> VerifiedNewPasskey:
-    """Verify a passkey that a browser created. Pass the result to `add_verified`. Raises: PasskeyNotAdded; NoPasskeysHere."""
+    """Verify a passkey that a browser created. Pass the result to `add_verified`."""
     async with ports.storage.reading() as read:
         party = await relying_party.load(ports, read)
     now, verification = ports.clock.now(), kind is PasskeyKind.PASSKEY and not conditional
@@ -211,7 +211,7 @@ def _without(account: Account, passkey: Passkey) -> Account:
 async def set_second(ports: Ports, caller: Person, *, on: bool) -> Sequence[str]:
     """Choose whether sign-ins ask for one of the caller's passkeys or security keys after a password or another first factor.
 
-    Return new backup codes if the account had none. Raises: NoSecondKey; NoPasskeysHere; RecoveryRequired; FactorRequired.
+    Return new backup codes if the account had none.
     """
     codes, now = await _new_codes(ports, caller) if on else NO_CODES, ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:

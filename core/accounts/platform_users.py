@@ -51,13 +51,13 @@ async def list_owners(ports: Ports) -> Sequence[FoundUser]:
 
 
 async def find(ports: Ports, user_id: UUID) -> Account:
-    """Return an account. Raises: AccountNotFound."""
+    """Return an account."""
     async with ports.storage.reading() as read:
         return await read.accounts.by_id(user_id) or refuse(AccountNotFound)
 
 
 async def get_mfa_status(ports: Ports, user_id: UUID) -> UserMfaStatus:
-    """Return the status of a user's second factor. Raises: AccountNotFound."""
+    """Return the status of a user's second factor."""
     async with ports.storage.reading() as read:
         return await read.platform_users.mfa_status(user_id) or refuse(AccountNotFound)
 
@@ -68,8 +68,6 @@ async def remove_mfa(ports: Ports, caller: PlatformCaller, user_id: UUID, reason
     Passkeys stay, but are not asked for. If it was off, only a pending secret is deleted. Otherwise the user gets an email, the
     organizations of their confirmed memberships get an event and an audit entry, and the platform's
     log gets the reason.
-
-    Raises: CannotRemoveOwnMfa; NotAPlatformOwner; AccountNotFound; RecoveryNeeded, OwnerRecoveryNeeded.
     """
     if user_id == caller.actor_id:
         raise CannotRemoveOwnMfa
@@ -93,8 +91,6 @@ async def reactivate(ports: Ports, caller: PlatformCaller, user_id: UUID, reason
 
     Nothing else changes: an account that a directory has deactivated, too, stays closed. Otherwise the
     user gets an email. The log entries and events are those of `authentication.user_access.deactivate`.
-
-    Raises: NotAPlatformOwner; AccountNotFound; AccountAnonymized.
     """
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
@@ -110,7 +106,7 @@ async def reactivate(ports: Ports, caller: PlatformCaller, user_id: UUID, reason
 
 
 async def lock_account(tx: Transaction, caller: PlatformCaller, user_id: UUID) -> Account:
-    """Lock the account of a user, and the caller's rights. Raises: NotAPlatformOwner; AccountNotFound; AccountAnonymized."""
+    """Lock the account of a user, and the caller's rights."""
     account, caller_is_owner = await lock_target_account(tx, caller, user_id)
     if not caller_is_owner:
         raise NotAPlatformOwner

@@ -14,7 +14,7 @@ from ports.storage import Transaction
 
 
 async def get_own(ports: Ports, caller: Person) -> OwnProfile:
-    """Return the caller's profile. Raises: AccountGone."""
+    """Return the caller's profile."""
     async with ports.storage.reading() as read:
         own = await read.accounts.own_profile(caller.user_id, ports.clock.now()) or refuse(AccountGone)
     return own.seen_by(caller)

@@ -20,10 +20,7 @@ from ports.storage import Transaction
 
 
 async def require_kept_at(tx: Transaction, account: Account, email: Email) -> None:
-    """Check that another address keeps a locked account bound to the required connections, but those of its applications alone.
-
-    Raises: ConnectionStaysRequired.
-    """
+    """Check that another address keeps a locked account bound to the required connections, but those of its applications alone."""
     for requirement in await _load_lost(tx, account, email):
         if not requirement.is_end_user:
             advice = "Sign in there once to link your account, or leave the organization. Then change the address."
@@ -55,7 +52,7 @@ async def find_organizations_that_block(ports: Ports, user_id: UUID, email: Emai
 async def give_up_link(tx: Transaction, account: Account, connection_id: UUID, now: datetime) -> None:
     """Check that a locked account stays bound to its required connections without a link, also after an undo.
 
-    As in `block_at`, a user of applications alone is blocked there. Raises: ConnectionStaysRequired.
+    As in `block_at`, a user of applications alone is blocked there.
     """
     await _give_up_link(tx, account, account.email, connection_id, None, now)
     change = await tx.email_changes.last_undoable(account.id, now)
@@ -65,10 +62,7 @@ async def give_up_link(tx: Transaction, account: Account, connection_id: UUID, n
 
 
 async def require_kept_by_undo(tx: Transaction, account: Account, org_id: UUID, now: datetime) -> None:
-    """Check that an undo cannot free the user of a locked account from the required connections of an organization that they join.
-
-    Raises: ConnectionStaysRequired.
-    """
+    """Check that an undo cannot free the user of a locked account from the required connections of an organization that they join."""
     change = await tx.email_changes.last_undoable(account.id, now)
     if change is None or change.undo_until is None:
         return

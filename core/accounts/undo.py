@@ -39,8 +39,6 @@ async def undo(ports: Ports, caller: Caller, token: str, start_id: UUID | None =
     backup codes. Passkeys that were deleted work again. An account that was deleted opens again, unless the platform or a
     directory has closed it, too. If the account then lacks a factor that a sign-in policy asks for, only a recovery gives it another one.
     An account that had a second factor 72 hours ago keeps one: an earlier factor works again, or the oldest present factor stays.
-
-    Raises: UndoLinkInvalid; EmailNotFree.
     """
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:

@@ -63,7 +63,7 @@ async def _end_directory_assignments(tx: Transaction, service: Service) -> None:
 async def list_assignments(
     ports: Ports, caller: OrganizationCaller, slug: str, page: Page, *, search: str | None = None
 ) -> PageResult[Assignment]:
-    """Return a page of the users that are assigned to the service. `search` is a part of an email address. Raises: ServiceNotFound."""
+    """Return a page of the users that are assigned to the service. `search` is a part of an email address."""
     text = Email.parse_part(search or "") or None
     async with ports.storage.reading() as read:
         service = await read.services.by_slug(caller.acts_in.id, slug) or refuse(ServiceNotFound)
@@ -75,8 +75,6 @@ async def assign(ports: Ports, caller: OrganizationCaller, slug: str, user_id: U
 
     Other users are refused: being an end user would show the organization more about them, although
     they took no part. Nothing changes if an admin or an API key has assigned the user.
-
-    Raises: ServiceNotFound, AssigneeNotFound.
     """
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
@@ -124,8 +122,6 @@ async def unassign(ports: Ports, caller: OrganizationCaller, slug: str, user_id:
 
     The user remains an end user of the service if they have signed in to it, or if an API key
     created them.
-
-    Raises: ServiceNotFound, NotAssigned.
     """
     async with ports.storage.transaction(by=caller) as tx:
         _, service = await services.lock_organization_for(tx, caller, slug, Capability.END_USERS_MANAGE)
@@ -152,24 +148,21 @@ async def unassign_users(tx: Transaction, service: Service, user_ids: Collection
 
 
 async def list_groups(ports: Ports, caller: OrganizationCaller, slug: str) -> Sequence[AssignedGroup]:
-    """Return the groups that are assigned to the service, by name. Raises: ServiceNotFound."""
+    """Return the groups that are assigned to the service, by name."""
     async with ports.storage.reading() as read:
         service = await read.services.by_slug(caller.acts_in.id, slug) or refuse(ServiceNotFound)
         return await read.assignments.groups(service.org_id, service.id)
 
 
 async def list_services_of_group(ports: Ports, caller: OrganizationCaller, group_id: UUID) -> Sequence[Service]:
-    """Return the services that the group is assigned to, by name. Raises: OrganizationGroupNotFound."""
+    """Return the services that the group is assigned to, by name."""
     async with ports.storage.reading() as read:
         await read.groups.by_id(caller.acts_in.id, group_id) or refuse(OrganizationGroupNotFound)
         return await read.services.of_group(caller.acts_in.id, group_id)
 
 
 async def assign_group(ports: Ports, caller: OrganizationCaller, slug: str, group_id: UUID) -> None:
-    """Assign a group to a service: under the policy `assigned`, its users may use the service. Assigning it again changes nothing.
-
-    Raises: ServiceNotFound, OrganizationGroupNotFound.
-    """
+    """Assign a group to a service: under the policy `assigned`, its users may use the service. Assigning it again changes nothing."""
     async with ports.storage.transaction(by=caller) as tx:
         _, service = await services.lock_organization_for(tx, caller, slug, Capability.END_USERS_MANAGE)
         group = await tx.groups.by_id(service.org_id, group_id) or refuse(OrganizationGroupNotFound)
@@ -178,10 +171,7 @@ async def assign_group(ports: Ports, caller: OrganizationCaller, slug: str, grou
 
 
 async def unassign_group(ports: Ports, caller: OrganizationCaller, slug: str, group_id: UUID) -> None:
-    """End the assignment of a group. Users lose the access that only the group gave, with their sessions.
-
-    Raises: ServiceNotFound, GroupNotAssigned.
-    """
+    """End the assignment of a group. Users lose the access that only the group gave, with their sessions."""
     async with ports.storage.transaction(by=caller) as tx:
         _, service = await services.lock_organization_for(tx, caller, slug, Capability.END_USERS_MANAGE)
         group = await tx.groups.by_id(service.org_id, group_id) or refuse(GroupNotAssigned)

@@ -55,7 +55,7 @@ async def count_by_provider(ports: Ports, caller: OrganizationCaller, date_range
 
 
 def list_recent_logins(ports: Ports, caller: OrganizationCaller, limit: int) -> Batches[RecentLogin]:
-    """Return the latest logins, newest first, at most `limit`. They name users. Raises: the errors of `require_view`."""
+    """Return the latest logins, newest first, at most `limit`. They name users."""
     require_view(caller, Capability.END_USERS_VIEW)
 
     async def read_batch(last: RecentLogin | None, count: int) -> Sequence[RecentLogin]:

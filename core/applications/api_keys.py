@@ -68,21 +68,21 @@ async def create(
 
 
 async def list_keys(ports: Ports, caller: OrganizationCaller, slug: str, limit: int, offset: int) -> PageResult[ApiKey]:
-    """Return a page of the service's keys, newest first, including expired keys. Raises: ServiceNotFound."""
+    """Return a page of the service's keys, newest first, including expired keys."""
     async with ports.storage.reading() as read:
         service = await read.services.by_slug(caller.acts_in.id, slug) or refuse(ServiceNotFound)
         return await read.api_keys.page(service.org_id, service.id, limit, offset)
 
 
 async def find(ports: Ports, caller: OrganizationCaller, slug: str, key_id: UUID) -> ApiKey:
-    """Return one key of the service. Raises: ServiceNotFound, ApiKeyNotFound."""
+    """Return one key of the service."""
     async with ports.storage.reading() as read:
         service = await read.services.by_slug(caller.acts_in.id, slug) or refuse(ServiceNotFound)
         return await read.api_keys.by_id(service.org_id, service.id, key_id) or refuse(ApiKeyNotFound)
 
 
 async def delete(ports: Ports, caller: OrganizationCaller, slug: str, key_id: UUID) -> None:
-    """Delete a key. Its next request is refused. Raises: ApiKeyNotFound."""
+    """Delete a key. Its next request is refused."""
     async with ports.storage.transaction(by=caller) as tx:
         organization, service = await services.lock_organization_for(tx, caller, slug, Capability.API_KEYS_MANAGE)
         key = await tx.api_keys.by_id(organization.id, service.id, key_id) or refuse(ApiKeyNotFound)
@@ -136,8 +136,6 @@ async def lock_organization_for(tx: Transaction, caller: ServiceKey, permission:
     """Lock the organization of the key, and return it with the key's service if the key still has the permission (security Z-5).
 
     Every change by a key starts here. Deleting the key or the service locks the same organization.
-
-    Raises: ApiKeyInvalid, PermissionMissing, OrganizationNotActive.
     """
     organization = await tx.organizations.lock(caller.service.org_id) or refuse(ApiKeyInvalid)
     service = await tx.services.by_id(organization.id, caller.service.id) or refuse(ApiKeyInvalid)

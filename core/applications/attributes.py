@@ -18,17 +18,14 @@ from ports import Ports
 
 
 async def of_end_user(ports: Ports, caller: OrganizationCaller, user_id: UUID) -> AttributeValues:
-    """Return the attributes of an end user with their values. Raises: EndUserNotFound."""
+    """Return the attributes of an end user with their values."""
     async with ports.storage.reading() as read:
         await read.end_users.by_id(caller.acts_in.id, user_id) or refuse(EndUserNotFound)
         return await read.attributes.of_user(caller.acts_in.id, user_id)
 
 
 async def change_of_end_user(ports: Ports, caller: OrganizationCaller, user_id: UUID, changes: Mapping[str, Any]) -> AttributeValues:
-    """Change values of an end user as an admin. None removes a value. A caller who may not read values gets those that they set.
-
-    Raises: EndUserNotFound, MemberHasMoreRights; the errors of `attributes.change`.
-    """
+    """Change values of an end user as an admin. None removes a value. A caller who may not read values gets those that they set."""
     async with ports.storage.transaction(by=caller) as tx:
         organization, authority = await organizations.lock_authority(tx, caller, Capability.END_USERS_MANAGE)
         await tx.end_users.by_id(organization.id, user_id) or refuse(EndUserNotFound)
@@ -40,7 +37,7 @@ async def change_of_end_user(ports: Ports, caller: OrganizationCaller, user_id: 
 
 
 async def of_service_user(ports: Ports, caller: ServiceKey, user_id: UUID) -> AttributeValues:
-    """Return the attributes of a user of the service of an API key. Raises: ServiceUserNotFound."""
+    """Return the attributes of a user of the service of an API key."""
     org_id = caller.service.org_id
     async with ports.storage.reading() as read:
         await read.service_users.by_id(org_id, caller.service.id, user_id) or refuse(ServiceUserNotFound)
@@ -48,10 +45,7 @@ async def of_service_user(ports: Ports, caller: ServiceKey, user_id: UUID) -> At
 
 
 async def change_of_service_user(ports: Ports, caller: ServiceKey, user_id: UUID, changes: Mapping[str, Any]) -> AttributeValues:
-    """Change values of a user of the service. A key that may not read users gets the values that it sets.
-
-    Raises: ServiceUserNotFound, MemberHasMoreRights; the errors of `attributes.change`.
-    """
+    """Change values of a user of the service. A key that may not read users gets the values that it sets."""
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
         organization, service = await api_keys.lock_organization_for(tx, caller, Permission.WRITE_USERS, now)
@@ -70,7 +64,7 @@ async def list_own(ports: Ports, caller: Person) -> Sequence[OwnAttributes]:
 
 
 async def change_own(ports: Ports, caller: Person, org_slug: str, changes: Mapping[str, Any]) -> AttributeValues:
-    """Change own values in an organization. Raises: OrganizationNotFound, SessionEnded; the errors of `attributes.change`."""
+    """Change own values in an organization."""
     now = ports.clock.now()
     own = {each.org_slug: each.org_id for each in await list_own(ports, caller)}
     org_id = own.get(org_slug) or refuse(OrganizationNotFound)

@@ -55,10 +55,7 @@ async def get(ports: Ports, caller: AuthorizationCaller, slug: str) -> ServiceAu
 
 
 async def get_with_counts(ports: Ports, caller: AuthorizationCaller, slug: str) -> tuple[ServiceAuthorization, Mapping[str, HolderCount]]:
-    """Return the permissions and roles of a service, and the numbers of users and groups of its roles, by slug.
-
-    Raises: ServiceNotFound.
-    """
+    """Return the permissions and roles of a service, and the numbers of users and groups of its roles, by slug."""
     async with ports.storage.reading() as read:
         service = await _find(read, caller, slug)
         authorization = await read.authorizations.find(service.org_id, service.id) or refuse(ServiceNotFound)
@@ -66,14 +63,14 @@ async def get_with_counts(ports: Ports, caller: AuthorizationCaller, slug: str) 
 
 
 async def find_role(ports: Ports, caller: AuthorizationCaller, slug: str, role_slug: str) -> StoredRole:
-    """Return a role of a service. Raises: ServiceNotFound, ServiceRoleNotFound."""
+    """Return a role of a service."""
     async with ports.storage.reading() as read:
         service = await _find(read, caller, slug)
         return await read.authorizations.find_role(service.org_id, service.id, role_slug) or refuse(ServiceRoleNotFound)
 
 
 async def find_role_with_count(ports: Ports, caller: AuthorizationCaller, slug: str, role_slug: str) -> tuple[StoredRole, HolderCount]:
-    """Return a role of a service, and the numbers of its users and groups. Raises: the errors of `find_role`."""
+    """Return a role of a service, and the numbers of its users and groups."""
     role = await find_role(ports, caller, slug, role_slug)
     async with ports.storage.reading() as read:
         service = await _find(read, caller, slug)
@@ -82,7 +79,7 @@ async def find_role_with_count(ports: Ports, caller: AuthorizationCaller, slug: 
 
 
 async def find_permission(ports: Ports, caller: AuthorizationCaller, slug: str, name: str) -> DeclaredPermission:
-    """Return a permission that a service declares. Raises: ServiceNotFound, DeclaredPermissionNotFound."""
+    """Return a permission that a service declares."""
     return (await get(ports, caller, slug)).document.permission(name) or refuse(DeclaredPermissionNotFound)
 
 
@@ -99,8 +96,6 @@ async def replace_document(
 
     `versions` are those that the caller has seen; None takes any. A role that users or groups have
     is deleted only if the change is `confirmed`.
-
-    Raises: AuthorizationChanged, ServiceRoleInUse, SlugOfOrganizationRole, ServiceNotFound.
     """
     return await _change(ports, caller, slug, lambda _: document, versions=versions, confirmed=confirmed)
 
@@ -119,7 +114,7 @@ async def preview(
 
 
 async def declare_permission(ports: Ports, caller: AuthorizationCaller, slug: str, permission: DeclaredPermission) -> AuthorizationResult:
-    """Declare a permission. Raises: PermissionNameInvalid, PermissionExists, TooManyDeclaredPermissions, ServiceNotFound."""
+    """Declare a permission."""
     check_permission_name(permission.name)
 
     def add(old: AuthorizationDocument) -> AuthorizationDocument:
@@ -133,7 +128,7 @@ async def declare_permission(ports: Ports, caller: AuthorizationCaller, slug: st
 async def describe_permission(
     ports: Ports, caller: AuthorizationCaller, slug: str, name: str, description: str | None
 ) -> AuthorizationResult:
-    """Change the description of a permission. Raises: DeclaredPermissionNotFound, ServiceNotFound."""
+    """Change the description of a permission."""
 
     def describe(old: AuthorizationDocument) -> AuthorizationDocument:
         old.permission(name) or refuse(DeclaredPermissionNotFound)
@@ -144,7 +139,7 @@ async def describe_permission(
 
 
 async def remove_permission(ports: Ports, caller: AuthorizationCaller, slug: str, name: str) -> AuthorizationResult:
-    """Remove a permission from the service and from its roles. Raises: DeclaredPermissionNotFound, ServiceNotFound."""
+    """Remove a permission from the service and from its roles."""
 
     def remove(old: AuthorizationDocument) -> AuthorizationDocument:
         old.permission(name) or refuse(DeclaredPermissionNotFound)
@@ -155,11 +150,7 @@ async def remove_permission(ports: Ports, caller: AuthorizationCaller, slug: str
 
 
 async def create_role(ports: Ports, caller: AuthorizationCaller, slug: str, role: RoleDefinition) -> AuthorizationResult:
-    """Add a role to a service.
-
-    Raises: ServiceRoleSlugInvalid, ServiceRoleExists, PermissionNotDeclared, ListedTwice, SlugOfOrganizationRole,
-    TooManyServiceRoles, ServiceNotFound.
-    """
+    """Add a role to a service."""
     check_role_slug(role.slug)
 
     def add(old: AuthorizationDocument) -> AuthorizationDocument:
@@ -180,10 +171,7 @@ async def update_role(
     description: str | Keep | None = KEEP,
     permissions: tuple[str, ...] | Keep = KEEP,
 ) -> AuthorizationResult:
-    """Change a role of a service. Its users get and lose the permissions at once.
-
-    Raises: EmptyRoleUpdate, ServiceRoleNotFound, PermissionNotDeclared, ListedTwice, ServiceNotFound.
-    """
+    """Change a role of a service. Its users get and lose the permissions at once."""
     fields = provided(name=name, description=description, permissions=permissions)
     if not fields:
         raise EmptyRoleUpdate
@@ -198,10 +186,7 @@ async def update_role(
 async def delete_role(
     ports: Ports, caller: AuthorizationCaller, slug: str, role_slug: str, *, confirmed: bool = False
 ) -> AuthorizationResult:
-    """Delete a role of a service. If users or groups have it, the change must be `confirmed`.
-
-    Raises: ServiceRoleNotFound, ServiceRoleInUse.
-    """
+    """Delete a role of a service. If users or groups have it, the change must be `confirmed`."""
 
     def remove(old: AuthorizationDocument) -> AuthorizationDocument:
         old.role(role_slug) or refuse(ServiceRoleNotFound)
@@ -211,7 +196,7 @@ async def delete_role(
 
 
 async def first_holders(ports: Ports, caller: OrganizationCaller, slug: str, role_slugs: Collection[str]) -> FirstHolders | None:
-    """Return the first users and groups that have one of these roles, or None if the caller may not see them. Raises: ServiceNotFound."""
+    """Return the first users and groups that have one of these roles, or None if the caller may not see them."""
     async with ports.storage.reading() as read:
         return await _first_holders(read, caller, await _find(read, caller, slug), role_slugs)
 
@@ -253,7 +238,7 @@ async def _compare(
     document: AuthorizationDocument,
     versions: Collection[int] | None,
 ) -> AuthorizationResult:
-    """Return the result of replacing the old document by this one. Raises: AuthorizationChanged, SlugOfOrganizationRole."""
+    """Return the result of replacing the old document by this one."""
     if versions is not None and old.version not in versions:
         raise AuthorizationChanged
     await _check_slugs(read, service.org_id, [role.slug for role in document.roles])
@@ -263,7 +248,7 @@ async def _compare(
 
 
 async def _check_slugs(read: Reading | Transaction, org_id: UUID, slugs: Collection[str]) -> None:
-    """Check that no role of the organization has one of these slugs: tokens list both kinds. Raises: SlugOfOrganizationRole."""
+    """Check that no role of the organization has one of these slugs: tokens list both kinds."""
     taken = {role.name for role in await read.roles.all(org_id)}
     for slug in slugs:
         if slug in taken:

@@ -29,8 +29,6 @@ async def cancel_now(ports: Ports, org_id: UUID, service_id: UUID) -> None:
     """Cancel the subscriptions of this service that just ended, up to IMMEDIATE_LIMIT.
 
     The reconciler does the rest, and retries those that fail.
-
-    Raises: CancellationNotRecorded.
     """
     if not ports.payments.is_on:
         return
@@ -57,8 +55,6 @@ async def cancel_next(ports: Ports) -> bool:
     """Cancel the subscription that has been due longest. Return whether there was one.
 
     A cancellation that fails is due again after RETRY_INTERVAL.
-
-    Raises: PaymentsFailed.
     """
     now = ports.clock.now()
     async with ports.storage.transaction(by=SYSTEM) as tx:

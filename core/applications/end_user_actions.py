@@ -36,8 +36,6 @@ async def revoke_sessions(ports: Ports, caller: OrganizationCaller, user_id: UUI
     These are the sessions of the organization's services, and those that selected the organization.
     Authorization codes, approvals of devices and pending sign-ons end as well, because they would
     start new sessions. All other sessions continue.
-
-    Raises: EndUserNotFound, MemberHasMoreRights.
     """
     async with ports.storage.transaction(by=caller) as tx:
         organization, _, account = await _lock_end_user(tx, caller, user_id)
@@ -47,10 +45,7 @@ async def revoke_sessions(ports: Ports, caller: OrganizationCaller, user_id: UUI
 
 
 async def send_password_reset(ports: Ports, caller: OrganizationCaller, user_id: UUID) -> None:
-    """Email an end user a link to set a new password, as `members.send_password_reset` does (security R-8).
-
-    Raises: EndUserNotFound, MemberHasMoreRights, CannotResetOwner, EndUserDeactivated, EndUserNotVerified.
-    """
+    """Email an end user a link to set a new password, as `members.send_password_reset` does (security R-8)."""
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
         organization, membership, account = await _lock_end_user(tx, caller, user_id)
@@ -68,8 +63,6 @@ async def block(ports: Ports, caller: OrganizationCaller, user_id: UUID) -> None
     """Refuse the user at all services of the organization from now on, and end their sessions there.
 
     Nothing changes if the user is blocked already. The account, other organizations and a membership stay.
-
-    Raises: EndUserNotFound, MemberHasMoreRights, AdminNotBlockable.
     """
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
@@ -100,8 +93,6 @@ async def remove_second_factor(ports: Ports, caller: OrganizationCaller, user_id
     """Remove the second factor of an account that only this organization controls. Return whether it was enabled (security M-6).
 
     All sessions of the user end, and the user gets an email.
-
-    Raises: EndUserNotFound, MemberHasMoreRights, AdminSecondFactorNotManaged, EndUserDeactivated, SecondFactorNotManaged, RecoveryNeeded.
     """
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
@@ -120,7 +111,7 @@ async def remove_second_factor(ports: Ports, caller: OrganizationCaller, user_id
 
 
 async def _lock_end_user(tx: Transaction, caller: OrganizationCaller, user_id: UUID) -> tuple[Organization, Membership | None, Account]:
-    """Lock the organization, a membership of this end user, and the account. Raises: EndUserNotFound, MemberHasMoreRights."""
+    """Lock the organization, a membership of this end user, and the account."""
     organization, authority = await organizations.lock_authority(tx, caller, Capability.END_USERS_MANAGE)
     # Checked before the lock, so that callers cannot lock accounts of other organizations.
     # Checked again after it, because a parallel call may have removed the user from the service.

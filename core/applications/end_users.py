@@ -38,13 +38,13 @@ async def list_end_users(
 
 
 async def find_address(ports: Ports, caller: OrganizationCaller, user_id: UUID) -> Email:
-    """Return the address of an end user, or of a blocked user who has left the services. Raises: EndUserNotFound."""
+    """Return the address of an end user, or of a blocked user who has left the services."""
     async with ports.storage.reading() as read:
         return await read.end_users.address(caller.acts_in.id, user_id) or refuse(EndUserNotFound)
 
 
 async def find(ports: Ports, caller: OrganizationCaller, user_id: UUID) -> EndUserDetails:
-    """Return one end user. Raises: EndUserNotFound, AccountNotFound."""
+    """Return one end user."""
     org_id, now = caller.acts_in.id, ports.clock.now()
     async with ports.storage.reading() as read:
         user = await read.end_users.by_id(org_id, user_id) or refuse(EndUserNotFound)

@@ -21,8 +21,6 @@ async def answer_key(ports: Ports, caller: Caller, key: str, questions: Question
     """Return the caller with this API key, and the decisions about the permissions of its service.
 
     One statement reads the key, its service and the facts.
-
-    Raises: the errors of `api_keys.authenticate`.
     """
     now, key_hash = ports.clock.now(), api_keys.hash_of(key)
     async with ports.storage.reading() as read:
@@ -32,7 +30,7 @@ async def answer_key(ports: Ports, caller: Caller, key: str, questions: Question
 
 
 async def answer_service(ports: Ports, service: ServiceContext, questions: Questions) -> list[AccessDecision]:
-    """Return the decisions about the permissions of a service that authenticated itself. Raises: OrganizationNotActive."""
+    """Return the decisions about the permissions of a service that authenticated itself."""
     _require_active(service)
     async with ports.storage.reading() as read:
         return decide_all(questions, await read.evaluations.by_service(service.org_id, service.id, questions.valid, ports.clock.now()))

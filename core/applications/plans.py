@@ -25,7 +25,7 @@ from ports.storage import Transaction
 
 
 async def require(ports: Ports, caller: OrganizationCaller, slug: str, plan_id: UUID) -> None:
-    """Check that this service of the caller's organization has the plan. Raises: ServiceNotFound, PlanNotFound."""
+    """Check that this service of the caller's organization has the plan."""
     async with ports.storage.reading() as read:
         service = await read.services.by_slug(caller.acts_in.id, slug) or refuse(ServiceNotFound)
         if await read.plans.by_id(service.org_id, service.id, plan_id) is None:
@@ -33,7 +33,7 @@ async def require(ports: Ports, caller: OrganizationCaller, slug: str, plan_id: 
 
 
 async def list_plans(ports: Ports, caller: OrganizationCaller, slug: str) -> Batches[Plan]:
-    """Return all plans of the service, oldest first. Raises: ServiceNotFound."""
+    """Return all plans of the service, oldest first."""
     service = await services.find(ports, caller, slug)
 
     async def read_batch(last: Plan | None, count: int) -> list[Plan]:
@@ -44,7 +44,7 @@ async def list_plans(ports: Ports, caller: OrganizationCaller, slug: str) -> Bat
 
 
 async def create(ports: Ports, caller: OrganizationCaller, slug: str, terms: PlanTerms) -> Plan:
-    """Add a plan to the service. Raises: CurrencyInvalid, FeaturesTooLong."""
+    """Add a plan to the service."""
     now = ports.clock.now()
     currency, features = parse_currency(terms.currency), check_features(terms.features)
     async with ports.storage.transaction(by=caller) as tx:
@@ -95,8 +95,6 @@ async def delete(ports: Ports, caller: OrganizationCaller, slug: str, plan_id: U
     """Delete a plan without live subscriptions. Ended subscriptions keep referring to it.
 
     The lock on the organization prevents new subscriptions to the plan at the same time.
-
-    Raises: PlanInUse, PlanNotFound; the errors of `services.lock_organization_for`.
     """
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:

@@ -35,7 +35,7 @@ from ports.storage import Reading, Transaction
 async def list_holders(
     ports: Ports, caller: OrganizationCaller, slug: str, role_slug: str, page: Page, *, search: str | None = None
 ) -> PageResult[ServiceRoleHolder]:
-    """Return a page of the users who have a role. `search` is a part of an email address. Raises: ServiceNotFound, ServiceRoleNotFound."""
+    """Return a page of the users who have a role. `search` is a part of an email address."""
     text = Email.parse_part(search or "") or None
     async with ports.storage.reading() as read:
         role = await _find_own_role(read, caller, slug, role_slug)
@@ -43,14 +43,14 @@ async def list_holders(
 
 
 async def find_holder(ports: Ports, caller: OrganizationCaller, slug: str, role_slug: str, user_id: UUID) -> ServiceRoleHolder:
-    """Return a user who has the role. Raises: ServiceNotFound, ServiceRoleNotFound, RoleNotAssigned."""
+    """Return a user who has the role."""
     async with ports.storage.reading() as read:
         role = await _find_own_role(read, caller, slug, role_slug)
         return await read.role_assignments.find(caller.acts_in.id, role.id, user_id) or refuse(RoleNotAssigned)
 
 
 async def list_of_user(ports: Ports, caller: OrganizationCaller, user_id: UUID) -> list[RoleOfUser]:
-    """Return the roles of a user in all services of the organization, with those of the user's groups. Raises: EndUserNotFound."""
+    """Return the roles of a user in all services of the organization, with those of the user's groups."""
     async with ports.storage.reading() as read:
         if not await read.members.exists(caller.acts_in.id, user_id):
             await read.end_users.by_id(caller.acts_in.id, user_id) or refuse(EndUserNotFound)
@@ -58,7 +58,7 @@ async def list_of_user(ports: Ports, caller: OrganizationCaller, user_id: UUID) 
 
 
 async def list_of_service_user(ports: Ports, caller: ServiceKey, user_id: UUID) -> list[RoleOfUser]:
-    """Return the roles of a user in the service of the key. Raises: ServiceUserNotFound."""
+    """Return the roles of a user in the service of the key."""
     service = caller.service
     async with ports.storage.reading() as read:
         await read.service_users.by_id(service.org_id, service.id, user_id) or refuse(ServiceUserNotFound)
@@ -70,8 +70,6 @@ async def assign(ports: Ports, caller: AuthorizationCaller, slug: str, role_slug
 
     For a member, the user must be a confirmed member or end user of the organization. For an API key,
     the user must be a user of its service.
-
-    Raises: ServiceNotFound, ServiceRoleNotFound, AssigneeNotFound, ServiceUserNotFound, TooManyRoleAssignments.
     """
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
@@ -118,14 +116,14 @@ async def unassign(ports: Ports, caller: AuthorizationCaller, slug: str, role_sl
 
 
 async def list_groups(ports: Ports, caller: OrganizationCaller, slug: str, role_slug: str) -> Sequence[AssignedGroup]:
-    """Return the groups that have a role, by name. Raises: ServiceNotFound, ServiceRoleNotFound."""
+    """Return the groups that have a role, by name."""
     async with ports.storage.reading() as read:
         role = await _find_own_role(read, caller, slug, role_slug)
         return await read.role_assignments.groups(caller.acts_in.id, role.id)
 
 
 async def list_of_group(ports: Ports, caller: OrganizationCaller, group_id: UUID) -> Sequence[RoleOfUser]:
-    """Return the roles of applications that a group gives to its users. Raises: OrganizationGroupNotFound."""
+    """Return the roles of applications that a group gives to its users."""
     async with ports.storage.reading() as read:
         await read.groups.by_id(caller.acts_in.id, group_id) or refuse(OrganizationGroupNotFound)
         return await read.role_assignments.of_group(caller.acts_in.id, group_id)
@@ -163,7 +161,7 @@ async def unassign_from_group(ports: Ports, caller: AuthorizationCaller, slug: s
 
 
 async def _find_group(tx: Transaction, caller: AuthorizationCaller, service: Service, group_id: UUID) -> Group:
-    """Return a group. The caller may change its roles. Raises: OrganizationGroupNotFound, GroupNotAssigned."""
+    """Return a group. The caller may change its roles."""
     missing = GroupNotAssigned if isinstance(caller, ServiceKey) else OrganizationGroupNotFound
     if isinstance(caller, ServiceKey) and service.id not in await tx.assignments.services_of_group(service.org_id, group_id):
         raise GroupNotAssigned
@@ -177,7 +175,7 @@ async def _lock_service(tx: Transaction, caller: AuthorizationCaller, slug: str,
 
 
 async def _lock_user(tx: Transaction, caller: AuthorizationCaller, service: Service, user_id: UUID) -> None:
-    """Lock the account of a user who can get a role. Raises: AssigneeNotFound, ServiceUserNotFound."""
+    """Lock the account of a user who can get a role."""
     if isinstance(caller, ServiceKey):
         # Checked before the lock, so that a key cannot lock accounts that do not use its service.
         await tx.service_users.by_id(service.org_id, service.id, user_id) or refuse(ServiceUserNotFound)

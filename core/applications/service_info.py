@@ -11,7 +11,7 @@ from ports import Ports
 
 
 async def find(ports: Ports, caller: ServiceKey) -> Service:
-    """Return the service of the key. Raises: ApiKeyInvalid."""
+    """Return the service of the key."""
     async with ports.storage.reading() as read:
         return await read.services.by_id(caller.service.org_id, caller.service.id) or refuse(ApiKeyInvalid)
 

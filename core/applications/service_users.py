@@ -31,7 +31,7 @@ async def list_users(ports: Ports, caller: ServiceKey, limit: int, offset: int) 
 
 
 async def find(ports: Ports, caller: ServiceKey, user_id: UUID) -> ServiceUser:
-    """Return one user of the service. Raises: ServiceUserNotFound."""
+    """Return one user of the service."""
     async with ports.storage.reading() as read:
         return await read.service_users.by_id(caller.service.org_id, caller.service.id, user_id) or refuse(ServiceUserNotFound)
 
@@ -62,8 +62,6 @@ async def change_email(ports: Ports, caller: ServiceKey, user_id: UUID, email: E
 
     Links that were sent to the old address become invalid, and all sessions end. The old address is
     notified if it was verified. Nothing happens if `email` is KEEP or the current address.
-
-    Raises: ServiceUserNotFound, MemberHasMoreRights, UserNotManaged, EmailNotFree.
     """
     if email is KEEP:
         return await find(ports, caller, user_id)
@@ -91,8 +89,6 @@ async def delete(ports: Ports, caller: ServiceKey, user_id: UUID) -> None:
     """Delete the account if only this organization uses it. Otherwise remove the user from this service.
 
     The account of a member is deleted only if the key's creator could remove the member now (security R-10).
-
-    Raises: ServiceUserNotFound.
     """
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
@@ -123,8 +119,6 @@ async def _lock_account(tx: Transaction, organization: Organization, service: Se
     The check comes before the lock, so that a key cannot lock accounts that do not use its service.
     The result of the check stays true: while the organization is locked, a user leaves the service
     only if the account is deleted.
-
-    Raises: ServiceUserNotFound.
     """
     await tx.service_users.by_id(organization.id, service.id, user_id) or refuse(ServiceUserNotFound)
     return await tx.accounts.lock(user_id) or refuse(ServiceUserNotFound)

@@ -43,7 +43,7 @@ from ports.storage import Reading, Transaction
 
 
 async def find(ports: Ports, caller: OrganizationCaller, slug: str) -> Service:
-    """Return the service with this slug in the caller's organization. Raises: ServiceNotFound."""
+    """Return the service with this slug in the caller's organization."""
     async with ports.storage.reading() as read:
         return await read.services.by_slug(caller.acts_in.id, slug) or refuse(ServiceNotFound)
 
@@ -56,8 +56,6 @@ async def lock_organization_for(
     Lock order: organization, account, service. Changing or deleting a service requires the lock on
     its organization. So while this lock is held, only the counters of the service can change.
     Transactions lock the row of the service only to change the counters, after the account.
-
-    Raises: ServiceNotFound.
     """
     organization, _ = await organizations.lock_organization_for(tx, caller, capability)
     return organization, await tx.services.by_slug(organization.id, slug) or refuse(ServiceNotFound)
@@ -138,7 +136,7 @@ async def add(tx: Transaction, caller: OrganizationCaller, new: ServiceDraft) ->
 
 
 async def store(tx: Transaction, organization: Organization, new: ServiceDraft) -> CreatedService:
-    """Store a new service of a locked organization. Raises: ServiceLimitExceeded, ServiceSlugTaken."""
+    """Store a new service of a locked organization."""
     quota = _quota(organization, await tx.services.count(organization.id) + 1)
     if quota.current_services > quota.max_services:
         raise ServiceLimitExceeded
@@ -176,7 +174,7 @@ def _quota(organization: Organization, count: int) -> ServiceQuota:
 
 
 async def load_quota(ports: Ports, caller: OrganizationCaller) -> ServiceQuota:
-    """Return the number of services of the caller's organization and its limit. Raises: OrganizationNotFound."""
+    """Return the number of services of the caller's organization and its limit."""
     async with ports.storage.reading() as read:
         organization = await read.organizations.by_id(caller.acts_in.id) or refuse(OrganizationNotFound)
         return _quota(organization, await read.services.count(organization.id))
@@ -195,8 +193,6 @@ async def list_services(
     """Return the services of this type, and the quota, which counts all services. None means all types.
 
     `search` matches any part of the name or the slug, or the client id. Case is ignored.
-
-    Raises: OrganizationNotFound.
     """
 
     text = (search or "").strip().lower() or None
@@ -249,7 +245,7 @@ async def save_changes(tx: Transaction, old: Service, new: Service, now: datetim
 
 
 async def set_logo(ports: Ports, caller: OrganizationCaller, slug: str, content: bytes, content_type: str | None = None) -> Service:
-    """Make an uploaded image the logo of a service, and return it. Raises: the errors of `images.reencode`; ServiceNotFound."""
+    """Make an uploaded image the logo of a service, and return it."""
     image = await images.reencode(ports, content, content_type)
     async with ports.storage.transaction(by=caller) as tx:
         _, service = await lock_organization_for(tx, caller, slug, Capability.SERVICES_MANAGE)
@@ -258,7 +254,7 @@ async def set_logo(ports: Ports, caller: OrganizationCaller, slug: str, content:
 
 
 async def remove_logo(ports: Ports, caller: OrganizationCaller, slug: str) -> Service:
-    """Remove the logo of a service, if it has one, and return the service. Raises: ServiceNotFound."""
+    """Remove the logo of a service, if it has one, and return the service."""
     async with ports.storage.transaction(by=caller) as tx:
         _, service = await lock_organization_for(tx, caller, slug, Capability.SERVICES_MANAGE)
         await tx.images.remove(ImageOwner(org_id=service.org_id, service_id=service.id))
@@ -278,8 +274,6 @@ async def rotate_secret(ports: Ports, caller: OrganizationCaller, slug: str, ove
     The old secret still works for `overlap_seconds`, at most MAX_SECRET_OVERLAP. By default it stops
     working immediately, and so do the tokens that the application got for itself. The secret before it
     always does; without `ends_former`, a replacement is refused while it still works.
-
-    Raises: SecretOverlapInvalid, ServiceNotFound, NoClientSecret, FormerSecretWorks.
     """
     if not 0 <= overlap_seconds <= MAX_SECRET_OVERLAP:
         raise SecretOverlapInvalid
@@ -307,8 +301,6 @@ async def delete(ports: Ports, caller: Member, slug: str) -> None:
     Sessions of the service become invalid at once. If there are too many logins for one
     transaction, the housekeeper deletes the rest. Paid subscriptions are canceled at the payment
     provider.
-
-    Raises: ServiceNotFound.
     """
     async with ports.storage.transaction(by=caller) as tx:
         organization, service = await lock_organization_for(tx, caller, slug, Capability.ORGANIZATION_OWN)

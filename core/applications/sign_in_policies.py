@@ -17,7 +17,7 @@ async def get(ports: Ports, caller: Member, slug: str) -> PolicyDetails:
 
 
 async def list_usable_methods(ports: Ports, caller: Member, slug: str) -> Sequence[str]:
-    """Return the methods that this installation offers to users of the application. Raises: ServiceNotFound."""
+    """Return the methods that this installation offers to users of the application."""
     return await sign_in_policies.list_usable_methods(ports, caller, await _find(ports, caller, slug))
 
 

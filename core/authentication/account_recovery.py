@@ -126,8 +126,6 @@ async def cancel_by_sign_in(ports: Ports, tx: Transaction, caller: Caller, accou
     A weaker sign-in changes nothing. The user may need the recovery for the factor that is missing. This one is missing in any case
     if only a recovery gives it back, as after an undo (security A-13). A repeated recovery refuses all sign-ins: a squatter's passkey may
     have ended the earlier recovery.
-
-    Raises: AccountInRecovery.
     """
     recovery = await tx.recoveries.of_user(account.id, now)
     if recovery is None:

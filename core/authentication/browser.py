@@ -38,10 +38,7 @@ async def authenticate(ports: Ports, caller: Caller, cookie: str) -> Visitor:
 
 
 async def authenticate_in_console(ports: Ports, caller: Caller, cookie: str) -> Person:
-    """Return the user of this cookie in the console: the signed-in user, or the user that they impersonate.
-
-    Raises: SessionEnded.
-    """
+    """Return the user of this cookie in the console: the signed-in user, or the user that they impersonate."""
     async with ports.storage.reading() as read:
         return await _load_acting_user(read, caller, cookie, ports.clock.now())
 

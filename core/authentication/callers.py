@@ -37,7 +37,7 @@ async def authenticate(
 async def authenticate_with_profile(
     ports: Ports, caller: Caller, presented: PresentedToken, requirement: Requirement
 ) -> tuple[Person, OwnProfile]:
-    """Return the user that presents this access token, and their profile. Raises: the errors of `authenticate`."""
+    """Return the user that presents this access token, and their profile."""
     if (token := _personal_token(presented)) is not None:
         return await personal_tokens.authenticate_with_profile(ports, caller, token, requirement)
     claims = await dpop.read_token(ports, presented)
@@ -64,8 +64,6 @@ async def authenticate_on_platform(ports: Ports, caller: Caller, presented: Pres
     """Return the user or the service account of the platform that presents this access token.
 
     Whether the user is a platform owner is checked by the caller, who first records the request of an impersonator.
-
-    Raises: NotForPersonalTokens; the errors of `authenticate` and `service_account_callers.authenticate_on_platform`.
     """
     if (token := _personal_token(presented)) is not None:
         return await personal_tokens.refuse_on_platform(ports, token)

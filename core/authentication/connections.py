@@ -22,13 +22,13 @@ async def list_all(ports: Ports) -> Sequence[NamedConnection]:
 
 
 async def find(ports: Ports, slug: str) -> NamedConnection:
-    """Return a connection of the platform. Raises: ProviderUnknown."""
+    """Return a connection of the platform."""
     connection = parse_provider(slug)
     return next(each for each in await list_all(ports) if each.slug == connection)
 
 
 async def set_logo(ports: Ports, caller: PlatformCaller, slug: str, content: bytes, content_type: str | None = None) -> NamedConnection:
-    """Make an uploaded image the logo of a connection, and return it. Raises: ProviderUnknown; the errors of `images.reencode`."""
+    """Make an uploaded image the logo of a connection, and return it."""
     owner, connection = _find(slug)
     image = await images.reencode(ports, content, content_type)
     async with ports.storage.transaction(by=caller) as tx:
@@ -39,7 +39,7 @@ async def set_logo(ports: Ports, caller: PlatformCaller, slug: str, content: byt
 
 
 async def remove_logo(ports: Ports, caller: PlatformCaller, slug: str) -> None:
-    """Remove the logo of a connection, if it has one. Raises: ProviderUnknown."""
+    """Remove the logo of a connection, if it has one."""
     owner, connection = _find(slug)
     async with ports.storage.transaction(by=caller) as tx:
         await platform.lock_rights(tx, caller)

@@ -71,7 +71,7 @@ def open_sealed(ports: Ports, text: str) -> EndedForm | None:
 
 
 def restore(form: EndedForm | None, user: Person, path: str) -> Mapping[str, str]:
-    """Return the fields of a form for its user, at the path and in the organization that it was sent in. Raises: FormNotRestorable."""
+    """Return the fields of a form for its user, at the path and in the organization that it was sent in."""
     org_id = user.acts_in.id if isinstance(user, Member) else None
     if form is None or (form.user_id, form.org_id, form.path) != (user.user_id, org_id, path) or user.impersonator_id is not None:
         raise FormNotRestorable

@@ -72,8 +72,6 @@ async def add_ticket(ports: Ports, tx: Transaction, caller: Person, place: Linke
     """Store a ticket of the caller's session and browser for the identity provider of this place, and return its secret.
 
     Without `after`, it links the account there. With it, the user signs in again as at this place, and continues at this path.
-
-    Raises: SessionEnded.
     """
     secret, expires_at = new_secret(), now + ports.policy.fresh_sign_in_ttl
     flow = new_flow(
@@ -100,8 +98,6 @@ async def unlink(ports: Ports, caller: Person, provider_name: str) -> None:
     mailed with an undo link (`undo`).
     For an application, it covers only its service. The last identity of a context cannot be
     unlinked if the user has no usable password, because they could not sign in again.
-
-    Raises: ProviderUnknown, NotLinked, LastSignInMethod, FactorRequired, AccountGone, SessionEnded.
     """
     provider, now = parse_provider(provider_name), ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:

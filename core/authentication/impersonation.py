@@ -176,9 +176,7 @@ async def record_request(ports: Ports, caller: Person, method: str, route: str, 
 
     `route` is the path template and `arguments` are its path parameters. If the impersonation began
     without an organization, its first request in each organization is recorded in the
-    organization's log too. Return the id of the entry, for `record_failure`.
-
-    Raises: AuditFailed, OrganizationNotFound. The request must be refused then.
+    organization's log too. Return the id of the entry, for `record_failure`. The request must be refused then.
     """
     shortened = {name: value[:ARGUMENT_LENGTH] for name, value in arguments.items()}
     entry_id = new_id()
@@ -195,10 +193,7 @@ async def record_request(ports: Ports, caller: Person, method: str, route: str, 
 
 
 async def record_failure(ports: Ports, entry_id: UUID) -> None:
-    """Set `success` of a recorded request to false, because it was refused or failed.
-
-    Raises: StorageDown. Then the entry stays as it is.
-    """
+    """Set `success` of a recorded request to false, because it was refused or failed. Then the entry stays as it is."""
     async with ports.storage.autocommit() as statements:
         await statements.audit.mark_failed(entry_id)
 
@@ -220,10 +215,7 @@ async def _load_context(tx: Transaction, user_id: UUID, org_slug: str | None, se
 
 
 async def _lock_target(tx: Transaction, caller: Person, user_id: UUID) -> Account:
-    """Lock and return the account to impersonate. The caller stays a platform owner until the transaction ends.
-
-    Raises: CannotImpersonateSelf, NotAPlatformOwner, AccountNotFound, CannotImpersonatePlatformOwner, AccountNotUsable.
-    """
+    """Lock and return the account to impersonate. The caller stays a platform owner until the transaction ends."""
     if user_id == caller.user_id:
         raise CannotImpersonateSelf
     account, is_platform_owner = await platform.lock_target_account(tx, caller, user_id)

@@ -35,8 +35,6 @@ async def find_invitation(ports: Ports, token: str, person: Person | None) -> Op
 
     `person` is the user who is signed in in this browser. For the recipient, `token` may also be the
     hash of the token.
-
-    Raises: OrganizationNotActive.
     """
     received = await invitations.get_by_token(ports, token, person)
     invitation = received.invitation
@@ -69,8 +67,6 @@ async def accept_by_form(
 
     `form_token` is None if the page was shown without a session. `visitor` is the user of the session
     with this cookie. A recipient without a session signs in afterwards.
-
-    Raises: FormTokenInvalid.
     """
     opened = await find_invitation(ports, token, visitor)
     if visitor is not None and form_token is not None and opened.answer is InvitationAnswer.SIGNED_IN:

@@ -35,7 +35,7 @@ async def load_client(ports: Ports, provider: ConnectionSlug, org_id: UUID | Non
 
 
 async def list_own(ports: Ports, caller: OrganizationCaller, service_slug: str) -> Mapping[ConnectionSlug, ServiceOAuthCredentials]:
-    """Return the service's own credentials by provider. Raises: ServiceNotFound."""
+    """Return the service's own credentials by provider."""
     async with ports.storage.reading() as read:
         service = await read.services.by_slug(caller.acts_in.id, service_slug) or refuse(services_model.ServiceNotFound)
         return await read.oauth_credentials.list_of_service(service.org_id, service.id)
@@ -62,7 +62,7 @@ async def put(
 
 
 async def remove(ports: Ports, caller: OrganizationCaller, service_slug: str, provider: ConnectionSlug) -> None:
-    """Remove the service's own credentials at this provider, so that it uses the platform's again. Raises: CredentialsNotSet."""
+    """Remove the service's own credentials at this provider, so that it uses the platform's again."""
     async with ports.storage.transaction(by=caller) as tx:
         _, service = await services.lock_organization_for(tx, caller, service_slug, Capability.SERVICES_MANAGE)
         if not await tx.oauth_credentials.remove(service.org_id, service.id, provider):

@@ -31,8 +31,6 @@ async def create_link(ports: Ports, email: Email, operator: str, *, resets_facto
 
     `operator` is the name of the operator in the operating system, for the platform's log. With `resets_factors`, the sign-in
     removes all passkeys and second factors of the account. All other platform owners get an email.
-
-    Raises: NoSuchPlatformOwner.
     """
     token, now = new_secret(), ports.clock.now()
     kind = EmailKind.OWNER_RESET if resets_factors else EmailKind.OWNER_RECOVERY
@@ -83,7 +81,7 @@ async def resets_factors(ports: Ports, token: str) -> bool:
 
 
 async def lacks_name(ports: Ports, token: str) -> bool:
-    """Return whether the owner has no name yet. The link must work now, and is not used up. Raises: RecoveryLinkInvalid."""
+    """Return whether the owner has no name yet. The link must work now, and is not used up."""
     async with ports.storage.reading() as read:
         now, token_hash = ports.clock.now(), digest(token)
         emails = [await read.one_time_tokens.live_email(token_hash, purpose, now) for purpose in PURPOSES]

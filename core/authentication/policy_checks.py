@@ -199,7 +199,7 @@ class Admission:
         return not covers(in_session(self.subject.session.proofs), self.subject.account.factors)
 
     async def remind(self, ports: Ports, user: Person) -> None:
-        """Remind the user of a rule that starts later, once a day. Raises: EnrolmentRequired."""
+        """Remind the user of a rule that starts later, once a day."""
         if self.decision.due_at is not None and not self.is_reminded(ports.clock.now()) and await claim_reminder(ports, user):
             refusal = EnrolmentRequired(self.decision, self.place, enrollment_url(ports, self.place))
             refusal.caller = user

@@ -32,7 +32,7 @@ from ports.storage import Reading, Transaction
 
 
 async def require_service_access(read: Reading | Transaction, org_id: UUID, service_id: UUID, user_id: UUID, now: datetime) -> None:
-    """Check that this user may use this service of this organization. Raises: ServiceNotFound, BlockedByDirectory, NoAccessToService."""
+    """Check that this user may use this service of this organization."""
     may_use = await read.end_users.may_use(org_id, service_id, user_id, now)
     if may_use is None:
         raise ServiceNotFound
@@ -70,10 +70,7 @@ async def find_refusal(read: Reading | Transaction, org_id: UUID, user_id: UUID)
 
 
 async def enroll_end_user(tx: Transaction, service: ServiceContext, user_id: UUID, now: datetime) -> tuple[ServiceContext, Entitlement]:
-    """Make the user an end user of the service, and return the service as it is now and the user's entitlement to it.
-
-    Raises: ServiceNotFound, OrganizationNotActive, BlockedByDirectory, NoAccessToService.
-    """
+    """Make the user an end user of the service, and return the service as it is now and the user's entitlement to it."""
     enrollment = DeferredEnrollment(
         tx.end_users.enroll_deferred(service.id, user_id, now), tx.services.context_and_entitlement_deferred(service.id, user_id, now)
     )

@@ -23,7 +23,7 @@ from ports.storage import Transaction
 
 
 async def start_session(ports: Ports, tx: Transaction, sign_in: VerifiedSignIn, now: datetime) -> SignedIn:
-    """Start the session of a sign-in after all required factors were verified. Raises: NeedsCodeFlow; AccountInRecovery."""
+    """Start the session of a sign-in after all required factors were verified."""
     person, account = sign_in.person, sign_in.account
     entitlement, device = NO_ENTITLEMENT, sign_in.device.device
     if sign_in.service is not None:

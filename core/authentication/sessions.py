@@ -60,8 +60,6 @@ async def load_person(ports: Ports, caller: Caller, claims: Claims, proof: Proof
 
     The statement also uses up the DPoP proof of a bound token. `allow_former_users` accepts users who
     have left the organization or the service of the token.
-
-    Raises: SessionEnded, NotAMember, NotAnEndUser.
     """
     now = ports.clock.now()
     async with dpop.reading(ports, proof) as read:
@@ -73,10 +71,7 @@ async def load_person(ports: Ports, caller: Caller, claims: Claims, proof: Proof
 
 
 async def load_person_with_profile(ports: Ports, caller: Caller, claims: Claims, proof: ProofUse | None) -> tuple[Person, OwnProfile]:
-    """Return the user of an access token with these claims, and their profile. One statement reads both.
-
-    Raises: the errors of `load_person`.
-    """
+    """Return the user of an access token with these claims, and their profile. One statement reads both."""
     now = ports.clock.now()
     async with dpop.reading(ports, proof) as read:
         context, profile = await read.session_contexts.load_with_profile(
@@ -92,8 +87,6 @@ async def load_member(ports: Ports, caller: Caller, claims: Claims, proof: Proof
     One statement reads all facts here too. The organization of the token is only context. The
     member's first request in an organization confirms the membership. Until then the
     organization has no control over the account.
-
-    Raises: NotForApplications, ImpersonatedElsewhere, OwnProofNeeded; the errors of `policy_checks.require`.
     """
     assert requirement.capability is not None, "the requirement of an organization's route has a capability"
     if claims.client_id is not None:  # an application's token never gives a capability, in any organization (security J-9)

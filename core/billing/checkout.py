@@ -77,7 +77,7 @@ async def begin(ports: Ports, caller: Member, slug: str, plan_id: UUID, success_
 
 
 async def _create_customer(ports: Ports, org_id: UUID, name: str, key: UUID) -> str:
-    """Create the organization's customer record and return its id. A concurrent request may have created it. Raises: PaymentsFailed."""
+    """Create the organization's customer record and return its id. A concurrent request may have created it."""
     try:
         created = await ports.payments.create_customer(org_id, name, key)
     except IdempotencyKeySpent:

@@ -22,7 +22,7 @@ async def list_own(ports: Ports, caller: Person) -> Sequence[OwnSubscription]:
 
 
 async def find_live(ports: Ports, caller: Person, subscription_id: UUID) -> OwnSubscription:
-    """Return one of the caller's live subscriptions. Raises: OwnSubscriptionNotFound."""
+    """Return one of the caller's live subscriptions."""
     for own in await list_own(ports, caller):
         if own.subscription.id == subscription_id and own.subscription.status.is_live:
             return own
@@ -30,7 +30,7 @@ async def find_live(ports: Ports, caller: Person, subscription_id: UUID) -> OwnS
 
 
 async def cancel(ports: Ports, caller: Person, subscription_id: UUID) -> None:
-    """End one of the caller's live subscriptions at once, as `subscriptions.end` does. Raises: OwnSubscriptionNotFound."""
+    """End one of the caller's live subscriptions at once, as `subscriptions.end` does."""
     known = (await find_live(ports, caller, subscription_id)).subscription
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:

@@ -41,7 +41,7 @@ from ports.storage import Transaction
 
 
 async def find_own(ports: Ports, caller: Person) -> Subscription:
-    """Return the caller's current subscription to the service that their token is for. Raises: NoServiceContext, NotSubscribed."""
+    """Return the caller's current subscription to the service that their token is for."""
     service = caller.service or refuse(NoServiceContext)
     async with ports.storage.reading() as read:
         subscription = await read.subscriptions.of_user(service.org_id, service.id, caller.user_id, ports.clock.now())
@@ -60,10 +60,7 @@ async def list_subscriptions(
 async def list_of_service(
     ports: Ports, caller: OrganizationCaller, slug: str, status: SubscriptionStatus | None, *, limit: int, offset: int
 ) -> ServiceSubscriptions:
-    """Return the page that `list_subscriptions` returns, of a service of the caller's organization, with addresses and the customer.
-
-    Raises: ServiceNotFound.
-    """
+    """Return the page that `list_subscriptions` returns, of a service of the caller's organization, with addresses and the customer."""
     service = await services.find(ports, caller, slug)
     async with ports.storage.reading() as read:
         page = await read.subscriptions.page(service.org_id, service.id, status, limit, offset, ports.clock.now())
@@ -74,7 +71,7 @@ async def list_of_service(
 
 
 async def find_of_user(ports: Ports, caller: ServiceKey, user_id: UUID) -> Subscription:
-    """Return the user's current subscription. Raises: SubscriptionNotFound."""
+    """Return the user's current subscription."""
     service = caller.service
     async with ports.storage.reading() as read:
         subscription = await read.subscriptions.of_user(service.org_id, service.id, user_id, ports.clock.now())
@@ -244,8 +241,6 @@ async def _find_plan(tx: Transaction, service_id: UUID, plan_id: UUID) -> Subscr
     """Return a plan of the service that users can subscribe to.
 
     The API distinguishes plans of other services from plans that do not exist (security B-5).
-
-    Raises: PlanNotFound, PlanOfAnotherService.
     """
     plan = await tx.subscriptions.plan(plan_id)
     if plan is None or plan.is_removed:

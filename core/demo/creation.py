@@ -52,9 +52,7 @@ from ports.storage import Autocommit, Joined, Reading, Storage, Transaction
 async def seed(ports: Ports, redirect_uris: Sequence[str] = ()) -> Demo:
     """Create or refresh the demo data, with new passwords, client secrets and keys.
 
-    The applications use `redirect_uris`, or the default ones if it is empty.
-
-    Raises: DemoRefused, RedirectUriInvalid, DuplicateRedirectUri. Then nothing has changed.
+    The applications use `redirect_uris`, or the default ones if it is empty. Then nothing has changed.
     """
     services_model.validate_redirect_uris(ServiceType.MOBILE, redirect_uris)
     passwords = {email: new_secret()[:16] for email in demo.all_addresses()}

@@ -23,8 +23,6 @@ async def lock_organization_to_forward(tx: Transaction, caller: OrganizationCall
     """Lock the organization for a caller who has this right, and lets a receiver get what the audit log shows.
 
     So the caller may read the log, and their token has the scope.
-
-    Raises: RoleInsufficient, ScopeInsufficient; the errors of `organizations.lock_organization_for`.
     """
     organization, rights = await organizations.lock_organization_for(tx, caller, capability)
     require_right(rights, Capability.AUDIT_VIEW, organization.status)
@@ -36,8 +34,6 @@ async def list_entries(ports: Ports, caller: OrganizationCaller, filter_: AuditF
     """Return a page of the matching entries, newest first. A filter of None matches no entry.
 
     With a filter by success, time or text, only the newest MAX_LISTED matching entries have pages.
-
-    Raises: SearchTooShort, SearchTooBroad.
     """
     org_id = caller.acts_in.id
     async with ports.storage.reading() as read:
@@ -49,7 +45,7 @@ async def list_entries(ports: Ports, caller: OrganizationCaller, filter_: AuditF
 
 
 async def get_entry(ports: Ports, caller: OrganizationCaller, entry_id: UUID) -> DescribedEntry:
-    """Return an entry of the organization's log. Raises: AuditEntryNotFound."""
+    """Return an entry of the organization's log."""
     org_id = caller.acts_in.id
     async with ports.storage.reading() as read:
         entry = await read.audit.by_id(org_id, entry_id) or refuse(AuditEntryNotFound)
@@ -59,7 +55,7 @@ async def get_entry(ports: Ports, caller: OrganizationCaller, entry_id: UUID) ->
 async def export(ports: Ports, caller: OrganizationCaller, filter_: AuditFilter | None) -> Batches[DescribedEntry]:
     """Return all matching entries, newest first, without those that are written after the first batch was read.
 
-    A filter of None matches no entry. Raises: SearchTooShort, SearchTooBroad.
+    A filter of None matches no entry.
     """
     org_id = caller.acts_in.id
     async with ports.storage.reading() as read:

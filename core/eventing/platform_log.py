@@ -16,7 +16,7 @@ from ports.storage.reading import Reading
 async def list_entries(ports: Ports, filter_: PlatformAuditFilter | None, page: Page) -> PageResult[DescribedEntry]:
     """Return a page of the newest MAX_LISTED matching entries, newest first.
 
-    A filter of None matches no entry. Raises: SearchTooShort, SearchTooBroad.
+    A filter of None matches no entry.
     """
     async with ports.storage.reading() as read:
         resolved = await _resolve(ports, read, filter_)
@@ -27,7 +27,7 @@ async def list_entries(ports: Ports, filter_: PlatformAuditFilter | None, page: 
 
 
 async def get_entry(ports: Ports, entry_id: UUID) -> DescribedEntry:
-    """Return an entry. Raises: PlatformAuditEntryNotFound."""
+    """Return an entry."""
     async with ports.storage.reading() as read:
         entry = await read.platform_log.by_id(entry_id) or refuse(PlatformAuditEntryNotFound)
         return (await describe_entries(ports, read.platform_log.names, [entry]))[0]
@@ -36,7 +36,7 @@ async def get_entry(ports: Ports, entry_id: UUID) -> DescribedEntry:
 async def export(ports: Ports, filter_: PlatformAuditFilter | None) -> Batches[DescribedEntry]:
     """Return all matching entries, newest first, without those that are written after the first batch was read.
 
-    A filter of None matches no entry. Raises: SearchTooShort, SearchTooBroad.
+    A filter of None matches no entry.
     """
     async with ports.storage.reading() as read:
         resolved = await _resolve(ports, read, filter_)

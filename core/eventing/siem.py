@@ -52,8 +52,6 @@ async def configure(
 
     If it is enabled, new entries are forwarded from now on. Entries that are already queued go to
     the new SIEM, too. The SIEM gets what the audit log shows, so the caller may read the log.
-
-    Raises: TargetInvalid, SiemTokenInvalid, RoleInsufficient, ScopeInsufficient.
     """
     sink = new_sink(caller.acts_in.id, provider=provider, endpoint_url=endpoint_url, token=token, enabled=enabled)
     async with ports.storage.transaction(by=caller) as tx:
@@ -63,7 +61,7 @@ async def configure(
 
 
 async def store(tx: Transaction, caller: OrganizationCaller, sink: SiemSink, now: datetime) -> None:
-    """Lock the organization, and replace its SIEM configuration. Raises: RoleInsufficient, ScopeInsufficient."""
+    """Lock the organization, and replace its SIEM configuration."""
     await lock_organization_to_forward(tx, caller, Capability.INTEGRATIONS_MANAGE)
     await tx.siem.put(new_id(), sink, now)
     tx.record(events.siem_configured(sink))
@@ -76,7 +74,7 @@ async def get_status(ports: Ports, caller: OrganizationCaller) -> SiemStatus:
 
 
 async def remove(ports: Ports, caller: OrganizationCaller) -> None:
-    """Remove the configuration and stop forwarding. Queued entries are not sent. Raises: SiemNotConfigured."""
+    """Remove the configuration and stop forwarding. Queued entries are not sent."""
     async with ports.storage.transaction(by=caller) as tx:
         organization, _ = await organizations.lock_organization_for(tx, caller, Capability.INTEGRATIONS_MANAGE)
         removed = await tx.siem.remove(organization.id, ports.clock.now()) or refuse(SiemNotConfigured)
@@ -87,8 +85,6 @@ async def send_test_entry(ports: Ports, caller: OrganizationCaller) -> SiemResul
     """Send an entry that is not in the log, even if forwarding is disabled.
 
     An organization can run one test at a time; for a second one, return SiemResult.BUSY.
-
-    Raises: SiemNotConfigured.
     """
     org_id, now = caller.acts_in.id, ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:

@@ -64,7 +64,7 @@ async def search(ports: Ports, caller: OrganizationCaller, text: str) -> list[We
 
 
 async def find(ports: Ports, caller: OrganizationCaller, webhook_id: UUID) -> Webhook:
-    """Return a webhook of the organization. Raises: WebhookNotFound."""
+    """Return a webhook of the organization."""
     async with ports.storage.reading() as read:
         return await read.webhooks.by_id(caller.acts_in.id, webhook_id) or refuse(WebhookNotFound)
 
@@ -78,7 +78,7 @@ async def list_webhooks(ports: Ports, caller: OrganizationCaller) -> list[tuple[
 
 
 async def find_with_health(ports: Ports, caller: OrganizationCaller, webhook_id: UUID) -> tuple[Webhook, WebhookHealth]:
-    """Return a webhook of the organization with its health. Raises: WebhookNotFound."""
+    """Return a webhook of the organization with its health."""
     async with ports.storage.reading() as read:
         webhook = await read.webhooks.by_id(caller.acts_in.id, webhook_id) or refuse(WebhookNotFound)
         health = await read.deliveries.health(webhook.org_id, [webhook.id])
@@ -127,8 +127,6 @@ async def rotate_secret(ports: Ports, caller: OrganizationCaller, webhook_id: UU
 
     The old secret signs beside the new one for OVERLAP. Secrets that were replaced earlier sign
     until their own overlap ends.
-
-    Raises: WebhookNotFound.
     """
     now, secret = ports.clock.now(), new_signing_secret()
     async with ports.storage.transaction(by=caller) as tx:
@@ -144,8 +142,6 @@ async def delete(ports: Ports, caller: OrganizationCaller, webhook_id: UUID) -> 
     """Delete a webhook and its deliveries, including those that wait.
 
     The housekeeper deletes the rest of a long history.
-
-    Raises: WebhookNotFound.
     """
     async with ports.storage.transaction(by=caller) as tx:
         organization, _ = await organizations.lock_organization_for(tx, caller, Capability.WEBHOOKS_MANAGE)
@@ -161,7 +157,7 @@ async def delete(ports: Ports, caller: OrganizationCaller, webhook_id: UUID) -> 
 async def list_deliveries(
     ports: Ports, caller: OrganizationCaller, webhook_id: UUID, page: Page, *, event_type: str | None, delivered: bool | None
 ) -> PageResult[Delivery]:
-    """Return a page of the deliveries of a webhook, newest first. Raises: WebhookNotFound; the errors of `require_view`."""
+    """Return a page of the deliveries of a webhook, newest first."""
     require_view(caller, Capability.AUDIT_VIEW)
     async with ports.storage.reading() as read:
         webhook = await read.webhooks.by_id(caller.acts_in.id, webhook_id) or refuse(WebhookNotFound)
@@ -169,14 +165,14 @@ async def list_deliveries(
 
 
 async def find_delivery(ports: Ports, caller: OrganizationCaller, webhook_id: UUID, delivery_id: UUID) -> Delivery:
-    """Return a delivery of a webhook, with its attempts. Raises: DeliveryNotFound; the errors of `require_view`."""
+    """Return a delivery of a webhook, with its attempts."""
     require_view(caller, Capability.AUDIT_VIEW)
     async with ports.storage.reading() as read:
         return await read.deliveries.by_id(caller.acts_in.id, webhook_id, delivery_id) or refuse(DeliveryNotFound)
 
 
 async def send_ping(ports: Ports, caller: OrganizationCaller, webhook_id: UUID) -> Delivery:
-    """Queue a test delivery to a webhook, whatever its event types are. Raises: WebhookNotFound, WebhookInactive."""
+    """Queue a test delivery to a webhook, whatever its event types are."""
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
         organization, _ = await organizations.lock_organization_for(tx, caller, Capability.WEBHOOKS_MANAGE)
@@ -188,10 +184,7 @@ async def send_ping(ports: Ports, caller: OrganizationCaller, webhook_id: UUID) 
 
 
 async def replay(ports: Ports, caller: OrganizationCaller, webhook_id: UUID, delivery_id: UUID) -> Delivery:
-    """Queue a new delivery with the payload of an earlier one, which `resend_failed` then leaves out.
-
-    Raises: WebhookNotFound, WebhookInactive, DeliveryNotFound; the errors of `require_view`.
-    """
+    """Queue a new delivery with the payload of an earlier one, which `resend_failed` then leaves out."""
     require_view(caller, Capability.AUDIT_VIEW)
     async with ports.storage.transaction(by=caller) as tx:
         organization, _ = await organizations.lock_organization_for(tx, caller, Capability.WEBHOOKS_MANAGE)
@@ -212,8 +205,6 @@ async def resend_failed(ports: Ports, caller: OrganizationCaller, webhook_id: UU
     """Queue new deliveries with the payloads of those that failed in all attempts, oldest first, at most RESEND_LIMIT.
 
     Each failed delivery is sent again once. `since` (UTC) leaves out older events. Tests are left out.
-
-    Raises: WebhookNotFound, WebhookInactive.
     """
     async with ports.storage.transaction(by=caller) as tx:
         organization, _ = await organizations.lock_organization_for(tx, caller, Capability.WEBHOOKS_MANAGE)

@@ -38,8 +38,6 @@ async def save(ports: Ports, caller: OrganizationCaller, service_slug: str, docu
     """Replace the claims document of an application, and return it. New tokens have the new claims.
 
     `version` is that of the document that the caller has seen.
-
-    Raises: ServiceNotFound; ClaimDocumentInvalid; ClaimsChanged.
     """
     claims, now = ClaimDocument.parse(document), ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
@@ -58,7 +56,7 @@ async def save(ports: Ports, caller: OrganizationCaller, service_slug: str, docu
 
 
 async def remove(ports: Ports, caller: OrganizationCaller, service_slug: str) -> None:
-    """Remove the claims document of an application. It gets the standard claims again. Raises: ServiceNotFound."""
+    """Remove the claims document of an application. It gets the standard claims again."""
     async with ports.storage.transaction(by=caller) as tx:
         _, service = await services.lock_organization_for(tx, caller, service_slug, Capability.SERVICES_MANAGE)
         old = await tx.service_claims.find(service.org_id, service.id)
@@ -89,7 +87,7 @@ async def preview(
 
 
 async def _require_attributes(read: Reading | Transaction, org_id: UUID, claims: ClaimDocument) -> None:
-    """Check that the organization has declared the attributes of the document. Raises: ClaimDocumentInvalid."""
+    """Check that the organization has declared the attributes of the document."""
     if names := claims.attribute_names:
         unknown = names - {attribute.name for attribute in await read.attributes.list_declared(org_id)}
         if unknown:

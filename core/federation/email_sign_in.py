@@ -42,7 +42,7 @@ async def request(ports: Ports, caller: Caller, email: Email, target: ApiTarget)
 
 
 async def sign_in_with_code(ports: Ports, caller: Caller, secret: str, code: str, client: PresentedDevice) -> ApiSignIn | PreAuthToken:
-    """Complete an API client's sign-in with the code of the email. Raises: the errors of `EmailCode` and `prove`."""
+    """Complete an API client's sign-in with the code of the email."""
     flow = new_flow(ports.clock.now(), FlowTarget.API, "", secret_hash=digest(secret))
     return await sign_in_flow.continue_over_api(ports, caller, flow, EmailCode(code), client)
 

@@ -109,10 +109,7 @@ class SignInOptions:
 async def sign_in_over_api(
     ports: Ports, caller: Caller, method: SignInMethod, target: ApiTarget, client: PresentedDevice
 ) -> ApiSignIn | PreAuthToken:
-    """Verify one factor, and return tokens, or a pre-auth token if the second factor is still required.
-
-    Raises: the errors of `check_target`, `saml.target.complete_sign_in` and `prove`.
-    """
+    """Verify one factor, and return tokens, or a pre-auth token if the second factor is still required."""
     service = await check_target(ports, target)
     waiting = service if target.saml_state is None else await saml_target.find_service(ports, target.saml_state)
     org_id, service_id = (None, None) if waiting is None else (waiting.org_id, waiting.id)
@@ -123,7 +120,7 @@ async def sign_in_over_api(
 async def complete_over_api(
     ports: Ports, caller: Caller, claims: PreAuthClaims, second: Code | SecondPasskey, client: PresentedDevice
 ) -> ApiSignIn:
-    """Verify the second factor of the flow with this pre-auth token. Raises: the errors of `saml.target.check_pending` and `prove`."""
+    """Verify the second factor of the flow with this pre-auth token."""
     if claims.saml_state is not None:
         await saml_target.check_pending(ports, claims.saml_state)
     flow = Flow(
@@ -143,7 +140,7 @@ async def complete_over_api(
 async def continue_over_api(
     ports: Ports, caller: Caller, flow: Flow, method: SignInMethod, client: PresentedDevice
 ) -> ApiSignIn | PreAuthToken:
-    """Verify one factor of an API client's flow. Raises: SignOnNotFound; the errors of `prove`."""
+    """Verify one factor of an API client's flow."""
     outcome = await prove(ports, caller, flow, method, client)
     if isinstance(outcome, Flow):
         return _pre_auth_token(ports, outcome, await second_factor.load_options(ports, caller, outcome, client))
@@ -163,10 +160,7 @@ def _pre_auth_token(ports: Ports, flow: Flow, options: SecondFactorOptions) -> P
 
 
 async def check_target(ports: Ports, target: ApiTarget) -> ServiceContext | None:
-    """Check the target before any password is verified, and return the service that an API client names, if any.
-
-    Raises: SamlStateAndService, OrgOrServiceMissing; the errors of `find_password_service` and `saml.target.check_pending`.
-    """
+    """Check the target before any password is verified, and return the service that an API client names, if any."""
     if target.saml_state is not None:
         if target.org_slug is not None or target.service_slug is not None:
             raise SamlStateAndService

@@ -21,7 +21,7 @@ class UnregisteredUriFacts:
 
 
 async def load_facts(ports: Ports, caller: Caller, cookie: str | None, unregistered: UnregisteredUri) -> UnregisteredUriFacts:
-    """Return the facts for the user of the browser session with this cookie, who need not be signed in. Raises: OrganizationNotFound."""
+    """Return the facts for the user of the browser session with this cookie, who need not be signed in."""
     async with ports.storage.reading() as read:
         organization = await read.organizations.by_id(unregistered.service.org_id) or refuse(OrganizationNotFound)
     facts = UnregisteredUriFacts(organization.name, organization.slug, may_register=False)

@@ -198,10 +198,7 @@ def require_mfa(person: Person) -> None:
 
 
 def require_reach(user: Person, org_id: UUID | None) -> None:
-    """Check that the user's session is good in this organization. `org_id` None: everywhere.
-
-    Raises: OwnProofNeeded.
-    """
+    """Check that the user's session is good in this organization. `org_id` None: everywhere."""
     if user.bounded_to is not None and user.bounded_to != org_id:
         refusal = OwnProofNeeded()
         refusal.caller = user
@@ -314,7 +311,7 @@ def viewed_rights(caller: OrganizationCaller) -> Rights:
 
 
 def require_view(caller: OrganizationCaller, capability: Capability) -> None:
-    """Check that the caller may see the data that this right shows, as `may_view` says. Raises: RoleInsufficient, ScopeInsufficient."""
+    """Check that the caller may see the data that this right shows, as `may_view` says."""
     if capability not in caller.acts_in.rights:
         raise RoleInsufficient
     scope = scope_of(capability, changes=False)

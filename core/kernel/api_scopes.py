@@ -127,7 +127,7 @@ _AREAS: Final = {"roles": Area.MEMBERS, "groups": Area.MEMBERS, "service_roles":
 
 
 def parse_scopes(names: Iterable[str]) -> frozenset[ApiScope]:
-    """Return the scopes with these names. Raises: ApiScopeUnknown."""
+    """Return the scopes with these names."""
     distinct_names = frozenset(names)
     if not distinct_names <= _NAMES:
         raise ApiScopeUnknown

@@ -93,10 +93,7 @@ class ImageAddress:
 
 
 def check_header(content: bytes, content_type: str | None = None) -> ImageHeader:
-    """Return the header of an image that can be decoded. `content_type` is that of the request, if it names the type of the file.
-
-    Raises: ImageMissing, ImageTooLarge, ImageTypeUnsupported, ImageTypeMismatch, ImageTooManyPixels, ImageDamaged.
-    """
+    """Return the header of an image that can be decoded. `content_type` is that of the request, if it names the type of the file."""
     if not content:
         raise ImageMissing
     if len(content) > MAX_IMAGE_BYTES:

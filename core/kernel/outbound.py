@@ -58,7 +58,7 @@ class Reply:
 
 
 def parse_target(url: str) -> str:
-    """Return `url` in canonical form if it is allowed as a target. Raises: TargetInvalid."""
+    """Return `url` in canonical form if it is allowed as a target."""
     target = uris.canonicalize(url)
     flaw = uris.target_flaw(target) if len(target) <= LONGEST_URL else f"it has more than {LONGEST_URL} characters."
     if flaw:

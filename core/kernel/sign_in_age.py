@@ -66,7 +66,7 @@ class SignInFacts:
 
 
 def check_sign_in(facts: SignInFacts | None, age: SignInAge, policy: Policy, now: datetime) -> None:
-    """Check the last sign-in of a session. `facts` is None for a session without a sign-in of the user. Raises: SignInNotRecent."""
+    """Check the last sign-in of a session. `facts` is None for a session without a sign-in of the user."""
     if not is_enough(facts, age, policy, now):
         raise SignInNotRecent(age.limit(policy), Strength.ONE if facts is None else facts.required)
 

@@ -13,10 +13,7 @@ EXAMPLE_TOKEN = "example"  # of a link that does not work  # noqa: S105
 
 
 async def send_test(ports: Ports, caller: Member) -> MailServerCheck:
-    """Send an email to the caller's own address through the organization's mail server, with the organization's design.
-
-    Raises: MailServerNotSet.
-    """
+    """Send an email to the caller's own address through the organization's mail server, with the organization's design."""
     async with ports.storage.reading() as read:
         server = await read.smtp.server(caller.acts_in.id) or refuse(MailServerNotSet)
         design = await read.branding.design(caller.acts_in.id)

@@ -51,10 +51,7 @@ async def create(
     scopes: Sequence[ResourceScope],
     token_seconds: int = DEFAULT_TOKEN_SECONDS,
 ) -> ApiResource:
-    """Create an API resource. No application may ask for it yet, and its policy admits anyone.
-
-    Raises: IdentifierHostNotVerified, IdentifierTaken, TooManyApiResources.
-    """
+    """Create an API resource. No application may ask for it yet, and its policy admits anyone."""
     resource_identifier = parse_identifier(identifier, caller.acts_in.id, ports.tokens.issuer)
     checked_scopes, seconds, now = check_scopes(scopes), check_token_seconds(token_seconds), ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
@@ -86,7 +83,7 @@ async def list_resources(ports: Ports, caller: OrganizationCaller) -> list[ApiRe
 
 
 async def find(ports: Ports, caller: OrganizationCaller, resource_id: UUID) -> ApiResource:
-    """Return an API resource of the organization. Raises: ApiResourceNotFound."""
+    """Return an API resource of the organization."""
     async with ports.storage.reading() as read:
         return await read.api_resources.by_id(caller.acts_in.id, resource_id) or refuse(ApiResourceNotFound)
 
@@ -95,8 +92,6 @@ async def lock_organization_for(tx: Transaction, caller: OrganizationCaller, res
     """Lock the caller's organization, check again that they may manage API resources, and return this one.
 
     Every change of an API resource needs the lock on its organization.
-
-    Raises: ApiResourceNotFound.
     """
     organization, _ = await organizations.lock_organization_for(tx, caller, Capability.RESOURCES_MANAGE)
     return await tx.api_resources.by_id(organization.id, resource_id) or refuse(ApiResourceNotFound)
@@ -141,8 +136,6 @@ async def delete(ports: Ports, caller: OrganizationCaller, resource_id: UUID) ->
     """Delete an API resource.
 
     Its tokens are inactive from now on, and sessions that were granted access to it cannot be refreshed.
-
-    Raises: ApiResourceNotFound.
     """
     async with ports.storage.transaction(by=caller) as tx:
         resource = await lock_organization_for(tx, caller, resource_id)
@@ -182,7 +175,7 @@ def _normalize(ports: Ports, identifier: str) -> str | None:
 
 
 async def save_policy(ports: Ports, caller: OrganizationCaller, resource_id: UUID, policy: AccessPolicy) -> ApiResource:
-    """Set the users that applications get tokens for. A user who loses access gets no further tokens. Raises: ApiResourceNotFound."""
+    """Set the users that applications get tokens for. A user who loses access gets no further tokens."""
     async with ports.storage.transaction(by=caller) as tx:
         old = await lock_organization_for(tx, caller, resource_id)
         new = replace(old, policy=policy)
@@ -200,8 +193,6 @@ async def save_external_clients(
 
     `access` takes the place of the access policy `anyone`, and of no other one. Without it, the first clients are not admitted while
     anyone has access: their own policy admits anyone, too.
-
-    Raises: ApiResourceNotFound, ExternalClientsOfAnyone, AccessWasChosen; the errors of `check_policy`.
     """
     async with ports.storage.transaction(by=caller) as tx:
         old = await lock_organization_for(tx, caller, resource_id)
@@ -228,10 +219,7 @@ async def save_external_clients(
 
 
 async def load_with_users(read: Reading, caller: OrganizationCaller, resource_id: UUID) -> ApiResource:
-    """Return an API resource to a caller who sees its users.
-
-    Raises: the errors of `require_view`; ApiResourceNotFound.
-    """
+    """Return an API resource to a caller who sees its users."""
     require_view(caller, Capability.END_USERS_VIEW)
     return await read.api_resources.by_id(caller.acts_in.id, resource_id) or refuse(ApiResourceNotFound)
 
@@ -239,10 +227,7 @@ async def load_with_users(read: Reading, caller: OrganizationCaller, resource_id
 async def list_assignments(
     ports: Ports, caller: OrganizationCaller, resource_id: UUID, page: Page, *, search: str | None = None
 ) -> PageResult[ResourceAssignment]:
-    """Return a page of the users that are assigned to the API resource. `search` is a part of an email address.
-
-    Raises: the errors of `load_with_users`.
-    """
+    """Return a page of the users that are assigned to the API resource. `search` is a part of an email address."""
     text = Email.parse_part(search or "") or None
     async with ports.storage.reading() as read:
         resource = await load_with_users(read, caller, resource_id)
@@ -250,10 +235,7 @@ async def list_assignments(
 
 
 async def assign(ports: Ports, caller: OrganizationCaller, resource_id: UUID, user_id: UUID) -> None:
-    """Assign a confirmed member or end user of the organization to an API resource. Assigning a user again changes nothing.
-
-    Raises: ApiResourceNotFound, AssigneeNotFound.
-    """
+    """Assign a confirmed member or end user of the organization to an API resource. Assigning a user again changes nothing."""
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
         resource = await lock_organization_for(tx, caller, resource_id)
@@ -275,10 +257,7 @@ async def assign_by_email(ports: Ports, caller: OrganizationCaller, resource_id:
 
 
 async def unassign(ports: Ports, caller: OrganizationCaller, resource_id: UUID, user_id: UUID) -> None:
-    """End the assignment of a user to an API resource. Under the policy `assigned`, the user gets no further tokens.
-
-    Raises: ApiResourceNotFound, NotAssignedToResource.
-    """
+    """End the assignment of a user to an API resource. Under the policy `assigned`, the user gets no further tokens."""
     async with ports.storage.transaction(by=caller) as tx:
         resource = await lock_organization_for(tx, caller, resource_id)
         if not await tx.api_resources.unassign(resource.org_id, resource.id, user_id):
@@ -287,17 +266,14 @@ async def unassign(ports: Ports, caller: OrganizationCaller, resource_id: UUID, 
 
 
 async def list_groups(ports: Ports, caller: OrganizationCaller, resource_id: UUID) -> Sequence[AssignedGroup]:
-    """Return the groups that are assigned to the API resource, by name. Raises: the errors of `load_with_users`."""
+    """Return the groups that are assigned to the API resource, by name."""
     async with ports.storage.reading() as read:
         resource = await load_with_users(read, caller, resource_id)
         return await read.api_resources.groups(resource.org_id, resource.id)
 
 
 async def assign_group(ports: Ports, caller: OrganizationCaller, resource_id: UUID, group_id: UUID) -> None:
-    """Assign a group to an API resource: under the policy `assigned`, its users get tokens. Assigning it again changes nothing.
-
-    Raises: ApiResourceNotFound, OrganizationGroupNotFound.
-    """
+    """Assign a group to an API resource: under the policy `assigned`, its users get tokens. Assigning it again changes nothing."""
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
         resource = await lock_organization_for(tx, caller, resource_id)
@@ -307,10 +283,7 @@ async def assign_group(ports: Ports, caller: OrganizationCaller, resource_id: UU
 
 
 async def unassign_group(ports: Ports, caller: OrganizationCaller, resource_id: UUID, group_id: UUID) -> None:
-    """End the assignment of a group. Users who lose access by this get no further tokens.
-
-    Raises: ApiResourceNotFound, GroupNotAssignedToResource.
-    """
+    """End the assignment of a group. Users who lose access by this get no further tokens."""
     async with ports.storage.transaction(by=caller) as tx:
         resource = await lock_organization_for(tx, caller, resource_id)
         group = await tx.groups.by_id(resource.org_id, group_id) or refuse(GroupNotAssignedToResource)
@@ -323,14 +296,14 @@ async def unassign_group(ports: Ports, caller: OrganizationCaller, resource_id: 
 
 
 async def list_clients(ports: Ports, caller: OrganizationCaller, resource_id: UUID, page: Page) -> PageResult[ResourceClient]:
-    """Return a page of the applications that may ask for the API resource, by name. Raises: ApiResourceNotFound."""
+    """Return a page of the applications that may ask for the API resource, by name."""
     async with ports.storage.reading() as read:
         resource = await read.api_resources.by_id(caller.acts_in.id, resource_id) or refuse(ApiResourceNotFound)
         return await read.api_resources.clients(resource.org_id, resource.id, page)
 
 
 async def find_client(ports: Ports, caller: OrganizationCaller, resource_id: UUID, client_id: UUID) -> ResourceClient:
-    """Return an application that may ask for the API resource. Raises: ApiResourceNotFound, ResourceClientNotFound."""
+    """Return an application that may ask for the API resource."""
     async with ports.storage.reading() as read:
         resource = await read.api_resources.by_id(caller.acts_in.id, resource_id) or refuse(ApiResourceNotFound)
         return await read.api_resources.client(resource.org_id, resource.id, client_id) or refuse(ResourceClientNotFound)
@@ -343,9 +316,6 @@ async def save_client(
 
     `own_scopes` replaces the scopes that it gets for itself, without a user. It has none if the list is
     empty.
-
-    Raises: ApiResourceNotFound, ResourceClientNotFound, OwnScopeUnknown, PublicClientHasNoScopes; the
-    errors of `organizations.lock_organization_for`.
     """
     async with ports.storage.transaction(by=caller) as tx:
         resource = await lock_organization_for(tx, caller, resource_id)
@@ -372,10 +342,7 @@ async def save_client(
 
 
 async def remove_client(ports: Ports, caller: OrganizationCaller, resource_id: UUID, client_id: UUID) -> None:
-    """Forbid an application to ask for the API resource. It gets no further tokens for it.
-
-    Raises: ApiResourceNotFound, ResourceClientNotFound.
-    """
+    """Forbid an application to ask for the API resource. It gets no further tokens for it."""
     async with ports.storage.transaction(by=caller) as tx:
         resource = await lock_organization_for(tx, caller, resource_id)
         client = await tx.api_resources.client(resource.org_id, resource.id, client_id) or refuse(ResourceClientNotFound)

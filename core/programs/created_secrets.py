@@ -13,10 +13,7 @@ from ports import Ports
 
 
 async def list_created(ports: Ports, caller: Member, account_id: UUID) -> Sequence[CreatedSecret]:
-    """Return the live API keys and SCIM tokens that this service account created, oldest first. It may be deleted.
-
-    Raises: ServiceAccountNotFound.
-    """
+    """Return the live API keys and SCIM tokens that this service account created, oldest first. It may be deleted."""
     async with ports.storage.reading() as read:
         secrets = await read.created_secrets.of_creator(caller.acts_in.id, account_id, ports.clock.now())
         if not secrets and not await read.created_secrets.has_creator(caller.acts_in.id, account_id):
@@ -25,7 +22,7 @@ async def list_created(ports: Ports, caller: Member, account_id: UUID) -> Sequen
 
 
 async def end_created(ports: Ports, caller: Member, account_id: UUID) -> Sequence[CreatedSecret]:
-    """End all API keys and SCIM tokens that this service account created, and return them. Raises: ServiceAccountNotFound."""
+    """End all API keys and SCIM tokens that this service account created, and return them."""
     async with ports.storage.transaction(by=caller) as tx:
         organization, _ = await organizations.lock_organization_for(tx, caller, Capability.ORGANIZATION_OWN)
         ended = await tx.created_secrets.end(organization.id, account_id)

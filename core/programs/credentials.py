@@ -85,7 +85,7 @@ def _parse_key(ports: Ports, key: Mapping[str, object]) -> Mapping[str, str]:
 
 
 async def remove(tx: Transaction, org_id: UUID | None, client_id: UUID, credential_id: UUID) -> Credential:
-    """Remove a credential of a locked program, and return it. Raises: CredentialNotFound."""
+    """Remove a credential of a locked program, and return it."""
     credential = await tx.credentials.by_id(org_id, client_id, credential_id) or refuse(CredentialNotFound)
     await tx.credentials.remove(org_id, client_id, credential_id)
     return credential

@@ -29,10 +29,7 @@ from ports import Ports
 async def create(
     ports: Ports, caller: OrganizationCaller, name: str, uses: int, expires_at: datetime | None
 ) -> tuple[RegistrationToken, str]:
-    """Create a token. Return it with its secret, which is never returned again.
-
-    Raises: TokenExpiryPast, TooManyTokens.
-    """
+    """Create a token. Return it with its secret, which is never returned again."""
     now = ports.clock.now()
     check_expiry(expires_at, now)
     secret, prefix = new_token()
@@ -63,13 +60,13 @@ async def list_tokens(ports: Ports, caller: OrganizationCaller) -> list[Registra
 
 
 async def find(ports: Ports, caller: OrganizationCaller, token_id: UUID) -> RegistrationToken:
-    """Return a token of the organization. Raises: RegistrationTokenNotFound."""
+    """Return a token of the organization."""
     async with ports.storage.reading() as read:
         return await read.registration_tokens.by_id(caller.acts_in.id, token_id) or refuse(RegistrationTokenNotFound)
 
 
 async def delete(ports: Ports, caller: OrganizationCaller, token_id: UUID) -> None:
-    """Delete a token. Applications that registered with it stay. Raises: RegistrationTokenNotFound."""
+    """Delete a token. Applications that registered with it stay."""
     async with ports.storage.transaction(by=caller) as tx:
         organization, _ = await organizations.lock_organization_for(tx, caller, Capability.SERVICES_CREATE)
         token = await tx.registration_tokens.by_id(organization.id, token_id) or refuse(RegistrationTokenNotFound)
@@ -102,8 +99,6 @@ async def use(ports: Ports, client: RegistrationClient, new: ServiceDraft) -> Cr
     """Store the application of a client, and use its token once.
 
     The token works while its creator may create applications. This is checked again under the locks.
-
-    Raises: RegistrationTokenInvalid, OrganizationNotActive; the errors of `services.store` and `require_compatible`.
     """
     now = ports.clock.now()
     async with ports.storage.transaction(by=client) as tx:

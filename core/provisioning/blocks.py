@@ -32,8 +32,6 @@ async def remove(ports: Ports, caller: OrganizationCaller, user_id: UUID) -> Non
 
     The user does not become a member. The directory forgets users that it did not provision, so it
     cannot bring them back.
-
-    Raises: NotBlocked, MemberHasMoreRights.
     """
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:

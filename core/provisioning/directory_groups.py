@@ -84,10 +84,7 @@ def list_member_ids(ports: Ports, caller: ScimClient, group_id: UUID) -> Batches
 
 
 async def create(ports: Ports, caller: ScimClient, changes: GroupChanges) -> ScimGroup:
-    """Create a group with its members.
-
-    Raises: GroupNameMissing, GroupNameTaken, TooManyGroups, GroupFull, AssigneeUnknown, ScimTokenInvalid, OrganizationNotActive.
-    """
+    """Create a group with its members."""
     if changes.name is KEEP:
         raise GroupNameMissing
     now = ports.clock.now()
@@ -133,10 +130,7 @@ async def change(ports: Ports, caller: ScimClient, group_id: UUID, changes: Grou
 
 
 async def delete(ports: Ports, caller: ScimClient, group_id: UUID) -> None:
-    """Delete a group. Its users lose the access that only the group gave.
-
-    Raises: GroupNotFound, ScimTokenInvalid, OrganizationNotActive.
-    """
+    """Delete a group. Its users lose the access that only the group gave."""
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
         locked_organization = scim_tokens.lock_organization_deferred(tx, caller, now, creates_groups=True)

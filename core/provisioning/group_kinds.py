@@ -38,7 +38,7 @@ async def list_matching(ports: Ports, caller: ScimClient, filter_: ScimFilter | 
 
 
 async def find(ports: Ports, caller: ScimClient, group_id: UUID) -> ScimGroup:
-    """Return a group of any kind. Raises: GroupNotFound."""
+    """Return a group of any kind."""
     if group_id == caller.org_id:
         return await groups.find(ports, caller, group_id)
     if (group := await directory_groups.find(ports, caller, group_id)) is not None:
@@ -57,7 +57,7 @@ async def change(ports: Ports, caller: ScimClient, group: ScimGroup, changes: Gr
 
 
 def require_creation(caller: ScimClient) -> None:
-    """Check that the directory may create groups. Raises: GroupCreationUnsupported."""
+    """Check that the directory may create groups."""
     if not caller.directory_groups:
         raise GroupCreationUnsupported
 

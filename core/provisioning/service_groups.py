@@ -59,7 +59,7 @@ async def list_matching(ports: Ports, caller: ScimClient, filter_: ScimFilter | 
 
 
 async def find(ports: Ports, caller: ScimClient, group_id: UUID) -> ScimGroup:
-    """Return the group of a service. Raises: GroupNotFound."""
+    """Return the group of a service."""
     async with ports.storage.reading() as read:
         service = await read.services.by_id(caller.org_id, group_id)
         return to_service_group(service, await read.scim_users.group_external_ids(caller.org_id))

@@ -90,8 +90,6 @@ async def set_directory_groups(ports: Ports, caller: OrganizationCaller, token_i
     """Let a directory create groups, or no longer, and return its token. This counts from the next request on.
 
     Groups that the directory created stay. Without another token of this kind, admins manage them.
-
-    Raises: ScimTokenNotFound, DirectoryAboveOwn, DirectoryGivesMore, DirectoryCreatorsHaveLess; the errors of `require_power_of_admin`.
     """
     async with ports.storage.transaction(by=caller) as tx:
         organization, rights = await organizations.lock_organization_for(tx, caller, Capability.INTEGRATIONS_MANAGE)
@@ -114,8 +112,6 @@ async def _require_power_over_groups(tx: Transaction, caller: OrganizationCaller
     """Check that the caller has the rights that groups of directories give now, and return these.
 
     A service account needs an owner's grant of each one that can be granted: the directory remains when the account is gone.
-
-    Raises: DirectoryGivesMore.
     """
     given = rights_by_directories(await tx.group_roles.active(org_id))
     if missing := given - lasting_rights(caller, rights):
@@ -130,7 +126,7 @@ async def list_tokens(ports: Ports, caller: OrganizationCaller) -> list[ScimToke
 
 
 async def describe_end(ports: Ports, caller: OrganizationCaller, token_id: UUID) -> TokenEnd:
-    """Return the consequences of revoking a token. Raises: ScimTokenNotFound."""
+    """Return the consequences of revoking a token."""
     async with ports.storage.reading() as read:
         token = await read.scim_tokens.by_id(caller.acts_in.id, token_id) or refuse(ScimTokenNotFound)
         users = await read.scim_users.page(caller.acts_in.id, None, 0, 1)
@@ -139,7 +135,7 @@ async def describe_end(ports: Ports, caller: OrganizationCaller, token_id: UUID)
 
 
 async def revoke(ports: Ports, caller: OrganizationCaller, token_id: UUID) -> None:
-    """Revoke a token. It stops working with the next request. Raises: ScimTokenNotFound."""
+    """Revoke a token. It stops working with the next request."""
     async with ports.storage.transaction(by=caller) as tx:
         organization, _ = await organizations.lock_organization_for(tx, caller, Capability.INTEGRATIONS_MANAGE)
         token = await tx.scim_tokens.by_id(organization.id, token_id) or refuse(ScimTokenNotFound)

@@ -47,9 +47,6 @@ async def apply_changes(
     The address of the account changes if the new one differs from the account's address and from the
     address that a former member is listed with. The caller has checked that the organization may change it.
     `is_above` says that the user has more rights than the directory.
-
-    Raises: ProtectedUser, MemberAboveDirectory, AnonymizedUser, DomainOfAnother, UserNameTaken, MembersFull; the errors of
-    `AttributeValues.change`.
     """
     is_inactive = user.is_blocked or user.is_anonymized
     changes_active = new.active is not None and new.active == is_inactive
@@ -113,8 +110,6 @@ async def _change_email(ports: Ports, tx: Transaction, user: ScimUser, account: 
     The new address counts as verified if the account has no way to sign in yet, as for a new
     account, or if the organization has verified its domain. Otherwise a directory could give a user
     the address of another person.
-
-    Raises: DomainOfAnother, UserNameTaken.
     """
     owner = await tx.domains.verified_owner(email)
     if owner not in (None, org_id):

@@ -73,16 +73,13 @@ async def list_users(ports: Ports, caller: ScimClient, filter_: ScimFilter | Non
 
 
 async def find(ports: Ports, caller: ScimClient, user_id: UUID) -> ScimUser:
-    """Return a user. Raises: ScimUserNotFound."""
+    """Return a user."""
     async with ports.storage.reading() as read:
         return await read.scim_users.by_id(caller.org_id, user_id) or refuse(ScimUserNotFound)
 
 
 async def find_to_change(ports: Ports, caller: ScimClient, user_id: UUID) -> ScimUser:
-    """Return a user for a change. A person who has left can be deactivated while their service accounts go on (security #own-end).
-
-    Raises: ScimUserNotFound.
-    """
+    """Return a user for a change. A person who has left can be deactivated while their service accounts go on (security #own-end)."""
     async with ports.storage.reading() as read:
         user = await read.scim_users.by_id(caller.org_id, user_id)
         if user is None and await read.service_accounts.goes_on(caller.org_id, user_id, ports.clock.now()):
@@ -218,8 +215,6 @@ async def _take_over(tx: Transaction, account: Account, organization: Organizati
 
     Its sessions end. If a directory deactivated it, it is activated. If its address is not verified,
     another person may know its credentials, so nothing of them survives (security A-7).
-
-    Raises: UserNameTaken.
     """
     if account.email_verified_at is None:
         await mailbox.revoke_all_access(tx, account, now)
@@ -335,10 +330,7 @@ async def _store_once(ports: Ports, caller: ScimClient, before: ScimUser, change
 
 
 async def delete(ports: Ports, caller: ScimClient, user_id: UUID) -> None:
-    """Delete the account if the organization may, or else end the membership and block the user.
-
-    Raises: ScimUserNotFound, ProtectedUser, MemberAboveDirectory, ScimTokenInvalid, OrganizationNotActive.
-    """
+    """Delete the account if the organization may, or else end the membership and block the user."""
     try:
         await _delete(ports, caller, user_id)
     except ScimUserNotFound:
@@ -369,8 +361,6 @@ async def _lock_user(tx: Transaction, caller: ScimClient, user_id: UUID, now: da
 
     The user is read before the account is locked, so that a directory cannot lock accounts it does
     not know, and again after that, because the user may have changed in between.
-
-    Raises: ScimUserNotFound, ScimTokenInvalid, OrganizationNotActive.
     """
     locked_organization = scim_tokens.lock_organization_deferred(tx, caller, now)
     unlocked_user = await tx.scim_users.by_id(caller.org_id, user_id)

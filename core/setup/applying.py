@@ -24,9 +24,6 @@ async def apply(
 
     `changed_at` (UTC) is the last change of the proposal that the caller looked at. The reader of the link could otherwise replace it,
     such as a SIEM or a certificate, before the caller applies it. None: the newest one.
-
-    Raises: SetupLinkNotFound, SetupNotReady, SetupProposalChanged; RecordNotFound, DnsFailed, DomainTaken, TooManyDomains;
-    the errors of `tokens.store`, `connection.store`, `renewal.store` and `forwarding.store`.
     """
     details, now = await links.find(ports, caller, link_id), ports.clock.now()
     proposal = _require_ready(details.proposals.get(part), changed_at)

@@ -87,8 +87,6 @@ async def import_metadata(ports: Ports, caller: SetupLinkCaller, text: str, url:
     """Take the values of the proposed connection from SAML metadata: of `text`, or without it of the document at `url`.
 
     The connection keeps this address, so that its metadata is refreshed later. Return the problems of the metadata.
-
-    Raises: SetupProductMissing, SetupNotReady, SetupSessionMissing, OrganizationNotActive; the errors of `read_metadata` and of `save`.
     """
     proposal = await _find_saml(ports, caller)
     described = await read_metadata(ports, caller, text, url)
@@ -99,10 +97,7 @@ async def import_metadata(ports: Ports, caller: SetupLinkCaller, text: str, url:
 
 
 async def read_metadata(ports: Ports, caller: SetupLinkCaller, text: str, url: str) -> DescribedProvider:
-    """Return the values of SAML metadata: of `text`, or without it of the document at `url`.
-
-    Raises: MetadataExpired; the errors of `fetch` and of `metadata.describe`.
-    """
+    """Return the values of SAML metadata: of `text`, or without it of the document at `url`."""
     described = await metadata.describe(ports, text or await fetch(ports, caller.org_id, url, MAX_METADATA_LENGTH))
     described.require_valid(ports.clock.now())
     return described
@@ -186,10 +181,7 @@ async def _check(ports: Ports, link: SetupLink, proposal: SetupProposal, base_ur
 
 
 async def check_saved(ports: Ports, caller: SetupLinkCaller, base_url: str) -> list[ConnectionProblem]:
-    """Return the problems of values that were just saved, as `check` does. If there were too many checks, NOT_CHECKED is the only one.
-
-    Raises: SetupProductMissing, SetupNotReady, SetupSessionMissing, OrganizationNotActive.
-    """
+    """Return the problems of values that were just saved, as `check` does. If there were too many checks, NOT_CHECKED is the only one."""
     link, proposal = await _find_ready(ports, caller)
     try:
         problems = await _check(ports, link, proposal, base_url)
@@ -305,10 +297,7 @@ def _draft(link: SetupLink, document: SetupDocument, now: datetime) -> Organizat
 
 
 async def read_certificates(ports: Ports, text: str) -> list[ProviderCertificate]:
-    """Return the certificates in a text, each once: several in PEM, or the base64 of one. An empty text has none.
-
-    Raises: ProviderCertificateInvalid, TooManyProviderCertificates.
-    """
+    """Return the certificates in a text, each once: several in PEM, or the base64 of one. An empty text has none."""
     pems = [pem for pem in text.split(END_OF_CERTIFICATE) if pem.strip()]
     if len(pems) > MAX_CERTIFICATES:
         raise TooManyProviderCertificates

@@ -51,11 +51,7 @@ class SetupLinkDraft:
 
 
 async def create(ports: Ports, caller: OrganizationCaller, draft: SetupLinkDraft) -> tuple[SetupLink, str]:
-    """Create a link. Return it with its secret, which is never returned again. A mailed link is sent to its recipient.
-
-    Raises: SetupPartsMissing, SetupRecipientMissing, SetupConnectionMissing, SetupLinkTooLong, SetupReturnUrlInvalid,
-    OrganizationConnectionNotFound, TooManySetupLinks, TooManySetupMails.
-    """
+    """Create a link. Return it with its secret, which is never returned again. A mailed link is sent to its recipient."""
     now, secret = ports.clock.now(), new_secret()
     if not draft.parts or len(set(draft.parts)) != len(draft.parts):
         raise SetupPartsMissing
@@ -98,7 +94,7 @@ def usual_days(ports: Ports) -> int:
 
 
 async def _queue_email(ports: Ports, tx: Transaction, recipient: Email, secret: str, link: SetupLink) -> None:
-    """Queue the email with a link. Their limit in this organization refuses the whole link (security E-5). Raises: TooManySetupMails."""
+    """Queue the email with a link. Their limit in this organization refuses the whole link (security E-5)."""
     now = link.created_at
     await tx.email_queue.lock_recipient(recipient)
     earlier = await tx.email_queue.nth_newest_at(recipient, EmailKind.SETUP_LINK, ports.policy.mails_per_recipient, link.org_id)
@@ -113,7 +109,7 @@ async def list_own(ports: Ports, caller: OrganizationCaller) -> list[SetupLink]:
 
 
 async def find(ports: Ports, caller: OrganizationCaller, link_id: UUID) -> SetupLinkDetails:
-    """Return a link of the caller's organization with its proposals. Raises: SetupLinkNotFound, SealBroken."""
+    """Return a link of the caller's organization with its proposals."""
     return await load(ports, caller.acts_in.id, link_id) or refuse(SetupLinkNotFound)
 
 

@@ -105,7 +105,7 @@ async def open_with_code(ports: Ports, caller: Caller, token: str, typed: str) -
 
 
 async def _bind(ports: Ports, caller: Caller, link: SetupLink, now: datetime) -> str:
-    """Open the link in the browser that gets the returned secret. Of several browsers, one succeeds. Raises: SetupLinkEnded."""
+    """Open the link in the browser that gets the returned secret. Of several browsers, one succeeds."""
     secret = new_secret()
     opened = replace(
         link,

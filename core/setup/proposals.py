@@ -39,10 +39,7 @@ async def load(ports: Ports, caller: SetupLinkCaller) -> SetupLinkDetails:
 
 
 async def propose_domain(ports: Ports, caller: SetupLinkCaller, domain: Domain) -> None:
-    """Propose a domain, beside those before. One that is proposed already stays.
-
-    Raises: TooManyProposedDomains, DomainTooLong, SetupPartFixed, SetupProposalReplaced.
-    """
+    """Propose a domain, beside those before. One that is proposed already stays."""
     former = (await load(ports, caller)).proposals.get(SetupPart.DOMAIN)
     present = () if former is None else former.document.domains
     if any(each.domain == domain for each in present):
@@ -59,8 +56,6 @@ async def check_domain(ports: Ports, caller: SetupLinkCaller, domain: str) -> No
     """Look the record of a proposed domain up, and note that it is there.
 
     The domain is not verified by that: its record is looked up again when an admin applies the proposal.
-
-    Raises: SetupDomainMissing, SetupPartFixed, SetupProposalReplaced, RecordNotFound, DnsFailed.
     """
     proposal, named = await _find_domain(ports, caller, domain)
     await require_record(ports, _to_claim(caller.org_id, named, proposal.changed_at))
@@ -69,7 +64,7 @@ async def check_domain(ports: Ports, caller: SetupLinkCaller, domain: str) -> No
 
 
 async def remove_domain(ports: Ports, caller: SetupLinkCaller, domain: str) -> None:
-    """Propose a domain no longer. Raises: SetupDomainMissing, SetupPartFixed, SetupProposalReplaced."""
+    """Propose a domain no longer."""
     proposal, named = await _find_domain(ports, caller, domain)
     await _propose_domains(ports, caller, [each for each in proposal.document.domains if each is not named], proposal)
 
@@ -95,7 +90,7 @@ def _to_claim(org_id: UUID, proposed: ProposedDomain, now: datetime) -> DomainCl
 
 
 async def propose_directory(ports: Ports, caller: SetupLinkCaller) -> str:
-    """Propose a SCIM token, in place of the one before, and return its secret, which is never returned again. Raises: SetupPartFixed."""
+    """Propose a SCIM token, in place of the one before, and return its secret, which is never returned again."""
     secret, prefix = new_token()
     await propose(ports, caller, SetupPart.DIRECTORY, SetupDocument(prefix=prefix), is_ready=True, token=secret)
     return secret
@@ -120,10 +115,7 @@ async def propose(
     token: str | None = None,
     replaces: SetupProposal | None = None,
 ) -> None:
-    """Store the proposal for a part. With `replaces`, it changes this one, unless another one replaced it before.
-
-    Raises: SetupPartFixed, SetupProposalReplaced, SetupSessionMissing, OrganizationNotActive.
-    """
+    """Store the proposal for a part. With `replaces`, it changes this one, unless another one replaced it before."""
     now = ports.clock.now()
     if part not in caller.parts:
         raise SetupPartFixed
@@ -153,8 +145,6 @@ async def note_problems(ports: Ports, caller: SetupLinkCaller, proposal: SetupPr
 
     The result of a check is no change of the proposal: there is no audit entry, and the time of its last change stays. A proposal that
     was replaced or applied during the check stays as it is.
-
-    Raises: SetupSessionMissing, OrganizationNotActive.
     """
     async with ports.storage.transaction(by=caller) as tx:
         link = await _lock(tx, caller, ports.clock.now())
@@ -164,10 +154,7 @@ async def note_problems(ports: Ports, caller: SetupLinkCaller, proposal: SetupPr
 
 
 async def _lock(tx: Transaction, caller: SetupLinkCaller, now: datetime) -> SetupLink:
-    """Lock the organization, which each change of a link locks, and check the link again.
-
-    Raises: SetupSessionMissing, OrganizationNotActive.
-    """
+    """Lock the organization, which each change of a link locks, and check the link again."""
     organization = await tx.organizations.lock(caller.org_id) or refuse(SetupSessionMissing)
     if organization.status is not OrganizationStatus.ACTIVE:
         raise OrganizationNotActive

@@ -56,10 +56,7 @@ async def load(ports: Ports, link: SetupLink) -> RenewedConnection | None:
 
 
 async def propose(ports: Ports, caller: SetupLinkCaller, pem: str) -> None:
-    """Propose certificates, in place of those before. No user signs in with them before an admin applies them.
-
-    Raises: SetupNotReady, ProviderCertificateInvalid, TooManyProviderCertificates, ProviderCertificateExists, SetupPartFixed.
-    """
+    """Propose certificates, in place of those before. No user signs in with them before an admin applies them."""
     details = await _load_details(ports, await proposals.load(ports, caller))
     certificates = await read_certificates(ports, pem) or refuse(ProviderCertificateInvalid)
     await _propose(ports, caller, details, certificates, are_of_metadata=False)
@@ -69,8 +66,6 @@ async def import_metadata(ports: Ports, caller: SetupLinkCaller, text: str, url:
     """Propose the certificates of SAML metadata that the connection does not trust yet: of `text`, or of the document at `url`.
 
     If the connection reads its metadata at another address, they count as typed: its next refresh would remove them.
-
-    Raises: SetupNotReady, MetadataOfAnother, ProviderCertificateExists, SetupPartFixed; the errors of `read_metadata`.
     """
     details = await _load_details(ports, await proposals.load(ports, caller))
     described, settings = await read_metadata(ports, caller, text, url), details.connection.settings
@@ -104,7 +99,7 @@ async def _propose(
 
 
 async def load_proposed(ports: Ports, caller: SetupLinkCaller) -> TripConnection:
-    """Return the connection with the proposed certificates in place of its own, for a test sign-in. Raises: SetupNotReady."""
+    """Return the connection with the proposed certificates in place of its own, for a test sign-in."""
     link = await proposals.load(ports, caller)
     proposal = link.proposals.get(SetupPart.CERTIFICATE)
     if proposal is None or proposal.applied_at is not None:

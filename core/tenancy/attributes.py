@@ -41,16 +41,13 @@ async def list_declared(ports: Ports, caller: OrganizationCaller) -> Sequence[At
 
 
 async def find(ports: Ports, caller: OrganizationCaller, name: str) -> Attribute:
-    """Return an attribute of the caller's organization. Raises: AttributeNotFound."""
+    """Return an attribute of the caller's organization."""
     async with ports.storage.reading() as read:
         return await _find(read, caller.acts_in.id, name)
 
 
 async def create(ports: Ports, caller: OrganizationCaller, attribute: Attribute) -> Attribute:
-    """Declare an attribute, as the last one of the organization.
-
-    Raises: UserAttributeNameInvalid, AttributeLabelInvalid, AttributeMergeInvalid, AttributeNameTaken, TooManyAttributes.
-    """
+    """Declare an attribute, as the last one of the organization."""
     attribute.checked()
     async with ports.storage.transaction(by=caller) as tx:
         organization, _ = await organizations.lock_organization_for(tx, caller, Capability.ORGANIZATION_MANAGE)
@@ -83,7 +80,7 @@ async def update(ports: Ports, caller: OrganizationCaller, name: str, changes: M
 
 
 async def delete(ports: Ports, caller: OrganizationCaller, name: str) -> None:
-    """Delete an attribute with all its values. Raises: AttributeNotFound, AttributeInUse."""
+    """Delete an attribute with all its values."""
     async with ports.storage.transaction(by=caller) as tx:
         organization, _ = await organizations.lock_organization_for(tx, caller, Capability.ORGANIZATION_MANAGE)
         attribute = await _find(tx, organization.id, name)
@@ -95,7 +92,7 @@ async def delete(ports: Ports, caller: OrganizationCaller, name: str) -> None:
 
 
 async def of_member(ports: Ports, caller: OrganizationCaller, user_id: UUID) -> AttributeValues:
-    """Return the attributes of a member with their values. Raises: MemberNotFound."""
+    """Return the attributes of a member with their values."""
     async with ports.storage.reading() as read:
         if not await read.members.exists(caller.acts_in.id, user_id):
             raise MemberNotFound
@@ -103,10 +100,7 @@ async def of_member(ports: Ports, caller: OrganizationCaller, user_id: UUID) -> 
 
 
 async def change_of_member(ports: Ports, caller: OrganizationCaller, user_id: UUID, changes: Mapping[str, Any]) -> AttributeValues:
-    """Change values of a member as an admin. None removes a value. A caller who may not read values gets those that they set.
-
-    Raises: MemberNotFound, MemberHasMoreRights; the errors of `AttributeValues.change`.
-    """
+    """Change values of a member as an admin. None removes a value. A caller who may not read values gets those that they set."""
     async with ports.storage.transaction(by=caller) as tx:
         organization, authority = await organizations.lock_authority(tx, caller, Capability.MEMBERS_MANAGE)
         require_power_over(authority, await tx.members.lock(organization.id, user_id) or refuse(MemberNotFound))
@@ -115,7 +109,7 @@ async def change_of_member(ports: Ports, caller: OrganizationCaller, user_id: UU
 
 
 async def of_group(ports: Ports, caller: OrganizationCaller, group_id: UUID) -> tuple[Group, AttributeValues]:
-    """Return a group, and the attributes with its values. Raises: OrganizationGroupNotFound."""
+    """Return a group, and the attributes with its values."""
     async with ports.storage.reading() as read:
         group = await read.groups.by_id(caller.acts_in.id, group_id) or refuse(OrganizationGroupNotFound)
         return group, await read.attributes.of_group(group.org_id, group.id)
@@ -126,8 +120,6 @@ async def change_of_group(ports: Ports, caller: OrganizationCaller, group_id: UU
 
     The values are those of its members, so the caller has power over each of them (security R-10). A caller who may not read
     values gets those that they set.
-
-    Raises: OrganizationGroupNotFound, GroupAboveOwn; the errors of `AttributeValues.change`.
     """
     async with ports.storage.transaction(by=caller) as tx:
         organization, authority = await organizations.lock_authority(tx, caller, Capability.GROUPS_MANAGE)

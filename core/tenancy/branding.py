@@ -58,7 +58,7 @@ async def preview(ports: Ports, caller: OrganizationCaller, **changes: str | Kee
 
 
 async def set_logo(ports: Ports, caller: OrganizationCaller, content: bytes, content_type: str | None = None) -> BrandingSettings:
-    """Make an uploaded image the logo of the organization, and return the branding. Raises: the errors of `images.reencode`."""
+    """Make an uploaded image the logo of the organization, and return the branding."""
     image = await images.reencode(ports, content, content_type)
     async with ports.storage.transaction(by=caller) as tx:
         organization, _ = await organizations.lock_organization_for(tx, caller, Capability.ORGANIZATION_MANAGE)

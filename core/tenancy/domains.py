@@ -89,7 +89,7 @@ async def verify(ports: Ports, caller: OrganizationCaller, domain: Domain) -> Do
 
 
 async def require_record(ports: Ports, claim: DomainClaim) -> None:
-    """Check that the DNS has the record of a claim. Raises: RecordNotFound, DnsFailed."""
+    """Check that the DNS has the record of a claim."""
     found = await ports.dns.texts(claim.record_name)
     if claim.record_value not in found:
         raise RecordNotFound(claim, found)

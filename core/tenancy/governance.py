@@ -122,8 +122,6 @@ async def approve(ports: Ports, caller: PlatformCaller, org_id: UUID, tier_id: U
 
     Its tier becomes `tier_id`. With None, the organization keeps its tier, or gets the initial one
     if it has none.
-
-    Raises: OrganizationNotFound, NotAPlatformOwner, TierNotFound, WrongOrganizationStatus.
     """
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
@@ -146,8 +144,6 @@ async def reject(ports: Ports, caller: PlatformCaller, org_id: UUID, reason: str
     """Reject a pending organization, and return it. This is final: a rejected organization can only be deleted.
 
     Its owner gets an email with the reason.
-
-    Raises: OrganizationNotFound, NotAPlatformOwner, WrongOrganizationStatus.
     """
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
@@ -166,8 +162,6 @@ async def suspend(ports: Ports, caller: PlatformCaller, org_id: UUID, reason: st
 
     The next requests of its members are refused. Their sessions do not end. They work again when
     the organization is activated. Its owner gets an email with the reason, if there is one.
-
-    Raises: OrganizationNotFound, NotAPlatformOwner, WrongOrganizationStatus.
     """
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
@@ -182,10 +176,7 @@ async def suspend(ports: Ports, caller: PlatformCaller, org_id: UUID, reason: st
 
 
 async def activate(ports: Ports, caller: PlatformCaller, org_id: UUID) -> Organization:
-    """Activate a suspended organization, and return it. Its owner gets an email.
-
-    Raises: OrganizationNotFound, NotAPlatformOwner, WrongOrganizationStatus.
-    """
+    """Activate a suspended organization, and return it. Its owner gets an email."""
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
         organization = await _lock_as_platform_owner(tx, caller, org_id, OrganizationStatus.SUSPENDED)
@@ -209,8 +200,6 @@ async def change_tier(
 
     A limit of None means that the limit of the tier applies. A limit may be lower than the current
     number of members or services: nothing is removed, but nothing can be added.
-
-    Raises: OrganizationNotFound, NotAPlatformOwner, TierNotFound, WrongOrganizationStatus.
     """
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
@@ -278,8 +267,6 @@ async def _lock_as_platform_owner(tx: Transaction, caller: PlatformCaller, org_i
 
     The caller stays a platform owner until the transaction ends (security Z-5, Z-6). The status of
     the organization must be one of `allowed`, if any are given.
-
-    Raises: OrganizationNotFound, NotAPlatformOwner, WrongOrganizationStatus.
     """
     organization = await tx.organizations.lock(org_id) or refuse(OrganizationNotFound)
     await platform.lock_rights(tx, caller)
@@ -288,7 +275,7 @@ async def _lock_as_platform_owner(tx: Transaction, caller: PlatformCaller, org_i
 
 
 def _require_status(organization: Organization, *allowed: OrganizationStatus) -> None:
-    """Check that the organization has one of these statuses. Raises: WrongOrganizationStatus."""
+    """Check that the organization has one of these statuses."""
     if organization.status not in allowed:
         *others, last = allowed
         raise WrongOrganizationStatus(organization.status, f"{', '.join(others)} or {last}" if others else str(last))

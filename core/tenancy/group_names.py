@@ -7,26 +7,20 @@ from ports.storage import Transaction
 
 
 async def require_free_name(tx: Transaction, org_id: UUID, name: str, *, of: UUID | None = None) -> None:
-    """Check that a group of a locked organization may have this name. `of` is the id of the group, if it exists.
-
-    Raises: GroupNameTaken.
-    """
+    """Check that a group of a locked organization may have this name. `of` is the id of the group, if it exists."""
     for kind, id_ in await tx.groups.same_names(org_id, to_name_key(name)):
         if id_ != of:
             raise GroupNameTaken(kind)
 
 
 async def require_free_shared_name(tx: Transaction, org_id: UUID, name: str, *, of: UUID) -> None:
-    """Check that a locked organization, or one of its services for assigned users, may have this name. `of` is its id.
-
-    Raises: SharedNameTaken.
-    """
+    """Check that a locked organization, or one of its services for assigned users, may have this name. `of` is its id."""
     for kind, id_ in await tx.groups.same_names(org_id, to_name_key(name)):
         if id_ != of:
             raise SharedNameTaken(kind)
 
 
 async def require_free_new_name(tx: Transaction, org_id: UUID, old: str, new: str, *, of: UUID) -> None:
-    """Check a new name as `require_free_shared_name` does, if more than its case changes. Raises: SharedNameTaken."""
+    """Check a new name as `require_free_shared_name` does, if more than its case changes."""
     if to_name_key(new) != to_name_key(old):
         await require_free_shared_name(tx, org_id, new, of=of)

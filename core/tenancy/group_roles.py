@@ -52,9 +52,6 @@ async def give(ports: Ports, caller: Member, group_id: UUID, role: str) -> Group
     A stopped mapping starts again, and the caller answers for it.
 
     The role of each member of the group changes, so this needs power over each of them, as does `take` (security R-10).
-
-    Raises: OrganizationGroupNotFound, RoleUnknown, OwnershipNotAssignable, GroupGivesMore, GroupAboveOwn, RightsByGroupItself,
-    DirectoryCreatorsHaveLess.
     """
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:

@@ -52,7 +52,7 @@ async def list_all(ports: Ports, caller: OrganizationCaller) -> Sequence[Group]:
 
 
 async def find(ports: Ports, caller: OrganizationCaller, group_id: UUID) -> Group:
-    """Return a group. Raises: OrganizationGroupNotFound."""
+    """Return a group."""
     async with ports.storage.reading() as read:
         return await read.groups.by_id(caller.acts_in.id, group_id) or refuse(OrganizationGroupNotFound)
 
@@ -66,7 +66,7 @@ async def list_of_user(ports: Ports, caller: OrganizationCaller, user_id: UUID) 
 async def list_members(
     ports: Ports, caller: OrganizationCaller, group_id: UUID, page: Page, *, search: str | None = None
 ) -> PageResult[MemberOfGroup]:
-    """Return a page of the users in a group. `search` is a part of an email address. Raises: OrganizationGroupNotFound."""
+    """Return a page of the users in a group. `search` is a part of an email address."""
     text = Email.parse_part(search or "") or None
     async with ports.storage.reading() as read:
         group = await read.groups.by_id(caller.acts_in.id, group_id) or refuse(OrganizationGroupNotFound)
@@ -74,7 +74,7 @@ async def list_members(
 
 
 async def create(ports: Ports, caller: OrganizationCaller, name: str, description: str | None = None) -> Group:
-    """Create a group without members. Raises: TooManyGroups, GroupNameTaken."""
+    """Create a group without members."""
     async with ports.storage.transaction(by=caller) as tx:
         organization, _ = await organizations.lock_organization_for(tx, caller, Capability.GROUPS_MANAGE)
         return await add(tx, new_group(organization.id, name, ports.clock.now(), description=description))
@@ -99,18 +99,13 @@ async def delete(ports: Ports, caller: OrganizationCaller, group_id: UUID) -> No
     """Delete a group. Users lose the access that only the group gave.
 
     Like their removal from the group, this needs power over each of its members (security R-10).
-
-    Raises: the errors of `lock_own_group`.
     """
     async with ports.storage.transaction(by=caller) as tx:
         await remove(tx, await lock_own_group(tx, caller, group_id, of_all=True), ports.clock.now())
 
 
 async def add_member(ports: Ports, caller: OrganizationCaller, group_id: UUID, user_id: UUID) -> None:
-    """Add a confirmed member or an end user of the organization to a group. Nothing changes if the user is in the group.
-
-    Raises: GroupUserNotFound, GroupFull; the errors of `lock_own_group`.
-    """
+    """Add a confirmed member or an end user of the organization to a group. Nothing changes if the user is in the group."""
     async with ports.storage.transaction(by=caller) as tx:
         group = await lock_own_group(tx, caller, group_id, user_id)
         # Checked before the lock, so that callers cannot lock accounts of other organizations. While the
@@ -134,10 +129,7 @@ async def add_member_by_email(ports: Ports, caller: OrganizationCaller, group_id
 
 
 async def remove_member(ports: Ports, caller: OrganizationCaller, group_id: UUID, user_id: UUID) -> None:
-    """Remove a user from a group. They lose the access that only the group gave.
-
-    Raises: NotInGroup; the errors of `lock_own_group`.
-    """
+    """Remove a user from a group. They lose the access that only the group gave."""
     async with ports.storage.transaction(by=caller) as tx:
         group = await lock_own_group(tx, caller, group_id, user_id)
         await tx.groups.present(group.org_id, group.id, [user_id]) or refuse(NotInGroup)
@@ -158,9 +150,6 @@ async def lock_own_group(
     The caller has power over the user who joins or leaves it, and with `of_all` over all its members.
     If the change gives or takes what the users of the group have by it, the caller could also give each user all of it: the caller
     of a group with a role is a person who may give the role, and has the rights behind access and roles at applications and API resources.
-
-    Raises: OrganizationGroupNotFound, ManagedByDirectory, NeedsPerson, GroupGivesMore, GroupOpensMore, MemberHasMoreRights,
-    GroupAboveOwn.
     """
     organization, authority = await organizations.lock_authority(tx, caller, Capability.GROUPS_MANAGE)
     group = await tx.groups.by_id(organization.id, group_id) or refuse(OrganizationGroupNotFound)
@@ -184,7 +173,7 @@ async def lock_own_group(
 
 
 async def require_power_over_members(tx: Transaction, actor: Authority, group: Group) -> None:
-    """Check that a caller may act on each member in the group (security R-10). Raises: GroupAboveOwn."""
+    """Check that a caller may act on each member in the group (security R-10)."""
     if not await _has_power(tx, actor, group):
         raise GroupAboveOwn
 
@@ -238,7 +227,7 @@ async def add(tx: Transaction, group: Group) -> Group:
 
 
 async def save(tx: Transaction, old: Group, new: Group, now: datetime) -> Group:
-    """Store a changed group, and return it. Nothing is written if nothing changed. Raises: GroupNameTaken."""
+    """Store a changed group, and return it. Nothing is written if nothing changed."""
     if new == old:
         return old
     if new.name != old.name:

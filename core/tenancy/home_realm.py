@@ -41,7 +41,7 @@ async def find_connection(read: Reading, domain: Domain, org_id: UUID | None) ->
 
 
 async def replace_routes(ports: Ports, caller: OrganizationCaller, routes: list[tuple[Domain, str]]) -> list[HomeRealmRoute]:
-    """Replace all routes of the organization, and return the new ones. Raises: DuplicateDomain, RouteTargetUnknown."""
+    """Replace all routes of the organization, and return the new ones."""
     new: dict[Domain, str] = {}
     for domain, slug in routes:
         if domain in new:
@@ -51,10 +51,7 @@ async def replace_routes(ports: Ports, caller: OrganizationCaller, routes: list[
 
 
 async def set_route(ports: Ports, caller: OrganizationCaller, domain: Domain, slug: str) -> HomeRealmRoute:
-    """Set the identity provider of a domain, and return its route. Other routes stay as they are.
-
-    Raises: TooManyRoutes, RouteTargetUnknown.
-    """
+    """Set the identity provider of a domain, and return its route. Other routes stay as they are."""
 
     def with_route(old: Routes) -> Routes:
         if domain not in old and len(old) >= MAX_ROUTES:
@@ -65,7 +62,7 @@ async def set_route(ports: Ports, caller: OrganizationCaller, domain: Domain, sl
 
 
 async def remove_route(ports: Ports, caller: OrganizationCaller, domain: Domain) -> None:
-    """Remove the route of a domain. Other routes stay as they are. Raises: RouteNotFound."""
+    """Remove the route of a domain. Other routes stay as they are."""
 
     def without_route(old: Routes) -> Routes:
         if domain not in old:

@@ -60,7 +60,7 @@ async def list_page(
     """Return one page of the organization's invitations with this status and role, newest first.
 
     A pending invitation that has passed its expiry has the status expired. `search` matches any part
-    of an email address, as for members. Raises: RoleFilterUnknown.
+    of an email address, as for members.
     """
     text = Email.parse_part(search or "") or None
     async with ports.storage.reading() as read:
@@ -70,7 +70,7 @@ async def list_page(
 
 
 async def cancel(ports: Ports, caller: OrganizationCaller, invitation_id: UUID) -> None:
-    """Cancel a pending invitation. Raises: InvitationNotFound."""
+    """Cancel a pending invitation."""
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
         organization, _ = await organizations.lock_organization_for(tx, caller, Capability.MEMBERS_MANAGE)
@@ -87,8 +87,6 @@ async def accept_on_behalf(ports: Ports, caller: OrganizationCaller, invitation_
     """Accept an invitation for its recipient, who must have an account.
 
     The membership is unconfirmed, because the recipient took no part.
-
-    Raises: InvitationNotFound, RoleAboveOwn, RolesManageMissing.
     """
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
@@ -129,10 +127,7 @@ async def list_received(ports: Ports, caller: Person) -> list[ReceivedInvitation
 
 
 async def get_by_token(ports: Ports, token: str, person: Person | None = None) -> ReceivedInvitation:
-    """Return the pending invitation with this token, or for its signed-in recipient with the hash of one. Nothing changes.
-
-    Raises: InvitationNotPending, InvitationExpired.
-    """
+    """Return the pending invitation with this token, or for its signed-in recipient with the hash of one. Nothing changes."""
     token_hash, is_hash = parse_token(token)
     async with ports.storage.reading() as read:
         received = await read.invitations.received_by_token(token_hash, ports.clock.now()) or refuse(InvitationNotPending)
@@ -155,9 +150,6 @@ async def accept(ports: Ports, caller: Caller, token: str) -> Organization:
     The account with the invited address joins. If there is none, one is created. The token of the email
     proves the mailbox. An invitation that has passed its expiry is marked as expired before
     the error is raised.
-
-    Raises: InvitationNotPending, OrganizationNotActive, InviteeMismatch, InvitationExpired; the
-    errors of `add_invited_member`.
     """
     now = ports.clock.now()
     person = caller if isinstance(caller, Person) else None
@@ -199,8 +191,6 @@ async def lock_by_token(tx: Transaction, caller: Caller, token: str) -> tuple[Or
 
     `token` may also be the SHA-256 of the token in hexadecimal, which the recipient's list of
     invitations shows. The hash works only for the signed-in recipient.
-
-    Raises: InvitationNotPending.
     """
     token_hash, is_hash = parse_token(token)
     organization = await tx.organizations.lock_by_invitation_token(token_hash) or refuse(InvitationNotPending)
@@ -211,7 +201,7 @@ async def lock_by_token(tx: Transaction, caller: Caller, token: str) -> tuple[Or
 
 
 def require_pending(invitation: Invitation) -> None:
-    """Check that the invitation is pending. Raises: InvitationNotPending, InvitationExpired."""
+    """Check that the invitation is pending."""
     if invitation.status is InvitationStatus.EXPIRED:
         raise InvitationExpired
     if not invitation.is_pending:
@@ -251,9 +241,6 @@ async def add_invited_member(
     other token, so it verifies no address and deletes nothing (security A-7, R-3). The membership
     is confirmed if the mailbox is proved, if the recipient is signed in, or if this organization
     created the account (security R-5).
-
-    Raises: AlreadyMember, TeamFull, InviteeHasNoAccount, MailTokenRequired, InviteeMismatch,
-    InviteeCannotJoin, BlockedByDirectory, InviteeBlocked, InvitationNotPending, InvitationExpired, ConnectionStaysRequired.
     """
     account = await _lock_invited_account(tx, organization, invitation, now, by_mail=by_mail, on_behalf=on_behalf)
     # Another account may have got the address since the request began.
@@ -297,10 +284,7 @@ async def add_invited_member(
 async def _lock_invited_account(
     tx: Transaction, organization: Organization, invitation: Invitation, now: datetime, *, by_mail: bool, on_behalf: bool
 ) -> Account:
-    """Lock and return the invited account, which may be new. The parameters are those of `add_invited_member`.
-
-    Raises: AlreadyMember, TeamFull, InviteeHasNoAccount, MailTokenRequired, InviteeCannotJoin.
-    """
+    """Lock and return the invited account, which may be new. The parameters are those of `add_invited_member`."""
     existing = await tx.accounts.by_email(invitation.email)
     if existing is not None and await tx.members.lock(organization.id, existing.id) is not None:
         raise AlreadyMember
@@ -321,8 +305,6 @@ async def _require_promotable(tx: Transaction, invitation: Invitation) -> UUID |
     """Return the service account that sent this invitation to a role above member, or None if a person did.
 
     The account may have stopped since, for example because its owner was deactivated (security R-4).
-
-    Raises: InvitationNotPending.
     """
     may_promote = await tx.service_accounts.may_promote(invitation.org_id, invitation.invited_by)
     if may_promote is False:

@@ -38,9 +38,6 @@ async def invite(ports: Ports, caller: OrganizationCaller, email: Email, role: s
     which proves the mailbox. If the organization has a mail server, it can read the email, so there
     is one token for both, which proves nothing (security R-3). If the pending invitation for the
     address has passed its expiry, it is first marked as expired, to make room for the new one.
-
-    Raises: OwnerNotInvitable, RoleUnknown, RoleAboveOwn, RolesManageMissing, TooManyInvitations,
-    InvitedDomainRefused, AlreadyMember, InviteeBlocked, InvitationAlreadySent.
     """
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:

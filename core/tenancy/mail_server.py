@@ -31,7 +31,7 @@ async def get_settings(ports: Ports, caller: OrganizationCaller) -> SmtpSettings
 
 
 async def remove(ports: Ports, caller: OrganizationCaller) -> None:
-    """Remove the organization's mail server. Its emails use the platform's server again. Raises: MailServerNotSet."""
+    """Remove the organization's mail server. Its emails use the platform's server again."""
     async with ports.storage.transaction(by=caller) as tx:
         organization, _ = await organizations.lock_organization_for(tx, caller, Capability.INTEGRATIONS_MANAGE)
         removed = await tx.smtp.remove(organization.id) or refuse(MailServerNotSet)

@@ -236,10 +236,7 @@ async def send_password_reset(ports: Ports, caller: OrganizationCaller, user_id:
 
 
 async def confirm(ports: Ports, caller: Person, slug: str) -> None:
-    """Confirm the caller's own membership in an organization with any status (docs/specification/security.md, Terms).
-
-    Raises: OrganizationNotFound, NotOfThisOrganization.
-    """
+    """Confirm the caller's own membership in an organization with any status (docs/specification/security.md, Terms)."""
     async with ports.storage.reading() as read:
         org_id = await read.organizations.id_by_slug(slug) or refuse(OrganizationNotFound)
         if not await read.members.exists(org_id, caller.user_id):

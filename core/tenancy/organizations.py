@@ -70,8 +70,6 @@ async def create(ports: Ports, caller: Person, slug: str, name: str) -> tuple[Or
     It is pending until a platform owner approves it, unless the operator turned approval off.
     The platform owners get an email about a pending organization, unless the
     operator turned these emails off.
-
-    Raises: SlugInvalid, SlugReserved, SlugTaken, AddressNotVerified, TooManyWaiting, AccountGone, SessionEnded.
     """
     valid_slug, now = Slug.parse(slug), ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
@@ -89,10 +87,7 @@ async def create(ports: Ports, caller: Person, slug: str, name: str) -> tuple[Or
 async def add_for_account(
     tx: Transaction, ports: Ports, caller: Person, slug: Slug, name: str, now: datetime
 ) -> tuple[Organization, Account]:
-    """Add an organization without an owner for the caller, and lock the account of the caller.
-
-    Raises: SlugTaken, AddressNotVerified, AccountGone, SessionEnded.
-    """
+    """Add an organization without an owner for the caller, and lock the account of the caller."""
     organization = await add_organization(tx, ports, slug, name, now)
     account = await own_account.lock_own_account(tx, caller, now)
     # The address may have changed since the request arrived.

@@ -117,8 +117,6 @@ async def demote(ports: Ports, caller: Person, user_id: UUID, reason: str | None
 
     All platform owners and the user get an email. If the only two platform owners demote each other at the
     same time, the second request fails with LastPlatformOwner.
-
-    Raises: CannotDemoteYourself; LastPlatformOwner; NotAPlatformOwner; NotPlatformOwner.
     """
     if user_id == caller.user_id:
         raise CannotDemoteYourself

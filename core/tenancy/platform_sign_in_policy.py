@@ -54,10 +54,7 @@ async def get(ports: Ports) -> PolicyDetails:
 
 
 async def save(ports: Ports, caller: Person, document: Document, version: int) -> PolicyDetails:
-    """Replace the policy of the platform, and return it. `version` is that of the policy that the caller has seen.
-
-    Raises: PolicyInvalid; PolicyChanged; NoPasskeysHere; WouldLockYouOut; NotAPlatformOwner.
-    """
+    """Replace the policy of the platform, and return it. `version` is that of the policy that the caller has seen."""
     rules, now = _parse(document), ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
         await tx.accounts.lock_platform_owners()
@@ -99,7 +96,7 @@ async def preview(ports: Ports, document: Document) -> PolicyPreview:
 
 
 def _parse(document: Document) -> Rules:
-    """Return the rules of a document. Raises: PolicyInvalid."""
+    """Return the rules of a document."""
     rules = Rules.parse(document).restricted_to(RULES_OF_PLATFORM)
     if Concerned.EVERYONE not in rules.second_factor:
         raise PolicyInvalid(Rule.SECOND_FACTOR, "Platform owners always need a second factor. Choose everyone.")

@@ -22,7 +22,7 @@ Change = Callable[[Ports, OrganizationCaller, UUID], Awaitable[object]]  # the u
 
 
 async def load_members(ports: Ports, caller: OrganizationCaller, user_ids: Sequence[UUID]) -> dict[UUID, Email]:
-    """Return the addresses of these members by their ids. Other ids are left out. Raises: TooManySelected; the errors of `require_view`."""
+    """Return the addresses of these members by their ids. Other ids are left out."""
     _check(caller, user_ids)
     async with ports.storage.reading() as read:
         accounts = await read.members.accounts(caller.acts_in.id, user_ids)

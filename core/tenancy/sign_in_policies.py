@@ -170,7 +170,7 @@ async def accepted_ways(ports: Ports, org_id: UUID) -> frozenset[Method]:
 
 
 async def _parse(read: Reading | Transaction, org_id: UUID, document: Document, application: PolicyApplication | None) -> Rules:
-    """Return the rules of a document that names connections by their slugs. Raises: PolicyInvalid."""
+    """Return the rules of a document that names connections by their slugs."""
     slugs, slug = document.get(Rule.CONNECTIONS) or {}, document.get(Rule.CONNECTION)
     if slugs or slug is not None:
         active = {
@@ -212,10 +212,7 @@ async def _merge(
 async def _require_available(
     ports: Ports, read: Reading | Transaction, application: PolicyApplication | None, effective: EffectivePolicy, now: datetime
 ) -> None:
-    """Check that every user can meet the policy now and later, also together with those of the applications.
-
-    Raises: MethodsUnavailable; NoPasskeysHere.
-    """
+    """Check that every user can meet the policy now and later, also together with those of the applications."""
     _require_available_in(ports, effective, application, now)
     if application is None and effective.org_id is not None:
         for other, rules in await read.sign_in_policies.of_applications(effective.org_id):

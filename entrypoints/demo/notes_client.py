@@ -78,7 +78,7 @@ class NotesClient:
         return self._send("tools/call", name=tool, arguments=arguments)
 
     def _result(self, reply: Reply) -> dict[str, Any]:
-        """Return the result of a JSON-RPC response. Raises: CallFailed."""
+        """Return the result of a JSON-RPC response."""
         if reply.status != 200 or "result" not in reply.json:
             raise CallFailed(f"The MCP server answered {reply.status} instead of a result.")
         result: dict[str, Any] = reply.json["result"]
@@ -88,7 +88,7 @@ class NotesClient:
         return str(self._result(reply)["content"][0]["text"])
 
     def _show_challenge(self, reply: Reply) -> dict[str, str]:
-        """Show and return the challenge of a refusal (RFC 6750 section 3). Raises: CallFailed."""
+        """Show and return the challenge of a refusal (RFC 6750 section 3)."""
         header = reply.headers.get("www-authenticate", "")
         self._detail(f"{reply.status}, WWW-Authenticate: {header}")
         challenge = dict(_PARAMETER.findall(header))
@@ -97,7 +97,7 @@ class NotesClient:
         return challenge
 
     def _discover(self, challenge: Mapping[str, str]) -> None:
-        """Find out which authorization server protects the MCP server, and where its endpoints are. Raises: CallFailed."""
+        """Find out which authorization server protects the MCP server, and where its endpoints are."""
         self._describe(f"Read what the MCP server says about itself, at {challenge['resource_metadata']}.")
         resource = call("GET", challenge["resource_metadata"]).json
         issuer = str(resource["authorization_servers"][0])
@@ -112,7 +112,7 @@ class NotesClient:
             self._detail(f"{name}: {json.dumps(self._server.get(name))}")
 
     def _register(self) -> None:
-        """Get a client id, for which Gatehouse stores nothing until the user agrees. Raises: CallFailed."""
+        """Get a client id, for which Gatehouse stores nothing until the user agrees."""
         if "registration_endpoint" not in self._server:
             raise CallFailed(
                 "This client publishes no description of itself, and Gatehouse lets no client register itself. "
@@ -128,7 +128,7 @@ class NotesClient:
         self._detail(f"client_id: {self._client_id[:40]}... ({len(self._client_id)} characters: a sealed copy of the metadata)")
 
     def _authorize(self, scope: str) -> None:
-        """Get tokens for these scopes from the user, with PKCE and `resource` (RFC 8707). Raises: CallFailed."""
+        """Get tokens for these scopes from the user, with PKCE and `resource` (RFC 8707)."""
         verifier, state = secrets.token_urlsafe(48), secrets.token_urlsafe(16)
         challenge = base64.urlsafe_b64encode(hashlib.sha256(verifier.encode()).digest()).rstrip(b"=").decode()
         with _CallbackServer(state) as callback:

@@ -62,7 +62,7 @@ KINDS: Final[tuple[CodeKind, ...]] = (totp, backup_codes)
 
 
 def check_format(code: str) -> None:
-    """Refuse text that is in the format of no kind (security M-3). Raises: CodeMalformed."""
+    """Refuse text that is in the format of no kind (security M-3)."""
     if not any(kind.accepts(code) for kind in KINDS):
         raise CodeMalformed
 

@@ -22,8 +22,6 @@ async def require_strongest_proof(ports: Ports, read: Reading | Transaction, cal
 
     Without a passkey, this is the second factor, or else the first factor, with the age of the sign-in that the route asks for. A sign-in
     at an organization's connection shows no factor of the account.
-
-    Raises: PasskeyNeeded; SignInNotRecent.
     """
     proofs = await load_proofs(read, caller.session_id, account.id, now)
     if (missing := await find_passkey_step(ports, read, account, proofs, now)) is not None:

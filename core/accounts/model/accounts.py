@@ -287,8 +287,6 @@ def check_new_password(password: str, email: Email, common: frozenset[str], requ
 
     `common` has case-folded passwords. `required` is the length that an organization asks for. There are no
     composition rules, and the password is not trimmed.
-
-    Raises: PasswordTooShort; PasswordTooLong; PasswordTooCommon; PasswordContainsEmail; PasswordContainsProduct.
     """
     if len(password) < MIN_PASSWORD_LENGTH:
         raise PasswordTooShort
@@ -306,7 +304,7 @@ def check_new_password(password: str, email: Email, common: frozenset[str], requ
 
 
 def check_password_length(password: str) -> None:
-    """Refuse passwords that would make hashing expensive. Raises: PasswordTooLong."""
+    """Refuse passwords that would make hashing expensive."""
     if len(password) > MAX_PASSWORD_LENGTH or len(password.encode()) > 512:
         raise PasswordTooLong
 

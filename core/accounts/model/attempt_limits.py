@@ -60,7 +60,7 @@ def attempt_limit(policy: Policy, secret: SecretKind) -> AttemptLimit:
 
 
 def raise_if_locked(secret: SecretKind, blocked_until: datetime | None, now: datetime) -> None:
-    """Refuse an attempt that was not counted because it must wait until `blocked_until`. Raises: TooManyAttempts."""
+    """Refuse an attempt that was not counted because it must wait until `blocked_until`."""
     if blocked_until is not None:
         raise TooManyAttempts((blocked_until - now).total_seconds(), secret)
 

@@ -166,7 +166,7 @@ class ProfileChanges:
 
 
 def parse_name(text: str) -> str:
-    """Return the name without spaces at its ends. Raises: NameInvalid."""
+    """Return the name without spaces at its ends."""
     return _parse_line(text, NameInvalid)
 
 

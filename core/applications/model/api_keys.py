@@ -116,10 +116,7 @@ def generate_key(environment: str | None = None) -> tuple[str, str]:
 
 
 def parse_permissions(names: Sequence[str]) -> tuple[Permission, ...]:
-    """Return the permissions with these names, in this order (security K-2).
-
-    Raises: NoPermissions, UnknownPermission, DuplicatePermission.
-    """
+    """Return the permissions with these names, in this order (security K-2)."""
     if not names:
         raise NoPermissions
     if not set(names) <= set(Permission):
@@ -151,8 +148,6 @@ def require_own_rights(permissions: Sequence[Permission], rights: Rights, grante
 
     `granted` are the capabilities that an owner granted a service account by name. None: the caller is a user.
     The effect of a key remains when the account is gone.
-
-    Raises: ApiKeyAboveOwn, NotForServiceAccounts.
     """
     for permission in permissions:
         for needed in sorted(NEEDED_RIGHTS[permission]):

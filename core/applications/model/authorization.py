@@ -231,13 +231,13 @@ def _sorted(role: RoleDefinition) -> RoleDefinition:
 
 
 def check_permission_name(name: str) -> None:
-    """Check the name of a permission. Raises: PermissionNameInvalid."""
+    """Check the name of a permission."""
     if len(name) > MAX_PERMISSION_LENGTH or not _PERMISSION.fullmatch(name):
         raise PermissionNameInvalid(name)
 
 
 def check_role_slug(slug: str) -> None:
-    """Check the slug of a role. Raises: ServiceRoleSlugInvalid."""
+    """Check the slug of a role."""
     if not _ROLE.fullmatch(slug):
         raise ServiceRoleSlugInvalid(slug)
 

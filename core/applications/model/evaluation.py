@@ -165,7 +165,7 @@ class AccessDecision:
 
 
 def parse_single(body: Mapping[str, Any]) -> Questions:
-    """Return the question of a request to `POST /access/v1/evaluation`. Unknown members are ignored. Raises: EvaluationInvalid."""
+    """Return the question of a request to `POST /access/v1/evaluation`. Unknown members are ignored."""
     question = _parse_question(body)
     if isinstance(question, EvaluationInvalid):
         raise question
@@ -177,8 +177,6 @@ def parse_batch(body: Mapping[str, Any]) -> Questions:
 
     Without `evaluations`, or with none, it is a request with one question (AuthZEN section 7.1). A member that an
     evaluation lacks is that of the request. An invalid question does not make the request invalid (section 7.2.1).
-
-    Raises: EvaluationInvalid, TooManyEvaluations, SemanticUnknown.
     """
     semantic, items = _parse_semantic(body.get("options")), body.get("evaluations")
     if items is None or items == []:

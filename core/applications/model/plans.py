@@ -81,7 +81,7 @@ class PlanTerms(PlanChanges):
 
 
 def parse_currency(text: str) -> str:
-    """Return the currency code in lower case. Raises: CurrencyInvalid."""
+    """Return the currency code in lower case."""
     # Check for ASCII before folding case: the Kelvin sign, for example, has a plain "k" as its
     # lower case.
     code = text.lower() if text.isascii() else ""
@@ -91,7 +91,7 @@ def parse_currency(text: str) -> str:
 
 
 def check_features(features: Sequence[str]) -> tuple[str, ...]:
-    """Return the features, in this order. Raises: FeaturesTooLong."""
+    """Return the features, in this order."""
     if len(json.dumps(list(features), ensure_ascii=False).encode()) > MAX_FEATURES_SIZE:
         raise FeaturesTooLong
     return tuple(features)

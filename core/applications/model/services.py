@@ -251,9 +251,6 @@ def apply_settings(service: Service, settings: SettingChanges) -> Service:
 
     All redirect URIs are checked against the resulting type, including those that stay. A service
     that becomes a public client loses its keys, as it loses its secret.
-
-    Raises: EmptyServiceUpdate, ScopeInvalid, RedirectUriInvalid, DuplicateRedirectUri,
-    ActivationUriInvalid, PostLogoutRedirectUriInvalid, BackchannelLogoutUriInvalid.
     """
     changes = provided(**settings)
     if not changes:
@@ -316,10 +313,7 @@ _STORED_FORMS: Final[Mapping[str, Callable[..., object]]] = {
 
 
 def validate_redirect_uris(service_type: ServiceType, redirect_uris: Sequence[str]) -> None:
-    """Check the redirect URIs of a service. Native applications may also use private-use schemes, which contain a dot (RFC 8252).
-
-    Raises: RedirectUriInvalid, DuplicateRedirectUri.
-    """
+    """Check the redirect URIs of a service. Native applications may also use private-use schemes, which contain a dot (RFC 8252)."""
     if len(set(redirect_uris)) < len(redirect_uris):
         raise DuplicateRedirectUri
     if flaw := _flaw_of_redirects(service_type, redirect_uris):

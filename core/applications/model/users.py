@@ -86,7 +86,7 @@ class AccessSettings:
     launch_url: str | None = None
 
     def validated(self) -> Self:
-        """Return the settings with the launch URL in canonical form. Raises: LaunchUrlInvalid."""
+        """Return the settings with the launch URL in canonical form."""
         if self.launch_url is None:
             return self
         launch_url = uris.canonicalize(self.launch_url)

@@ -27,7 +27,7 @@ async def load(ports: Ports, flow_id: UUID, device_cookie: str | None) -> Flow |
 
 
 async def load_open(ports: Ports, flow_id: UUID, device_cookie: str | None) -> Flow:
-    """Return the open flow, with pages, of the browser with this device cookie. Raises: FlowEnded."""
+    """Return the open flow, with pages, of the browser with this device cookie."""
     flow = await load(ports, flow_id, device_cookie)
     if flow is None or not flow.is_open(ports.clock.now()) or flow.target in NOT_ON_PAGES:
         raise FlowEnded
@@ -65,7 +65,7 @@ async def find_reachable(ports: Ports, visitor: Visitor | None, service: Service
 
 
 async def load_factors(ports: Ports, visitor: Visitor) -> tuple[Factor, ...]:
-    """Return the factors of the account that work here. Raises: AccountGone."""
+    """Return the factors of the account that work here."""
     async with ports.storage.reading() as read:
         account = await read.accounts.by_id(visitor.user_id) or refuse(AccountGone)
         return (await relying_party.load_without_lost_keys(ports, read, account)).factors

@@ -76,7 +76,7 @@ async def find_of_flow(ports: Ports, flow: Flow) -> EmailChallenge | None:
 
 
 async def find_by_link(ports: Ports, token: str) -> EmailChallenge:
-    """Return the email with this link. Nothing is used up. Raises: LinkInvalid."""
+    """Return the email with this link. Nothing is used up."""
     async with ports.storage.reading() as read:
         return await read.flows.email_by_link(digest(token), ports.clock.now()) or refuse(LinkInvalid)
 
@@ -103,8 +103,6 @@ class EmailCode:
         """Check the code. It is not used up.
 
         An address without an account gets the same response after the same work as a wrong code (security B-1, B-2).
-
-        Raises: EmailCodeMalformed, EmailCodeWrong, LastEmailCodeWrong, EmailSignInEnded, EmailSignInOff, TooManyAttempts, ServiceNotFound.
         """
         code, now, kind = normalize_code(self.code), ports.clock.now(), SecretKind.EMAIL_CODE
         limit = attempt_limits_model.attempt_limit(ports.policy, kind)
@@ -139,7 +137,7 @@ class EmailLink:
     challenge: EmailChallenge
 
     async def verify(self, ports: Ports, caller: Caller, flow: Flow, client: PresentedDevice) -> Proved:
-        """Return what uses the email up. Raises: EmailSignInOff."""
+        """Return what uses the email up."""
         return await _proved(ports, self.challenge, flow)
 
 

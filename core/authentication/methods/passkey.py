@@ -61,7 +61,7 @@ class VerifiedPasskey:
         return proof_of(self.known.passkey, user_verified=self.seen.user_verified, at=self.at)
 
     async def redeem(self, tx: Transaction, send_behind: SendBehind = lambda _: None) -> Account:
-        """Lock the account and use the challenge up. Raises: PasskeyUnknown, PasskeyRefused."""
+        """Lock the account and use the challenge up."""
         redeemed = tx.passkeys.redeem_deferred(self.known.passkey, self.seen, self.at)
         send_behind(self.known.passkey.user_id)
         await tx.send_deferred()
@@ -76,7 +76,7 @@ class VerifiedPasskey:
         return tx.passkeys.redeem_second_deferred(first, self.known.passkey, self.seen, caller, now)
 
     async def accept_second(self, tx: Transaction, redeemed: RedeemedCode, _now: datetime) -> Account:
-        """Return the locked account. Raises: PasskeyRefused."""
+        """Return the locked account."""
         if not redeemed.code_taken:
             raise PasskeyRefused
         await self._end_without_passkey(tx, redeemed.account)
@@ -106,8 +106,6 @@ async def verify(
     """Verify an answer. `user_id`: it must be of this account. Without it, the authenticator chose the account.
 
     `verification`: it must be a passkey that verified its user. `charge` is made before anything else is read or recorded.
-
-    Raises: PasskeyUnknown, PasskeyDeleted, PasskeyRefused, PasskeyChanged; Limited.
     """
     now, known = ports.clock.now(), None
     try:
@@ -154,7 +152,7 @@ class DiscoveredPasskey:
     charge: Charge | None = None
 
     async def verify(self, ports: Ports, caller: Caller, flow: Flow, client: PresentedDevice) -> Proved:
-        """Verify the answer. Raises: PasskeyUnknown, PasskeyRefused, PasskeyChanged; Limited."""
+        """Verify the answer."""
         passkey = await verify(ports, caller, self.credential, _binding(client), flow=flow, charge=self.charge)
 
         async def lock(tx: Transaction, _: Caller, send_behind: SendBehind) -> tuple[Account, None]:

@@ -47,7 +47,7 @@ class RecoveryLink:
         return Proved(proof=Proof(Method.OWNER_RECOVERY, now), lock=lock)
 
     async def _lock(self, tx: Transaction) -> tuple[Account, TokenPurpose]:
-        """Lock the account of the link, and return it with the purpose of the link. Raises: RecoveryLinkInvalid."""
+        """Lock the account of the link, and return it with the purpose of the link."""
         for purpose in PURPOSES:
             if (account := await tx.accounts.lock_by_token(digest(self.token), purpose)) is not None:
                 return account, purpose

@@ -52,7 +52,7 @@ Check = Callable[[CodeAttempt, datetime], Awaitable[_RightAnswer]]
 async def load_options(
     ports: Ports, caller: Caller, flow: Flow, client: PresentedDevice, needs: ApplicationNeeds = NO_NEEDS
 ) -> SecondFactorOptions:
-    """Return the second factors that are enough for the application. The flow has a first factor. Raises: PreAuthInvalid."""
+    """Return the second factors that are enough for the application. The flow has a first factor."""
     user_id = flow.user_id or refuse(PreAuthInvalid)
     async with ports.storage.reading() as read:
         status = await read.mfa.status(user_id) or refuse(PreAuthInvalid)
@@ -121,7 +121,7 @@ class SecondPasskey:
 
 
 def to_method(code: str | None, credential: Json | None, *, trusts_device: bool) -> Code | SecondPasskey:
-    """Return the answer of a client that sent one of both. Raises: OneSecondFactor."""
+    """Return the answer of a client that sent one of both."""
     if code is not None and credential is None:
         return Code(code, trusts_device)
     if credential is not None and code is None:

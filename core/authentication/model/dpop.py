@@ -260,8 +260,6 @@ def check_claims(proof: SignedProof, sent: SentProof, access_token: str | None, 
     """Check the claims of a proof for this request, except its nonce (RFC 9449 section 4.3).
 
     `access_token` is the token that the proof goes with, or None if there is none.
-
-    Raises: ProofInvalid.
     """
     get = proof.claims.get
     token_id = get("jti")

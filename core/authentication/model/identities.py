@@ -131,7 +131,7 @@ class ServiceOAuthCredentials:
 
 
 def parse_provider(name: str) -> ConnectionSlug:
-    """Return the provider with this name. Raises: ProviderUnknown."""
+    """Return the provider with this name."""
     if name not in PLATFORM_CONNECTIONS:
         raise ProviderUnknown
     return ConnectionSlug(name)

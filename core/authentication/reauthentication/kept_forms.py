@@ -14,8 +14,6 @@ async def keep(ports: Ports, caller: Person, path: str, label: str, fields: Mapp
     """Keep a form of the caller's session, and return its id. Of the session's forms, only the newest MAX_KEPT are kept.
 
     The edge has checked that our own page sent the form.
-
-    Raises: SessionEnded.
     """
     now = ports.clock.now()
     form = KeptForm(new_id(), caller.session_id, path, label, fields, now, now + KEPT_FOR)
@@ -26,7 +24,7 @@ async def keep(ports: Ports, caller: Person, path: str, label: str, fields: Mapp
 
 
 async def find(ports: Ports, caller: Person, form_id: UUID) -> KeptForm:
-    """Return a kept form of the caller's session. Raises: KeptFormEnded."""
+    """Return a kept form of the caller's session."""
     async with ports.storage.reading() as read:
         return await read.kept_forms.find(caller.session_id, form_id, ports.clock.now()) or refuse(KeptFormEnded)
 

@@ -104,8 +104,6 @@ async def start_passkey(
 
     With them comes the name of these keys for users, as `name_kinds` returns it. `only`: keys of another kind do not count.
     Without a first factor, only a passkey is enough.
-
-    Raises: NoPasskey.
     """
     with_keys = Method.PASSKEY in options.second_methods
     async with ports.storage.reading() as read:
@@ -190,10 +188,7 @@ class _FirstFactor:
 
 
 async def _verify_key(ports: Ports, caller: Person, account: Account, credential: Json) -> VerifiedPasskey:
-    """Verify the answer of one of the caller's passkeys and security keys. If it can be a second factor, it can lack user verification.
-
-    Raises: PasskeyUnknown, PasskeyRefused, PasskeyChanged.
-    """
+    """Verify the answer of one of the caller's passkeys and security keys. If it can be a second factor, it can lack user verification."""
     verification = not account.second_factors and account.security_key_count == 0
     return await passkey.verify(ports, caller, credential, _binding(caller), user_id=account.id, verification=verification)
 

@@ -61,7 +61,7 @@ async def read_proof(ports: Ports, sent: SentProof, access_token: str | None = N
 
 
 async def use(ports: Ports, proof: ProofUse | None) -> None:
-    """Use up a proof, if there is one. Of several parallel uses, one succeeds. Raises: ProofReplayed, NonceMissing."""
+    """Use up a proof, if there is one. Of several parallel uses, one succeeds."""
     if proof is not None:
         try:
             async with ports.storage.reading(using=proof):

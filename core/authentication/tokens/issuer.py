@@ -37,8 +37,6 @@ async def adopt(ports: Ports) -> str | None:
     """Store the issuer at the start, and return the warning about its spelling (`spelling_warning`).
 
     An unusual spelling is accepted only if the installation uses it already.
-
-    Raises: IssuerMisspelled.
     """
     url = ports.tokens.issuer
     async with ports.storage.transaction(by=SYSTEM) as tx:

@@ -39,8 +39,6 @@ def verify(secrets: Sequence[str], header: str | None, body: bytes, now: datetim
     """Check that the signature header signs exactly these bytes with one of the secrets, within TOLERANCE of `now`.
 
     Elements of the header other than `t` and `v1` are ignored.
-
-    Raises: EventsNotConfigured, SignatureMissing, SignatureInvalid.
     """
     usable_secrets = [secret for secret in secrets if secret]
     if not usable_secrets:
@@ -72,7 +70,7 @@ class BillingEvent:
 
 
 def read_event(body: Mapping[str, Any]) -> BillingEvent:
-    """Return the event that this JSON object describes. Raises: EventInvalid."""
+    """Return the event that this JSON object describes."""
     id_, type_, created, data = parse_provider_id(body.get("id")), body.get("type"), parse_timestamp(body.get("created")), body.get("data")
     subject = data.get("object") if isinstance(data, Mapping) else None
     if id_ is None or not isinstance(type_, str) or created is None or not isinstance(subject, Mapping):

@@ -96,7 +96,7 @@ def parse_provider_id(value: object) -> str | None:
 
 
 def require_provider_id(value: object) -> str:
-    """Return the id of an object. Raises: UnreadableObject."""
+    """Return the id of an object."""
     provider_id = parse_provider_id(value)
     if provider_id is None:
         raise UnreadableObject

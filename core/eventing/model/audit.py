@@ -226,8 +226,6 @@ def build_filter(
 
     `known_actions` are the actions that the log can contain. Decision 227 defines
     the parameters.
-
-    Raises: TargetTypeRequired.
     """
     if target_id is not None and target_type is None:
         raise TargetTypeRequired

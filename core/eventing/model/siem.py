@@ -127,7 +127,7 @@ class SiemAttempt:
 
 
 def new_sink(org_id: UUID, *, provider: SiemProvider, endpoint_url: str, token: str, enabled: bool) -> SiemSink:
-    """Return the sink. Raises: TargetInvalid, SiemTokenInvalid."""
+    """Return the sink."""
     if not _PRINTABLE_ASCII.fullmatch(token):
         raise SiemTokenInvalid
     return SiemSink(org_id=org_id, provider=provider, endpoint_url=outbound.parse_target(endpoint_url), token=token, enabled=enabled)

@@ -93,7 +93,7 @@ def new_signing_secret() -> str:
 
 
 def parse_event_types(names: Sequence[str]) -> tuple[str, ...]:
-    """Return the event types without duplicates. Raises: NoEvents, EventTypeUnknown."""
+    """Return the event types without duplicates."""
     if not names:
         raise NoEvents
     if not set(names) <= SUBSCRIBABLE.keys():

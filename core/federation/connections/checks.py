@@ -64,8 +64,6 @@ async def check_saved(ports: Ports, caller: OrganizationCaller, slug: str, base_
     """Return the problems that values which were just saved cause at the identity provider.
 
     There are none while values are missing. If the organization has had too many checks, the only problem is that this one was not made.
-
-    Raises: OrganizationConnectionNotFound, SealBroken.
     """
     details = await connections.find(ports, caller, slug)
     if details.connection.uses_test_provider or details.missing:
@@ -153,7 +151,7 @@ def _check_name_id(settings: SamlSettings) -> Iterator[ConnectionProblem]:
 
 
 async def check_saml(ports: Ports, org_id: UUID, details: ConnectionDetails, settings: SamlSettings) -> list[ConnectionProblem]:
-    """Return the problems of the certificates and of the metadata, which are fetched now if they have an address. Raises: Limited."""
+    """Return the problems of the certificates and of the metadata, which are fetched now if they have an address."""
     return [*_check_certificates(details, ports.clock.now()), *await _check_metadata(ports, org_id, details, settings)]
 
 

@@ -87,10 +87,7 @@ async def find(ports: Ports, caller: OrganizationCaller, slug: str) -> Connectio
 
 
 async def create(ports: Ports, caller: OrganizationCaller, draft: ConnectionDraft) -> OrganizationConnection:
-    """Add a connection, as a draft.
-
-    Raises: PresetUnknown, ConnectionSettingInvalid, TooManyConnections, ConnectionSlugTaken.
-    """
+    """Add a connection, as a draft."""
     if draft.preset not in (None, TEST_PROVIDER, *PRESETS):
         raise PresetUnknown
     connection = new_draft(caller.acts_in.id, draft, ports.clock.now(), new_id())
@@ -101,7 +98,7 @@ async def create(ports: Ports, caller: OrganizationCaller, draft: ConnectionDraf
 
 
 def new_draft(org_id: UUID, draft: ConnectionDraft, now: datetime, id_: UUID) -> OrganizationConnection:
-    """Return a new connection with the values of a draft. Raises: ConnectionSettingInvalid."""
+    """Return a new connection with the values of a draft."""
     settings = draft.settings.check()
     return OrganizationConnection(
         id=id_,
@@ -153,7 +150,7 @@ async def change(
 
 
 async def save_change(tx: Transaction, old: OrganizationConnection, new: OrganizationConnection) -> OrganizationConnection:
-    """Check and save a locked connection. Raises: ConnectionSettingInvalid, ConnectionFieldFixed, ConnectionIncomplete."""
+    """Check and save a locked connection."""
     new = replace(new, settings=new.settings.check(), mapping=new.mapping.check())
     if new.protocol is not old.protocol or (old.first_activated_at is not None and new.settings.identity != old.settings.identity):
         raise ConnectionFieldFixed
@@ -170,7 +167,7 @@ async def save_change(tx: Transaction, old: OrganizationConnection, new: Organiz
 
 
 async def _require_complete(tx: Transaction, changed: OrganizationConnection) -> None:
-    """Check that users can still sign in through a connection if it is active. Raises: ConnectionIncomplete."""
+    """Check that users can still sign in through a connection if it is active."""
     if changed.is_active:
         (await load_details(tx, changed, changed.created_at)).require_complete()
 
@@ -181,9 +178,6 @@ async def activate(ports: Ports, caller: OrganizationCaller, slug: str, version:
     `version` is from the details that the caller read. Otherwise a member with `integrations.manage` alone could change which users come
     in, before the caller activates the connection (security S-12). None: the present version, if only the caller has changed the connection
     since its last activation.
-
-    Raises: OrganizationConnectionNotFound, ConnectionForTestsOnly, ConnectionChanged, ConnectionChangedByOthers, ConnectionIncomplete;
-    the errors of `require_power_over_users`.
     """
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
@@ -277,10 +271,7 @@ async def activate_key(ports: Ports, caller: OrganizationCaller, slug: str) -> S
 
 
 async def add_certificate(ports: Ports, caller: OrganizationCaller, slug: str, pem: str) -> ProviderCertificate:
-    """Trust a certificate of the identity provider, beside the present ones, and return it.
-
-    Raises: ProviderCertificateInvalid; the errors of `trust`.
-    """
+    """Trust a certificate of the identity provider, beside the present ones, and return it."""
     facts = await ports.certificates.facts(pem)
     certificate = ProviderCertificate(
         fingerprint=facts.fingerprint,
@@ -308,10 +299,7 @@ async def trust(tx: Transaction, caller: OrganizationCaller, slug: str, certific
 
 
 async def remove_certificate(ports: Ports, caller: OrganizationCaller, slug: str, fingerprint: str) -> None:
-    """Trust a certificate of the identity provider no longer. The last one of an active connection stays.
-
-    Raises: OrganizationConnectionNotFound, ProviderCertificateNotFound, ConnectionIncomplete; the errors of `require_power_over_users`.
-    """
+    """Trust a certificate of the identity provider no longer. The last one of an active connection stays."""
     async with ports.storage.transaction(by=caller) as tx:
         connection = await _lock_to_replace(tx, caller, slug, ports.clock.now())
         present = {each.fingerprint: each for each in await tx.connection_keys.certificates(connection.org_id, connection.id)}

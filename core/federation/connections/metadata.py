@@ -49,7 +49,7 @@ class DescribedProvider:
     left_out: int = 0  # certificates after the first MAX_CERTIFICATES
 
     def require_valid(self, now: datetime) -> None:
-        """Check that the metadata have not expired. Raises: MetadataExpired."""
+        """Check that the metadata have not expired."""
         if message := describe_expiry(self.valid_until, now, "identity provider"):
             raise MetadataExpired(message)
 
@@ -179,10 +179,7 @@ async def describe(ports: Ports, text: str) -> DescribedProvider:
 async def apply(
     tx: Transaction, connection: OrganizationConnection, described: DescribedProvider, metadata_url: str | None, now: datetime
 ) -> OrganizationConnection:
-    """Give a locked connection the values of metadata. Certificates of earlier metadata go; those of admins stay.
-
-    Raises: ConnectionFieldFixed, ConnectionSettingInvalid, TooManyProviderCertificates.
-    """
+    """Give a locked connection the values of metadata. Certificates of earlier metadata go; those of admins stay."""
     values: dict[str, Any] = {**described.settings, "metadata_url": metadata_url}
     settings = replace(connection.settings, **values)
     changed = await connections.save_change(tx, connection, replace(connection, settings=settings))

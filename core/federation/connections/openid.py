@@ -46,7 +46,7 @@ SECOND_FACTOR: Final = "mfa"  # in `amr` (RFC 8176 section 2)
 
 
 async def load_client(ports: Ports, connection: OrganizationConnection, settings: OidcSettings) -> OpenIdClient:
-    """Return our client at the provider of a connection, with its credentials. Raises: SealBroken."""
+    """Return our client at the provider of a connection, with its credentials."""
     async with ports.storage.reading() as read:
         secret = await read.connections.client_secret(connection.org_id, connection.id, settings.issuer)
         keys = await read.connection_keys.of_connection(connection.org_id, connection.id, ports.clock.now())
@@ -153,7 +153,7 @@ def _session_of(client: OpenIdClient, answer: OpenIdAnswer) -> ProviderSession:
 
 
 def to_received(claims: Mapping[str, Any], mapping: ClaimMapping) -> ReceivedClaims:
-    """Return the claims of an ID token in the form that both protocols share. Raises: SubjectMissing; OpenIdAnswerRefused."""
+    """Return the claims of an ID token in the form that both protocols share."""
     methods, values = claims.get("amr"), {name: _texts(value) for name, value in claims.items() if name not in PROTOCOL_CLAIMS}
     match claims.get("_claim_names"):
         case dict() as left_out if mapping.groups in left_out:

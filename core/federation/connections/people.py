@@ -127,7 +127,7 @@ async def _find_account(tx: Transaction, person: AssertedPerson, now: datetime, 
 
 
 async def _find_subject(tx: Transaction, person: AssertedPerson) -> ConnectionSubject:
-    """Return the state of the person at the connection. Raises: ConnectionNotActive."""
+    """Return the state of the person at the connection."""
     known = await tx.connection_identities.subject(person.org_id, person.connection_id, person.subject)
     if known is None or not known.is_active:
         raise ConnectionNotActive
@@ -174,8 +174,6 @@ async def _require_controlled(
 
     Only the word of the identity provider proves the address. If it was never verified here, it proves nothing against another person
     of the same provider: their account would change hands.
-
-    Raises: LinkNeeded, BlockedByDirectory, OtherPersonLinked.
     """
     if await tx.directory_blocks.exists(organization.id, account.id):
         raise BlockedByDirectory
@@ -190,7 +188,7 @@ async def _require_controlled(
 
 
 async def _link(tx: Transaction, organization: Organization, account: Account, person: AssertedPerson, now: datetime) -> None:
-    """Make the account known at the connection, and the user a member. Raises: OtherPersonLinked, ConnectionTeamFull."""
+    """Make the account known at the connection, and the user a member."""
     identity = ConnectionIdentity(
         org_id=person.org_id,
         connection_id=person.connection_id,
@@ -210,7 +208,7 @@ async def _link(tx: Transaction, organization: Organization, account: Account, p
 
 
 async def _join(tx: Transaction, organization: Organization, account: Account, now: datetime) -> None:
-    """Make the user a member of the locked organization, or confirm the membership. Raises: ConnectionTeamFull."""
+    """Make the user a member of the locked organization, or confirm the membership."""
     if await tx.members.exists(organization.id, account.id):
         await tx.members.confirm(organization.id, account.id, now)
         return

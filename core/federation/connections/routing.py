@@ -81,8 +81,6 @@ async def find_initiated_target(ports: Ports, connection_id: UUID, issuer: str |
 
     `issuer` is the entity id of a SAML identity provider. Only URLs that the organization has listed count, because any page can send
     a browser here (OpenID Connect Core section 4; security O-13).
-
-    Raises: OrganizationConnectionNotFound, InitiatorUnknown.
     """
     async with ports.storage.reading() as read:
         connection = await read.connections.of_active_org(connection_id) or refuse(OrganizationConnectionNotFound)

@@ -57,7 +57,7 @@ async def own_metadata(ports: Ports, connection_id: UUID, base_url: str) -> byte
 async def start(
     ports: Ports, details: ConnectionDetails, settings: SamlSettings, trip: ConnectionTrip, request_id: str, base_url: str
 ) -> ProviderVisit:
-    """Return the place at the identity provider to which the browser takes our request. Raises: SealBroken."""
+    """Return the place at the identity provider to which the browser takes our request."""
     request = SamlSignInRequest(
         id=request_id,
         destination=settings.sso_url,
@@ -102,7 +102,7 @@ async def use_up(ports: Ports, caller: Caller, connection: OrganizationConnectio
 
 
 def require_unused(used: Deferred[bool] | None) -> None:
-    """Check the result of `use_message_deferred`, if there was an assertion. Raises: SamlResponseRefused."""
+    """Check the result of `use_message_deferred`, if there was an assertion."""
     if used is not None and used.value is None:
         raise SamlResponseRefused(SamlFault.USED)
 
@@ -125,7 +125,7 @@ def active_certificates(details: ConnectionDetails) -> tuple[str, ...]:
 
 
 def check_fresh(identity: AssertedIdentity, since: datetime) -> None:
-    """Check that the identity provider authenticated the user after `since`. Raises: SamlResponseRefused."""
+    """Check that the identity provider authenticated the user after `since`."""
     if identity.authenticated_at < since - CLOCK_SKEW:
         raise SamlResponseRefused(SamlFault.AUTHN_INSTANT)
 

@@ -108,7 +108,7 @@ def _require_own(caller: Member, trip: ConnectionTrip | None) -> ConnectionTrip:
 
 
 async def _assert_openid(ports: Ports, settings: OidcSettings, trip: ConnectionTrip, signed: _SignedAnswer) -> ReceivedClaims:
-    """Return the claims of an ID token that is signed with this key. Raises: OpenIdAccessDenied, OpenIdAnswerRefused, SubjectMissing."""
+    """Return the claims of an ID token that is signed with this key."""
     connection, person, base_url = signed.connection, signed.person, signed.base_url
     if person is None:
         await openid.refuse_access(ports, connection)
@@ -154,10 +154,7 @@ def _is_simple(value: object) -> bool:
 
 
 async def _assert_saml(ports: Ports, caller: Member, settings: SamlSettings, signed: _SignedAnswer) -> ReceivedClaims:
-    """Return the attributes of a response that is signed with this key.
-
-    Raises: SamlResponseRefused, SamlStatusReturned, Limited, SubjectMissing.
-    """
+    """Return the attributes of a response that is signed with this key."""
     org, now = caller.acts_in, ports.clock.now()
     connection, person, base_url = signed.connection, signed.person, signed.base_url
     # Our own identity provider writes the response, to a service that does not exist.

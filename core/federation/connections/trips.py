@@ -115,7 +115,7 @@ class TripConnection:
 
     @classmethod
     def of(cls, credentials: ConnectionCredentials) -> Self:
-        """Return a stored connection. Raises: SealBroken."""
+        """Return a stored connection."""
         connection = credentials.connection
         if isinstance(connection.settings, OidcSettings):
             return cls(connection, openid.to_client(connection, connection.settings, credentials.client_secret, credentials.keys))
@@ -215,10 +215,7 @@ async def _store(ports: Ports, caller: Caller, trip: ConnectionTrip, state: str)
 
 
 async def read_response(ports: Ports, connection_id: UUID, browser: str | None, text: str, charge: Charge | None) -> ConnectionReturn:
-    """Return the response in a form of a SAML identity provider. It is not verified, and decrypted only for a live trip.
-
-    Raises: CookiesNeeded, SamlResponseRefused, Limited.
-    """
+    """Return the response in a form of a SAML identity provider. It is not verified, and decrypted only for a live trip."""
     answer = await ports.saml_providers.parse(decode_response(text))
     if browser is None and answer.in_response_to is not None:
         raise CookiesNeeded
@@ -276,8 +273,6 @@ async def _take_trip(
     """Return the trip that ends with this answer, if any, with the credentials of its connection, which are decrypted only then.
 
     The trip ends once. Without one, the answer counts against the rate limit.
-
-    Raises: Limited.
     """
     browser, state, now = returned.browser, returned.state, ports.clock.now()
     if browser is not None and state is not None and len(state) <= MAX_STATE_LENGTH:

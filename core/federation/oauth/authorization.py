@@ -137,9 +137,6 @@ async def exchange_code(
     `requested` must not go beyond the authorization request, and narrows the tokens that are returned.
     A `proof` was already used up. The tokens are bound to its key (RFC 9449 section 5). If the
     authorization request named a key, it must be this one.
-
-    Raises: ClientInvalid, ClientDocumentGone, ProofMissing, AuthorizationCodeInvalid, OrganizationNotActive; the errors of
-    `require_granted`.
     """
     if not client.authenticated:
         raise ClientInvalid
@@ -235,8 +232,6 @@ def require_within(ports: Ports, grant: OpenIdGrant, requested: RequestedAccess)
     """Check that a token request names no other resource than the granted one, and not only scopes that were not granted.
 
     Two spellings of an identifier are equal (RFC 3986 section 6.2).
-
-    Raises: ResourceNotGranted, ScopeNotGranted.
     """
     if requested.resource is not None:
         granted = grant.resource or (ports.tokens.userinfo_audience if grant.scope else None)

@@ -57,10 +57,7 @@ async def register(ports: Ports, caller: Caller, members: Mapping[str, Any], tok
 
 
 def _seal(ports: Ports, members: Mapping[str, Any]) -> RegisteredClient:
-    """Return a client with a sealed copy of its metadata as its id. Nothing is stored.
-
-    Raises: RegistrationClosed, RegistrationTooLong; the errors of `parse_registration`.
-    """
+    """Return a client with a sealed copy of its metadata as its id. Nothing is stored."""
     if not ports.policy.client_registration:
         raise RegistrationClosed
     registration, now = client_registration.parse_registration(members, ports.policy), ports.clock.now()

@@ -37,8 +37,6 @@ async def identify_client(
 
     Credentials are verified even if the client needs none (RFC 6749 section 2.3). If they are right,
     the request is counted against `limit`, the client's own limit.
-
-    Raises: ClientInvalid, ClientAssertionInvalid.
     """
     client_id = credentials.client_id
     if credentials.assertion is not None:
@@ -98,10 +96,7 @@ async def identify_client_or_program(
 async def _authenticate_program(
     ports: Ports, stored: Sequence[StoredCredential], assertion: str, base_url: str, limit: tuple[Bucket, ...]
 ) -> ProgramClient:
-    """Authenticate a program with one of its private keys, or with the token of a pipeline that it trusts.
-
-    Raises: ClientInvalid, ClientAssertionInvalid.
-    """
+    """Authenticate a program with one of its private keys, or with the token of a pipeline that it trusts."""
     issuer = ports.pipeline_tokens.issuer(assertion)
     trusts = [credential for credential in stored if credential.trust is not None and credential.trust.issuer == issuer]
     if trusts and issuer is not None and issuer != base_url:
@@ -115,10 +110,7 @@ async def _authenticate_program(
 async def _authenticate_by_key(
     ports: Ports, stored: Sequence[StoredCredential], assertion: str, base_url: str, limit: tuple[Bucket, ...]
 ) -> ProgramClient:
-    """Authenticate a program with one of its private keys. The assertion works once, in all processes.
-
-    Raises: ClientInvalid, ClientAssertionInvalid.
-    """
+    """Authenticate a program with one of its private keys. The assertion works once, in all processes."""
     client_id, now = stored[0].client.client_id, ports.clock.now()
     for credential in stored:
         if credential.public_key is None:
@@ -141,8 +133,6 @@ async def _authenticate_pipeline(
 
     Only keys of this issuer are tried, so it cannot be a token of another issuer. The token works until
     it expires.
-
-    Raises: ClientAssertionInvalid.
     """
     now = ports.clock.now()
     with working_for(of_organization(trusts[0].client.org_id)) as presenter:
@@ -158,10 +148,7 @@ async def _authenticate_pipeline(
 
 
 async def _read_pipeline_token(ports: Ports, issuer: str, token: str, presenter: Share) -> Mapping[str, Any]:
-    """Return the claims of a token that a key of the issuer signed. The issuer may have replaced the cached keys.
-
-    Raises: ClientAssertionInvalid.
-    """
+    """Return the claims of a token that a key of the issuer signed. The issuer may have replaced the cached keys."""
     keys, is_new = await ports.issuer_keys.get(issuer)
     with suppress(AssertionKeyUnknown):
         return ports.pipeline_tokens.read(token, keys)
@@ -173,10 +160,7 @@ async def _read_pipeline_token(ports: Ports, issuer: str, token: str, presenter:
 
 
 async def _authenticate_by_assertion(ports: Ports, client_id: str, assertion: str, base_url: str, limit: tuple[Bucket, ...]) -> OAuthClient:
-    """Authenticate a client with its private key. The assertion works once, in all processes.
-
-    Raises: ClientInvalid, ClientAssertionInvalid.
-    """
+    """Authenticate a client with its private key. The assertion works once, in all processes."""
     service_client_id = parse_id(client_id) or refuse(ClientInvalid)
     async with ports.storage.reading() as read:
         service, context = await read.services.by_client_id(service_client_id) or refuse(ClientInvalid)
@@ -188,8 +172,6 @@ async def _authenticate_external(ports: Ports, credentials: ClientCredentials, b
     """Authenticate an external client by the method of its stored document.
 
     Its keys are fetched only for a live code, token or consent. Otherwise anyone could make us call the server of a client.
-
-    Raises: ClientInvalid, ClientAssertionInvalid, ExternalGrantUnknown.
     """
     if credentials.secrets:
         raise ClientInvalid
@@ -206,7 +188,7 @@ async def _authenticate_external(ports: Ports, credentials: ClientCredentials, b
 async def _verify_assertion(
     ports: Ports, service: Service, context: ServiceContext, assertion: str, audiences: Collection[str], limit: tuple[Bucket, ...]
 ) -> OAuthClient:
-    """Return the client that signed an assertion for one of these audiences. Raises: ClientInvalid, ClientAssertionInvalid."""
+    """Return the client that signed an assertion for one of these audiences."""
     claims = await _read_assertion(ports, service, assertion)
     wait = await _use_assertion(ports, claims, service.client_id, audiences, limit, service.client_uri)
     return OAuthClient(service, context, authenticated=True, relies_on_pkce=False, wait=wait)
@@ -220,10 +202,7 @@ async def _use_assertion(
     limit: tuple[Bucket, ...],
     client_uri: str | None = None,
 ) -> float | None:
-    """Check the claims of an assertion with a valid signature, and use it up. Return the wait, or None without a limit.
-
-    Raises: ClientAssertionInvalid.
-    """
+    """Check the claims of an assertion with a valid signature, and use it up. Return the wait, or None without a limit."""
     now = ports.clock.now()
     token_id, expires_at = check_claims(claims, client_uri or str(client_id), audiences, now)
     # An external client has another id in each organization.
@@ -239,8 +218,6 @@ async def _read_assertion(ports: Ports, service: Service, assertion: str) -> Map
     """Return the claims of an assertion that a key of the service signed.
 
     If none of the cached keys at `jwks_uri` did, the client may have replaced them.
-
-    Raises: ClientInvalid, ClientAssertionInvalid.
     """
     if service.jwks_uri is None:
         return ports.client_assertions.read(assertion, service.jwks or refuse(ClientInvalid))

@@ -70,7 +70,7 @@ async def list_own(ports: Ports, caller: Person) -> list[Consent]:
 
 
 async def find_own(ports: Ports, caller: Person, service_id: UUID) -> Consent:
-    """Return the caller's consent to one application. Raises: ConsentNotFound."""
+    """Return the caller's consent to one application."""
     async with ports.storage.reading() as read:
         return await read.consents.by_service(caller.user_id, service_id) or refuse(ConsentNotFound)
 
@@ -80,8 +80,6 @@ async def withdraw(ports: Ports, caller: Person, service_id: UUID) -> None:
 
     The user's sessions there that have a scope of OpenID Connect or access to an API resource end. So do
     codes and device approvals that would start new ones. At the next sign-in, the application asks again.
-
-    Raises: ConsentNotFound.
     """
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:

@@ -76,12 +76,7 @@ from ports.storage import Reading, Transaction
 
 
 async def request_codes(ports: Ports, caller: Caller, request: AuthorizationRequest) -> DeviceAuthorization:
-    """Issue a device code and a user code to a device that runs the requested application.
-
-    Raises: ApplicationMissing, ClientInvalid, OrganizationNotFound, OrganizationNotActive,
-    ServiceNotFound, ClientIdMismatch, OrgOrServiceMissing, DeviceFlowRefused, ResourceUnknown,
-    ResourceScopeUnknown, CodeChallengeMissing, CodeChallengeInvalid.
-    """
+    """Issue a device code and a user code to a device that runs the requested application."""
     async with ports.storage.reading() as read:
         service, context = await _find_client(ports, read, request)
         # No redirect URI shows which client this is, so the metadata of an external client must list the grant.
@@ -130,8 +125,6 @@ async def _parse_grant(ports: Ports, read: Reading, service: ServiceContext, req
     """Return the grant that a device asks for: OpenID Connect, an API resource, or both.
 
     Of our own resources, a device can ask for the userinfo endpoint only.
-
-    Raises: ResourceUnknown, ResourceScopeUnknown.
     """
     api = None if request.resource is None else await find_requested(ports, read, service.id, request.resource)
     scope = openid_requests.parse_openid_scope(request.scope, service, api)
@@ -163,9 +156,6 @@ async def redeem(
     is the device, which is stored as one of the user's devices. Every poll is counted before it is
     answered. `requested` must not go beyond the approved request, and narrows the tokens that are
     returned. With a `proof`, which was used up, all tokens are bound to its key.
-
-    Raises: DeviceCodeInvalid, DeviceCodeExpired, DeviceCodeDenied, SlowDown, DeviceCodePending,
-    OrganizationNotActive, GrantBelowPolicy, ClientDocumentGone, ProofMissing.
     """
     now, device_code_hash = ports.clock.now(), digest(device_code)
     challenge = None if code_verifier is None else oauth_model.s256_challenge(code_verifier)

@@ -92,7 +92,7 @@ async def find(ports: Ports, read: Reading, address: str, resource: str | None) 
 
 
 async def _find_registered(ports: Ports, read: Reading, client: ExternalClient) -> Service:
-    """Return the stored client, or else one with the metadata in its client id. Raises: SealedClientInvalid."""
+    """Return the stored client, or else one with the metadata in its client id."""
     stored = await read.services.client_by_id(client.api.org_id, client.service.id)
     if stored is not None:
         return stored[0]
@@ -284,7 +284,7 @@ async def _identify_by_token(ports: Ports, address: str, token: str) -> Identifi
 
 
 async def _require_known(ports: Ports, client_id: str) -> None:
-    """Check that a client with this sealed client id can get tokens: it is stored, or could be. Raises: ClientInvalid.
+    """Check that a client with this sealed client id can get tokens: it is stored, or could be.
 
     A client that is told so registers again. For one that is known, only its code or token is wrong.
     """

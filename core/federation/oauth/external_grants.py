@@ -17,10 +17,7 @@ from ports import Ports
 async def list_page(
     ports: Ports, caller: OrganizationCaller, resource_id: UUID, page: Page, *, search: str | None = None
 ) -> PageResult[ExternalGrant]:
-    """Return a page of the grants at an API resource, by email address and client. `search` is a part of an email address.
-
-    Raises: the errors of `api_resources.load_with_users`.
-    """
+    """Return a page of the grants at an API resource, by email address and client. `search` is a part of an email address."""
     text = Email.parse_part(search or "") or None
     async with ports.storage.reading() as read:
         resource = await api_resources.load_with_users(read, caller, resource_id)

@@ -167,7 +167,7 @@ async def _check_external(
 
 
 def _address_of(request: AuthorizationRequest) -> str:
-    """Return the address of the external client of a request. Raises: ClientIdMismatch."""
+    """Return the address of the external client of a request."""
     if request.org is not None or request.service is not None:
         raise ClientIdMismatch
     return request.client_id or ""
@@ -177,8 +177,6 @@ async def _load_pushed(ports: Ports, read: Reading, request: AuthorizationReques
     """Return the pushed request of this client, or the request itself if its request_uri is not ours.
 
     The other parameters are ignored (RFC 9126 section 4).
-
-    Raises: RequestUriInvalid.
     """
     request_uri = request.request_uri or ""
     if not is_pushed(request_uri):

@@ -144,7 +144,7 @@ async def _factors(ports: Ports, visitor: Visitor, waiting: WaitingRequest) -> t
 
 
 async def _require_access(ports: Ports, visitor: Visitor, waiting: WaitingRequest) -> None:
-    """Check that the user may use the application and the API resource of the request. Raises: AccessDenied."""
+    """Check that the user may use the application and the API resource of the request."""
     context, grant = waiting.authorization.context, waiting.openid.grant
     if context is None or context.is_external:  # the API resource alone decides about external clients (`external_clients.load`)
         return

@@ -195,7 +195,7 @@ def build_attributes(provider: SamlIdentityProvider, account: Account, facts: Us
 def _join(values: Sequence[str], separator: str, name: str) -> str:
     """Return the values as one text that the application splits into the same ones.
 
-    SAML knows no escaping here. A group named "a;admins" would make its users admins. Raises: SamlValuesNotJoinable.
+    SAML knows no escaping here. A group named "a;admins" would make its users admins.
     """
     joined = separator.join(values)
     if joined.split(separator) != list(values):

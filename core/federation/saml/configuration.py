@@ -48,7 +48,7 @@ CLOCK_TOLERANCE = timedelta(minutes=1)
 
 
 async def get_configuration(ports: Ports, caller: OrganizationCaller, service_slug: str) -> tuple[SamlConfiguration, bool]:
-    """Return a service's SAML configuration and whether it has a certificate. Raises: ServiceNotFound."""
+    """Return a service's SAML configuration and whether it has a certificate."""
     async with ports.storage.reading() as read:
         service = await read.services.by_slug(caller.acts_in.id, service_slug) or refuse(ServiceNotFound)
         return (
@@ -58,7 +58,7 @@ async def get_configuration(ports: Ports, caller: OrganizationCaller, service_sl
 
 
 async def configure(ports: Ports, caller: OrganizationCaller, service_slug: str, configuration: SamlConfiguration) -> None:
-    """Replace the SAML configuration of a service. Our certificates are kept. Raises: ServiceNotFound; the errors of `prepare`."""
+    """Replace the SAML configuration of a service. Our certificates are kept."""
     configuration = await prepare(ports, configuration)
     async with ports.storage.transaction(by=caller) as tx:
         await apply(tx, caller, service_slug, configuration, None, ports.clock.now())
@@ -85,8 +85,6 @@ async def apply(
     """Store a prepared configuration. `certificate` signs if the service has no other one.
 
     Without `replaces_slo_certificate`, a change that replaces or removes the service's certificate for logouts is refused.
-
-    Raises: ServiceNotFound, SloCertificateReplaced, AttributeSourceUnknown.
     """
     _, service = await services.lock_organization_for(tx, caller, service_slug, Capability.INTEGRATIONS_MANAGE)
     old = await tx.saml.configuration(service.org_id, service.id) or NOT_CONFIGURED
@@ -102,7 +100,7 @@ async def apply(
 
 
 async def _require_attributes(tx: Transaction, org_id: UUID, configuration: SamlConfiguration) -> None:
-    """Check that the organization has declared its attributes that are sources. Raises: AttributeSourceUnknown."""
+    """Check that the organization has declared its attributes that are sources."""
     sources = [source for source in configuration.attribute_mapping or () if source.startswith(ATTRIBUTE)]
     if sources:
         declared = {ATTRIBUTE + attribute.name for attribute in await tx.attributes.list_declared(org_id)}
@@ -126,8 +124,6 @@ async def create_certificate(ports: Ports, caller: OrganizationCaller, service_s
     """Create the certificate for all further signatures.
 
     All others are deactivated at once, and their keys deleted (security X-11).
-
-    Raises: SamlNotEnabled.
     """
     async with ports.storage.reading() as read:  # check before generating a key, which takes long
         service = await read.services.by_slug(caller.acts_in.id, service_slug) or refuse(ServiceNotFound)
@@ -149,10 +145,7 @@ async def _require_enabled(read: Reading | Transaction, org_id: UUID, service_id
 
 
 async def create_next_certificate(ports: Ports, caller: OrganizationCaller, service_slug: str) -> SamlCertificate:
-    """Create the certificate that `activate_certificate` will make the active one. The metadata has it from now on.
-
-    Raises: SamlNotEnabled, CertificateNotFound, NextCertificateExists.
-    """
+    """Create the certificate that `activate_certificate` will make the active one. The metadata has it from now on."""
     async with ports.storage.reading() as read:  # check before generating a key, which takes long
         service = await read.services.by_slug(caller.acts_in.id, service_slug) or refuse(ServiceNotFound)
         await _require_no_next(read, service, ports.clock.now())
@@ -177,7 +170,7 @@ async def _require_no_next(read: Reading | Transaction, service: Service, now: d
 
 
 async def delete_next_certificate(ports: Ports, caller: OrganizationCaller, service_slug: str) -> None:
-    """Delete the next certificate, which leaves the metadata. Raises: NextCertificateNotFound."""
+    """Delete the next certificate, which leaves the metadata."""
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
         _, service = await services.lock_organization_for(tx, caller, service_slug, Capability.INTEGRATIONS_MANAGE)
@@ -188,10 +181,7 @@ async def delete_next_certificate(ports: Ports, caller: OrganizationCaller, serv
 
 
 async def activate_certificate(ports: Ports, caller: OrganizationCaller, service_slug: str) -> tuple[SamlCertificate, datetime]:
-    """Sign with the next certificate from now on. Return it, and the end of the time in which this can be undone.
-
-    Raises: NextCertificateNotFound.
-    """
+    """Sign with the next certificate from now on. Return it, and the end of the time in which this can be undone."""
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
         _, service = await services.lock_organization_for(tx, caller, service_slug, Capability.INTEGRATIONS_MANAGE)
@@ -205,10 +195,7 @@ async def activate_certificate(ports: Ports, caller: OrganizationCaller, service
 
 
 async def undo_activation(ports: Ports, caller: OrganizationCaller, service_slug: str) -> SamlCertificate:
-    """Sign with the previous certificate again, and return it. The active one becomes the next one.
-
-    Raises: PreviousCertificateNotFound, NextCertificateExists.
-    """
+    """Sign with the previous certificate again, and return it. The active one becomes the next one."""
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
         _, service = await services.lock_organization_for(tx, caller, service_slug, Capability.INTEGRATIONS_MANAGE)
@@ -225,20 +212,20 @@ async def undo_activation(ports: Ports, caller: OrganizationCaller, service_slug
 
 
 async def list_certificates(ports: Ports, caller: OrganizationCaller, service_slug: str) -> Mapping[CertificateState, SamlCertificate]:
-    """Return the certificates of a service that have a key. Raises: ServiceNotFound."""
+    """Return the certificates of a service that have a key."""
     async with ports.storage.reading() as read:
         service = await read.services.by_slug(caller.acts_in.id, service_slug) or refuse(ServiceNotFound)
         return await read.saml.certificates(service.org_id, service.id, ports.clock.now())
 
 
 async def get_certificate(ports: Ports, caller: OrganizationCaller, service_slug: str) -> SamlCertificate:
-    """Return the active certificate of a service. Raises: ServiceNotFound, CertificateNotFound."""
+    """Return the active certificate of a service."""
     certificates = await list_certificates(ports, caller, service_slug)
     return certificates.get(CertificateState.ACTIVE) or refuse(CertificateNotFound)
 
 
 async def get_next_certificate(ports: Ports, caller: OrganizationCaller, service_slug: str) -> SamlCertificate:
-    """Return the next certificate of a service. Raises: ServiceNotFound, NextCertificateNotFound."""
+    """Return the next certificate of a service."""
     certificates = await list_certificates(ports, caller, service_slug)
     return certificates.get(CertificateState.NEXT) or refuse(NextCertificateNotFound)
 
@@ -247,15 +234,12 @@ async def get_next_certificate(ports: Ports, caller: OrganizationCaller, service
 
 
 async def find_provider(read: Reading | Transaction, org_slug: str, service_slug: str, now: datetime) -> SamlIdentityProvider:
-    """Return the identity provider of a service if it is active (security X-8).
-
-    Raises: OrganizationNotFound, OrganizationNotActive, ServiceNotFound, SamlDisabled.
-    """
+    """Return the identity provider of a service if it is active (security X-8)."""
     return await require_provider(read, org_slug, await read.saml.setup_by_slug(org_slug, service_slug), now)
 
 
 async def require_provider(read: Reading | Transaction, org_slug: str, setup: SamlSetup | None, now: datetime) -> SamlIdentityProvider:
-    """Return the identity provider of a setup that was looked up in this organization. Raises: the errors of `find_provider`."""
+    """Return the identity provider of a setup that was looked up in this organization."""
     await services.require_open(read, org_slug, setup.service if setup else None)
     return active_provider(setup or refuse(ServiceNotFound), now) or refuse(SamlDisabled)
 

@@ -56,8 +56,6 @@ async def create_service(
     """Create a web application that signs users in with SAML, and return it and the problems of its metadata.
 
     Its slug is the first free one that resembles its name.
-
-    Raises: the errors of `services.create` and of `save`.
     """
     described, problems = await _resolve(ports, caller, settings)
     configuration = await saml.prepare(ports, described)

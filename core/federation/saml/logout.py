@@ -128,7 +128,7 @@ async def receive_request(
 async def _check_request(
     ports: Ports, base_url: str, provider: SamlIdentityProvider, request: LogoutRequest, received: ReceivedDocument, now: datetime
 ) -> InitiatingRequest:
-    """Check a LogoutRequest and its signature, and resolve the name of the user. Raises: SloUrlMissing, DestinationMismatch."""
+    """Check a LogoutRequest and its signature, and resolve the name of the user."""
     service = provider.service
     saml_messages.check_message(request, provider, saml_model.endpoint_url(base_url, service, "slo"), now)
     if provider.slo_url is None:
@@ -263,8 +263,6 @@ async def _start_logout(
 
     The initiator ended the sessions in `done` itself, so their requests are stored as answered. A
     service that cannot be notified makes the logout partial.
-
-    Raises: SamlDisabled.
     """
     assert cookies.session is not None, "a visitor has a session cookie"
     logout = SamlLogout(id=new_id(), browser_hash=digest(cookies.session), initiator=initiator, created_at=now, expires_at=now + LOGOUT_TTL)

@@ -36,8 +36,6 @@ async def read_metadata(ports: Ports, caller: OrganizationCaller, slug: str, tex
     """Return the configuration that the metadata of a service provider describes, and its problems. Nothing is stored.
 
     The configuration is enabled, so that it can be sent to `configuration.configure` once it has no errors.
-
-    Raises: ServiceNotFound, MetadataInvalid, NoServiceProvider, SeveralServiceProviders.
     """
     service = await services.find(ports, caller, slug)
     configuration, problems = await parse(ports, text)
@@ -58,17 +56,12 @@ async def read_source(ports: Ports, caller: OrganizationCaller, text: str, url: 
     """Return the text of metadata. Without it, fetch `url`, which has less than `at_most` bytes.
 
     Fetches are limited per organization, so that our address is of no use to probe or load other servers.
-
-    Raises: TargetInvalid, MetadataNotFetched, Limited.
     """
     return text if text or not url else await fetch(ports, caller.acts_in.id, url, at_most)
 
 
 async def fetch(ports: Ports, org_id: UUID, url: str, at_most: int) -> str:
-    """Return the document at an address that the organization, or the reader of one of its set-up links, chose.
-
-    Raises: TargetInvalid, MetadataNotFetched, Limited.
-    """
+    """Return the document at an address that the organization, or the reader of one of its set-up links, chose."""
     target = parse_target(url)
     if not target.startswith("https:") and not is_on_loopback(target):
         raise MetadataNotFetched("Its URL must start with https://.")
@@ -85,7 +78,7 @@ async def fetch(ports: Ports, org_id: UUID, url: str, at_most: int) -> str:
 
 
 async def charge_fetch_of(ports: Ports, org_id: UUID) -> None:
-    """Count a fetch from an address that the organization, or the reader of one of its set-up links, chose. Raises: Limited."""
+    """Count a fetch from an address that the organization, or the reader of one of its set-up links, chose."""
     async with ports.storage.autocommit() as statements:
         wait = await statements.rates.charge(f"metadata {org_id}", (METADATA_FETCH,), ports.clock.now())
     if wait > 0:

@@ -102,10 +102,7 @@ async def begin(
 async def begin_unsolicited(
     ports: Ports, caller: Caller, org_slug: str, service_slug: str, relay_state: str | None, device_cookie: str
 ) -> Flow:
-    """Begin the flow of a user who opens our URL of a service without a session that is enough. The service sent no request.
-
-    Raises: the errors of `configuration.find_provider` and `check_relay_state`.
-    """
+    """Begin the flow of a user who opens our URL of a service without a session that is enough. The service sent no request."""
     saml_bindings.check_relay_state(relay_state)
     provider = await saml.load_provider(ports, org_slug, service_slug)
     flow = _new_flow(ports, provider.service, SamlSignOn(request_id=None, relay_state=relay_state), device_cookie)
@@ -184,7 +181,7 @@ def _sign_on_of(flow: Flow) -> SamlSignOn:
 
 
 async def keep(ports: Ports, waiting: WaitingSignOn, device_cookie: str) -> Flow:
-    """Return the flow, which its browser continues with its device cookie from now on. Raises: SignOnNotFound."""
+    """Return the flow, which its browser continues with its device cookie from now on."""
     flow, now = waiting.flow, ports.clock.now()
     if flow.browser_hash == digest(device_cookie):
         return flow
@@ -211,7 +208,7 @@ def address(_flow: Flow) -> None:
 
 
 async def check_pending(ports: Ports, state: str) -> None:
-    """Check that a sign-on with this state is pending (security T-5). Raises: SignOnNotFound, OrganizationNotActive."""
+    """Check that a sign-on with this state is pending (security T-5)."""
     _, service = await _find_pending(ports, state) or refuse(SignOnNotFound)
     if service.status is not OrganizationStatus.ACTIVE:
         raise OrganizationNotActive
@@ -237,8 +234,6 @@ async def complete_sign_in(ports: Ports, caller: Caller, state: str, signed_in: 
     The path contains a ticket, because this call does not see the browser's cookie. Only a browser
     with the cookie and the ticket gets the assertion, so it is the browser in which the user signed
     in. Otherwise an attacker could make a victim complete the attacker's own sign-on.
-
-    Raises: SignOnNotFound.
     """
     ticket, session, now = new_secret(), signed_in.session, ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:

@@ -93,8 +93,6 @@ async def _find_account_by_email(trip: ProviderTrip, identity: FederatedIdentity
 
     It is a new account, or the account with the same email address, if the provider has verified
     that address.
-
-    Raises: ProviderEmailMissing, ProviderEmailTaken.
     """
     email = identity.email or refuse(ProviderEmailMissing)
     origin = AccountOrigin.PLATFORM if trip.org_id is None else AccountOrigin.SIGN_UP

@@ -143,8 +143,6 @@ async def begin_flow(
 
     With the user code of a device, the browser continues at the page that approves it. A request with `org` alone
     comes from the lookup of an email domain (`home_realm.find_sign_in`): the user signs in to their own account.
-
-    Raises: ProviderUnknown; the errors of `requests.check` and `openid_requests.check_request`.
     """
     now = ports.clock.now()
     if user_code is not None:
@@ -248,7 +246,7 @@ async def _start(
 
 
 def find_provider(ports: Ports, provider_name: str) -> ConnectionSlug:
-    """Return the identity provider with this name. Raises: ProviderUnknown."""
+    """Return the identity provider with this name."""
     provider = parse_provider(provider_name)
     if provider not in ports.providers.connections:
         raise ProviderUnknown

@@ -217,8 +217,6 @@ def parse_identifier(text: str, org_id: UUID, issuer: str) -> ResourceIdentifier
     """Return the identifier of an API resource of this organization. Whether it has verified the host is not checked here.
 
     `issuer` is our base URL. Only an issuer on the loopback interface accepts APIs on it.
-
-    Raises: IdentifierInvalid, IdentifierUrnInvalid, IdentifierReserved.
     """
     text = uris.to_ascii(text)
     canonical = uris.normalize(text)
@@ -252,7 +250,7 @@ def add_implied(names: Collection[str], implications: Mapping[str, Collection[st
 
 
 def check_scopes(scopes: Sequence[ResourceScope]) -> tuple[ResourceScope, ...]:
-    """Return the scopes of an API resource. Raises: ResourceScopesInvalid, ResourceScopeReserved, ImpliedScopeInvalid."""
+    """Return the scopes of an API resource."""
     names = [scope.name for scope in scopes]
     if len(names) > MAX_SCOPES or len(set(names)) < len(names) or not all(map(is_scope, names)) or len(" ".join(names)) > MAX_SCOPE_TEXT:
         raise ResourceScopesInvalid
@@ -267,7 +265,7 @@ def check_scopes(scopes: Sequence[ResourceScope]) -> tuple[ResourceScope, ...]:
 
 
 def check_token_seconds(seconds: int) -> int:
-    """Return the lifetime of tokens. Raises: ResourceTokenSecondsInvalid."""
+    """Return the lifetime of tokens."""
     if not MIN_TOKEN_SECONDS <= seconds <= MAX_TOKEN_SECONDS:
         raise ResourceTokenSecondsInvalid
     return seconds

@@ -94,10 +94,7 @@ def admits(policy: ExternalClientPolicy, host: str | None) -> bool:
 
 
 def check_policy(policy: ExternalClientPolicy, scope_names: Collection[str]) -> ExternalClientPolicy:
-    """Return the policy with each host once in its canonical form. `scope_names` are the scopes of the API resource.
-
-    Raises: ClientHostInvalid, TooManyClientHosts, ClientHostsMissing, ClientScopeUnknown.
-    """
+    """Return the policy with each host once in its canonical form. `scope_names` are the scopes of the API resource."""
     hosts = tuple(dict.fromkeys(_parse_host(host) for host in policy.hosts))
     if len(hosts) > MAX_CLIENT_HOSTS:
         raise TooManyClientHosts

@@ -163,8 +163,6 @@ def parse_trust(issuer: str, audience: str, subject: str, own_issuer: str) -> Pi
 
     The first two parts of the subject that are not empty name its owner. A pattern for them would accept
     the pipelines of strangers at an issuer that all organizations share.
-
-    Raises: IssuerInvalid, AudienceInvalid, SubjectPatternInvalid.
     """
     issuer = uris.to_ascii(issuer)  # all else stays: tokens must have exactly this `iss`
     if not (len(issuer) <= MAX_ISSUER_LENGTH and issuer.startswith("https://") and "?" not in issuer):

@@ -19,7 +19,7 @@ class TooManyTokens(Invalid):
 
 
 def check_expiry(expires_at: datetime | None, now: datetime) -> None:
-    """Check the expiry of a new token. Raises: TokenExpiryPast."""
+    """Check the expiry of a new token."""
     if expires_at is not None and expires_at <= now:
         raise TokenExpiryPast
 

@@ -130,12 +130,12 @@ _OPERATORS: Final[Mapping[FieldType, frozenset[FilterOperator]]] = MappingProxyT
 
 
 def parse_user_filter(text: str) -> ScimFilter:
-    """Parse a filter of users. Raises: FilterInvalid."""
+    """Parse a filter of users."""
     return _resolve(parse(text), USER_FIELDS, "", f"{USER_URN.lower()}:")
 
 
 def parse_group_filter(text: str) -> ScimFilter:
-    """Parse a filter of groups. Members can only be compared with `eq`. Raises: FilterInvalid."""
+    """Parse a filter of groups. Members can only be compared with `eq`."""
     filter_ = _resolve(parse(text), GROUP_FIELDS, "", f"{GROUP_URN.lower()}:")
     if any(test.operator is not FilterOperator.EQ for test in comparisons(filter_) if test.field is ScimField.MEMBER):
         raise FilterInvalid("members can only be compared with eq")

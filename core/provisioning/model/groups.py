@@ -98,7 +98,7 @@ def to_group(organization: Organization, external_id: str | None) -> ScimGroup:
 
 
 def require_own_group(caller: ScimClient, group_id: UUID) -> None:
-    """Check that the id is that of the caller's organization. Raises: GroupNotFound."""
+    """Check that the id is that of the caller's organization."""
     if group_id != caller.org_id:
         raise GroupNotFound
 
@@ -194,8 +194,6 @@ def parse_group(kind: GroupKind, body: Mapping[str, Any]) -> GroupChanges:
     Without the attributes `members` and `externalId`, these stay: a client that renames a group does
     not mean to empty the organization. The name of a group that the directory did not create is checked
     and then ignored.
-
-    Raises: AttributeValueInvalid, GroupMemberUnknown.
     """
     schema, edits, skipped = group_schema(directory_groups=kind is GroupKind.DIRECTORY), _GroupEdits(kind), SkippedParts()
     for name, value in flatten_containers("the body", body, schema, skipped).items():
@@ -216,9 +214,6 @@ def parse_group_patch(kind: GroupKind, operations: Iterable[PatchOperation]) -> 
     """Return the changes of a patch.
 
     Other attributes of the group stay as they are.
-
-    Raises: AttributeValueInvalid, PatchValueMissing, AttributeNotWritable, NoTarget, PathInvalid,
-    FilterInvalid, GroupMemberUnknown.
     """
     schema, edits = group_schema(directory_groups=kind is GroupKind.DIRECTORY), _GroupEdits(kind)
     for operation in operations:
@@ -252,7 +247,7 @@ class _GroupEdits:
     nested: list[str] = field(default_factory=list)
 
     def assign(self, attribute: ScimAttribute, value: Any) -> None:
-        """Set the name or the external id. Raises: AttributeValueInvalid."""
+        """Set the name or the external id."""
         text = read_value(attribute, value)
         if attribute.name == EXTERNAL_ID:
             self.external_id = text
@@ -260,7 +255,7 @@ class _GroupEdits:
             self.name = text if text and is_visible(text) else refuse(GroupNameMissing)
 
     def read_ids(self, attribute: ScimAttribute, value: Any) -> set[str]:
-        """Return the ids of members in a value, without groups among them. Raises: AttributeValueInvalid."""
+        """Return the ids of members in a value, without groups among them."""
         if self.kind is GroupKind.DIRECTORY and value is not None:
             value = value if isinstance(value, list) else [value]
             if not all(isinstance(item, Mapping) for item in value):
@@ -329,7 +324,7 @@ _ONLY_VALUE: Final = {"value"}
 
 
 def read_member_ids(attribute: ScimAttribute, value: Any) -> list[str]:
-    """Return the ids in a value of the attribute `members`, in lower case. Raises: AttributeValueInvalid."""
+    """Return the ids in a value of the attribute `members`, in lower case."""
     ids: list[str] = []
     for item in [] if value is None else value if isinstance(value, list) else [value]:
         if isinstance(item, dict) and item.keys() == _ONLY_VALUE and isinstance(item["value"], str):

@@ -79,7 +79,7 @@ class PatchOperation:
 
     @property
     def value_for_path(self) -> Any:
-        """Return the value of an operation with a path; None if a remove operation has none. Raises: PatchValueMissing."""
+        """Return the value of an operation with a path; None if a remove operation has none."""
         if self.value is not KEEP:
             return self.value
         if self.op is not PatchOp.REMOVE:
@@ -146,8 +146,6 @@ def targets_in_value(schema: ScimSchema, operation: PatchOperation, skipped: Ski
     """Return the targets and values of an operation without a path.
 
     Unknown attributes are ignored, as in whole resources. Names that occur twice are refused.
-
-    Raises: NoTarget, AttributeValueInvalid.
     """
     if operation.op is PatchOp.REMOVE:
         extension = next((each for each in schema.extensions if operation.path is not None and each.is_urn(operation.path)), None)
@@ -333,7 +331,7 @@ def _keep_one_primary(values: Sequence[Any], new: Sequence[Any]) -> list[Any]:
 
 
 def _value_matching(filter_: ParsedFilter | None, attribute: ScimAttribute) -> Resource:
-    """Return the value that a filter describes completely: by `eq` comparisons joined by `and`. Raises: NoTarget."""
+    """Return the value that a filter describes completely: by `eq` comparisons joined by `and`."""
     match filter_:
         case None:
             return {}
@@ -349,7 +347,7 @@ def _value_matching(filter_: ParsedFilter | None, attribute: ScimAttribute) -> R
 
 
 def _matches(filter_: ParsedFilter, attribute: ScimAttribute, value: Mapping[str, Any]) -> bool:
-    """Return whether a value matches the filter in brackets. Raises: FilterInvalid."""
+    """Return whether a value matches the filter in brackets."""
     match filter_:
         case ParsedPresence(name):
             return value.get(_find_sub(attribute, name).name) is not None

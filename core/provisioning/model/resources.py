@@ -99,7 +99,7 @@ def read_value(attribute: ScimAttribute, value: Any) -> Any:
 
 
 def check_count(attribute: ScimAttribute, values: Sequence[Any]) -> None:
-    """Check the number of values. Raises: AttributeValueInvalid."""
+    """Check the number of values."""
     # Each value is compared with every other one, so a million values would block all other
     # requests.
     limit = MAX_VALUES if attribute.declared is None else MAX_ITEMS
@@ -108,7 +108,7 @@ def check_count(attribute: ScimAttribute, values: Sequence[Any]) -> None:
 
 
 def read_single_value(attribute: ScimAttribute, value: Any) -> Any:
-    """Return one value of the attribute, or None if it is empty. Raises: AttributeValueInvalid."""
+    """Return one value of the attribute, or None if it is empty."""
     if value is None:
         return None
     match attribute.type:
@@ -129,7 +129,7 @@ def read_single_value(attribute: ScimAttribute, value: Any) -> Any:
 
 
 def _read_declared(attribute: ScimAttribute, declared: Attribute, value: Any) -> Any:
-    """Return a value of an attribute that the organization declared, or None if it is empty. Raises: AttributeValueInvalid."""
+    """Return a value of an attribute that the organization declared, or None if it is empty."""
     values = [item for raw in (value if isinstance(value, list) else [value]) if (item := _to_kind(declared.kind, raw)) is not None]
     if not values:
         return None

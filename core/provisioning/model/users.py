@@ -218,7 +218,7 @@ def to_response(user: ScimUser, schema: ScimSchema = USER) -> Resource:
 
 
 def parse_user(body: Mapping[str, Any], schema: ScimSchema = USER) -> ScimUserData:
-    """Parse a new user. Raises: AttributeValueInvalid, EmailInvalid, UserNameNotAnAddress."""
+    """Parse a new user."""
     skipped = SkippedParts()
     resource = read_resource(schema, body, skipped)
     skipped.raise_error()
@@ -308,8 +308,6 @@ def _names_without_emails(user_name: str, user: ScimUser | None) -> tuple[str | 
     """Return the userName, or None if it is the email address, and the address, of a request without a primary address.
 
     A member that the directory did not create has a primary address already, so the userName may be any string.
-
-    Raises: UserNameNotAnAddress.
     """
     try:
         return None, Email.parse(user_name)
@@ -367,7 +365,7 @@ def _to_data(resource: Mapping[str, Any], user_name: str | None, email: Email) -
 
 
 def require_member_capacity(organization: Organization, count: int) -> None:
-    """Check that the locked organization may have `count` more members. Raises: MembersFull."""
+    """Check that the locked organization may have `count` more members."""
     limit = organization.user_limit.value
     if count > 0 and organization.member_count + count > limit:
         raise MembersFull(limit)
@@ -378,8 +376,6 @@ def require_inactive_capacity(organization: Organization, count: int) -> None:
 
     Each of these users occupies an email address. The owner of the address may know nothing about
     this, and can no longer create an account with it.
-
-    Raises: TooManyInactiveUsers.
     """
     limit = INACTIVE_PER_MEMBER * organization.user_limit.value
     if count >= limit:

@@ -143,7 +143,7 @@ class Attribute:
     created_at: datetime
 
     def checked(self) -> "Attribute":
-        """Return the attribute if it is valid. Raises: UserAttributeNameInvalid, AttributeLabelInvalid, AttributeMergeInvalid."""
+        """Return the attribute if it is valid."""
         if not ATTRIBUTE_NAME.fullmatch(self.name):
             raise UserAttributeNameInvalid
         if not _is_line(self.label, MAX_LABEL):

@@ -67,7 +67,7 @@ def may_map(giver: Rights, rights: Rights) -> bool:
 
 
 def require_mappable(giver: Rights, role: Role | None) -> None:
-    """Check that a member with these rights may let a group give this role. None is an unknown role. Raises: GroupGivesMore."""
+    """Check that a member with these rights may let a group give this role. None is an unknown role."""
     if role is None or not may_map(giver, role.rights):
         raise GroupGivesMore
 
@@ -99,7 +99,7 @@ def rights_by_directories(mappings: Iterable[GroupMapping]) -> Rights:
 
 
 def require_equal_creators(creators: Iterable[DirectoryCreator], rights: Rights) -> None:
-    """Check that the creators of these tokens have the rights that groups of a directory give. Raises: DirectoryCreatorsHaveLess."""
+    """Check that the creators of these tokens have the rights that groups of a directory give."""
     weak = [creator for creator in creators if not rights <= creator.rights]
     if weak:
         missing = rights - frozenset.intersection(*(creator.rights for creator in weak))

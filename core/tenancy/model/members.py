@@ -216,7 +216,7 @@ def require_assignable(role: Role | None) -> Role:
 
 
 def require_power_over(actor: Authority, member: Membership) -> None:
-    """Check that a caller may remove, sign out, reset, block or recover this member (security R-10). Raises: MemberHasMoreRights."""
+    """Check that a caller may remove, sign out, reset, block or recover this member (security R-10)."""
     if not may_act_on(actor, member.authority):
         raise MemberHasMoreRights
 

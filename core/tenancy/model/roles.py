@@ -251,10 +251,7 @@ def list_roles(own: Sequence[OrganizationRole], counts: Mapping[RoleName, Member
 
 
 def require_giveable(giver: Rights, role: Role | None) -> None:
-    """Check that a caller with these rights may give a person this role (security R-1). None is an unknown role.
-
-    Raises: RoleAboveOwn, RolesManageMissing.
-    """
+    """Check that a caller with these rights may give a person this role (security R-1). None is an unknown role."""
     if role is None or not role.rights <= giver:
         raise RoleAboveOwn
     if not may_give(giver, role):
@@ -278,7 +275,7 @@ def parse_slug(text: str) -> RoleName:
 
 
 def parse_capabilities(names: Collection[str]) -> Rights:
-    """Return the capabilities with these names, which a role of an organization can have. Raises: CapabilityUnknown."""
+    """Return the capabilities with these names, which a role of an organization can have."""
     if unknown := frozenset(names) - CUSTOMIZABLE:
         raise CapabilityUnknown(unknown)
     return frozenset(map(Capability, names))

@@ -75,7 +75,7 @@ class Design:
 
 
 def parse_logo(url: str) -> str:
-    """Return the URL of a logo in canonical form. Raises: LogoInvalid."""
+    """Return the URL of a logo in canonical form."""
     canonical = uris.canonicalize(url)
     if flaw := uris.web_flaw(canonical):
         raise LogoInvalid(f"The logo URL is not allowed: {flaw}")
@@ -267,10 +267,7 @@ class MailServerCheck(StrEnum):
 
 
 def validate(server: MailServer) -> MailServer:
-    """Return the server with its host in canonical form.
-
-    Raises: MailHostInvalid, MailPortInvalid, MailCredentialsIncomplete, MailUsernameInvalid, MailPasswordInvalid.
-    """
+    """Return the server with its host in canonical form."""
     if server.port not in _LOW_PORTS and not 1024 <= server.port <= 65535:
         raise MailPortInvalid
     if (server.username is None) != (server.password is None):
@@ -283,7 +280,7 @@ def validate(server: MailServer) -> MailServer:
 
 
 def parse_host(text: str) -> str:
-    """Return the host in canonical form. Raises: MailHostInvalid. Whether its address is allowed is checked at each connection."""
+    """Return the host in canonical form. Whether its address is allowed is checked at each connection."""
     host = text.strip(" ").lower()
     try:
         address = ipaddress.ip_address(host)

@@ -286,8 +286,6 @@ def require_available(
     """Refuse a policy that a user may be unable to meet, now or later. `application` as in `MethodsUnavailable`.
 
     Everyone can set up a password, TOTP, or a passkey where passkeys work.
-
-    Raises: MethodsUnavailable; NoPasskeysHere.
     """
     firsts = {Method.PASSWORD, Method.EMAIL} if email_is_on else {Method.PASSWORD}
     for moment in policy.moments(now):
@@ -301,10 +299,7 @@ def require_available(
 
 
 def require_offered(new: Rules, old: Rules, usable: Collection[str]) -> Sequence[str]:
-    """Refuse a method that is not offered, unless the stored policy has it: settings can have changed since. Return these.
-
-    Raises: PolicyInvalid; NoPasskeysHere.
-    """
+    """Refuse a method that is not offered, unless the stored policy has it: settings can have changed since. Return these."""
     unusable = [name for name in METHODS if name in (new.methods or ()) and name not in usable]
     for name in unusable:
         if name not in (old.methods or ()):
@@ -319,7 +314,7 @@ def is_stopped(decision: Decision) -> bool:
 
 
 def name_connection(rule: Rule, slug: str, active: Mapping[str, RequiredConnection]) -> dict[str, str]:
-    """Return the stored form of the active connection with this slug. Raises: PolicyInvalid."""
+    """Return the stored form of the active connection with this slug."""
     if slug not in active:
         raise PolicyInvalid(rule, f"{slug[:50]!r} is no active connection of the organization. Choose an active one.")
     return active[slug].document
@@ -328,7 +323,7 @@ def name_connection(rule: Rule, slug: str, active: Mapping[str, RequiredConnecti
 def name_connections(
     slugs: Mapping[str, str], active: Mapping[str, RequiredConnection], proved: Collection[Domain]
 ) -> dict[str, dict[str, str]]:
-    """Return the stored form of the slugs of connections by domain. Raises: PolicyInvalid."""
+    """Return the stored form of the slugs of connections by domain."""
     named = dict[str, dict[str, str]]()
     for text, slug in slugs.items():
         try:

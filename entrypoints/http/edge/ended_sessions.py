@@ -33,7 +33,7 @@ def without_secrets(fields: Mapping[str, str]) -> dict[str, str]:
 async def to_sign_in_again() -> Response:
     """Return a redirect to the sign-in page. If a form was sent, return the page that keeps it while the user signs in again.
 
-    A form without a sealed owner, such as a button, is lost: the redirect says so. Raises: ForeignOrigin.
+    A form without a sealed owner, such as a button, is lost: the redirect says so.
     """
     if request.method in ("GET", "HEAD"):
         return to_sign_in()

@@ -19,7 +19,7 @@ from entrypoints.http.edge.client_address import limit_key
 
 
 async def take_token(own: tuple[Bucket, ...]) -> None:
-    """Take a token from every bucket of this route. If one is empty, take none. Raises: Limited."""
+    """Take a token from every bucket of this route. If one is empty, take none."""
     if buckets := _buckets(own):
         charge = Charge(_address(), buckets, ports().clock.now())
         await charges.make(ports(), charge)
@@ -107,7 +107,7 @@ async def _give_back(sign_in_hash: bytes, buckets: tuple[Bucket, ...]) -> None:
 
 
 async def take_directory_token(org_id: UUID) -> None:
-    """Take a token from the bucket of an organization's directory, whatever its addresses and SCIM tokens. Raises: Limited."""
+    """Take a token from the bucket of an organization's directory, whatever its addresses and SCIM tokens."""
     await _take(app_context().limits.of_directory, f"directory {org_id}")
 
 
@@ -115,14 +115,12 @@ async def take_userinfo_token(client_id: UUID) -> None:
     """Take a token from the bucket for userinfo of an application that authenticates, whatever its addresses.
 
     It is not that of `/auth/token`: the tokens of users must not use up what the application needs to sign users in.
-
-    Raises: Limited.
     """
     await _take(app_context().limits.of_client, f"userinfo of client {client_id}")
 
 
 async def take_session_token(session_id: UUID) -> None:
-    """Take a token from the bucket of a session at an application that does not authenticate. Raises: Limited."""
+    """Take a token from the bucket of a session at an application that does not authenticate."""
     await _take(app_context().limits.of_session, f"session {session_id}")
 
 
@@ -133,7 +131,7 @@ class PolledTooOften(Limited):
 
 
 async def take_poll_token() -> None:
-    """Take a token from the bucket for devices, which polls share with the device routes. Raises: PolledTooOften."""
+    """Take a token from the bucket for devices, which polls share with the device routes."""
     await _take(app_context().limits.additional(DEVICE), error=PolledTooOften)
 
 

@@ -65,10 +65,7 @@ def joined_query() -> dict[str, str]:
 
 
 def check_query(listed: frozenset[str] = frozenset()) -> None:
-    """Check the query of the current request. No parameter may be repeated, except those in `listed`.
-
-    Raises: TooManyFields, QueryNotUtf8, DuplicateParameter.
-    """
+    """Check the query of the current request. No parameter may be repeated, except those in `listed`."""
     raw = current_request().query_string
     if not raw:
         return
@@ -92,7 +89,7 @@ class Query(BaseModel):
 
 
 def read_query(model: type[Q], *, is_of_page: bool) -> Q:
-    """Return the query of the current request. No parameter is a list. Forms send the query of a page. Raises: the errors of `validate`."""
+    """Return the query of the current request. No parameter is a list. Forms send the query of a page."""
     # Some clients write a list as `name[]=value`, which must not count as an unknown field.
     fields = {name.removesuffix("[]"): [value] if name.endswith("[]") else value for name, value in request.args.items()}
     return validate(model, as_api_reads(fields) if is_of_page else fields)

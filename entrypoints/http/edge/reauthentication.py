@@ -56,8 +56,6 @@ async def to_reauthentication(for_policy: str | None = None, age: SignInAge = Si
     `for_policy` names the sign-in policy that asks for it, as in acme, acme/shop, PLATFORM or EVERYWHERE. `age` is the age that the
     sign-in through its required connection needs. `org_slug` is the organization in which the user acts, if its policy limits the ways to
     confirm.
-
-    Raises: FormTokenInvalid.
     """
     policy = {} if for_policy is None else {"policy": for_policy} | _age_field(age)
     policy |= {} if org_slug is None or for_policy is not None else {"org": org_slug}
@@ -108,14 +106,14 @@ def to_policy_first(refusal: EnrolmentRequired | StepUpNeeded, next_path: str) -
 
 
 async def to_policy(refusal: EnrolmentRequired | StepUpNeeded) -> Response:
-    """Return a redirect to the page that a sign-in policy asks for, which then leads back here. Raises: FormTokenInvalid."""
+    """Return a redirect to the page that a sign-in policy asks for, which then leads back here."""
     if isinstance(refusal, StepUpNeeded):
         return await to_reauthentication(_name_of(refusal.place), refusal.age)
     return to_policy_first(refusal, requested_path() if request.method in ("GET", "HEAD") else page_of_form(request.path))
 
 
 async def take_form(form_id: str) -> dict[str, str]:
-    """Return the fields of a form that was kept for this path. It can be taken once. Raises: KeptFormEnded."""
+    """Return the fields of a form that was kept for this path. It can be taken once."""
     fields = note_sent(dict(await kept_forms.take(ports(), signed_in(), path_id(form_id), request.path)))
     g.taken_form = fields
     return fields

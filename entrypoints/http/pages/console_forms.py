@@ -131,8 +131,6 @@ async def _read_form() -> dict[str, str]:
 
     If the field `kept_form` is set, return the fields of the form that was kept while the user confirmed their sign-in.
     A form of an earlier session of the user is restored.
-
-    Raises: FormTokenInvalid; KeptFormEnded, FormNotRestorable.
     """
     form = await read_form()
     if SEALED_FORM in form:
@@ -151,7 +149,7 @@ async def _read_form() -> dict[str, str]:
 
 
 def _restore(form: EndedForm | None) -> dict[str, str]:
-    """Return the fields of a form of an ended session, and mark the request. Raises: FormNotRestorable."""
+    """Return the fields of a form of an ended session, and mark the request."""
     fields = note_sent(dict(ended_forms.restore(form, signed_in(), request.path)))
     g.is_restored = True
     # A form that was sent has a token. An empty form stands for a page that is opened (`serves_form`).
@@ -277,6 +275,6 @@ def wrong_field(refusal: Refusal, fields: Fields = NO_FIELDS) -> str | None:
 
 
 def check_typed_name(form: Form, name: str) -> None:
-    """Check that the form of `ui.confirm_name` has this name. Raises: NameNotTyped."""
+    """Check that the form of `ui.confirm_name` has this name."""
     if form.get("confirmation", "").strip() != name.strip():
         raise NameNotTyped

@@ -63,13 +63,13 @@ def check_session_form(form: Mapping[str, str]) -> None:
 
 
 async def read_own_form() -> dict[str, str]:
-    """Return the fields of a form that `form_page` made for this browser. Raises: FormTokenInvalid."""
+    """Return the fields of a form that `form_page` made for this browser."""
     form = await read_form()
     check_browser_form(form)
     return form
 
 
 def check_browser_form(form: dict[str, str]) -> None:
-    """Check that `form_page` made this form for this browser. Raises: FormTokenInvalid."""
+    """Check that `form_page` made this form for this browser."""
     device_id = cookies.DEVICE.read() or refuse(FormTokenInvalid(_NO_COOKIES))  # without one, anyone could compute the token
     browser.check_form_token(device_id, form.get("form_token", ""))

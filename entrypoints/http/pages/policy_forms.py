@@ -125,7 +125,7 @@ def to_policy(model: type[M], form: Form, offered: Sequence[str] = METHODS) -> M
 
 @contextmanager
 def naming_fields() -> Iterator[None]:
-    """Name the field of the form that a refused rule stands in. Raises: FieldInvalid."""
+    """Name the field of the form that a refused rule stands in."""
     try:
         yield
     except PolicyInvalid as invalid:

@@ -106,8 +106,6 @@ def saml_subject(settings: SamlSettings, name_id: tuple[str, str | None] | None,
     """Return the subject of an assertion. `name_id` is the NameID and its format, or None.
 
     A transient NameID is no subject, whatever format the settings ask for.
-
-    Raises: SubjectMissing.
     """
     if settings.subject is not None:
         found = values.get(settings.subject, ())
@@ -119,7 +117,7 @@ def saml_subject(settings: SamlSettings, name_id: tuple[str, str | None] | None,
 
 
 def require_subject(subject: str) -> str:
-    """Return a subject that can be stored. Its case counts. Raises: SubjectMissing."""
+    """Return a subject that can be stored. Its case counts."""
     if not 0 < len(subject) <= MAX_SUBJECT or not is_printable(subject):
         raise SubjectMissing
     return subject

@@ -257,7 +257,7 @@ class ProviderLogout:
 
 
 def parse_metadata(issuer: str, document: Mapping[str, Any]) -> OpenIdProviderMetadata:
-    """Return the metadata that the issuer publishes. Raises: OpenIdAnswerRefused."""
+    """Return the metadata that the issuer publishes."""
     # Otherwise the metadata of one issuer could stand for another (OpenID Connect Discovery section 4.3). Microsoft's "common"
     # metadata names no tenant in its issuer, so any tenant could sign users in.
     if document.get("issuer") != issuer:
@@ -315,13 +315,13 @@ def claim_names(claims: Iterable[str]) -> Iterator[str]:
 
 
 def check_response_issuer(metadata: OpenIdProviderMetadata, issuer: str | None) -> None:
-    """Check the `iss` of an answer of the authorization endpoint (RFC 9207 section 2.4). Raises: OpenIdAnswerRefused."""
+    """Check the `iss` of an answer of the authorization endpoint (RFC 9207 section 2.4)."""
     if issuer != metadata.issuer and (issuer is not None or metadata.names_issuer):
         raise OpenIdAnswerRefused(OpenIdFault.RESPONSE_ISSUER)
 
 
 def check_authentication_time(claims: Mapping[str, Any], since: datetime, now: datetime) -> None:
-    """Check that the user authenticated after `since` (OpenID Connect Core section 3.1.3.7, step 13). Raises: OpenIdAnswerRefused.
+    """Check that the user authenticated after `since` (OpenID Connect Core section 3.1.3.7, step 13).
 
     A time in the future is refused, because every application would accept it as recent.
     """
@@ -335,7 +335,7 @@ def is_new_sign_in(authenticated_at: datetime | None, since: datetime, now: date
 
 
 def add_userinfo(claims: Mapping[str, Any], userinfo: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the claims of an ID token with those that only the userinfo endpoint has. Raises: OpenIdAnswerRefused."""
+    """Return the claims of an ID token with those that only the userinfo endpoint has."""
     # Without this check the answer could describe another user (OpenID Connect Core section 5.3.2).
     if userinfo.get("sub") != claims["sub"]:
         raise OpenIdAnswerRefused(OpenIdFault.USERINFO_SUBJECT)
@@ -362,10 +362,7 @@ def algorithm_of(token: str) -> str:
 
 
 def parse_logout(claims: Mapping[str, Any], now: datetime) -> ProviderLogout:
-    """Return the sign-out in the claims of a token of this issuer for us (Back-Channel Logout sections 2.4 and 2.6).
-
-    Raises: OpenIdAnswerRefused.
-    """
+    """Return the sign-out in the claims of a token of this issuer for us (Back-Channel Logout sections 2.4 and 2.6)."""
     issued_at, expires_at = read_time(claims.get("iat")), read_time(claims.get("exp"))
     if issued_at is None or expires_at is None:
         raise OpenIdAnswerRefused(OpenIdFault.LOGOUT)

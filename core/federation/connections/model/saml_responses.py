@@ -179,8 +179,6 @@ def decode_response(text: str) -> bytes:
     """Return the document in a form field, which may have line breaks (SAML bindings section 3.5.4).
 
     Deflated documents are refused, because they can grow.
-
-    Raises: SamlResponseRefused.
     """
     if len(text) > MAX_ENCODED_RESPONSE:
         raise SamlResponseRefused(SamlFault.TOO_LARGE)

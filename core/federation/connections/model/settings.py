@@ -186,7 +186,7 @@ def is_changeable(attribute: str) -> bool:
 
 
 def require_claim_name(name: str, setting: str) -> None:
-    """Check the name of a claim or attribute. Raises: ConnectionSettingInvalid."""
+    """Check the name of a claim or attribute."""
     if not 0 < len(name) <= MAX_CLAIM_NAME or not is_printable(name) or name != name.strip():
         _refuse(setting, "The name of a claim has 1 to 256 characters, without spaces at the start or the end.")
 
@@ -210,7 +210,7 @@ def _require_url(url: str, setting: str, subject: str) -> None:
 
 
 def _check_targets(targets: Sequence[str]) -> tuple[str, ...]:
-    """Return the targets in the stored form. Raises: ConnectionSettingInvalid."""
+    """Return the targets in the stored form."""
     if len(targets) > MAX_TARGETS:
         _refuse("targets", f"Send at most {MAX_TARGETS} targets.")
     for target in targets:

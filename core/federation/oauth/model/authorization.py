@@ -216,8 +216,6 @@ def choose_redirect_uri(service: Service, requested: str | None) -> str:
     The requested URI must equal a registered one character by character, or with its host in Unicode
     (security O-2). The browser is sent to the registered one. Only native applications may use another
     port on the loopback interface (RFC 8252 section 7.3).
-
-    Raises: RedirectUriMissing, RedirectUriNotRegistered.
     """
     if requested is None:
         if len(service.redirect_uris) != 1:

@@ -89,7 +89,7 @@ def host_of(address: str) -> str:
 
 
 def check_address(address: str, policy: Policy) -> None:
-    """Check that the client id can be the address of a document. Raises: ClientAddressInvalid."""
+    """Check that the client id can be the address of a document."""
     if len(address) > MAX_ADDRESS_LENGTH:
         raise ClientAddressInvalid(f"it has more than {MAX_ADDRESS_LENGTH} characters.")
     if flaw := uris.web_flaw(address) or (None if is_address(address) else "it must start with https://."):
@@ -109,8 +109,6 @@ def parse_document(address: str, media_type: str, body: bytes, policy: Policy, n
     """Return the metadata that was published at this address, and fetched now.
 
     Members that we do not know, and grants that the client may not have, are ignored.
-
-    Raises: ClientDocumentUnavailable.
     """
     host = host_of(address)
     if len(body) > policy.client_document_bytes:

@@ -89,7 +89,7 @@ def _parse_redirect_uris(values: object) -> tuple[str, ...]:
 
 
 def parse_keys(members: Mapping[str, Any], policy: Policy) -> tuple[tuple[Jwk, ...] | None, str | None]:
-    """Return the keys of the client, or the address that publishes them. Raises: MetadataFlaw."""
+    """Return the keys of the client, or the address that publishes them."""
     jwks, jwks_uri = members.get("jwks"), members.get("jwks_uri")
     if jwks is not None and jwks_uri is not None:
         raise MetadataFlaw("has both jwks and jwks_uri")

@@ -114,8 +114,6 @@ def parse_registration(members: Mapping[str, Any], policy: Policy, *, with_token
     """Return the registration with these members.
 
     Only a client `with_token` can authenticate. For others nothing is stored that could verify a secret or a key.
-
-    Raises: RegistrationInvalid, RegisteredRedirectUriInvalid, SoftwareStatementRefused.
     """
     if members.get("software_statement") is not None:
         raise SoftwareStatementRefused

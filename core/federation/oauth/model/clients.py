@@ -108,8 +108,6 @@ def check_claims(claims: Mapping[str, Any], client_id: str, audiences: Collectio
 
     `aud` must be one of the audiences. An assertion with several values is refused, because another
     server among them could present it here.
-
-    Raises: ClientAssertionInvalid.
     """
     get = claims.get
     if get("iss") != client_id or get("sub") != client_id:
@@ -173,7 +171,7 @@ class PipelineTokenRefused(ClientAssertionInvalid):
 
 
 def check_times(claims: Mapping[str, Any], now: datetime) -> None:
-    """Check that a token is valid now. Raises: PipelineTokenRefused."""
+    """Check that a token is valid now."""
     expires_at, issued_at = read_time(claims.get("exp")), read_time(claims.get("iat"))
     if expires_at is None or issued_at is None:
         raise PipelineTokenRefused("has no exp or no iat")

@@ -252,11 +252,7 @@ def parse_openid_scope(text: str | None, service: ServiceContext | None, api: Ap
 
 
 def check_request(authorization: Authorization) -> None:
-    """Check the parameters of RFC 6749 and RFC 7636, other than the redirect URI.
-
-    Raises: OAuthStateInvalid, KeyThumbprintInvalid, AuthorizationRequestTooLong, CodeChallengeMissing,
-    CodeChallengeInvalid.
-    """
+    """Check the parameters of RFC 6749 and RFC 7636, other than the redirect URI."""
     request, service = authorization.request, authorization.service
     if request.dpop_jkt is not None and not is_thumbprint(request.dpop_jkt):
         raise KeyThumbprintInvalid
@@ -274,8 +270,6 @@ def check_code_challenge(service: ServiceContext | None, challenge: str | None, 
 
     Public clients must send a challenge, and so must others if it `is_required`. The platform's
     frontend (`service` is None) is one of the public clients.
-
-    Raises: CodeChallengeMissing, CodeChallengeInvalid.
     """
     if challenge is None and method is None:
         if service is None or service.is_public or is_required:
@@ -285,7 +279,7 @@ def check_code_challenge(service: ServiceContext | None, challenge: str | None, 
 
 
 def _parse_prompt(text: str | None) -> frozenset[Prompt]:
-    """Return the prompts. Unknown ones are refused. Raises: PromptInvalid."""
+    """Return the prompts. Unknown ones are refused."""
     try:
         prompt = frozenset(Prompt(name) for name in (text or "").split(" ") if name)
     except ValueError:
@@ -304,7 +298,7 @@ def _parse_max_age(text: str | None) -> timedelta | None:
 
 
 def parse_own_resource(text: str | None, base_url: str, *, is_openid: bool) -> str | None:
-    """Return the audience of a request without an API resource, or None for the userinfo endpoint. Raises: ResourceUnknown."""
+    """Return the audience of a request without an API resource, or None for the userinfo endpoint."""
     if text is None:
         return None
     canonical = uris.normalize(text)
@@ -330,7 +324,7 @@ def parse_resource_scope(text: str | None, api: ApiResource, *, is_openid: bool)
 
 
 def _parse_claims(text: str | None) -> tuple[dict[str, _RequestedMember], dict[str, _RequestedMember]]:
-    """Return the members for the ID token and for the userinfo endpoint. Unknown parts are ignored. Raises: ClaimsInvalid."""
+    """Return the members for the ID token and for the userinfo endpoint. Unknown parts are ignored."""
     if text is None:
         return {}, {}
     if len(text) > MAX_CLAIMS_LENGTH:
@@ -370,7 +364,7 @@ def _user_claims(members: Mapping[str, _RequestedMember]) -> tuple[str, ...]:
 def _acr(acr_values: str | None, member: _RequestedMember | None) -> tuple[tuple[Acr, ...], Acr | None]:
     """Return the classes of which one must be met, the weakest first, and the wished one.
 
-    Unknown classes are ignored, unless one of them must be met. Raises: AuthenticationUnmet.
+    Unknown classes are ignored, unless one of them must be met.
     """
     essential: tuple[str, ...] = ()
     wished = tuple((acr_values or "").split(" "))
@@ -390,7 +384,7 @@ def _above_password(classes: tuple[Acr, ...]) -> Acr | None:
 
 
 def _subject(in_id_token: _RequestedMember | None, in_userinfo: _RequestedMember | None, hint_subject: UUID | None) -> UUID | None:
-    """Return the user that the answer must be about. A name that is not one of our ids is no user. Raises: ClaimsInvalid."""
+    """Return the user that the answer must be about. A name that is not one of our ids is no user."""
     subjects = {hint_subject} if hint_subject is not None else set()
     for member in (in_id_token, in_userinfo):
         if member is not None and member.values:

@@ -18,7 +18,7 @@ MAX_RELAY_STATE: Final = 4096  # bytes; products put a whole return address into
 
 
 def decode_redirect(text: str) -> bytes:
-    """Return the message in a query field (SAML bindings section 3.4.4.1). Raises: SamlMessageInvalid."""
+    """Return the message in a query field (SAML bindings section 3.4.4.1)."""
     return _inflate(_decode_base64(text))
 
 
@@ -52,8 +52,6 @@ def query_signature(query: str) -> QuerySignature | None:
 def decode_post(text: str) -> bytes:
     """Return the message in a form field, which may have line breaks (SAML bindings section 3.5.4).
 
-    Raises: SamlMessageInvalid.
-
     A deflated message is accepted too: node-saml sends these by default.
     """
     document = _decode_base64("".join(text.split()) if len(text) <= MAX_ENCODED_LENGTH else text)
@@ -82,7 +80,7 @@ def encode_post(message: bytes) -> str:
 
 
 def check_relay_state(relay_state: str | None) -> None:
-    """Check the length and the characters of a RelayState (security X-10). Raises: RelayStateInvalid."""
+    """Check the length and the characters of a RelayState (security X-10)."""
     if relay_state is None:
         return
     if len(relay_state.encode("utf-8", "surrogatepass")) > MAX_RELAY_STATE or not is_printable(relay_state):

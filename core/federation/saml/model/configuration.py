@@ -283,11 +283,7 @@ def endpoint_url(base_url: str, service: ServiceContext, endpoint: str = "") -> 
 
 
 def validate(configuration: SamlConfiguration) -> SamlConfiguration:
-    """Return the configuration if it is valid.
-
-    Raises: EntityIdMissing, AcsUrlMissing, EntityIdInvalid, AcsUrlInvalid, SloUrlInvalid,
-    AttributeSourceUnknown, AttributeNameInvalid, AttributeFormatInvalid, SignatureRequired.
-    """
+    """Return the configuration if it is valid."""
     if configuration.enabled and not configuration.entity_id:
         raise EntityIdMissing
     if configuration.enabled and not configuration.acs_url:

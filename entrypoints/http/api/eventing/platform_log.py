@@ -47,7 +47,7 @@ class PlatformAuditFilters(AuditFilters):
     )
 
     def to_platform_filter(self) -> PlatformAuditFilter | None:
-        """Return the filter, or None if no entry can match. Raises: TargetTypeRequired."""
+        """Return the filter, or None if no entry can match."""
         return audit.to_platform_filter(self.to_filter(PLATFORM_ACTIONS), self.impersonator_id, self.session_id)
 
 

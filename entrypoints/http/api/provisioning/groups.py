@@ -157,7 +157,7 @@ async def delete(group_id: UUID) -> None:
 
 
 def _parse_group(body: dict[str, Any], kind: GroupKind) -> GroupChanges:
-    """Return the changes of a whole group. Raises: GroupEmpty, BodyInvalid, SchemaMissing."""
+    """Return the changes of a whole group."""
     if not body:
         raise GroupEmpty
     return parse_group(kind, check_body(body, GROUP_URN))

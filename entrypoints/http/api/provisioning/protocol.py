@@ -64,8 +64,6 @@ def check_body(body: dict[str, Any], urn: str) -> dict[str, Any]:
 
     Control characters are not refused here, because the body may contain attributes that are not
     stored: a postal address may have several lines (RFC 7643 section 8.2).
-
-    Raises: BodyInvalid, SchemaMissing.
     """
     _check_names(body)
     if (error := schema_error(body, urn)) is not None:
@@ -97,8 +95,6 @@ def parse_operations(body: dict[str, Any]) -> Iterator[PatchOperation]:
 
     Each one is removed from the body when it is read. Releasing a very long list at once would
     block all threads.
-
-    Raises: BodyInvalid, SchemaMissing, OperationsInvalid.
     """
     for operation in _take_operations(check_body(body, PATCH_URN)):
         yield _parse_operation(operation)
@@ -139,15 +135,13 @@ async def read_user_patch() -> UserPatch:
 
     Wrong `schemas` and operations that are not valid are errors among its operations, because a patch
     that deactivates is applied without them.
-
-    Raises: BodyInvalid, OperationsInvalid.
     """
     operations = await read_in_thread(lambda body: list(_operations_and_errors(body)))
     return UserPatch(operations, is_large=len(await request.body) > DECODED_AT_ONCE)
 
 
 def read_page() -> tuple[int, int]:
-    """Return `startIndex`, which counts from 1, and `count`. Raises: NumberInvalid."""
+    """Return `startIndex`, which counts from 1, and `count`."""
     return _read_number("startIndex", 1, 1, 2**31 - 1), _read_number("count", DEFAULT_COUNT, 0, MAX_COUNT)
 
 
@@ -162,13 +156,13 @@ def _read_number(name: str, default: int, minimum: int, maximum: int) -> int:
 
 
 def read_filter(parse: Callable[[str], ScimFilter]) -> ScimFilter | None:
-    """Return the parsed parameter `filter`, or None if it is absent. Raises: FilterInvalid."""
+    """Return the parsed parameter `filter`, or None if it is absent."""
     text = request.args.get("filter")
     return None if text is None else parse(text)
 
 
 def refuse_filter() -> None:
-    """Refuse the parameter `filter`, as RFC 7644 section 4 requires. Raises: FilterNotSupported."""
+    """Refuse the parameter `filter`, as RFC 7644 section 4 requires."""
     if "filter" in request.args:
         raise FilterNotSupported
 

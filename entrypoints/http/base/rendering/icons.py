@@ -8,8 +8,5 @@ from markupsafe import Markup
 
 @cache
 def icon(name: str) -> Markup:
-    """Return an icon as SVG. It has the color of the text beside it, which says the same to screen readers.
-
-    Raises: IconDoesNotExist.
-    """
+    """Return an icon as SVG. It has the color of the text beside it, which says the same to screen readers."""
     return Markup(heroicon_outline(name, size=20, **{"class": "icon", "focusable": "false"}))  # noqa: S704  (the file of a package)

@@ -59,7 +59,7 @@ async def as_anyone(_: Access) -> None:
 
 
 def bearer_token(headers: Headers | None = None) -> str:
-    """Return the token of the Authorization header. Tokens are accepted nowhere else (security J-7). Raises: Unauthenticated."""
+    """Return the token of the Authorization header. Tokens are accepted nowhere else (security J-7)."""
     scheme, _, token = (current_request().headers if headers is None else headers).get("Authorization", "").partition(" ")
     token = token.lstrip(" ")
     if scheme.lower() != "bearer" or not token:
@@ -68,10 +68,7 @@ def bearer_token(headers: Headers | None = None) -> str:
 
 
 async def presented_token() -> PresentedToken:
-    """Return the access token of the request: with the scheme Bearer, or with the scheme DPoP and a proof (RFC 9449 section 7).
-
-    Raises: Unauthenticated, ProofRefused, NonceRequired.
-    """
+    """Return the access token of the request: with the scheme Bearer, or with the scheme DPoP and a proof (RFC 9449 section 7)."""
     scheme, _, token = current_request().headers.get("Authorization", "").partition(" ")
     token = token.lstrip(" ")
     if scheme.lower() != "dpop" or not token:
@@ -236,7 +233,7 @@ async def _authorize(user: Person | ServiceAccountCaller, access: Access) -> Non
 
 
 def _require_reach(user: Person, access: Access) -> None:
-    """Check that the route is open to the user's session, which may be good in one organization only. Raises: OwnProofNeeded."""
+    """Check that the route is open to the user's session, which may be good in one organization only."""
     if access.bounded is Bounded.YES:
         return
     org_id = None

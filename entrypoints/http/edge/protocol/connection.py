@@ -33,7 +33,7 @@ class LazyBody(TrioBody):
         self._received: bytes | None = None
 
     def admit_with(self, admit: Callable[[], AbstractContextManager[None]]) -> None:
-        """Admit the body if it is large, now or when it becomes large. Raises: the errors of `admit`."""
+        """Admit the body if it is large, now or when it becomes large."""
         self._admit = admit
         self._admit_if_large(self._expected)
 

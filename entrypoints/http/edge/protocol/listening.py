@@ -32,8 +32,6 @@ def open_sockets(bind: str | None, setting: str = "SSO_BIND") -> Iterator[list[s
     """Listen during the block, at no address if `bind` is None. `setting` is the setting that names the address.
 
     At the end of the block, remove the file of a Unix socket, unless another service has replaced it.
-
-    Raises: BindError.
     """
     path = unix_path(bind) if bind else None
     with ExitStack() as stack:
@@ -70,7 +68,7 @@ def listen(bind: str) -> list[socket.socket]:
 
 
 def _listen_on_loopback(port: int) -> list[socket.socket]:
-    """Listen on both loopback addresses at one port, or only on 127.0.0.1 if the machine has no IPv6. Raises: BindError."""
+    """Listen on both loopback addresses at one port, or only on 127.0.0.1 if the machine has no IPv6."""
     ipv4, ipv6 = map(str, LOOPBACK_ADDRESSES)
     for attempt in range(1, PORT_ATTEMPTS + 1):
         first = _listen_at_address(ipv4, port)

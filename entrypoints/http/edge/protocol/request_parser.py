@@ -56,7 +56,7 @@ class RequestParser:
         return bool(self._connection.trailing_data[0])
 
     def parse_head(self) -> RequestHead | None:
-        """Return the head of the next request, or None if it is incomplete. Raises: BadRequest."""
+        """Return the head of the next request, or None if it is incomplete."""
         if self._has_head:
             self._begin_next()
         if self._start is not None:  # h11 has seen nothing

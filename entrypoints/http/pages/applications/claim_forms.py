@@ -194,7 +194,7 @@ def _to_text(pairs: Iterable[tuple[str, object]]) -> str:
 
 
 def _pairs(form: Form, field: str) -> list[tuple[str, str]]:
-    """Return the name and the text of each line. Raises: FieldInvalid."""
+    """Return the name and the text of each line."""
     pairs = list[tuple[str, str]]()
     for line in to_lines(form.get(field, "")):
         name, text = _name_and_text(line)

@@ -78,7 +78,7 @@ async def _values(
 
 @contextmanager
 def _naming_fields() -> Iterator[None]:
-    """Name the field of the form that a refused member stands in. Raises: FieldInvalid."""
+    """Name the field of the form that a refused member stands in."""
     try:
         yield
     except ClaimDocumentInvalid as invalid:

@@ -141,7 +141,7 @@ def _further_text(configuration: SamlConfiguration) -> str:
 
 
 def _further(form: Form) -> list[tuple[str, str, str | None]]:
-    """Return the name, the source and the separator of each line of further attributes. Raises: FieldInvalid."""
+    """Return the name, the source and the separator of each line of further attributes."""
     further = list[tuple[str, str, str | None]]()
     for line in to_lines(form.get(FURTHER, "")):
         pair, joined, separator = line.partition(JOINED)

@@ -38,7 +38,7 @@ async def recover_owner_page() -> Response:
 
 
 async def _values(token: str, name: str = "") -> dict[str, Any]:
-    """Return the values of the page. Raises: RecoveryLinkInvalid."""
+    """Return the values of the page."""
     asks_name = await owner_recovery.lacks_name(ports(), token)
     resets_factors = await owner_recovery.resets_factors(ports(), token)
     return {"token": token, "asks_name": asks_name, "typed_name": name, "resets_factors": resets_factors}

@@ -153,8 +153,6 @@ def require_tab(*, or_frame: bool = False) -> None:
     """Check that the user sees the page that this request asks for. Otherwise it must begin no sign-in.
 
     With `or_frame`, the page can also be in a frame.
-
-    Raises: SignInUnseen.
     """
     places = ("document", "iframe", "frame") if or_frame else ("document",)
     if "Sec-Purpose" in request.headers or request.headers.get("Sec-Fetch-Dest", "document") not in places:

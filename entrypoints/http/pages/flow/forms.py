@@ -59,7 +59,7 @@ async def sign_in_form(
 ) -> Response:
     """Return the sign-in page, with the sentence that says why it is asked, or a notice about the step before, if any.
 
-    `email` is the address to fill in, instead of that of the request. `step_up` is of a user with a session. Raises: FlowEnded.
+    `email` is the address to fill in, instead of that of the request. `step_up` is of a user with a session.
     """
     asked = step_up.sentence if step_up is not None else asked
     notice = asked or NOTICES.get(cookies.NOTICE.read() or "")
@@ -145,7 +145,7 @@ async def sign_in_again(
 
 
 async def sign_up_form(flow: Flow, destination: Destination | None = None) -> Response:
-    """Return the sign-up page. Raises: FlowEnded."""
+    """Return the sign-up page."""
     options = await load_options(flow, destination)
     email = options.destination.login_hint or ""
     return form_page(
@@ -154,12 +154,12 @@ async def sign_up_form(flow: Flow, destination: Destination | None = None) -> Re
 
 
 async def code_form(flow: Flow, destination: Destination | None = None) -> Response:
-    """Return the page for the second factor. Raises: FlowEnded."""
+    """Return the page for the second factor."""
     return form_page("authentication/sign_in_code.html", problem=None, **await code_values(flow, destination))
 
 
 async def code_values(flow: Flow, destination: Destination | None = None) -> dict[str, Any]:
-    """Return the values of the page for the second factor, with the options for a passkey. Raises: FlowEnded, PreAuthInvalid."""
+    """Return the values of the page for the second factor, with the options for a passkey."""
     options = await load_options(flow, destination)
     client = PresentedDevice(device_id=cookies.DEVICE.read(), token=cookies.TRUST.read())
     seconds = await second_factor.load_options(ports(), caller(), flow, client, options.destination.needs)
@@ -169,7 +169,7 @@ async def code_values(flow: Flow, destination: Destination | None = None) -> dic
 
 
 async def question_page(flow: Flow, asked: Asked, user: Visitor, problem: Refusal | None) -> Response:
-    """Return the page that asks the user before an application gets an answer, and says why an answer did not count. Raises: FlowEnded."""
+    """Return the page that asks the user before an application gets an answer, and says why an answer did not count."""
     options = await load_options(flow, asked.destination)
     service, grant, api = options.destination.service, asked.grant, options.destination.api  # no service: the platform's own frontend
     values = {

@@ -68,8 +68,6 @@ async def step_page(flow: Flow, requested: Step | None = None, reply: PageAnswer
     """Return the page of the requested step, if it is a present one, and otherwise a redirect to the next step.
 
     `reply` is that of the user to a question, and `problem` why it did not count.
-
-    Raises: FlowEnded.
     """
     if (email := people.address_to_link(ports(), flow)) is not None:  # it waits for a sign-in, also in a browser with a session
         return await _link_page(flow, requested, email)

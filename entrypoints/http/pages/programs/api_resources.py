@@ -73,8 +73,6 @@ def _to_scopes(form: Form) -> list[dict[str, Any]]:
     """Return the scopes in the lines of a form: a name, and after a space its description.
 
     In the lines of another field, a name is followed by the scopes that it implies.
-
-    Raises: FieldInvalid.
     """
     implications = {name: names for name, *names in (line.split() for line in to_lines(form.get("implied", "")))}
     scopes: list[dict[str, Any]] = []

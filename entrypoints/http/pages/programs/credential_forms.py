@@ -47,7 +47,7 @@ class NewCredentialQuery(Query):
 
 
 def _read(form: Mapping[str, str]) -> NewCredential:
-    """Return the credential that a form stands for. Raises: FieldInvalid."""
+    """Return the credential that a form stands for."""
     return to_credential_request(to_model(CredentialRequest, form, {"public_key": _to_key, "expires_at": _to_end}))
 
 

@@ -65,7 +65,7 @@ def path_of(account_id: object = None, below: str = "") -> str:
 
 
 async def find(account_id: UUID) -> ListedServiceAccount:
-    """Return the service account of the path. Raises: ServiceAccountNotFound."""
+    """Return the service account of the path."""
     return await service_accounts.find(ports(), signed_in(), account_id)
 
 

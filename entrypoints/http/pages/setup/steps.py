@@ -47,7 +47,7 @@ ANSWERS: Final = {303: "Saved. The browser is redirected to the steps.", 400: RE
 
 
 async def read_setup_form() -> dict[str, str]:
-    """Return the fields of a form that our page made for this link. Raises: FormTokenInvalid."""
+    """Return the fields of a form that our page made for this link."""
     form = await read_form()
     browser.check_form_token(cookies.SETUP.read() or "", form.get("form_token", ""))
     return form

@@ -67,7 +67,7 @@ class SamlSettingsRequest(RequestModel):
     trusts_second_factor: bool = Field(default=False, description=TRUSTS_SECOND_FACTOR)
 
     def build(self) -> SamlSettings:
-        """Return the settings. Raises: NameIdFormatUnknown."""
+        """Return the settings."""
         name_id_format = NameIdFormat.parse(self.name_id_format)
         values = {**dict(self), "sso_binding": SsoBinding(self.sso_binding), "name_id_format": name_id_format}
         return SamlSettings(**{**values, "targets": tuple(self.targets)})

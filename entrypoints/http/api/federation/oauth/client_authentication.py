@@ -104,8 +104,6 @@ async def count_request(client: OAuthClient | ProgramClient | None) -> None:
     """Count the request against the limit of its IP address, unless its client has its own.
 
     A client has its own limit if it proved who it is. `identify_client` has charged it.
-
-    Raises: Limited.
     """
     if client is None or client.wait is None:
         await take_token(())

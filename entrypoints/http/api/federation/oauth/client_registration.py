@@ -98,7 +98,7 @@ async def register() -> tuple[ClientRegistrationResponse, int, dict[str, str]]:
 
 
 def _token() -> str | None:
-    """Return the registration token of the request, or None if it has no credentials. Raises: RegistrationTokenInvalid."""
+    """Return the registration token of the request, or None if it has no credentials."""
     header = request.headers.get("Authorization")
     if header is None:
         return None

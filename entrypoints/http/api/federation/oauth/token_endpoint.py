@@ -276,10 +276,7 @@ async def introspect() -> tuple[IntrospectionResponse, int, dict[str, str]]:
 
 
 def _grant(body: TokenRequest) -> Grant:
-    """Return the grant of a request. Without `grant_type`, its code or token tells which.
-
-    Raises: GrantUnknown, GrantMissing, GrantMismatch.
-    """
+    """Return the grant of a request. Without `grant_type`, its code or token tells which."""
     sent = [grant for grant in GRANTS.values() if grant.field is not None and getattr(body, grant.field) is not None]
     name = body.grant_type
     named = None if name is None else GRANTS.get(DEVICE_CODE if name == "device_code" else name) or refuse(GrantUnknown)

@@ -69,7 +69,7 @@ async def _sent_token() -> PresentedToken:
 
 
 async def _answer(found: UserInfo) -> Response:
-    """Return the claims, and count the request for its application or its session. Raises: Limited."""
+    """Return the claims, and count the request for its application or its session."""
     await (take_session_token(found.session_id) if found.client_id is None else take_userinfo_token(found.client_id))
     body, kind = (json.dumps(found.claims, ensure_ascii=False), "json") if found.jwt is None else (found.jwt, "jwt")
     return Response(body, 200, {"Cache-Control": "no-store"}, content_type=f"application/{kind}")

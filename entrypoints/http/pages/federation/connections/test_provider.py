@@ -79,7 +79,7 @@ async def answer(org_slug: str, connection_slug: str, form: Form) -> Response:
 
 
 def _read_person(form: Form, mapping: ClaimMapping) -> PlayedPerson:
-    """Return the person that a form asserts. The fields have the names of the mapping. Raises: FieldInvalid."""
+    """Return the person that a form asserts. The fields have the names of the mapping."""
     for field in (*PROPOSED, FURTHER):
         if len(form.get(field, "")) > MAX_LENGTH:
             raise FieldInvalid(f"Enter at most {MAX_LENGTH} characters.", field)
@@ -96,7 +96,7 @@ def _read_person(form: Form, mapping: ClaimMapping) -> PlayedPerson:
 
 
 def _read_claims(text: str) -> Iterator[tuple[str, str]]:
-    """Return the name and the value in each line of a text. Raises: FieldInvalid."""
+    """Return the name and the value in each line of a text."""
     for line in to_lines(text):
         name, separator, value = line.partition(": ")
         if not separator or not name.strip():
