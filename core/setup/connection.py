@@ -104,11 +104,7 @@ async def read_metadata(ports: Ports, caller: SetupLinkCaller, text: str, url: s
 
 
 async def save(ports: Ports, caller: SetupLinkCaller, values: ProviderValues) -> None:
-    """Store the values of the proposed connection. An empty client secret keeps the secret of the same issuer (security #stored-secrets).
-
-    Raises: SetupProductMissing, SetupPartFixed, SetupProposalReplaced, ConnectionSettingInvalid, ProviderCertificateInvalid,
-    SetupSessionMissing, OrganizationNotActive.
-    """
+    """Store the values of the proposed connection. An empty client secret keeps that of the same issuer (security #stored-secrets)."""
     proposal = await _find(ports, caller)
     before = proposal.document
     if (values.entity_id, values.sso_url) == (before.entity_id, before.sso_url):  # the values that only metadata gives stay

@@ -114,7 +114,7 @@ async def find(ports: Ports, caller: OrganizationCaller, link_id: UUID) -> Setup
 
 
 async def load(ports: Ports, org_id: UUID, link_id: UUID) -> SetupLinkDetails | None:
-    """Return a link with its proposals, or None. It reads nothing else of the organization. Raises: SealBroken."""
+    """Return a link with its proposals, or None. It reads nothing else of the organization."""
     async with ports.storage.reading() as read:
         link = await read.setup_links.by_id(org_id, link_id)
         return None if link is None else SetupLinkDetails(link, await read.setup_links.proposals(org_id, link_id))
