@@ -25,6 +25,7 @@ from tests.proof.e2e.conftest import SharedService, Start, settings_of_owner
 from tests.proof.e2e.docs.forms import FormBrowser
 from tests.proof.e2e.process import Service
 from tests.proof.e2e.sink import MailSink
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.slow
 
@@ -246,6 +247,7 @@ def test_a_reload_writes_nothing(sites: Sites) -> None:
     browser.back()
     browser.fill("Email address", EVE)
     browser.press("Email me a code")
+    until(lambda: sites.sql("select from sign_in_flows where challenge_code is not null"), "the mailer has made the code")
     reload("Check your inbox")
     browser.follow("use another address or your password")
     sites.enter(EVE)
