@@ -8,7 +8,7 @@ from uuid import UUID
 from adapters.postgres.engine.statements import Repository, Row
 from adapters.postgres.kernel.rate_limits import charge_parameters, charge_sql
 from adapters.postgres.programs.api_resources import PROGRAM_GRANTS, is_active
-from adapters.postgres.programs.service_accounts import MAY_ACT_NOW, OWNER_MAY_OWN, RIGHTS, RIGHTS_WIDTH, to_account_rights
+from adapters.postgres.programs.service_accounts import JOIN_OWNER, JOINED_MAY_ACT_NOW, MAY_ACT_NOW, RIGHTS, RIGHTS_WIDTH, to_account_rights
 from core.kernel.api_scopes import ApiScope
 from core.kernel.callers import OrganizationStatus
 from core.kernel.claims import ProgramClaims
@@ -18,14 +18,15 @@ from core.programs.model.credentials import LAST_USED_PRECISION, PipelineTrust, 
 # In the order of `to_program_client`. A service account that is not live is no client.
 PROGRAM_COLUMNS: Final = f"""
     c.id as credential_id, c.client_id, a.id is not null as is_account, o.id as org_id, o.slug, o.status, a.scopes,
-    least(c.expires_at, case when a.ends_at is not null and not {OWNER_MAY_OWN} then a.ends_at end) as expires_at, {RIGHTS}"""
+    case when w.may_own then c.expires_at else least(c.expires_at, a.ends_at) end as expires_at, {RIGHTS}"""
 PROGRAM_WIDTH: Final = 8 + RIGHTS_WIDTH
 PROGRAM_TABLES: Final = f"""
     from credentials c
-    left join service_accounts a on a.id = c.client_id and {MAY_ACT_NOW}
+    left join service_accounts a on a.id = c.client_id {JOIN_OWNER}
     left join api_resources r on r.id = c.client_id
     left join organizations o on o.id = c.org_id
-    where c.client_id = %(client_id)s and (c.expires_at is null or c.expires_at > %(now)s) and (a.id is not null or r.id is not null)"""
+    where c.client_id = %(client_id)s and (c.expires_at is null or c.expires_at > %(now)s)
+      and (r.id is not null or {JOINED_MAY_ACT_NOW})"""
 # One write a minute. It is part of the statement that authenticates, and locks nothing for long.
 RECORD_USE: Final = """
     used as (

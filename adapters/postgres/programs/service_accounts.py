@@ -41,22 +41,32 @@ PAIRS: Final = ", ".join(
 # The same of an owner `m` with roles of groups, or with other roles than these. Null, and so false, if a role is unknown.
 MANAGES: Final = f"""
     {member_rights_array("m")} @> {rights_array("a")} and {member_rights_array("m")} @> array['{Capability.SERVICE_ACCOUNTS_MANAGE}']"""
+HAS_POWER: Final = f"coalesce((m.role, a.role) in ({PAIRS}) or {MANAGES}, false)"
 # The owner could create the account `a` now (`service_accounts.may_manage`).
 OWNER_MAY_OWN: Final = f"""
     exists (
         select 1 from users u left join memberships m on m.org_id = a.org_id and m.user_id = u.id
         where u.id = a.owner_id and u.deactivated_at is null and u.anonymized_at is null
-          and case when a.org_id is null then u.is_platform_owner
-              when (m.role, a.role) in ({PAIRS}) then true
-              else {MANAGES} end)"""
+          and case when a.org_id is null then u.is_platform_owner else {HAS_POWER} end)"""
 # The owner left or closed their own account, and the service account `a` goes on (security #own-end). If the owner is still a member,
 # their role must allow to own `a`. An unknown role does not.
 GOES_ON: Final = f"""
     (a.ends_at is not null and not exists (
         select 1 from memberships m
-        where m.org_id = a.org_id and m.user_id = a.owner_id and not coalesce((m.role, a.role) in ({PAIRS}) or {MANAGES}, false)))"""
+        where m.org_id = a.org_id and m.user_id = a.owner_id and not {HAS_POWER}))"""
 MAY_ACT: Final = f"({OWNER_MAY_OWN} or {GOES_ON})"  # also between the end of the account and the next sweep
 MAY_ACT_NOW: Final = f"({OWNER_MAY_OWN} or a.ends_at > %(now)s and {GOES_ON})"
+# The same by a join: a statement starts each of its subqueries, so the statement of each token names the rights of the owner once.
+JOIN_OWNER: Final = f"""
+    left join lateral (
+        select u.deactivated_at is null and u.anonymized_at is null
+               and case when a.org_id is null then u.is_platform_owner else p.has_power end as may_own,
+               a.ends_at is not null and coalesce(p.has_power, true) as goes_on
+        from (values (a.owner_id)) o (id) left join users u on u.id = o.id
+        left join lateral (
+            select {HAS_POWER} as has_power from memberships m where m.org_id = a.org_id and m.user_id = a.owner_id offset 0) p on true
+        offset 0) w on a.id is not null"""
+JOINED_MAY_ACT_NOW: Final = "(w.may_own or a.ends_at > %(now)s and w.goes_on)"
 # The rights of the account's role, and its rights when its owner left, or null. `to_account_rights` reads these columns.
 OF_ROLE: Final = own_rights_columns("a", "o")
 RIGHTS: Final = f"{OF_ROLE.sql}, case when a.ends_at is not null then a.kept_rights end"
