@@ -57,8 +57,9 @@ async def remove(ports: Ports, caller: Member) -> None:
         policies = [policy for policy, _ in await tx.sign_in_policies.imposed(organization.id)]
         if not policies:
             raise NothingImposed
+        owner = await tx.sign_in_policies.person(organization.id, caller.user_id) or refuse(NotOfThisOrganization)
         for policy in policies:
-            rules = policy.owner_rules or policy.rules
+            rules = policy.rules_left_to(owner.connections)
             changed = replace(policy, rules=rules, owner_rules=None, owner_listed=None, changed_at=now, changed_by=caller.user_id)
             await tx.sign_in_policies.put(changed)
             if changes := changes_of(policy.rules, rules):

@@ -157,6 +157,19 @@ class SignInPolicy:
         others = {each: connection for each, connection in rules.required_connections.items() if each != domain}
         return replace(self, owner_rules=replace(rules, required_connections=others))
 
+    def rules_left_to(self, owner: ConnectionFacts) -> Rules:
+        """Return the owner's rules without the imposed rules.
+
+        If the connection of the owner's domain was imposed, another required connection with an old link could bind the owner. Such
+        connections are not required afterwards.
+        """
+        rules = self.owner_rules or self.rules
+        bound = rules.required_for(owner)
+        if Rule.CONNECTIONS not in self.imposed() or owner.domain in rules.required_connections or bound == self.rules.required_for(owner):
+            return rules
+        left = {domain: each for domain, each in rules.required_connections.items() if each not in bound}
+        return replace(rules, required_connections=left)
+
     def second_factor_due(self, now: datetime) -> datetime | None:
         """Return when the second factor becomes required (UTC), or None if it does not start later."""
         due = self.rules.due_at.get(Rule.SECOND_FACTOR)

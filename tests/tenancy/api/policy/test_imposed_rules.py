@@ -304,6 +304,30 @@ async def test_only_a_removed_domain_whose_users_then_need_the_connection_counts
     assert (policy[0] is None) == is_imposed
 
 
+@pytest.mark.parametrize("imposes", ["client secret", "subdomain"])
+async def test_an_old_link_to_another_required_connection_keeps_no_owner_out(acme: Tenant, ports: Ports, pool: Pool, imposes: str) -> None:
+    owner, now = acme.people["owner"].id, ports.clock.now()
+    okta = await set_up(ports, pool, acme.org, owner)
+    third = await add_connection(ports.storage, acme.org, "third")
+    await join_with(acme, "integrator", "integrator", {Capability.INTEGRATIONS_MANAGE})
+    others = "update users set email = split_part(email, '@', 1) || '@elsewhere.example' where email like '%%@acme.example' and id <> %s"
+    await run_sql(pool, others, owner)
+    verified = "insert into domains (org_id, domain, challenge, verified_at, created_at) values (%s, %s, 'c', now(), now())"
+    for domain in ("partner.example", f"eu.{DOMAIN}"):
+        await run_sql(pool, verified, acme.org, domain)
+    await know(pool, third, owner)
+    await write_proofs(pool, owner, (*two_factors(now), connection_proof(acme.org, now, connection=okta.id)))
+    await saved(acme, {"required_connections": {DOMAIN: "okta", "partner.example": "third"}}, "owner")
+    if imposes == "subdomain":
+        answer = await acme.api.delete(f"{acme.path}/domains/eu.{DOMAIN}", token=acme.token("integrator"))
+    else:
+        body = {"client_secret": "x" * 24}
+        answer = await acme.api.call("PUT", f"{acme.path}/connections/okta/client-secret", body, token=acme.token("admin"))
+    assert answer.status < 300, answer.text
+    assert (await remove(acme)).status == 204
+    assert (await acme.api.get(f"{acme.path}/members", token=acme.token("owner"))).status == 200
+
+
 @pytest.mark.parametrize(("between", "left"), [(False, ["partner.example"]), (True, ["acme.example", "partner.example"])])
 async def test_a_removed_subdomain_imposes_only_the_rule_of_its_parent(
     acme: Tenant, other_tenant: Tenant, ports: Ports, pool: Pool, between: bool, left: list[str]
