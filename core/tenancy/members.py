@@ -108,7 +108,7 @@ async def export(
 
 
 async def load_accounts(ports: Ports, caller: OrganizationCaller, members: Sequence[ListedMember]) -> dict[UUID, MemberAccount]:
-    """Return the facts that the organization may see of the accounts of these members, by the id of the user."""
+    """Return the account facts that the organization may see about these members, by user id."""
     require_view(caller, Capability.MEMBERS_MANAGE)
     async with ports.storage.reading() as read:
         return await read.members.accounts_of(caller.acts_in.id, members)

@@ -27,7 +27,7 @@ from core.kernel.values import Email
 from core.programs.model.client_policy import USER_SCOPES
 from core.tenancy.model.attributes import AttributeMerge, effective_values
 
-STORED_WIDTH: Final = 8  # of the columns of `stored_grant`
+STORED_WIDTH: Final = 8  # columns of `stored_grant`
 GRANT_WIDTH: Final = STORED_WIDTH + 1  # of the columns that `to_grant` reads
 
 

@@ -299,7 +299,7 @@ async def trust(tx: Transaction, caller: OrganizationCaller, slug: str, certific
 
 
 async def remove_certificate(ports: Ports, caller: OrganizationCaller, slug: str, fingerprint: str) -> None:
-    """Trust a certificate of the identity provider no longer. The last one of an active connection stays."""
+    """Stop trusting an identity provider's certificate. An active connection keeps its last certificate."""
     async with ports.storage.transaction(by=caller) as tx:
         connection = await _lock_to_replace(tx, caller, slug, ports.clock.now())
         present = {each.fingerprint: each for each in await tx.connection_keys.certificates(connection.org_id, connection.id)}

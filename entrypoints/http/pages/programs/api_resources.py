@@ -64,7 +64,7 @@ def _path(resource_id: UUID, below: str = "") -> str:
 
 
 def resource_values(resource: ApiResource) -> dict[str, Any]:
-    """Return the values of the frame of an API resource's pages."""
+    """Return the template values that all pages of an API resource share."""
     require_view(acting_member(), Capability.RESOURCES_VIEW)
     return {"resource": resource, "path": _path(resource.id), "list_path": organization_path("/api-resources")}
 

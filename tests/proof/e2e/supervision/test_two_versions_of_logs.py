@@ -77,7 +77,7 @@ def test_sign_ins_and_failures(pair: Pair, admin: Admin) -> None:
         for path in (f"{ORG}/sign-ins", f"{ORG}/sign-ins?user_id={user_id}"):
             assert shop_attempts(process, path) == expected[1:], "the organization did not know the account at the first failure"
         unknown = admin.get(process, "/api/platform/sign-ins?reason=unknown_account")["sign_ins"]
-        assert sum(row["attempts"] for row in unknown) == 3, "those of one minute are one row"
+        assert sum(row["attempts"] for row in unknown) == 3, "the attempts of one minute share a row"
         recent = [login["user_id"] for login in admin.get(process, f"{ORG}/analytics/recent-logins")]
         assert recent.count(user_id) == 3
 
