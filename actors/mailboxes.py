@@ -5,7 +5,6 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from actors.mailbox import NOW, Mailbox, TimedMailbox
-from core.kernel.deferred import Deferred
 from ports.signals import Signal
 
 
@@ -45,9 +44,7 @@ class Mailboxes:
             "subscriptions_in_doubt": self.billing_reconciler,
         }
 
-    def send(self, signal: Signal, at: datetime | None = None, *, queued: Deferred[bool] | None = None) -> None:
-        if queued is not None and not queued.value:
-            return
+    def send(self, signal: Signal, at: datetime | None = None) -> None:
         mailboxes: Mapping[Signal, Mailbox | TimedMailbox] = {
             Signal.EMAIL_DUE: self.mailer,
             Signal.DELIVERIES_DUE: self.webhook_dispatcher,

@@ -11,8 +11,6 @@ from datetime import datetime
 from enum import Enum, auto
 from typing import Protocol
 
-from core.kernel.deferred import Deferred
-
 
 class Signal(Enum):
     """A kind of work. The work of a signal with a time falls due at this time."""
@@ -33,14 +31,11 @@ class Signal(Enum):
 class Signals(Protocol):
     """The receiver of signals."""
 
-    def send(self, signal: Signal, at: datetime | None = None, *, queued: Deferred[bool] | None = None) -> None:
-        """Report work, which falls due at this time. Return at once, and never fail.
-
-        If `queued` is given, nothing is reported if it has no value after the commit.
-        """
+    def send(self, signal: Signal, at: datetime | None = None) -> None:
+        """Report work, which falls due at this time. Return at once, and never fail."""
 
 
 class NoSignals:
     """The signals of a process that runs no actors, such as a command."""
 
-    def send(self, signal: Signal, at: datetime | None = None, *, queued: Deferred[bool] | None = None) -> None: ...
+    def send(self, signal: Signal, at: datetime | None = None) -> None: ...

@@ -1,7 +1,6 @@
 """The repositories of all areas."""
 
-from collections.abc import Callable
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from adapters.postgres.account_logs import AccountLogs
 from adapters.postgres.accounts.accounts import Accounts
@@ -109,149 +108,158 @@ from adapters.postgres.tenancy.organizations import Organizations
 from adapters.postgres.tenancy.roles import Roles
 from adapters.postgres.tenancy.sign_in_policies import SignInPolicies
 from adapters.postgres.tenancy.tiers import Tiers
+from ports.storage.repositories import Autocommit, Reading
+from ports.storage.repositories import Repositories as Port
 
 T = TypeVar("T")
+Class_contra = TypeVar("Class_contra", contravariant=True)
+
+
+class Accepts(Protocol[Class_contra]):
+    """A line of the port (`ports.storage.repositories.Views`) that this class implements."""
+
+    def accept(self, create: Class_contra, /) -> None: ...
 
 
 class Kept(Generic[T]):
-    """A value that is created at its first use, like `functools.cached_property`, but without its lock, which costs more than the rest."""
+    """A repository of this class. It is created at its first use, like `functools.cached_property`, but without its lock."""
 
-    def __init__(self, create: Callable[[Any], T]) -> None:
-        self._create = create
+    def __init__(self, _: Accepts[type[T]], create: type[T]) -> None:
+        self.implementation: Any = create
 
     def __set_name__(self, _: type, name: str) -> None:
         self._name = name
 
     def __get__(self, owner: Any, _: type | None = None) -> T:
-        value = self._create(owner)
+        value: T = self.implementation(owner)
         owner.__dict__[self._name] = value
         return value
 
 
-class Repositories(Scope):
-    """All repositories on one connection. The ports Reading, Transaction and Autocommit each show a part of them.
+class Repositories(Scope, Reading, Autocommit):
+    """All repositories on one connection.
 
     A repository is created at its first use, and then kept. A request uses two or three of them, so creating
     all of them for each request would cost more than the queries' own Python code.
     """
 
     # accounts
-    accounts = Kept(Accounts)
-    devices = Kept(Devices)
-    attempt_limits = Kept(AttemptLimits)
-    email_changes = Kept(EmailChanges)
-    security_notices = Kept(SecurityNotices)
-    email_queue = Kept(EmailQueue)
-    images = Kept(Images)
-    mfa = Kept(Mfa)
-    one_time_tokens = Kept(OneTimeTokens)
-    passkeys = Kept(Passkeys)
-    platform = Kept(Platform)
-    platform_users = Kept(PlatformUsers)
+    accounts = Kept(Port.accounts, Accounts)
+    devices = Kept(Port.devices, Devices)
+    attempt_limits = Kept(Port.attempt_limits, AttemptLimits)
+    email_changes = Kept(Port.email_changes, EmailChanges)
+    security_notices = Kept(Port.security_notices, SecurityNotices)
+    email_queue = Kept(Port.email_queue, EmailQueue)
+    images = Kept(Port.images, Images)
+    mfa = Kept(Port.mfa, Mfa)
+    one_time_tokens = Kept(Port.one_time_tokens, OneTimeTokens)
+    passkeys = Kept(Port.passkeys, Passkeys)
+    platform = Kept(Port.platform, Platform)
+    platform_users = Kept(Port.platform_users, PlatformUsers)
     # tenancy
-    branding = Kept(Branding)
-    domains = Kept(Domains)
-    groups = Kept(Groups)
-    group_roles = Kept(GroupRoles)
-    home_realm = Kept(HomeRealm)
-    invitations = Kept(Invitations)
-    members = Kept(Members)
-    organizations = Kept(Organizations)
-    roles = Kept(Roles)
-    attributes = Kept(Attributes)
-    sign_in_policies = Kept(SignInPolicies)
-    smtp = Kept(Smtp)
-    tiers = Kept(Tiers)
+    branding = Kept(Port.branding, Branding)
+    domains = Kept(Port.domains, Domains)
+    groups = Kept(Port.groups, Groups)
+    group_roles = Kept(Port.group_roles, GroupRoles)
+    home_realm = Kept(Port.home_realm, HomeRealm)
+    invitations = Kept(Port.invitations, Invitations)
+    members = Kept(Port.members, Members)
+    organizations = Kept(Port.organizations, Organizations)
+    roles = Kept(Port.roles, Roles)
+    attributes = Kept(Port.attributes, Attributes)
+    sign_in_policies = Kept(Port.sign_in_policies, SignInPolicies)
+    smtp = Kept(Port.smtp, Smtp)
+    tiers = Kept(Port.tiers, Tiers)
     # applications
-    analytics = Kept(Analytics)
-    api_keys = Kept(ApiKeys)
-    assignments = Kept(Assignments)
-    authorizations = Kept(Authorizations)
-    evaluations = Kept(Evaluations)
-    end_users = Kept(EndUsers)
-    figure_counting = Kept(FigureCounting)
-    figures = Kept(Figures)
-    overview = Kept(OrganizationOverview)
-    own_applications = Kept(OwnApplications)
-    plans = Kept(Plans)
-    role_assignments = Kept(RoleAssignments)
-    access_reasons = Kept(AccessReasons)
-    service_claims = Kept(ServiceClaims)
-    service_users = Kept(ServiceUsers)
-    services = Kept(Services)
+    analytics = Kept(Port.analytics, Analytics)
+    api_keys = Kept(Port.api_keys, ApiKeys)
+    assignments = Kept(Port.assignments, Assignments)
+    authorizations = Kept(Port.authorizations, Authorizations)
+    evaluations = Kept(Port.evaluations, Evaluations)
+    end_users = Kept(Port.end_users, EndUsers)
+    figure_counting = Kept(Port.figure_counting, FigureCounting)
+    figures = Kept(Port.figures, Figures)
+    overview = Kept(Port.overview, OrganizationOverview)
+    own_applications = Kept(Port.own_applications, OwnApplications)
+    plans = Kept(Port.plans, Plans)
+    role_assignments = Kept(Port.role_assignments, RoleAssignments)
+    access_reasons = Kept(Port.access_reasons, AccessReasons)
+    service_claims = Kept(Port.service_claims, ServiceClaims)
+    service_users = Kept(Port.service_users, ServiceUsers)
+    services = Kept(Port.services, Services)
     # programs
-    api_resources = Kept(ApiResources)
-    created_secrets = Kept(CreatedSecrets)
-    registration_tokens = Kept(RegistrationTokens)
-    credentials = Kept(Credentials)
-    program_clients = Kept(ProgramClients)
-    service_accounts = Kept(ServiceAccounts)
+    api_resources = Kept(Port.api_resources, ApiResources)
+    created_secrets = Kept(Port.created_secrets, CreatedSecrets)
+    registration_tokens = Kept(Port.registration_tokens, RegistrationTokens)
+    credentials = Kept(Port.credentials, Credentials)
+    program_clients = Kept(Port.program_clients, ProgramClients)
+    service_accounts = Kept(Port.service_accounts, ServiceAccounts)
     # billing
-    billing = Kept(Billing)
-    cancellations = Kept(Cancellations)
-    checkouts = Kept(Checkouts)
-    customers = Kept(Customers)
-    subscriptions = Kept(Subscriptions)
+    billing = Kept(Port.billing, Billing)
+    cancellations = Kept(Port.cancellations, Cancellations)
+    checkouts = Kept(Port.checkouts, Checkouts)
+    customers = Kept(Port.customers, Customers)
+    subscriptions = Kept(Port.subscriptions, Subscriptions)
     # authentication
-    dpop_proofs = Kept(UsedProofs)
-    failed_logins = Kept(FailedLogins)
-    flows = Kept(Flows)
-    identities = Kept(Identities)
-    impersonations = Kept(Impersonations)
-    kept_forms = Kept(KeptForms)
-    logins = Kept(Logins)
-    oauth_credentials = Kept(OAuthCredentials)
-    openid_facts = Kept(OpenIdFacts)
-    organization_sessions = Kept(OrganizationSessions)
-    personal_tokens = Kept(PersonalTokens)
-    policy_passes = Kept(PolicyPasses)
-    reauthentications = Kept(Reauthentications)
-    recoveries = Kept(Recoveries)
-    refresh_tokens = Kept(RefreshTokens)
-    sent_forms = Kept(SentForms)
-    session_contexts = Kept(SessionContexts)
-    session_sign_ins = Kept(SessionSignIns)
-    sessions = Kept(Sessions)
-    sign_in_log = Kept(SignInLog)
-    signing_keys = Kept(SigningKeys)
+    dpop_proofs = Kept(Port.dpop_proofs, UsedProofs)
+    failed_logins = Kept(Port.failed_logins, FailedLogins)
+    flows = Kept(Port.flows, Flows)
+    identities = Kept(Port.identities, Identities)
+    impersonations = Kept(Port.impersonations, Impersonations)
+    kept_forms = Kept(Port.kept_forms, KeptForms)
+    logins = Kept(Port.logins, Logins)
+    oauth_credentials = Kept(Port.oauth_credentials, OAuthCredentials)
+    openid_facts = Kept(Port.openid_facts, OpenIdFacts)
+    organization_sessions = Kept(Port.organization_sessions, OrganizationSessions)
+    personal_tokens = Kept(Port.personal_tokens, PersonalTokens)
+    policy_passes = Kept(Port.policy_passes, PolicyPasses)
+    reauthentications = Kept(Port.reauthentications, Reauthentications)
+    recoveries = Kept(Port.recoveries, Recoveries)
+    refresh_tokens = Kept(Port.refresh_tokens, RefreshTokens)
+    sent_forms = Kept(Port.sent_forms, SentForms)
+    session_contexts = Kept(Port.session_contexts, SessionContexts)
+    session_sign_ins = Kept(Port.session_sign_ins, SessionSignIns)
+    sessions = Kept(Port.sessions, Sessions)
+    sign_in_log = Kept(Port.sign_in_log, SignInLog)
+    signing_keys = Kept(Port.signing_keys, SigningKeys)
     # federation
-    authorization_codes = Kept(AuthorizationCodes)
-    client_assertions = Kept(UsedAssertions)
-    connections = Kept(OrganizationConnections)
-    connection_healths = Kept(ConnectionHealths)
-    connection_identities = Kept(ConnectionIdentities)
-    connection_keys = Kept(ConnectionKeys)
-    connection_logins = Kept(ConnectionLogins)
-    consents = Kept(Consents)
-    external_grants = Kept(ExternalGrants)
-    device_codes = Kept(DeviceCodes)
-    external_clients = Kept(ExternalClients)
-    pushed_requests = Kept(PushedRequests)
-    saml = Kept(Saml)
-    saml_logouts = Kept(SamlLogouts)
-    saml_sign_ons = Kept(SamlSignOns)
+    authorization_codes = Kept(Port.authorization_codes, AuthorizationCodes)
+    client_assertions = Kept(Port.client_assertions, UsedAssertions)
+    connections = Kept(Port.connections, OrganizationConnections)
+    connection_healths = Kept(Port.connection_healths, ConnectionHealths)
+    connection_identities = Kept(Port.connection_identities, ConnectionIdentities)
+    connection_keys = Kept(Port.connection_keys, ConnectionKeys)
+    connection_logins = Kept(Port.connection_logins, ConnectionLogins)
+    consents = Kept(Port.consents, Consents)
+    external_grants = Kept(Port.external_grants, ExternalGrants)
+    device_codes = Kept(Port.device_codes, DeviceCodes)
+    external_clients = Kept(Port.external_clients, ExternalClients)
+    pushed_requests = Kept(Port.pushed_requests, PushedRequests)
+    saml = Kept(Port.saml, Saml)
+    saml_logouts = Kept(Port.saml_logouts, SamlLogouts)
+    saml_sign_ons = Kept(Port.saml_sign_ons, SamlSignOns)
     # provisioning
-    directory_blocks = Kept(DirectoryBlocks)
-    scim_requests = Kept(ScimRequests)
-    scim_tokens = Kept(ScimTokens)
-    scim_users = Kept(ScimUsers)
+    directory_blocks = Kept(Port.directory_blocks, DirectoryBlocks)
+    scim_requests = Kept(Port.scim_requests, ScimRequests)
+    scim_tokens = Kept(Port.scim_tokens, ScimTokens)
+    scim_users = Kept(Port.scim_users, ScimUsers)
     # setup
-    setup_links = Kept(SetupLinks)
+    setup_links = Kept(Port.setup_links, SetupLinks)
     # eventing
-    audit = Kept(Audit)
-    deliveries = Kept(Deliveries)
-    logout_notices = Kept(LogoutNotices)
-    platform_log = Kept(PlatformLog)
-    siem = Kept(Siem)
-    webhooks = Kept(Webhooks)
+    audit = Kept(Port.audit, Audit)
+    deliveries = Kept(Port.deliveries, Deliveries)
+    logout_notices = Kept(Port.logout_notices, LogoutNotices)
+    platform_log = Kept(Port.platform_log, PlatformLog)
+    siem = Kept(Port.siem, Siem)
+    webhooks = Kept(Port.webhooks, Webhooks)
     # maintenance
-    housekeeping = Kept(Housekeeping)
-    leases = Kept(Leases)
+    housekeeping = Kept(Port.housekeeping, Housekeeping)
+    leases = Kept(Port.leases, Leases)
     # kernel
-    rates = Kept(Rates)
+    rates = Kept(Port.rates, Rates)
     # several areas
-    account_logs = Kept(AccountLogs)
-    expiring_secrets = Kept(ExpiringSecrets)
-    personal_data = Kept(PersonalData)
-    privacy = Kept(Privacy)
-    sealed = Kept(SealedColumns)
+    account_logs = Kept(Port.account_logs, AccountLogs)
+    expiring_secrets = Kept(Port.expiring_secrets, ExpiringSecrets)
+    personal_data = Kept(Port.personal_data, PersonalData)
+    privacy = Kept(Port.privacy, Privacy)
+    sealed = Kept(Port.sealed, SealedColumns)

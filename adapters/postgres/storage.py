@@ -1,62 +1,50 @@
 """Storage on PostgreSQL: readings, transactions and statements that commit by themselves."""
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Final
 
 import trio
 
-from adapters.postgres.authentication.dpop import USE, check_use, use_parameters
-from adapters.postgres.authentication.sessions import Sessions
-from adapters.postgres.engine.driver import Answer, Connection
-from adapters.postgres.engine.pool import Pool, translated
-from adapters.postgres.engine.scope import PendingSignals
+from adapters.postgres.engine.driver import Connection
+from adapters.postgres.engine.pool import Lease, Pool, translated
 from adapters.postgres.eventing.event_log import EventLog, QueuedWork
-from adapters.postgres.kernel.rate_limits import GIVE_BACK, charge_parameters, charge_sql, check_charge, refund_parameters
+from adapters.postgres.kernel.rate_limits import take_tokens
 from adapters.postgres.repositories import Repositories
+from core.authentication.model.dpop import ProofUse
 from core.kernel.callers import Person
 from core.kernel.causes import Caller
-from core.kernel.deferred import Deferred
-from core.kernel.errors import StorageDown
+from core.kernel.errors import Refusal, StorageDown
 from core.kernel.event_catalog import SIGNED_UP, Event
-from core.kernel.rate_limits import Charge, Refund
+from core.kernel.rate_limits import RequestTokens, request_tokens
 from ports.crypto import Vault
 from ports.observe import Clock
 from ports.signals import NoSignals, Signal, Signals
-from ports.storage import Joined
+from ports.storage import Transaction as TransactionPort
 
 ROLLBACK_DEADLINE: Final = 5.0  # seconds
 PING_DEADLINE: Final = 3.0  # seconds; readiness probes should get an answer soon
 
 
-class Transaction(Repositories):
+class Transaction(Repositories, TransactionPort):
     """Implements `ports.storage.Transaction`."""
 
     def __init__(
         self, connection: Connection, vault: Vault, signals: Signals, clock: Clock, by: Caller, in_session: bool, webhook_delay: timedelta
     ) -> None:
-        self._pending = PendingSignals(signals)
-        super().__init__(connection, vault, self._pending, webhook_delay)
+        super().__init__(connection, vault, signals, webhook_delay)
         self._clock = clock
         self._caller = by
         self._in_session = in_session
         self._events: list[Event] = []
-        self._queued: Deferred[QueuedWork] | None = None
-        self._refund: Refund | None = None
+        self._queued: Awaitable[QueuedWork | None] | None = None
 
     def acts_as(self, person: Person) -> None:
         self._caller = person
 
     def record(self, *events: Event) -> None:
         self._events.extend(events)
-
-    def give_back(self, refund: Refund) -> None:
-        self._refund = refund
-
-    async def send_deferred(self) -> None:
-        with translated():
-            await self.connection.send_pending()
 
     async def write_events(self) -> None:
         """Write the recorded events in one statement, together with the commit, which raises SessionEnded if the session has ended."""
@@ -65,91 +53,94 @@ class Transaction(Repositories):
         now = self._clock.now()
         # Lock order: the session comes after all other locks except the totals of the audit log. So
         # there is no deadlock with a transaction that ends sessions and holds other locks. A SAML
-        # sign-on locks its session itself (`SamlSignOns.lock_session_deferred`).
+        # sign-on locks its session itself (`SamlSignOns.lock_session`).
         if self._in_session and isinstance(self._caller, Person):
             await self.sessions.require_live(self._caller, now)
         self._queued = await EventLog(self).add(self._events, self._caller, now)
 
     async def commit(self) -> None:
-        refund, then = self._refund, None
-        if refund is not None:
-            values = refund_parameters(refund.sign_in_hash, refund.charge.client, refund.buckets, self._clock.now())
-            then = (GIVE_BACK, values)
-        with translated(Sessions.constraints):
-            await self.connection.commit(then=then)
+        with translated():
+            await self.connection.commit()
 
-    def send_signals(self) -> None:
+    async def send_signals(self) -> None:
         """Notify the actors of this process about their work. Call this after the commit."""
-        queued = None if self._queued is None else self._queued.value
+        queued = None if self._queued is None else await self._queued
         if queued is not None and queued.deliveries:
-            self._pending.send(Signal.DELIVERIES_DUE)
+            self.signals.send(Signal.DELIVERIES_DUE)
         if queued is not None and queued.siem_entries:
-            self._pending.send(Signal.SIEM_ENTRIES_DUE)
+            self.signals.send(Signal.SIEM_ENTRIES_DUE)
         if any(event.kind.name == SIGNED_UP for event in self._events):
-            self._pending.send(Signal.USER_SIGNED_UP)
-        self._pending.flush()
+            self.signals.send(Signal.USER_SIGNED_UP)
+        await self.signals.flush()
+
+
+def _waiting_tokens() -> RequestTokens | None:
+    """Return the tokens that wait for the first query of the current request, if any."""
+    tokens = request_tokens.get()
+    return tokens if tokens is not None and tokens.join_reading and not tokens.are_taken else None
+
+
+async def _take_waiting(lease: Lease, connection: Connection) -> None:
+    """Take these tokens before statements that can change something. Raises: Limited."""
+    if (tokens := _waiting_tokens()) is not None:
+        try:
+            await take_tokens(connection, tokens)
+        except BaseException as error:
+            await lease.__aexit__(None, error, None)
+            raise
 
 
 class _Open:
     """A connection in autocommit mode for the length of a block.
 
+    In a reading, the first statement also uses up a DPoP proof, and takes the tokens of the request that wait for its first query, in
+    the same round trip. The end of the block raises ProofReplayed or NonceKeyLost, unless the block has raised an exception, or Limited,
+    also in place of a refusal.
+
     It is a class, because every request uses it and a generator would cost twice as much.
     """
 
-    __slots__ = ("_lease", "_wrap")
+    __slots__ = ("_lease", "_proof", "_reads", "_repositories", "_taken", "_used", "_wrap")
 
-    def __init__(self, pool: Pool, wrap: Callable[[Connection], Repositories]) -> None:
+    _repositories: Repositories
+    _taken: Awaitable[None] | None
+    _used: Awaitable[None] | None
+
+    def __init__(self, pool: Pool, wrap: Callable[[Connection], Repositories], proof: ProofUse | None = None, *, reads: bool) -> None:
         self._lease = pool.connection()
         self._wrap = wrap
+        self._reads = reads
+        self._proof = proof
 
     async def __aenter__(self) -> Repositories:
-        return self._wrap(await self._lease.__aenter__())
+        connection = await self._lease.__aenter__()
+        self._repositories = repositories = self._wrap(connection)
+        if not self._reads:
+            await _take_waiting(self._lease, connection)
+        tokens, proof = _waiting_tokens() if self._reads else None, self._proof
+        self._taken = None if tokens is None else take_tokens(connection, tokens)
+        self._used = None if proof is None else repositories.dpop_proofs.use(proof)
+        return repositories
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        await self._lease.__aexit__(kind, error, trace)
-
-
-class _OpenOnce:
-    """A connection as of `_Open`. Its first statement also uses up a DPoP proof, or charges rate limits, in the same round trip.
-
-    The end of the block raises ProofReplayed, NonceKeyLost or Limited if it cannot. An exception in the block wins.
-    """
-
-    __slots__ = ("_answer", "_connection", "_lease", "_use", "_wrap")
-
-    _connection: Connection
-    _answer: Answer
-
-    def __init__(self, pool: Pool, wrap: Callable[[Connection], Repositories], use: Joined) -> None:
-        self._lease = pool.connection()
-        self._wrap = wrap
-        self._use = use
-
-    async def __aenter__(self) -> Repositories:
-        self._connection = await self._lease.__aenter__()
-        use = self._use
-        if isinstance(use, Charge):
-            statement, parameters = charge_sql(len(use.buckets)), charge_parameters(use.client, use.buckets, use.at)
-        else:
-            statement, parameters = USE, use_parameters(use)
-        self._answer = self._connection.join_next(statement, parameters)
-        return self._wrap(self._connection)
-
-    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        connection = self._repositories.connection
         try:
+            if self._taken is not None and (error is None or isinstance(error, Refusal)):
+                await self._taken
             if error is None:
-                with translated():
-                    await self._connection.send_pending()  # if the block had no statement
-                if isinstance(self._use, Charge):
-                    check_charge(self._use, self._answer.row)
-                else:
-                    check_use(self._answer.row)
+                if self._used is not None:
+                    await self._used
+                elif connection.has_queue:  # the block did not await the answer of its last statements
+                    with translated():
+                        await connection.send()
         except BaseException as raised:
             error = raised
             raise
         finally:
-            self._connection.forget_pending()
+            connection.forget_queue()
             await self._lease.__aexit__(None, error, None)
+            if (signals := self._repositories.signals).pending:
+                await signals.flush()
 
 
 class _OpenTransaction:
@@ -166,8 +157,9 @@ class _OpenTransaction:
 
     async def __aenter__(self) -> Transaction:
         self._connection = await self._lease.__aenter__()
-        self._connection.begin()
         self._transaction = self._wrap(self._connection)
+        await _take_waiting(self._lease, self._connection)
+        self._connection.begin()
         return self._transaction
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
@@ -175,7 +167,7 @@ class _OpenTransaction:
             if error is None:
                 await self._transaction.write_events()
                 await self._transaction.commit()
-                self._transaction.send_signals()
+                await self._transaction.send_signals()
         except BaseException as raised:
             error = raised
             raise
@@ -219,11 +211,11 @@ class Postgres:
             lambda connection: Transaction(connection, self._vault, self._signals, self._clock, by, in_session, self._webhook_delay),
         )
 
-    def reading(self, *, using: Joined | None = None) -> _Open | _OpenOnce:
-        return self.autocommit() if using is None else _OpenOnce(self._pool, self._repositories, using)
+    def reading(self, *, using: ProofUse | None = None) -> _Open:
+        return _Open(self._pool, self._repositories, using, reads=True)
 
     def autocommit(self) -> _Open:
-        return _Open(self._pool, self._repositories)
+        return _Open(self._pool, self._repositories, reads=False)
 
     def _repositories(self, connection: Connection) -> Repositories:
         return Repositories(connection, self._vault, self._signals, self._webhook_delay)

@@ -25,7 +25,6 @@ from core.accounts.model.devices import (
 from core.accounts.own_account import lock_own_account
 from core.kernel.callers import Person
 from core.kernel.causes import Caller
-from core.kernel.deferred import Deferred
 from core.kernel.errors import refuse
 from core.kernel.values import Batches, digest, new_id, new_secret
 from ports import Ports
@@ -51,12 +50,10 @@ def fingerprint(ports: Ports, caller: Caller, client: PresentedDevice) -> Device
 
 async def match_device(tx: Transaction, user_id: UUID, fingerprint: DeviceFingerprint, org_id: UUID | None, now: datetime) -> DeviceMatch:
     """Match a sign-in that began at no connection to a device, as `to_match` does. The account is locked."""
-    known = tx.devices.find_match_deferred(user_id, fingerprint, org_id, now)
-    await tx.send_deferred()
-    return to_match(user_id, fingerprint, known, now)
+    return to_match(user_id, fingerprint, await tx.devices.find_match(user_id, fingerprint, org_id, now), now)
 
 
-def to_match(user_id: UUID, fingerprint: DeviceFingerprint, found: Deferred[KnownDevice], now: datetime) -> DeviceMatch:
+def to_match(user_id: UUID, fingerprint: DeviceFingerprint, known: KnownDevice | None, now: datetime) -> DeviceMatch:
     """Match a sign-in to one of the user's devices, or to a new one, and assess the risk. Nothing is stored.
 
     A device is matched by its trust token, else by the client's device id, else, for clients
@@ -64,9 +61,8 @@ def to_match(user_id: UUID, fingerprint: DeviceFingerprint, found: Deferred[Know
     second factor, the device counts as new for the risk.
     The trust periods of the user's organizations apply. That of the organization of the service, if any, applies at the service.
 
-    To store the match, lock the account before the device is `found`.
+    To store the match, lock the account before the device is found.
     """
-    known = found.value
     assert known is not None, "the trust period always has a row"
     is_new, was_unproved = known.device is None, known.device is not None and known.device.is_unproved
     assessment = assess(

@@ -6,12 +6,13 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final
 
+from core.authentication.model.dpop import ProofUse
 from core.kernel.callers import Person
 from core.kernel.causes import Caller
 from core.kernel.errors import Invalid, Refusal
 from core.kernel.values import digest
 from ports import Ports
-from ports.storage import Autocommit, Joined, Reading, Storage, Transaction
+from ports.storage import Autocommit, Reading, Storage, Transaction
 
 MIN_KEY_LENGTH: Final = 16
 
@@ -47,7 +48,7 @@ class _StorageForOneForm:
             yield tx
 
     @asynccontextmanager
-    async def reading(self, *, using: Joined | None = None) -> AsyncIterator[Reading]:
+    async def reading(self, *, using: ProofUse | None = None) -> AsyncIterator[Reading]:
         async with self._storage.reading(using=using) as read:
             try:
                 yield read

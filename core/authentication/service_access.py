@@ -21,7 +21,7 @@ from uuid import UUID
 from core.applications import services
 from core.applications.model.plans import Entitlement
 from core.applications.model.services import ServiceNotFound
-from core.applications.model.users import BlockedByAdmin, DeferredEnrollment, NoAccessToService
+from core.applications.model.users import BlockedByAdmin, NoAccessToService
 from core.authentication.model.login import NeedsCodeFlow
 from core.kernel.access import BlockedByDirectory
 from core.kernel.callers import OrganizationStatus, ServiceContext
@@ -71,25 +71,28 @@ async def find_refusal(read: Reading | Transaction, org_id: UUID, user_id: UUID)
 
 async def enroll_end_user(tx: Transaction, service: ServiceContext, user_id: UUID, now: datetime) -> tuple[ServiceContext, Entitlement]:
     """Make the user an end user of the service, and return the service as it is now and the user's entitlement to it."""
-    enrollment = DeferredEnrollment(
-        tx.end_users.enroll_deferred(service.id, user_id, now), tx.services.context_and_entitlement_deferred(service.id, user_id, now)
-    )
-    await tx.send_deferred()
-    return await require_enrolled(tx, service, user_id, enrollment, now)
+    enrolled = tx.end_users.enroll(service.id, user_id, now)
+    found = await tx.services.context_and_entitlement(service.id, user_id, now)
+    return await require_enrolled(tx, service, user_id, await enrolled, found, now)
 
 
 async def require_enrolled(
-    tx: Transaction, service: ServiceContext, user_id: UUID, enrollment: DeferredEnrollment, now: datetime
+    tx: Transaction,
+    service: ServiceContext,
+    user_id: UUID,
+    is_enrolled: bool,
+    found: tuple[ServiceContext, Entitlement] | None,
+    now: datetime,
 ) -> tuple[ServiceContext, Entitlement]:
-    """Return the service as it is now and the user's entitlement to it if the enrollment succeeded.
+    """Return what was found after the enrollment, the service and the user's entitlement to it, if the enrollment succeeded.
 
     The statement that enrolls the user applies the rule of this module, so that the usual case
     needs no further query.
 
     Raises: ServiceNotFound, OrganizationNotActive, BlockedByDirectory, NoAccessToService.
     """
-    current, entitlement = enrollment.service.value or refuse(ServiceNotFound)
-    if enrollment.is_enrolled.value is None:
+    current, entitlement = found or refuse(ServiceNotFound)
+    if not is_enrolled:
         await require_service_access(tx, service.org_id, service.id, user_id, now)
         raise ServiceNotFound  # it is being deleted
     if current.status is not OrganizationStatus.ACTIVE:

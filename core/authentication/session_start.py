@@ -84,7 +84,7 @@ async def start_granted_session(ports: Ports, tx: Transaction, redeemed: Redeeme
     facts = None
     if redeemed.openid is not None and redeemed.openid.scope:
         with_groups = Scope.GROUPS in redeemed.openid.consent_scopes
-        facts = tx.openid_facts.load_deferred(account.id, service.id if service else None, now, with_groups=with_groups)
+        facts = tx.openid_facts.load(account.id, service.id if service else None, now, with_groups=with_groups)
     await tx.logins.begin_session(session, digest(secret), device)
     if device is not None:
         await _warn_of_risk(tx, account, device, proofs, now)
@@ -94,10 +94,10 @@ async def start_granted_session(ports: Ports, tx: Transaction, redeemed: Redeeme
     return SignedIn(session, account.email, is_verified, redeemed.entitlement, secret, None, facts, redeemed.nonce, thumbprint)
 
 
-def issue_first_tokens(ports: Ports, signed_in: SignedIn, scope: Collection[str] | None = None) -> TokenPair:
+async def issue_first_tokens(ports: Ports, signed_in: SignedIn, scope: Collection[str] | None = None) -> TokenPair:
     """Return the first token pair of a session that is not a browser session. `scope` narrows the scopes of these tokens."""
     session, facts = signed_in.session, signed_in.user_facts
-    openid = OpenIdSubject.narrowed(session.openid, scope, facts.value if facts else None, signed_in.nonce)
+    openid = OpenIdSubject.narrowed(session.openid, scope, None if facts is None else await facts, signed_in.nonce)
     subject = TokenSubject(
         session_id=session.id,
         user_id=session.user_id,

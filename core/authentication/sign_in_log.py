@@ -9,7 +9,7 @@ from core.authentication.model.sign_in_log import EXPORT_BATCH, OWN_PERIOD, Serv
 from core.kernel.callers import OrganizationCaller, Person, organization_of
 from core.kernel.values import Batches, Email, EmailInvalid, Page, PageResult, parse_id
 from ports import Ports
-from ports.storage.reading import Reading
+from ports.storage import Reading
 
 
 async def list_sign_ins(ports: Ports, caller: OrganizationCaller | None, filter_: SignInFilter, page: Page) -> PageResult[SignIn]:

@@ -60,9 +60,9 @@ async def _process(tx: Transaction, event: BillingEvent, now: datetime) -> Effec
         read_id, on_subscription = SUBSCRIPTION_HANDLERS[event.type]
         id_ = read_id(event.subject)
         if id_ is not None:
-            is_new = tx.billing.record_event_deferred(event.id, now)
+            is_new = tx.billing.record_event(event.id, now)
             locked = await tx.billing.lock_subscription(id_, now)
-            if not is_new.value:
+            if not await is_new:
                 raise _Duplicate
             return await on_subscription(tx, event, locked, now)
     if not await tx.billing.record_event(event.id, now):

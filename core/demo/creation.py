@@ -18,6 +18,7 @@ from core.applications.model.services import Service, ServiceType
 from core.applications.model.users import EnrollmentOrigin
 from core.authentication import events as authentication_events
 from core.authentication import sessions
+from core.authentication.model.dpop import ProofUse
 from core.authentication.model.sessions import SessionStart
 from core.billing import subscriptions
 from core.demo import connections, factors, groups, roles
@@ -46,7 +47,7 @@ from core.tenancy import events as tenancy_events
 from core.tenancy import roles as organization_roles
 from core.tenancy.model.organizations import Membership, Organization
 from ports import Ports
-from ports.storage import Autocommit, Joined, Reading, Storage, Transaction
+from ports.storage import Autocommit, Reading, Storage, Transaction
 
 
 async def seed(ports: Ports, redirect_uris: Sequence[str] = ()) -> Demo:
@@ -98,7 +99,7 @@ class SharedTransaction:
     def transaction(self, by: Caller, *, in_session: bool = True) -> AbstractAsyncContextManager[Transaction]:
         return nullcontext(self._tx)  # the events name the operator's command, not the caller of a use case
 
-    def reading(self, *, using: Joined | None = None) -> AbstractAsyncContextManager[Reading]:
+    def reading(self, *, using: ProofUse | None = None) -> AbstractAsyncContextManager[Reading]:
         return self._storage.reading(using=using)
 
     def autocommit(self) -> AbstractAsyncContextManager[Autocommit]:
@@ -370,7 +371,7 @@ async def _ensure_end_user(seeding: _Seeding, caller: Member, service: Service, 
         session = sessions.new_session(seeding.ports, start, now)
         # Assigned, so that SAML admits the customers, too.
         await tx.assignments.add(service.org_id, service.id, [user.id], EnrollmentOrigin.ADMIN, now)
-        tx.end_users.enroll_deferred(service.id, user.id, now)
+        await tx.end_users.enroll(service.id, user.id, now)
         await tx.logins.begin_session(session, digest(new_secret()), None)
         tx.record(authentication_events.signed_in(user.id, ("password",), context))
     if name == demo.PASSKEY_USER:

@@ -15,8 +15,7 @@ from core.kernel.values import Batches, Page, PageResult
 from core.tenancy import organizations
 from core.tenancy.model.organizations import Organization
 from ports import Ports
-from ports.storage import Transaction
-from ports.storage.reading import Reading
+from ports.storage import Reading, Transaction
 
 
 async def lock_organization_to_forward(tx: Transaction, caller: OrganizationCaller, capability: Capability) -> Organization:

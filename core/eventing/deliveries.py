@@ -59,10 +59,10 @@ async def record_and_claim(
         if outcomes:
             await tx.deliveries.record(outcomes)
         await tx.deliveries.wake(now, WAKE_LIMIT)
-        next_due = tx.deliveries.next_due_deferred()
+        next_due = tx.deliveries.next_due()
         lease_until = now + ports.policy.webhook_timeout + LEASE_MARGIN
         claimed = await tx.deliveries.claim(now, lease_until, capacity) if capacity.free > 0 else []
-    return DeliveryBatch(claimed, next_due.value)
+    return DeliveryBatch(claimed, await next_due)
 
 
 async def record_outcomes(ports: Ports, outcomes: Sequence[DeliveryOutcome[ClaimedDelivery]]) -> None:

@@ -62,10 +62,10 @@ async def record_and_claim(
     async with ports.storage.transaction(by=SYSTEM) as tx:
         await _record(tx, outcomes)
         await tx.logout_notices.wake(now, WAKE_LIMIT)
-        next_due = tx.logout_notices.next_due_deferred()
+        next_due = tx.logout_notices.next_due()
         lease_until = now + ports.policy.webhook_timeout + LEASE_MARGIN
         claimed = await tx.logout_notices.claim(now, lease_until, capacity) if capacity.free > 0 else []
-    return DeliveryBatch(claimed, next_due.value)
+    return DeliveryBatch(claimed, await next_due)
 
 
 async def record_outcomes(ports: Ports, outcomes: Sequence[DeliveryOutcome[ClaimedLogoutNotice]]) -> None:

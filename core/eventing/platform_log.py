@@ -10,7 +10,7 @@ from core.eventing.model.sentences import DescribedEntry
 from core.kernel.errors import refuse
 from core.kernel.values import Batches, Page, PageResult
 from ports import Ports
-from ports.storage.reading import Reading
+from ports.storage import Reading
 
 
 async def list_entries(ports: Ports, filter_: PlatformAuditFilter | None, page: Page) -> PageResult[DescribedEntry]:

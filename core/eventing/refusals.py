@@ -42,7 +42,7 @@ async def record(ports: Ports, caller: Caller | None, change: RefusedChange, ref
         return
     org_id, actor_id = actor
     async with ports.storage.autocommit() as statements:
-        if await statements.rates.charge(f"refused {org_id} {actor_id}", (ENTRIES,), ports.clock.now()) > 0:
+        if await statements.rates.take(f"refused {org_id} {actor_id}", (ENTRIES,), ports.clock.now()) > 0:
             return
     arguments = {name: value[:ARGUMENT_LENGTH] for name, value in change.arguments.items()}
     async with ports.storage.transaction(by=caller) as tx:

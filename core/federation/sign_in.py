@@ -145,7 +145,7 @@ async def continue_over_api(
     if isinstance(outcome, Flow):
         return _pre_auth_token(ports, outcome, await second_factor.load_options(ports, caller, outcome, client))
     next_path = await saml_target.complete_sign_in(ports, caller, outcome.request, outcome) if outcome.request else None
-    return ApiSignIn(issue_first_tokens(ports, outcome), outcome.device_token, next_path, outcome.enrollment)
+    return ApiSignIn(await issue_first_tokens(ports, outcome), outcome.device_token, next_path, outcome.enrollment)
 
 
 def _pre_auth_token(ports: Ports, flow: Flow, options: SecondFactorOptions) -> PreAuthToken:

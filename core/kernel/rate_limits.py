@@ -1,7 +1,9 @@
 """Rate limits per client address, and for directories per organization, as token buckets. A few are windows."""
 
-from dataclasses import dataclass
+from contextvars import ContextVar
+from dataclasses import dataclass, field
 from datetime import datetime
+from typing import Final
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,26 +32,20 @@ class Window:
 
 
 @dataclass(slots=True)
-class Charge:
-    """A token from each of these buckets of a client, which the first query of a request takes (`Storage.reading`)."""
+class RequestTokens:
+    """The tokens that a request takes from these buckets of its client. A request of a browser gives them back if it signs in."""
 
     client: str
     buckets: tuple[Bucket, ...]
     at: datetime  # UTC
-    is_taken: bool = False  # or refused
+    browser: str | None = field(default=None, repr=False)  # the secret in its device cookie
+    join_reading: bool = False  # the first query takes them, in its round trip
+    are_taken: bool = False  # or refused
+    can_refuse: bool = True  # False: the request says why a sign-in fails, even if a bucket is empty
 
 
-@dataclass(frozen=True, slots=True)
-class Refund:
-    """What a sign-in gives back if it succeeds: the tokens that its last request took, and those that were kept for it before."""
-
-    sign_in_hash: bytes  # SHA-256 of the sign-in that tokens were kept for
-    charge: Charge  # of the last request
-
-    @property
-    def buckets(self) -> tuple[Bucket, ...]:
-        """Return the buckets from which the last request took a token. It took none if its charge is still open."""
-        return self.charge.buckets if self.charge.is_taken else ()
+# Of the current request, None outside of requests with a limit. The edge sets it, and storage takes the tokens and gives them back.
+request_tokens: Final[ContextVar[RequestTokens | None]] = ContextVar("request_tokens", default=None)
 
 
 def per_minute(name: str, count: int) -> Bucket:

@@ -7,7 +7,7 @@ an invoice, which has the invoice's URL. The token stays in the queue, sealed, u
 sent, so that a second attempt sends the same text.
 """
 
-from collections.abc import Collection
+from collections.abc import Awaitable, Collection
 from dataclasses import fields, replace
 from datetime import datetime, timedelta
 from uuid import UUID
@@ -41,7 +41,6 @@ from core.authentication.model.recovery import RECOVERY_TTL, name_factors
 from core.authentication.model.sessions import CODE_TTL
 from core.kernel.callers import OrganizationStatus
 from core.kernel.causes import SYSTEM
-from core.kernel.deferred import Deferred
 from core.kernel.page_paths import ORGANIZATIONS_PATH
 from core.kernel.values import digest, new_id
 from core.mailing.model.emails import PreparedEmail
@@ -65,9 +64,9 @@ async def prepare(ports: Ports, email: QueuedEmail) -> tuple[PreparedEmail, Emai
     async with ports.storage.transaction(by=SYSTEM) as tx:
         design = welcome = None  # read together with the first statement of `_prepare`
         if email.org_id is not None and email.kind not in ORGANIZATION_EMAILS:
-            design = tx.branding.design_deferred(email.org_id)
+            design = tx.branding.design(email.org_id)
         if email.org_id is not None and email.kind is EmailKind.WELCOME:
-            welcome = tx.scim_users.welcome_context_deferred(email.org_id, email.address, now)
+            welcome = tx.scim_users.welcome_context(email.org_id, email.address, now)
         values = {field.name: getattr(email, field.name) for field in fields(QueuedEmail)}
         prepared = await _prepare(ports, tx, PreparedEmail(**values), welcome, now)
         if isinstance(prepared, EmailResult):
@@ -77,17 +76,17 @@ async def prepare(ports: Ports, email: QueuedEmail) -> tuple[PreparedEmail, Emai
         # The organization's own server must not see a token that proves the mailbox.
         if email.org_id is not None and invitation is not None and invitation.invitation.inviter_token_hash is None:
             prepared = replace(prepared, server=await tx.smtp.server(email.org_id))
-        is_claimed = tx.email_queue.is_claimed_deferred(email)  # read together with the commit
-    if not is_claimed.value:
+        is_claimed = tx.email_queue.is_claimed(email)  # read together with the commit
+    if not await is_claimed:
         return DROPPED
-    prepared = replace(prepared, design=design.value if design else None, welcome=welcome.value if welcome else None)
+    prepared = replace(prepared, design=await design if design else None, welcome=await welcome if welcome else None)
     return prepared, ports.email_templates.compose(prepared)
 
 
 async def _prepare(
-    ports: Ports, tx: Transaction, email: PreparedEmail, welcome: Deferred[WelcomeContext] | None, now: datetime
+    ports: Ports, tx: Transaction, email: PreparedEmail, welcome: Awaitable[WelcomeContext | None] | None, now: datetime
 ) -> PreparedEmail | EmailResult:
-    """Return the email with its token and data, or its result if it must not be sent. `welcome` is available after a statement."""
+    """Return the email with its token and data, or its result if it must not be sent."""
     if email.claims - 1 - email.attempts >= MAX_LOST_CLAIMS:
         return EmailResult(EmailOutcome.GIVEN_UP, "it was claimed too often without an outcome")
     if email.notice_id is not None:
@@ -98,7 +97,7 @@ async def _prepare(
 
 
 async def _prepare_by_kind(
-    ports: Ports, tx: Transaction, email: PreparedEmail, welcome: Deferred[WelcomeContext] | None, now: datetime
+    ports: Ports, tx: Transaction, email: PreparedEmail, welcome: Awaitable[WelcomeContext | None] | None, now: datetime
 ) -> PreparedEmail | EmailResult:
     match email.kind:
         case EmailKind.VERIFY_EMAIL | EmailKind.RESET_PASSWORD | EmailKind.MEMBER_RESET | EmailKind.WELCOME:
@@ -124,7 +123,7 @@ async def _prepare_by_kind(
 
 
 async def _prepare_link(
-    ports: Ports, tx: Transaction, email: PreparedEmail, welcome: Deferred[WelcomeContext] | None, now: datetime
+    ports: Ports, tx: Transaction, email: PreparedEmail, welcome: Awaitable[WelcomeContext | None] | None, now: datetime
 ) -> PreparedEmail | EmailResult:
     """Return the email with a token for its link. A token that no longer works is not sent again."""
     purpose, ttl = TokenPurpose.RESET_PASSWORD, ports.policy.reset_ttl
@@ -148,21 +147,21 @@ async def _add_token(
     email: PreparedEmail,
     purpose: TokenPurpose,
     ttl: timedelta,
-    welcome: Deferred[WelcomeContext] | None,
+    welcome: Awaitable[WelcomeContext | None] | None,
     now: datetime,
 ) -> PreparedEmail | None:
     """Create a token, store it for further attempts, and return the email with it, or None if it must not be sent."""
-    locked = tx.accounts.lock_by_email_deferred(email.address)
+    locked = tx.accounts.lock_by_email(email.address)
     is_replaced = None
     if purpose is not TokenPurpose.VERIFY_EMAIL:
-        is_replaced = tx.one_time_tokens.newer_exists_deferred(email.address, purpose, email.created_at)
+        is_replaced = tx.one_time_tokens.newer_exists(email.address, purpose, email.created_at)
     own_limits = {
         EmailKind.WELCOME: WELCOME_EMAILS,
         EmailKind.MEMBER_RESET: MEMBER_RESET_EMAILS,
         EmailKind.RECOVERY_LINK: frozenset(),  # limited at the start of the recovery
     }
     is_limited = await _limit_is_reached(ports, tx, email, own_limits.get(email.kind, ACCOUNT_EMAILS), now)
-    account = locked.value
+    account = await locked
     if account is None or is_limited:
         return None
     # The owner of the mailbox can free an account by a reset (`mailbox.prove_mailbox`).
@@ -173,7 +172,7 @@ async def _add_token(
     if is_replaced is not None:
         # A new link cancels earlier ones (security A-5, M-8). The requests decide the order,
         # because another process may already have sent a later one.
-        if is_replaced.value:
+        if await is_replaced:
             return None
         await tx.one_time_tokens.void(account.id, purpose)
     token = str(new_id())  # the API documents the format of a UUID: 122 random bits from the operating system
@@ -247,7 +246,7 @@ async def _prepare_setup(ports: Ports, tx: Transaction, email: PreparedEmail, no
 
 
 async def _continuation(
-    tx: Transaction, email: PreparedEmail, purpose: TokenPurpose, user_id: UUID, welcome: Deferred[WelcomeContext] | None
+    tx: Transaction, email: PreparedEmail, purpose: TokenPurpose, user_id: UUID, welcome: Awaitable[WelcomeContext | None] | None
 ) -> LinkContinuation:
     """Return where the browser continues after the link.
 
@@ -256,7 +255,8 @@ async def _continuation(
     link continues at the application that the email names, or else at the user's organizations.
     """
     if welcome is not None:
-        return LinkContinuation(ORGANIZATIONS_PATH, service_id=None if welcome.value is None else welcome.value.application_id)
+        context = await welcome
+        return LinkContinuation(ORGANIZATIONS_PATH, service_id=None if context is None else context.application_id)
     requested = email.continuation
     if purpose is not TokenPurpose.VERIFY_EMAIL or requested.browser_hash is not None:
         return requested

@@ -89,9 +89,8 @@ async def create(ports: Ports, caller: ScimClient, changes: GroupChanges) -> Sci
         raise GroupNameMissing
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
-        locked_organization = scim_tokens.lock_organization_deferred(tx, caller, now, creates_groups=True)
-        await tx.send_deferred()
-        org_id = locked_organization().id
+        locked_organization = scim_tokens.lock_organization(tx, caller, now, creates_groups=True)
+        org_id = (await locked_organization()).id
         external_id = None if changes.external_id is KEEP else changes.external_id
         new = groups.new_group(org_id, changes.name, now, external_id=external_id, scim_token_id=caller.token_id)
         group = await groups.add(tx, new)
@@ -109,9 +108,9 @@ async def change(ports: Ports, caller: ScimClient, group_id: UUID, changes: Grou
     """
     now, members = ports.clock.now(), changes.provisioned
     async with ports.storage.transaction(by=caller) as tx:
-        locked_organization = scim_tokens.lock_organization_deferred(tx, caller, now, creates_groups=True)
+        locked_organization = scim_tokens.lock_organization(tx, caller, now, creates_groups=True)
         found = await tx.groups.by_id(caller.org_id, group_id)
-        org_id, old = locked_organization().id, _of_directory(found)
+        org_id, old = (await locked_organization()).id, _of_directory(found)
         group = await groups.save(
             tx,
             old,
@@ -133,9 +132,9 @@ async def delete(ports: Ports, caller: ScimClient, group_id: UUID) -> None:
     """Delete a group. Its users lose the access that only the group gave."""
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
-        locked_organization = scim_tokens.lock_organization_deferred(tx, caller, now, creates_groups=True)
+        locked_organization = scim_tokens.lock_organization(tx, caller, now, creates_groups=True)
         found = await tx.groups.by_id(caller.org_id, group_id)
-        locked_organization()
+        await locked_organization()
         await groups.remove(tx, _of_directory(found), now)
 
 

@@ -76,9 +76,9 @@ async def change(ports: Ports, caller: ScimClient, group_id: UUID, changes: Grou
     require_own_group(caller, group_id)
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
-        locked_organization = scim_tokens.lock_organization_deferred(tx, caller, now)
+        locked_organization = scim_tokens.lock_organization(tx, caller, now)
         joining, leaving, known = await _find_changed_members(tx, caller.org_id, changes)
-        organization = locked_organization()
+        organization = await locked_organization()
         if known < len(changes.others.added):
             raise GroupMemberUnknown
         if joining or leaving:

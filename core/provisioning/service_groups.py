@@ -85,9 +85,9 @@ async def change(ports: Ports, caller: ScimClient, group_id: UUID, group_changes
     """
     now, changes = ports.clock.now(), group_changes.provisioned
     async with ports.storage.transaction(by=caller) as tx:
-        locked_organization = scim_tokens.lock_organization_deferred(tx, caller, now)
+        locked_organization = scim_tokens.lock_organization(tx, caller, now)
         service = await tx.services.by_id(caller.org_id, group_id)
-        organization = locked_organization()
+        organization = await locked_organization()
         group = to_service_group(service, await tx.scim_users.group_external_ids(organization.id))
         assert service is not None, "to_service_group refuses other groups"
         assignable = await tx.assignments.assignable(organization.id, changes.added)

@@ -1,7 +1,7 @@
 """SCIM tokens, with which directories provision users (security C-1, C-8)."""
 
 import hmac
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from uuid import UUID
@@ -186,24 +186,24 @@ async def authority_of(tx: Transaction, caller: ScimClient) -> Authority:
     return with_rights_of(NO_RIGHTS if creator is None else creator.rights)
 
 
-def lock_organization_deferred(
+def lock_organization(
     tx: Transaction, caller: ScimClient, now: datetime, *, creates_groups: bool = False
-) -> Callable[[], Organization]:
-    """Lock the organization and check the token again, with the next statement (security Z-5).
+) -> Callable[[], Awaitable[Organization]]:
+    """Lock the organization and check the token again (security Z-5).
 
-    Every change by a directory starts here. The caller runs its first statement, which may raise
-    its own errors, and then calls the returned function, which returns the organization or raises
-    ScimTokenInvalid or OrganizationNotActive. With `creates_groups`, the token must allow directory groups.
+    Every change by a directory starts here. The caller may run its first statement in the same round trip, which may
+    raise its own errors, and then awaits the returned function. This returns the organization or raises ScimTokenInvalid
+    or OrganizationNotActive. With `creates_groups`, the token must allow directory groups.
 
     Revoking a token also locks the organization, so no change happens after a revocation. All other
     changes by the directory wait for this lock, so it is held for as few round trips as possible.
     """
-    organization_row = tx.organizations.lock_deferred(caller.org_id)
-    is_live = tx.scim_tokens.is_live_deferred(caller.org_id, caller.token_id, now, creates_groups=creates_groups)
+    organization_row = tx.organizations.lock(caller.org_id)
+    is_live = tx.scim_tokens.is_live(caller.org_id, caller.token_id, now, creates_groups=creates_groups)
 
-    def locked_organization() -> Organization:
-        organization = organization_row.value
-        if organization is None or not is_live.value:
+    async def locked_organization() -> Organization:
+        organization = await organization_row
+        if organization is None or not await is_live:
             raise ScimTokenInvalid
         if organization.status is not OrganizationStatus.ACTIVE:
             raise OrganizationNotActive

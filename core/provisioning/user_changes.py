@@ -1,5 +1,6 @@
 """Changes of a locked SCIM user: the profile, the email address, and whether the user is active."""
 
+from collections.abc import Awaitable
 from dataclasses import replace as with_changes
 from datetime import datetime
 from uuid import UUID
@@ -8,7 +9,6 @@ from core.accounts import email_changes
 from core.accounts.model.accounts import Account, EmailNotFree
 from core.accounts.model.email_queue import EmailKind, new_email
 from core.accounts.model.profiles import ProfileChanges
-from core.kernel.deferred import Deferred
 from core.kernel.errors import refuse
 from core.kernel.values import Email
 from core.provisioning import blocks, events
@@ -61,7 +61,7 @@ async def apply_changes(
         raise AnonymizedUser
     changes_email = new.email not in (user.email, account.email)
     activates = changes_active and bool(new.active)
-    is_taken = _claim_user_name_deferred(tx, user, account, organization.id, new, activates=activates)
+    is_taken = _claim_user_name(tx, user, account, organization.id, new, activates=activates)
     if changes_email:
         await _change_email(ports, tx, user, account, organization.id, new.email, now)
     if changes_profile:
@@ -74,21 +74,21 @@ async def apply_changes(
         await activate(ports, tx, with_changes(account, email=new.email) if changes_email else account, organization, now)
     elif changes_active:
         await deactivate(tx, user, organization, now)
-    if is_taken is not None and is_taken.value:
+    if is_taken is not None and await is_taken:
         raise UserNameTaken
     return await tx.scim_users.by_id(organization.id, user.id) or refuse(ScimUserNotFound)
 
 
-def _claim_user_name_deferred(
+def _claim_user_name(
     tx: Transaction, user: ScimUser, account: Account, org_id: UUID, new: ScimUserData, *, activates: bool
-) -> Deferred[bool] | None:
-    """Claim the user name of the new data, if it can differ from the present one. The result is whether another user has it."""
+) -> Awaitable[bool | None] | None:
+    """Claim the user name of the new data, if it can differ from the present one. Return whether another user has it."""
     changes_name = (new.profile.user_name, new.email) != (user.profile.user_name, user.email)
     if not changes_name and not (activates and user.email != account.email):
         return None
     keeps_address = activates and new.email in (user.email, account.email)
     user_name = new.profile.user_name or (account.email if keeps_address else new.email)
-    return tx.scim_users.claim_user_name_deferred(org_id, user.id, user_name)
+    return tx.scim_users.claim_user_name(org_id, user.id, user_name)
 
 
 async def _change_profile(tx: Transaction, user: ScimUser, account: Account, org_id: UUID, new: ScimProfile, now: datetime) -> None:

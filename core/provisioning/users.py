@@ -92,9 +92,9 @@ async def _end_programs(ports: Ports, caller: ScimClient, user_id: UUID) -> None
     """End the service accounts of a former member at once, because the directory removes the member, too (security #own-end)."""
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
-        locked_organization = scim_tokens.lock_organization_deferred(tx, caller, now)
+        locked_organization = scim_tokens.lock_organization(tx, caller, now)
         await tx.service_accounts.end_going_on(user_id, caller.org_id, now)
-        locked_organization()
+        await locked_organization()
 
 
 async def list_groups(ports: Ports, caller: ScimClient, user_ids: Collection[UUID]) -> Mapping[UUID, Sequence[GroupOfUser]]:
@@ -144,19 +144,19 @@ async def _create_account(ports: Ports, caller: ScimClient, data: ScimUserData) 
     membership = Membership(id=new_id(), org_id=caller.org_id, user_id=account.id, role=MEMBER, created_at=now, confirmed_at=now)
     user = _new_user(account, data)
     async with ports.storage.transaction(by=caller) as tx:
-        locked_organization = scim_tokens.lock_organization_deferred(tx, caller, now)
-        non_members = tx.scim_users.count_non_members_deferred(caller.org_id)
-        domain_owner = tx.domains.verified_owner_deferred(account.email)
-        is_taken = tx.scim_users.claim_user_name_deferred(caller.org_id, account.id, data.profile.user_name or account.email)
+        locked_organization = scim_tokens.lock_organization(tx, caller, now)
+        non_members = tx.scim_users.count_non_members(caller.org_id)
+        domain_owner = tx.domains.verified_owner(account.email)
+        is_taken = tx.scim_users.claim_user_name(caller.org_id, account.id, data.profile.user_name or account.email)
         if data.active is not False:  # before the checks, so that it is sent together with them
             await user_changes.queue_email(ports, tx, EmailKind.WELCOME, account.email, caller.org_id, now)
         await tx.scim_users.provision(account, membership, data.profile)
-        organization = locked_organization()
-        if domain_owner.value not in (None, caller.org_id):
+        organization = await locked_organization()
+        if await domain_owner not in (None, caller.org_id):
             raise DomainOfAnother
-        if is_taken.value:
+        if await is_taken:
             raise UserNameTaken
-        require_inactive_capacity(organization, non_members.value or 0)
+        require_inactive_capacity(organization, await non_members or 0)
         if data.active is not False:  # checked last: after UserNameTaken, a directory can look up the user
             require_member_capacity(organization, 1)
         if data.values:
@@ -173,9 +173,9 @@ async def _take_existing(ports: Ports, caller: ScimClient, data: ScimUserData) -
     """Take an existing account, as `create` does. Raises: UserNameTaken, ProtectedUser, MembersFull."""
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
-        locked_organization = scim_tokens.lock_organization_deferred(tx, caller, now)
+        locked_organization = scim_tokens.lock_organization(tx, caller, now)
         domain_owner = await tx.domains.verified_owner(data.email)
-        organization = locked_organization()
+        organization = await locked_organization()
         known = await tx.accounts.by_email(data.email) or refuse(UserNameTaken)
         membership = await tx.members.lock(organization.id, known.id)
         account = await tx.accounts.lock_by_email(data.email) or refuse(UserNameTaken)
@@ -191,11 +191,11 @@ async def _take_existing(ports: Ports, caller: ScimClient, data: ScimUserData) -
         is_above = await _is_above(tx, caller, membership)
         if is_above and is_takeover:
             raise MemberAboveDirectory
-        is_taken = tx.scim_users.claim_user_name_deferred(organization.id, account.id, data.profile.user_name or data.email)
+        is_taken = tx.scim_users.claim_user_name(organization.id, account.id, data.profile.user_name or data.email)
         if is_takeover:
             account = await _take_over(tx, account, organization, now)
         await tx.scim_users.mark_provisioned(organization.id, account.id, now)
-        if is_taken.value:
+        if await is_taken:
             raise UserNameTaken
         if data.active is False:
             pass  # `apply_changes` blocks the user, or changes nothing of a block
@@ -362,9 +362,9 @@ async def _lock_user(tx: Transaction, caller: ScimClient, user_id: UUID, now: da
     The user is read before the account is locked, so that a directory cannot lock accounts it does
     not know, and again after that, because the user may have changed in between.
     """
-    locked_organization = scim_tokens.lock_organization_deferred(tx, caller, now)
+    locked_organization = scim_tokens.lock_organization(tx, caller, now)
     unlocked_user = await tx.scim_users.by_id(caller.org_id, user_id)
-    organization = locked_organization()
+    organization = await locked_organization()
     if unlocked_user is None:
         raise ScimUserNotFound
     is_above = await _is_above(tx, caller, await tx.members.lock(organization.id, user_id))

@@ -1,9 +1,10 @@
 """The port of storage, with one module or package per area, named as in `core` and `adapters.postgres` (docs/adr/0018).
 
-A new repository is a Protocol in its area, and a property of `Reading`, `Transaction` or `Autocommit`.
+A new repository is a Protocol in its area, for each kind of blocks that shows it, and a line of `Repositories`.
 
-Every method is one statement, unless its docstring says otherwise. "Now" is always a parameter,
-and times are in UTC. Every method may raise core.kernel.errors.StorageDown.
+Every method is one statement, unless its docstring says otherwise. A method that returns an Awaitable puts its statement into the
+queue of the block when it is called. To await an answer sends the queue in one round trip, unless the answer is known already. "Now" is
+always a parameter, and times are in UTC. Every method may raise core.kernel.errors.StorageDown.
 Lock order everywhere: organization, membership, account, then the rest (security Z-6).
 """
 
@@ -12,14 +13,9 @@ from typing import Protocol
 
 from core.authentication.model.dpop import ProofUse
 from core.kernel.causes import Caller
-from core.kernel.rate_limits import Charge
-from ports.storage.autocommit import Autocommit
-from ports.storage.reading import Reading
-from ports.storage.transaction import Transaction
+from ports.storage.repositories import Autocommit, Reading, Transaction
 
-__all__ = ["Autocommit", "Joined", "Reading", "Storage", "Transaction"]
-
-Joined = ProofUse | Charge  # made by the first query of a reading, in the same round trip
+__all__ = ["Autocommit", "Reading", "Storage", "Transaction"]
 
 
 class Storage(Protocol):
@@ -35,14 +31,16 @@ class Storage(Protocol):
         if this transaction ends it or locks it itself.
         """
 
-    def reading(self, *, using: Joined | None = None) -> AbstractAsyncContextManager[Reading]:
+    def reading(self, *, using: ProofUse | None = None) -> AbstractAsyncContextManager[Reading]:
         """Open a connection for queries.
 
         It is not a snapshot: two statements can see different states. With `using`, the first query
         uses up this DPoP proof in the same round trip, without waiting for the disk. Of several
         parallel uses of a proof, one succeeds. The end of the block raises ProofReplayed or
-        NonceKeyLost for the others, and so what the block has read must not be used before. In the same way,
-        the first query makes a charge, and the end of the block raises Limited if a bucket is empty.
+        NonceKeyLost for the others, and so what the block has read must not be used before.
+
+        The first query also takes the rate-limit tokens that wait for it (`core.kernel.rate_limits.request_tokens`), and the block raises
+        Limited. Transactions and autocommit take waiting tokens before they begin.
         """
 
     def autocommit(self) -> AbstractAsyncContextManager[Autocommit]:

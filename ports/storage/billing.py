@@ -1,6 +1,6 @@
 """Storage of subscriptions, and of facts about customers, checkouts and subscriptions at the payment provider."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from datetime import datetime
 from typing import Protocol
 from uuid import UUID
@@ -11,7 +11,6 @@ from core.billing.model.provider_events import OpenCheckouts
 from core.billing.model.provider_facts import LockedSubscription, SubscriptionFacts
 from core.billing.model.provider_objects import CheckoutMetadata
 from core.billing.model.subscriptions import BillingCustomer, OwnSubscription, Purchase, SubscribedPlan, Subscription
-from core.kernel.deferred import Deferred
 from core.kernel.values import Keep, PageResult
 
 
@@ -21,14 +20,11 @@ class Billing(Protocol):
     Lock order: the facts of a subscription come before everything else.
     """
 
-    async def record_event(self, event_id: str, now: datetime) -> bool:
+    def record_event(self, event_id: str, now: datetime) -> Awaitable[bool]:
         """Store that this event is processed, and return whether it is new.
 
         This waits for other transactions that process the same event.
         """
-
-    def record_event_deferred(self, event_id: str, now: datetime) -> Deferred[bool]:
-        """Do what `record_event` does, with the next statement."""
 
     async def lock_facts(self, id_: str, now: datetime) -> SubscriptionFacts:
         """Lock and return the facts about a subscription of the provider. An unknown subscription gets empty facts."""

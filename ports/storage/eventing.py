@@ -1,6 +1,6 @@
 """Storage of audit logs, webhooks, their deliveries, and SIEM forwarding."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Awaitable, Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Protocol
 from uuid import UUID
@@ -10,7 +10,6 @@ from core.eventing.model.sentences import Names
 from core.eventing.model.siem import ClaimedSiemQueue, QueuedEntry, SiemConfiguration, SiemResult, SiemSink, SiemStatus
 from core.eventing.model.webhook_health import WebhookHealth
 from core.eventing.model.webhooks import ClaimedDelivery, ClaimedLogoutNotice, Delivery, DeliveryOutcome, DispatchCapacity, Webhook
-from core.kernel.deferred import Deferred
 from core.kernel.values import Page, PageResult
 
 # Audit logs
@@ -176,8 +175,8 @@ class Deliveries(DeliveriesRead, Protocol):
     async def wake(self, now: datetime, limit: int) -> None:
         """Change at most `limit` waiting deliveries to due if their time has come. `claim` sees only due deliveries."""
 
-    def next_due_deferred(self) -> Deferred[datetime]:
-        """Return, with the next statement, the earliest due time of a waiting delivery.
+    def next_due(self) -> Awaitable[datetime | None]:
+        """Return the earliest due time of a waiting delivery.
 
         None means that no delivery is waiting. The time is in the past if more deliveries were due
         than `wake` could change.
@@ -208,8 +207,8 @@ class LogoutNotices(Protocol):
     async def wake(self, now: datetime, limit: int) -> None:
         """Change at most `limit` waiting notices to due if their time has come."""
 
-    def next_due_deferred(self) -> Deferred[datetime]:
-        """Return, with the next statement, the earliest due time of a waiting notice, as for deliveries."""
+    def next_due(self) -> Awaitable[datetime | None]:
+        """Return the earliest due time of a waiting notice, as for deliveries."""
 
     async def claim(self, now: datetime, lease_until: datetime, capacity: DispatchCapacity) -> list[ClaimedLogoutNotice]:
         """Lease due notices, as far as there is capacity.

@@ -1,10 +1,11 @@
 """Storage of rate limits, and of the tokens of organizations."""
 
+from collections.abc import Awaitable
 from datetime import datetime
 from typing import Protocol, TypeVar
 from uuid import UUID
 
-from core.kernel.rate_limits import Bucket, Window
+from core.kernel.rate_limits import Bucket, RequestTokens, Window
 
 T = TypeVar("T")
 
@@ -30,11 +31,14 @@ class OrganizationTokens(OrganizationTokensRead[T], Protocol[T]):
 class Rates(Protocol):
     """Token buckets and windows per client, shared by all processes."""
 
-    async def charge(self, client: str, buckets: tuple[Bucket, ...], now: datetime) -> float:
+    async def take(self, client: str, buckets: tuple[Bucket, ...], now: datetime) -> float:
         """Take one token from each bucket and return 0 if all have one.
 
         Otherwise take none and return the number of seconds until all have one.
         """
+
+    def take_of_request(self, tokens: RequestTokens) -> Awaitable[None]:
+        """Take the tokens of a request. Raises: Limited if a bucket is empty and this may refuse the request."""
 
     async def charge_window(self, client: str, window: Window, now: datetime) -> float:
         """Count one in this window and return 0, if it has fewer than its limit. Otherwise return the number of seconds until then."""

@@ -267,7 +267,7 @@ class ProgramClients(ProgramClientsRead, Protocol):
         """Return the program with this client id and a live secret with one of these hashes, or None.
 
         This records the use of the secret, and takes a token from each of the program's buckets. `wait` of
-        the program is that of `Rates.charge`, or None without buckets.
+        the program is that of `Rates.take`, or None without buckets.
         """
 
     async def count_use(self, credential_id: UUID, client_id: UUID, buckets: tuple[Bucket, ...], now: datetime) -> float | None:

@@ -1,12 +1,11 @@
 """Storage of SCIM tokens, and of the users that directories provision."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Awaitable, Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Protocol
 from uuid import UUID
 
 from core.accounts.model.accounts import Account
-from core.kernel.deferred import Deferred
 from core.kernel.roles import Rights
 from core.kernel.values import Email, Page, PageResult
 from core.provisioning.model.directories import ScimRequest, ScimToken, ScimTokenRecord
@@ -31,8 +30,8 @@ class ScimTokensRead(OrganizationTokensRead[ScimToken], Protocol):
 class ScimTokens(OrganizationTokens[ScimToken], ScimTokensRead, Protocol):
     """Write access to SCIM tokens. Callers lock the organization first."""
 
-    def is_live_deferred(self, org_id: UUID, token_id: UUID, now: datetime, *, creates_groups: bool = False) -> Deferred[bool]:
-        """Return, after the next statement, whether the token exists and has not expired, and with `creates_groups` may create groups."""
+    def is_live(self, org_id: UUID, token_id: UUID, now: datetime, *, creates_groups: bool = False) -> Awaitable[bool | None]:
+        """Return whether the token exists and has not expired, and with `creates_groups` may create groups."""
 
     async def creators(self, org_id: UUID, now: datetime) -> list[DirectoryCreator]:
         """Return the live tokens of directories that fill groups, with the rights of their creators, oldest first."""
@@ -85,8 +84,8 @@ class ScimUsers(ScimUsersRead, Protocol):
     async def with_other_rights(self, org_id: UUID, user_ids: Collection[UUID], rights: Rights) -> set[UUID]:
         """Return those of these locked users who are members, not owners, and have a right beyond these."""
 
-    def welcome_context_deferred(self, org_id: UUID, email: Email, now: datetime) -> Deferred[WelcomeContext]:
-        """Return the names for the welcome email to the user with this address, after the next statement.
+    def welcome_context(self, org_id: UUID, email: Email, now: datetime) -> Awaitable[WelcomeContext | None]:
+        """Return the names for the welcome email to the user with this address.
 
         None if the organization is not active.
         """
@@ -94,14 +93,14 @@ class ScimUsers(ScimUsersRead, Protocol):
     async def lock(self, org_id: UUID, user_ids: Collection[UUID]) -> None:
         """Lock the memberships and then the accounts of these users."""
 
-    def count_non_members_deferred(self, org_id: UUID) -> Deferred[int]:
-        """Return, after the next statement, the number of known users who are not members."""
+    def count_non_members(self, org_id: UUID) -> Awaitable[int | None]:
+        """Return the number of known users who are not members."""
 
-    def claim_user_name_deferred(self, org_id: UUID, user_id: UUID, user_name: str) -> Deferred[bool]:
-        """Make this user the only one with this userName, in any case, with the next statement.
+    def claim_user_name(self, org_id: UUID, user_id: UUID, user_name: str) -> Awaitable[bool | None]:
+        """Make this user the only one with this userName, in any case.
 
-        The directory forgets former members who had it; their blocks stay. Return, after the next
-        statement, whether a member has it.
+        The directory forgets former members who had it; their blocks stay. Return whether a
+        member has it.
         """
 
     async def provision(self, account: Account, membership: Membership, profile: ScimProfile) -> None:

@@ -10,13 +10,14 @@ from adapters.postgres.engine.pool import Pool
 from core.accounts import email_queue
 from core.accounts.model import email_queue as email_queue_model
 from core.accounts.model.email_queue import EmailKind, EmailResult, QueuedEmail
+from core.authentication.model.dpop import ProofUse
 from core.kernel.causes import SYSTEM, Caller
 from core.kernel.errors import StorageDown
 from core.kernel.values import Email
 from core.mailing import preparation
 from ports import Ports
 from ports.outside import EmailMessage
-from ports.storage import Autocommit, Joined, Reading, Storage, Transaction
+from ports.storage import Autocommit, Reading, Storage, Transaction
 from tests.actors.helpers import run_actors
 from tests.support.builders import run_sql
 from tests.support.waiting import eventually
@@ -73,7 +74,7 @@ class ShakyStorage:
         async with self._storage.transaction(by=by, in_session=in_session) as tx:
             yield tx
 
-    def reading(self, *, using: Joined | None = None) -> AbstractAsyncContextManager[Reading]:
+    def reading(self, *, using: ProofUse | None = None) -> AbstractAsyncContextManager[Reading]:
         return self._storage.reading(using=using)
 
     def autocommit(self) -> AbstractAsyncContextManager[Autocommit]:

@@ -35,7 +35,6 @@ from core.applications import api_keys, service_users
 from core.authentication.tokens import signing_keys
 from core.billing.model.provider_facts import SubscriptionFacts
 from core.kernel.causes import SYSTEM
-from core.kernel.deferred import Deferred
 from core.kernel.roles import MEMBER, Permission
 from core.kernel.values import Email, digest, new_id
 from core.tenancy.model.invitations import Invitation, InvitationStatus
@@ -270,9 +269,8 @@ class RecordingSignals(NoSignals):
 
     sent: list[Signal] = field(default_factory=list)
 
-    def send(self, signal: Signal, at: datetime | None = None, *, queued: Deferred[bool] | None = None) -> None:
-        if queued is None or queued.value:
-            self.sent.append(signal)
+    def send(self, signal: Signal, at: datetime | None = None) -> None:
+        self.sent.append(signal)
 
 
 async def test_a_user_that_an_api_key_creates_is_a_message_to_an_actor(ports: Ports, pool: Pool) -> None:

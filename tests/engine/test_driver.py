@@ -101,13 +101,13 @@ async def test_a_statement_sent_ahead_runs_before_the_next_one(fresh: str) -> No
         await connection.run("create table t (n int primary key)")
         for _ in range(3):  # not prepared, being prepared, and prepared
             connection.begin()
-            connection.run_with_next("insert into t values (%(n)s)", {"n": 1})
-            connection.run_with_next("update t set n = n + %(more)s", {"more": 10})
+            connection.queue("insert into t values (%(n)s)", {"n": 1})
+            connection.queue("update t set n = n + %(more)s", {"more": 10})
             assert await connection.rows("select n from t") == [(11,)]
-            connection.run_with_next("update t set n = n + 1")
+            connection.queue("update t set n = n + 1")
             assert await other.rows("select n from t") == []
             assert await connection.run("update t set n = n * 2") == 1
-            connection.run_with_next("insert into t values (5)")
+            connection.queue("insert into t values (5)")
             await connection.commit()
             assert connection.is_idle
             assert await other.rows("select n from t order by n") == [(5,), (24,)]
@@ -127,9 +127,9 @@ async def test_the_next_statement_raises_the_error_of_one_that_was_sent_ahead(fr
 
         for next_statement in (ask, commit):
             connection.begin()
-            connection.run_with_next("insert into t values (2)")
-            connection.run_with_next("insert into t values (1)")
-            connection.run_with_next("insert into t values (3)")
+            connection.queue("insert into t values (2)")
+            connection.queue("insert into t values (1)")
+            connection.queue("insert into t values (3)")
             with pytest.raises(errors.UniqueViolation) as violated:
                 await next_statement()
             assert violated.value.diag.constraint_name == "t_key"
@@ -139,15 +139,15 @@ async def test_the_next_statement_raises_the_error_of_one_that_was_sent_ahead(fr
             assert await connection.rows("select n from t") == [(1,)]  # no statement is left to be sent
 
 
-async def test_a_deferred_row_is_set_after_the_next_statement(blank: str) -> None:
+async def test_the_rows_of_a_queued_statement_are_set_after_the_next_one(blank: str) -> None:
     async with session(blank) as connection:
         for _ in range(3):
             connection.begin()
-            some = connection.pipeline_next("select %(n)s::int, 'a'", {"n": 1})
-            connection.run_with_next("select 2")
-            none = connection.pipeline_next("select 3 where false")
+            some = connection.queue("select %(n)s::int, 'a'", {"n": 1})
+            connection.queue("select 2")
+            none = connection.queue("select 3 where false")
             assert await connection.row("select 4") == (4,)
-            assert (some.row, none.row) == ((1, "a"), None)
+            assert (some.rows, none.rows) == ([(1, "a")], [])
             await connection.rollback()
 
 
@@ -155,21 +155,43 @@ async def test_pending_statements_can_be_sent_without_another_one(blank: str) ->
     async with session(blank) as connection:
         for _ in range(3):
             connection.begin()
-            some = connection.pipeline_next("select %(n)s::int, 'a'", {"n": 1})
-            await connection.send_pending()
-            assert some.row == (1, "a")
-            await connection.send_pending()  # nothing is left to send
-            connection.run_with_next("select 1 / 0")
+            some = connection.queue("select %(n)s::int, 'a'", {"n": 1})
+            await connection.send()
+            assert some.rows == [(1, "a")]
+            await connection.send()  # nothing is left to send
+            connection.queue("select 1 / 0")
             with pytest.raises(errors.DivisionByZero):
-                await connection.send_pending()
+                await connection.send()
             await connection.rollback()
+
+
+async def test_statements_queued_outside_of_a_transaction_are_one(fresh: str) -> None:
+    async with session(fresh) as connection:
+        await connection.run("create table t (n int primary key)")
+        connection.queue("insert into t values (1)")
+        connection.queue("insert into t values (1)")
+        with pytest.raises(errors.UniqueViolation):
+            await connection.send()
+        assert await connection.rows("select n from t") == []
+        connection.queue("insert into t values (1)")
+        assert not connection.in_transaction
+        assert await connection.rows("select n from t") == [(1,)]
+        assert connection.is_idle
+
+
+async def test_a_dropped_statement_has_no_answer(blank: str) -> None:
+    async with session(blank) as connection:
+        statement = connection.queue("select 1")
+        connection.forget_queue()
+        with pytest.raises(RuntimeError, match="never sent"):
+            await connection.send(statement)
 
 
 async def test_a_statement_skipped_after_an_error_does_not_count_as_prepared(blank: str) -> None:
     async with session(blank) as connection:
         for _ in range(3):
             connection.begin()
-            connection.run_with_next("select 1 / 0")
+            connection.queue("select 1 / 0")
             with pytest.raises(errors.DivisionByZero):
                 await connection.row("select 3")
             await connection.rollback()
@@ -181,7 +203,7 @@ async def test_a_parameter_without_a_type_leaves_the_connection_usable(blank: st
     async with session(blank) as connection:
         for _ in range(3):
             connection.begin()
-            connection.run_with_next("select 1")
+            connection.queue("select 1")
             with pytest.raises(errors.ProgrammingError):
                 await connection.row("select %(it)s", {"it": object()})
             await connection.rollback()
@@ -193,7 +215,7 @@ async def test_a_failing_statement_raises_its_own_error_after_one_that_was_sent_
     async with session(fresh) as connection:
         await connection.run("create table t (n int primary key)")
         connection.begin()
-        connection.run_with_next("insert into t values (1)")
+        connection.queue("insert into t values (1)")
         with pytest.raises(errors.UniqueViolation):
             await connection.run("insert into t values (1)")
         await connection.rollback()
@@ -205,8 +227,8 @@ async def test_statements_sent_with_the_commit_are_one_transaction(fresh: str) -
         await connection.run("create table t (n int primary key, at timestamptz default now())")
         for n in (1, 2):
             connection.begin()
-            connection.run_with_next("insert into t (n) values (%(n)s)", {"n": n})
-            connection.run_with_next("insert into t (n) values (%(n)s)", {"n": 3})
+            connection.queue("insert into t (n) values (%(n)s)", {"n": n})
+            connection.queue("insert into t (n) values (%(n)s)", {"n": 3})
             if n == 1:
                 await connection.commit()
             else:
@@ -229,7 +251,7 @@ async def test_a_transaction_without_statements_does_not_begin(blank: str) -> No
 async def test_a_cancellation_with_a_statement_sent_ahead_closes_the_connection(blank: str) -> None:
     async with session(blank) as connection:
         connection.begin()
-        connection.run_with_next("select 1")
+        connection.queue("select 1")
         with trio.move_on_after(0.1) as scope:
             await connection.row("select pg_sleep(30)")
         assert scope.cancelled_caught
@@ -357,10 +379,10 @@ async def test_large_values_go_both_ways(blank: str) -> None:
         row = await connection.row("select %(text)s::text, length(%(text)s)", {"text": large})
         assert row == (large, len(large))
         connection.begin()
-        connection.run_with_next("select %(text)s::text", {"text": large})
-        other = connection.pipeline_next("select %(text)s::text", {"text": large})
+        connection.queue("select %(text)s::text", {"text": large})
+        other = connection.queue("select %(text)s::text", {"text": large})
         assert await connection.row("select %(text)s::text", {"text": large}) == (large,)
-        assert other.row == (large,)
+        assert other.rows == [(large,)]
 
 
 async def test_sending_a_large_value_can_be_canceled(blank: str) -> None:

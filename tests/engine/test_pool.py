@@ -301,21 +301,24 @@ async def connection(fresh: str) -> AsyncIterator[Connection]:
 
 
 async def test_unique_violation_is_the_refusal_of_its_constraint(connection: Connection) -> None:
-    with pytest.raises(NameTaken) as caught, translated(CONSTRAINTS):
-        await connection.run("insert into t values ('a', 2)")
+    connection.queue("insert into t values ('a', 2)", refusals=CONSTRAINTS)
+    with pytest.raises(NameTaken) as caught, translated():
+        await connection.send()
     assert isinstance(caught.value.__cause__, errors.UniqueViolation)
 
 
 async def test_a_violation_of_another_constraint_is_not_translated(connection: Connection) -> None:
-    with pytest.raises(errors.UniqueViolation), translated(CONSTRAINTS):
-        await connection.run("insert into t values ('b', 1)")
+    connection.queue("insert into t values ('b', 1)", refusals=CONSTRAINTS)
+    with pytest.raises(errors.UniqueViolation), translated():
+        await connection.send()
     with pytest.raises(errors.UniqueViolation), translated():
         await connection.run("insert into t values ('a', 2)")
 
 
 async def test_an_error_in_a_statement_is_not_translated(connection: Connection) -> None:
-    with pytest.raises(errors.UndefinedColumn), translated(CONSTRAINTS):
-        await connection.run("select nothing")
+    connection.queue("select nothing", refusals=CONSTRAINTS)
+    with pytest.raises(errors.UndefinedColumn), translated():
+        await connection.send()
 
 
 async def test_timeout_of_a_statement_is_an_outage(connection: Connection) -> None:

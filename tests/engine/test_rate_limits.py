@@ -7,20 +7,21 @@ from random import Random
 import pytest
 
 from adapters.postgres.engine.pool import Pool
-from adapters.postgres.storage import Postgres
-from core.kernel.errors import Invalid
-from core.kernel.rate_limits import Bucket, Charge, Refund, Window
+from adapters.postgres.kernel.rate_limits import return_tokens
+from adapters.postgres.storage import Postgres, Transaction
+from core.kernel.causes import SYSTEM
+from core.kernel.errors import Invalid, Limited
+from core.kernel.rate_limits import Bucket, RequestTokens, Window, request_tokens
 from core.maintenance.model.housekeeping import Sweep
-from ports.storage import Transaction
 from tests.support.builders import run_concurrently, run_sql
-from tests.support.rows import NOW, SECOND, within
+from tests.support.rows import ADA, NOW, SECOND, within
 
 LOGIN, AUTH = Bucket("login", 6.0, 10), Bucket("auth", 1.0, 20)
 
 
 async def charge(storage: Postgres, client: str, *buckets: Bucket, at: float = 0.0) -> float:
     async with storage.autocommit() as autocommit:
-        return await autocommit.rates.charge(client, buckets, NOW + timedelta(seconds=at))
+        return await autocommit.rates.take(client, buckets, NOW + timedelta(seconds=at))
 
 
 async def window_wait(storage: Postgres, window: Window, at: float = 0.0) -> float:
@@ -140,13 +141,13 @@ async def test_sign_ins_with_the_same_addresses_do_not_deadlock(storage: Postgre
 
 async def test_a_transaction_gives_back_after_its_commit_or_not_at_all(storage: Postgres, pool: Pool) -> None:
     bucket = Bucket("x", 10.0, 50)
-    refund = Refund(b"sign-in", Charge("a", (bucket,), NOW, is_taken=True))
+    request_tokens.set(RequestTokens("a", (bucket,), NOW, are_taken=True))
     await charge(storage, "a", bucket)
 
     async def transact(tx: Transaction, charges: int, refusal: Exception | None = None) -> None:
         for _ in range(charges):
-            await tx.rates.charge("a", (bucket,), NOW)
-        tx.give_back(refund)
+            await tx.rates.take("a", (bucket,), NOW)
+        return_tokens(tx.connection, NOW)
         if refusal is not None:
             raise refusal
 
@@ -161,6 +162,23 @@ async def test_a_transaction_gives_back_after_its_commit_or_not_at_all(storage: 
     assert await seconds_ahead() == 0
     await within(storage, lambda tx: transact(tx, 2))
     assert await seconds_ahead() == 10
+
+
+async def test_tokens_that_wait_for_the_first_query_come_before_what_it_reads(storage: Postgres) -> None:
+    """429 comes first, although the query was sent together with the tokens. Nothing is changed before them."""
+    for refusal in (Invalid, Limited):
+        request_tokens.set(RequestTokens("a", (Bucket("x", 10.0, 1),), NOW, join_reading=True))
+        with pytest.raises(refusal):  # noqa: PT012 (the statement before the error matters)
+            async with storage.reading() as read:
+                assert await read.accounts.by_email(ADA) is None
+                raise Invalid
+    for open_block in (storage.autocommit, lambda: storage.transaction(by=SYSTEM)):
+        request_tokens.set(RequestTokens("a", (Bucket("x", 10.0, 1),), NOW, join_reading=True))
+        with pytest.raises(Limited):
+            async with open_block():
+                raise AssertionError("the block must not begin")
+        async with open_block():
+            pass  # the tokens are taken once
 
 
 async def test_a_bucket_that_is_full_again_is_deleted_within_ten_minutes(storage: Postgres, pool: Pool) -> None:

@@ -35,7 +35,7 @@ def check(role):
 """,
     "adapters/postgres/repositories.py": """
 class Repositories:
-    members = Kept(Members)
+    members = Kept(Port.members, Members)
 """,
     "adapters/postgres/tenancy/members.py": """
 class Members(Repository):

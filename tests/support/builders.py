@@ -443,7 +443,7 @@ async def log_in(
     flow = new_flow(ports.clock.now(), FlowTarget.API, "", service=service)
     session = await prove(ports, by, flow, Password(Email(email), password), PresentedDevice())
     assert isinstance(session, StartedSession), session
-    return session_start.issue_first_tokens(ports, session)
+    return await session_start.issue_first_tokens(ports, session)
 
 
 async def impersonate(ports: Ports, impersonator: Account, target: Account, org: UUID | None = None) -> str:

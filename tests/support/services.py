@@ -83,9 +83,7 @@ async def add_service_role(
 
 async def enroll_user(tx: Transaction, service: UUID, user: UUID, at: datetime) -> bool:
     """Enroll the account in the service, as a sign-in does. Return whether the service admits it."""
-    enrolled = tx.end_users.enroll_deferred(service, user, at)
-    await tx.end_users.is_known(service, user)  # any statement, which sends the deferred one
-    return enrolled.value is not None
+    return await tx.end_users.enroll(service, user, at)
 
 
 async def add_consent(pool: Pool, service: UUID, user: UUID, at: datetime = datetime(2026, 1, 1, tzinfo=UTC)) -> None:

@@ -10,7 +10,7 @@ from adapters.postgres.accounts.closures import AccountClosures
 from adapters.postgres.accounts.email_changes import PENDING, reserved
 from adapters.postgres.engine.locks import NAMESPACE, PLATFORM_OWNERS
 from adapters.postgres.engine.records import Column, Columns, Record
-from adapters.postgres.engine.statements import DeferredRow, Row
+from adapters.postgres.engine.statements import Answer, Row
 from adapters.postgres.kernel.roles import rights_columns
 from adapters.postgres.kernel.verified_domains import verified_owner
 from core.accounts.model.accounts import Account, AccountOrigin, EmailTaken
@@ -135,22 +135,16 @@ class Accounts(AccountClosures):
 
     # "for no key update" makes writers of the account wait, but still lets other transactions
     # insert rows that refer to it, such as sessions and logins.
-    async def lock(self, user_id: UUID) -> Account | None:
-        return await self._one(ACCOUNT.read, LOCK, user_id=user_id)
+    def lock(self, user_id: UUID) -> Answer[Account | None]:
+        return self._one(ACCOUNT.read, LOCK, user_id=user_id)
 
-    def lock_deferred(self, user_id: UUID) -> DeferredRow[Account]:
-        return self._one_deferred(ACCOUNT.read, LOCK, user_id=user_id)
-
-    async def lock_by_email(self, email: Email) -> Account | None:
-        return await self._one(ACCOUNT.read, LOCK_BY_EMAIL, email=email)
-
-    def lock_by_email_deferred(self, email: Email) -> DeferredRow[Account]:
-        return self._one_deferred(ACCOUNT.read, LOCK_BY_EMAIL, email=email)
+    def lock_by_email(self, email: Email) -> Answer[Account | None]:
+        return self._one(ACCOUNT.read, LOCK_BY_EMAIL, email=email)
 
     async def lock_by_token(self, token_hash: bytes, purpose: TokenPurpose) -> Account | None:
         return await self._one(ACCOUNT.read, SELECT + OWNER_OF_LINK, token_hash=token_hash, purpose=purpose)
 
-    def lock_for_login_deferred(self, user_id: UUID, password_hash: str) -> DeferredRow[Account]:
+    def lock_for_login(self, user_id: UUID, password_hash: str) -> Answer[Account | None]:
         sql = (
             SELECT
             + """
@@ -158,7 +152,7 @@ class Accounts(AccountClosures):
               and deactivated_at is null and anonymized_at is null
             for no key update"""
         )
-        return self._one_deferred(ACCOUNT.read, sql, user_id=user_id, password_hash=password_hash)
+        return self._one(ACCOUNT.read, sql, user_id=user_id, password_hash=password_hash)
 
     async def lock_platform_owners(self) -> None:
         await self._run(f"select pg_advisory_xact_lock({NAMESPACE}, {PLATFORM_OWNERS})")

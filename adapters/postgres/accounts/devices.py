@@ -6,7 +6,7 @@ from typing import Final, LiteralString
 from uuid import UUID
 
 from adapters.postgres.engine.records import Column, Record
-from adapters.postgres.engine.statements import DeferredRow, Repository, Row
+from adapters.postgres.engine.statements import Answer, Repository, Row
 from core.accounts.model.devices import (
     FAILURE_PERIOD,
     HABIT_PERIOD,
@@ -152,10 +152,10 @@ class Devices(Repository):
             where d.id = %(device_id)s"""
         return await self._one(lambda row: to_listed_device(row, now), sql, device_id=device_id, session_id=session_id, org_id=org_id)
 
-    def find_match_deferred(
+    def find_match(
         self, user_id: UUID, fingerprint: DeviceFingerprint, org_id: UUID | None, now: datetime, connection_id: UUID | None = None
-    ) -> DeferredRow[KnownDevice]:
-        return self._one_deferred(
+    ) -> Answer[KnownDevice | None]:
+        return self._one(
             _to_known_device,
             MATCH[org_id is not None, fingerprint.location is not None],
             user_id=user_id,

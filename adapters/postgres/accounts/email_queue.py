@@ -11,7 +11,7 @@ from psycopg.types.json import Jsonb
 
 from adapters.postgres.engine.locks import RECIPIENTS
 from adapters.postgres.engine.records import Column, Record
-from adapters.postgres.engine.statements import ASYNC_COMMIT, DeferredRow, Row, SealingRepository
+from adapters.postgres.engine.statements import ASYNC_COMMIT, Answer, Row, SealingRepository
 from core.accounts.model.email_queue import (
     CAUSED_BY_ORGANIZATIONS,
     NO_BUSY_SERVERS,
@@ -106,8 +106,8 @@ class EmailQueue(SealingRepository):
                 from (select {number} as number) next
                 returning due_at)
             select pg_notify('mails', '') from queued where due_at <= %(due_at)s"""
-        queued = self._one_deferred(
-            lambda _: True, sql, **parameters, **MAIL.values(email), token=None if email.token is None else self._sealed(email, email.token)
+        queued = self._exists(
+            sql, **parameters, **MAIL.values(email), token=None if email.token is None else self._sealed(email, email.token)
         )
         self._signals.send(Signal.EMAIL_DUE, queued=queued)
 
@@ -160,9 +160,9 @@ class EmailQueue(SealingRepository):
             where id = %(mail_id)s and claims = %(claims)s and finished_at is null"""
         await self._write(sql, mail_id=email.id, claims=email.claims, token=None if token is None else self._sealed(email, token), now=now)
 
-    def is_claimed_deferred(self, email: QueuedEmail) -> DeferredRow[bool]:
+    def is_claimed(self, email: QueuedEmail) -> Answer[bool | None]:
         sql = "select exists (select 1 from mails where id = %(mail_id)s and claims = %(claims)s and finished_at is null)"
-        return self._one_deferred(lambda row: bool(row[0]), sql, mail_id=email.id, claims=email.claims)
+        return self._one(lambda row: bool(row[0]), sql, mail_id=email.id, claims=email.claims)
 
     async def count_since(self, address: Email, kinds: Collection[EmailKind], since: datetime, org_id: UUID | None = None) -> int:
         sql = """

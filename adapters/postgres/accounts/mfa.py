@@ -7,7 +7,7 @@ from uuid import UUID
 
 from adapters.postgres.accounts.accounts import ACCOUNT
 from adapters.postgres.engine.flow_columns import NO_PROOFS
-from adapters.postgres.engine.statements import DeferredRow, Repository, Row, SealingRepository
+from adapters.postgres.engine.statements import Answer, Repository, Row, SealingRepository
 from core.accounts.model.attempt_limits import SecretKind
 from core.accounts.model.mfa import (
     DISABLED,
@@ -223,19 +223,17 @@ class Mfa(MfaLog, SealingRepository):
     async def remove_codes(self, user_id: UUID) -> None:
         await self._run("delete from backup_codes where user_id = %(user_id)s", user_id=user_id)
 
-    def redeem_step_deferred(
-        self, first: FirstFactor, setup_at: datetime, step: int, caller: Caller, now: datetime
-    ) -> DeferredRow[RedeemedCode]:
+    def redeem_step(self, first: FirstFactor, setup_at: datetime, step: int, caller: Caller, now: datetime) -> Answer[RedeemedCode | None]:
         log = log_parameters(first.user_id, [MfaEvent.VERIFY_ATTEMPT, MfaEvent.VERIFY_SUCCESS], caller, now)
         return self._redeem(TAKE_STEP, first, log, setup_at=setup_at, step=step)
 
-    def redeem_backup_code_deferred(self, first: FirstFactor, code_hash: bytes, caller: Caller, now: datetime) -> DeferredRow[RedeemedCode]:
+    def redeem_backup_code(self, first: FirstFactor, code_hash: bytes, caller: Caller, now: datetime) -> Answer[RedeemedCode | None]:
         log = log_parameters(first.user_id, [MfaEvent.VERIFY_ATTEMPT, MfaEvent.VERIFY_SUCCESS, MfaEvent.BACKUP_CODE_USED], caller, now)
         return self._redeem(USE_CODE, first, log, code_hash=code_hash)
 
-    def _redeem(self, take: LiteralString, first: FirstFactor, log: dict[str, object], **code: object) -> DeferredRow[RedeemedCode]:
+    def _redeem(self, take: LiteralString, first: FirstFactor, log: dict[str, object], **code: object) -> Answer[RedeemedCode | None]:
         sql = redeem_sql(f"taken as ({take} and exists (select 1 from redeemed) returning 1)")
-        return self._one_deferred(to_redeemed, sql, **redeem_parameters(first), **log, **code)
+        return self._one(to_redeemed, sql, **redeem_parameters(first), **log, **code)
 
     async def replace_codes(self, user_id: UUID, salt: bytes, hashes: Sequence[bytes]) -> None:
         sql = """

@@ -8,7 +8,7 @@ from uuid import UUID
 from adapters.postgres.accounts.accounts import ACCOUNT
 from adapters.postgres.accounts.mfa import log_parameters, redeem_parameters, redeem_sql, to_redeemed
 from adapters.postgres.engine.records import Columns, Record
-from adapters.postgres.engine.statements import DeferredRow, Repository, Row
+from adapters.postgres.engine.statements import Answer, Repository, Row
 from core.accounts.model.accounts import Account
 from core.accounts.model.mfa import FirstFactor, MfaEvent, RedeemedCode
 from core.accounts.model.passkeys import (
@@ -164,17 +164,17 @@ class Passkeys(Repository):
         sql = "insert into used_passkey_challenges values (%(hash)s, %(expires_at)s) on conflict do nothing"
         return await self._run(sql, hash=challenge.hash, expires_at=challenge.expires_at) == 1
 
-    def redeem_deferred(self, passkey: Passkey, seen: VerifiedAssertion, now: datetime) -> DeferredRow[RedeemedPasskey]:
-        return self._one_deferred(
+    def redeem(self, passkey: Passkey, seen: VerifiedAssertion, now: datetime) -> Answer[RedeemedPasskey | None]:
+        return self._one(
             lambda row: RedeemedPasskey(ACCOUNT.read(row), *row[ACCOUNT.width :]), REDEEM, **_use_parameters(passkey, seen, now)
         )
 
-    def redeem_second_deferred(
+    def redeem_second(
         self, first: FirstFactor, passkey: Passkey, seen: VerifiedAssertion, caller: Caller, now: datetime
-    ) -> DeferredRow[RedeemedCode]:
+    ) -> Answer[RedeemedCode | None]:
         log = log_parameters(first.user_id, [MfaEvent.VERIFY_ATTEMPT, MfaEvent.VERIFY_SUCCESS, MfaEvent.PASSKEY_USED], caller, now)
         values = _use_parameters(passkey, seen, now) | log | redeem_parameters(first)
-        return self._one_deferred(to_redeemed, REDEEM_SECOND, **values)
+        return self._one(to_redeemed, REDEEM_SECOND, **values)
 
     async def set_second(self, user_id: UUID, since: datetime | None, now: datetime) -> None:
         sql = "update users set passkey_second_at = %(since)s, updated_at = %(now)s where id = %(user_id)s"

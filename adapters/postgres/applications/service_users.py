@@ -120,7 +120,7 @@ REMOVE_FORMER_MEMBERS: Final = remove_without_subscription("by_membership")
 
 
 def _removal(of_organization: LiteralString, of_service: LiteralString, no_longer: LiteralString) -> LiteralString:
-    # Lock order: service_users, end_users, then counters as in `EndUsers.enroll_deferred`: services
+    # Lock order: service_users, end_users, then counters as in `EndUsers.enroll`: services
     # first, then organizations. Each counter is updated after all rows that it counts were deleted.
     # `no_longer` selects the end users `e` to delete.
     return f"""

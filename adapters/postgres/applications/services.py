@@ -11,7 +11,7 @@ from adapters.postgres.applications.service_users import TAKE_ROLES
 from adapters.postgres.applications.subscription_state import ENTITLEMENT, entitlement
 from adapters.postgres.engine.locks import SERVICES
 from adapters.postgres.engine.records import Column, Description, Record
-from adapters.postgres.engine.statements import DeferredRow, Repository, Row
+from adapters.postgres.engine.statements import Answer, Repository, Row
 from adapters.postgres.kernel.clients import REGISTERED
 from adapters.postgres.kernel.rate_limits import charge_parameters, charge_sql
 from adapters.postgres.maintenance.deferred_deletion import OF_SERVICES
@@ -127,10 +127,8 @@ class Services(Repository):
         sql = f"select {CONTEXT.columns} from services v join organizations vo on vo.id = v.org_id where v.id = %(service_id)s"
         return await self._one(CONTEXT.read, sql, service_id=service_id)
 
-    def context_and_entitlement_deferred(
-        self, service_id: UUID, user_id: UUID, now: datetime
-    ) -> DeferredRow[tuple[ServiceContext, Entitlement]]:
-        return self._one_deferred(
+    def context_and_entitlement(self, service_id: UUID, user_id: UUID, now: datetime) -> Answer[tuple[ServiceContext, Entitlement] | None]:
+        return self._one(
             to_context_and_entitlement, context_and_entitlement_sql("%(user_id)s"), service_id=service_id, user_id=user_id, now=now
         )
 
@@ -228,7 +226,7 @@ class Services(Repository):
         await self._run(sql, **STORED.values(service), connection_scopes=scopes)
 
     async def delete(self, org_id: UUID, service_id: UUID, now: datetime | None) -> None:
-        # Wait for sign-ins in progress, which share this lock (`EndUsers.enroll_deferred`). During the
+        # Wait for sign-ins in progress, which share this lock (`EndUsers.enroll`). During the
         # deletion, sign-ins to another service with the same hash find no service either. This is
         # very rare.
         await self._write(f"select pg_advisory_xact_lock({SERVICES}, hashtext(%(service_id)s::text))", service_id=service_id)

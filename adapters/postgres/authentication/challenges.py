@@ -12,7 +12,7 @@ from adapters.postgres.authentication.flows import FLOW, StoredFlows, add_flow_s
 from adapters.postgres.authentication.live_sessions import SESSION_NOT_ENDED
 from adapters.postgres.engine.flow_columns import NO_CHALLENGE, NO_PROOFS
 from adapters.postgres.engine.records import Column, Description, Record
-from adapters.postgres.engine.statements import ASYNC_COMMIT, DeferredRow, Row
+from adapters.postgres.engine.statements import ASYNC_COMMIT, Answer, Row
 from core.accounts.model.attempt_limits import AttemptLimit, SecretKind
 from core.accounts.model.devices import KnownBy, Location
 from core.authentication.flow.model import ChallengeOrigin, ConnectionTrip, EmailAttempt, EmailChallenge, ProviderTrip
@@ -227,15 +227,13 @@ class Flows(StoredFlows):
             CONNECTION_TRIP.read, sql, state_hash=state_hash, browser_hash=browser_hash, connection_id=connection_id, now=now
         )
 
-    def take_connection_trip_deferred(
+    def take_connection_trip(
         self, state_hash: bytes, browser_hash: bytes, connection_id: UUID, now: datetime
-    ) -> DeferredRow[ConnectionTrip]:
+    ) -> Answer[ConnectionTrip | None]:
         # The commit does not wait for the disk. Each result of the trip is committed later, and reaches the disk after this.
         sql = f"""
             with {ASYNC_COMMIT},
             f as (select f.* from sign_in_flows f cross join async_commit where {LIVE_CONNECTION_TRIP} for update of f),
             taken as (update sign_in_flows t set {NO_CHALLENGE} from f where t.id = f.id)
             select {CONNECTION_TRIP.columns} from f"""
-        return self._one_deferred(
-            CONNECTION_TRIP.read, sql, state_hash=state_hash, browser_hash=browser_hash, connection_id=connection_id, now=now
-        )
+        return self._one(CONNECTION_TRIP.read, sql, state_hash=state_hash, browser_hash=browser_hash, connection_id=connection_id, now=now)

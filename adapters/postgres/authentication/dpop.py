@@ -1,10 +1,10 @@
 """Storage of DPoP: the proofs that were used, and the keys of nonces."""
 
 from datetime import datetime
-from typing import Any, Final
+from typing import Final
 from uuid import UUID
 
-from adapters.postgres.engine.statements import ASYNC_COMMIT, Repository, Row
+from adapters.postgres.engine.statements import ASYNC_COMMIT, Answer, Repository, Row
 from core.authentication.model.dpop import NonceKey, NonceKeyLost, ProofReplayed, ProofUse, nonce_period, tables_to_empty
 
 # A crash of the database empties both tables. Then the key is missing too, so a proof from before the
@@ -17,14 +17,8 @@ USE: Final = f"""
     select exists (select from known), exists (select from used)"""
 
 
-def use_parameters(use: ProofUse) -> dict[str, Any]:
-    """Return the parameters of USE."""
-    return {"period": use.key.period, "secret": use.key.secret, "slot": use.table, "id": UUID(bytes=use.id)}
-
-
-def check_use(row: Row | None) -> None:
+def _check_use(row: Row) -> None:
     """Check the result of USE. Raises: NonceKeyLost, ProofReplayed."""
-    assert row is not None, "the statement returns one row"
     is_key_known, is_new = row
     if not is_key_known:
         raise NonceKeyLost
@@ -34,6 +28,10 @@ def check_use(row: Row | None) -> None:
 
 class UsedProofs(Repository):
     """Implements `ports.storage.authentication.credentials.UsedProofs`."""
+
+    def use(self, use: ProofUse) -> Answer[None]:
+        """Use up a proof. Raises: NonceKeyLost, ProofReplayed."""
+        return self._one(_check_use, USE, period=use.key.period, secret=use.key.secret, slot=use.table, id=UUID(bytes=use.id))
 
     async def nonce_key(self, period: int, secret: bytes) -> NonceKey:
         sql = """

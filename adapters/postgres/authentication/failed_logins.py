@@ -4,6 +4,7 @@ from typing import Final
 
 from adapters.postgres.engine.statements import ASYNC_COMMIT, DeliveringRepository
 from adapters.postgres.kernel.event_delivery import DELIVER, WRITE
+from adapters.postgres.kernel.rate_limits import take_open_tokens
 from core.authentication.model.login import LoginFailure
 from core.authentication.model.sign_in_log import (
     MANY_ATTEMPTS,
@@ -161,6 +162,8 @@ class FailedLogins(DeliveringRepository):
     """Implements `ports.storage.authentication.sign_ins.FailedLogins`."""
 
     async def record_failure(self, failure: FailedLogin) -> None:
+        if failure.reason is LoginFailure.STATE:  # any page can cause it, so an empty bucket also stops the record
+            await take_open_tokens(self._connection)
         is_delivered = await self._one(
             lambda row: bool(row[0]),
             RECORD_FAILURE,

@@ -14,7 +14,7 @@ from adapters.postgres.accounts.mfa import ENROLLMENT, ENROLLMENT_COLUMN_COUNT, 
 from adapters.postgres.authentication.sign_in_proofs import to_json, to_proof
 from adapters.postgres.engine.flow_columns import NO_CHALLENGE, NO_PROOFS
 from adapters.postgres.engine.records import Column, Record
-from adapters.postgres.engine.statements import ASYNC_COMMIT, DeferredRow, Row, SealingRepository
+from adapters.postgres.engine.statements import ASYNC_COMMIT, Answer, Row, SealingRepository
 from core.accounts.model.attempt_limits import AttemptLimit, SecretKind
 from core.authentication.flow.model import CLOSED_TTL, MAX_OPEN, CodeAttempt, Flow, FlowEnded, FlowTarget, read_stored
 from core.authentication.model.identities import PendingIdentity
@@ -160,11 +160,8 @@ class StoredFlows(SealingRepository):
             where {OPEN}"""
         return await self._run(sql, **FLOW.values(flow), identity=self._sealed(flow)) == 1
 
-    async def close(self, flow: Flow, now: datetime) -> bool:
-        return await self._exists(CLOSE, id=flow.id, browser_hash=flow.browser_hash, now=now, ttl=CLOSED_TTL)
-
-    def close_deferred(self, flow: Flow, now: datetime) -> DeferredRow[bool]:
-        return self._one_deferred(lambda _: True, CLOSE, id=flow.id, browser_hash=flow.browser_hash, now=now, ttl=CLOSED_TTL)
+    def close(self, flow: Flow, now: datetime) -> Answer[bool]:
+        return self._exists(CLOSE, id=flow.id, browser_hash=flow.browser_hash, now=now, ttl=CLOSED_TTL)
 
     async def reopen(self, flow: Flow) -> None:
         sql = """

@@ -6,6 +6,7 @@ from uuid import UUID
 
 from adapters.postgres.authentication.sessions import BEGIN, START_ROTATION, session_parameters
 from adapters.postgres.engine.statements import Repository
+from adapters.postgres.kernel.rate_limits import return_tokens
 from core.accounts.model.devices import Device
 from core.applications.model.client_names import known_name
 from core.authentication.model.sessions import Session
@@ -102,6 +103,7 @@ class Logins(Repository):
         values = _login_values(session, device, for_application=for_application)
         sql = begin_session_sql(in_browser=True, at_service=session.service is not None)
         await self._write(sql, **values, browser_hash=browser_hash)
+        return_tokens(self._connection, session.created_at)
 
     async def record_success(self, session: Session, provider: str, device: Device | None = None) -> None:
         await self._write(

@@ -5,7 +5,7 @@ from typing import Final
 from uuid import UUID
 
 from adapters.postgres.authentication.openid import ALL_USER_FACTS, further_sql, user_facts, user_facts_sql
-from adapters.postgres.engine.statements import DeferredRow, Repository
+from adapters.postgres.engine.statements import Answer, Repository
 from core.authentication.model.openid import UserFacts
 
 # Facts for an ID token, if the session is one of OpenID Connect and the application wants them there.
@@ -20,5 +20,5 @@ class OpenIdFacts(Repository):
     async def load_all(self, user_id: UUID, service_id: UUID, now: datetime) -> UserFacts | None:
         return await self._one(ALL_USER_FACTS.read, ALL_FACTS_OF_USER, user_id=user_id, service_id=service_id, now=now)
 
-    def load_deferred(self, user_id: UUID, service_id: UUID | None, now: datetime, *, with_groups: bool) -> DeferredRow[UserFacts]:
-        return self._one_deferred(FACTS.read, FACTS_OF_USER, user_id=user_id, service_id=service_id, with_groups=with_groups, now=now)
+    def load(self, user_id: UUID, service_id: UUID | None, now: datetime, *, with_groups: bool) -> Answer[UserFacts | None]:
+        return self._one(FACTS.read, FACTS_OF_USER, user_id=user_id, service_id=service_id, with_groups=with_groups, now=now)

@@ -8,7 +8,7 @@ from adapters.postgres.accounts.accounts import ACCOUNT
 from adapters.postgres.accounts.passkeys import KEY_HOSTS, to_key_hosts
 from adapters.postgres.authentication.sign_in_proofs import proof_columns, to_proofs
 from adapters.postgres.engine.records import Columns
-from adapters.postgres.engine.statements import DeferredRow, Repository, Row
+from adapters.postgres.engine.statements import Answer, Repository, Row
 from adapters.postgres.kernel.connection_facts import connection_facts, to_connection_facts
 from adapters.postgres.kernel.linked_providers import linked_providers
 from adapters.postgres.kernel.roles import rights_columns, to_rights
@@ -114,11 +114,8 @@ def _to_session(row: Row, *, has_second: bool) -> PolicySession | None:
 class PolicyPasses(Repository):
     """Implements `ports.storage.authentication.policies.PolicyPasses` and `PolicyPassUse`."""
 
-    async def load(self, org_id: UUID | None, service_id: UUID | None, user_id: UUID, session_id: UUID | None) -> PolicySubject | None:
-        return await self._one(to_subject, _load(org_id), **_values(org_id, service_id, user_id, session_id))
-
-    def load_deferred(self, org_id: UUID, service_id: UUID | None, user_id: UUID) -> DeferredRow[PolicySubject]:
-        return self._one_deferred(to_subject, _load(org_id), **_values(org_id, service_id, user_id, None))
+    def load(self, org_id: UUID | None, service_id: UUID | None, user_id: UUID, session_id: UUID | None) -> Answer[PolicySubject | None]:
+        return self._one(to_subject, _load(org_id), **_values(org_id, service_id, user_id, session_id))
 
     async def state_on_platform(self, session_id: UUID, now: datetime) -> PolicyState | None:
         return await self._one(

@@ -10,7 +10,7 @@ import structlog
 from adapters.postgres.billing.customers import BY_CUSTOMER
 from adapters.postgres.billing.subscriptions import PLAN, STORED_SUBSCRIPTION
 from adapters.postgres.engine.records import Columns, Record
-from adapters.postgres.engine.statements import DeferredRow, Row, SealingRepository
+from adapters.postgres.engine.statements import Answer, Row, SealingRepository
 from core.billing.model.provider_facts import LatestEvent, LockedSubscription, PaidPeriod, SubscriptionFacts
 from core.billing.model.subscriptions import SubscribedPlan, Subscription
 from core.kernel.values import KEEP, Keep
@@ -61,11 +61,8 @@ def action_page_context(id_: str) -> SecretContext:
 class Billing(SealingRepository):
     """Implements `ports.storage.billing.Billing`."""
 
-    async def record_event(self, event_id: str, now: datetime) -> bool:
-        return await self._exists(RECORD_EVENT, event_id=event_id, now=now)
-
-    def record_event_deferred(self, event_id: str, now: datetime) -> DeferredRow[bool]:
-        return self._one_deferred(lambda _: True, RECORD_EVENT, event_id=event_id, now=now)
+    def record_event(self, event_id: str, now: datetime) -> Answer[bool]:
+        return self._exists(RECORD_EVENT, event_id=event_id, now=now)
 
     def _to_facts(self, row: Row) -> SubscriptionFacts:
         facts, sealed = FACTS.read(row), row[FACTS.width]
@@ -86,14 +83,15 @@ class Billing(SealingRepository):
     async def lock_subscription(self, id_: str, now: datetime) -> LockedSubscription:
         # Lock order: facts, organization, subscription. A statement starts when the one before has
         # its lock, so it finds the organization that the locked facts name.
-        facts = self._one_deferred(self._to_facts, LOCK_FACTS, id=id_, now=now)
+        locked = self._one(self._to_facts, LOCK_FACTS, id=id_, now=now)
         sql = """
             select 1 from organizations
             where id = (select org_id from billing_facts where provider_subscription_id = %(id)s) for no key update"""
         await self._write(sql, id=id_)
         subscription = await self._one(STORED_SUBSCRIPTION.read, f"{OUR_SUBSCRIPTION} for no key update of s", id=id_)
-        assert facts.value is not None, "the statement inserts a missing row"
-        return LockedSubscription(facts.value, subscription)
+        facts = await locked
+        assert facts is not None, "the statement inserts a missing row"
+        return LockedSubscription(facts, subscription)
 
     async def find_facts(self, id_: str) -> SubscriptionFacts | None:
         sql = f"select {FACTS.columns}, f.action_page from billing_facts f where f.provider_subscription_id = %(id)s"

@@ -1,6 +1,6 @@
-"""psycopg on Trio: its asynchronous connection, with Trio doing the waiting, and a short path for single statements.
+"""psycopg on Trio: its asynchronous connection, with Trio doing the waiting, and a queue of prepared statements.
 
-`rows`, `row` and `run` send prepared statements over `psycopg.pq`, psycopg's interface to libpq. Values
+`queue` and `send`, with `rows`, `row` and `run` for one statement, use `psycopg.pq`, psycopg's interface to libpq. Values
 are converted by psycopg, so they have the same types as in its cursors (docs/adr/0025). For all other
 features use psycopg's own methods, such as `execute`, `cursor` and `notifies`. psycopg implements them
 in generators that yield the readiness of the socket that they need next, and `wait` drives these.
@@ -17,20 +17,20 @@ import select
 from collections.abc import Mapping, Sequence
 from itertools import count
 from types import MappingProxyType, TracebackType
-from typing import Any, LiteralString, NamedTuple, TypeVar
+from typing import Any, Final, LiteralString, TypeVar
 
 import psycopg
 import trio
 from psycopg import errors, pq
-from psycopg.abc import Buffer, PQGen
+from psycopg.abc import PQGen
 from psycopg.adapt import Transformer
 from psycopg.waiting import Wait
 
 from adapters.postgres.engine.placeholders import to_positional
+from adapters.postgres.engine.queued import Key, Row, Statement
 from adapters.postgres.engine.readiness import READY_R, R, complete_handshake, ready_now, wait_ready, wait_ready_until
 
 T = TypeVar("T")
-Row = tuple[Any, ...]
 
 # Seconds in which a canceled task tries to cancel its statement at the server. statement_timeout
 # ends the statement in any case.
@@ -45,7 +45,8 @@ _FATAL_ERROR = int(pq.ExecStatus.FATAL_ERROR)
 _PIPELINE_SYNC = int(pq.ExecStatus.PIPELINE_SYNC)
 _COPYING = frozenset({int(pq.ExecStatus.COPY_IN), int(pq.ExecStatus.COPY_OUT), int(pq.ExecStatus.COPY_BOTH)})
 
-_NO_PARAMETERS: Mapping[str, object] = MappingProxyType({})
+_NO_PARAMETERS: Final[Mapping[str, object]] = MappingProxyType({})
+_NO_REFUSALS: Final[Mapping[str, type[Exception]]] = MappingProxyType({})
 
 _log = logging.getLogger(__name__)
 
@@ -67,131 +68,130 @@ class Connection(psycopg.AsyncConnection[Row]):
         self._answer_due = math.inf  # while a task waits for the server, the time by which it must answer
         self.server_process = pgconn.backend_pid  # still known after the connection was closed
         self._transformer = Transformer(self)
-        self._statement_names: dict[_Key, bytes] = {}  # the names of the prepared statements
+        self._statement_names: dict[Key, bytes] = {}  # the names of the prepared statements
         self._numbers = count()
-        self._batch: list[_Statement] = []  # sent with the next statement
+        self._queue: list[Statement] = []  # sent in the next round trip
+        self._begin = self._statement("begin", _NO_PARAMETERS, _NO_REFUSALS)
+        self._after_commit: Statement | None = None
         self._in_flight = 1  # statements in the current round trip
         self._incoming = select.poll()
         self._incoming.register(pgconn.socket, select.POLLIN)
 
-    # Single statements. They have named parameters, `%(name)s`, and are prepared at their first use.
+    # Statements have named parameters, `%(name)s`, and are prepared at their first use.
+
+    def queue(
+        self,
+        text: LiteralString,
+        parameters: Mapping[str, object] = _NO_PARAMETERS,
+        refusals: Mapping[str, type[Exception]] = _NO_REFUSALS,
+    ) -> Statement:
+        """Put a statement into the queue. The next round trip executes all statements of the queue.
+
+        Outside of a transaction, the queue is one transaction, which its round trip commits.
+
+        `refusals`: the errors to raise when the statement violates a constraint, by the name of the constraint. The round trip raises
+        the error of the statement that failed, and the server skips the statements behind it.
+        """
+        statement = self._statement(text, parameters, refusals)
+        self._queue.append(statement)
+        return statement
+
+    async def send(self, statement: Statement | None = None) -> None:
+        """Send the queue now, if it has statements, in one round trip.
+
+        `statement` must wait in the queue. If its round trip has failed already, raise the error again.
+        """
+        queue, self._queue = self._queue, []
+        if self.pgconn.transaction_status == _ACTIVE:
+            raise RuntimeError("another task executes a statement on this connection")
+        if statement is not None and statement not in queue:
+            self._queue = queue
+            raise statement.error or RuntimeError("the statement was never sent, because its block has ended with an error")
+        try:
+            if len(queue) == 1 and (name := self._statement_names.get(queue[0].key)) is not None:
+                (result,) = await self.wait(self._single_gen(name, queue[0]))
+                self._set_result(queue[0], result)
+            elif queue:
+                self._in_flight = len(queue)
+                results = await self.wait(self._pipeline_gen(queue))
+                for each, result in zip(queue, results, strict=True):
+                    self._set_result(each, result)
+            else:
+                await trio.lowlevel.checkpoint()
+        except Exception as error:
+            for each in queue:
+                each.error = error
+            raise
+        finally:
+            self._in_flight = 1
+
+    def _set_result(self, statement: Statement, result: pq.abc.PGresult) -> None:
+        statement.result = result
+        if count := result.ntuples:
+            self._transformer.set_pgresult(result)
+            statement.rows = self._transformer.load_rows(0, count, tuple)
+        statement.is_done = True
+
+    @property
+    def has_queue(self) -> bool:
+        """Whether statements wait for the next round trip."""
+        return bool(self._queue)
+
+    def forget_queue(self) -> None:
+        """Drop the statements that wait for the next round trip."""
+        self._queue = []
 
     async def rows(self, text: LiteralString, parameters: Mapping[str, object] = _NO_PARAMETERS) -> list[Row]:
-        """Execute a statement and return all rows."""
-        result = await self._execute(text, parameters)
-        self._transformer.set_pgresult(result)
-        return self._transformer.load_rows(0, result.ntuples, tuple)
+        """Execute a statement, with the queue before it, and return all rows."""
+        statement = self.queue(text, parameters)
+        await self.send()
+        return statement.rows
 
     async def row(self, text: LiteralString, parameters: Mapping[str, object] = _NO_PARAMETERS) -> Row | None:
-        """Execute a statement and return its first row, or None if there is none."""
-        return self._first_row(await self._execute(text, parameters))
+        """Execute a statement, with the queue before it, and return its first row, or None if there is none."""
+        rows = await self.rows(text, parameters)
+        return rows[0] if rows else None
 
     async def run(self, text: LiteralString, parameters: Mapping[str, object] = _NO_PARAMETERS) -> int:
-        """Execute a statement and return the number of affected rows, or -1 for a statement that affects none."""
-        affected = (await self._execute(text, parameters)).command_tuples
-        return -1 if affected is None else affected
-
-    def run_with_next(self, text: LiteralString, parameters: Mapping[str, object] = _NO_PARAMETERS) -> None:
-        """Send a statement together with the next one, in one round trip. Its result is not read.
-
-        The next statement raises the errors of both. Use this only in transactions: a commit follows every other statement.
-        """
-        self._append(text, parameters, None)
-
-    def pipeline_next(self, text: LiteralString, parameters: Mapping[str, object] = _NO_PARAMETERS) -> "Answer":
-        """Send a statement together with the next one, like `run_with_next`, and return its answer. The next statement fills the answer."""
-        answer = Answer()
-        self._append(text, parameters, answer)
-        return answer
-
-    def join_next(self, text: LiteralString, parameters: Mapping[str, object] = _NO_PARAMETERS) -> "Answer":
-        """Execute a statement in autocommit mode in one round trip with the next one, and return its answer.
-
-        Both are one transaction, which the next statement commits. `send_pending` executes it alone,
-        and `forget_pending` drops it.
-        """
-        assert not self.in_transaction, "in a transaction, use pipeline_next"
-        answer = Answer()
-        self._batch.append(self._statement(text, parameters, answer))
-        return answer
-
-    def forget_pending(self) -> None:
-        """Drop the statements that wait for the next one."""
-        self._batch = []
-
-    async def send_pending(self) -> None:
-        """Send the statements that wait for the next one now, and fill their answers."""
-        if self._batch:
-            await self._run_batch()
-        else:
-            await trio.lowlevel.checkpoint()
+        """Execute a statement, with the queue before it, and return `Statement.affected`."""
+        statement = self.queue(text, parameters)
+        await self.send()
+        return statement.affected
 
     @property
     def prepared_count(self) -> int:
         """The number of prepared statements that the server keeps for this session."""
         return len(self._statement_names)
 
-    def _append(self, text: LiteralString, parameters: Mapping[str, object], answer: "Answer | None") -> None:
-        assert self.in_transaction, "outside of a transaction there may be no next statement"
-        self._batch.append(self._statement(text, parameters, answer))
-
-    def _statement(self, text: LiteralString, parameters: Mapping[str, object], answer: "Answer | None" = None) -> "_Statement":
+    def _statement(self, text: LiteralString, parameters: Mapping[str, object], refusals: Mapping[str, type[Exception]]) -> Statement:
         sql, _, values_of, formats = to_positional(text)
         transformer = self._transformer
         values = transformer.dump_sequence(values_of(parameters), formats)
         # The types belong to the key, because PostgreSQL may understand the same text differently
         # with others, such as text and bytea.
-        return _Statement((sql, transformer.types or ()), values, transformer.formats, answer)
+        return Statement((sql, transformer.types or ()), values, transformer.formats, refusals)
 
-    async def _execute(self, text: LiteralString, parameters: Mapping[str, object] = _NO_PARAMETERS) -> pq.abc.PGresult:
-        if self.pgconn.transaction_status == _ACTIVE:
-            raise RuntimeError("another task executes a statement on this connection")
-        statement = self._statement(text, parameters)
-        name = self._statement_names.get(statement.key)
-        if name is not None and not self._batch:
-            (result,) = await self.wait(self._single_gen(name, statement))
-            return result
-        self._batch.append(statement)
-        return await self._run_batch()
-
-    async def _run_batch(self) -> pq.abc.PGresult:
-        """Send the batch, fill its answers, and return the result of its last statement."""
-        batch, self._batch = self._batch, []
-        self._in_flight = len(batch)
-        try:
-            results = await self.wait(self._batch_gen(batch))
-        finally:
-            self._in_flight = 1
-        for (*_, answer), result in zip(batch, results, strict=True):
-            if answer is not None:
-                answer.row = self._first_row(result)
-        return results[-1]
-
-    def _first_row(self, result: pq.abc.PGresult) -> Row | None:
-        if not result.ntuples:
-            return None
-        self._transformer.set_pgresult(result)
-        return self._transformer.load_row(0, tuple)
-
-    def _single_gen(self, name: bytes, statement: "_Statement") -> PQGen[list[pq.abc.PGresult]]:
+    def _single_gen(self, name: bytes, statement: Statement) -> PQGen[list[pq.abc.PGresult]]:
         self.pgconn.send_query_prepared(name, statement.values, statement.formats, _BINARY)
         results = yield from self._results_gen(in_pipeline=False)
-        return self._checked(results, 1)
+        return self._checked(results, [statement])
 
-    def _batch_gen(self, batch: "list[_Statement]") -> PQGen[list[pq.abc.PGresult]]:
+    def _pipeline_gen(self, queue: Sequence[Statement]) -> PQGen[list[pq.abc.PGresult]]:
         """Send the statements in one pipeline, and prepare those that are not prepared yet. Return a result for each."""
         pgconn = self.pgconn
         pgconn.enter_pipeline_mode()
         try:
-            sent: list[_Key | None] = []  # the statement that is prepared, or None for an execution
-            for key, values, formats, _ in batch:
-                name = self._statement_names.get(key)
+            sent: list[Statement] = []  # a statement that is prepared stands twice
+            prepared: dict[int, Key] = {}  # the preparations, by place in `sent`
+            for statement in queue:
+                name = self._statement_names.get(statement.key)
                 if name is None:
-                    name = self._statement_names[key] = b"s%d" % next(self._numbers)
-                    pgconn.send_prepare(name, *key)
-                    sent.append(key)
-                pgconn.send_query_prepared(name, values, formats, _BINARY)
-                sent.append(None)
+                    name = self._statement_names[statement.key] = b"s%d" % next(self._numbers)
+                    pgconn.send_prepare(name, *statement.key)
+                    prepared[len(sent)] = statement.key
+                    sent.append(statement)
+                pgconn.send_query_prepared(name, statement.values, statement.formats, _BINARY)
+                sent.append(statement)
             pgconn.pipeline_sync()
             results = yield from self._results_gen(in_pipeline=True)
             if pgconn.status != _BAD:
@@ -199,11 +199,11 @@ class Connection(psycopg.AsyncConnection[Row]):
         except BaseException:
             self.finish()  # the position in the pipeline is unknown
             raise
-        for prepared, result in zip(sent, results, strict=False):
-            if prepared is not None and result.status != _COMMAND_OK:  # it failed, or was skipped after an error
-                del self._statement_names[prepared]
-        checked = self._checked(results, len(sent))
-        return [result for prepared, result in zip(sent, checked, strict=True) if prepared is None]
+        for place, key in prepared.items():
+            if place < len(results) and results[place].status != _COMMAND_OK:  # it failed, or was skipped after an error
+                del self._statement_names[key]
+        checked = self._checked(results, sent)
+        return [result for place, result in enumerate(checked) if place not in prepared] if prepared else checked
 
     def _results_gen(self, *, in_pipeline: bool) -> PQGen[list[pq.abc.PGresult]]:
         """Send what libpq has not sent yet, and return all results."""
@@ -237,11 +237,17 @@ class Connection(psycopg.AsyncConnection[Row]):
             results.append(result)
         return results
 
-    def _checked(self, results: list[pq.abc.PGresult], count: int) -> list[pq.abc.PGresult]:
-        for result in results:
+    def _checked(self, results: list[pq.abc.PGresult], sent: Sequence[Statement]) -> list[pq.abc.PGresult]:
+        """Return the results of these statements. Raises: the error of the statement that failed, or its refusal."""
+        for place, result in enumerate(results):
             if result.status == _FATAL_ERROR:
-                raise errors.error_from_result(result)
-        if len(results) != count:
+                error = errors.error_from_result(result)
+                if isinstance(error, errors.IntegrityError) and place < len(sent):
+                    refusal = sent[place].refusals.get(error.diag.constraint_name or "")
+                    if refusal is not None:
+                        raise refusal from error
+                raise error
+        if len(results) != len(sent):
             raise errors.OperationalError("the connection was lost")
         return results
 
@@ -249,33 +255,39 @@ class Connection(psycopg.AsyncConnection[Row]):
 
     def begin(self) -> None:
         """Start a transaction together with the next statement."""
-        self._batch.append(self._statement("begin", _NO_PARAMETERS))
+        begin = self._begin
+        self._queue.append(Statement(begin.key, begin.values, begin.formats, begin.refusals))
 
     @property
     def in_transaction(self) -> bool:
         """Whether a transaction has begun, or begins with the next statement."""
-        return bool(self._batch) or not self.is_idle
+        return not self.is_idle or (bool(self._queue) and self._queue[0].key is self._begin.key)
 
-    async def commit(self, *, then: tuple[LiteralString, Mapping[str, object]] | None = None) -> None:
-        """Commit the transaction, and `then` execute a statement of its own in the same round trip.
+    def queue_after_commit(self, text: LiteralString, parameters: Mapping[str, object] = _NO_PARAMETERS) -> None:
+        """Execute a statement in the round trip of the commit, as a transaction of its own. A rollback drops it."""
+        self._after_commit = self._statement(text, parameters, _NO_REFUSALS)
+
+    async def commit(self) -> None:
+        """Commit the transaction.
 
         If none of its statements was sent yet, they are sent as one pipeline, which is a transaction without `begin` and `commit`.
         Without statements, nothing is sent.
         """
-        if then is not None:
-            self._batch.append(self._statement("commit", _NO_PARAMETERS))
-            await self._execute(*then)
+        after, self._after_commit = self._after_commit, None
+        if after is not None:
+            self.queue("commit")
+            self._queue.append(after)
         elif self.is_idle:
-            del self._batch[:1]  # begin
-            await self.send_pending()
+            del self._queue[:1]  # begin
         else:
-            await self._execute("commit")
+            self.queue("commit")
+        await self.send()
 
     async def rollback(self) -> None:
         """Roll back the transaction, if there is one."""
-        self._batch = []
+        self._queue, self._after_commit = [], None
         if not self.is_idle:
-            await self._execute("rollback")
+            await self.run("rollback")
 
     # The end of a session
 
@@ -382,19 +394,3 @@ class Connection(psycopg.AsyncConnection[Row]):
             _log.info("a canceled statement may still be running: %s", error)
         finally:
             self.finish()
-
-
-class Answer:
-    """The first row of a statement that was sent together with the next one, or None if it returned no row. The next statement sets it."""
-
-    row: Row | None
-
-
-_Key = tuple[bytes, tuple[int, ...]]  # a text, and the types of its parameters as object ids
-
-
-class _Statement(NamedTuple):
-    key: _Key
-    values: Sequence[Buffer | None]
-    formats: list[pq.Format] | None
-    answer: Answer | None

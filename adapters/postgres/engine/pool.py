@@ -3,9 +3,9 @@
 The pool hands out the connection that was returned last, so that a process with few requests uses few connections.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from types import MappingProxyType, TracebackType
+from types import TracebackType
 from typing import Final
 
 import trio
@@ -23,35 +23,30 @@ WATCH_INTERVAL: Final = 0.5  # seconds between two looks for silent servers, and
 PREPARED_MAX: Final = 1000
 IDLE_IN_TRANSACTION_TIMEOUT: Final = 60.0  # seconds; a task that hangs between two statements must not hold its locks forever
 
-_NO_CONSTRAINTS: Final[Mapping[str, type[Exception]]] = MappingProxyType({})
+
+def raise_outage(error: BaseException) -> None:
+    """Raise StorageDown if psycopg's error means that the database has failed."""
+    # OperationalError: no connection, connection lost, server going down, out of resources,
+    # statement_timeout, lock_timeout, deadlock.
+    if isinstance(error, errors.OperationalError | errors.InterfaceError | OSError):
+        raise StorageDown from error
 
 
 class translated:  # noqa: N801 (it is used as a function, like contextlib.suppress)
-    """A block around calls of psycopg that raises StorageDown when the database fails, and refusals when it rejects a row.
+    """A block around calls of psycopg that raises StorageDown when the database fails.
 
-    `constraints` maps the names of constraints to refusals. A violation of any other constraint and
-    an error in a statement are defects in this program, so they are not translated.
+    An error in a statement, and a violation of a constraint without a refusal (`Connection.queue`), are defects in this program, so
+    they are not translated.
     """
 
-    __slots__ = ("_constraints",)
-
-    def __init__(self, constraints: Mapping[str, type[Exception]] = _NO_CONSTRAINTS) -> None:
-        self._constraints = constraints
+    __slots__ = ()
 
     def __enter__(self) -> None:
         return None
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        if error is None:
-            return
-        # OperationalError: no connection, connection lost, server going down, out of resources,
-        # statement_timeout, lock_timeout, deadlock.
-        if isinstance(error, errors.OperationalError | errors.InterfaceError | OSError):
-            raise StorageDown from error
-        if isinstance(error, errors.IntegrityError):
-            refusal = self._constraints.get(error.diag.constraint_name or "")
-            if refusal is not None:
-                raise refusal from error
+        if error is not None:
+            raise_outage(error)
 
 
 @dataclass(frozen=True, slots=True)

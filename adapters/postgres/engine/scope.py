@@ -1,11 +1,9 @@
-"""The repositories on one database connection, and the signals of an open transaction."""
+"""The repositories on one database connection, and the signals of their statements."""
 
-from collections.abc import Callable
+from collections.abc import Awaitable
 from datetime import datetime, timedelta
-from functools import partial
 
 from adapters.postgres.engine.driver import Connection
-from core.kernel.deferred import Deferred
 from ports.crypto import Vault
 from ports.signals import Signal, Signals
 
@@ -16,23 +14,25 @@ class Scope:
     def __init__(self, connection: Connection, vault: Vault, signals: Signals, webhook_delay: timedelta = timedelta()) -> None:
         self.connection = connection
         self.vault = vault
-        self.signals = signals
+        self.signals = PendingSignals(signals)
         self.webhook_delay = webhook_delay  # between an event and its first delivery
 
 
 class PendingSignals:
-    """The signals of an open transaction, kept until it is committed. Implements ports.signals.Signals."""
+    """The signals of a block, kept until its statements are committed."""
 
-    __slots__ = ("_pending", "_signals")
+    __slots__ = ("_signals", "pending")
 
     def __init__(self, signals: Signals) -> None:
         self._signals = signals
-        self._pending: list[Callable[[], None]] = []
+        self.pending: list[tuple[Signal, datetime | None, Awaitable[bool] | None]] = []
 
-    def send(self, signal: Signal, at: datetime | None = None, *, queued: Deferred[bool] | None = None) -> None:
-        self._pending.append(partial(self._signals.send, signal, at, queued=queued))
+    def send(self, signal: Signal, at: datetime | None = None, *, queued: Awaitable[bool] | None = None) -> None:
+        """Report work, which falls due at this time. With `queued`, report it only if that is true after the commit."""
+        self.pending.append((signal, at, queued))
 
-    def flush(self) -> None:
+    async def flush(self) -> None:
         """Send the signals to the actors. Call this after the commit."""
-        for send in self._pending:
-            send()
+        for signal, at, queued in self.pending:
+            if queued is None or await queued:
+                self._signals.send(signal, at)

@@ -10,7 +10,7 @@ from psycopg.types.json import Jsonb
 
 from adapters.postgres.applications.figures import count_traffic_sql
 from adapters.postgres.engine.records import Record
-from adapters.postgres.engine.statements import DeferredRow, Row, SealingRepository
+from adapters.postgres.engine.statements import Answer, Row, SealingRepository
 from adapters.postgres.eventing.delivery_queues import claim_parameters, claim_sql, next_due_sql, outcome_json, wake_sql
 from adapters.postgres.eventing.webhooks import secret_context
 from adapters.postgres.maintenance.deferred_deletion import OF_WEBHOOKS
@@ -211,8 +211,8 @@ class Deliveries(SealingRepository):
     async def wake(self, now: datetime, limit: int) -> None:
         await self._write(wake_sql("webhook_deliveries"), now=now, limit=limit)
 
-    def next_due_deferred(self) -> DeferredRow[datetime | None]:
-        return self._one_deferred(lambda row: row[0], next_due_sql("webhook_deliveries"))
+    def next_due(self) -> Answer[datetime | None]:
+        return self._one(lambda row: row[0], next_due_sql("webhook_deliveries"))
 
     async def claim(self, now: datetime, lease_until: datetime, capacity: DispatchCapacity) -> list[ClaimedDelivery]:
         return await self._all(self._to_claimed, CLAIM, **claim_parameters(now, lease_until, capacity))

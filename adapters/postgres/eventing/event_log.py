@@ -7,12 +7,11 @@ from typing import Final
 
 from psycopg.types.json import Jsonb
 
-from adapters.postgres.engine.statements import DeliveringRepository
+from adapters.postgres.engine.statements import Answer, DeliveringRepository
 from adapters.postgres.kernel.event_delivery import DELIVER, WRITE
 from core.eventing.model.audit import caller_kind
 from core.kernel.callers import Person, RegistrationClient, ScimClient, ServiceAccountCaller, ServiceKey, SetupLinkCaller, acts_for_platform
 from core.kernel.causes import SYSTEM, Caller
-from core.kernel.deferred import Deferred
 from core.kernel.event_catalog import Event
 from core.kernel.values import new_id
 
@@ -121,14 +120,14 @@ class QueuedWork:
 class EventLog(DeliveringRepository):
     """Writes the events that a transaction recorded."""
 
-    async def add(self, events: Sequence[Event], caller: Caller, now: datetime) -> Deferred[QueuedWork] | None:
+    async def add(self, events: Sequence[Event], caller: Caller, now: datetime) -> Answer[QueuedWork | None] | None:
         """Write the events with the next statement. Return the work that they queued, or None if they go to no log."""
         if not any(event.has_log for event in events):
             for number, event in enumerate(events):
                 values = {"id": new_id(), "name": event.kind.name, "target_id": event.target_id, "data": Jsonb(_data(event))}
                 await self._write(_ADD_TO_NO_LOG, **_actor(event, caller), **values, now=now + number * timedelta.resolution)
             return None
-        return self._one_deferred(
+        return self._one(
             lambda row: QueuedWork(row[0], row[1]),
             _ADD if any(event.may_have_entry for event in events) else _ADD_WITHOUT_ENTRY,
             events=Jsonb([_row(event, caller) | _actor(event, caller) for event in events]),

@@ -8,7 +8,7 @@ from uuid import UUID
 from psycopg.types.json import Jsonb
 
 from adapters.postgres.engine.records import Record
-from adapters.postgres.engine.statements import DeferredRow, Repository
+from adapters.postgres.engine.statements import Answer, Repository
 from adapters.postgres.eventing.delivery_queues import claim_parameters, claim_sql, next_due_sql, outcome_json, wake_sql
 from core.eventing.model.webhooks import ClaimedLogoutNotice, DeliveryOutcome, DispatchCapacity
 
@@ -57,8 +57,8 @@ class LogoutNotices(Repository):
     async def wake(self, now: datetime, limit: int) -> None:
         await self._write(wake_sql("logout_notices"), now=now, limit=limit)
 
-    def next_due_deferred(self) -> DeferredRow[datetime | None]:
-        return self._one_deferred(lambda row: row[0], next_due_sql("logout_notices"))
+    def next_due(self) -> Answer[datetime | None]:
+        return self._one(lambda row: row[0], next_due_sql("logout_notices"))
 
     async def claim(self, now: datetime, lease_until: datetime, capacity: DispatchCapacity) -> list[ClaimedLogoutNotice]:
         return await self._all(NOTICE.read, CLAIM, **claim_parameters(now, lease_until, capacity))

@@ -4,9 +4,12 @@ from datetime import datetime
 from functools import cache
 from typing import Final, LiteralString
 
-from adapters.postgres.engine.statements import Repository, Row
+from adapters.postgres.engine.driver import Connection
+from adapters.postgres.engine.queued import Statement
+from adapters.postgres.engine.statements import Answer, Repository
 from core.kernel.errors import Limited
-from core.kernel.rate_limits import Bucket, Charge, Window
+from core.kernel.rate_limits import Bucket, RequestTokens, Window, request_tokens
+from core.kernel.values import digest
 
 # Seconds. `expires_at` is a multiple of this, so most charges do not change it. It is indexed, and an
 # update that changes no indexed column writes no index entries.
@@ -41,8 +44,11 @@ class Rates(Repository):
     either all or none. A window is an array in the same row: the times of its latest charges.
     """
 
-    async def charge(self, client: str, buckets: tuple[Bucket, ...], now: datetime) -> float:
+    async def take(self, client: str, buckets: tuple[Bucket, ...], now: datetime) -> float:
         return await self._one(lambda row: float(row[0]), charge_sql(len(buckets)), **charge_parameters(client, buckets, now)) or 0.0
+
+    def take_of_request(self, tokens: RequestTokens) -> Answer[None]:
+        return take_tokens(self._connection, tokens)
 
     async def charge_window(self, client: str, window: Window, now: datetime) -> float:
         return await self._one(lambda row: float(row[0]), CHARGE_WINDOW, **_window_parameters(client, window, now)) or 0.0
@@ -64,10 +70,40 @@ class Rates(Repository):
         )
 
     async def give_back(self, sign_in_hash: bytes, client: str, buckets: tuple[Bucket, ...], now: datetime) -> None:
-        await self._run(GIVE_BACK, **refund_parameters(sign_in_hash, client, buckets, now))
+        await self._run(GIVE_BACK, **_return_parameters(sign_in_hash, client, buckets, now))
 
 
-def refund_parameters(sign_in_hash: bytes, client: str, buckets: tuple[Bucket, ...], now: datetime) -> dict[str, object]:
+def take_tokens(connection: Connection, tokens: RequestTokens) -> Answer[None]:
+    """Take the tokens of a request. Raises: Limited."""
+
+    def check(done: Statement) -> None:
+        tokens.are_taken = True
+        wait = done.rows[0][0]
+        if wait > 0 and tokens.can_refuse:
+            raise Limited(wait)
+
+    values = charge_parameters(tokens.client, tokens.buckets, tokens.at)
+    return Answer(connection, connection.queue(charge_sql(len(tokens.buckets)), values), check)
+
+
+async def take_open_tokens(connection: Connection) -> None:
+    """Take the tokens of the current request, if it has taken none yet. Raises: Limited."""
+    tokens = request_tokens.get()
+    if tokens is not None and not tokens.are_taken:
+        await take_tokens(connection, tokens)
+
+
+def return_tokens(connection: Connection, now: datetime) -> None:
+    """Give back the tokens of the current request, and those that were kept for its browser, because it signs in.
+
+    This happens in the round trip of the commit, but after the commit, because many requests wait for the row of an address.
+    """
+    if (tokens := request_tokens.get()) is not None:
+        buckets = tokens.buckets if tokens.are_taken else ()
+        connection.queue_after_commit(GIVE_BACK, _return_parameters(digest(tokens.browser or ""), tokens.client, buckets, now))
+
+
+def _return_parameters(sign_in_hash: bytes, client: str, buckets: tuple[Bucket, ...], now: datetime) -> dict[str, object]:
     """Return the parameters of `GIVE_BACK`."""
     return {
         "sign_in_hash": sign_in_hash,
@@ -90,14 +126,6 @@ def charge_parameters(client: str, buckets: tuple[Bucket, ...], now: datetime) -
 
 def _window_parameters(client: str, window: Window, now: datetime) -> dict[str, object]:
     return {"client": client, "name": window.name, "count": window.count, "period": window.seconds, "seconds": now.timestamp()}
-
-
-def check_charge(charge: Charge, row: Row | None) -> None:
-    """Note that the charge was made, by the result of `charge_sql`. Raises: Limited."""
-    assert row is not None, "the statement returns one row"
-    charge.is_taken = True
-    if row[0] > 0:
-        raise Limited(row[0])
 
 
 @cache

@@ -6,7 +6,7 @@ from uuid import UUID
 
 from adapters.postgres.accounts.accounts import ACCOUNT_IS_USABLE
 from adapters.postgres.engine.records import Column, Record
-from adapters.postgres.engine.statements import DeferredRow
+from adapters.postgres.engine.statements import Answer
 from adapters.postgres.kernel.organization_tokens import OrganizationTokens
 from adapters.postgres.kernel.roles import member_rights_array, rights_array
 from adapters.postgres.programs.service_accounts import MAY_ACT
@@ -46,14 +46,14 @@ class ScimTokens(OrganizationTokens[ScimToken]):
             where t.token_hash = %(token_hash)s"""
         return await self._one(SCIM_TOKEN_RECORD.read, sql, token_hash=token_hash, now=now)
 
-    def is_live_deferred(self, org_id: UUID, token_id: UUID, now: datetime, *, creates_groups: bool = False) -> DeferredRow[bool]:
+    def is_live(self, org_id: UUID, token_id: UUID, now: datetime, *, creates_groups: bool = False) -> Answer[bool | None]:
         sql = """
             select exists (
                 select 1 from scim_tokens
                 where org_id = %(org_id)s and id = %(token_id)s and (expires_at is null or expires_at > %(now)s)
                   and (directory_groups or not %(creates_groups)s))"""
         values = {"org_id": org_id, "token_id": token_id, "now": now, "creates_groups": creates_groups}
-        return self._one_deferred(lambda row: bool(row[0]), sql, **values)
+        return self._one(lambda row: bool(row[0]), sql, **values)
 
     async def creators(self, org_id: UUID, now: datetime) -> list[DirectoryCreator]:
         sql = f"""

@@ -8,7 +8,7 @@ from uuid import UUID
 from adapters.postgres.accounts.accounts import ACCOUNT, INSERT
 from adapters.postgres.accounts.closures import WITHOUT_DIRECTORY
 from adapters.postgres.applications.service_access import is_blocked, may_use
-from adapters.postgres.engine.statements import DeferredRow, Repository, Row
+from adapters.postgres.engine.statements import Answer, Repository, Row
 from adapters.postgres.kernel.clients import REGISTERED
 from adapters.postgres.kernel.roles import member_rights_array
 from adapters.postgres.provisioning.filters import condition
@@ -107,7 +107,7 @@ class ScimUsers(Repository):
             )
         )
 
-    def welcome_context_deferred(self, org_id: UUID, email: Email, now: datetime) -> DeferredRow[WelcomeContext]:
+    def welcome_context(self, org_id: UUID, email: Email, now: datetime) -> Answer[WelcomeContext | None]:
         sql = f"""
             select o.name, a.name, a.id
             from organizations o cross join users u
@@ -116,7 +116,7 @@ class ScimUsers(Repository):
                 from services v where v.org_id = o.id and {REGISTERED} and {may_use("v", "u.id")}
                 having count(*) = 1) a on true
             where o.id = %(org_id)s and o.status = 'active' and u.email = %(email)s"""
-        return self._one_deferred(lambda row: WelcomeContext(row[0], row[1], row[2]), sql, org_id=org_id, email=email, now=now)
+        return self._one(lambda row: WelcomeContext(row[0], row[1], row[2]), sql, org_id=org_id, email=email, now=now)
 
     async def lock(self, org_id: UUID, user_ids: Collection[UUID]) -> None:
         sql = """
@@ -127,10 +127,10 @@ class ScimUsers(Repository):
             where u.id = any(%(user_ids)s) order by u.id for no key update of u"""
         await self._run(sql, org_id=org_id, user_ids=list(user_ids))
 
-    def count_non_members_deferred(self, org_id: UUID) -> DeferredRow[int]:
-        return self._one_deferred(lambda row: int(row[0]), f"select {NON_MEMBERS}", org_id=org_id)
+    def count_non_members(self, org_id: UUID) -> Answer[int | None]:
+        return self._one(lambda row: int(row[0]), f"select {NON_MEMBERS}", org_id=org_id)
 
-    def claim_user_name_deferred(self, org_id: UUID, user_id: UUID, user_name: str) -> DeferredRow[bool]:
+    def claim_user_name(self, org_id: UUID, user_id: UUID, user_name: str) -> Answer[bool | None]:
         # The userName of a user without a stored one is the address.
         sql = """
             with forgotten as (
@@ -146,7 +146,7 @@ class ScimUsers(Repository):
                 select 1 from users u join memberships m on m.org_id = %(org_id)s and m.user_id = u.id
                 left join scim_users s on s.org_id = %(org_id)s and s.user_id = u.id
                 where u.email = lower(%(user_name)s) and u.id <> %(user_id)s and s.user_name is null)"""
-        return self._one_deferred(
+        return self._one(
             lambda row: bool(row[0]), sql, org_id=org_id, user_id=user_id, user_name=user_name, as_id=parse_id(user_name.lower())
         )
 

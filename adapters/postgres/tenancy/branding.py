@@ -5,7 +5,7 @@ from typing import Final
 from uuid import UUID
 
 from adapters.postgres.engine.records import Record
-from adapters.postgres.engine.statements import DeferredRow, Repository, Row
+from adapters.postgres.engine.statements import Answer, Repository, Row
 from core.accounts.model.email_queue import TokenPurpose
 from core.tenancy.model.settings import BrandingSettings, Design
 
@@ -39,11 +39,8 @@ class Branding(Repository):
     async def keep_active_org(self, slug: str) -> UUID | None:
         return await self._one(lambda row: row[0], ACTIVE_ID + " for key share", slug=slug)
 
-    async def design(self, org_id: UUID) -> Design | None:
-        return await self._one(to_design, DESIGN, org_id=org_id)
-
-    def design_deferred(self, org_id: UUID) -> DeferredRow[Design]:
-        return self._one_deferred(to_design, DESIGN, org_id=org_id)
+    def design(self, org_id: UUID) -> Answer[Design | None]:
+        return self._one(to_design, DESIGN, org_id=org_id)
 
     async def design_of_link(self, token_hash: bytes, purpose: TokenPurpose) -> Design | None:
         sql = f"""

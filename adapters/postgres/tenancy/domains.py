@@ -5,7 +5,7 @@ from typing import ClassVar, Final, LiteralString
 from uuid import UUID
 
 from adapters.postgres.engine.records import Record
-from adapters.postgres.engine.statements import DeferredRow, Repository, Row
+from adapters.postgres.engine.statements import Answer, Repository, Row
 from adapters.postgres.kernel.verified_domains import verified_owner
 from core.kernel.values import Domain, Email, Page, PageResult
 from core.tenancy.model.domains import DomainClaim, DomainTaken, ForeignAccount, ForeignInvitation
@@ -52,14 +52,11 @@ class Domains(Repository):
         sql = f"select {CLAIM.columns} from domains d where d.org_id = %(org_id)s and d.domain = %(domain)s"
         return await self._one(CLAIM.read, sql, org_id=org_id, domain=domain)
 
-    async def verified_owner(self, email: Email) -> UUID | None:
-        return await self._one(_to_id, VERIFIED_OWNER, host=email.domain)
-
     async def verified_owner_of_host(self, host: str) -> UUID | None:
         return await self._one(_to_id, VERIFIED_OWNER, host=host)
 
-    def verified_owner_deferred(self, email: Email) -> DeferredRow[UUID]:
-        return self._one_deferred(_to_id, VERIFIED_OWNER, host=email.domain)
+    def verified_owner(self, email: Email) -> Answer[UUID | None]:
+        return self._one(_to_id, VERIFIED_OWNER, host=email.domain)
 
     async def foreign_accounts(self, org_id: UUID, domain: Domain, page: Page) -> PageResult[ForeignAccount]:
         return await self._page(

@@ -6,7 +6,7 @@ from typing import ClassVar, Final
 from uuid import UUID
 
 from adapters.postgres.engine.records import Record
-from adapters.postgres.engine.statements import DeferredRow, Repository, Row
+from adapters.postgres.engine.statements import Answer, Repository, Row
 from adapters.postgres.maintenance.deferred_deletion import OF_ORGANIZATIONS
 from adapters.postgres.tenancy.invitations import HAS_TOKEN
 from adapters.postgres.tenancy.members import MEMBERSHIP
@@ -124,11 +124,8 @@ class Organizations(Repository):
 
     # "for no key update" makes other writers of the organization wait, but still allows inserts of
     # rows that reference it.
-    async def lock(self, org_id: UUID) -> Organization | None:
-        return await self._one(ORGANIZATION.read, LOCKED + "%(org_id)s" + LOCK, org_id=org_id)
-
-    def lock_deferred(self, org_id: UUID) -> DeferredRow[Organization]:
-        return self._one_deferred(ORGANIZATION.read, LOCKED + "%(org_id)s" + LOCK, org_id=org_id)
+    def lock(self, org_id: UUID) -> Answer[Organization | None]:
+        return self._one(ORGANIZATION.read, LOCKED + "%(org_id)s" + LOCK, org_id=org_id)
 
     async def lock_by_invitation_token(self, token_hash: bytes) -> Organization | None:
         return await self._one(

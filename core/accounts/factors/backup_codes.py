@@ -2,7 +2,7 @@
 
 import re
 import secrets
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import ClassVar, Final
@@ -11,7 +11,6 @@ from uuid import UUID
 from core.accounts.model.email_queue import EmailKind
 from core.accounts.model.mfa import CODE_ALPHABET, FirstFactor, MfaEnrollment, MfaEvent, RedeemedCode
 from core.kernel.causes import Caller
-from core.kernel.deferred import Deferred
 from core.kernel.proofs import Method
 from ports import Ports
 from ports.storage import Transaction
@@ -29,8 +28,8 @@ class VerifiedBackupCode:
     notice: ClassVar[EmailKind | None] = EmailKind.BACKUP_CODE_USED
     code_hash: bytes = field(repr=False)
 
-    def redeem(self, tx: Transaction, caller: Caller, first: FirstFactor, now: datetime) -> Deferred[RedeemedCode]:
-        return tx.mfa.redeem_backup_code_deferred(first, self.code_hash, caller, now)
+    def redeem(self, tx: Transaction, caller: Caller, first: FirstFactor, now: datetime) -> Awaitable[RedeemedCode | None]:
+        return tx.mfa.redeem_backup_code(first, self.code_hash, caller, now)
 
     async def use(self, tx: Transaction, user_id: UUID, now: datetime) -> bool:
         return await tx.mfa.use_backup_code(user_id, self.code_hash, now)

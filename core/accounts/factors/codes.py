@@ -5,7 +5,7 @@ transaction and changes nothing. `redeem` and `accept` use the code up in the tr
 the session.
 """
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from datetime import datetime
 from typing import Final, Protocol
 from uuid import UUID
@@ -18,7 +18,6 @@ from core.accounts.model.email_queue import EmailKind, new_email
 from core.accounts.model.mfa import CodeMalformed, CodeWrong, FirstFactor, MfaEnrollment, MfaEvent, RedeemedCode, attempt_subject
 from core.kernel.callers import Person
 from core.kernel.causes import Caller
-from core.kernel.deferred import Deferred
 from core.kernel.errors import refuse
 from core.kernel.proofs import Method
 from ports import Ports
@@ -39,8 +38,8 @@ class VerifiedCode(Protocol):
     def notice(self) -> EmailKind | None:
         """The email to the user when the code is used, if any."""
 
-    def redeem(self, tx: Transaction, caller: Caller, first: FirstFactor, now: datetime) -> Deferred[RedeemedCode]:
-        """With the next statement, lock the account, consume its first factor and the code, log this, and clear the failed attempts.
+    def redeem(self, tx: Transaction, caller: Caller, first: FirstFactor, now: datetime) -> Awaitable[RedeemedCode | None]:
+        """Lock the account, consume its first factor and the code, log this, and clear the failed attempts.
 
         The result is None if the first factor has ended. Pass it to `accept`.
         """

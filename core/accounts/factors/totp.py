@@ -1,6 +1,7 @@
 """TOTP: the codes of an authenticator app (RFC 6238)."""
 
 import re
+from collections.abc import Awaitable
 from dataclasses import dataclass
 from datetime import datetime
 from typing import ClassVar, Final
@@ -9,7 +10,6 @@ from uuid import UUID
 from core.accounts.model.email_queue import EmailKind
 from core.accounts.model.mfa import FirstFactor, MfaEnrollment, MfaEvent, RedeemedCode
 from core.kernel.causes import Caller
-from core.kernel.deferred import Deferred
 from core.kernel.proofs import Method
 from ports import Ports
 from ports.storage import Transaction
@@ -27,8 +27,8 @@ class VerifiedTotpCode:
     step: int
     setup_at: datetime
 
-    def redeem(self, tx: Transaction, caller: Caller, first: FirstFactor, now: datetime) -> Deferred[RedeemedCode]:
-        return tx.mfa.redeem_step_deferred(first, self.setup_at, self.step, caller, now)
+    def redeem(self, tx: Transaction, caller: Caller, first: FirstFactor, now: datetime) -> Awaitable[RedeemedCode | None]:
+        return tx.mfa.redeem_step(first, self.setup_at, self.step, caller, now)
 
     async def use(self, tx: Transaction, user_id: UUID, now: datetime) -> bool:
         return await tx.mfa.use_step(user_id, self.setup_at, self.step)

@@ -11,7 +11,6 @@ from typing import Final
 from uuid import UUID
 
 from core.kernel.errors import Forbidden, Invalid, NotFound
-from core.kernel.rate_limits import Refund
 from core.kernel.values import digest
 
 NEW_DEVICE, UNKNOWN_LOCATION, UNUSUAL_TIME, VPN_OR_PROXY, FAILED_ATTEMPT = 30, 20, 10, 10, 20
@@ -126,7 +125,6 @@ class PresentedDevice:
     name: str | None = None  # chosen by the user
     device_type: DeviceType | None = None  # set if the sign-in method implies it
     needs_second_factor: bool = False  # the application requires all factors, so a trusted device skips none
-    refund: Refund | None = None  # what the sign-in gives back to the rate limits if it succeeds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,11 +7,8 @@ from enum import StrEnum
 from typing import Self
 from uuid import UUID
 
-from core.applications.model.plans import Entitlement
 from core.kernel import uris
-from core.kernel.callers import ServiceContext
 from core.kernel.connections import ConnectionSlug
-from core.kernel.deferred import Deferred
 from core.kernel.errors import Forbidden, Invalid, NotFound
 from core.kernel.values import Email
 from core.tenancy.model.members import LiveSessions
@@ -93,14 +90,6 @@ class AccessSettings:
         if flaw := uris.web_flaw(launch_url):
             raise LaunchUrlInvalid(f"The launch URL is not allowed: {flaw}")
         return replace(self, launch_url=launch_url)
-
-
-@dataclass(frozen=True, slots=True)
-class DeferredEnrollment:
-    """The results of the statements that enroll a user in a service and then read the service."""
-
-    is_enrolled: Deferred[bool]  # None if the service refuses the user, or is being deleted
-    service: Deferred[tuple[ServiceContext, Entitlement]]  # as it is now, and the user's entitlement to it
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,5 +1,6 @@
 """The facts about an account that a sign-in in progress depends on, and what its user may learn about the sign-in policy."""
 
+from collections.abc import Awaitable
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final
@@ -12,7 +13,6 @@ from core.authentication.model.identities import PendingIdentity
 from core.authentication.model.policy import PolicySubject
 from core.authentication.policy_checks import NO_ACCESS, NO_ADMISSION, Admission, hide_from_strangers, preview_session
 from core.authentication.service_access import may_use
-from core.kernel.deferred import Deferred
 from core.kernel.proofs import Strength
 from ports import Ports
 from ports.storage import Reading, Transaction
@@ -43,8 +43,8 @@ class AccountFacts:
         self._fingerprint = fingerprint
         self._connection_id = connection_id
         self._now = now
-        self._known: Deferred[KnownDevice] | None = None
-        self._policy: Deferred[PolicySubject] | None = None
+        self._known: Awaitable[KnownDevice | None] | None = None
+        self._policy: Awaitable[PolicySubject | None] | None = None
 
     def send_behind(self, user_id: UUID) -> None:
         """Send the statements with the one that locks the account."""
@@ -52,16 +52,15 @@ class AccountFacts:
         if external_client is not None:  # its organization only owns the API that the client asks for
             org_id = None
         self._policy = _load_policy(self._tx, self._flow, user_id)
-        self._known = self._tx.devices.find_match_deferred(user_id, self._fingerprint, org_id, self._now, self._connection_id)
+        self._known = self._tx.devices.find_match(user_id, self._fingerprint, org_id, self._now, self._connection_id)
 
     async def load(self, user_id: UUID, identity: PendingIdentity | None) -> tuple[DeviceMatch, PolicySubject | None]:
         """Return the device of the sign-in, and the sign-in policy of the application, if it has one. The sign-in links the `identity`."""
         if self._known is None:
             self.send_behind(user_id)
-            await self._tx.send_deferred()
         assert self._known is not None, "it was sent"
-        device = devices.to_match(user_id, self._fingerprint, self._known, self._now)
-        subject = None if self._policy is None else self._policy.value
+        device = devices.to_match(user_id, self._fingerprint, await self._known, self._now)
+        subject = None if self._policy is None else await self._policy
         if subject is not None and identity is not None:
             subject = replace(subject, providers=subject.providers | {identity.provider})
         return device, subject
@@ -72,10 +71,10 @@ def may_have_policy(flow: Flow) -> bool:
     return flow.application.org_id is not None and (flow.service is None or flow.service.has_sign_in_policy)
 
 
-def _load_policy(tx: Transaction, flow: Flow, user_id: UUID) -> Deferred[PolicySubject] | None:
-    """Return the sign-in policy of the application that the flow is for, available after the next statement, or None without one."""
+def _load_policy(tx: Transaction, flow: Flow, user_id: UUID) -> Awaitable[PolicySubject | None] | None:
+    """Return the sign-in policy of the application that the flow is for, or None without one."""
     org_id, service_id, _ = flow.application
-    return None if org_id is None or not may_have_policy(flow) else tx.policy_passes.load_deferred(org_id, service_id, user_id)
+    return None if org_id is None or not may_have_policy(flow) else tx.policy_passes.load(org_id, service_id, user_id, None)
 
 
 async def hide_in_flow(

@@ -174,10 +174,8 @@ async def _complete(
             ends_by=None if flow.service is None else admission.decision.ends_at,
         )
         if flow.is_stored and flow.target is FlowTarget.PAGE:  # nothing else waits for the session
-            tx.flows.close_deferred(flow, now)
+            tx.flows.close(flow, now)
         signed_in = await start_session(ports, tx, sign_in, now)
-        if client.refund is not None:
-            tx.give_back(client.refund)
         if flow.service is not None:
             await admission.save_pass(tx, person.session_id, now)
             signed_in = replace(signed_in, enrollment=admission.enrollment(ports))

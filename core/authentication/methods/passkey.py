@@ -1,11 +1,12 @@
 """The answers of passkeys, and the sign-in with a discoverable one, which counts as both factors (security #passkeys)."""
 
+from collections.abc import Awaitable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Final
 from uuid import UUID
 
-from core.accounts import charges, events, passkey_waits, relying_party
+from core.accounts import events, passkey_waits, relying_party
 from core.accounts.model.accounts import Account
 from core.accounts.model.devices import PresentedDevice, client_hash_of
 from core.accounts.model.email_queue import EmailKind, new_email
@@ -31,10 +32,8 @@ from core.authentication.flow.methods import Proved, SendBehind, record_failure
 from core.authentication.flow.model import Flow
 from core.authentication.model.login import LoginFailure
 from core.kernel.causes import Caller
-from core.kernel.deferred import Deferred
 from core.kernel.errors import refuse
 from core.kernel.proofs import Method, Proof
-from core.kernel.rate_limits import Charge
 from ports import Ports
 from ports.storage import Transaction
 
@@ -62,18 +61,17 @@ class VerifiedPasskey:
 
     async def redeem(self, tx: Transaction, send_behind: SendBehind = lambda _: None) -> Account:
         """Lock the account and use the challenge up."""
-        redeemed = tx.passkeys.redeem_deferred(self.known.passkey, self.seen, self.at)
+        redeemed = tx.passkeys.redeem(self.known.passkey, self.seen, self.at)
         send_behind(self.known.passkey.user_id)
-        await tx.send_deferred()
-        used = redeemed.value or refuse(PasskeyUnknown)
+        used = await redeemed or refuse(PasskeyUnknown)
         if not (used.is_used and used.is_first):  # it was deleted during this request, or another sign-in was faster
             raise PasskeyRefused
         await self._end_without_passkey(tx, used.account)
         return used.account
 
-    def redeem_second(self, tx: Transaction, caller: Caller, first: FirstFactor, now: datetime) -> Deferred[RedeemedCode]:
-        """With the next statement, lock the account, and consume its first factor and the challenge. Pass the result to `accept_second`."""
-        return tx.passkeys.redeem_second_deferred(first, self.known.passkey, self.seen, caller, now)
+    def redeem_second(self, tx: Transaction, caller: Caller, first: FirstFactor, now: datetime) -> Awaitable[RedeemedCode | None]:
+        """Lock the account, and consume its first factor and the challenge. Pass the result to `accept_second`."""
+        return tx.passkeys.redeem_second(first, self.known.passkey, self.seen, caller, now)
 
     async def accept_second(self, tx: Transaction, redeemed: RedeemedCode, _now: datetime) -> Account:
         """Return the locked account."""
@@ -101,16 +99,15 @@ async def verify(
     user_id: UUID | None = None,
     flow: Flow | None = None,
     verification: bool = True,
-    charge: Charge | None = None,
 ) -> VerifiedPasskey:
     """Verify an answer. `user_id`: it must be of this account. Without it, the authenticator chose the account.
 
-    `verification`: it must be a passkey that verified its user. `charge` is made before anything else is read or recorded.
+    `verification`: it must be a passkey that verified its user.
     """
     now, known = ports.clock.now(), None
     try:
         presented = ports.passkeys.read_assertion(credential)
-        async with ports.storage.reading(using=charge) as read:
+        async with ports.storage.reading() as read:
             known = await read.passkeys.by_credential(presented.credential_id)
         if known is None:
             raise CeremonyRefused(PasskeyReason.CREDENTIAL)
@@ -120,7 +117,6 @@ async def verify(
         party = relying_party.of_passkey(ports, known.passkey)
         seen = await ports.passkeys.verify_assertion(presented, known.passkey, party, binding, now, verification=verification)
     except CeremonyRefused as refusal:
-        await charges.make(ports, charge)  # no query has made that of a malformed answer
         await _record(ports, caller, flow, known, binding.ceremony, refusal.reason)
         if refusal.reason is not PasskeyReason.CREDENTIAL:
             raise PasskeyRefused from None
@@ -145,15 +141,14 @@ async def verify(
 class DiscoveredPasskey:
     """The answer of an authenticator that chose the account itself.
 
-    There is nothing to guess, so no attempts are counted. `charge`: that of the request, if it was not made before.
+    There is nothing to guess, so no attempts are counted.
     """
 
     credential: Json = field(repr=False)
-    charge: Charge | None = None
 
     async def verify(self, ports: Ports, caller: Caller, flow: Flow, client: PresentedDevice) -> Proved:
         """Verify the answer."""
-        passkey = await verify(ports, caller, self.credential, _binding(client), flow=flow, charge=self.charge)
+        passkey = await verify(ports, caller, self.credential, _binding(client), flow=flow)
 
         async def lock(tx: Transaction, _: Caller, send_behind: SendBehind) -> tuple[Account, None]:
             return await passkey.redeem(tx, send_behind), None

@@ -64,10 +64,9 @@ class Password:
         async def lock(tx: Transaction, _: Caller, send_behind: SendBehind) -> tuple[Account, None]:
             # The account is read again under its lock: a password reset or a deactivation can have
             # committed during the hash.
-            locked = tx.accounts.lock_for_login_deferred(usable.id, password_hash)
+            locked = tx.accounts.lock_for_login(usable.id, password_hash)
             send_behind(usable.id)
-            await tx.send_deferred()
-            account = locked.value or refuse(CredentialsInvalid)
+            account = await locked or refuse(CredentialsInvalid)
             if new_hash is not None:
                 await tx.accounts.rehash_password(account.id, new_hash, ports.clock.now())
             await tx.attempt_limits.clear(kind, attempt.subject)

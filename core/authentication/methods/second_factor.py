@@ -30,7 +30,6 @@ from core.authentication.model.login import (
     SecondFactorOptions,
 )
 from core.kernel.causes import Caller
-from core.kernel.deferred import Deferred
 from core.kernel.errors import Refusal, refuse
 from core.kernel.proofs import Method, Proof, first_method_of
 from ports import Ports
@@ -42,7 +41,7 @@ class _RightAnswer:
     """A right answer, which is not used up yet. `redeem` uses it up with the next statement, and `accept` gets the result."""
 
     proof: Proof
-    redeem: Callable[[Transaction, Caller, FirstFactor, datetime], Deferred[RedeemedCode]]
+    redeem: Callable[[Transaction, Caller, FirstFactor, datetime], Awaitable[RedeemedCode | None]]
     accept: Callable[[Transaction, RedeemedCode, datetime], Awaitable[Account]]
 
 
@@ -175,8 +174,7 @@ async def _verify(ports: Ports, caller: Caller, flow: Flow, check: Check, *, tru
         now = ports.clock.now()
         redeemed = answer.redeem(tx, person, first, now)
         send_behind(user_id)
-        await tx.send_deferred()
-        account = await answer.accept(tx, redeemed.value or refuse(PreAuthInvalid), now)
+        account = await answer.accept(tx, await redeemed or refuse(PreAuthInvalid), now)
         return account if account.is_usable else refuse(PreAuthInvalid), identity
 
     return Proved(

@@ -70,4 +70,4 @@ async def _enroll(tx: Transaction, service_id: UUID, user_id: UUID, now: datetim
     """
     service = await tx.services.context_by_id(service_id)
     if service is not None and service.status is OrganizationStatus.ACTIVE:
-        tx.end_users.enroll_deferred(service_id, user_id, now)
+        tx.end_users.enroll(service_id, user_id, now)  # sent with the next statement

@@ -2,6 +2,7 @@
 
 import re
 import secrets
+from collections.abc import Awaitable
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
@@ -21,7 +22,6 @@ from core.authentication.model.policy import POLICY_REFUSALS, DueEnrollment
 from core.authentication.model.sessions import Grant, Session
 from core.kernel.access import BlockedByDirectory
 from core.kernel.callers import Person, ServiceContext
-from core.kernel.deferred import Deferred
 from core.kernel.errors import Conflict, Invalid, NotFound, OrganizationNotActive, Refusal, Unauthenticated
 from core.kernel.proofs import Method, Proofs, SessionProofs
 from core.kernel.sign_in_policy.decision import Decision
@@ -162,7 +162,7 @@ class SignedIn:
     entitlement: Entitlement  # to the service of the session
     secret: str = field(repr=False)
     device_token: str | None = field(repr=False)
-    user_facts: Deferred[UserFacts] | None = None  # for the ID token of a session with OpenID Connect
+    user_facts: Awaitable[UserFacts | None] | None = None  # for the ID token of a session with OpenID Connect
     nonce: str | None = None
     key_thumbprint: str | None = None  # of the key that the first access token is bound to
     request: str = field(default="", repr=False)  # of the flow that ended, for an API client

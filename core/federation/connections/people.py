@@ -6,6 +6,7 @@ only at a domain that the organization has proved.
 
 import json
 from base64 import b64decode, b64encode
+from collections.abc import Awaitable
 from dataclasses import dataclass, replace
 from datetime import datetime
 from uuid import UUID
@@ -41,7 +42,6 @@ from core.federation.connections.model.saml_responses import SamlResponseRefused
 from core.federation.connections.saml import require_unused
 from core.kernel.access import BlockedByDirectory
 from core.kernel.causes import Caller
-from core.kernel.deferred import Deferred
 from core.kernel.errors import Refusal, refuse
 from core.kernel.proofs import Method, Proofs, SessionProofs, in_session
 from core.kernel.roles import MEMBER
@@ -72,7 +72,7 @@ class ConnectionAnswer:
         async def lock(tx: Transaction, _: Caller, send_behind: SendBehind) -> tuple[Account, PendingIdentity | None]:
             used = _use_assertion(tx, person)
             account = await _find_account(tx, person, now, send_behind)
-            require_unused(used)
+            await require_unused(used)
             if account.is_usable:
                 await logins.add(ports, tx, login, person, account.id, now)
             return account, None
@@ -86,11 +86,11 @@ class ConnectionAnswer:
         return Proved(proof=proof_of(person, now, is_fresh=flow.wants_fresh, login=login), lock=lock, refused=refused)
 
 
-def _use_assertion(tx: Transaction, person: AssertedPerson) -> Deferred[bool] | None:
-    """Use up the assertion with the next statement. The hash stays only with what the sign-in stores: after a refusal, the trip is over."""
+def _use_assertion(tx: Transaction, person: AssertedPerson) -> Awaitable[bool] | None:
+    """Use up the assertion. The hash stays only with what the sign-in stores: after a refusal, the trip is over."""
     if person.assertion is None:
         return None
-    return tx.connections.use_message_deferred(person.org_id, person.connection_id, person.assertion.hash, person.assertion.kept_until)
+    return tx.connections.use_message(person.org_id, person.connection_id, person.assertion.hash, person.assertion.kept_until)
 
 
 async def _find_account(tx: Transaction, person: AssertedPerson, now: datetime, send_behind: SendBehind) -> Account:
@@ -103,13 +103,12 @@ async def _find_account(tx: Transaction, person: AssertedPerson, now: datetime, 
     if known.user_id is None:
         assert organization is not None, "an unknown person is no member"
         return await _find_by_address(tx, organization, person, now)
-    locked = tx.accounts.lock_deferred(known.user_id)
+    locked = tx.accounts.lock(known.user_id)
     # The end of a connection, or of a link, locks the account: this sees its result.
-    identity = tx.connection_identities.use_deferred(person.org_id, person.connection_id, person.subject, known.user_id, person.email, now)
+    identity = tx.connection_identities.use(person.org_id, person.connection_id, person.subject, known.user_id, person.email, now)
     if organization is None:  # otherwise the sign-in changes facts about the account first
         send_behind(known.user_id)
-    await tx.send_deferred()
-    account, is_blocked = locked.value, identity.value
+    account, is_blocked = await locked, await identity
     if account is None or is_blocked is None:
         raise ConnectionNotActive
     if account.is_usable:
@@ -231,8 +230,7 @@ async def ask_to_link(ports: Ports, caller: Caller, flow: Flow, person: Asserted
         used = _use_assertion(tx, person)
         if not await tx.flows.ask_to_link(waiting):
             raise FlowEnded
-        await tx.send_deferred()
-        require_unused(used)
+        await require_unused(used)
     return replace(waiting, is_stored=True)
 
 

@@ -3,6 +3,7 @@
 Sources: SAML profiles section 4.1; security X-12 to security X-16.
 """
 
+from collections.abc import Awaitable
 from datetime import datetime
 from typing import Final
 from uuid import UUID
@@ -19,7 +20,6 @@ from core.federation.connections.model.saml_responses import CLOCK_SKEW, Asserte
 from core.federation.connections.model.settings import SamlSettings
 from core.federation.saml.model.configuration import CertificateState
 from core.kernel.causes import Caller
-from core.kernel.deferred import Deferred
 from core.kernel.errors import refuse
 from core.kernel.page_paths import connection_endpoint_path
 from core.kernel.values import digest
@@ -97,13 +97,13 @@ async def use_up(ports: Ports, caller: Caller, connection: OrganizationConnectio
     """Use up an assertion at once. Raises: SamlResponseRefused if it was used before."""
     if assertion is not None:
         async with ports.storage.transaction(by=caller) as tx:
-            used = tx.connections.use_message_deferred(connection.org_id, connection.id, assertion.hash, assertion.kept_until)
-        require_unused(used)
+            used = tx.connections.use_message(connection.org_id, connection.id, assertion.hash, assertion.kept_until)
+        await require_unused(used)
 
 
-def require_unused(used: Deferred[bool] | None) -> None:
-    """Check the result of `use_message_deferred`, if there was an assertion."""
-    if used is not None and used.value is None:
+async def require_unused(used: Awaitable[bool] | None) -> None:
+    """Check the result of `use_message`, if there was an assertion."""
+    if used is not None and not await used:
         raise SamlResponseRefused(SamlFault.USED)
 
 

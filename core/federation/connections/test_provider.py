@@ -85,8 +85,8 @@ async def answer(
     Without a person, the identity provider refuses to sign in.
     """
     async with ports.storage.transaction(by=caller) as tx:
-        taken = tx.flows.take_connection_trip_deferred(*_digests(test), connection.id, ports.clock.now())
-    trip = _require_own(caller, taken.value)
+        taken = tx.flows.take_connection_trip(*_digests(test), connection.id, ports.clock.now())
+    trip = _require_own(caller, await taken)
     key = await ports.certificates.create(caller.acts_in.slug, connection.slug, ports.clock.now(), KEY_YEARS)
     signed = _SignedAnswer(connection=connection, test=test, person=person, key=key, base_url=base_url)
     match connection.settings:

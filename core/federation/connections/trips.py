@@ -10,7 +10,6 @@ from typing import Self, TypeAlias
 from urllib.parse import urlencode
 from uuid import UUID
 
-from core.accounts import charges
 from core.authentication.flow.methods import record_failure
 from core.authentication.flow.model import FLOW_TTL, ConnectionTrip, Flow, FlowEnded, FlowTarget, ProviderHints, new_flow
 from core.authentication.model.login import LoginFailure
@@ -39,7 +38,6 @@ from core.kernel.callers import Person, Visitor
 from core.kernel.causes import Caller
 from core.kernel.errors import Refusal, refuse
 from core.kernel.proofs import Method
-from core.kernel.rate_limits import Charge
 from core.kernel.values import digest, new_secret
 from ports import Ports
 
@@ -52,7 +50,6 @@ class ConnectionReturn:
     browser: str | None = field(repr=False)  # the secret in the device cookie
     state: str | None = field(repr=False)
     answer: ProviderAnswer | SamlAnswer
-    charge: Charge | None = None  # of the rate limits, if it is not made yet. An answer that ends a trip is charged only if it fails
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -214,12 +211,12 @@ async def _store(ports: Ports, caller: Caller, trip: ConnectionTrip, state: str)
 # Back from the identity provider
 
 
-async def read_response(ports: Ports, connection_id: UUID, browser: str | None, text: str, charge: Charge | None) -> ConnectionReturn:
+async def read_response(ports: Ports, connection_id: UUID, browser: str | None, text: str) -> ConnectionReturn:
     """Return the response in a form of a SAML identity provider. It is not verified, and decrypted only for a live trip."""
     answer = await ports.saml_providers.parse(decode_response(text))
     if browser is None and answer.in_response_to is not None:
         raise CookiesNeeded
-    return ConnectionReturn(connection_id=connection_id, browser=browser, state=answer.in_response_to, answer=answer, charge=charge)
+    return ConnectionReturn(connection_id=connection_id, browser=browser, state=answer.in_response_to, answer=answer)
 
 
 async def finish(ports: Ports, caller: Caller, visitor: Person | None, returned: ConnectionReturn, base_url: str) -> ConnectionTripResult:
@@ -272,16 +269,15 @@ async def _take_trip(
 ) -> tuple[ConnectionTrip | None, ConnectionCredentials | None]:
     """Return the trip that ends with this answer, if any, with the credentials of its connection, which are decrypted only then.
 
-    The trip ends once. Without one, the answer counts against the rate limit.
+    The trip ends once.
     """
     browser, state, now = returned.browser, returned.state, ports.clock.now()
     if browser is not None and state is not None and len(state) <= MAX_STATE_LENGTH:
         async with ports.storage.transaction(by=caller) as tx:
-            taken = tx.flows.take_connection_trip_deferred(digest(state), digest(browser), returned.connection_id, now)
-            found = tx.connections.credentials_deferred(returned.connection_id, now)
-        if taken.value is not None:
-            return taken.value, found.value
-    await charges.make(ports, returned.charge)
+            taken = tx.flows.take_connection_trip(digest(state), digest(browser), returned.connection_id, now)
+            found = tx.connections.credentials(returned.connection_id, now)
+        if (trip := await taken) is not None:
+            return trip, await found
     return None, None
 
 

@@ -173,8 +173,8 @@ async def _redeem(
     try:
         async with ports.storage.transaction(by=caller, in_session=False) as tx:
             codes = tx.authorization_codes
-            locked = codes.lock_account_deferred(code_hash, service)
-            redemption = codes.redeem_deferred(
+            locked = codes.lock_account(code_hash, service)
+            redemption = codes.redeem(
                 code_hash,
                 service,
                 registered_uri or redirect_uri,
@@ -184,9 +184,8 @@ async def _redeem(
                 registered=is_registered,
                 key_thumbprint=key.thumbprint if key else None,
             )
-            enrollment = None if service is None else codes.enroll_redeemer_deferred(code_hash, service.id, session_id, now)
-            await tx.send_deferred()
-            account, redeemed = locked.value or refuse(AuthorizationCodeInvalid), redemption.value
+            enrollment = None if service is None else codes.enroll_redeemer(code_hash, service.id, session_id, now)
+            account, redeemed = await locked or refuse(AuthorizationCodeInvalid), await redemption
             if redeemed is not None:
                 strength = session_strength(proofs_at(service, redeemed.browser.proofs, now))
                 if client.service is not None and strength < client.service.required_strength:
@@ -195,7 +194,8 @@ async def _redeem(
                 admission = await judge_grant(ports, tx, PolicyPath.CODE, service, account.id, redeemed.browser.id)
                 entitlement = NO_ENTITLEMENT
                 if service is not None and enrollment is not None:
-                    _, entitlement = await require_enrolled(tx, service, account.id, enrollment, now)
+                    is_enrolled, found = enrollment
+                    _, entitlement = await require_enrolled(tx, service, account.id, await is_enrolled, await found, now)
                 if not admission.is_allowed:  # the policy, or a fact that it judges, has changed after the code was issued
                     raise GrantBelowPolicy(admission.decision)
                 grant = _grant_of(caller, account, service, session_id, redeemed, entitlement)
@@ -215,7 +215,7 @@ async def _redeem(
         raise AuthorizationCodeInvalid if service is not None and service.is_external else NoAccessToResource from None
     if signed_in is None:
         raise AuthorizationCodeInvalid
-    return issue_first_tokens(ports, signed_in, requested.scope)
+    return await issue_first_tokens(ports, signed_in, requested.scope)
 
 
 def require_granted(ports: Ports, grant: OpenIdGrant, requested: RequestedAccess) -> None:

@@ -57,7 +57,7 @@ async def identify_client(
     if not secret_hashes or not limit:
         async with ports.storage.reading() as read:
             service, context = await read.services.by_client_id(service_client_id) or refuse(ClientInvalid)
-    else:  # look up the client and charge its limit in one round trip
+    else:  # look up the client and take its tokens in one round trip
         async with ports.storage.autocommit() as statements:
             client = await statements.services.charge_client(service_client_id, secret_hashes, limit, now)
         service, context, wait = client or refuse(ClientInvalid)

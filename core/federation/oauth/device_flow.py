@@ -156,6 +156,9 @@ async def redeem(
     is the device, which is stored as one of the user's devices. Every poll is counted before it is
     answered. `requested` must not go beyond the approved request, and narrows the tokens that are
     returned. With a `proof`, which was used up, all tokens are bound to its key.
+
+    Raises: DeviceCodeInvalid, DeviceCodeExpired, DeviceCodeDenied, SlowDown, DeviceCodePending,
+    OrganizationNotActive, GrantBelowPolicy, ClientDocumentGone, ProofMissing.
     """
     now, device_code_hash = ports.clock.now(), digest(device_code)
     challenge = None if code_verifier is None else oauth_model.s256_challenge(code_verifier)
@@ -199,7 +202,7 @@ async def redeem(
     except DeviceCodeDenied:
         await record_failure(ports, person, LoginFailure.DEVICE_CODE, "", person.user_id, application)
         raise
-    return issue_first_tokens(ports, signed_in, requested.scope)
+    return await issue_first_tokens(ports, signed_in, requested.scope)
 
 
 def _check_poll(poll: DevicePoll, now: datetime, *, has_verifier: bool) -> tuple[Account, UUID]:

@@ -186,7 +186,7 @@ async def _charge(ports: Ports, visitor: Visitor, client: ExternalClient, *, is_
     now, person = ports.clock.now(), f"user {visitor.user_id}"
     async with ports.storage.transaction(by=visitor) as tx:
         same = f"{person} {digest(client.context.client_name).hex()}"
-        if is_new and await tx.rates.charge(same, (OF_PERSON_AND_CLIENT,), now) > 0:
+        if is_new and await tx.rates.take(same, (OF_PERSON_AND_CLIENT,), now) > 0:
             if not fetches:
                 return
             is_new = False
@@ -233,13 +233,13 @@ async def store(ports: Ports, tx: Transaction, authorization: Authorization, gra
     service, api = authorization.service, grant.api
     if service is None or service.client_uri is None or api is None:
         return
-    is_stored = tx.external_clients.is_stored_deferred(service, api.id)
+    is_stored = tx.external_clients.is_stored(service, api.id)
     resource = await tx.api_resources.lock(service.org_id, api.id)
     if resource is None or not admits(resource.external_clients, client_host(service.client_uri)):
         raise AccessDenied("The organization no longer admits this application.")
     if not set(api.scope) <= set(resource.external_scopes):
         raise AccessDenied("The organization no longer gives this application these scopes.")
-    if is_stored.value:
+    if await is_stored:
         return
     is_new, former = await tx.external_clients.save(service, api.id, ports.clock.now())
     if is_new:

@@ -3,7 +3,7 @@
 Sources: security X-7 and X-8.
 """
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from uuid import UUID
@@ -34,7 +34,6 @@ from core.federation.saml.model.messages import PASSWORD_CONTEXT, UNSPECIFIED_CO
 from core.federation.saml.model.sign_on import LOGIN_PROVIDER, SignOnNotFound, SubjectMismatch
 from core.kernel.access import AddressNotVerified, require_mfa, require_reach
 from core.kernel.callers import BrowserSession, Person, Visitor, proofs_at
-from core.kernel.deferred import Deferred
 from core.kernel.errors import SessionEnded, refuse
 from core.kernel.proofs import Method, Proofs, Strength, first_method_of, proved_at, session_strength
 from ports import Ports
@@ -77,19 +76,19 @@ async def authorize_assertion(
     the errors of `configuration.find_provider` and of `policy_checks.require`.
     """
     now = ports.clock.now()
-    locked = tx.saml_sign_ons.lock_user_deferred(org_slug, person.user_id, now, confirm_membership=confirm_membership)
-    enrolled = tx.end_users.enroll_by_saml_deferred(org_slug, service_slug, person.user_id, now)
-    finished = None if flow is None else tx.flows.close_deferred(flow, now)
-    session_lives = tx.saml_sign_ons.lock_session_deferred(session_id, person.user_id, now)
+    locked = tx.saml_sign_ons.lock_user(org_slug, person.user_id, now, confirm_membership=confirm_membership)
+    enrolled = tx.end_users.enroll_by_saml(org_slug, service_slug, person.user_id, now)
+    finished = None if flow is None else tx.flows.close(flow, now)
+    session_lives = tx.saml_sign_ons.lock_session(session_id, person.user_id, now)
     provider = await saml.find_provider(tx, org_slug, service_slug, now)
     require_mfa(person)
     # While this transaction waited for the account lock, another one may have ended the session
     # (security Z-5).
-    account = locked.value or refuse(SessionEnded)
-    if session_lives.value is None:
+    account = await locked or refuse(SessionEnded)
+    if not await session_lives:
         raise SessionEnded
     require_reach(person, provider.service.org_id)  # before the access: the session's provider must not learn of it
-    if enrolled.value is None:  # refused by the rule, or the service is being deleted
+    if not await enrolled:  # refused by the rule, or the service is being deleted
         org_id = provider.service.org_id
         if await tx.end_users.may_sign_on(org_id, provider.service.id, account.id, now) is not False:
             raise SamlDisabled
@@ -98,7 +97,7 @@ async def authorize_assertion(
     require_sign_on_factors(provider, account, () if session is None else proofs_at(provider.service, session.proofs, now))
     if provider.service.has_sign_in_policy and flow is None:  # `resume` has asked for the sign-on of a flow
         await require_in_transaction(ports, tx, PolicyPath.SAML, provider.service.org_id, provider.service.id, person)
-    if finished is not None and finished.value is None:
+    if finished is not None and not await finished:
         raise SignOnNotFound
     facts = await load_facts(tx, provider, account.id, now)
     return AuthorizedUser(person, account, provider, None if facts is None else facts.seen_by(person.bounded_to))
@@ -121,13 +120,13 @@ class RecordedAssertion:
     """An assertion that was recorded by a transaction, before its commit."""
 
     assertion: SamlAssertion
-    session_index: Deferred[str] | None  # known after the commit; None for the one in `assertion`
+    session_index: Awaitable[str | None] | None  # None for the one in `assertion`
 
-    def after_commit(self) -> SamlAssertion:
+    async def after_commit(self) -> SamlAssertion:
         """Return the assertion. Call this after the commit."""
         if self.session_index is None:
             return self.assertion
-        index = self.session_index.value
+        index = await self.session_index
         assert index is not None, "the statement always returns a row"
         return replace(self.assertion, session_index=index)
 
@@ -153,7 +152,7 @@ async def record_assertion(
     account, provider = user.account, user.provider
     service, new_index, session_index = provider.service, new_message_id(), None
     if browser is not None:
-        session_index = tx.saml_sign_ons.add_session_deferred(browser.id, service.org_id, service.id, new_index, name_id, now)
+        session_index = tx.saml_sign_ons.add_session(browser.id, service.org_id, service.id, new_index, name_id, now)
     start = SessionStart(id=user.person.session_id, user_id=account.id, caller=user.person, service=service)
     await tx.logins.record_success(new_session(ports, start, now), LOGIN_PROVIDER)
     tx.record(events.signed_in(account.id, (LOGIN_PROVIDER,), service))

@@ -80,7 +80,7 @@ async def fetch(ports: Ports, org_id: UUID, url: str, at_most: int) -> str:
 async def charge_fetch_of(ports: Ports, org_id: UUID) -> None:
     """Count a fetch from an address that the organization, or the reader of one of its set-up links, chose."""
     async with ports.storage.autocommit() as statements:
-        wait = await statements.rates.charge(f"metadata {org_id}", (METADATA_FETCH,), ports.clock.now())
+        wait = await statements.rates.take(f"metadata {org_id}", (METADATA_FETCH,), ports.clock.now())
     if wait > 0:
         raise Limited(wait)
 

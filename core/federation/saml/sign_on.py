@@ -178,7 +178,7 @@ async def _respond_with_assertion(
         await record_failure(ports, visitor, reason, LOGIN_PROVIDER, visitor.user_id, WaitingApplication(service.org_id, service.id))
         raise
     response = SamlResponse(
-        id=saml_messages.new_message_id(), in_response_to=sign_on.request_id, issued_at=now, assertion=recorded.after_commit()
+        id=saml_messages.new_message_id(), in_response_to=sign_on.request_id, issued_at=now, assertion=await recorded.after_commit()
     )
     return await _sign(ports, visitor, replace(waiting, provider=user.provider), response, signed_in)
 
@@ -236,6 +236,6 @@ async def idp_initiated(ports: Ports, caller: Person, org_slug: str, service_slu
             ports, tx, caller, org_slug, service_slug, session_id=caller.session_id, confirm_membership=browser is None
         )
         recorded = await record_assertion(ports, tx, user, await new_name_id(tx, user, now), now, browser=browser)
-    response = SamlResponse(id=saml_messages.new_message_id(), in_response_to=None, issued_at=now, assertion=recorded.after_commit())
+    response = SamlResponse(id=saml_messages.new_message_id(), in_response_to=None, issued_at=now, assertion=await recorded.after_commit())
     document = await ports.saml.response(user.provider, response)
     return SignOnResult(user.provider.acs_url, saml_bindings.encode_post(document), relay_state)

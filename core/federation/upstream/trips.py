@@ -11,7 +11,6 @@ from datetime import datetime
 from typing import Final, TypeAlias
 from uuid import UUID
 
-from core.accounts import charges
 from core.applications.model.services import Service
 from core.authentication import oauth_credentials
 from core.authentication.flow.methods import record_failure
@@ -48,7 +47,6 @@ from core.kernel.connections import ConnectionSlug
 from core.kernel.errors import OrganizationNotActive, ProviderFailed, Refusal, refuse
 from core.kernel.page_paths import HOME_PATH
 from core.kernel.providers import AuthenticationRequest, FederatedIdentity, ReauthenticationNotConfirmed
-from core.kernel.rate_limits import Charge
 from core.kernel.sign_in_age import SignInAge
 from core.kernel.values import digest, is_printable, new_secret
 from ports import Ports
@@ -64,7 +62,6 @@ class ProviderReturn:
     browser: str | None = field(repr=False)  # the secret in the device cookie
     state: str | None = field(repr=False)
     answer: ProviderAnswer
-    charge: Charge | None = None  # of the rate limits, if it is not made yet. An answer that ends a trip is charged only if it fails
 
 
 @dataclass(frozen=True, slots=True)
@@ -287,8 +284,6 @@ async def finish(ports: Ports, caller: Caller, visitor: Visitor | None, returned
     application. Without a waiting application, return the problem, as all others of a trip: those of
     `_fetch_identity` and `session_links.complete_for_session`.
 
-    An answer that ends no trip counts against the rate limit.
-
     Raises: Limited, ProviderStateUnknown.
     """
     browser, state = returned.browser, returned.state
@@ -297,7 +292,6 @@ async def finish(ports: Ports, caller: Caller, visitor: Visitor | None, returned
         async with ports.storage.transaction(by=caller) as tx:
             trip = await tx.flows.take_trip(digest(state), digest(browser), provider, ports.clock.now())
     if trip is None or browser is None or state is None:
-        await charges.make(ports, returned.charge)
         await record_failure(ports, caller, LoginFailure.STATE, provider or "", None)
         raise ProviderStateUnknown
     try:

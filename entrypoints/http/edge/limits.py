@@ -4,55 +4,107 @@ A sign-in on our pages gives back what its requests took, so that the limits per
 there, and not the users behind one address.
 """
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from contextvars import ContextVar
+from functools import partial
+from typing import Final
 from uuid import UUID
 
-from quart import g
-
-from core.accounts import charges
 from core.kernel.errors import Limited
-from core.kernel.rate_limits import DEVICE, Bucket, Charge, Refund
+from core.kernel.rate_limits import DEVICE, Bucket, RequestTokens, request_tokens
 from core.kernel.values import digest
+from entrypoints.http.base import cookies
 from entrypoints.http.base.context import app_context, current_request, ports, request_record
 from entrypoints.http.edge.client_address import limit_key
 
 
 async def take_token(own: tuple[Bucket, ...]) -> None:
     """Take a token from every bucket of this route. If one is empty, take none."""
-    if buckets := _buckets(own):
-        charge = Charge(_address(), buckets, ports().clock.now())
-        await charges.make(ports(), charge)
-        g.charge = charge
+    prepare_tokens(own)
+    await take_open_tokens()
 
 
-def _buckets(own: tuple[Bucket, ...]) -> tuple[Bucket, ...]:
+def forget_tokens() -> None:
+    """Begin a request that takes no tokens yet."""
+    request_tokens.set(None)
+    _declared.set(())
+
+
+def prepare_tokens(own: tuple[Bucket, ...], *, join_reading: bool = False) -> None:
+    """Prepare to take these tokens later, with `join_reading` in the round trip of the first query."""
     rule = current_request().url_rule
     assert rule is not None, "only matched routes are guarded"
-    return app_context().limits.of(rule.rule, own)
+    buckets = app_context().limits.of(rule.rule, own)
+    tokens = RequestTokens(_address(), buckets, ports().clock.now(), cookies.DEVICE.read(), join_reading) if buckets else None
+    request_tokens.set(tokens)
 
 
-def prepare_charge(own: tuple[Bucket, ...]) -> None:
-    """Prepare the charge that `take_token` would make, so that the view can make it with its first query."""
-    if buckets := _buckets(own):
-        g.charge = Charge(_address(), buckets, ports().clock.now())
+async def take_open_tokens() -> None:
+    """Take the prepared tokens of this request, unless they were taken. Raises: Limited."""
+    tokens = request_tokens.get()
+    if tokens is not None and not tokens.are_taken:
+        tokens.join_reading = False
+        async with ports().storage.autocommit() as statements:
+            await statements.rates.take_of_request(tokens)
 
 
-def open_charge() -> Charge | None:
-    """Return the prepared charge of this request, or None if it was made or there is none."""
-    charge: Charge | None = g.get("charge")
-    return None if charge is None or charge.is_taken else charge
+# What the view of the current request has declared. The guard of the route carries it out when the view has returned.
+_declared: Final[ContextVar[tuple[Callable[[], Awaitable[None]], ...]]] = ContextVar("declared", default=())
 
 
-async def make_charge() -> None:
-    """Make the prepared charge of this request, unless it was made. Raises: Limited."""
-    await charges.make(ports(), open_charge())
+def sign_in_goes_on(sign_in: str) -> None:
+    """Keep the tokens that this request took, until the sign-in that it is part of succeeds.
+
+    `sign_in` is the device id of the browser. For the request of an email it is the id of that email.
+    Otherwise users could send emails to others, and get the tokens back by a sign-in to their own account.
+    """
+    _after_view(partial(_keep, sign_in))
 
 
-async def charge_failure() -> None:
-    """Make the prepared charge of this request, because a sign-in fails. A full limit does not hide from the user why it fails."""
-    with suppress(Limited):
-        await make_charge()
+def sign_in_failed() -> None:
+    """Take the prepared tokens of this request. An empty bucket does not hide from the user why the sign-in fails."""
+    if (tokens := request_tokens.get()) is not None:
+        tokens.can_refuse = False
+        _after_view(take_open_tokens)
+
+
+def user_confirmed() -> None:
+    """Give back the tokens that this request took, because a signed-in user has confirmed that it's them."""
+    tokens = request_tokens.get()
+    if tokens is not None and tokens.are_taken:
+        _after_view(partial(_give_back, "", tokens.buckets))
+
+
+def proof_accepted(sign_in: str) -> None:
+    """Give back the tokens that were kept for this sign-in, by a request that took none.
+
+    The code or link of an email has proven that the address is the user's own, or the user has answered the question of an application.
+    """
+    _after_view(partial(_give_back, sign_in, ()))
+
+
+def _after_view(act: Callable[[], Awaitable[None]]) -> None:
+    _declared.set((*_declared.get(), act))
+
+
+async def carry_out() -> None:
+    """Do what the view has declared."""
+    for act in _declared.get():
+        await act()
+
+
+async def _keep(sign_in: str) -> None:
+    tokens = request_tokens.get()
+    if tokens is not None and tokens.are_taken:
+        async with ports().storage.autocommit() as statements:
+            await statements.rates.keep(digest(sign_in), tokens.client, tokens.buckets)
+
+
+async def _give_back(sign_in: str, buckets: tuple[Bucket, ...]) -> None:
+    if app_context().limits.are_on:
+        async with ports().storage.autocommit() as statements:
+            await statements.rates.give_back(digest(sign_in), _address(), buckets, ports().clock.now())
 
 
 @asynccontextmanager
@@ -66,44 +118,6 @@ async def limited_if_refused() -> AsyncIterator[None]:
     except Exception:
         await take_token(())
         raise
-
-
-async def keep_taken(sign_in: str) -> None:
-    """Keep the tokens that this request took, until the sign-in that it is part of succeeds.
-
-    `sign_in` is the device id of the browser. For the request of an email it is the id of that email.
-    Otherwise users could send emails to others, and get the tokens back by a sign-in to their own account.
-    """
-    charge: Charge | None = g.get("charge")
-    if charge is not None and charge.is_taken:
-        async with ports().storage.autocommit() as statements:
-            await statements.rates.keep(digest(sign_in), charge.client, charge.buckets)
-
-
-def refund_of_sign_in(device_id: str | None) -> Refund | None:
-    """Return what the sign-in in this browser gives back if it succeeds in this request, or None if the request has no limit."""
-    charge: Charge | None = g.get("charge")
-    return None if charge is None else Refund(digest(device_id or ""), charge)
-
-
-async def give_back_taken() -> None:
-    """Give back the tokens that this request took, because a signed-in user has confirmed that it's them."""
-    if (refund := refund_of_sign_in(None)) is not None:
-        await _give_back(refund.sign_in_hash, refund.buckets)
-
-
-async def give_back_kept(sign_in: str) -> None:
-    """Give back the tokens that were kept for this sign-in, by a request that took none.
-
-    The code or link of an email has proven that the address is the user's own, or the user has answered the question of an application.
-    """
-    if app_context().limits.are_on:
-        await _give_back(digest(sign_in), ())
-
-
-async def _give_back(sign_in_hash: bytes, buckets: tuple[Bucket, ...]) -> None:
-    async with ports().storage.autocommit() as statements:
-        await statements.rates.give_back(sign_in_hash, _address(), buckets, ports().clock.now())
 
 
 async def take_directory_token(org_id: UUID) -> None:
@@ -140,7 +154,7 @@ async def _take(buckets: tuple[Bucket, ...], key: str | None = None, error: type
     if not buckets:
         return
     async with ports().storage.autocommit() as statements:
-        wait = await statements.rates.charge(key or _address(), buckets, ports().clock.now())
+        wait = await statements.rates.take(key or _address(), buckets, ports().clock.now())
     if wait > 0:
         raise error(wait)
 

@@ -1,5 +1,6 @@
 """Storage of accounts, changes of their email address, one-time tokens, and platform owners."""
 
+from collections.abc import Awaitable
 from datetime import datetime
 from typing import Protocol
 from uuid import UUID
@@ -8,7 +9,6 @@ from core.accounts.model.accounts import Account, AccountOrigin, EmailChange
 from core.accounts.model.email_queue import TO_ACCOUNT_PAGE, EmailBacklog, LinkContinuation, TokenPurpose
 from core.accounts.model.platform import FoundUser, MfaAlert, MfaMetrics, PlatformFigures, UserMfaStatus
 from core.accounts.model.profiles import OwnProfile, Profile
-from core.kernel.deferred import Deferred
 from core.kernel.values import Email
 from core.maintenance.model.health import QueueState
 from core.tenancy.model.members import AccountControl
@@ -60,18 +60,14 @@ class Accounts(AccountsRead, Protocol):
     async def add_if_free(self, account: Account) -> bool:
         """Add an account unless its address is taken or reserved, and return whether it was added."""
 
-    async def lock(self, user_id: UUID) -> Account | None: ...
-    def lock_deferred(self, user_id: UUID) -> Deferred[Account]: ...
-    async def lock_by_email(self, email: Email) -> Account | None: ...
-
-    def lock_by_email_deferred(self, email: Email) -> Deferred[Account]:
-        """Lock the account with this address with the next statement."""
+    def lock(self, user_id: UUID) -> Awaitable[Account | None]: ...
+    def lock_by_email(self, email: Email) -> Awaitable[Account | None]: ...
 
     async def lock_by_token(self, token_hash: bytes, purpose: TokenPurpose) -> Account | None:
         """Lock and return the account of a one-time token. The token may have expired or been used."""
 
-    def lock_for_login_deferred(self, user_id: UUID, password_hash: str) -> Deferred[Account]:
-        """Lock the account with the next statement, if it is usable and verified, and still has this password hash."""
+    def lock_for_login(self, user_id: UUID, password_hash: str) -> Awaitable[Account | None]:
+        """Lock the account, if it is usable and verified, and still has this password hash."""
 
     async def lock_platform_owners(self) -> None:
         """Make other transactions that promote or demote platform owners wait."""
@@ -236,8 +232,8 @@ class OneTimeTokens(OneTimeTokensRead, Protocol):
     async def sign_up(self, user_id: UUID, email: Email) -> LinkContinuation | None:
         """Return the continuation of the user's sign-up with this address, or None if they did not sign up on our page."""
 
-    def newer_exists_deferred(self, email: Email, purpose: TokenPurpose, created_at: datetime) -> Deferred[bool]:
-        """Return whether the account with this address has an unused token that was requested later, available after the next statement."""
+    def newer_exists(self, email: Email, purpose: TokenPurpose, created_at: datetime) -> Awaitable[bool | None]:
+        """Return whether the account with this address has an unused token that was requested later."""
 
     async def redeem(self, token_hash: bytes, purpose: TokenPurpose, now: datetime) -> Email | None:
         """Use up a token and return the address that it was sent to.

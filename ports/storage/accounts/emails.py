@@ -1,12 +1,11 @@
 """Storage of the email queue."""
 
-from collections.abc import Collection
+from collections.abc import Awaitable, Collection
 from datetime import datetime
 from typing import Protocol
 from uuid import UUID
 
 from core.accounts.model.email_queue import NO_BUSY_SERVERS, BusyServers, EmailKind, EmailOutcome, QueuedEmail
-from core.kernel.deferred import Deferred
 from core.kernel.values import Email
 
 
@@ -52,11 +51,11 @@ class EmailQueue(EmailLeases, Protocol):
     async def save_token(self, email: QueuedEmail, token: str | None, now: datetime) -> None:
         """Store the token for further attempts, and count the email against the recipient's limit.
 
-        Change nothing if the email was claimed again or withdrawn (see `is_claimed_deferred`).
+        Change nothing if the email was claimed again or withdrawn (see `is_claimed`).
         """
 
-    def is_claimed_deferred(self, email: QueuedEmail) -> Deferred[bool]:
-        """Return whether the email is still claimed as given, and not claimed again or withdrawn, available after the next statement."""
+    def is_claimed(self, email: QueuedEmail) -> Awaitable[bool | None]:
+        """Return whether the email is still claimed as given, and not claimed again or withdrawn."""
 
     async def count_since(self, address: Email, kinds: Collection[EmailKind], since: datetime, org_id: UUID | None = None) -> int:
         """Return how many emails of these kinds were counted against the recipient's limit since then.

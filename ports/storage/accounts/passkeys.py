@@ -1,6 +1,6 @@
 """Storage of passkeys."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from datetime import datetime
 from typing import Protocol
 from uuid import UUID
@@ -9,7 +9,6 @@ from core.accounts.model.accounts import Account
 from core.accounts.model.mfa import FirstFactor, RedeemedCode
 from core.accounts.model.passkeys import KeyHosts, KnownPasskey, Passkey, RedeemedPasskey, UsedChallenge, VerifiedAssertion
 from core.kernel.causes import Caller
-from core.kernel.deferred import Deferred
 
 
 class PasskeysRead(Protocol):
@@ -70,16 +69,16 @@ class Passkeys(PasskeysRead, Protocol):
     async def use_challenge(self, challenge: UsedChallenge) -> bool:
         """Use a challenge up. Exactly one caller gets True."""
 
-    def redeem_deferred(self, passkey: Passkey, seen: VerifiedAssertion, now: datetime) -> Deferred[RedeemedPasskey]:
-        """With the next statement, lock the account, store the new state of the passkey, and use the challenge up.
+    def redeem(self, passkey: Passkey, seen: VerifiedAssertion, now: datetime) -> Awaitable[RedeemedPasskey | None]:
+        """Lock the account, store the new state of the passkey, and use the challenge up.
 
         The result is None if the account is gone. Of two clones with one counter, one gets `is_used`.
         """
 
-    def redeem_second_deferred(
+    def redeem_second(
         self, first: FirstFactor, passkey: Passkey, seen: VerifiedAssertion, caller: Caller, now: datetime
-    ) -> Deferred[RedeemedCode]:
-        """Like `Mfa.redeem_step_deferred`, but use up the challenge and store the new state of the passkey."""
+    ) -> Awaitable[RedeemedCode | None]:
+        """As `Mfa.redeem_step`, but use up the challenge and store the new state of the passkey."""
 
     async def set_second(self, user_id: UUID, since: datetime | None, now: datetime) -> None:
         """Make the passkeys and security keys of the account its second factor, or with None end that."""

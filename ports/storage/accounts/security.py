@@ -1,6 +1,6 @@
 """Storage of second factors, devices, security notices and attempts."""
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from datetime import datetime
 from typing import Protocol
 from uuid import UUID
@@ -11,7 +11,6 @@ from core.accounts.model.mfa import FactorLifetime, FactorSwitch, FirstFactor, M
 from core.accounts.model.security_notices import SecurityNotice
 from core.authentication.model.login import LoginAttempt
 from core.kernel.causes import Caller
-from core.kernel.deferred import Deferred
 from core.kernel.values import Email
 
 
@@ -68,10 +67,10 @@ class Mfa(MfaRead, MfaLog, Protocol):
     async def remove_codes(self, user_id: UUID) -> None: ...
     async def replace_codes(self, user_id: UUID, salt: bytes, hashes: Sequence[bytes]) -> None: ...
 
-    def redeem_step_deferred(
+    def redeem_step(
         self, first: FirstFactor, setup_at: datetime, step: int, caller: Caller, now: datetime
-    ) -> Deferred[RedeemedCode]:
-        """With the next statement, lock the account, consume its first factor, and use up the code as `use_step` does.
+    ) -> Awaitable[RedeemedCode | None]:
+        """Lock the account, consume its first factor, and use up the code as `use_step` does.
 
         If the code is used up, this is logged, and the failed attempts are cleared.
 
@@ -80,8 +79,8 @@ class Mfa(MfaRead, MfaLog, Protocol):
         with `code_taken`. The other callers must roll back.
         """
 
-    def redeem_backup_code_deferred(self, first: FirstFactor, code_hash: bytes, caller: Caller, now: datetime) -> Deferred[RedeemedCode]:
-        """Like `redeem_step_deferred`, but use up the backup code with this hash."""
+    def redeem_backup_code(self, first: FirstFactor, code_hash: bytes, caller: Caller, now: datetime) -> Awaitable[RedeemedCode | None]:
+        """As `redeem_step`, but use up the backup code with this hash."""
 
     async def remove(self, user_id: UUID, *, keeps_codes: bool = False) -> None:
         """Delete the secret and, without `keeps_codes`, the backup codes. The log stays."""
@@ -109,10 +108,10 @@ class DevicesRead(Protocol):
 class Devices(DevicesRead, Protocol):
     """Write access to devices. Callers lock the account first."""
 
-    def find_match_deferred(
+    def find_match(
         self, user_id: UUID, fingerprint: DeviceFingerprint, org_id: UUID | None, now: datetime, connection_id: UUID | None = None
-    ) -> Deferred[KnownDevice]:
-        """With the next statement, find the user's device with this fingerprint, and summarize the user's earlier logins.
+    ) -> Awaitable[KnownDevice | None]:
+        """Find the user's device with this fingerprint, and summarize the user's earlier logins.
 
         These are the logins at the same connection of an organization, or with None those in other ways.
 

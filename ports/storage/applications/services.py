@@ -1,6 +1,6 @@
 """Storage of services, plans and API keys."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Protocol
 from uuid import UUID
@@ -11,7 +11,6 @@ from core.applications.model.plans import Entitlement, Plan
 from core.applications.model.services import Service, ServiceOrder, ServiceSummary, ServiceType
 from core.applications.model.users import AccessPolicy
 from core.kernel.callers import ServiceContext
-from core.kernel.deferred import Deferred
 from core.kernel.rate_limits import Bucket
 from core.kernel.values import PageResult
 
@@ -64,7 +63,7 @@ class ClientCharges(Protocol):
         """Return the client, and take a token from each of its buckets if one of these is the hash of its secret.
 
         The former secret counts until it expires. The last value is the wait in seconds, as in
-        `Rates.charge`, or None if the secret is wrong.
+        `Rates.take`, or None if the secret is wrong.
         """
 
 
@@ -84,10 +83,10 @@ class Services(ServicesRead, Protocol):
         service. Sweep.DELETED_SERVICES deletes its logins later, unless `now` is None.
         """
 
-    def context_and_entitlement_deferred(
+    def context_and_entitlement(
         self, service_id: UUID, user_id: UUID, now: datetime
-    ) -> Deferred[tuple[ServiceContext, Entitlement]]:
-        """Return the service and the plan that this user has there. The result is available after the next statement. It needs no lock."""
+    ) -> Awaitable[tuple[ServiceContext, Entitlement] | None]:
+        """Return the service and the plan that this user has there. It needs no lock."""
 
     async def lock_users(self, org_id: UUID, service_id: UUID, after: UUID | None, limit: int) -> UUID | None:
         """Lock the next users of a deleted service, in the order of their ids. Return the last id, or None if no users are left.

@@ -1,6 +1,6 @@
 """Storage of the users of services, their assignments, and figures about them."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Awaitable, Collection, Mapping
 from datetime import datetime
 from typing import Protocol
 from uuid import UUID
@@ -24,7 +24,6 @@ from core.applications.model.users import (
     ServiceUser,
     UsedService,
 )
-from core.kernel.deferred import Deferred
 from core.kernel.values import Email, Page, PageResult
 from core.tenancy.model.groups import AssignedGroup
 
@@ -185,14 +184,14 @@ class EndUsers(EndUsersRead, Protocol):
     async def unblock_undone(self, user_id: UUID, now: datetime) -> list[UUID]:
         """End the blocks that began with a change of the user's address which was undone `now`, and return their organizations."""
 
-    def enroll_deferred(self, service_id: UUID, user_id: UUID, now: datetime) -> Deferred[bool]:
+    def enroll(self, service_id: UUID, user_id: UUID, now: datetime) -> Awaitable[bool]:
         """Make a user who is signing in an end user of the service, independent of any membership.
 
-        The result is available after the next statement.
+        Return False if the service refuses the user, or is being deleted.
         """
 
-    def enroll_by_saml_deferred(self, org_slug: str, service_slug: str, user_id: UUID, now: datetime) -> Deferred[bool]:
-        """Enroll a user who is signing in with SAML to the service with this slug; the result is available after the next statement.
+    def enroll_by_saml(self, org_slug: str, service_slug: str, user_id: UUID, now: datetime) -> Awaitable[bool]:
+        """Enroll a user who is signing in with SAML to the service with this slug, as `enroll` does.
 
         A member who is new to the service uses it as a member, and loses it when the membership ends.
         """

@@ -1,5 +1,6 @@
 """Storage of sign-ins in progress."""
 
+from collections.abc import Awaitable
 from datetime import datetime
 from typing import Protocol
 from uuid import UUID
@@ -8,7 +9,6 @@ from core.accounts.model.attempt_limits import AttemptLimit
 from core.accounts.model.devices import KnownBy
 from core.authentication.flow.model import CodeAttempt, ConnectionTrip, EmailAttempt, EmailChallenge, Flow, ProviderTrip
 from core.kernel.connections import ConnectionSlug
-from core.kernel.deferred import Deferred
 from core.kernel.values import Email
 
 
@@ -52,11 +52,8 @@ class Flows(FlowsRead, Protocol):
     async def drop_link(self, flow: Flow) -> None:
         """Remove the link of a flow, which was made or refused."""
 
-    async def close(self, flow: Flow, now: datetime) -> bool:
+    def close(self, flow: Flow, now: datetime) -> Awaitable[bool]:
         """End an open flow of this browser or API client. Of several concurrent calls, exactly one returns True."""
-
-    def close_deferred(self, flow: Flow, now: datetime) -> Deferred[bool]:
-        """End an open flow, as `close` does. The result is None if another call has ended it."""
 
     async def reopen(self, flow: Flow) -> None:
         """Open a flow again that was closed for an answer, because the answer was not sent."""
@@ -89,16 +86,16 @@ class Flows(FlowsRead, Protocol):
     async def take_trip(self, state_hash: bytes, browser_hash: bytes, provider: ConnectionSlug, now: datetime) -> ProviderTrip | None:
         """Return the trip that this browser started to this provider, and forget it. Only one of several parallel calls gets it."""
 
-    def take_connection_trip_deferred(
+    def take_connection_trip(
         self, state_hash: bytes, browser_hash: bytes, connection_id: UUID, now: datetime
-    ) -> Deferred[ConnectionTrip]:
-        """With the next statement, take the trip that this browser started to this connection, as `take_trip` does."""
+    ) -> Awaitable[ConnectionTrip | None]:
+        """Take the trip that this browser started to this connection, as `take_trip` does."""
 
 
 class FlowSteps(Protocol):
     """Changes to sign-ins in progress that commit by themselves."""
 
-    async def close(self, flow: Flow, now: datetime) -> bool:
+    def close(self, flow: Flow, now: datetime) -> Awaitable[bool]:
         """As `Flows.close`."""
 
     async def move(self, flow: Flow, browser_hash: bytes, now: datetime) -> bool:

@@ -1,18 +1,18 @@
 """Storage of the answers of sign-in policies about sessions."""
 
+from collections.abc import Awaitable
 from datetime import datetime
 from typing import Protocol
 from uuid import UUID
 
 from core.authentication.model.policy import PolicyPass, PolicySubject
 from core.kernel.callers import PolicyState
-from core.kernel.deferred import Deferred
 
 
 class PolicyPassesRead(Protocol):
     """Read access to sign-in policies, and to the facts that they judge. `org_id` None is the platform."""
 
-    async def load(self, org_id: UUID | None, service_id: UUID | None, user_id: UUID, session_id: UUID | None) -> PolicySubject | None:
+    def load(self, org_id: UUID | None, service_id: UUID | None, user_id: UUID, session_id: UUID | None) -> Awaitable[PolicySubject | None]:
         """Return the user with the policy of the organization and of its application, or None without a policy.
 
         The facts of the session are included, if it exists.
@@ -24,9 +24,6 @@ class PolicyPassesRead(Protocol):
 
 class PolicyPasses(PolicyPassesRead, Protocol):
     """Write access to passes."""
-
-    def load_deferred(self, org_id: UUID, service_id: UUID | None, user_id: UUID) -> Deferred[PolicySubject]:
-        """Return the result of `load` without a session, available after the next statement."""
 
     async def save(self, new: PolicyPass) -> None:
         """Store a pass, in place of an earlier one of the session in this organization. Nothing is stored without the session."""

@@ -1,6 +1,6 @@
 """Storage of sessions, their tokens, and the facts that authorize requests."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Awaitable, Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Protocol
 from uuid import UUID
@@ -18,7 +18,6 @@ from core.authentication.model.sessions import (
     Session,
 )
 from core.kernel.callers import BrowserSession, SessionContext, StoredSignIn
-from core.kernel.deferred import Deferred
 from core.kernel.proofs import SessionProofs
 from core.kernel.values import PageResult
 from core.tenancy.model.members import LiveSessions
@@ -205,8 +204,8 @@ class OpenIdFactsRead(Protocol):
 class OpenIdFacts(OpenIdFactsRead, Protocol):
     """The facts for claims, also as part of a transaction."""
 
-    def load_deferred(self, user_id: UUID, service_id: UUID | None, now: datetime, *, with_groups: bool) -> Deferred[UserFacts]:
-        """Read the facts for an ID token with the next statement. There are none if the user does not exist.
+    def load(self, user_id: UUID, service_id: UUID | None, now: datetime, *, with_groups: bool) -> Awaitable[UserFacts | None]:
+        """Read the facts for an ID token. There are none if the user does not exist.
 
         Groups are read only `with_groups`.
         """

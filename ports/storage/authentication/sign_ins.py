@@ -48,6 +48,8 @@ class FailedLogins(Protocol):
         `core.authentication.model.sign_in_log` hold: attempts over them are counted in a row that exists.
 
         Each organization that sees a new row gets the event SIGN_IN_FAILED, if one of its webhooks has chosen it.
+
+        An answer that ends no sign-in (`LoginFailure.STATE`) takes the open rate-limit tokens of its request first. Raises: Limited.
         """
 
 

@@ -1,6 +1,6 @@
 """Storage of the connections of organizations, their keys, certificates and health, and the accounts that they know."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Awaitable, Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Protocol
 from uuid import UUID
@@ -17,7 +17,6 @@ from core.federation.connections.model.health import ConnectionConcern, Connecti
 from core.federation.connections.model.logins import ConnectionLogin
 from core.federation.connections.model.people import ConnectionPerson, ConnectionSubject, OwnConnectionLink
 from core.federation.saml.model.configuration import CertificateState, SamlCertificate
-from core.kernel.deferred import Deferred
 from core.kernel.roles import Authority
 from core.kernel.values import Email, Page, PageResult
 
@@ -33,7 +32,7 @@ class OrganizationConnectionsRead(Protocol):
     async def of_active_org(self, connection_id: UUID) -> OrganizationConnection | None:
         """Return the connection, in any state, if its organization is active."""
 
-    async def credentials(self, connection_id: UUID, now: datetime) -> ConnectionCredentials | None:
+    def credentials(self, connection_id: UUID, now: datetime) -> Awaitable[ConnectionCredentials | None]:
         """Return the connection of `of_active_org` with the credentials of both sides. Raises: SealBroken."""
 
     async def client_secret(self, org_id: UUID, connection_id: UUID, issuer: str) -> str | None:
@@ -58,17 +57,11 @@ class OrganizationConnections(OrganizationConnectionsRead, Protocol):
     async def remove(self, org_id: UUID, connection_id: UUID) -> None:
         """Delete the connection with its keys, certificates, groups and known accounts."""
 
-    def credentials_deferred(self, connection_id: UUID, now: datetime) -> Deferred[ConnectionCredentials]:
-        """As `credentials`, with the next statement. The value raises SealBroken."""
-
-    async def use_message(self, org_id: UUID, connection_id: UUID, message_hash: bytes, expires_at: datetime) -> bool:
+    def use_message(self, org_id: UUID, connection_id: UUID, message_hash: bytes, expires_at: datetime) -> Awaitable[bool]:
         """Note until `expires_at` that a message of the identity provider was used: an assertion, a logout request or a logout token.
 
         Return False if it was used before. Of several concurrent calls, one succeeds.
         """
-
-    def use_message_deferred(self, org_id: UUID, connection_id: UUID, message_hash: bytes, expires_at: datetime) -> Deferred[bool]:
-        """As `use_message`, with the next statement. The value is None if the message was used before."""
 
     async def add_group(self, group: ConnectionGroup) -> None: ...
     async def remove_group(self, org_id: UUID, connection_id: UUID, id_: UUID) -> bool: ...
@@ -169,12 +162,12 @@ class ConnectionIdentities(ConnectionIdentitiesRead, Protocol):
     async def add(self, identity: ConnectionIdentity) -> bool:
         """Add an identity. Return False, and change nothing, if the connection knows the subject or the account."""
 
-    def use_deferred(
+    def use(
         self, org_id: UUID, connection_id: UUID, subject: str, user_id: UUID, email: Email | None, now: datetime
-    ) -> Deferred[bool]:
-        """With the next statement, note a sign-in of a known person to their locked account, and the address that it brought, if any.
+    ) -> Awaitable[bool | None]:
+        """Note a sign-in of a known person to their locked account, and the address that it brought, if any.
 
-        The value is whether the directory blocks them. It is None, and nothing changes, if the connection is not active or no longer
+        Return whether the directory blocks them. Return None, and change nothing, if the connection is not active or no longer
         knows them.
         """
 

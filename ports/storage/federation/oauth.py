@@ -1,13 +1,13 @@
 """Storage of OAuth: authorization codes, pushed requests, consents, client assertions and device codes."""
 
-from collections.abc import Collection
+from collections.abc import Awaitable, Collection
 from datetime import datetime
 from typing import Protocol
 from uuid import UUID
 
 from core.accounts.model.accounts import Account
+from core.applications.model.plans import Entitlement
 from core.applications.model.services import Service
-from core.applications.model.users import DeferredEnrollment
 from core.authentication.model.agreements import Agreement, ClientFacts
 from core.authentication.model.openid import ResourceGrant, Scope
 from core.federation.oauth.model.authorization import AuthorizationCode, RedeemedAuthorizationCode
@@ -17,7 +17,6 @@ from core.federation.oauth.model.external_clients import IdentifiedClient, Unuse
 from core.federation.oauth.model.external_grants import ExternalGrant
 from core.federation.oauth.model.pushed_requests import StoredRequest
 from core.kernel.callers import ServiceContext
-from core.kernel.deferred import Deferred
 from core.kernel.rate_limits import Bucket
 from core.kernel.values import Page, PageResult
 
@@ -39,10 +38,10 @@ class AuthorizationCodes(Protocol):
     async def add(self, code: AuthorizationCode, code_hash: bytes) -> bool:
         """Add the code. Return False if its service was deleted."""
 
-    def lock_account_deferred(self, code_hash: bytes, service: ServiceContext | None) -> Deferred[Account]:
-        """Lock the account of the code with the next statement, if it allows sign-ins at all. The code may be used or expired."""
+    def lock_account(self, code_hash: bytes, service: ServiceContext | None) -> Awaitable[Account | None]:
+        """Lock the account of the code, if it allows sign-ins at all. The code may be used or expired."""
 
-    def redeem_deferred(
+    def redeem(
         self,
         code_hash: bytes,
         service: ServiceContext | None,
@@ -53,8 +52,8 @@ class AuthorizationCodes(Protocol):
         *,
         registered: bool,
         key_thumbprint: str | None = None,
-    ) -> Deferred[RedeemedAuthorizationCode]:
-        """Redeem the code for this session with the next statement. The result is None if that is not possible.
+    ) -> Awaitable[RedeemedAuthorizationCode | None]:
+        """Redeem the code for this session. Return None if that is not possible.
 
         If the code is bound to a key, `key_thumbprint` must be that of the key.
 
@@ -64,8 +63,10 @@ class AuthorizationCodes(Protocol):
         Only one of several parallel calls can redeem the code.
         """
 
-    def enroll_redeemer_deferred(self, code_hash: bytes, service_id: UUID, session_id: UUID, now: datetime) -> DeferredEnrollment:
-        """Enroll the user of the code in the service with the next statement, as `EndUsers.enroll_deferred` does.
+    def enroll_redeemer(
+        self, code_hash: bytes, service_id: UUID, session_id: UUID, now: datetime
+    ) -> tuple[Awaitable[bool], Awaitable[tuple[ServiceContext, Entitlement] | None]]:
+        """Enroll the user of the code in the service, as `EndUsers.enroll` does, and return the service and the user's plan there.
 
         The code must have been redeemed for this session. Otherwise no user is enrolled.
         """
@@ -200,8 +201,8 @@ class ExternalClients(ExternalClientsRead, Protocol):
     async def note_success(self, org_id: UUID, service_id: UUID, fetched_at: datetime) -> None:
         """Forget the failures before this fetch of the document."""
 
-    def is_stored_deferred(self, service: Service, resource_id: UUID) -> Deferred[bool]:
-        """Find out with the next statement whether `save` would change nothing. Otherwise the value is None."""
+    def is_stored(self, service: Service, resource_id: UUID) -> Awaitable[bool]:
+        """Return whether `save` would change nothing."""
 
     async def save(self, service: Service, resource_id: UUID, now: datetime) -> tuple[bool, Service | None]:
         """Store the client, or its document if that is newer than the stored one, and let it ask for this API resource.
@@ -219,7 +220,7 @@ class UsedAssertions(Protocol):
     ) -> float | None:
         """Store the use of an assertion, and take a token from each bucket of its client.
 
-        `issuer_id` names the issuer of the assertion in all organizations. Return the wait in seconds, as in `Rates.charge`, or
+        `issuer_id` names the issuer of the assertion in all organizations. Return the wait in seconds, as in `Rates.take`, or
         None if the issuer has used this id before. Only one of several parallel calls gets a number. The id is kept until `expires_at`,
         when the assertion is refused in any case.
         """

@@ -1,6 +1,6 @@
 """Storage of SAML: configurations, sign-ons and logouts."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from datetime import datetime
 from typing import Protocol
 from uuid import UUID
@@ -12,7 +12,6 @@ from core.federation.saml.model.configuration import CertificateState, SamlCerti
 from core.federation.saml.model.messages import NameId
 from core.federation.saml.model.sign_on import EndedSessions, SamlLogout, SamlSession
 from core.kernel.callers import ServiceContext
-from core.kernel.deferred import Deferred
 
 
 class SamlRead(Protocol):
@@ -108,30 +107,29 @@ class SamlSignOns(SamlSignOnsRead, SamlSignOnStarts, Protocol):
         Return the id and slug of the organization and of the service, or None if no sign-on is pending.
         """
 
-    def lock_user_deferred(self, org_slug: str, user_id: UUID, now: datetime, *, confirm_membership: bool) -> Deferred[Account]:
+    def lock_user(self, org_slug: str, user_id: UUID, now: datetime, *, confirm_membership: bool) -> Awaitable[Account | None]:
         """Lock the user's membership of this organization, and then the account, which is the result.
 
-        With `confirm_membership`, the membership becomes a confirmed one. This queues two statements,
-        which run with the next statement.
+        With `confirm_membership`, the membership becomes a confirmed one. These are two statements in one round trip.
         """
 
-    def lock_session_deferred(self, session_id: UUID, user_id: UUID, now: datetime) -> Deferred[bool]:
+    def lock_session(self, session_id: UUID, user_id: UUID, now: datetime) -> Awaitable[bool]:
         """Lock the user's session until the transaction ends.
 
-        The result is None if the session has ended, if it is an impersonation or a session of an
+        Return False if the session has ended, if it is an impersonation or a session of an
         application, or if the account is not usable.
         """
 
     async def persistent_name_id(self, org_id: UUID, service_id: UUID, user_id: UUID, new: str, now: datetime) -> str:
         """Return the persistent name of this user at the service. Store `new` if the user has none yet."""
 
-    def add_session_deferred(
+    def add_session(
         self, session_id: UUID, org_id: UUID, service_id: UUID, session_index: str, name_id: NameId, now: datetime
-    ) -> Deferred[str]:
+    ) -> Awaitable[str | None]:
         """Record that the browser session signs its user in to the service with this name.
 
         The result is the session index: `session_index`, or the one that was recorded the first
-        time. It is available after the next statement or the commit.
+        time.
         """
 
 

@@ -1,12 +1,11 @@
 """Storage of organizations, their tiers, members and invitations."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Awaitable, Collection, Mapping
 from datetime import datetime
 from typing import Protocol
 from uuid import UUID
 
 from core.kernel.callers import OrganizationStatus
-from core.kernel.deferred import Deferred
 from core.kernel.roles import Capability, RoleName
 from core.kernel.values import Email, Page, PageResult
 from core.tenancy.model.invitations import Invitation, InvitationStatus, ListedInvitation, ReceivedInvitation
@@ -48,11 +47,8 @@ class OrganizationsRead(Protocol):
 class Organizations(OrganizationsRead, Protocol):
     """Write access to organizations."""
 
-    async def lock(self, org_id: UUID) -> Organization | None:
+    def lock(self, org_id: UUID) -> Awaitable[Organization | None]:
         """Lock and return the organization. This is the first lock of every transaction that changes its data."""
-
-    def lock_deferred(self, org_id: UUID) -> Deferred[Organization]:
-        """Lock the organization as `lock` does, but in the round trip of the next statement."""
 
     async def lock_by_invitation_token(self, token_hash: bytes) -> Organization | None:
         """Lock and return the organization of the invitation with this token, in any state."""

@@ -1,13 +1,12 @@
 """Storage of domains, home realm discovery, branding and mail servers."""
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping
 from datetime import datetime
 from typing import Protocol
 from uuid import UUID
 
 from core.accounts.model.email_queue import TokenPurpose
 from core.kernel.connections import ConnectionRef
-from core.kernel.deferred import Deferred
 from core.kernel.values import Domain, Email, Page, PageResult
 from core.tenancy.model.domains import DomainClaim, ForeignAccount, ForeignInvitation, HomeRealmMatch, HomeRealmRoute
 from core.tenancy.model.settings import BrandingSettings, Design, MailServer, SmtpSettings
@@ -21,7 +20,7 @@ class DomainsRead(Protocol):
 
     async def find(self, org_id: UUID, domain: Domain) -> DomainClaim | None: ...
 
-    async def verified_owner(self, email: Email) -> UUID | None:
+    def verified_owner(self, email: Email) -> Awaitable[UUID | None]:
         """Return the organization that verified the domain of this address, or its closest verified parent domain."""
 
     async def verified_owner_of_host(self, host: str) -> UUID | None:
@@ -36,9 +35,6 @@ class DomainsRead(Protocol):
 
 class Domains(DomainsRead, Protocol):
     """Write access to the domains of organizations. Lock order: the organization before any of these."""
-
-    def verified_owner_deferred(self, email: Email) -> Deferred[UUID]:
-        """Return `verified_owner` after the next statement."""
 
     async def add(self, claim: DomainClaim) -> None: ...
 
@@ -81,7 +77,7 @@ class BrandingRead(Protocol):
 
     async def settings(self, org_id: UUID) -> BrandingSettings | None: ...
 
-    async def design(self, org_id: UUID) -> Design | None:
+    def design(self, org_id: UUID) -> Awaitable[Design | None]:
         """Return the organization's design if it is active."""
 
     async def design_of_link(self, token_hash: bytes, purpose: TokenPurpose) -> Design | None:
@@ -90,9 +86,6 @@ class BrandingRead(Protocol):
 
 class Branding(BrandingRead, Protocol):
     """Write access to branding settings. Lock order: the organization before `put`."""
-
-    def design_deferred(self, org_id: UUID) -> Deferred[Design]:
-        """Return the organization's design, if it is active, with the next statement."""
 
     async def active_org_id(self, slug: str) -> UUID | None:
         """Return the id of the active organization with this slug, or None. Emails may use the design of active organizations only."""

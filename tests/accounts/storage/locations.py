@@ -35,7 +35,6 @@ async def find_device_of(
     tx: Transaction, user: UUID, presented: DeviceFingerprint, org: UUID | None, now: datetime, connection: UUID | None = None
 ) -> KnownDevice:
     """Return the device that matches, with the summary of the user's earlier logins."""
-    found = tx.devices.find_match_deferred(user, presented, org, now, connection)
-    await tx.send_deferred()
-    assert found.value is not None
-    return found.value
+    found = await tx.devices.find_match(user, presented, org, now, connection)
+    assert found is not None
+    return found

@@ -5,7 +5,7 @@ from dataclasses import replace
 from datetime import timedelta
 from itertools import product
 from typing import Any
-from uuid import UUID, uuid4
+from uuid import uuid4
 
 import psycopg
 import pytest
@@ -185,17 +185,11 @@ async def test_platform_owner_exists(storage: Postgres) -> None:
         assert await tx.accounts.platform_owner_exists()
 
 
-async def lock_for_login(tx: Transaction, user_id: UUID) -> Account | None:
-    account = tx.accounts.lock_for_login_deferred(user_id, "hash")
-    await tx.accounts.platform_owner_exists()
-    return account.value
-
-
 LOCKS: dict[str, Callable[[Transaction, Account], Awaitable[Any]]] = {
     "lock": lambda tx, user: tx.accounts.lock(user.id),
     "lock_by_email": lambda tx, user: tx.accounts.lock_by_email(user.email),
     "lock_by_token": lambda tx, user: tx.accounts.lock_by_token(digest("t"), TokenPurpose.VERIFY_EMAIL),
-    "lock_for_login_deferred": lambda tx, user: lock_for_login(tx, user.id),
+    "lock_for_login": lambda tx, user: tx.accounts.lock_for_login(user.id, "hash"),
 }
 
 
@@ -227,9 +221,9 @@ async def test_a_login_needs_a_usable_verified_account_with_the_same_password(st
     }
     await add(storage, *variants.values())
     async with storage.transaction(by=SYSTEM) as tx:
-        names = [name for name, one in variants.items() if await lock_for_login(tx, one.id)]
+        names = [name for name, one in variants.items() if await tx.accounts.lock_for_login(one.id, "hash")]
         assert names == ["good"]
-        assert not await lock_for_login(tx, uuid4())
+        assert not await tx.accounts.lock_for_login(uuid4(), "hash")
 
 
 async def test_changes_of_platform_owners_take_turns(storage: Postgres) -> None:

@@ -176,8 +176,8 @@ async def test_a_withdrawn_email_is_dropped_and_gets_no_token(storage: Postgres,
         await tx.email_queue.withdraw(EmailKind.WELCOME, ADA, org, NOW + SECOND)
         assert not await tx.email_queue.is_waiting(EmailKind.WELCOME, ADA, org)
         await tx.email_queue.save_token(replace(withdrawn_email, claims=1), "the token", NOW + SECOND)
-        is_claimed = tx.email_queue.is_claimed_deferred(replace(withdrawn_email, claims=1))
-    assert not is_claimed.value
+        is_claimed = tx.email_queue.is_claimed(replace(withdrawn_email, claims=1))
+    assert not await is_claimed
     rows = await run_sql(pool, "select id, outcome, finished_at, token from mails where finished_at is not null order by finished_at")
     assert rows == [(sent.id, "sent", NOW, None), (withdrawn_email.id, "dropped", NOW + SECOND, None)]
 
@@ -189,10 +189,10 @@ async def test_a_stale_claim_saves_no_token_and_can_only_record_sent(storage: Po
     async with storage.transaction(by=SYSTEM) as tx:
         await tx.email_queue.save_token(current, "current", NOW)
         await tx.email_queue.save_token(stale, "stale", NOW)
-        claims = [tx.email_queue.is_claimed_deferred(email) for email in (current, stale)]
+        claims = [tx.email_queue.is_claimed(email) for email in (current, stale)]
         for outcome in (EmailOutcome.DROPPED, EmailOutcome.GIVEN_UP):
             await tx.email_queue.finish(stale, outcome, NOW)
-    assert [is_claimed.value for is_claimed in claims] == [True, False]
+    assert [await is_claimed for is_claimed in claims] == [True, False]
     assert await run_sql(pool, "select outcome, finished_at from mails") == [(None, None)]
     [third] = await claim(storage, now=NOW + 2 * HOUR)
     assert third.token == "current"

@@ -119,10 +119,10 @@ async def use_code(storage: Postgres, user: UUID, code: bytes) -> bool:
     first = FirstFactor(pending.id, None, user, pending.proofs_expire_at)
     async with storage.transaction(by=SYSTEM) as tx:
         await tx.flows.add(pending)
-        accepted = tx.mfa.redeem_backup_code_deferred(first, code, SYSTEM, NOW)
-    assert accepted.value is not None
-    assert accepted.value.account.id == user
-    return accepted.value.code_taken
+        accepted = await tx.mfa.redeem_backup_code(first, code, SYSTEM, NOW)
+    assert accepted is not None
+    assert accepted.account.id == user
+    return accepted.code_taken
 
 
 async def test_a_redeemed_code_is_logged_and_clears_the_failed_attempts(storage: Postgres, pool: Pool, user: UUID) -> None:

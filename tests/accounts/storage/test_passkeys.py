@@ -173,10 +173,9 @@ async def test_a_use_is_stored_if_the_counter_allows_it(
         challenge=UsedChallenge(digest("challenge"), NOW),
     )
     async with storage.transaction(by=SYSTEM) as tx:
-        redeemed = tx.passkeys.redeem_deferred(mine, answer, NOW + 9 * SECOND)
-        await tx.send_deferred()
-        assert redeemed.value is not None
-        assert (redeemed.value.account.id, redeemed.value.is_used, redeemed.value.is_first) == (users[0], is_used, is_used)
+        redeemed = await tx.passkeys.redeem(mine, answer, NOW + 9 * SECOND)
+        assert redeemed is not None
+        assert (redeemed.account.id, redeemed.is_used, redeemed.is_first) == (users[0], is_used, is_used)
     used = replace(mine, sign_count=max(seen, mine.sign_count), backed_up=True, user_verified=True, last_used_at=NOW + 9 * SECOND)
     async with storage.reading() as read:
         assert await read.passkeys.of_user(users[0]) == [used if is_used else mine]

@@ -100,8 +100,8 @@ async def redeem(storage: Postgres, flow: Flow, step: int = 1000, at: datetime =
     assert flow.user_id is not None
     async with storage.transaction(by=SYSTEM) as tx:
         await tx.mfa.save_pending_secret(flow.user_id, "SECRET", NOW)
-        accepted = tx.mfa.redeem_step_deferred(first_factor(flow), NOW, step, SYSTEM, at)
-    return None if accepted.value is None else accepted.value.code_taken
+        accepted = await tx.mfa.redeem_step(first_factor(flow), NOW, step, SYSTEM, at)
+    return None if accepted is None else accepted.code_taken
 
 
 async def open_flows(pool: Pool) -> set[UUID]:

@@ -120,8 +120,7 @@ async def test_a_trip_to_a_connection_ends_once_in_its_browser_at_this_connectio
 
     async def take_one(state: bytes = STATE, browser: bytes = BROWSER, id_: UUID = trip.connection_id, at: datetime = NOW) -> object:
         async with storage.transaction(by=SYSTEM) as tx:
-            taken = tx.flows.take_connection_trip_deferred(state, browser, id_, at)
-        return taken.value
+            return await tx.flows.take_connection_trip(state, browser, id_, at)
 
     async def start_one(each: ConnectionTrip | ProviderTrip, state: bytes) -> bool:
         return await within(storage, lambda tx: tx.flows.start(each, state))

@@ -143,9 +143,7 @@ async def test_changes_reach_no_connection_of_another_organization(
         assert not await tx.connection_keys.remove(other_tenant, connection.id, CertificateState.ACTIVE)
         assert not await tx.connection_keys.activate_certificate(other_tenant, connection.id, CERTIFICATE.fingerprint)
         assert not await tx.connection_keys.remove_certificate(other_tenant, connection.id, CERTIFICATE.fingerprint)
-        foreign_use = tx.connection_identities.use_deferred(other_tenant, connection.id, "1", user.id, EVE, NOW + DAY)
-        await tx.send_deferred()
-        assert foreign_use.value is None
+        assert await tx.connection_identities.use(other_tenant, connection.id, "1", user.id, EVE, NOW + DAY) is None
         assert not await tx.connection_identities.remove(other_tenant, connection.id, user.id)
         assert not await tx.connections.remove_group(other_tenant, connection.id, group.id)
         await tx.connections.remove(other_tenant, connection.id)
@@ -228,17 +226,14 @@ async def test_a_connection_knows_a_subject_and_an_account_once(
         assert not await tx.connection_identities.add(replace(known, subject="2"))
         signs_in = [("1", user.id, ADA), ("1", user.id, None), ("1", eve.id, EVE), ("2", user.id, EVE)]
         uses = [
-            tx.connection_identities.use_deferred(acme, connection.id, subject, user_id, email, NOW + days * DAY)
+            await tx.connection_identities.use(acme, connection.id, subject, user_id, email, NOW + days * DAY)
             for days, (subject, user_id, email) in enumerate(signs_in, 1)
         ]
-        await tx.send_deferred()
-        assert [use.value for use in uses] == [False, False, None, None]
+        assert uses == [False, False, None, None]
     for stop in ("update connections set state = 'inactive'", "update organizations set status = 'suspended'"):
         await run_sql(pool, f"{stop} where {'org_id' if 'connections' in stop else 'id'} = %s", acme)
         async with storage.transaction(by=SYSTEM) as tx:
-            late = tx.connection_identities.use_deferred(acme, connection.id, "1", user.id, EVE, NOW + 9 * DAY)
-            await tx.send_deferred()
-            assert late.value is None
+            assert await tx.connection_identities.use(acme, connection.id, "1", user.id, EVE, NOW + 9 * DAY) is None
     async with storage.reading() as read:
         [used] = (await read.connection_identities.page(acme, connection.id, Page(1, 10))).items
         assert (used.provider_email, used.last_used_at) == (ADA, NOW + 2 * DAY)

@@ -47,8 +47,7 @@ class StoredCode:
             "registered": True,
         }
         async with self.storage.transaction(by=SYSTEM) as tx:
-            redeemed = tx.authorization_codes.redeem_deferred(**{**defaults, **changes})
-        return redeemed.value
+            return await tx.authorization_codes.redeem(**{**defaults, **changes})
 
     async def started_session(self, service: ServiceContext | None) -> UUID | None:
         """Return the session that the code was redeemed for, as this service sees it."""
@@ -57,9 +56,8 @@ class StoredCode:
     async def locked_account(self, service: ServiceContext | None, code_hash: bytes = CODE) -> UUID | None:
         """Return the id of the account that this service locks by a code."""
         async with self.storage.transaction(by=SYSTEM) as tx:
-            locked = tx.authorization_codes.lock_account_deferred(code_hash, service)
-            await tx.authorization_codes.session_started_by(code_hash, service)
-        return None if locked.value is None else locked.value.id
+            locked = await tx.authorization_codes.lock_account(code_hash, service)
+        return None if locked is None else locked.id
 
 
 async def store_code(storage: Postgres, service: ServiceContext | None, **changes: Any) -> StoredCode:
@@ -163,15 +161,15 @@ async def test_a_second_redemption_finds_the_session_of_the_first(stored_code: S
 
 
 async def test_only_the_redemption_of_a_code_enrolls_its_user(stored_code: StoredCode, shop: ServiceContext, pool: Pool) -> None:
-    async def enroll(session_id: UUID) -> tuple[bool | None, bool]:
+    async def enroll(session_id: UUID) -> tuple[bool, bool]:
         async with stored_code.storage.transaction(by=SYSTEM) as tx:
-            enrollment = tx.authorization_codes.enroll_redeemer_deferred(CODE, shop.id, session_id, NOW)
-        return enrollment.is_enrolled.value, enrollment.service.value is not None
+            is_enrolled, found = tx.authorization_codes.enroll_redeemer(CODE, shop.id, session_id, NOW)
+        return await is_enrolled, await found is not None
 
     session_id = uuid4()
-    assert (await enroll(session_id))[0] is None, "the code is unused"
+    assert not (await enroll(session_id))[0], "the code is unused"
     assert await stored_code.redeem(session_id=session_id)
-    assert (await enroll(uuid4()))[0] is None, "another session"
+    assert not (await enroll(uuid4()))[0], "another session"
     assert await run_sql(pool, "select * from service_users") == []
     assert await enroll(session_id) == (True, True)
     assert await run_sql(pool, "select user_id, service_id from service_users") == [(stored_code.code.user_id, shop.id)]

@@ -472,7 +472,7 @@ class PeopleMachine(RuleBasedStateMachine):
         device.agent, device.address, device.last_used_at, device.risk = profile.agent, profile.address, self.now, expected.risk
         assert signed_in.session.id not in {known.id for known in self.sessions}
         session = KnownSession(signed_in.session.id, device, of_service, self.now + 90 * DAY, self.now)
-        self.store_tokens(session, session_start.issue_first_tokens(self.ports, signed_in))
+        self.store_tokens(session, self.run(session_start.issue_first_tokens, self.ports, signed_in))
         self.sessions.append(session)
         self.logins.append((self.now, True, expected.risk.score))
         if profile.address in LOCATIONS and expected.risk.score <= 70:

@@ -113,7 +113,7 @@ async def test_the_end_of_a_membership_reads_the_groups_of_the_user(large_databa
 
         async def leave() -> None:
             await groups.remove_former_members(ORG, [user])
-            await connection.send_pending()
+            await connection.send()
 
         _, reads = await count_reads(connection, mode, leave)
         assert not reads.scans.keys() & WATCHED

@@ -127,13 +127,13 @@ async def test_tokens_belong_to_their_organization(storage: Postgres, acme: UUID
         assert await read.scim_tokens.by_hash(digest("y"), NOW) is None
     async with storage.transaction(by=SYSTEM) as tx:
         valid = [
-            tx.scim_tokens.is_live_deferred(org_id, token_id, now)
+            await tx.scim_tokens.is_live(org_id, token_id, now)
             for org_id, token_id, now in [
                 (acme, token.id, NOW), (other_tenant, token.id, NOW), (acme, new_id(), NOW), (acme, token.id, NOW + SECOND),
             ]
         ]  # fmt: skip
         assert await tx.organizations.by_id(acme) is not None
-    assert [deferred.value for deferred in valid] == [True, False, False, False]
+    assert valid == [True, False, False, False]
     await within(storage, lambda tx: tx.scim_tokens.remove(other_tenant, token.id))
     async with storage.reading() as read:
         assert await read.scim_tokens.of_org(acme) == [token]
@@ -152,8 +152,7 @@ async def test_a_welcome_names_the_only_application_that_the_user_may_use(
 
     async def welcome(email: Email) -> WelcomeContext | None:
         async with storage.transaction(by=SYSTEM) as tx:
-            context = tx.scim_users.welcome_context_deferred(acme, email, NOW)
-        return context.value
+            return await tx.scim_users.welcome_context(acme, email, NOW)
 
     await add_service(pool, other_tenant, "foreign")
     assert await welcome(user.email) == WelcomeContext("Acme", None)

@@ -7,7 +7,7 @@ from uuid import UUID
 from psycopg.types.json import Jsonb
 
 from adapters.postgres.engine.records import Column, Columns, Record
-from adapters.postgres.engine.statements import DeferredRow, Row, SealingRepository
+from adapters.postgres.engine.statements import Answer, Row, SealingRepository
 from adapters.postgres.federation.connections.keys import CERTIFICATE, IN_ORDER, KEY, LIVE_KEY, to_keys
 from core.federation.connections.model.connections import (
     ConnectionCredentials,
@@ -89,11 +89,8 @@ class OrganizationConnections(SealingRepository):
             [CERTIFICATE.read(certificate) for certificate in certificates],
         )
 
-    async def credentials(self, connection_id: UUID, now: datetime) -> ConnectionCredentials | None:
-        return await self._one(self._to_credentials, CREDENTIALS, connection_id=connection_id, now=now)
-
-    def credentials_deferred(self, connection_id: UUID, now: datetime) -> DeferredRow[ConnectionCredentials]:
-        return self._one_deferred(self._to_credentials, CREDENTIALS, connection_id=connection_id, now=now)
+    def credentials(self, connection_id: UUID, now: datetime) -> Answer[ConnectionCredentials | None]:
+        return self._one(self._to_credentials, CREDENTIALS, connection_id=connection_id, now=now)
 
     async def client_secret(self, org_id: UUID, connection_id: UUID, issuer: str) -> str | None:
         sql = """
@@ -133,11 +130,8 @@ class OrganizationConnections(SealingRepository):
             "delete from connections where org_id = %(org_id)s and id = %(connection_id)s", org_id=org_id, connection_id=connection_id
         )
 
-    async def use_message(self, org_id: UUID, connection_id: UUID, message_hash: bytes, expires_at: datetime) -> bool:
-        return await self._exists(USE_MESSAGE, **_message(org_id, connection_id, message_hash, expires_at))
-
-    def use_message_deferred(self, org_id: UUID, connection_id: UUID, message_hash: bytes, expires_at: datetime) -> DeferredRow[bool]:
-        return self._one_deferred(lambda _: True, USE_MESSAGE, **_message(org_id, connection_id, message_hash, expires_at))
+    def use_message(self, org_id: UUID, connection_id: UUID, message_hash: bytes, expires_at: datetime) -> Answer[bool]:
+        return self._exists(USE_MESSAGE, **_message(org_id, connection_id, message_hash, expires_at))
 
     async def add_group(self, group: ConnectionGroup) -> None:
         await self._run(GROUP.insert("connection_groups"), **GROUP.values(group))

@@ -7,7 +7,7 @@ from uuid import UUID
 
 from adapters.postgres.engine.locks import SUBJECTS
 from adapters.postgres.engine.records import Column, Record
-from adapters.postgres.engine.statements import DeferredRow, Repository, Row
+from adapters.postgres.engine.statements import Answer, Repository, Row
 from adapters.postgres.kernel.roles import rights_columns
 from core.federation.connections.model.connections import ConnectionIdentity
 from core.federation.connections.model.people import ConnectionPerson, ConnectionSubject, GroupRule, OwnConnectionLink
@@ -83,9 +83,9 @@ class ConnectionIdentities(Repository):
         sql = f"{IDENTITY.insert('connection_identities')} on conflict do nothing"
         return await self._run(sql, **IDENTITY.values(identity)) == 1
 
-    def use_deferred(
+    def use(
         self, org_id: UUID, connection_id: UUID, subject: str, user_id: UUID, email: Email | None, now: datetime
-    ) -> DeferredRow[bool]:
+    ) -> Answer[bool | None]:
         sql = """
             update connection_identities i set last_used_at = %(now)s, email = coalesce(%(email)s, i.email)
             from connections c join organizations o on o.id = c.org_id
@@ -93,7 +93,7 @@ class ConnectionIdentities(Repository):
               and c.org_id = i.org_id and c.id = i.connection_id and c.state = 'active' and o.status = 'active'
             returning exists (select 1 from directory_blocks b where b.org_id = i.org_id and b.user_id = i.user_id)"""
         values = {"org_id": org_id, "connection_id": connection_id, "subject": subject, "user_id": user_id, "email": email, "now": now}
-        return self._one_deferred(lambda row: bool(row[0]), sql, **values)
+        return self._one(lambda row: bool(row[0]), sql, **values)
 
     async def remove(self, org_id: UUID, connection_id: UUID, user_id: UUID) -> bool:
         sql = """

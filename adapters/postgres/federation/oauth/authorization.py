@@ -11,9 +11,9 @@ from adapters.postgres.applications.services import context_and_entitlement_sql,
 from adapters.postgres.authentication.live_sessions import SESSION_NOT_ENDED
 from adapters.postgres.authentication.openid import GRANT_WIDTH, grant_columns, grant_parameters, to_grant
 from adapters.postgres.authentication.session_contexts import BROWSER_SESSION
-from adapters.postgres.engine.statements import DeferredRow, Repository, Row
+from adapters.postgres.engine.statements import Answer, Repository, Row
 from core.accounts.model.accounts import Account
-from core.applications.model.users import DeferredEnrollment
+from core.applications.model.plans import Entitlement
 from core.federation.oauth.model.authorization import AuthorizationCode, RedeemedAuthorizationCode
 from core.kernel.callers import ServiceContext
 
@@ -77,15 +77,15 @@ class AuthorizationCodes(Repository):
             **grant_parameters(code.openid),
         )
 
-    def lock_account_deferred(self, code_hash: bytes, service: ServiceContext | None) -> DeferredRow[Account]:
+    def lock_account(self, code_hash: bytes, service: ServiceContext | None) -> Answer[Account | None]:
         sql = f"""
             {SELECT}
             where u.id = (select c.user_id from authorization_codes c where c.code_hash = %(code_hash)s and {BY_CLIENT})
               and {ACCOUNT_IS_USABLE}
             for no key update"""
-        return self._one_deferred(ACCOUNT.read, sql, code_hash=code_hash, **client_parameters(service))
+        return self._one(ACCOUNT.read, sql, code_hash=code_hash, **client_parameters(service))
 
-    def redeem_deferred(
+    def redeem(
         self,
         code_hash: bytes,
         service: ServiceContext | None,
@@ -96,10 +96,10 @@ class AuthorizationCodes(Repository):
         *,
         registered: bool,
         key_thumbprint: str | None = None,
-    ) -> DeferredRow[RedeemedAuthorizationCode]:
+    ) -> Answer[RedeemedAuthorizationCode | None]:
         # ACCOUNT_IS_USABLE is missing, because the caller has locked a usable account.
         # MAY_IMPERSONATE is missing, because no impersonation has a browser session.
-        return self._one_deferred(
+        return self._one(
             to_redeemed_code,
             f"""
             update authorization_codes c set session_id = %(session_id)s
@@ -120,11 +120,11 @@ class AuthorizationCodes(Repository):
             **client_parameters(service),
         )
 
-    def enroll_redeemer_deferred(self, code_hash: bytes, service_id: UUID, session_id: UUID, now: datetime) -> DeferredEnrollment:
+    def enroll_redeemer(
+        self, code_hash: bytes, service_id: UUID, session_id: UUID, now: datetime
+    ) -> tuple[Answer[bool], Answer[tuple[ServiceContext, Entitlement] | None]]:
         values = {"code_hash": code_hash, "service_id": service_id, "session_id": session_id, **enrollment_parameters(now)}
-        return DeferredEnrollment(
-            self._one_deferred(lambda _: True, ENROLL, **values), self._one_deferred(to_context_and_entitlement, ENTITLEMENT, **values)
-        )
+        return self._exists(ENROLL, **values), self._one(to_context_and_entitlement, ENTITLEMENT, **values)
 
     async def use_up(self, code_hash: bytes, service: ServiceContext | None, session_id: UUID) -> None:
         sql = f"""

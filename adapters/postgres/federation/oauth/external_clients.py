@@ -7,7 +7,7 @@ from uuid import UUID
 from adapters.postgres.applications.service_access import may_use_resource
 from adapters.postgres.applications.services import CLIENT, INSERT, SERVICE, STORED, to_client
 from adapters.postgres.engine.records import Record
-from adapters.postgres.engine.statements import DeferredRow, Repository
+from adapters.postgres.engine.statements import Answer, Repository
 from adapters.postgres.kernel.clients import REGISTERED
 from core.applications.model.services import Service
 from core.federation.oauth.model.external_clients import IdentifiedClient, UnusedClient
@@ -96,13 +96,11 @@ class ExternalClients(Repository):
             where org_id = %(org_id)s and id = %(service_id)s and document_failing_since <= %(document_fetched_at)s"""
         await self._run(sql, org_id=org_id, service_id=service_id, document_fetched_at=fetched_at)
 
-    def is_stored_deferred(self, service: Service, resource_id: UUID) -> DeferredRow[bool]:
+    def is_stored(self, service: Service, resource_id: UUID) -> Answer[bool]:
         sql = """
             select 1 from services v join api_resource_clients c on c.service_id = v.id and c.resource_id = %(resource_id)s
             where v.org_id = %(org_id)s and v.id = %(id)s and v.document_fetched_at >= %(fetched_at)s"""
-        return self._one_deferred(
-            lambda _: True, sql, org_id=service.org_id, id=service.id, resource_id=resource_id, fetched_at=service.document_fetched_at
-        )
+        return self._exists(sql, org_id=service.org_id, id=service.id, resource_id=resource_id, fetched_at=service.document_fetched_at)
 
     async def save(self, service: Service, resource_id: UUID, now: datetime) -> tuple[bool, Service | None]:
         # Users who sign in with the same document change nothing, so they do not wait for each other.

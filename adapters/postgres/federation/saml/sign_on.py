@@ -10,7 +10,7 @@ from adapters.postgres.applications.services import CLIENT, to_client
 from adapters.postgres.authentication.flows import FLOW
 from adapters.postgres.authentication.live_sessions import SESSION_NOT_ENDED
 from adapters.postgres.engine.flow_columns import NO_PROOFS
-from adapters.postgres.engine.statements import DeferredRow, SealingRepository
+from adapters.postgres.engine.statements import Answer, SealingRepository
 from adapters.postgres.federation.saml.configuration import SETUP, SETUP_TABLES, SETUP_WIDTH, to_setup
 from adapters.postgres.tenancy.members import CONFIRM
 from core.accounts.model.accounts import Account
@@ -84,17 +84,17 @@ class SamlSignOns(SealingRepository):
             now=now,
         )
 
-    def lock_user_deferred(self, org_slug: str, user_id: UUID, now: datetime, *, confirm_membership: bool) -> DeferredRow[Account]:
+    def lock_user(self, org_slug: str, user_id: UUID, now: datetime, *, confirm_membership: bool) -> Answer[Account | None]:
         # Lock order: membership, account. Each statement also sees the changes that were committed
         # while the previous statement waited for its lock.
         confirm = f"with confirmed as ({CONFIRM}{ORGANIZATION})" if confirm_membership else ""
         sql = f"""
             {confirm}
             select 1 from memberships where org_id = {ORGANIZATION} and user_id = %(user_id)s for no key update"""
-        self._one_deferred(lambda _: True, sql, org_slug=org_slug, user_id=user_id, now=now)
-        return self._one_deferred(ACCOUNT.read, LOCK_ACCOUNT, user_id=user_id)
+        self._run(sql, org_slug=org_slug, user_id=user_id, now=now)
+        return self._one(ACCOUNT.read, LOCK_ACCOUNT, user_id=user_id)
 
-    def lock_session_deferred(self, session_id: UUID, user_id: UUID, now: datetime) -> DeferredRow[bool]:
+    def lock_session(self, session_id: UUID, user_id: UUID, now: datetime) -> Answer[bool]:
         # Lock order: later locks are on rows of the session, on the user's name at the service, and on
         # totals of logins and of the audit log. A transaction that locks one of these before the session
         # has locked the account first, so there is no deadlock.
@@ -103,7 +103,7 @@ class SamlSignOns(SealingRepository):
             where s.id = %(session_id)s and s.user_id = %(user_id)s and {SESSION_NOT_ENDED}
               and s.impersonator_id is null and s.service_id is null and {ACCOUNT_IS_USABLE}
             for share of s"""
-        return self._one_deferred(lambda _: True, sql, session_id=session_id, user_id=user_id, now=now)
+        return self._exists(sql, session_id=session_id, user_id=user_id, now=now)
 
     async def known_persistent_name_id(self, org_id: UUID, service_id: UUID, user_id: UUID) -> str | None:
         sql = "select name_id from saml_name_ids where org_id = %(org_id)s and service_id = %(service_id)s and user_id = %(user_id)s"
@@ -119,10 +119,10 @@ class SamlSignOns(SealingRepository):
         assert name is not None, "the statement returns a row in both cases"
         return name
 
-    def add_session_deferred(
+    def add_session(
         self, session_id: UUID, org_id: UUID, service_id: UUID, session_index: str, name_id: NameId, now: datetime
-    ) -> DeferredRow[str]:
-        return self._one_deferred(
+    ) -> Answer[str | None]:
+        return self._one(
             lambda row: str(row[0]),
             """
             insert into saml_sessions as p (session_id, service_id, org_id, session_index, name_id, name_id_format, created_at)

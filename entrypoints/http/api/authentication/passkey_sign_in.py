@@ -12,9 +12,8 @@ from entrypoints.http.api.accounts.webauthn import AuthenticationCredentialReque
 from entrypoints.http.api.authentication.sessions import LoginResponse, to_login_response
 from entrypoints.http.base.context import app_context, caller, client, ports
 from entrypoints.http.edge.access import anyone
-from entrypoints.http.edge.access.declaration import SMALL_BODY
+from entrypoints.http.edge.access.declaration import Taking
 from entrypoints.http.edge.bodies import RequestModel, Text
-from entrypoints.http.edge.limits import make_charge, open_charge
 from entrypoints.http.edge.openapi import refuses
 
 routes = Blueprint("passkey_sign_in", __name__)
@@ -45,7 +44,7 @@ class PasskeyLoginRequest(RequestModel):
 
 
 @routes.post(PATH)
-@anyone(limit=PASSKEY_SIGN_IN, limit_joins_up_to=SMALL_BODY)
+@anyone(limit=PASSKEY_SIGN_IN, taking=Taking.WITH_FIRST_QUERY)
 @refuses(401, 403, 404)
 async def login(data: PasskeyLoginRequest) -> LoginResponse:
     """Sign in with a passkey.
@@ -53,7 +52,5 @@ async def login(data: PasskeyLoginRequest) -> LoginResponse:
     It counts as both factors, so no code is asked after it.
     """
     target = ApiTarget(data.org_slug, data.service_slug, data.saml_state)
-    if target != ApiTarget():
-        await make_charge()  # before its application is read
-    method = DiscoveredPasskey(data.credential.model_dump(), open_charge())
+    method = DiscoveredPasskey(data.credential.model_dump())
     return to_login_response(await sign_in_flow.sign_in_over_api(ports(), caller(), method, target, client()))

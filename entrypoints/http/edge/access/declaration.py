@@ -52,6 +52,14 @@ _OWN_SCHEMES: Final = (
 SMALL_BODY: Final = 4096  # bytes. Receiving and decoding it costs no more than taking a rate-limit token
 
 
+class Taking(Enum):
+    """When a request takes the tokens of its limits. If it is refused before, it takes them then, so 429 comes first."""
+
+    AT_ONCE = auto()
+    WITH_FIRST_QUERY = auto()  # in the round trip of the first reading, or before the first change
+    IF_REFUSED = auto()  # not if it succeeds: also if the view declares that a sign-in failed (`limits.sign_in_failed`)
+
+
 class ApplicationTokens(Enum):
     """The access tokens of applications that a route accepts (security J-9)."""
 
@@ -77,9 +85,8 @@ class Access:
     # The route's own limits, in addition to those of its path, before anything else. None: the view
     # decides which limit counts.
     limit: Bucket | tuple[Bucket, ...] | None = ()
-    # Bytes. For GET, and for bodies up to this size, the view takes the rate-limit tokens with its first query (`limits.open_charge`),
-    # or leaves them. If the view raises, they are taken.
-    limit_joins_up_to: int = 0
+    taking: Taking = Taking.AT_ONCE
+    takes_late_up_to: int = SMALL_BODY  # bytes of the body. With a longer one, the request takes its tokens at once
     declared: EffectRow | None = None  # by the route
     default: EffectRow | None = None  # of a method that changes something, if the route declares no effect
     verified: bool = False  # requires a verified email address

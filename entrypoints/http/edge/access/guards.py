@@ -34,12 +34,13 @@ from entrypoints.http.edge.access.declaration import (
     ApplicationTokens,
     Bounded,
     Credentials,
+    Taking,
     View,
     access_of,
 )
 from entrypoints.http.edge.access.effects import EffectRow
 from entrypoints.http.edge.ended_sessions import to_sign_in_again
-from entrypoints.http.edge.limits import make_charge, prepare_charge, take_token
+from entrypoints.http.edge.limits import carry_out, forget_tokens, prepare_tokens, take_open_tokens, take_token
 from entrypoints.http.edge.protocol.connection import LazyBody
 from entrypoints.http.edge.queries import check_query, path_id, repeatable_parameters
 from entrypoints.http.edge.reauthentication import POLICY_OF, to_ended_form, to_policy, to_reauthentication
@@ -56,7 +57,8 @@ class Changes(TypedDict, total=False):
     """The parts of an access rule that a single route can change."""
 
     limit: Bucket | tuple[Bucket, ...] | None
-    limit_joins_up_to: int
+    taking: Taking
+    takes_late_up_to: int
     inactive: bool
     applications: ApplicationTokens
     area: Area
@@ -127,25 +129,34 @@ class _Steps:
             raise
 
     async def limit(self, *args: Any, **kwargs: Any) -> Any:
-        joins_up_to = self.access.limit_joins_up_to
-        if joins_up_to and (request.method == "GET" or 0 < (request.content_length or 0) <= joins_up_to):
-            return await self.limit_with_query(*args, **kwargs)
-        if self.access.limit is not None:
-            await take_token(self.access.limits)
-        return await self.within_limit(*args, **kwargs)
+        access = self.access
+        forget_tokens()
+        if access.taking is not Taking.AT_ONCE and (
+            request.method == "GET" or 0 < (request.content_length or 0) <= access.takes_late_up_to
+        ):
+            prepare_tokens(access.limits, join_reading=access.taking is Taking.WITH_FIRST_QUERY)
+            response = await self.take_late(*args, **kwargs)
+        else:
+            if access.limit is not None:
+                await take_token(access.limits)
+            response = await self.within_limit(*args, **kwargs)
+        await carry_out()
+        return response
 
-    async def limit_with_query(self, *args: Any, **kwargs: Any) -> Any:
-        """Let the view take the tokens with its first query. A request that is refused earlier takes the tokens here: 429 comes first."""
-        prepare_charge(self.access.limits)
+    async def take_late(self, *args: Any, **kwargs: Any) -> Any:
+        """Take the tokens at the latest when the request is refused, or if its first query should have taken them, when it ends."""
         try:
-            return await self.within_limit(*args, **kwargs)
+            response = await self.within_limit(*args, **kwargs)
         except Exception:
-            await make_charge()
+            await take_open_tokens()
             raise
         except BaseException:  # a cancellation, because the body was too slow
             with suppress(Refusal), trio.fail_after(FAILURE_RECORDED_WITHIN, shield=True):
-                await make_charge()
+                await take_open_tokens()
             raise
+        if self.access.taking is Taking.WITH_FIRST_QUERY:
+            await take_open_tokens()
+        return response
 
     async def within_limit(self, *args: Any, **kwargs: Any) -> Any:
         try:

@@ -20,7 +20,7 @@ from entrypoints.http.base import cookies
 from entrypoints.http.base.context import caller, ports
 from entrypoints.http.base.redirects import redirect
 from entrypoints.http.edge.access import PROTOCOL, anyone
-from entrypoints.http.edge.limits import give_back_kept, keep_taken
+from entrypoints.http.edge.limits import proof_accepted, sign_in_goes_on
 from entrypoints.http.edge.openapi import describes_page
 from entrypoints.http.edge.typed_fields import link_token
 from entrypoints.http.pages.authentication.sign_in import sign_in_browser
@@ -59,7 +59,7 @@ async def request_email(flow: Flow) -> Response:
         challenge = await email_method.start(ports(), caller(), flow, Email.parse(email), service)
     except (Invalid, NotFound) as refusal:
         return await sign_in_again(refusal, flow, email)
-    await keep_taken(str(challenge.id))
+    sign_in_goes_on(str(challenge.id))
     return redirect(path_of(challenge.flow, "/email"), notice=SENT_AGAIN if form.get("again") == "yes" else None)
 
 
@@ -115,7 +115,7 @@ async def sign_in_with_code(flow: Flow) -> Response:
     except (EmailCodeMalformed, EmailCodeWrong, Limited) as refusal:
         values = {"email": challenge.email, "is_again": False, **await page_values(flow)}
         return refused_form_page(refusal, "authentication/email_sign_in_code.html", **values)
-    await give_back_kept(str(challenge.id))
+    proof_accepted(str(challenge.id))
     return response
 
 
@@ -137,7 +137,7 @@ async def link_page() -> Response:
         options = await load_options(asked if asked.in_browser else own)
     except (LinkInvalid, FlowEnded) as refusal:
         return _link_refused(refusal)
-    await keep_taken(browser)
+    sign_in_goes_on(browser)
     service = options.destination.service
     return form_page(
         "authentication/email_sign_in_link.html",
@@ -183,7 +183,7 @@ async def sign_in_with_link() -> Response:
     except (LinkInvalid, EmailSignInOff, FlowEnded) as refusal:
         return _link_refused(refusal)
     if link.origin is None:
-        await give_back_kept(str(link.challenge.id))
+        proof_accepted(str(link.challenge.id))
     return response
 
 

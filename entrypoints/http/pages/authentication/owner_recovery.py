@@ -11,7 +11,7 @@ from core.kernel.page_paths import HOME_PATH, RECOVER_OWNER_PATH
 from entrypoints.http.base import cookies
 from entrypoints.http.base.context import ports
 from entrypoints.http.edge.access import anyone
-from entrypoints.http.edge.limits import keep_taken
+from entrypoints.http.edge.limits import sign_in_goes_on
 from entrypoints.http.edge.openapi import describes_page
 from entrypoints.http.edge.typed_fields import link_token
 from entrypoints.http.pages.authentication.sign_in import sign_in_browser
@@ -33,7 +33,7 @@ async def recover_owner_page() -> Response:
     """
     token = link_token()
     values = await _values(token)
-    await keep_taken(cookies.browser_id())
+    sign_in_goes_on(cookies.browser_id())
     return form_page("authentication/recover_owner.html", problem=None, **values)
 
 

@@ -53,7 +53,7 @@ from entrypoints.http.base.rendering.templates import page_response, render
 from entrypoints.http.edge.access import PROTOCOL, sign_in_session
 from entrypoints.http.edge.access.declaration import Bounded
 from entrypoints.http.edge.forms import read_form
-from entrypoints.http.edge.limits import give_back_taken
+from entrypoints.http.edge.limits import user_confirmed
 from entrypoints.http.edge.openapi import describes_page
 from entrypoints.http.edge.queries import path_id
 from entrypoints.http.edge.reauthentication import EVERYWHERE, LOST_PASSKEY, OWN_FACTOR, OWN_PASSKEY, OWN_PROOF, POLICY_OF, place_of
@@ -302,7 +302,7 @@ async def confirm() -> Response:
         return await _refused(KEY_ALONE if form.get(CREDENTIAL) else TOO_LATE, target, is_emailed=is_emailed)
     except (Invalid, Unauthenticated, Limited) as refusal:
         return await _refused(refusal, target, is_emailed=is_emailed)
-    await give_back_taken()
+    user_confirmed()
     return redirect(_path(target))
 
 

@@ -35,7 +35,7 @@ from entrypoints.http.base.redirects import redirect, safe_next, with_next
 from entrypoints.http.base.rendering.templates import page_response, render
 from entrypoints.http.edge.access import PROTOCOL, anyone
 from entrypoints.http.edge.forms import read_form
-from entrypoints.http.edge.limits import keep_taken, refund_of_sign_in
+from entrypoints.http.edge.limits import sign_in_goes_on
 from entrypoints.http.edge.openapi import describes_page
 from entrypoints.http.pages.federation.signed_out import signed_out_page
 from entrypoints.http.pages.flow.flows import (
@@ -105,10 +105,10 @@ async def sign_in(flow: Flow) -> Response:
     try:
         address, password = Email.parse(email), form.get("password", "")
         if form.get(STEP) == ADDRESS and (to_connection := await lead_to_connection(flow, form, address)) is not None:
-            await keep_taken(cookies.browser_id())
+            sign_in_goes_on(cookies.browser_id())
             return to_connection
         if STEP in form and not password:
-            await keep_taken(cookies.browser_id())
+            sign_in_goes_on(cookies.browser_id())
             return await password_form(flow, address)
         return await sign_in_browser(Password(address, password), flow, can_passkey=_can_passkey(form))
     except (Invalid, Unauthenticated, Limited) as refusal:
@@ -214,15 +214,14 @@ async def sign_in_browser(method: SignInMethod, flow: Flow, *, can_passkey: bool
 
 
 def presented_browser() -> PresentedDevice:
-    """Return the device information in the cookies of this browser. Its sign-in gives back what its requests took from the rate limits."""
-    device_id = cookies.DEVICE.read()
-    return PresentedDevice(device_id=device_id, token=cookies.TRUST.read(), refund=refund_of_sign_in(device_id))
+    """Return the device information in the cookies of this browser."""
+    return PresentedDevice(device_id=cookies.DEVICE.read(), token=cookies.TRUST.read())
 
 
 async def sign_in_response(outcome: BrowserSignIn | Flow, flow: Flow, *, to: str | None = None) -> Response:
     """Return a redirect to the next page of the flow, or to this URL, with the session cookie, or to the page for the second factor."""
     if isinstance(outcome, Flow):
-        await keep_taken(cookies.browser_id())
+        sign_in_goes_on(cookies.browser_id())
         return redirect(path_of(outcome, "/code"))
     target = to or (flow.request if flow.target is FlowTarget.PAGE else path_of(flow))
     response = redirect(with_next(PASSKEY_OFFER_PATH, target) if outcome.offers_passkey else target, notice=LINKED.get(outcome.is_linked))

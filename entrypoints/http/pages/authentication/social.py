@@ -25,8 +25,8 @@ from entrypoints.http.base import cookies
 from entrypoints.http.base.context import app_context, caller, ports, request_record
 from entrypoints.http.base.redirects import redirect, safe_next, to_sign_in
 from entrypoints.http.edge.access import PROTOCOL, anyone
-from entrypoints.http.edge.access.declaration import SMALL_BODY
-from entrypoints.http.edge.limits import charge_failure, keep_taken, open_charge
+from entrypoints.http.edge.access.declaration import Taking
+from entrypoints.http.edge.limits import sign_in_failed, sign_in_goes_on
 from entrypoints.http.edge.openapi import describes_page, refuses
 from entrypoints.http.edge.queries import joined_query, repeatable
 from entrypoints.http.edge.reauthentication import to_reauthentication
@@ -97,7 +97,7 @@ async def start(provider: str) -> Response:
         url = await trips.begin(ports(), caller(), flow, slug, browser, app_context().base_url)
     except FlowEnded:  # the user went back to an earlier page
         return await ended_page(arguments.get("flow"))
-    await keep_taken(browser)
+    sign_in_goes_on(browser)
     return redirect(url, 302)
 
 
@@ -129,7 +129,7 @@ async def _start_with_ticket(provider: str, browser: str, ticket: str) -> Respon
 
 
 @routes.get("/auth/<provider:provider>/callback")
-@anyone(PROTOCOL, limit_joins_up_to=SMALL_BODY)
+@anyone(PROTOCOL, taking=Taking.IF_REFUSED)
 @refuses(400, 401, 403, 404, 409)
 @describes_page(
     {
@@ -146,7 +146,7 @@ async def callback(provider: str) -> Response:
     The identity provider redirects the browser here. Register this URL there.
     """
     browser, state = cookies.DEVICE.read(), request.args.get("state")
-    returned = ProviderReturn(provider_name=provider, browser=browser, state=state, answer=read_answer(), charge=open_charge())
+    returned = ProviderReturn(provider_name=provider, browser=browser, state=state, answer=read_answer())
     try:
         user = await visitor()
         return await _to_response(await trips.finish(ports(), caller(), user, returned, app_context().base_url), user)
@@ -158,7 +158,7 @@ async def callback(provider: str) -> Response:
 
 async def _to_response(result: TripResult, user: Visitor | None) -> Response:
     if isinstance(result, ErrorReported | TripFailed):
-        await charge_failure()
+        sign_in_failed()
     match result:
         case ErrorReported(answer, code):
             request_record().error_code = code

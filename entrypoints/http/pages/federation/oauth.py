@@ -38,7 +38,7 @@ from entrypoints.http.base.redirects import redirect
 from entrypoints.http.base.rendering.templates import page_response, render
 from entrypoints.http.edge.access import PROTOCOL, anyone
 from entrypoints.http.edge.forms import read_request_of_application
-from entrypoints.http.edge.limits import give_back_kept, keep_taken, limited_if_refused, take_token
+from entrypoints.http.edge.limits import limited_if_refused, proof_accepted, sign_in_goes_on, take_token
 from entrypoints.http.edge.openapi import describes_page, refuses
 from entrypoints.http.edge.queries import joined_query, repeatable
 from entrypoints.http.pages.federation.unregistered import shows_unregistered_uri
@@ -140,7 +140,7 @@ async def _answer(waiting: WaitingRequest, user: Visitor | None, provider: str |
         step, wants_fresh = step_path(outcome.step), outcome.wants_fresh
     require_tab()
     await take_token(())
-    await keep_taken(cookies.browser_id())
+    sign_in_goes_on(cookies.browser_id())
     by = user or caller()
     if slug is not None:
         return redirect(provider_path(await trips.begin_request(ports(), by, user, waiting, slug, browser), slug))
@@ -161,7 +161,7 @@ async def resume(flow: Flow, user: Visitor | None, reply: PageAnswer | None) -> 
     _record(waiting.authorization)
     outcome = await _advance(user, waiting, flow, reply)
     if reply is not None and reply.is_yes and not isinstance(outcome, Asked):
-        await give_back_kept(cookies.DEVICE.read() or "")
+        proof_accepted(cookies.DEVICE.read() or "")
     return outcome
 
 

@@ -118,6 +118,6 @@ async def test_the_daily_refresh_takes_over_metadata_of_the_same_identity_provid
     assert [name for (name,) in names] == [f"connection.certificate.{each}" for each in ("added", "added", "removed")]
     for _ in range(METADATA_FETCH.burst):
         async with ports.storage.autocommit() as statements:
-            await statements.rates.charge(f"metadata {visits.connection.org_id}", (METADATA_FETCH,), clock.now())
+            await statements.rates.take(f"metadata {visits.connection.org_id}", (METADATA_FETCH,), clock.now())
     assert await refresh() == (["ok"], None, {others[1]})
     assert publisher.count == 5

@@ -35,8 +35,8 @@ async def saml_rows(storage: Postgres, pool: Pool, shop: ServiceContext) -> Stor
         await tx.saml.add_certificate(shop.org_id, shop.id, certificate)
         assert await tx.saml_sign_ons.begin(flow, REQUEST)
         assert await tx.saml_sign_ons.persistent_name_id(shop.org_id, shop.id, user.id, NAME_ID.value, NOW) == NAME_ID.value
-        index = tx.saml_sign_ons.add_session_deferred(browser.id, shop.org_id, shop.id, "_index", NAME_ID, NOW)
+        index = tx.saml_sign_ons.add_session(browser.id, shop.org_id, shop.id, "_index", NAME_ID, NOW)
         assert await tx.saml_logouts.add(logout)
-        assert index.value == "_index"
+        assert await index == "_index"
         assert await tx.saml_logouts.add_request(logout.id, "_request", user.id, part, None)
     return StoredSaml(storage, pool, shop, user.id, browser.id, flow, logout, part)

@@ -87,10 +87,10 @@ async def test_sessions_at_a_service_are_found_by_name_and_ended(
     async with saml_rows.storage.transaction(by=SYSTEM) as tx:
         for number, other in enumerate((second, elsewhere, eves)):
             await tx.sessions.begin_in_browser(other, digest(f"browser {number}"))
-        tx.saml_sign_ons.add_session_deferred(second.id, shop.org_id, shop.id, "_2", other_name, NOW)
-        tx.saml_sign_ons.add_session_deferred(second.id, desk.org_id, desk.id, "_3", NAME_ID, NOW)
-        tx.saml_sign_ons.add_session_deferred(elsewhere.id, foreign.org_id, foreign.id, "_4", NAME_ID, NOW)
-        tx.saml_sign_ons.add_session_deferred(eves.id, shop.org_id, shop.id, "_5", NameId("_eve", NAME_ID.format), NOW)
+        await tx.saml_sign_ons.add_session(second.id, shop.org_id, shop.id, "_2", other_name, NOW)
+        await tx.saml_sign_ons.add_session(second.id, desk.org_id, desk.id, "_3", NAME_ID, NOW)
+        await tx.saml_sign_ons.add_session(elsewhere.id, foreign.org_id, foreign.id, "_4", NAME_ID, NOW)
+        await tx.saml_sign_ons.add_session(eves.id, shop.org_id, shop.id, "_5", NameId("_eve", NAME_ID.format), NOW)
 
     async def users(org_id: UUID, service_id: UUID, name_id: NameId) -> object:
         return await saml_rows.run_without_effect(lambda tx: tx.saml_logouts.find_users(org_id, service_id, name_id, NOW))

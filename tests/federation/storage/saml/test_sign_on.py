@@ -123,9 +123,8 @@ async def test_another_browser_does_not_finish_a_sign_on(saml_rows: StoredSaml) 
         await saml_rows.run_without_effect(lambda tx, other=other: tx.flows.reopen(other))  # type: ignore[misc]
     await within(saml_rows.storage, lambda tx: tx.flows.reopen(flow))
     async with saml_rows.storage.transaction(by=SYSTEM) as tx:
-        finished = [tx.flows.close_deferred(one, NOW) for one in (others[0], flow, flow)]
-        await tx.saml_logouts.mark_partial(uuid4())  # any statement, which sends the deferred ones
-        assert [one.value for one in finished] == [None, True, None]
+        finished = [tx.flows.close(one, NOW) for one in (others[0], flow, flow)]
+        assert [await one for one in finished] == [False, True, False]
 
 
 async def test_only_an_open_flow_of_the_browser_moves_to_another_cookie(saml_rows: StoredSaml) -> None:
@@ -200,12 +199,11 @@ async def test_the_membership_is_locked_and_confirmed_in_one_organization(saml_r
 
     async def lock_user(org_slug: str, user_id: UUID, *, confirm: bool = False) -> tuple[bool, str | None, bool]:
         async with saml_rows.storage.transaction(by=SYSTEM) as tx:
-            locked = tx.saml_sign_ons.lock_user_deferred(org_slug, user_id, NOW, confirm_membership=confirm)
-            await tx.saml_logouts.mark_partial(uuid4())  # any statement, which sends the deferred ones
+            locked = await tx.saml_sign_ons.lock_user(org_slug, user_id, NOW, confirm_membership=confirm)
             is_membership_locked = await is_locked(pool, "memberships", "user_id = %s", user)
             assert await is_locked(pool, "users", "id = %s", user_id)
         [(is_confirmed,)] = await run_sql(pool, "select confirmed_at is not null from memberships where user_id = %s", user)
-        return is_membership_locked, locked.value.email if locked.value else None, is_confirmed
+        return is_membership_locked, locked.email if locked else None, is_confirmed
 
     assert await lock_user("acme", user) == (True, ADA, False)
     assert await lock_user("twin", user, confirm=True) == (False, ADA, False)
@@ -222,10 +220,9 @@ async def test_only_a_live_session_of_the_user_is_locked(saml_rows: StoredSaml, 
 
     async def lock_session(user_id: UUID = saml_rows.user) -> bool:
         async with saml_rows.storage.transaction(by=SYSTEM) as tx:
-            lives = tx.saml_sign_ons.lock_session_deferred(saml_rows.session, user_id, NOW)
-            await tx.saml_logouts.mark_partial(uuid4())  # any statement, which sends the deferred ones
+            lives = await tx.saml_sign_ons.lock_session(saml_rows.session, user_id, NOW)
             locked = await is_locked(pool, "sessions", "id = %s", saml_rows.session)
-            assert locked == (lives.value is True), "until the transaction ends, the session cannot end"
+            assert locked == lives, "until the transaction ends, the session cannot end"
             return locked
 
     assert await lock_session()
@@ -238,9 +235,7 @@ async def test_only_a_live_session_of_the_user_is_locked(saml_rows: StoredSaml, 
 async def test_the_session_of_an_unusable_account_is_not_live(saml_rows: StoredSaml, pool: Pool, change: str) -> None:
     await run_sql(pool, f"update users set {change} = now() where id = %s", saml_rows.user)  # noqa: S608
     async with saml_rows.storage.transaction(by=SYSTEM) as tx:
-        lives = tx.saml_sign_ons.lock_session_deferred(saml_rows.session, saml_rows.user, NOW)
-        await tx.saml_logouts.mark_partial(uuid4())
-    assert lives.value is None
+        assert not await tx.saml_sign_ons.lock_session(saml_rows.session, saml_rows.user, NOW)
 
 
 async def test_each_service_knows_a_user_by_another_name(saml_rows: StoredSaml, desk: ServiceContext, foreign: ServiceContext) -> None:
@@ -260,8 +255,8 @@ async def test_a_browser_session_has_one_saml_session_per_service(saml_rows: Sto
     other = session(user)
     async with saml_rows.storage.transaction(by=SYSTEM) as tx:
         await tx.sessions.begin_in_browser(other, digest("another browser"))
-        tx.saml_sign_ons.add_session_deferred(saml_rows.session, foreign.org_id, foreign.id, "_elsewhere", other_name, NOW + SECOND)
-        tx.saml_sign_ons.add_session_deferred(other.id, saml_rows.service.org_id, saml_rows.service.id, "_other", other_name, NOW)
+        await tx.saml_sign_ons.add_session(saml_rows.session, foreign.org_id, foreign.id, "_elsewhere", other_name, NOW + SECOND)
+        await tx.saml_sign_ons.add_session(other.id, saml_rows.service.org_id, saml_rows.service.id, "_other", other_name, NOW)
         parts = await tx.saml_logouts.sessions(saml_rows.session, NOW)
     assert parts == [
         saml_rows.saml_session,

@@ -77,10 +77,11 @@ async def sign_on_with_saml(ports: Ports, pool: Pool, slug: str, org: UUID, serv
         await tx.saml_sign_ons.complete_sign_in(digest(state), user.id, session, digest(f"ticket of {name}"), now - STATE_TTL, now)
         known = NameId(await tx.saml_sign_ons.persistent_name_id(org, service, user.id, f"_name-{name}", now), FORMAT)
         for name_id in (NameId(f"former {name}", FORMAT), known):
-            index = tx.saml_sign_ons.add_session_deferred(session, org, service, f"_index-{name}", name_id, now)
+            index = tx.saml_sign_ons.add_session(session, org, service, f"_index-{name}", name_id, now)
         assert await tx.saml_logouts.add(logout)
-        assert index.value is not None
-        part = SamlSession(org_id=org, service_id=service, session_index=index.value, name_id=known, former_names=(f"leaving {name}",))
+        stored_index = await index
+        assert stored_index is not None
+        part = SamlSession(org_id=org, service_id=service, session_index=stored_index, name_id=known, former_names=(f"leaving {name}",))
         assert await tx.saml_logouts.add_request(logout.id, f"_asked-{name}", user.id, part, None)
         await tx.saml_logouts.next_request(logout.id, now)
     return state

@@ -15,8 +15,9 @@ from core.kernel.values import parse_id
 from entrypoints.http.base import cookies
 from entrypoints.http.base.context import ports
 from entrypoints.http.edge.access import anyone
+from entrypoints.http.edge.access.declaration import Taking
 from entrypoints.http.edge.forms import FORM, read_fields
-from entrypoints.http.edge.limits import make_charge, open_charge
+from entrypoints.http.edge.limits import take_open_tokens
 from entrypoints.http.edge.openapi import describes_page, refuses
 from entrypoints.http.pages.federation.connections.sign_in import begin_initiated, finish
 from entrypoints.http.pages.federation.connections.visits import posting_page
@@ -28,7 +29,7 @@ AGAIN: Final = "again"  # the field of a response that our own page has sent
 
 
 @routes.post("/auth/connections/<connection_id>/acs")
-@anyone(limit_joins_up_to=USUAL_FORM)
+@anyone(taking=Taking.IF_REFUSED, takes_late_up_to=USUAL_FORM)
 @refuses(400, 401, 403, 404, 409)
 @describes_page(
     {
@@ -50,15 +51,15 @@ async def acs(connection_id: str) -> Response:
     fields = await read_fields()
     text, target, browser = fields.get("SAMLResponse", ""), fields.get("RelayState", "")[:MAX_TEXT], cookies.DEVICE.read()
     if browser is None and AGAIN not in fields:
-        # A POST from another site has no cookies. So our page sends it again, and nothing is read or charged for strangers
+        # A POST from another site has no cookies. So our page sends it again, and strangers make us read nothing
         # (security X-16).
         if len(text) > MAX_ENCODED_RESPONSE:
             raise SamlResponseRefused(SamlFault.TOO_LARGE)
         relay_state = {"RelayState": target} if target else {}
         return posting_page(connection_endpoint_path(id_, "acs"), {"SAMLResponse": text, **relay_state, AGAIN: "1"})
-    returned = await trips.read_response(ports(), id_, browser, text, open_charge())
+    returned = await trips.read_response(ports(), id_, browser, text)
     if returned.state is None and (initiator := await routing.find_initiator(ports(), id_)):
         # Any page can post a response that the identity provider made for another user. So it signs no user in: we request a new one.
-        await make_charge()
+        await take_open_tokens()
         return await begin_initiated(id_, initiator, target)
     return await finish(returned)

@@ -23,9 +23,9 @@ from entrypoints.http.base import cookies
 from entrypoints.http.base.context import app_context, caller, ports
 from entrypoints.http.base.redirects import redirect
 from entrypoints.http.edge.access import PROTOCOL, anyone
-from entrypoints.http.edge.access.declaration import SMALL_BODY
+from entrypoints.http.edge.access.declaration import Taking
 from entrypoints.http.edge.forms import read_request_of_application
-from entrypoints.http.edge.limits import charge_failure, keep_taken, limited_if_refused, open_charge
+from entrypoints.http.edge.limits import limited_if_refused, sign_in_failed, sign_in_goes_on
 from entrypoints.http.edge.openapi import describes_page, refuses
 from entrypoints.http.edge.queries import joined_query, repeatable
 from entrypoints.http.pages.authentication.other_user import sign_in_at_provider
@@ -78,7 +78,7 @@ async def start(connection_id: str) -> Response:
         visit = await trips.begin(ports(), caller(), flow, id_, browser, app_context().base_url, hints)
     except FlowEnded:  # the user went back to an earlier page
         return await ended_page(arguments.get("flow"))
-    await keep_taken(browser)
+    sign_in_goes_on(browser)
     return visit_response(visit, 302)
 
 
@@ -108,7 +108,7 @@ async def begin_initiated(connection_id: UUID, issuer: str | None, target: str |
     require_tab()
     browser, to = cookies.browser_id(), await routing.find_initiated_target(ports(), connection_id, issuer, target)
     visit = await trips.begin(ports(), caller(), page_flow(to), connection_id, browser, app_context().base_url, hints)
-    await keep_taken(browser)
+    sign_in_goes_on(browser)
     return visit_response(visit)
 
 
@@ -129,7 +129,7 @@ async def initiate_by_form(connection_id: str) -> Response:
 
 
 @routes.get("/auth/connections/<connection_id>/callback")
-@anyone(PROTOCOL, limit_joins_up_to=SMALL_BODY)
+@anyone(PROTOCOL, taking=Taking.IF_REFUSED)
 @refuses(400, 401, 403, 404, 409)
 @describes_page(
     {
@@ -147,7 +147,7 @@ async def callback(connection_id: str) -> Response:
     """
     id_, state = parse_id(connection_id) or refuse(ProviderStateUnknown), request.args.get("state")
     browser, answer = cookies.DEVICE.read(), read_answer()
-    return await finish(ConnectionReturn(connection_id=id_, browser=browser, state=state, answer=answer, charge=open_charge()))
+    return await finish(ConnectionReturn(connection_id=id_, browser=browser, state=state, answer=answer))
 
 
 async def finish(returned: ConnectionReturn) -> Response:
@@ -172,7 +172,7 @@ async def _arrive(result: PersonArrived | ConnectionTripFailed, user: Visitor | 
     """Sign in the person that the identity provider authenticated, or ask to link the account that exists already."""
     flow = result.flow
     if isinstance(result, ConnectionTripFailed):
-        await charge_failure()
+        sign_in_failed()
     if isinstance(result, ConnectionTripFailed) and flow.target is FlowTarget.REAUTHENTICATION:
         return refused_page(result.problem, "authentication/not_confirmed.html", next_path=flow.request)
     remember_way_back(flow, "/sign-in")

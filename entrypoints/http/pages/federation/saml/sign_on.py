@@ -29,7 +29,7 @@ from entrypoints.http.edge.access.declaration import Access, Bounded, Credential
 from entrypoints.http.edge.access.guards import AccessDecorator
 from entrypoints.http.edge.bodies import ResponseModel, TokenText
 from entrypoints.http.edge.errors import wants_page
-from entrypoints.http.edge.limits import keep_taken, take_token
+from entrypoints.http.edge.limits import sign_in_goes_on, take_token
 from entrypoints.http.edge.openapi import describes, describes_page, refuses, serves_both, succeeds_with_page
 from entrypoints.http.edge.queries import Query
 from entrypoints.http.edge.reauthentication import OWN_PROOF, to_policy, to_reauthentication
@@ -110,7 +110,7 @@ async def _to_sign_in(org_slug: str, service_slug: str) -> Response:
     require_tab()
     relay_state, browser = request.args.get("RelayState"), cookies.browser_id()
     await take_token((AUTH,))
-    await keep_taken(browser)
+    sign_in_goes_on(browser)
     flow = await target.begin_unsolicited(ports(), caller(), org_slug, service_slug, relay_state, browser)
     return redirect(path_of(flow, f"/{Step.SIGN_IN.value}"))
 
