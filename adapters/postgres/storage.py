@@ -9,6 +9,7 @@ import trio
 
 from adapters.postgres.engine.driver import Connection
 from adapters.postgres.engine.pool import Lease, Pool, translated
+from adapters.postgres.engine.scope import PendingSignals
 from adapters.postgres.eventing.event_log import EventLog, QueuedWork
 from adapters.postgres.kernel.rate_limits import take_tokens
 from adapters.postgres.repositories import Repositories
@@ -33,7 +34,8 @@ class Transaction(Repositories, TransactionPort):
     def __init__(
         self, connection: Connection, vault: Vault, signals: Signals, clock: Clock, by: Caller, in_session: bool, webhook_delay: timedelta
     ) -> None:
-        super().__init__(connection, vault, signals, webhook_delay)
+        self._pending = PendingSignals(signals)
+        super().__init__(connection, vault, self._pending, webhook_delay)
         self._clock = clock
         self._caller = by
         self._in_session = in_session
@@ -66,12 +68,12 @@ class Transaction(Repositories, TransactionPort):
         """Notify the actors of this process about their work. Call this after the commit."""
         queued = None if self._queued is None else await self._queued
         if queued is not None and queued.deliveries:
-            self.signals.send(Signal.DELIVERIES_DUE)
+            self._pending.send(Signal.DELIVERIES_DUE)
         if queued is not None and queued.siem_entries:
-            self.signals.send(Signal.SIEM_ENTRIES_DUE)
+            self._pending.send(Signal.SIEM_ENTRIES_DUE)
         if any(event.kind.name == SIGNED_UP for event in self._events):
-            self.signals.send(Signal.USER_SIGNED_UP)
-        await self.signals.flush()
+            self._pending.send(Signal.USER_SIGNED_UP)
+        await self._pending.flush()
 
 
 def _waiting_tokens() -> RequestTokens | None:
@@ -100,9 +102,9 @@ class _Open:
     It is a class, because every request uses it and a generator would cost twice as much.
     """
 
-    __slots__ = ("_lease", "_proof", "_reads", "_repositories", "_taken", "_used", "_wrap")
+    __slots__ = ("_connection", "_lease", "_proof", "_reads", "_taken", "_used", "_wrap")
 
-    _repositories: Repositories
+    _connection: Connection
     _taken: Awaitable[None] | None
     _used: Awaitable[None] | None
 
@@ -113,8 +115,8 @@ class _Open:
         self._proof = proof
 
     async def __aenter__(self) -> Repositories:
-        connection = await self._lease.__aenter__()
-        self._repositories = repositories = self._wrap(connection)
+        self._connection = connection = await self._lease.__aenter__()
+        repositories = self._wrap(connection)
         if not self._reads:
             await _take_waiting(self._lease, connection)
         tokens, proof = _waiting_tokens() if self._reads else None, self._proof
@@ -123,7 +125,10 @@ class _Open:
         return repositories
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        connection = self._repositories.connection
+        connection = self._connection
+        if self._taken is None and self._used is None and not connection.has_queue:
+            await self._lease.__aexit__(kind, error, trace)
+            return
         try:
             if self._taken is not None and (error is None or isinstance(error, Refusal)):
                 await self._taken
@@ -139,8 +144,6 @@ class _Open:
         finally:
             connection.forget_queue()
             await self._lease.__aexit__(None, error, None)
-            if (signals := self._repositories.signals).pending:
-                await signals.flush()
 
 
 class _OpenTransaction:

@@ -11,6 +11,7 @@ from psycopg.types.json import Jsonb
 
 from adapters.postgres.engine.locks import RECIPIENTS
 from adapters.postgres.engine.records import Column, Record
+from adapters.postgres.engine.scope import PendingSignals
 from adapters.postgres.engine.statements import ASYNC_COMMIT, Answer, Row, SealingRepository
 from core.accounts.model.email_queue import (
     CAUSED_BY_ORGANIZATIONS,
@@ -109,7 +110,8 @@ class EmailQueue(SealingRepository):
         queued = self._exists(
             sql, **parameters, **MAIL.values(email), token=None if email.token is None else self._sealed(email, email.token)
         )
-        self._signals.send(Signal.EMAIL_DUE, queued=queued)
+        assert isinstance(self._signals, PendingSignals), "emails are queued in transactions"
+        self._signals.send_if(queued, Signal.EMAIL_DUE)
 
     async def is_waiting(self, kind: EmailKind, address: Email, org_id: UUID) -> bool:
         sql = "select 1 from mails where address = %(address)s and kind = %(kind)s and org_id = %(org_id)s and finished_at is null limit 1"

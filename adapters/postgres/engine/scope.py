@@ -1,4 +1,4 @@
-"""The repositories on one database connection, and the signals of their statements."""
+"""The repositories on one database connection, and the signals of an open transaction."""
 
 from collections.abc import Awaitable
 from datetime import datetime, timedelta
@@ -14,25 +14,28 @@ class Scope:
     def __init__(self, connection: Connection, vault: Vault, signals: Signals, webhook_delay: timedelta = timedelta()) -> None:
         self.connection = connection
         self.vault = vault
-        self.signals = PendingSignals(signals)
+        self.signals = signals
         self.webhook_delay = webhook_delay  # between an event and its first delivery
 
 
 class PendingSignals:
-    """The signals of a block, kept until its statements are committed."""
+    """The signals of an open transaction, kept until it is committed. Implements ports.signals.Signals."""
 
-    __slots__ = ("_signals", "pending")
+    __slots__ = ("_pending", "_signals")
 
     def __init__(self, signals: Signals) -> None:
         self._signals = signals
-        self.pending: list[tuple[Signal, datetime | None, Awaitable[bool] | None]] = []
+        self._pending: list[tuple[Signal, datetime | None, Awaitable[bool] | None]] = []
 
-    def send(self, signal: Signal, at: datetime | None = None, *, queued: Awaitable[bool] | None = None) -> None:
-        """Report work, which falls due at this time. With `queued`, report it only if that is true after the commit."""
-        self.pending.append((signal, at, queued))
+    def send(self, signal: Signal, at: datetime | None = None) -> None:
+        self._pending.append((signal, at, None))
+
+    def send_if(self, is_due: Awaitable[bool], signal: Signal) -> None:
+        """Report work that is due at once, if this is true after the commit."""
+        self._pending.append((signal, None, is_due))
 
     async def flush(self) -> None:
         """Send the signals to the actors. Call this after the commit."""
-        for signal, at, queued in self.pending:
-            if queued is None or await queued:
+        for signal, at, is_due in self._pending:
+            if is_due is None or await is_due:
                 self._signals.send(signal, at)

@@ -21,23 +21,28 @@ from entrypoints.http.edge.client_address import limit_key
 
 async def take_token(own: tuple[Bucket, ...]) -> None:
     """Take a token from every bucket of this route. If one is empty, take none."""
-    prepare_tokens(own)
-    await take_open_tokens()
+    if prepare_tokens(own) is not None:
+        await take_open_tokens()
 
 
 def forget_tokens() -> None:
     """Begin a request that takes no tokens yet."""
-    request_tokens.set(None)
-    _declared.set(())
+    if request_tokens.get() is not None:
+        request_tokens.set(None)
+    if _declared.get():
+        _declared.set(())
 
 
-def prepare_tokens(own: tuple[Bucket, ...], *, join_reading: bool = False) -> None:
-    """Prepare to take these tokens later, with `join_reading` in the round trip of the first query."""
+def prepare_tokens(own: tuple[Bucket, ...], *, join_reading: bool = False) -> RequestTokens | None:
+    """Prepare to take these tokens later, with `join_reading` in the round trip of the first query. Return None if the route has none."""
     rule = current_request().url_rule
     assert rule is not None, "only matched routes are guarded"
     buckets = app_context().limits.of(rule.rule, own)
-    tokens = RequestTokens(_address(), buckets, ports().clock.now(), cookies.DEVICE.read(), join_reading) if buckets else None
+    if not buckets:
+        return None
+    tokens = RequestTokens(_address(), buckets, ports().clock.now(), cookies.DEVICE.read(), join_reading)
     request_tokens.set(tokens)
+    return tokens
 
 
 async def take_open_tokens() -> None:
@@ -88,10 +93,9 @@ def _after_view(act: Callable[[], Awaitable[None]]) -> None:
     _declared.set((*_declared.get(), act))
 
 
-async def carry_out() -> None:
-    """Do what the view has declared."""
-    for act in _declared.get():
-        await act()
+def declared() -> tuple[Callable[[], Awaitable[None]], ...]:
+    """Return what the view has declared, to be done after it."""
+    return _declared.get()
 
 
 async def _keep(sign_in: str) -> None:

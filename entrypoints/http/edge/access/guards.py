@@ -40,7 +40,7 @@ from entrypoints.http.edge.access.declaration import (
 )
 from entrypoints.http.edge.access.effects import EffectRow
 from entrypoints.http.edge.ended_sessions import to_sign_in_again
-from entrypoints.http.edge.limits import carry_out, forget_tokens, prepare_tokens, take_open_tokens, take_token
+from entrypoints.http.edge.limits import declared, forget_tokens, prepare_tokens, take_open_tokens, take_token
 from entrypoints.http.edge.protocol.connection import LazyBody
 from entrypoints.http.edge.queries import check_query, path_id, repeatable_parameters
 from entrypoints.http.edge.reauthentication import POLICY_OF, to_ended_form, to_policy, to_reauthentication
@@ -140,7 +140,8 @@ class _Steps:
             if access.limit is not None:
                 await take_token(access.limits)
             response = await self.within_limit(*args, **kwargs)
-        await carry_out()
+        for act in declared():
+            await act()
         return response
 
     async def take_late(self, *args: Any, **kwargs: Any) -> Any:
