@@ -60,8 +60,8 @@ async def remove(ports: Ports, caller: Member) -> None:
         owner = await tx.sign_in_policies.person(organization.id, caller.user_id) or refuse(NotOfThisOrganization)
         for policy in policies:
             rules = policy.rules_left_to(owner.connections)
-            changed = replace(policy, rules=rules, owner_rules=None, owner_listed=None, changed_at=now, changed_by=caller.user_id)
-            await tx.sign_in_policies.put(changed)
+            changed = replace(policy, rules=rules, owner_rules=None, owner_listed=None, imposed_requirements=frozenset())
+            await tx.sign_in_policies.put(replace(changed, changed_at=now, changed_by=caller.user_id))
             if changes := changes_of(policy.rules, rules):
                 tx.record(events.sign_in_policy_updated(organization.id, policy.service_id, changes))
         await sign_in_policies.restore_availability(ports, tx, organization.id, now)
@@ -81,7 +81,7 @@ async def impose_connection(tx: Transaction, caller: OrganizationCaller, connect
     policies = await tx.sign_in_policies.requiring(organization.id, connection.id)
     if policies and Capability.ORGANIZATION_OWN not in rights:
         for policy in policies:
-            await tx.sign_in_policies.put(policy.with_imposed(connection.id))
+            await tx.sign_in_policies.put(policy.with_imposed(str(connection.id)))
         names = [f"{LABELS[Rule.CONNECTION]} ({connection.slug})"]
         await sign_in_policies.tell_admins(tx, organization.id, EmailKind.RULES_IMPOSED, caller, names, now)
     return bool(policies)
@@ -100,7 +100,7 @@ async def impose_parent(tx: Transaction, caller: OrganizationCaller, rights: Rig
     parent = max((each.domain for each in claims if each.verified_at is not None and domain.endswith(f".{each.domain}")), key=len)
     required = (policy.owner_rules or policy.rules).required_connections.get(parent)
     if required is not None:
-        await tx.sign_in_policies.put(policy.with_imposed_domain(parent))
+        await tx.sign_in_policies.put(policy.with_imposed(parent))
         names = [f"{LABELS[Rule.CONNECTION]} ({required.slug})"]
         await sign_in_policies.tell_admins(tx, org_id, EmailKind.RULES_IMPOSED, caller, names, now)
 

@@ -296,10 +296,11 @@ create table sign_in_policies (
     changed_at    timestamptz not null,
     changed_by    uuid,  -- no foreign key (docs/adr/0005)
     reminded      smallint not null default 0,  -- of the platform's: the emails that were sent about it
-    -- Of a policy that a member with fewer rights than the owner has changed: the rules and the list of break
-    -- glass without what they added, to which the owner can return. Null: all of it is the owner's.
+    -- If a member with fewer rights than the owner changed the policy: the owner's rules and break-glass list. Null: the present
+    -- values are the owner's.
     owner_rules   jsonb,
     owner_listed  uuid[],
+    imposed_requirements  text[] not null default '{}',  -- SignInPolicy.imposed_requirements
     constraint sign_in_policies_key unique nulls not distinct (org_id, service_id)
 );
 create index sign_in_policies_of_service on sign_in_policies (service_id) where service_id is not null;

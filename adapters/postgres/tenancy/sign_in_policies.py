@@ -26,8 +26,10 @@ from core.kernel.values import Domain, Email, new_id
 from core.tenancy.model.sign_in_policies import ApplicationWays, BreakGlassUser, PolicyApplication, PolicyPerson, SignInPolicy
 
 RULES: Final = Column(read=Rules.read, write=lambda rules: Jsonb(rules.document))
-POLICY: Final = Record(SignInPolicy, "p", rules=RULES, owner_rules=RULES, owner_listed=tuple)
-STORED: Final = Record(SignInPolicy, "p", rules=RULES, owner_rules=RULES, version=None)  # the version comes from the sequence
+REQUIREMENTS_IMPOSED: Final = Column(read=frozenset, write=sorted)
+POLICY: Final = Record(SignInPolicy, "p", rules=RULES, owner_rules=RULES, owner_listed=tuple, imposed_requirements=REQUIREMENTS_IMPOSED)
+# The version comes from the sequence.
+STORED: Final = Record(SignInPolicy, "p", rules=RULES, owner_rules=RULES, imposed_requirements=REQUIREMENTS_IMPOSED, version=None)
 # Copies the version of an organization's policy, from the rows `renewed`, to where each request reads it.
 COPY_VERSION: Final = """
     update organizations o set sign_in_policy_version = renewed.version

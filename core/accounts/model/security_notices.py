@@ -102,9 +102,9 @@ class AddedSignInMethod:
     passkey: str | None = None  # the name of the passkey
     second: FactorKind | None = None  # the second factor: an app, or passkeys and security keys that the account had before
     needed_by: tuple[str, ...] = ()  # the sign-in policies that the account does not meet without it, by name
-    is_of_sign_up: bool = False  # the linked account of a sign-up that did not verify the address: it may be a squatter's
+    signed_up_unproven: bool = False  # the sign-up did not verify the address, so the linked account may be a squatter's
 
     @property
     def is_kept_by_policy(self) -> bool:
         """Whether the user cannot end it on the page of a reset, because a sign-in policy needs it."""
-        return bool(self.needed_by) and not self.is_recent and not self.is_of_sign_up
+        return bool(self.needed_by) and not self.is_recent and not self.signed_up_unproven

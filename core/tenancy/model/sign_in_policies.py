@@ -126,11 +126,15 @@ class SignInPolicy:
     # The owner's rules and break-glass list, if members with fewer rights changed them. None: the present values are the owner's.
     owner_rules: Rules | None = None
     owner_listed: tuple[UUID, ...] | None = None
+    # What members with fewer rights changed: the ids of connections, and the domains that took over users of a removed subdomain. If
+    # the owner's rules require such a connection, or one for such a domain, this requirement is imposed.
+    imposed_requirements: frozenset[str] = frozenset()
     reminded: int = 0  # of the platform's: the number of emails about its start
 
     def imposed(self) -> frozenset[Rule]:
         """Return the rules that members with fewer rights than the owner added or tightened."""
-        return frozenset() if self.owner_rules is None else self.rules.tightened(self.owner_rules)
+        owner = self.owner_rules
+        return frozenset() if owner is None else self.rules.tightened(owner) | self.rules.tightened(self._without_imposed(owner))
 
     @property
     def imposed_names(self) -> Sequence[str]:
@@ -139,36 +143,43 @@ class SignInPolicy:
 
     def changed_to(self, rules: Rules, rights: Rights, now: datetime, by: UUID) -> "SignInPolicy":
         """Return the policy with the rules that a member with these rights saves. If the owner saves them, no rule is imposed."""
-        earlier = self.rules if self.owner_rules is None else self.owner_rules
-        imposed = frozenset[Rule]() if Capability.ORGANIZATION_OWN in rights else rules.tightened(earlier)
-        owner_rules = rules.with_earlier(imposed, earlier) if imposed else None
-        return replace(self, rules=rules, owner_rules=owner_rules, changed_at=now, changed_by=by)
+        changed = replace(self, rules=rules, changed_at=now, changed_by=by)
+        if Capability.ORGANIZATION_OWN not in rights:
+            earlier = self.owner_rules or self.rules
+            marked = replace(changed, owner_rules=rules.with_earlier(rules.tightened(earlier), earlier))
+            if marked.imposed():
+                return marked
+        return replace(changed, owner_rules=None, imposed_requirements=frozenset())
 
-    def with_imposed(self, connection_id: UUID) -> "SignInPolicy":
-        """Return the policy with the requirement of this connection as an imposed rule."""
-        rules = self.owner_rules or self.rules
-        others = {domain: each for domain, each in rules.required_connections.items() if each.id != connection_id}
-        one = None if rules.required_connection is None or rules.required_connection.id == connection_id else rules.required_connection
-        return replace(self, owner_rules=replace(rules, required_connections=others, required_connection=one))
+    def with_imposed(self, requirement: str) -> "SignInPolicy":
+        """Return the policy with another of `imposed_requirements`."""
+        return replace(self, owner_rules=self.owner_rules or self.rules, imposed_requirements=self.imposed_requirements | {requirement})
 
-    def with_imposed_domain(self, domain: Domain) -> "SignInPolicy":
-        """Return the policy with the connection that this domain requires as an imposed rule."""
-        rules = self.owner_rules or self.rules
-        others = {each: connection for each, connection in rules.required_connections.items() if each != domain}
-        return replace(self, owner_rules=replace(rules, required_connections=others))
+    def _without_imposed(self, rules: Rules) -> Rules:
+        required = {
+            domain: each
+            for domain, each in rules.required_connections.items()
+            if self.imposed_requirements.isdisjoint({domain, str(each.id)})
+        }
+        one = rules.required_connection
+        return replace(
+            rules,
+            required_connections=required,
+            required_connection=None if one is None or str(one.id) in self.imposed_requirements else one,
+        )
 
     def rules_left_to(self, owner: ConnectionFacts) -> Rules:
         """Return the owner's rules without the imposed rules.
 
-        If the connection of the owner's domain was imposed, another required connection with an old link could bind the owner. Such
-        connections are not required afterwards.
+        Without the connection of the owner's domain, an old link of the owner could make another required connection bind the owner.
+        Connections are not required afterwards if the owner's own rules did not bind the owner to them.
         """
-        rules = self.owner_rules or self.rules
-        bound = rules.required_for(owner)
-        if Rule.CONNECTIONS not in self.imposed() or owner.domain in rules.required_connections or bound == self.rules.required_for(owner):
-            return rules
-        left = {domain: each for domain, each in rules.required_connections.items() if each not in bound}
-        return replace(rules, required_connections=left)
+        saved = self.owner_rules or self.rules
+        left = self._without_imposed(saved)
+        unbound = set(left.required_for(owner)) - set(saved.required_for(owner))
+        return replace(
+            left, required_connections={domain: each for domain, each in left.required_connections.items() if each not in unbound}
+        )
 
     def second_factor_due(self, now: datetime) -> datetime | None:
         """Return when the second factor becomes required (UTC), or None if it does not start later."""

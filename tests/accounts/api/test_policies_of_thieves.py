@@ -267,14 +267,23 @@ async def test_an_older_linked_account_that_the_user_does_not_keep_ends_beside_a
 
 
 @pytest.mark.parametrize("squatter_joins", [False, True])
-async def test_the_account_of_the_sign_up_is_listed_if_its_address_was_verified_later(theft: Theft, squatter_joins: bool) -> None:
+@pytest.mark.parametrize("then", ["nothing", "links it again", "links another"])
+async def test_linked_accounts_are_listed_if_the_address_was_verified_after_the_sign_up(
+    theft: Theft, squatter_joins: bool, then: str
+) -> None:
     """A squatter signs up at a provider that did not verify the address, and the owner of the mailbox opens the verification link."""
     await add_identity(theft.pool, theft.user.id, "websuite", linked_at=theft.clock.now())
     await run_sql(theft.pool, "update users set created_at = %s", theft.clock.now())
     assert 'name="keep:' not in await theft.reset(keeps=False)
     await run_sql(theft.pool, "update users set first_verified_at = created_at + interval '1 minute'")
+    theft.clock.advance(HOUR)
+    if then == "links it again":
+        await run_sql(theft.pool, "update identities set linked_at = %s", theft.clock.now())
+    elif then == "links another":
+        await add_identity(theft.pool, theft.user.id, "codehost", linked_at=theft.clock.now())
     if squatter_joins:
         await theft.join(PROVIDER_OR_PASSKEY)
+        await theft.join({"methods": ["passkey", "provider:codehost"]}, "second")
     theft.clock.advance(100 * HOUR)
-    assert (await theft.reset(keeps=False)).count('name="keep:') == 1
+    assert (await theft.reset(keeps=False)).count('name="keep:') == (2 if then == "links another" else 1)
     assert await theft.ways_in() == (0, 0, 0, squatter_joins)

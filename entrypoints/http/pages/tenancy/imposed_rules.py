@@ -24,11 +24,13 @@ ADVICE: Final = Markup(
     "from that, ask the operator of this site for a recovery of your account."
 ).format(SECURITY_PATH)
 
+IN_FORCE: Final = "Your own rules are in force again, except for required connections that members changed or that would keep you out."
+
 
 async def _question(**_: str) -> Question:
     found = await imposed_rules.list_all(ports(), acting_member())
     places = [(each.service_slug or "the organization", ", ".join(LABELS[rule] for rule in each.rules)) for each in found]
-    effect = "Your own rules are in force again. All owners and admins get an email. Members can save such rules again."
+    effect = f"{IN_FORCE} All owners and admins get an email. Members can save such rules again."
     return Question(
         verb="Remove sign-in rules of",
         target=(await organizations.get(ports(), acting_member())).name,

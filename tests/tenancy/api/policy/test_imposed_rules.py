@@ -5,6 +5,7 @@ The module is longer than 400 lines, because each setting that can lock out has 
 
 from collections.abc import Mapping
 from datetime import timedelta
+from itertools import permutations
 from typing import Any, Final
 
 import pytest
@@ -300,16 +301,26 @@ async def test_only_a_removed_domain_whose_users_then_need_the_connection_counts
     await write_proofs(pool, acme.people["clerk"].id, proofs)
     await saved(acme, {"required_connections": {"elsewhere.example": "other"}}, "clerk")
     assert (await acme.api.delete(f"{acme.path}/domains/{removed}.{DOMAIN}", token=acme.token("integrator"))).status == 204
-    [policy] = await run_sql(pool, "select owner_rules -> 'required_connections' from sign_in_policies where org_id = %s", acme.org)
-    assert (policy[0] is None) == is_imposed
+    [policy] = await run_sql(pool, "select imposed_requirements from sign_in_policies where org_id = %s", acme.org)
+    assert policy[0] == ([DOMAIN] if is_imposed else [])
 
 
-@pytest.mark.parametrize("imposes", ["client secret", "subdomain"])
-async def test_an_old_link_to_another_required_connection_keeps_no_owner_out(acme: Tenant, ports: Ports, pool: Pool, imposes: str) -> None:
+SECRET: Final = ("PUT", "/connections/okta/client-secret", {"client_secret": "x" * 24})
+SUBDOMAIN: Final = ("DELETE", f"/domains/eu.{DOMAIN}", None)
+DROPPED: Final = {"partner.example": "third"}
+REPLACED: Final = {DOMAIN: "third", "partner.example": "third"}
+
+
+@pytest.mark.parametrize(
+    "steps", [steps for count in (1, 2, 3) for steps in permutations(("secret", "subdomain", "dropped", "replaced"), count)]
+)
+async def test_an_old_link_to_another_required_connection_keeps_no_owner_out(
+    acme: Tenant, ports: Ports, pool: Pool, sent: FakeMailTransport, steps: tuple[str, ...]
+) -> None:
+    """An admin imposes rules in any order. As long as rules are imposed, the owner can remove them, and is let in afterwards."""
     owner, now = acme.people["owner"].id, ports.clock.now()
     okta = await set_up(ports, pool, acme.org, owner)
     third = await add_connection(ports.storage, acme.org, "third")
-    await join_with(acme, "integrator", "integrator", {Capability.INTEGRATIONS_MANAGE})
     others = "update users set email = split_part(email, '@', 1) || '@elsewhere.example' where email like '%%@acme.example' and id <> %s"
     await run_sql(pool, others, owner)
     verified = "insert into domains (org_id, domain, challenge, verified_at, created_at) values (%s, %s, 'c', now(), now())"
@@ -318,14 +329,20 @@ async def test_an_old_link_to_another_required_connection_keeps_no_owner_out(acm
     await know(pool, third, owner)
     await write_proofs(pool, owner, (*two_factors(now), connection_proof(acme.org, now, connection=okta.id)))
     await saved(acme, {"required_connections": {DOMAIN: "okta", "partner.example": "third"}}, "owner")
-    if imposes == "subdomain":
-        answer = await acme.api.delete(f"{acme.path}/domains/eu.{DOMAIN}", token=acme.token("integrator"))
-    else:
-        body = {"client_secret": "x" * 24}
-        answer = await acme.api.call("PUT", f"{acme.path}/connections/okta/client-secret", body, token=acme.token("admin"))
-    assert answer.status < 300, answer.text
+    for step in steps:
+        if step in ("dropped", "replaced"):
+            [(version,)] = await run_sql(pool, "select version from sign_in_policies where org_id = %s", acme.org)
+            await saved(acme, {"required_connections": DROPPED if step == "dropped" else REPLACED}, "admin", version=version)
+        else:
+            method, path, body = SECRET if step == "secret" else SUBDOMAIN
+            answer = await acme.api.call(method, acme.path + path, body, token=acme.token("admin"))
+            assert answer.status < 300, answer.text
+    assert await imposed(acme) == {None: ["required_connections"]}
+    kept = await acme.api.delete(f"{acme.path}/domains/{DOMAIN}", token=acme.token("admin"))
+    assert kept.status == 409, "the owner's rules name it"
     assert (await remove(acme)).status == 204
     assert (await acme.api.get(f"{acme.path}/members", token=acme.token("owner"))).status == 200
+    assert await imposed(acme) == {}
 
 
 @pytest.mark.parametrize(("between", "left"), [(False, ["partner.example"]), (True, ["acme.example", "partner.example"])])
