@@ -215,7 +215,7 @@ def truncate(directory: Path) -> None:
     file.write_bytes(file.read_bytes()[:-20])
 
 
-MADE_BEFORE: Final = r"was made before version 1\.0\.0 .* Start with a new, empty database"
+MADE_BEFORE: Final = r"was made before version 1\.0\.0, and cannot be restored\. Start with a new, empty database"
 DAMAGES: Final[dict[str, tuple[Callable[[Path], object], str]]] = {
     "no description": (lambda path: (path / "backup.json").unlink(), "is not a complete backup"),
     "no JSON": (lambda path: (path / "backup.json").write_bytes(b"\xff\x00"), "was changed or is damaged"),
@@ -338,6 +338,11 @@ def test_a_backup_overwrites_nothing_and_needs_a_database(world: str, blank: str
     for conninfo, directory, keys_dir, sentence in refused:
         with pytest.raises(BackupError, match=sentence):
             backup.create(settings_of(conninfo, tmp_path), directory, keys_dir)
+    with psycopg.connect(blank) as connection:
+        connection.execute("create table schema_migrations (number int, name text, sha256 text)")
+        connection.execute("insert into schema_migrations values (1, '0001_baseline', 'earlier')")
+    with pytest.raises(BackupError, match=r"was made before version 1\.0\.0"):
+        backup.create(settings_of(blank, tmp_path), new, None)
     with pytest.raises(BackupError, match="There is no database in"):
         backup.create(Settings(data_dir=tmp_path / "var", encryption_keys=SecretStr(KEYS)), new, None)
     assert [path.name for path in tmp_path.iterdir()] == ["full"]

@@ -24,9 +24,7 @@ def check_migrations(manifest: Manifest) -> list[Migration]:
     """
     known = {migration.number: migration for migration in read_migrations(SQL_FILES)}
     if (BASELINE, known[BASELINE].sha256) not in {(applied.number, applied.sha256) for applied in manifest.migrations}:
-        raise BackupError(
-            f"The backup was made before version 1.0.0 ({manifest.gatehouse}), and cannot be restored. Start with a new, empty database."
-        )
+        raise BackupError("The backup was made before version 1.0.0, and cannot be restored. Start with a new, empty database.")
     for applied in manifest.migrations:
         if applied.number not in known:
             raise BackupError(

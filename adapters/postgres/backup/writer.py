@@ -15,6 +15,7 @@ from adapters.postgres.backup.contents import COLUMNS_LEFT_OUT, TABLES_LEFT_OUT
 from adapters.postgres.backup.directory import TABLES, BackupError, table_file
 from adapters.postgres.backup.manifest import FORMAT, AppliedMigration, Manifest, TableData
 from adapters.postgres.engine.locks import MIGRATIONS_LOCK
+from adapters.postgres.engine.migrate import SQL_FILES, read_migrations
 
 CHUNK: Final = 1 << 20  # bytes
 COMPRESSION: Final = 1  # the fastest level of gzip; higher ones take a multiple of the time for few percent
@@ -52,6 +53,9 @@ def _keep_schema(connection: catalog.Session) -> bool:
 def _export(connection: catalog.Session, directory: Path, version: str, created_at: datetime, key_checks: dict[str, str]) -> Manifest:
     migrations = connection.execute("select number, name, sha256 from schema_migrations order by number")
     applied = [AppliedMigration(number, name, sha256) for number, name, sha256 in migrations]
+    baseline = read_migrations(SQL_FILES)[0]
+    if baseline.sha256 not in {each.sha256 for each in applied}:
+        raise BackupError("This database was made before version 1.0.0. No release restores a backup of it, so none was made.")
     tables = catalog.tables(connection)
     left_out = sorted(name for name, table in tables.items() if table.unlogged or name in TABLES_LEFT_OUT)
     (directory / TABLES).mkdir(mode=0o700)
