@@ -42,7 +42,6 @@ from core.programs.model.service_accounts import (
     rights_of_account,
 )
 from core.tenancy import grants, organizations
-from core.tenancy.events import service_account_ended
 from core.tenancy.program_ends import report_created_secrets
 from ports import Ports
 from ports.storage import Transaction
@@ -123,8 +122,8 @@ async def update(ports: Ports, caller: Person, account_id: UUID, changes: Servic
     """Change a service account. The change counts from its next request on.
 
     A lower role takes away the granted capabilities that it does not have, and what the account gave
-    above member. So does the loss of a capability to give roles. If the account gets more rights, credentials end that users with a
-    lower role or a former owner made: they know the secrets.
+    above member. So does the loss of a capability to give roles. If the account gets more rights, credentials of makers with a lower
+    role, and of a former owner, end: these makers know the secrets.
     """
     if changes == ServiceAccountChanges():
         raise NoServiceAccountChanges
@@ -186,7 +185,7 @@ async def end_now(ports: Ports, caller: Member, account_id: UUID) -> None:
         account, _ = await lock_for(tx, caller, account_id)
         if account.ends_at is not None:
             await tx.service_accounts.end_going_on(account.owner_id, account.org_id, now, account.id)
-            await _settle_ends(tx, caller.acts_in.id, account.owner_id, now)
+            await grants.settle_ends(tx, caller.acts_in.id, account.owner_id, now)
             for credential in await tx.credentials.of_client(account.org_id, account.id):
                 await tx.credentials.remove(account.org_id, account.id, credential.id)
                 tx.record(events.credential_revoked(account, credential))
@@ -207,22 +206,7 @@ async def end_due(ports: Ports, holder: UUID) -> dict[str, int]:
             return {}
         async with ports.storage.transaction(by=SYSTEM) as tx:
             await tx.organizations.lock(due[0])
-            await _settle_ends(tx, *due, now)
-
-
-async def _settle_ends(tx: Transaction, org_id: UUID, owner_id: UUID, now: datetime) -> None:
-    """End a former owner's credentials, and the roles that their ended service accounts gave. The organization is locked.
-
-    A role that the former owner has from their own accounts ends first, so that it does not keep the accounts' other grants.
-    """
-    givers = await tx.service_accounts.givers(org_id, owner_id)
-    await grants.void_promotions(tx, org_id, [account_id for account_id, giver_id in givers.items() if giver_id == owner_id], now)
-    for account_id, name in await tx.service_accounts.forget_ends(org_id, owner_id, now):
-        tx.record(service_account_ended(org_id, account_id, name))
-    account = await tx.accounts.by_id(owner_id)
-    if account is None or not account.is_usable:  # a closed account may be a member still
-        await ended_secrets.end_credentials_in(tx, org_id, owner_id, now, of_roles=None)
-    await grants.void_grants(tx, org_id, [owner_id], now)
+            await grants.settle_ends(tx, *due, now)
 
 
 def require_lasting_account(account: ServiceAccount, now: datetime) -> None:

@@ -50,7 +50,7 @@ from core.provisioning.model.users import (
     require_member_capacity,
     to_resource,
 )
-from core.tenancy import attributes, members
+from core.tenancy import attributes, grants, members
 from core.tenancy import events as tenancy_events
 from core.tenancy.model.attributes import AttributeWriter, UserAttributeNotWritable, UserAttributeValueInvalid
 from core.tenancy.model.organizations import Membership, Organization
@@ -79,7 +79,7 @@ async def find(ports: Ports, caller: ScimClient, user_id: UUID) -> ScimUser:
 
 
 async def find_to_change(ports: Ports, caller: ScimClient, user_id: UUID) -> ScimUser:
-    """Return a user for a change. A person who has left can be deactivated while their service accounts go on (security #own-end)."""
+    """Return a user for a change. A former member can be deactivated while their service accounts go on (security #own-end)."""
     async with ports.storage.reading() as read:
         user = await read.scim_users.by_id(caller.org_id, user_id)
         if user is None and await read.service_accounts.goes_on(caller.org_id, user_id, ports.clock.now()):
@@ -93,8 +93,10 @@ async def _end_programs(ports: Ports, caller: ScimClient, user_id: UUID) -> None
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
         locked_organization = scim_tokens.lock_organization(tx, caller, now)
-        await tx.service_accounts.end_going_on(user_id, caller.org_id, now)
+        ended = await tx.service_accounts.end_going_on(user_id, caller.org_id, now)
         await locked_organization()
+        if ended:
+            await grants.settle_ends(tx, caller.org_id, user_id, now)
 
 
 async def list_groups(ports: Ports, caller: ScimClient, user_ids: Collection[UUID]) -> Mapping[UUID, Sequence[GroupOfUser]]:

@@ -41,9 +41,9 @@ async def _void_grants_of(tx: Transaction, org_id: UUID, user_id: UUID, roles: S
 async def stop_unfounded(tx: Transaction, org_id: UUID, now: datetime) -> None:
     """Stop the roles of groups that their givers may no longer give, after a change that can take rights away.
 
-    The members of the groups lose the rights with their next request, and their grants by these end. Users who may no longer
-    be listed for break glass leave the list. Set-up links end if their creators may no longer create them. The caller has locked the
-    organization, and has stored the change.
+    The groups' members lose the rights with their next request, and the grants that they made with these rights end. Users who may no
+    longer be listed for break glass leave the list. Set-up links end if their creators may no longer create links. The caller has
+    locked the organization, and has stored the change.
     """
     stopped = find_unfounded(await tx.group_roles.active(org_id))
     if not stopped:
@@ -102,6 +102,21 @@ async def void_promotions(tx: Transaction, org_id: UUID, account_ids: Collection
     for account_id in account_ids:
         await _void_promotions(tx, org_id, account_id, roles, now)
     await stop_unfounded(tx, org_id, now)
+
+
+async def settle_ends(tx: Transaction, org_id: UUID, owner_id: UUID, now: datetime) -> None:
+    """End a former owner's credentials, and the roles that their ended service accounts gave. The organization is locked.
+
+    A role that the former owner has from their own accounts ends first, so that it does not keep the accounts' other grants.
+    """
+    givers = await tx.service_accounts.givers(org_id, owner_id)
+    await void_promotions(tx, org_id, [account_id for account_id, giver_id in givers.items() if giver_id == owner_id], now)
+    for account_id, name in await tx.service_accounts.forget_ends(org_id, owner_id, now):
+        tx.record(events.service_account_ended(org_id, account_id, name))
+    account = await tx.accounts.by_id(owner_id)
+    if account is None or not account.is_usable:  # a closed account may be a member still
+        await ended_secrets.end_credentials_in(tx, org_id, owner_id, now, of_roles=None)
+    await void_grants(tx, org_id, [owner_id], now)
 
 
 async def _void_promotions(tx: Transaction, org_id: UUID, account_id: UUID, roles: Sequence[Role], now: datetime) -> None:

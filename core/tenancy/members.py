@@ -203,6 +203,7 @@ async def remove(ports: Ports, caller: OrganizationCaller, user_id: UUID) -> Non
         organization, authority = await organizations.lock_authority(tx, caller, Capability.MEMBERS_MANAGE)
         membership = await tx.members.lock(organization.id, user_id)
         if membership is None and await tx.service_accounts.end_going_on(user_id, organization.id, now, within=authority.rights):
+            await grants.settle_ends(tx, organization.id, user_id, now)
             return
         membership = membership or refuse(MemberNotFound)
         if user_id == caller.actor_id:

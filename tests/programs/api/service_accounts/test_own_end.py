@@ -282,6 +282,7 @@ async def remove_too_late(acme: Tenant, platform: Platform) -> None:
     [(active,)] = await run_sql(acme.pool, "select count(*) from service_accounts where ends_at > %s", acme.ports.clock.now())
     statuses = [(await acme.api.post(path, {}, token=acme.token(by))).status for by in ("member", "owner", "owner")]
     assert (active, statuses) == (1, [404, 200, 404])
+    assert await run_sql(acme.pool, "select actor_id from audit_log where action = 'service_account.ended'") == [(acme.people["owner"].id,)]
 
 
 async def block(acme: Tenant, platform: Platform) -> None:
@@ -383,6 +384,7 @@ async def test_the_directory_ends_the_accounts_of_a_person_who_has_left(
     assert (await directory.try_create_user(person.email)).status == 409
     assert await status(robot) == 200
     assert ((await offboard(directory, person)).status, await status(robot)) == (refusal, 401)
+    assert await run_sql(acme.pool, "select actor_kind from audit_log where action = 'service_account.ended'") == [("scim_token",)]
     await settle(ports)
     assert await run_sql(acme.pool, "select 1 from credentials where client_id = %s", robot.id) == []
 
