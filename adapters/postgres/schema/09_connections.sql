@@ -1,7 +1,7 @@
--- Connections: the identity providers that sign users in, and their set-up by others.
+-- Connections: the identity providers that sign users in, and their set-up by IT departments.
 
 -- The connections of the platform have no organization and no settings here: the operator's settings have the
--- rest. A test compares their rows with the code.
+-- rest. A test compares these rows with the code.
 create table connections (
     id                    uuid primary key,
     org_id                uuid references organizations on delete cascade,  -- null: of the platform
@@ -54,14 +54,15 @@ create table service_connections (
     service_id     uuid not null references services on delete cascade,
     connection_id  uuid not null references connections on delete cascade,
     org_id         uuid not null,
-    -- these three are null together: the service uses the client of the platform
+    -- client_id, client_secret and updated_at are null together: the service uses the platform's client
     client_id      text,
     client_secret  bytea,  -- sealed
     updated_at     timestamptz,
-    scopes         text[],  -- null: those of the platform
+    scopes         text[],  -- null: the platform's scopes
     primary key (service_id, connection_id),
     constraint service_connections_client_check check (num_nulls(client_id, client_secret, updated_at) in (0, 3))
 );
+create index service_connections_of_connection on service_connections (connection_id);
 
 -- Our own keys at the identity providers of organizations, each with a certificate that we have signed with it.
 create table connection_keys (
@@ -96,8 +97,8 @@ create table connection_certificates (
 );
 create index connection_certificates_of_organization on connection_certificates (org_id, connection_id);
 
--- What the last refresh of each active connection found. It is apart from `connections`, so that a refresh
--- writes no settings.
+-- The results of the last refreshes of active connections. They are apart from `connections`, so that a
+-- refresh writes no settings.
 create table connection_health (
     org_id           uuid not null references organizations on delete cascade,
     connection_id    uuid primary key,
@@ -108,15 +109,15 @@ create table connection_health (
     due_at           timestamptz not null,
     refetched_at     timestamptz,  -- the last refresh because of an unknown certificate
     certificate_end  timestamptz,
-    announced_days   smallint,  -- before that end
+    announced_days   smallint,  -- before certificate_end
     foreign key (org_id, connection_id) references connections (org_id, id) on delete cascade
 );
 create index connection_health_of_organization on connection_health (org_id, connection_id);
 create index connection_health_by_due_at on connection_health (due_at);
 
--- The accounts that are known at the connections of organizations, by the subject. The issuer of a connection
--- is fixed since its first activation. They are apart from `identities`: an identity is a way into its account,
--- and a connection opens its organization only.
+-- The accounts that connections of organizations know, by the subject. The issuer of a connection is fixed
+-- since its first activation. These accounts are apart from `identities`: an identity is a way into its
+-- account, and a connection opens its organization only.
 create table connection_identities (
     org_id         uuid not null references organizations on delete cascade,
     connection_id  uuid not null,
@@ -138,7 +139,7 @@ create table connection_groups (
     id             uuid primary key,
     org_id         uuid not null references organizations on delete cascade,
     connection_id  uuid not null,
-    value          text,  -- of the claim with the groups
+    value          text,  -- a value of the claim with the groups
     group_id       uuid not null references groups on delete cascade,
     mapped_by      uuid not null,  -- no foreign key: the account may be gone
     mapped_at      timestamptz not null,
@@ -148,14 +149,14 @@ create table connection_groups (
 create index connection_groups_of_organization on connection_groups (org_id, connection_id);
 create index connection_groups_of_group on connection_groups (group_id);
 
--- The users that connections have put into groups, by the claims of their identity providers. Only these are
+-- The users that connections have put into groups, by the claims of identity providers. Only these users are
 -- taken out again.
 create table connection_group_members (
     org_id         uuid not null references organizations on delete cascade,
     connection_id  uuid not null,
     group_id       uuid not null references groups on delete cascade,
     user_id        uuid not null references users on delete cascade,
-    was_member     boolean not null,  -- before, so they stay in the group
+    was_member     boolean not null,  -- before the sign-in, so the user stays in the group
     primary key (connection_id, user_id, group_id),
     foreign key (org_id, connection_id) references connections (org_id, id) on delete cascade
 );
@@ -163,8 +164,8 @@ create index connection_group_members_of_organization on connection_group_member
 create index connection_group_members_of_group on connection_group_members (group_id);
 create index connection_group_members_of_user on connection_group_members (user_id);
 
--- The sign-ins at the connections of organizations. The proofs of sessions name them. A sign-out at either end
--- needs them.
+-- The sign-ins at the connections of organizations. The proofs of sessions name these sign-ins. A sign-out, here
+-- or at the identity provider, needs them.
 create table connection_logins (
     id                uuid primary key,
     org_id            uuid not null references organizations on delete cascade,
@@ -173,8 +174,8 @@ create table connection_logins (
     provider_session  text,  -- `sid` of an ID token, or the SessionIndex of an assertion
     logout            bytea not null,  -- sealed: the ID token, or the NameID
     created_at        timestamptz not null,
-    ends_at           timestamptz not null,  -- no session names it afterwards
-    -- these two: the sign-out of a browser that goes on at the identity provider, after the sign-out here
+    ends_at           timestamptz not null,  -- no session names the sign-in afterwards
+    -- `sign_out_*`: a browser's sign-out that goes on at the identity provider after the sign-out here
     sign_out_hash     bytea,  -- SHA-256 of the secret that the browser has, and brings back from the provider
     sign_out_next     text,  -- our path at which the browser continues
     foreign key (org_id, connection_id) references connections (org_id, id) on delete cascade
@@ -184,12 +185,12 @@ create index connection_logins_of_user on connection_logins (user_id);
 create index connection_logins_by_end on connection_logins (ends_at);
 create index connection_logins_by_sign_out on connection_logins (sign_out_hash) where sign_out_hash is not null;
 
--- The messages of identity providers that were used, because they work once: SAML assertions and logout
--- requests, and logout tokens (security X-16; Back-Channel Logout section 2.6).
+-- The used messages of identity providers, which work once: SAML assertions and logout requests, and logout
+-- tokens (security X-16; Back-Channel Logout section 2.6).
 create table used_provider_messages (
     org_id         uuid not null references organizations on delete cascade,
     connection_id  uuid not null,
-    message_hash   bytea not null,  -- SHA-256 of its id, or of jti
+    message_hash   bytea not null,  -- SHA-256 of the message's id or jti
     expires_at     timestamptz not null,
     primary key (connection_id, message_hash),
     foreign key (org_id, connection_id) references connections (org_id, id) on delete cascade
@@ -197,8 +198,7 @@ create table used_provider_messages (
 create index used_provider_messages_of_organization on used_provider_messages (org_id, connection_id);
 create index used_provider_messages_by_age on used_provider_messages (expires_at);
 
--- Links with which the IT department of a customer prepares the integrations of an organization. They need no
--- account.
+-- Links with which a customer's IT department prepares the integrations of an organization, without an account.
 create table setup_links (
     id              uuid primary key,
     org_id          uuid not null references organizations on delete cascade,
@@ -223,7 +223,7 @@ create table setup_links (
     created_by      uuid not null,  -- no foreign key: the account may be gone
     created_at      timestamptz not null,
     connection_id   uuid,  -- whose certificate the link renews; no foreign key: the connection may be gone
-    return_url      text,  -- the page of an application to which the finished page leads back
+    return_url      text,  -- the application's page to which the finished page leads back
     constraint setup_links_token_key unique (token_hash),
     constraint setup_links_browser_key unique (browser_hash),
     constraint setup_links_id_key unique (org_id, id),
@@ -234,8 +234,8 @@ create table setup_links (
 create index setup_links_of_organization on setup_links (org_id, created_at);
 create index setup_links_ended on setup_links (least(ended_at, expires_at));
 
--- What a link proposes for each of its parts. Nothing else reads these rows, so that a proposal has no effect
--- before an admin applies it.
+-- A link's proposals for its parts. Nothing else reads these rows, so that a proposal has no effect before an
+-- admin applies it.
 create table setup_proposals (
     id          uuid primary key,
     org_id      uuid not null references organizations on delete cascade,
