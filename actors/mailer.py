@@ -59,17 +59,17 @@ async def mailer(ports: Ports, inbox: Mailbox, *, slots: int = SLOTS) -> NoRetur
 
 
 class _ServerRotation:
-    """The rotation between organizations that send emails, through the platform's server or their own.
+    """The rotation between organizations that send emails, through the platform's server or their own servers.
 
     In each round, an organization may start one email. The next round begins when every
     organization with due emails has started one. Without rounds, the queue would be ordered by age
     alone. Then the organization with the longest backlog would always come first, and a slow mail
     server or many invitations cause a long backlog. In each round of the platform's server, the emails
-    of accounts have as many turns as organizations had, and at least one turn.
+    of accounts have as many turns as organizations had, but at least one.
     """
 
     def __init__(self) -> None:
-        self._active: Counter[UUID | None] = Counter()  # emails in progress; None counts those at the platform's server
+        self._active: Counter[UUID | None] = Counter()  # emails in progress; None counts emails at the platform's server
         self._served: set[UUID] = set()  # organizations that had their turn in this round
         self._served_by_platform: Counter[UUID | None] = Counter()  # None counts the emails of accounts
 
@@ -134,7 +134,7 @@ class _Retries:
             self._times.append(trio.current_time() + delay + CLOCK_GRAIN)
 
     def next_in(self) -> float:
-        """Return the seconds until the next email falls due, and forget those that already are."""
+        """Return the seconds until the next email falls due, and forget emails that are due already."""
         now = trio.current_time()
         self._times = [at for at in self._times if at > now]
         return min(self._times, default=math.inf) - now

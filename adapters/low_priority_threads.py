@@ -59,7 +59,7 @@ class LowPriorityThreads:
     async def run(self, work: Callable[[], T]) -> T:
         """Run `work` in a thread and return its result.
 
-        Raises: Limited if the queue is full, and the current share has the most work in it; the errors of `work`.
+        Raises: Limited if the queue is full and the current share has more work in it than other shares; the errors of `work`.
         """
         share, job = current_share.get(), _Job(work, trio.lowlevel.current_trio_token(), trio.Event())
         self._enqueue(share, job)
@@ -102,7 +102,7 @@ class LowPriorityThreads:
                 self._busy -= 1
             with suppress(trio.RunFinishedError):
                 job.token.run_sync_soon(job.done.set)
-            del job, following  # it may hold a secret; an idle thread must not
+            del job, following  # the job may hold a secret, which an idle thread must not keep
 
 
 def _lower_priority() -> None:

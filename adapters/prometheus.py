@@ -241,7 +241,7 @@ class PrometheusMetrics:
         self._certificate_end.set(_to_unix_time(first_end))
 
     def tls_certificate(self, end: datetime | None) -> None:
-        """Set the end of the server's certificate, or None without one."""
+        """Set the end of the server's certificate. None: there is no certificate."""
         self._tls_end.set(_to_unix_time(end))
 
     def platform(self, active_users: int, organizations: int, mfa_enabled_users: int, passkey_users: int) -> None:

@@ -76,10 +76,10 @@ class Metrics(Protocol):
         """Count an answer of an organization's identity provider to a sign-in."""
 
     def saml_signature_disputed(self) -> None:
-        """Count a message that was refused because xmlsec does not confirm its signature, which our own code has verified."""
+        """Count a message that was refused because xmlsec did not confirm a signature that our own code had verified."""
 
     def connection_health(self, count: Mapping[HealthState, int], first_end: datetime | None) -> None:
-        """Set the numbers of active connections by health, and the end of the first certificate, or None without one."""
+        """Set the numbers of active connections by health, and the end of the first certificate. None: there is no certificate."""
 
     def platform(self, active_users: int, organizations: int, mfa_enabled_users: int, passkey_users: int) -> None:
         """Set the platform's gauges."""

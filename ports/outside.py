@@ -133,7 +133,7 @@ class PublishedKeys(Protocol):
         """Return the keys, and whether they were fetched now, with at most two requests of 5 s. Raises: ClientAssertionInvalid."""
 
     async def get_newer(self, url: str, keys: Sequence[Mapping[str, Any]], cause: Share) -> Sequence[Mapping[str, Any]] | None:
-        """Return keys that are newer than `keys`, or None if they were fetched for this cause less than a minute ago.
+        """Return keys that are newer than `keys`, or None if this cause led to a fetch less than a minute ago.
 
         `cause` is the share of the caller with a token that no key verifies. In a minute, at most six causes lead to a fetch.
 
@@ -195,8 +195,8 @@ class OpenIdProviders(Protocol):
     """The OpenID providers of organizations, which choose their addresses (security W-1).
 
     Every method waits at most 5 s for a place, and then returns within 10 s. Redirects are not followed. At
-    most three calls of a connection and six of an organization run at a time. Calls that strangers cause have their own
-    places. All methods raise OpenIdAnswerRefused, OpenIdProviderUnreachable and Limited.
+    most three calls of a connection, and six calls of an organization, run at a time. Calls that strangers cause have
+    their own places. All methods raise OpenIdAnswerRefused, OpenIdProviderUnreachable and Limited.
     """
 
     async def discover(self, client: OpenIdClient, *, refresh: bool = False) -> OpenIdProviderMetadata:

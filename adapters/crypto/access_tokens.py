@@ -33,9 +33,8 @@ class AccessTokens(SignedTokens):
     """Access tokens (security J-2, J-3, J-6). Verified ones are remembered until the keys are next loaded (docs/adr/0024).
 
     The base URL is the issuer. The audience of tokens for our own API is `<base URL>/api`, or the
-    base URL itself. Both are accepted. `leeway` limits how far the clock of
-    the issuing machine can be ahead. A token expires at exactly its expiry time, because its holder
-    knows this time.
+    base URL itself. `leeway` limits how far the clock of the issuing machine can be ahead. A token
+    expires at exactly its expiry time, because its holder knows this time.
     """
 
     def __init__(self, base_url: str, leeway: timedelta = timedelta(seconds=10), *, api_audience: bool = True) -> None:

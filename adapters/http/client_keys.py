@@ -27,7 +27,7 @@ class HttpGetter(Protocol):
 class FetchedKeys:
     """The keys that another party publishes, by its URL. Concurrent requests of an organization share one fetch.
 
-    Each organization has its own cache: its waits, failures and forged assertions delay no other organization (security N-11).
+    Each organization has its own cache, so that its waits, failures and forged assertions delay no other organization (security N-11).
     """
 
     keys_name: ClassVar[str]  # in reasons

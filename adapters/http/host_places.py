@@ -22,13 +22,13 @@ class HostPlaces:
     """The hosts with a request in flight."""
 
     def __init__(self) -> None:
-        self._hosts: dict[Hashable, FairPlaces] = {}  # by host, by share, and by both
+        self._hosts: dict[Hashable, FairPlaces] = {}  # by host, by share, by (share, host), and by None for all hosts
 
     @asynccontextmanager
     async def of(self, host: str, within: float) -> AsyncIterator[None]:
-        """Let a request go to this host in its turn. Raises: HostBusy after this number of seconds.
+        """Let a request go to this host in its turn. Raises: HostBusy after `within` seconds.
 
-        The places that most callers share are taken last. So a waiting request holds no place that other callers need (security N-11).
+        The most shared places are taken last. So a waiting request holds no place that other callers need (security N-11).
         """
         share = current_share.get()
         totals = {(share, host): 1, share: MAX_OF_SHARE, host: MAX_OF_HOST, None: MAX_CONCURRENT}

@@ -12,7 +12,7 @@ from ports.observe import Clock
 
 CACHE_TTL: Final = timedelta(hours=1)
 MAX_CACHED: Final = 1000  # caches of one kind
-REFETCH_PAUSE: Final = timedelta(minutes=1)  # minimum time between fetches for tokens of one cause that no cached key verifies
+REFETCH_PAUSE: Final = timedelta(minutes=1)  # between two fetches of the same cause, for tokens that no cached key verifies
 MAX_CAUSES: Final = 6  # strangers, such as client addresses, that can cause a fetch within REFETCH_PAUSE
 OUR_REQUEST: Final = "our request"  # the cause of a fetch for a token that we have asked for
 
@@ -48,7 +48,7 @@ class ProviderKeys:
         self._lock = trio.Lock()
         self._keys: Keys = ()
         self._fetched_at: datetime | None = None
-        self.failed_at: datetime | None = None  # the last fetch, if it failed and the caller pauses then
+        self.failed_at: datetime | None = None  # the time of the last fetch, if it failed; `FetchedKeys` sets it
         self._refetches: dict[Hashable, datetime] = {}  # the time of the newest fetch by cause
 
     async def get(self, fetch: Fetch) -> tuple[Keys, bool]:
@@ -65,7 +65,8 @@ class ProviderKeys:
     async def get_newer(self, keys: Keys, fetch: Fetch, cause: Hashable = OUR_REQUEST) -> Keys | None:
         """Return keys that are newer than `keys`, or None within REFETCH_PAUSE after a fetch for this cause.
 
-        Forged tokens lead here too. So the pause applies also after a failed fetch, and at most MAX_CAUSES strangers cause a fetch in it.
+        Forged tokens lead here too. So the pause applies also after a failed fetch. During the pause, at most MAX_CAUSES strangers cause a
+        fetch.
         """
         async with self._lock:
             if self._keys is not keys:

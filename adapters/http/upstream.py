@@ -38,9 +38,9 @@ class UpstreamHttp:
 
     @asynccontextmanager
     async def connect(self, share: Share | None = None) -> AsyncIterator["httpx.AsyncClient"]:
-        """Provide an HTTP client in a place of this share, by default the current one.
+        """Provide an HTTP client in a place of this share, by default the current share.
 
-        Every failure to get a response is raised as UpstreamFailed. Raises: Limited.
+        Raises: UpstreamFailed for every failure to get a response; Limited.
         """
         try:
             with trio.fail_after(min(PLACE_WITHIN, self._deadline)):

@@ -41,7 +41,7 @@ LONG_RESPONSE: Final = 16 * 1024  # bytes; usual responses have four to ten thou
 
 
 class _Documents:
-    """The work on documents, in the serving thread or in a thread of its own."""
+    """Work on documents, in the serving thread or in a thread of its own."""
 
     def __init__(self, name: str, metrics: Metrics) -> None:
         self._metrics = metrics

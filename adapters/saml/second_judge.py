@@ -19,7 +19,7 @@ _SIGNATURE: Final = (xmlsec.constants.TransformExclC14N, *_RSA)
 
 
 def confirm(*parts: SignedPart | None) -> None:
-    """Require that xmlsec verifies each signed part with the key that our own code used. Call this last, for a message that is accepted.
+    """Require that xmlsec verifies each signed part with the key that our own code used. Call this last, for an accepted message.
 
     Raises: SamlResponseRefused.
     """
@@ -31,7 +31,7 @@ def confirm(*parts: SignedPart | None) -> None:
             for transform in _SIGNATURE:
                 context.enable_signature_transform(transform)
             context.key = _load(part.certificate)
-            context.register_id(part.document, "ID")  # fails if another element has it as xml:id
+            context.register_id(part.document, "ID")  # fails if another element has the same xml:id
             context.verify(part.document.find(SIGNATURE))
     except xmlsec.Error as error:
         raise SamlResponseRefused(SamlFault.SIGNATURE_DISPUTED) from error

@@ -1,8 +1,8 @@
 """Verification of XML signatures with lxml and cryptography, in the form that SAML prescribes.
 
 `verify` returns a new document: the canonical form of the signed element. Its callers read that
-document, and not the one that they passed. If they accept it, they ask `second_judge` last
-(docs/adr/0045).
+new document, and not the document that they passed. If they accept it, they ask `second_judge`
+last (docs/adr/0045).
 
 Sources: XML Signature section 3.2; SAML core section 5.4; security X-13.
 """

@@ -207,9 +207,9 @@ async def reset_password(ports: Ports, caller: Caller, token: str, new_password:
 
     All sessions, refresh tokens, pre-auth tokens, trusted devices and other reset links of the account
     end, and so does a pending change of the address. Passkeys stay, and the email says so.
-    `kept` are the ids in `PasswordReset.added` that the user recognized. The rest ends, even if only a recovery then meets a policy.
-    None: recently linked accounts and recent second factors end, unless a policy needs them. An account that had a second factor
-    72 hours ago keeps one.
+    `kept` are the ids in `PasswordReset.added` that the user recognized. All other methods end, even if only a recovery then meets a
+    policy. None: recently linked accounts and recent second factors end, unless a policy needs them. An account that had a second
+    factor 72 hours ago keeps a second factor.
 
     Raises: LinkInvalid.
     """

@@ -49,8 +49,8 @@ class AccountFactors:
         )
         if self.is_replaced and self.account.second_factors and not account.second_factors:
             return None
-        single = ((each.name, replace(self.demands, policies=[each])) for each in self.demands.policies)
-        return tuple(sorted({name for name, one in single if not one.met_by(self.account) <= one.met_by(account, without=providers)}))
+        demands = ((policy.name, replace(self.demands, policies=[policy])) for policy in self.demands.policies)
+        return tuple(sorted({name for name, demand in demands if demand.met_by(self.account) - demand.met_by(account, without=providers)}))
 
 
 async def find(

@@ -126,7 +126,7 @@ def passkey_wait_started(user_id: UUID) -> Event:
 
 
 def passkey_wait_over(user_id: UUID) -> Event:
-    """The 24 hours after a report of lost passkeys are over: the user can now remove the passkeys, without showing one of them."""
+    """The 24 hours after a report of lost passkeys are over: the user can now remove the passkeys without showing a passkey."""
     return Event(EVENT_KINDS["security.passkey_wait.over"], str(user_id), of_person=user_id)
 
 

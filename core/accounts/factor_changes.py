@@ -76,7 +76,7 @@ class Demands:
         return any(map(self.are_met_by, (replace(bare, mfa_enabled_at=self.now), replace(bare, passkey_count=1))))
 
     def list_step_ups(self, account: Account, proofs: Proofs) -> list[Decision]:
-        """Return the strongest further sign-in that the account can do, for each policy that the proofs do not meet."""
+        """Return a further sign-in for each policy that the proofs do not meet: the strongest that the account can do."""
         steps = (find_step_up(each.policy, self._facts(each, account, proofs)) for each in self.policies)
         return [step for step in steps if step is not None]
 
@@ -143,8 +143,8 @@ async def _require_accepted_sign_in(
 ) -> None:
     """Check the caller's sign-in before a change of their factors. The account is locked, and the age of the sign-in is checked elsewhere.
 
-    If the account has a passkey, the sign-in used it. It meets each sign-in policy of the user that the present factors can meet, now and
-    later, at any risk. An account that cannot meet a policy sets up the missing factor with its present factors.
+    If the account has a passkey, the sign-in used this passkey. The sign-in meets, now and later and at any risk, each of the user's
+    policies that the present factors can meet. An account that cannot meet a policy sets up the missing factor with its present factors.
     """
     if (missing := await _find_missing_sign_in(ports, tx, caller.session_id, account, now, is_fresh=is_fresh)) is not None:
         raise SignInNotAccepted(missing, ports.policy.fresh_sign_in_ttl)
@@ -166,8 +166,8 @@ async def require_fresh_sign_in(ports: Ports, tx: Transaction, caller: Person, a
 async def find_missing_sign_in(ports: Ports, caller: Person, *, is_next: bool = False) -> Decision | None:
     """Return the further sign-in that the caller needs before a change of their factors, or None.
 
-    After a sign-in that is too old, this is the new sign-in, or None if each way of the account is accepted. `is_next`: the sign-in may
-    be for something else, so a passkey of the account is asked for only after a fresh sign-in.
+    After a sign-in that is too old, return the new sign-in, or None if all sign-in methods of the account are accepted. `is_next`: the
+    sign-in may be for another purpose, so a passkey of the account is asked for only after a fresh sign-in.
     """
     if caller.bounded_to is not None:  # it changes no factors, and must not learn the policies of other organizations
         return None

@@ -77,7 +77,7 @@ async def record_release(tx: Transaction, account: Account) -> None:
 
 
 async def revoke_all_access(tx: Transaction, account: Account, now: datetime, *, keeps_second: bool = False) -> None:
-    """Remove every way into a locked account (security A-7). `keeps_second`: the second factor stays, because it alone does not sign in.
+    """Remove every way into a locked account (security A-7). `keeps_second`: the second factor stays, because it does not sign in alone.
 
     Ends email links and codes, changes of the address, sessions, pending sign-ins, linked identities,
     the password, passkeys, the second factor and trusted devices. Links to connections of organizations end

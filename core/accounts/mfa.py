@@ -216,7 +216,7 @@ async def end_sign_ins(tx: Transaction, user_id: UUID, now: datetime) -> None:
 async def end_factors(
     tx: Transaction, caller: Caller, account: Account, factors: Collection[FactorKind], now: datetime
 ) -> tuple[FactorKind, ...]:
-    """End second factors of a locked account, and record it. Return the factors that were on. A pending secret is deleted, too."""
+    """End second factors of a locked account, and record their ends. Return the factors that were on. A pending secret is deleted, too."""
     removed = await remove_factors(tx, account, now, factors)
     for factor in removed:
         await tx.mfa.log(account.id, [DISABLED[factor]], caller, now)

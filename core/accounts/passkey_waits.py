@@ -1,7 +1,7 @@
 """The wait of 24 hours after which a user can remove passkeys that they lost (security PK-13).
 
-It is for accounts without a second factor, now and before, and without a sign-in policy that asks for a passkey. All other accounts
-need a recovery (security M-8).
+The wait is for accounts that have and had no second factor, and no sign-in policy that asks for a passkey. All other accounts need a
+recovery (security M-8).
 """
 
 from collections.abc import Sequence
@@ -48,13 +48,13 @@ async def find(ports: Ports, caller: Person) -> PasskeyWait | None:
 async def needs_recovery(ports: Ports, caller: Person) -> bool | None:
     """Return whether only a recovery replaces a lost passkey of the caller, and no wait does.
 
-    None in a session that is good in one organization only: it must not learn the policies of other organizations.
+    None in a session for one organization only, which must not learn the policies of other organizations.
     """
     return None if caller.bounded_to is not None else await find_refusal(ports, caller) is not None
 
 
 async def find_refusal(ports: Ports, caller: Person) -> RecoveryReplacesPasskey | None:
-    """Return why only a recovery replaces a lost passkey of the caller. None also without a passkey that works here."""
+    """Return why only a recovery replaces a lost passkey of the caller, or None. None also if the caller has no passkey for this RP ID."""
     async with ports.storage.reading() as read:
         account = await read.accounts.by_id(caller.user_id) or refuse(AccountGone)
         if not await relying_party.load_passkeys(ports, read, account):
@@ -65,8 +65,8 @@ async def find_refusal(ports: Ports, caller: Person) -> RecoveryReplacesPasskey 
 async def _find_refusal(ports: Ports, read: Reading | Transaction, account: Account, now: datetime) -> RecoveryReplacesPasskey | None:
     """Return why only a recovery replaces a lost passkey of this account, or None.
 
-    The account has a second factor, or had one 72 hours ago. Or a sign-in policy asks for more, now or later, than the other factors
-    give together.
+    A recovery is needed if the account has a second factor, or had a second factor 72 hours ago. A recovery is also needed if a sign-in
+    policy asks for more, now or later, than all other factors give together.
     """
     if account.second_factors or (await history.load(ports, read, account, now)).had_one(now):
         return RecoveryReplacesPasskey()
@@ -122,7 +122,7 @@ async def cancel(ports: Ports, caller: Person) -> None:
 
 
 async def end(tx: Transaction, account: Account, by: str) -> bool:
-    """End the wait of a locked account, and return whether there was one. `by` is as in the event."""
+    """End the wait of a locked account, and return whether there was a wait. `by` is as in the event."""
     if account.passkey_wait_at is None:
         return False
     await tx.passkeys.set_wait(account.id, None)
@@ -131,7 +131,7 @@ async def end(tx: Transaction, account: Account, by: str) -> bool:
 
 
 async def find_missing_proof(ports: Ports, caller: Person) -> Decision | None:
-    """Return the next sign-in that `start` and `finish` ask of the caller, or None."""
+    """Return the next sign-in that `start` and `finish` need from the caller, or None."""
     async with ports.storage.reading() as read:
         return await _find_missing_proof(ports, read, caller, ports.clock.now())
 

@@ -257,7 +257,7 @@ async def _make_second(
 async def end_added(tx: Transaction, caller: Caller, user_id: UUID, passkey_id: UUID, now: datetime) -> None:
     """Delete a passkey of a locked account that a thief may have added. No undo restores it.
 
-    Without a key, the account's passkeys are no second factor.
+    With the account's last key, passkeys end as a second factor.
     """
     await tx.passkeys.end(user_id, passkey_id)
     await tx.mfa.log(user_id, [MfaEvent.PASSKEY_REMOVED], caller, now)
@@ -270,7 +270,7 @@ async def end_added(tx: Transaction, caller: Caller, user_id: UUID, passkey_id: 
 async def undo_since(
     tx: Transaction, caller: Caller, account: Account, since: datetime, now: datetime, *, restored_since: datetime
 ) -> None:
-    """Delete the passkeys that were added to a locked account since `since`. Restore its passkeys from before `restored_since`."""
+    """Delete the passkeys that were added to a locked account since `since`. Restore the passkeys from before `restored_since`."""
     removed = await tx.passkeys.remove_added_since(account.id, since)
     restored = await tx.passkeys.restore(account.id, restored_since)
     log = [MfaEvent.PASSKEY_REMOVED] * len(removed) + [MfaEvent.PASSKEY_ADDED] * len(restored)

@@ -37,7 +37,7 @@ async def load(ports: Ports, read: Reading | Transaction) -> RelyingParty:
 
 
 async def load_cached(ports: Ports, stored: StoredId) -> RelyingParty:
-    """Return the relying party of new ceremonies, as it was at most a minute ago."""
+    """Return the relying party of new ceremonies. It can be a minute old."""
     now = ports.clock.now()
     if stored.read_at is None or now - stored.read_at >= STORED_ID_TTL:
         async with ports.storage.reading() as read:

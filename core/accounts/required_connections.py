@@ -20,7 +20,7 @@ from ports.storage import Transaction
 
 
 async def require_kept_at(tx: Transaction, account: Account, email: Email) -> None:
-    """Check that another address keeps a locked account bound to the required connections, but those of its applications alone."""
+    """Check that a new address keeps a locked account bound to required connections. Connections of applications alone do not count."""
     for requirement in await _load_lost(tx, account, email):
         if not requirement.is_end_user:
             advice = "Sign in there once to link your account, or leave the organization. Then change the address."

@@ -38,7 +38,8 @@ async def undo(ports: Ports, caller: Caller, token: str, start_id: UUID | None =
     again, unless another account has them. Second factors that were switched off work again, without
     backup codes. Passkeys that were deleted work again. An account that was deleted opens again, unless the platform or a
     directory has closed it, too. If the account then lacks a factor that a sign-in policy asks for, only a recovery gives it another one.
-    An account that had a second factor 72 hours ago keeps one: an earlier factor works again, or the oldest present factor stays.
+    An account that had a second factor 72 hours ago keeps a second factor: an earlier factor works again, or the oldest present factor
+    stays.
     """
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
@@ -89,7 +90,7 @@ async def undo(ports: Ports, caller: Caller, token: str, start_id: UUID | None =
 async def _restore_app(
     tx: Transaction, caller: Caller, account: Account, undone: Sequence[SecurityNotice], since: datetime, now: datetime, *, is_kept: bool
 ) -> None:
-    """Give a locked account the authenticator app back that it had before `since`, without backup codes that were created since.
+    """Restore the authenticator app that a locked account had before `since`. Backup codes that were created since then end.
 
     `is_kept`: the present app stays in any case.
     """
@@ -106,7 +107,7 @@ async def _restore_app(
 async def _restore_second_passkeys(
     tx: Transaction, caller: Caller, user_id: UUID, second_at: datetime | None, since: datetime, now: datetime
 ) -> None:
-    """Make the passkeys of a locked account its second factor since `second_at`, as before `since`. None: they were no second factor."""
+    """Make the passkeys of a locked account its second factor, as before `since`. `second_at` None: they were no second factor then."""
     account = await tx.accounts.lock(user_id) or refuse(UndoLinkInvalid)
     has_keys, at = account.key_count > 0, account.passkey_second_at
     if at is not None and (at >= since or not has_keys):

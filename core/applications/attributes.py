@@ -25,7 +25,7 @@ async def of_end_user(ports: Ports, caller: OrganizationCaller, user_id: UUID) -
 
 
 async def change_of_end_user(ports: Ports, caller: OrganizationCaller, user_id: UUID, changes: Mapping[str, Any]) -> AttributeValues:
-    """Change values of an end user as an admin. None removes a value. A caller who may not read values gets those that they set."""
+    """Change values of an end user as an admin. None removes a value. A caller who may not read values gets the values that they set."""
     async with ports.storage.transaction(by=caller) as tx:
         organization, authority = await organizations.lock_authority(tx, caller, Capability.END_USERS_MANAGE)
         await tx.end_users.by_id(organization.id, user_id) or refuse(EndUserNotFound)
@@ -37,7 +37,7 @@ async def change_of_end_user(ports: Ports, caller: OrganizationCaller, user_id: 
 
 
 async def of_service_user(ports: Ports, caller: ServiceKey, user_id: UUID) -> AttributeValues:
-    """Return the attributes of a user of the service of an API key."""
+    """Return the attributes of a user of the API key's service."""
     org_id = caller.service.org_id
     async with ports.storage.reading() as read:
         await read.service_users.by_id(org_id, caller.service.id, user_id) or refuse(ServiceUserNotFound)

@@ -55,7 +55,7 @@ async def get(ports: Ports, caller: AuthorizationCaller, slug: str) -> ServiceAu
 
 
 async def get_with_counts(ports: Ports, caller: AuthorizationCaller, slug: str) -> tuple[ServiceAuthorization, Mapping[str, HolderCount]]:
-    """Return the permissions and roles of a service, and the numbers of users and groups of its roles, by slug."""
+    """Return the permissions and roles of a service, and for each role slug the numbers of its users and groups."""
     async with ports.storage.reading() as read:
         service = await _find(read, caller, slug)
         authorization = await read.authorizations.find(service.org_id, service.id) or refuse(ServiceNotFound)
@@ -238,7 +238,7 @@ async def _compare(
     document: AuthorizationDocument,
     versions: Collection[int] | None,
 ) -> AuthorizationResult:
-    """Return the result of replacing the old document by this one."""
+    """Return the result of replacing the old document by `document`."""
     if versions is not None and old.version not in versions:
         raise AuthorizationChanged
     await _check_slugs(read, service.org_id, [role.slug for role in document.roles])
@@ -248,7 +248,7 @@ async def _compare(
 
 
 async def _check_slugs(read: Reading | Transaction, org_id: UUID, slugs: Collection[str]) -> None:
-    """Check that no role of the organization has one of these slugs: tokens list both kinds."""
+    """Check that no role of the organization has one of these slugs: tokens list roles of services and organizations together."""
     taken = {role.name for role in await read.roles.all(org_id)}
     for slug in slugs:
         if slug in taken:

@@ -45,7 +45,7 @@ async def create(
 
 
 async def _find_organization(ports: Ports, org_slug: str | None) -> UUID:
-    """Return the id of the organization with this slug, or of the only active one."""
+    """Return the id of the organization with this slug, or of the only active organization."""
     async with ports.storage.reading() as read:
         if org_slug is not None:
             org_id = await read.organizations.id_by_slug(org_slug)

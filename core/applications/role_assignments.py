@@ -50,7 +50,7 @@ async def find_holder(ports: Ports, caller: OrganizationCaller, slug: str, role_
 
 
 async def list_of_user(ports: Ports, caller: OrganizationCaller, user_id: UUID) -> list[RoleOfUser]:
-    """Return the roles of a user in all services of the organization, with those of the user's groups."""
+    """Return a user's roles in all services of the organization, including roles of the user's groups."""
     async with ports.storage.reading() as read:
         if not await read.members.exists(caller.acts_in.id, user_id):
             await read.end_users.by_id(caller.acts_in.id, user_id) or refuse(EndUserNotFound)

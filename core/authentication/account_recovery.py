@@ -95,7 +95,7 @@ async def cancel_in_organization(ports: Ports, caller: Member, user_id: UUID, ca
 
 
 async def issue_by_platform(ports: Ports, caller: Person, user_id: UUID, reason: str) -> IssuedRecovery:
-    """Start the recovery of any account but those of platform owners. The other platform owners get a notice."""
+    """Start the recovery of an account, but never of a platform owner's account. The other platform owners get a notice."""
     if user_id == caller.user_id:
         raise PlatformOwnerNotRecovered
     code, salt, code_hash = await _new_code(ports)
@@ -123,9 +123,9 @@ async def cancel_by_platform(ports: Ports, caller: Person, user_id: UUID) -> Non
 async def cancel_by_sign_in(ports: Ports, tx: Transaction, caller: Caller, account: Account, proofs: Proofs, now: datetime) -> None:
     """End the open recovery of a locked account if its user signs in as strongly as the account can: then no factor is lost.
 
-    A weaker sign-in changes nothing. The user may need the recovery for the factor that is missing. This one is missing in any case
-    if only a recovery gives it back, as after an undo (security A-13). A repeated recovery refuses all sign-ins: a squatter's passkey may
-    have ended the earlier recovery.
+    A weaker sign-in changes nothing: the user may need the recovery for a missing factor. If only a recovery gives a factor back, as after
+    an undo, no sign-in ends the recovery (security A-13). A repeated recovery refuses all sign-ins: a squatter's passkey may have ended
+    the earlier recovery.
     """
     recovery = await tx.recoveries.of_user(account.id, now)
     if recovery is None:

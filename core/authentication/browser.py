@@ -60,7 +60,7 @@ async def authenticate_member(
     confirm the membership, because any site can link to a page. And the page of an organization
     does not exist for users who are not members. `inactive` accepts an organization
     that is not active. Otherwise, admins are told why it is not. `reminds` leads users to the page
-    about a rule that starts later. It is for requests that can be repeated. Without `asks_policy`, no policy counts.
+    about a rule that starts later, and is for requests that can be repeated. Without `asks_policy`, no policy counts.
 
     Raises: SessionEnded, OrganizationNotFound, OwnMembershipNotConfirmed, RoleInsufficient,
     OrganizationNotActive, ImpersonatedElsewhere, OwnProofNeeded; the errors of `policy_checks.require`.

@@ -176,7 +176,9 @@ async def record_request(ports: Ports, caller: Person, method: str, route: str, 
 
     `route` is the path template and `arguments` are its path parameters. If the impersonation began
     without an organization, its first request in each organization is recorded in the
-    organization's log too. Return the id of the entry, for `record_failure`. The request must be refused then.
+    organization's log too. Return the id of the entry, for `record_failure`.
+
+    If the entry cannot be written, AuditFailed refuses the request.
     """
     shortened = {name: value[:ARGUMENT_LENGTH] for name, value in arguments.items()}
     entry_id = new_id()
@@ -193,7 +195,7 @@ async def record_request(ports: Ports, caller: Person, method: str, route: str, 
 
 
 async def record_failure(ports: Ports, entry_id: UUID) -> None:
-    """Set `success` of a recorded request to false, because it was refused or failed. Then the entry stays as it is."""
+    """Set `success` of a recorded request to false, because it was refused or failed."""
     async with ports.storage.autocommit() as statements:
         await statements.audit.mark_failed(entry_id)
 

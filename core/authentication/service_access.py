@@ -70,7 +70,7 @@ async def find_refusal(read: Reading | Transaction, org_id: UUID, user_id: UUID)
 
 
 async def enroll_end_user(tx: Transaction, service: ServiceContext, user_id: UUID, now: datetime) -> tuple[ServiceContext, Entitlement]:
-    """Make the user an end user of the service, and return the service as it is now and the user's entitlement to it."""
+    """Make the user an end user of the service. Return the present service, and the user's entitlement to it."""
     enrolled = tx.end_users.enroll(service.id, user_id, now)
     found = await tx.services.context_and_entitlement(service.id, user_id, now)
     return await require_enrolled(tx, service, user_id, await enrolled, found, now)

@@ -71,7 +71,7 @@ async def load_person(ports: Ports, caller: Caller, claims: Claims, proof: Proof
 
 
 async def load_person_with_profile(ports: Ports, caller: Caller, claims: Claims, proof: ProofUse | None) -> tuple[Person, OwnProfile]:
-    """Return the user of an access token with these claims, and their profile. One statement reads both."""
+    """Return the user of an access token with these claims, and their profile, by one statement."""
     now = ports.clock.now()
     async with dpop.reading(ports, proof) as read:
         context, profile = await read.session_contexts.load_with_profile(

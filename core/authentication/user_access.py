@@ -97,8 +97,8 @@ async def deactivate(ports: Ports, caller: PlatformCaller, user_id: UUID, reason
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
         # Only the service accounts of admins give roles above member, and only admins are listed for break glass. Set-up links need
-        # `integrations.manage`. Lock order: organizations by id, then the account. A user who has just got these rights has not used
-        # them yet.
+        # `integrations.manage`. Lock order: organizations by id, then the account. A user who has just received these rights has not
+        # used them yet.
         org_ids = sorted(await _list_organizations_of_giver(tx, user_id))
         for org_id in org_ids:
             await tx.organizations.lock(org_id)

@@ -53,7 +53,7 @@ from ports.storage import Autocommit, Reading, Storage, Transaction
 async def seed(ports: Ports, redirect_uris: Sequence[str] = ()) -> Demo:
     """Create or refresh the demo data, with new passwords, client secrets and keys.
 
-    The applications use `redirect_uris`, or the default ones if it is empty. Then nothing has changed.
+    The applications use `redirect_uris`, or the default URIs if it is empty. After a refusal, nothing has changed.
     """
     services_model.validate_redirect_uris(ServiceType.MOBILE, redirect_uris)
     passwords = {email: new_secret()[:16] for email in demo.all_addresses()}

@@ -42,7 +42,7 @@ async def enable_mfa(ports: Ports, tx: Transaction, user: DemoUser) -> DemoUser:
 
 
 async def ensure_passkey(ports: Ports, tx: Transaction, user: DemoUser) -> None:
-    """Give the user a passkey, not as a second factor, unless the user has a passkey, or passkeys do not work at the base URL."""
+    """Give the user a passkey, not as a second factor. Users with a passkey, and base URLs without passkeys, are left out."""
     now = ports.clock.now()
     account = await tx.accounts.lock(user.id)
     assert account is not None, "a locked account exists"

@@ -47,7 +47,7 @@ class NotesDemo:
 async def ensure(ports: Ports, identifier: str) -> NotesDemo:
     """Create or refresh the API resource with this identifier in the demo's first organization.
 
-    The secret of the API resource is new. What users may have changed stays. Then nothing has changed.
+    The secret of the API resource is new. Values that users may have changed stay. After a refusal, nothing has changed.
     """
     async with ports.storage.transaction(by=SYSTEM) as tx:
         organization = await creation.find_organization(tx, SLUG)

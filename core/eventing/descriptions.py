@@ -28,7 +28,7 @@ def connection_names(ports: Ports) -> Names:
 async def resolve_search(ports: Ports, find_objects: FindObjects, filter_: AuditFilter) -> AuditFilter | None:
     """Return the filter without its search, or None if no entry can match.
 
-    Runs a statement for each text.
+    Each text costs a statement.
     """
     search = filter_.search
     if search is None:

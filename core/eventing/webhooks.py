@@ -184,7 +184,7 @@ async def send_ping(ports: Ports, caller: OrganizationCaller, webhook_id: UUID) 
 
 
 async def replay(ports: Ports, caller: OrganizationCaller, webhook_id: UUID, delivery_id: UUID) -> Delivery:
-    """Queue a new delivery with the payload of an earlier one, which `resend_failed` then leaves out."""
+    """Queue a new delivery with the payload of an earlier delivery, which `resend_failed` then leaves out."""
     require_view(caller, Capability.AUDIT_VIEW)
     async with ports.storage.transaction(by=caller) as tx:
         organization, _ = await organizations.lock_organization_for(tx, caller, Capability.WEBHOOKS_MANAGE)

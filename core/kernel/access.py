@@ -198,7 +198,7 @@ def require_mfa(person: Person) -> None:
 
 
 def require_reach(user: Person, org_id: UUID | None) -> None:
-    """Check that the user's session is good in this organization. `org_id` None: everywhere."""
+    """Check that the user's session is good in this organization. With `org_id` None, it must be good everywhere."""
     if user.bounded_to is not None and user.bounded_to != org_id:
         refusal = OwnProofNeeded()
         refusal.caller = user

@@ -207,7 +207,7 @@ class StoredSignIn:
 
 
 def acts_for_platform(caller: Caller) -> bool:
-    """Return whether a platform owner acts, also as a member or as another user, or a program of the platform.
+    """Return whether a platform owner acts, also as a member or as another user. Programs of the platform count, too.
 
     The caller's address and agent stay in the platform's log (security #addresses-of-platform-owners).
     """

@@ -93,7 +93,7 @@ class ImageAddress:
 
 
 def check_header(content: bytes, content_type: str | None = None) -> ImageHeader:
-    """Return the header of an image that can be decoded. `content_type` is that of the request, if it names the type of the file."""
+    """Return the header of an image that can be decoded. `content_type` is the request's, if it names the file's type."""
     if not content:
         raise ImageMissing
     if len(content) > MAX_IMAGE_BYTES:

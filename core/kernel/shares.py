@@ -1,7 +1,7 @@
 """Places that all organizations share, with a queue that serves them in turn (security N-11).
 
-Each organization has a share of these places. So has each account outside organizations, and each address without credentials. Strangers
-wait apart from callers with credentials: a flood of strangers delays those callers by one turn at most.
+A share belongs to an organization, to an account outside organizations, or to a client address without credentials. Strangers wait apart
+from callers with credentials: a flood of strangers delays a caller with credentials by one turn at most.
 """
 
 from collections import Counter, OrderedDict, deque
@@ -17,7 +17,7 @@ from core.kernel.errors import Limited
 T = TypeVar("T")
 Share = tuple[Hashable, Hashable]  # (group, member): groups take turns, and members within their group
 
-OWN: Final[Share] = ("own", None)  # of the process itself: its actors, and commands
+OWN: Final[Share] = ("own", None)  # the process's own work: actors and commands
 # Set by the edge for each request, and by actors that work for an organization.
 current_share: Final[ContextVar[Share]] = ContextVar("current_share", default=OWN)
 
@@ -26,7 +26,7 @@ RETRY_AFTER: Final = 1  # seconds
 
 
 def of_organization(org_id: UUID | None) -> Share:
-    """Return the share of an organization. None: of the platform's programs."""
+    """Return the share of an organization, or with None the share of the platform's programs."""
     return "organization", org_id
 
 
@@ -40,7 +40,7 @@ def of_stranger(address: str) -> Share:
 
 @contextmanager
 def working_for(share: Share) -> Iterator[Share]:
-    """Use places as this share until the block ends. Yield the earlier share."""
+    """Let this share use the places until the block ends. Yield the earlier share."""
     before = current_share.get()
     token = current_share.set(share)
     try:
@@ -63,7 +63,7 @@ class FairQueue(Generic[T]):
         """Add an item behind the earlier items of its share.
 
         If more than `most` items wait then, remove and return the newest item of the largest share in the largest group. So only the share
-        that floods the queue is refused. Among equal shares, this is the last in turn, but never a share with its first item.
+        that floods the queue is refused. Among equal shares, the last share in turn loses an item, but never a share with its first item.
         """
         group, member = share
         self._groups.setdefault(group, OrderedDict()).setdefault(member, deque()).append(item)
@@ -163,7 +163,7 @@ class FairPlaces:
         return not self._used
 
     async def take(self, share: Share | None = None) -> AbstractContextManager[None]:
-        """Take a place in the turn of the share, by default the current one, and use it in a block: `with await places.take()`.
+        """Take a place in the share's turn, and use it in a block: `with await places.take()`. None: the current share.
 
         Raises: Limited if the share has filled the queue.
         """

@@ -314,7 +314,7 @@ async def _erase(
 
 
 async def _end_secrets(tx: Transaction, account: Account, memberships: Sequence[MembershipControl], now: datetime) -> None:
-    """End the credentials of the account and of its service accounts that have stopped."""
+    """End the credentials of the account, and the credentials of its stopped service accounts."""
     await ended_secrets.end_all_credentials(tx, account.id, now)
     for membership in memberships:
         await grants.void_stopped_accounts(tx, membership.org_id, account.id, now)

@@ -13,7 +13,7 @@ from ports import Ports
 
 
 async def list_created(ports: Ports, caller: Member, account_id: UUID) -> Sequence[CreatedSecret]:
-    """Return the live API keys and SCIM tokens that this service account created, oldest first. It may be deleted."""
+    """Return the live API keys and SCIM tokens that this service account created, oldest first. The account may be deleted."""
     async with ports.storage.reading() as read:
         secrets = await read.created_secrets.of_creator(caller.acts_in.id, account_id, ports.clock.now())
         if not secrets and not await read.created_secrets.has_creator(caller.acts_in.id, account_id):

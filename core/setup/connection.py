@@ -70,7 +70,7 @@ class ProviderValues:
 
 
 async def choose(ports: Ports, caller: SetupLinkCaller, preset: str, protocol: ConnectionProtocol) -> None:
-    """Propose a connection to this product, without values, in place of the one before."""
+    """Propose a connection to this product, without values, in place of the earlier proposal."""
     if preset not in (ANOTHER, *PRESETS):
         raise PresetUnknown
     document = SetupDocument(connection_id=str(new_id()), preset=preset or None, protocol=protocol.value)
@@ -97,14 +97,14 @@ async def import_metadata(ports: Ports, caller: SetupLinkCaller, text: str, url:
 
 
 async def read_metadata(ports: Ports, caller: SetupLinkCaller, text: str, url: str) -> DescribedProvider:
-    """Return the values of SAML metadata: of `text`, or without it of the document at `url`."""
+    """Return the values of the SAML metadata in `text`, or without `text` in the document at `url`."""
     described = await metadata.describe(ports, text or await fetch(ports, caller.org_id, url, MAX_METADATA_LENGTH))
     described.require_valid(ports.clock.now())
     return described
 
 
 async def save(ports: Ports, caller: SetupLinkCaller, values: ProviderValues) -> None:
-    """Store the values of the proposed connection. An empty client secret keeps that of the same issuer (security #stored-secrets)."""
+    """Store the values of the proposed connection. An empty client secret keeps the same issuer's secret (security #stored-secrets)."""
     proposal = await _find(ports, caller)
     before = proposal.document
     if (values.entity_id, values.sso_url) == (before.entity_id, before.sso_url):  # the values that only metadata gives stay
@@ -177,7 +177,7 @@ async def _check(ports: Ports, link: SetupLink, proposal: SetupProposal, base_ur
 
 
 async def check_saved(ports: Ports, caller: SetupLinkCaller, base_url: str) -> list[ConnectionProblem]:
-    """Return the problems of values that were just saved, as `check` does. If there were too many checks, NOT_CHECKED is the only one."""
+    """Return the problems of values that were just saved, as `check` does. After too many checks, return NOT_CHECKED only."""
     link, proposal = await _find_ready(ports, caller)
     try:
         problems = await _check(ports, link, proposal, base_url)
@@ -187,7 +187,7 @@ async def check_saved(ports: Ports, caller: SetupLinkCaller, base_url: str) -> l
 
 
 async def load_proposed(ports: Ports, caller: SetupLinkCaller, connection_id: UUID | None = None) -> TripConnection:
-    """Return the connection that the caller proposes, as it would be applied. With `connection_id`, only the one with this id."""
+    """Return the connection that the caller proposes, as it would be applied. With `connection_id`, it must have this id."""
     link, proposal = await _find_ready(ports, caller)
     if connection_id is not None and str(connection_id) != proposal.document.connection_id:
         raise SetupNotReady
@@ -293,7 +293,7 @@ def _draft(link: SetupLink, document: SetupDocument, now: datetime) -> Organizat
 
 
 async def read_certificates(ports: Ports, text: str) -> list[ProviderCertificate]:
-    """Return the certificates in a text, each once: several in PEM, or the base64 of one. An empty text has none."""
+    """Return the certificates in a text, without repetitions: several in PEM, or the base64 of one. An empty text has no certificate."""
     pems = [pem for pem in text.split(END_OF_CERTIFICATE) if pem.strip()]
     if len(pems) > MAX_CERTIFICATES:
         raise TooManyProviderCertificates
@@ -305,7 +305,7 @@ async def read_certificates(ports: Ports, text: str) -> list[ProviderCertificate
 
 
 async def read_proposed_certificates(ports: Ports, document: SetupDocument) -> list[ProviderCertificate]:
-    """Return the certificates of a proposal. New metadata replace those that metadata gave."""
+    """Return the certificates of a proposal. Certificates in new metadata replace the certificates of earlier metadata."""
     certificates = await read_certificates(ports, document.certificate or "")
     of_metadata = document.metadata_fingerprints
     return [replace(each, source=CertificateSource.METADATA) if each.fingerprint in of_metadata else each for each in certificates]

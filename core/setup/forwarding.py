@@ -12,7 +12,7 @@ from ports.storage import Transaction
 
 
 async def propose(ports: Ports, caller: SetupLinkCaller, provider: SiemProvider, endpoint_url: str, token: str) -> None:
-    """Propose a SIEM, in place of the one before. Nothing is sent there."""
+    """Propose a SIEM, in place of the earlier proposal. Nothing is sent there."""
     sink = new_sink(caller.org_id, provider=provider, endpoint_url=endpoint_url, token=token, enabled=True)
     if not sink.endpoint_url.startswith("https:"):
         raise SetupReceiverNotEncrypted
@@ -21,7 +21,7 @@ async def propose(ports: Ports, caller: SetupLinkCaller, provider: SiemProvider,
 
 
 async def store(tx: Transaction, caller: OrganizationCaller, proposal: SetupProposal, now: datetime) -> None:
-    """Forward the audit log to the proposed SIEM, in place of the present one."""
+    """Forward the audit log to the proposed SIEM, in place of the present SIEM."""
     document = proposal.document
     provider, endpoint_url = SiemProvider(document.siem_provider or ""), document.endpoint_url or ""
     sink = new_sink(proposal.org_id, provider=provider, endpoint_url=endpoint_url, token=document.siem_token or "", enabled=True)

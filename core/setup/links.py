@@ -94,7 +94,7 @@ def usual_days(ports: Ports) -> int:
 
 
 async def _queue_email(ports: Ports, tx: Transaction, recipient: Email, secret: str, link: SetupLink) -> None:
-    """Queue the email with a link. Their limit in this organization refuses the whole link (security E-5)."""
+    """Queue the email with a link. The organization's limit of such emails refuses the whole link (security E-5)."""
     now = link.created_at
     await tx.email_queue.lock_recipient(recipient)
     earlier = await tx.email_queue.nth_newest_at(recipient, EmailKind.SETUP_LINK, ports.policy.mails_per_recipient, link.org_id)
@@ -114,7 +114,7 @@ async def find(ports: Ports, caller: OrganizationCaller, link_id: UUID) -> Setup
 
 
 async def load(ports: Ports, org_id: UUID, link_id: UUID) -> SetupLinkDetails | None:
-    """Return a link with its proposals, or None. It reads nothing else of the organization."""
+    """Return a link with its proposals, or None. Nothing else of the organization is read."""
     async with ports.storage.reading() as read:
         link = await read.setup_links.by_id(org_id, link_id)
         return None if link is None else SetupLinkDetails(link, await read.setup_links.proposals(org_id, link_id))

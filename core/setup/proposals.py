@@ -39,7 +39,7 @@ async def load(ports: Ports, caller: SetupLinkCaller) -> SetupLinkDetails:
 
 
 async def propose_domain(ports: Ports, caller: SetupLinkCaller, domain: Domain) -> None:
-    """Propose a domain, beside those before. One that is proposed already stays."""
+    """Propose a further domain. A domain that is already proposed stays."""
     former = (await load(ports, caller)).proposals.get(SetupPart.DOMAIN)
     present = () if former is None else former.document.domains
     if any(each.domain == domain for each in present):
@@ -64,7 +64,7 @@ async def check_domain(ports: Ports, caller: SetupLinkCaller, domain: str) -> No
 
 
 async def remove_domain(ports: Ports, caller: SetupLinkCaller, domain: str) -> None:
-    """Propose a domain no longer."""
+    """Take a proposed domain back."""
     proposal, named = await _find_domain(ports, caller, domain)
     await _propose_domains(ports, caller, [each for each in proposal.document.domains if each is not named], proposal)
 
@@ -90,7 +90,7 @@ def _to_claim(org_id: UUID, proposed: ProposedDomain, now: datetime) -> DomainCl
 
 
 async def propose_directory(ports: Ports, caller: SetupLinkCaller) -> str:
-    """Propose a SCIM token, in place of the one before, and return its secret, which is never returned again."""
+    """Propose a SCIM token, in place of the earlier token, and return its secret, which is never returned again."""
     secret, prefix = new_token()
     await propose(ports, caller, SetupPart.DIRECTORY, SetupDocument(prefix=prefix), is_ready=True, token=secret)
     return secret
@@ -115,7 +115,7 @@ async def propose(
     token: str | None = None,
     replaces: SetupProposal | None = None,
 ) -> None:
-    """Store the proposal for a part. With `replaces`, it changes this one, unless another one replaced it before."""
+    """Store the proposal for a part. `replaces` is the proposal that it changes, unless another proposal has replaced that before."""
     now = ports.clock.now()
     if part not in caller.parts:
         raise SetupPartFixed
@@ -154,7 +154,7 @@ async def note_problems(ports: Ports, caller: SetupLinkCaller, proposal: SetupPr
 
 
 async def _lock(tx: Transaction, caller: SetupLinkCaller, now: datetime) -> SetupLink:
-    """Lock the organization, which each change of a link locks, and check the link again."""
+    """Lock the organization, as each change of a link does, and check the link again."""
     organization = await tx.organizations.lock(caller.org_id) or refuse(SetupSessionMissing)
     if organization.status is not OrganizationStatus.ACTIVE:
         raise OrganizationNotActive

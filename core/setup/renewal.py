@@ -56,7 +56,7 @@ async def load(ports: Ports, link: SetupLink) -> RenewedConnection | None:
 
 
 async def propose(ports: Ports, caller: SetupLinkCaller, pem: str) -> None:
-    """Propose certificates, in place of those before. No user signs in with them before an admin applies them."""
+    """Propose certificates, in place of the earlier proposal. No user signs in with them before an admin applies them."""
     details = await _load_details(ports, await proposals.load(ports, caller))
     certificates = await read_certificates(ports, pem) or refuse(ProviderCertificateInvalid)
     await _propose(ports, caller, details, certificates, are_of_metadata=False)
@@ -99,7 +99,7 @@ async def _propose(
 
 
 async def load_proposed(ports: Ports, caller: SetupLinkCaller) -> TripConnection:
-    """Return the connection with the proposed certificates in place of its own, for a test sign-in."""
+    """Return the connection with the proposed certificates in place of its own certificates, for a test sign-in."""
     link = await proposals.load(ports, caller)
     proposal = link.proposals.get(SetupPart.CERTIFICATE)
     if proposal is None or proposal.applied_at is not None:

@@ -47,7 +47,7 @@ async def find(ports: Ports, caller: OrganizationCaller, name: str) -> Attribute
 
 
 async def create(ports: Ports, caller: OrganizationCaller, attribute: Attribute) -> Attribute:
-    """Declare an attribute, as the last one of the organization."""
+    """Declare an attribute, after the organization's present attributes."""
     attribute.checked()
     async with ports.storage.transaction(by=caller) as tx:
         organization, _ = await organizations.lock_organization_for(tx, caller, Capability.ORGANIZATION_MANAGE)
@@ -100,7 +100,7 @@ async def of_member(ports: Ports, caller: OrganizationCaller, user_id: UUID) -> 
 
 
 async def change_of_member(ports: Ports, caller: OrganizationCaller, user_id: UUID, changes: Mapping[str, Any]) -> AttributeValues:
-    """Change values of a member as an admin. None removes a value. A caller who may not read values gets those that they set."""
+    """Change values of a member as an admin. None removes a value. A caller who may not read values gets the values that they set."""
     async with ports.storage.transaction(by=caller) as tx:
         organization, authority = await organizations.lock_authority(tx, caller, Capability.MEMBERS_MANAGE)
         require_power_over(authority, await tx.members.lock(organization.id, user_id) or refuse(MemberNotFound))

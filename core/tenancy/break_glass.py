@@ -26,7 +26,7 @@ async def list_candidates(ports: Ports, caller: Member) -> Sequence[BreakGlassUs
 
 
 async def replace_users(ports: Ports, caller: Member, user_ids: Collection[UUID]) -> Sequence[BreakGlassUser]:
-    """Replace the list of the caller's organization, and return it. All sessions are asked for the sign-in policy again."""
+    """Replace the break-glass list of the caller's organization, and return it. The sign-in policy judges all sessions again."""
     now, listed = ports.clock.now(), set(user_ids)
     async with ports.storage.transaction(by=caller) as tx:
         organization, rights = await organizations.lock_organization_for(tx, caller, Capability.SIGN_IN_POLICY_MANAGE)

@@ -96,7 +96,7 @@ async def require_record(ports: Ports, claim: DomainClaim) -> None:
 
 
 async def add_verified(tx: Transaction, claims: Sequence[DomainClaim], now: datetime) -> None:
-    """Add domains after their records were found, and verify them. They replace unverified claims. The organization is locked."""
+    """Add verified domains, whose records were found, in place of unverified claims. The organization is locked."""
     for claim in claims:
         present = {each.domain: each for each in await tx.domains.of_organization(claim.org_id)}
         former = present.get(claim.domain)
@@ -140,7 +140,7 @@ async def is_of_another(tx: Transaction, email: Email, org_id: UUID) -> bool:
 
 
 async def remove(ports: Ports, caller: OrganizationCaller, domain: Domain) -> None:
-    """Remove a domain of the organization. The others stay as they are."""
+    """Remove a domain of the organization. Its other domains stay as they are."""
     async with ports.storage.transaction(by=caller) as tx:
         organization, rights = await organizations.lock_organization_for(tx, caller, Capability.INTEGRATIONS_MANAGE)
         old = await tx.domains.find(organization.id, domain) or refuse(DomainNotFound)

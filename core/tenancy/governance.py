@@ -16,7 +16,7 @@ from core.kernel.access import OrganizationNotFound
 from core.kernel.callers import OrganizationStatus, Person, PlatformCaller
 from core.kernel.causes import SYSTEM
 from core.kernel.errors import refuse
-from core.kernel.roles import Capability
+from core.kernel.roles import NO_RIGHTS
 from core.kernel.sign_in_policy.rules import Rule
 from core.kernel.values import KEEP, Keep, PageResult, Slug, create_with_free_slug
 from core.tenancy import events, organizations
@@ -231,8 +231,8 @@ async def remove_admin_networks(ports: Ports, caller: Person, org_id: UUID, reas
         old = await tx.sign_in_policies.find(organization.id) or refuse(NoAdminNetworks)
         if not old.rules.admin_networks:
             raise NoAdminNetworks
-        rights = frozenset[Capability]()  # a platform owner has no member rights, so rules that members imposed stay imposed
-        new = old.changed_to(replace(old.rules, admin_networks=()), rights, now, caller.user_id)
+        # A platform owner has no member rights, so rules that members imposed stay imposed.
+        new = old.changed_to(replace(old.rules, admin_networks=()), NO_RIGHTS, now, caller.user_id)
         await tx.sign_in_policies.put(new)
         event = events.sign_in_policy_updated(organization.id, None, changes_of(old.rules, new.rules))
         tx.record(event)

@@ -14,7 +14,7 @@ async def require_free_name(tx: Transaction, org_id: UUID, name: str, *, of: UUI
 
 
 async def require_free_shared_name(tx: Transaction, org_id: UUID, name: str, *, of: UUID) -> None:
-    """Check that a locked organization, or one of its services for assigned users, may have this name. `of` is its id."""
+    """Check that a locked organization, or a service of it for assigned users, may have this name. `of` is the id of either."""
     for kind, id_ in await tx.groups.same_names(org_id, to_name_key(name)):
         if id_ != of:
             raise SharedNameTaken(kind)

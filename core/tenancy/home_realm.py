@@ -41,7 +41,7 @@ async def find_connection(read: Reading, domain: Domain, org_id: UUID | None) ->
 
 
 async def replace_routes(ports: Ports, caller: OrganizationCaller, routes: list[tuple[Domain, str]]) -> list[HomeRealmRoute]:
-    """Replace all routes of the organization, and return the new ones."""
+    """Replace all routes of the organization, and return the new routes."""
     new: dict[Domain, str] = {}
     for domain, slug in routes:
         if domain in new:

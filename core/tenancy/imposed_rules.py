@@ -1,4 +1,4 @@
-"""Imposed rules: a member with fewer rights than the owner added or tightened them in a sign-in policy (security #imposed-rules).
+"""Imposed rules: rules of a sign-in policy that a member with fewer rights than the owner added or tightened (security #imposed-rules).
 
 The owner and the admins get an email about each imposed rule. The owner can remove these rules, even if they keep the owner out.
 """
@@ -46,8 +46,8 @@ async def list_all(ports: Ports, caller: Member) -> Sequence[ImposedRules]:
 async def remove(ports: Ports, caller: Member) -> None:
     """Remove all imposed rules of the caller's organization, and bring back the owner's rules and break-glass list.
 
-    The caller is the owner, and has just used a passkey or a second factor of the account. No sign-in policy counts. If users could not
-    sign in with the owner's rules, the policies then accept more methods.
+    The caller is the owner, and has just used a passkey or a second factor of the account. No sign-in policy counts for this request. If
+    users could not sign in with the owner's rules, the policies accept more methods afterwards.
     """
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
@@ -122,7 +122,7 @@ async def keep_list(
 async def _restore_list(ports: Ports, tx: Transaction, org_id: UUID, listed: Collection[UUID] | None, now: datetime) -> None:
     """Restore the owner's break-glass list `listed`. None: keep the present list.
 
-    Users leave the list who may not be listed, or lack a factor that the policies ask for.
+    Users who may not be listed, or lack a factor that the policies ask for, leave the list.
     """
     before = {each.user_id for each in await tx.sign_in_policies.break_glass_users(org_id)}
     people = [await tx.sign_in_policies.person(org_id, user_id) for user_id in (before if listed is None else listed)]
@@ -138,7 +138,7 @@ async def _restore_list(ports: Ports, tx: Transaction, org_id: UUID, listed: Col
 
 
 async def find_missing_factor(ports: Ports, caller: Person) -> Decision | None:
-    """Return the sign-in that `remove` still asks of the caller, or None."""
+    """Return the sign-in that `remove` still needs from the caller, or None."""
     async with ports.storage.reading() as read:
         return await _find_missing_factor(ports, read, caller, ports.clock.now())
 
@@ -146,7 +146,7 @@ async def find_missing_factor(ports: Ports, caller: Person) -> Decision | None:
 async def _find_missing_factor(ports: Ports, read: Reading | Transaction, caller: Person, now: datetime) -> Decision | None:
     """Return the sign-in with the account's own passkey or second factor that the session lacks, or None.
 
-    Trusted devices and connections do not count. Methods that a policy refuses count.
+    Trusted devices and connections do not count. Methods that a policy refuses do.
     """
     proofs = recent(await own_proofs.load_proofs(read, caller.session_id, caller.user_id, now), now - ports.policy.fresh_sign_in_ttl)
     if any(proof.can_be_second for proof in proofs):

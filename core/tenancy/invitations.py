@@ -127,7 +127,7 @@ async def list_received(ports: Ports, caller: Person) -> list[ReceivedInvitation
 
 
 async def get_by_token(ports: Ports, token: str, person: Person | None = None) -> ReceivedInvitation:
-    """Return the pending invitation with this token, or for its signed-in recipient with the hash of one. Nothing changes."""
+    """Return the pending invitation with this token. The signed-in recipient can give the token's hash instead. Nothing changes."""
     token_hash, is_hash = parse_token(token)
     async with ports.storage.reading() as read:
         received = await read.invitations.received_by_token(token_hash, ports.clock.now()) or refuse(InvitationNotPending)
@@ -284,7 +284,7 @@ async def add_invited_member(
 async def _lock_invited_account(
     tx: Transaction, organization: Organization, invitation: Invitation, now: datetime, *, by_mail: bool, on_behalf: bool
 ) -> Account:
-    """Lock and return the invited account, which may be new. The parameters are those of `add_invited_member`."""
+    """Lock and return the invited account, which may be new. The parameters are as in `add_invited_member`."""
     existing = await tx.accounts.by_email(invitation.email)
     if existing is not None and await tx.members.lock(organization.id, existing.id) is not None:
         raise AlreadyMember

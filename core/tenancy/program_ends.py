@@ -1,7 +1,7 @@
 """The end of service accounts whose owner has gone.
 
-If the owner left or deleted their account, they go on for a while (security #own-end). At the end, they can leave secrets
-behind (security J-12).
+If the owner left or deleted their account, the service accounts go on for a while (security #own-end). At the end, they can leave
+secrets behind (security J-12).
 """
 
 from datetime import datetime, timedelta

@@ -70,7 +70,7 @@ class PolicyDetails:
 
 
 async def get(ports: Ports, caller: Member, application: PolicyApplication | None = None) -> PolicyDetails:
-    """Return the policy of the caller's organization, or of this application of it. It may be empty."""
+    """Return the sign-in policy of the caller's organization or of an application. It may be empty."""
     organization, now = await organizations.get(ports, caller), ports.clock.now()
     async with ports.storage.reading() as read:
         policy = await _find(read, organization, application, now)
@@ -134,7 +134,7 @@ async def save(
 
 
 async def remove(ports: Ports, caller: Member, application: PolicyApplication) -> None:
-    """Remove the policy of an application. That of its organization stays."""
+    """Remove the policy of an application. The policy of its organization stays."""
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
         organization, _ = await organizations.lock_organization_for(tx, caller, Capability.SIGN_IN_POLICY_MANAGE)
@@ -212,7 +212,7 @@ async def _merge(
 async def _require_available(
     ports: Ports, read: Reading | Transaction, application: PolicyApplication | None, effective: EffectivePolicy, now: datetime
 ) -> None:
-    """Check that every user can meet the policy now and later, also together with those of the applications."""
+    """Check that every user can meet the policy now and later, also together with the policies of applications."""
     _require_available_in(ports, effective, application, now)
     if application is None and effective.org_id is not None:
         for other, rules in await read.sign_in_policies.of_applications(effective.org_id):
@@ -221,7 +221,7 @@ async def _require_available(
 
 
 async def restore_availability(ports: Ports, tx: Transaction, org_id: UUID, now: datetime) -> None:
-    """Let policies under which no user could sign in accept passkeys, or else passwords and apps. The organization is locked."""
+    """If no user could sign in under a policy, let it accept passkeys, or else passwords and apps. The organization is locked."""
     added = {Method.PASSKEY.value} if relying_party.has_host(ports) else {Method.PASSWORD.value, Method.TOTP.value}
     for application in (None, *(each for each, _ in await tx.sign_in_policies.of_applications(org_id))):
         service_id = None if application is None else application.id
@@ -238,7 +238,7 @@ async def restore_availability(ports: Ports, tx: Transaction, org_id: UUID, now:
 async def tell_admins(
     tx: Transaction, org_id: UUID, kind: EmailKind, caller: OrganizationCaller, rules: Collection[str], now: datetime
 ) -> None:
-    """Queue the email about these rules to the owner and the admins. A recipient gets a few in an hour.
+    """Queue the email about these rules to the owner and the admins. A recipient gets a few such emails in an hour.
 
     Raises: ImposedRulesRemoved if the rules are imposed, and the owner removed imposed rules MAX_REMOVALS times in the last hour.
     """

@@ -1,6 +1,6 @@
 """The refusals of a use case, read from the code: `python -m ops.checks.refusals core.tenancy.members.remove`.
 
-Without a name, refuse each `Raises:` in core and entrypoints that names only errors which no caller catches: the code tells them.
+Without a name, refuse each `Raises:` in core and entrypoints whose errors no caller catches: the code tells these errors.
 """
 
 import ast
@@ -21,7 +21,7 @@ Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 @dataclass(frozen=True)
 class Module:
-    """A module with its functions, and the full names of what it imports."""
+    """A module with its functions, and the full names of its imports."""
 
     name: str
     path: Path
@@ -107,7 +107,7 @@ class Code:
         return errors
 
     def catches(self) -> list[tuple[set[str], set[str]]]:
-        """Return the names that each block uses which catches errors, and the names of these errors."""
+        """Return a pair for each block that catches errors: the names in the block, and the names of the errors."""
         blocks = []
         for node in (node for module in self.modules.values() for node in ast.walk(module.tree)):
             match node:
@@ -123,7 +123,7 @@ class Code:
         return blocks
 
     def unneeded(self) -> Iterator[str]:
-        """Yield the functions with a list of errors of which no caller catches one."""
+        """Yield a sentence for each function with a list of errors that no caller catches."""
         blocks = self.catches()
         bases = {
             node.name: {name_of(base) for base in node.bases}
@@ -147,7 +147,7 @@ class Code:
 
 
 def main(root: Path, arguments: list[str]) -> int:
-    """Print the refusals of the functions in `arguments`, or without one, each list that nothing needs. Return 1 if there is one."""
+    """Print the refusals of the functions in `arguments`. Without arguments, print each unneeded list, and return 1 if there is a list."""
     code = Code(root)
     for argument in arguments:
         home, _, name = argument.rpartition(".")

@@ -1,4 +1,4 @@
-"""The snapshot of the API description: all that a client can rely on, without the texts, so that reviewers see each change."""
+"""The snapshot of the API description, without its texts: reviewers see each change that a client can notice."""
 
 import json
 import re

@@ -13,7 +13,7 @@ OWNER: Final = ("owner@soak.example", "a password for the soak")
 
 @contextmanager
 def running_service(**settings: str) -> Iterator[tuple[Service, str]]:
-    """Yield the service, which runs until the block ends, and the address of its database."""
+    """Run a service until the block ends. Yield it with the address of its database."""
     with reachable_directory() as home:
         for part in ("var", "tmp"):
             (home / part).mkdir()

@@ -1,11 +1,11 @@
 """The soak test of shared places, `./run soak shares [--seconds N]`: three organizations and a stranger attack a fourth.
 
-- Each of three organizations has 20 connections whose token endpoints answer after 9 s, with three browsers at each of them.
-- Eight threads of each organization send changes of its name, which wait for one lock.
+- Each of three organizations has 20 connections with token endpoints that answer after 9 s. Three browsers use each connection.
+- Eight threads for each of these organizations rename it. These changes wait for one lock.
 - A stranger tries passwords over 20 connections from one address.
 
-At the same time, users of the fourth organization sign in through its connection, and with a password, and its owner
-changes it. The output has the latencies of these requests before and during the attack. The exit code is 1 if a 99th percentile
+At the same time, users of the fourth organization sign in through its connection and with a password, and its owner
+renames it. The output has the latencies of these requests before and during the attack. The exit code is 1 if a 99th percentile
 during the attack is 3 s or more, or if a request of the fourth organization fails.
 """
 
@@ -31,7 +31,7 @@ CONNECTIONS, BROWSERS, CHANGES, GUESSES = 20, 3, 8, 20
 SLOW: Final = 9.0  # seconds
 PAUSE: Final = 0.2  # seconds between the requests of an attacking thread, which would otherwise use up the processor
 TARGET: Final = 3.0  # seconds, for each 99th percentile during the attack
-QUIET: Final = 5.0  # seconds of the measurement before it
+QUIET: Final = 5.0  # seconds of the measurement before the attack
 
 VERIFIED_DOMAIN: Final = """
     insert into domains (org_id, domain, challenge, verified_at, created_at)

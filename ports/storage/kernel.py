@@ -44,7 +44,7 @@ class Rates(Protocol):
         """Count one in this window and return 0, if it has fewer than its limit. Otherwise return the number of seconds until then."""
 
     async def window_wait(self, client: str, window: Window, now: datetime) -> float:
-        """Return what `charge_window` would return, and count nothing."""
+        """Return the wait that `charge_window` would return. Nothing is counted."""
 
     async def keep(self, sign_in_hash: bytes, client: str, buckets: tuple[Bucket, ...]) -> None:
         """Remember that these tokens were just taken for a sign-in, until the buckets have refilled them by themselves."""

@@ -118,8 +118,7 @@ class ServiceAccountsRead(Protocol):
 
     An account is live if the named credential is valid, and if its owner could create it now: an
     account of an organization needs an owner with a role that allows it, and an account of the
-    platform needs a platform owner. An account that goes on after its owner left is
-    live until `ends_at`.
+    platform needs a platform owner. An account that goes on after its owner left is live until `ends_at`.
     """
 
     async def page(self, org_id: UUID | None, page: Page, now: datetime) -> PageResult[ListedServiceAccount]:
@@ -178,12 +177,12 @@ class ServiceAccounts(ServiceAccountsRead, Protocol):
     async def remove(self, org_id: UUID | None, account_id: UUID) -> None: ...
 
     async def stopped_of(self, org_id: UUID, owner_id: UUID, now: datetime) -> list[tuple[UUID, str]]:
-        """Return the ids and names of the service accounts of this owner that have stopped."""
+        """Return the ids and names of this owner's service accounts that have stopped."""
 
     async def go_on(self, owner_id: UUID, org_id: UUID | None, until: datetime) -> list[tuple[UUID, UUID, str]]:
         """Let this owner's live accounts, in one organization or with None in all, go on until this time.
 
-        Their present rights are the most that they can have then. Return their organizations, ids and names. If the owner had
+        They never get more than their present rights then. Return their organizations, ids and names. If the owner had
         joined again, the accounts ended then, and do not go on again before `forget_ends` has settled this end.
         """
 

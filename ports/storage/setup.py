@@ -41,7 +41,7 @@ class SetupLinks(SetupLinksRead, Protocol):
         """End a link that has not ended, and return it."""
 
     async def end_unfounded(self, org_id: UUID, now: datetime) -> list[tuple[UUID, str]]:
-        """End the live links of creators who may not create links now. Delete proposals that no admin applied. Return ids and names."""
+        """End the live links of creators who may not create links now, and delete their unapplied proposals. Return ids and names."""
 
     async def put_proposal(self, proposal: SetupProposal) -> None:
         """Store a proposal in place of the earlier one of its part."""

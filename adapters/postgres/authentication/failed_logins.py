@@ -37,7 +37,7 @@ NAMED_IN_HOUR: Final = """
     (select from login_events l
      where not l.success and l.user_id is not null and l.created_at > %(now)s::timestamptz - interval '1 hour' and {log}
      limit %(most_named)s)"""
-# The reasons that a person without any credential can cause.
+# The reasons of failures that a person without any credential can cause.
 UNPROVED: Final = [
     each.value
     for each in (LoginFailure.CREDENTIALS, LoginFailure.EMAIL_CODE, LoginFailure.LOCKED, LoginFailure.PASSKEY, LoginFailure.CLOSED)
@@ -51,8 +51,8 @@ FAILED_IN_MINUTE: Final = "select l.id, l.user_id, l.seen_by, l.address from thi
 #
 # wanted: an attempt writes one row for the platform, which names the account if there is one. If an application
 # waits, it writes a second one for the organization, which counts the attempt unless the first row shows it to the
-# organization. Then it adds 0 to the row of the rest of the minute, which holds no address. If a platform owner proved
-# who they are, their attempt counts in that row, too.
+# organization. Then it adds 0 to the row of the rest of the minute, which holds no address. An attempt of a platform owner
+# who proved their identity counts in that row, too.
 #
 # The directory of the organization that manages an account closes it. Then this is the reason.
 #

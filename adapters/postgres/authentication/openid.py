@@ -127,7 +127,7 @@ def grant_parameters(grant: OpenIdGrant | None) -> dict[str, object]:
 def to_scope(names: list[str] | None, facts: list[str] | None = None) -> tuple[Scope, ...]:
     """Return the scopes in the column `scope`, which is null without OpenID Connect.
 
-    `facts` are those of the API resource. The scopes that its policy has dropped are left out.
+    `facts` are the facts of the API resource. The scopes that its policy has dropped are left out.
     """
     dropped = () if facts is None else facts[1].split()
     return tuple(Scope(name) for name in names or () if name not in dropped)

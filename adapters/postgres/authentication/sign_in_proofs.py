@@ -1,4 +1,4 @@
-"""The columns of a session for the proofs of its last sign-in, and for what requests of APIs need of them."""
+"""The session columns for the proofs of the last sign-in. API requests read the derived columns instead of all proofs."""
 
 from collections.abc import Mapping
 from datetime import datetime
@@ -51,7 +51,7 @@ def to_proofs(row: Row) -> Proofs:
 
 
 def columns_of(proofs: SessionProofs, org_id: UUID | None = None) -> dict[str, object]:
-    """Return the parameters NAMES. `org_id`: of the application of the session."""
+    """Return the parameters NAMES. `org_id` is the organization of the session's application."""
     seen = in_session(proofs, org_id)
     if not seen:
         return dict.fromkeys(NAMES) | {"fresh": True}

@@ -5,7 +5,7 @@ processes can write to the table. A build that was interrupted is continued by t
 
 The baseline creates the schema of version 1.0.0. A database that was made before is refused.
 
-Migrations cannot be undone. Each one is safe for the code of the release before, so processes of
+Migrations cannot be undone. Each migration is safe for the code of the release before, so processes of
 two releases may use one database. Therefore a database with newer migrations than this program's is
 accepted. A file that changed after it was applied is refused.
 """

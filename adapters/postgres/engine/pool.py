@@ -17,7 +17,7 @@ from core.kernel.errors import Limited, StorageDown
 from core.kernel.shares import OWN, RETRY_AFTER, FairQueue, Share, current_share
 
 SILENCE: Final = 5.0  # seconds beyond the statement timeout, after which the server counts as down
-KEPT_FREE: Final = 2  # connections that a share leaves for the next one, while no other share holds any
+KEPT_FREE: Final = 2  # connections that a share leaves free while no other share holds a connection
 WATCH_INTERVAL: Final = 0.5  # seconds between two looks for silent servers, and for tasks that have waited too long
 # The server keeps up to 50 kB for each prepared statement. Most connections never have as many.
 PREPARED_MAX: Final = 1000
@@ -67,9 +67,9 @@ class Pool:
 
     The lock timeout is shorter than the statement timeout. Deleting an organization or a service
     holds locks for seconds, and the tasks that wait for these locks must not use up all
-    connections. So a share leaves KEPT_FREE connections free while no other share holds any.
-    Otherwise it takes another connection only while it holds fewer than are free. The process's own
-    work has no such limit.
+    connections. So a share leaves KEPT_FREE connections free while no other share holds a connection.
+    Otherwise it takes a further connection only while it holds fewer connections than are free. The
+    process's own work has no such limit.
     """
 
     def __init__(
@@ -90,7 +90,7 @@ class Pool:
         self._statement_timeout = statement_timeout
         self._lock_timeout = lock_timeout
         # A trio.CapacityLimiter and a cancel scope for each wait would cost three times as much.
-        self._holders: dict[trio.lowlevel.Task, Share] = {}  # the tasks that have a connection, or open one
+        self._holders: dict[trio.lowlevel.Task, Share] = {}  # the tasks that have or open a connection
         self._held: dict[Share, int] = {}  # the number of holders by share, without OWN
         self._queue: FairQueue[trio.lowlevel.Task] = FairQueue()
         self._waiting: dict[trio.lowlevel.Task, tuple[Share, float]] = {}  # the tasks in the queue, with the ends of their waits
@@ -147,7 +147,7 @@ class Pool:
 
     def _may_hold(self, share: Share) -> bool:
         free = self._size - len(self._holders)
-        # A share that waits while connections are free holds some. So a share is alone if it is the only holder.
+        # A share that waits while connections are free holds connections itself. So a share is alone if it is the only holder.
         return self._held.get(share, 0) < free or (free > KEPT_FREE and len(self._held) == 1)
 
     def _hold(self, task: trio.lowlevel.Task, share: Share) -> None:

@@ -19,8 +19,8 @@ from core.kernel.values import new_id
 # organizations in which the user's membership is confirmed, because an organization that
 # only added the user must learn nothing about the account (security R-5). All other events
 # go to the platform's log, and events with on_platform go there, too. Events of one transaction are a microsecond apart, so that the log
-# keeps their order. An organization does not see from where a platform owner acted. If they acted without a session, by a link
-# or during a sign-in, the organization's entry names them, because an entry without an actor and an address counts as the system's.
+# keeps their order. An organization does not see from where a platform owner acted. If the platform owner acted without a session, by a
+# link or during a sign-in, the organization's entry names them: an entry without an actor and an address counts as the system's.
 #
 # recipients: an approved_only event is not written to organizations that were never approved. If
 # none remains, it is not written at all.

@@ -2,8 +2,8 @@
 
 from typing import Final
 
-# Join the account `w` of the attempt `l` if its user is a platform owner, or was a platform owner at the time of the attempt or later.
-# The array is read once for each statement. Without it, the audit log is searched for each attempt.
+# Join the account `w` of the attempt `l` if the user was a platform owner then or later.
+# A statement reads the array once. Without the array, it would search the audit log for each attempt.
 JOIN_PLATFORM_OWNER: Final = """
     left join users w on w.id = l.user_id and w.id = any(array(
         select id from users where is_platform_owner

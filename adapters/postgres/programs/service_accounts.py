@@ -56,7 +56,7 @@ GOES_ON: Final = f"""
         where m.org_id = a.org_id and m.user_id = a.owner_id and not {HAS_POWER}))"""
 MAY_ACT: Final = f"({OWNER_MAY_OWN} or {GOES_ON})"  # also between the end of the account and the next sweep
 MAY_ACT_NOW: Final = f"({OWNER_MAY_OWN} or a.ends_at > %(now)s and {GOES_ON})"
-# The same by a join: a statement starts each of its subqueries, so the statement of each token names the rights of the owner once.
+# MAY_ACT_NOW as a join. A statement starts each of its subqueries, so the statements for tokens name the owner's rights once.
 JOIN_OWNER: Final = f"""
     left join lateral (
         select u.deactivated_at is null and u.anonymized_at is null
@@ -67,7 +67,7 @@ JOIN_OWNER: Final = f"""
             select {HAS_POWER} as has_power from memberships m where m.org_id = a.org_id and m.user_id = a.owner_id offset 0) p on true
         offset 0) w on a.id is not null"""
 JOINED_MAY_ACT_NOW: Final = "(w.may_own or a.ends_at > %(now)s and w.goes_on)"
-# The rights of the account's role, and its rights when its owner left, or null. `to_account_rights` reads these columns.
+# The rights of the account's role, and the rights that it kept when its owner left, or null. `to_account_rights` reads these columns.
 OF_ROLE: Final = own_rights_columns("a", "o")
 RIGHTS: Final = f"{OF_ROLE.sql}, case when a.ends_at is not null then a.kept_rights end"
 RIGHTS_WIDTH: Final = OF_ROLE.width + 1

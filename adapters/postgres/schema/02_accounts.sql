@@ -38,20 +38,20 @@ create table users (
     erase_at                  timestamptz,
     -- what authenticators know of the user: 64 random bytes, from the first registration on
     passkey_handle            bytea check (octet_length(passkey_handle) = 64),
-    -- these two change under the lock on the account
+    -- passkey_count and security_key_count change under the lock on the account
     passkey_count             smallint not null default 0,
     security_key_count        smallint not null default 0,
     -- since when sign-ins with a password ask for a passkey or security key
     passkey_second_at         timestamptz,
-    -- one for all backup codes of a set, so that an attempt costs one hash
+    -- the common salt of a set of backup codes, so that an attempt costs one hash
     backup_codes_salt         bytea,
     passkey_offered_at        timestamptz,  -- when a page last offered to create a passkey
     -- when the user was last reminded of a rule of a sign-in policy that starts later
     policy_reminded_at        timestamptz,
     -- when the link "This wasn't me" removed a factor that a sign-in policy asks for; until a recovery, the
-    -- account gets no new one
+    -- account gets no new factor
     recovery_required_at      timestamptz,
-    -- when the user reported all passkeys as lost; 24 hours later, they can remove them without showing one
+    -- when the user reported all passkeys as lost; 24 hours later, the user can remove them without showing a passkey
     passkey_wait_at           timestamptz,
     -- whether the email about the end of these 24 hours was queued
     passkey_wait_announced    boolean not null default false,
@@ -70,7 +70,7 @@ create index users_by_age on users (created_at desc, id desc) include (email);
 create index users_created_by_organizations_by_domain on users (reverse('.' || split_part(email, '@', 2)) text_pattern_ops)
     where origin_org_id is not null;
 create index users_to_erase on users (erase_at) where erase_at is not null;
--- A search of the audit log finds users by the beginning of their whole name, or of its last word.
+-- Searches in the audit log find users by the start of their full name or of its last word.
 create index users_by_name on users (lower(name) text_pattern_ops) where name is not null;
 create index users_by_last_name on users (lower(substring(name from '[^ ]+$')) text_pattern_ops)
     where name is not null;
@@ -207,19 +207,18 @@ create index former_passkeys_of_user on former_passkeys (user_id);
 create index former_passkeys_by_age on former_passkeys (removed_at);
 create index former_passkeys_of_credential on former_passkeys (credential_id);
 
--- Challenges that a ceremony used up. Others have no row (docs/adr/0040).
+-- Challenges that a ceremony used up. Unused challenges have no row (docs/adr/0040).
 create table used_passkey_challenges (
     challenge_hash  bytea primary key,
     expires_at      timestamptz not null
 );
 create index used_passkey_challenges_by_age on used_passkey_challenges (expires_at);
 
--- The recoveries of accounts that are not finished, one per account. One that is used, canceled or replaced
--- has no row.
+-- The open recoveries, at most one per account. A used, canceled or replaced recovery has no row.
 create table account_recoveries (
     id            uuid primary key,
     user_id       uuid not null unique references users on delete cascade,
-    -- of the issuer; null for the platform. No foreign keys of these two (docs/adr/0005)
+    -- of the issuer; null for the platform. No foreign keys for org_id and issuer_id (docs/adr/0005)
     org_id        uuid,
     issuer_id     uuid not null,
     code_salt     bytea not null,

@@ -41,6 +41,6 @@ create table blankings (
 create table issuer (
     is_only  boolean primary key default true check (is_only),
     url      text not null,
-    -- the RP ID of all passkeys: the host of the base URL when the first one was added, which stays
+    -- the RP ID of all passkeys: the host that the base URL had when the first passkey was added
     rp_id    text
 );

@@ -52,7 +52,7 @@ create index organizations_by_age on organizations (created_at desc, id desc);
 create index organizations_by_canonical_name on organizations (canonical_name);
 create index organizations_by_canonical_slug on organizations (canonical_slug);
 
--- The one list of built-in roles in the database. A test compares it with the roles of the code.
+-- The only list of built-in roles in the database. A test compares the list with the roles of the code.
 create function is_role(name text) returns boolean language sql immutable parallel safe return
     name in ('owner', 'admin', 'member');
 
@@ -65,14 +65,14 @@ create table organization_roles (
     name          text not null,
     description   text not null,
     capabilities  text[] not null check (not capabilities @> array['organization.own']),
-    version       integer not null default 1,  -- the number of changes of the role and one
+    version       integer not null default 1,  -- starts at 1, and grows with each change of the role
     created_at    timestamptz not null,
     updated_at    timestamptz not null,
     constraint organization_roles_key unique (org_id, slug)
 );
 
--- The role of an organization that a row names. The lock makes the deletion of the role wait, and finds it
--- deleted.
+-- Set the id of the organization role that a row names. The lock makes a deletion of the role wait, or finds
+-- the role deleted.
 create function set_role_id() returns trigger language plpgsql as $$
 begin
     new.role_id := null;
@@ -163,7 +163,7 @@ create index invitations_pending_by_domain on invitations (reverse('.' || split_
 create trigger role_id before insert or update of role on invitations
     for each row when (new.role_id is not null or not is_role(new.role)) execute function set_role_id();
 
--- The groups of organizations, and the applications and rights that they give.
+-- The groups of organizations. A group can give its users applications and rights.
 create table groups (
     id                  uuid primary key,
     org_id              uuid not null references organizations on delete cascade,
@@ -171,7 +171,7 @@ create table groups (
     name_key            text not null,  -- the name without regard to case (core/tenancy/model/groups.py)
     description         text,
     external_id         text,  -- of a group of the directory
-    scim_token_id       uuid,  -- the directory that created it, also a revoked one; null: made by hand
+    scim_token_id       uuid,  -- the directory that created the group; it may be revoked; null: made by hand
     member_count        integer not null default 0,
     created_at          timestamptz not null,
     updated_at          timestamptz not null,
@@ -182,7 +182,7 @@ create table groups (
     role_id             uuid references organization_roles,
     mapped_by           uuid,  -- a member, who may have left since
     mapped_at           timestamptz,
-    mapping_stopped_at  timestamptz,  -- when the member who gave the role lost the rights to
+    mapping_stopped_at  timestamptz,  -- when the member who gave the role lost the right to give it
     constraint groups_name_key unique (org_id, name_key),
     constraint groups_role_check check ((role_id is not null or is_role(role)) and role <> 'owner')
 );
@@ -203,7 +203,7 @@ create table group_members (
 create index group_members_of_organization on group_members (org_id, user_id);
 create index group_members_of_user on group_members (user_id);
 
--- The count follows every change, also one by a foreign key. Its cost does not grow with the group.
+-- The count follows every change, also a deletion by a foreign key. Its cost does not grow with the group.
 create function count_group_members() returns trigger language plpgsql as $$
 begin
     with changed as materialized (
@@ -219,20 +219,20 @@ create trigger group_members_added after insert on group_members
 create trigger group_members_removed after delete on group_members
     referencing old table as changed_rows for each statement execute function count_group_members();
 
--- The rights by roles of organizations and of groups, which most statements need only in some organizations.
--- A statement starts each of its subqueries, even those that it never runs. A function starts only when it is
--- called.
+-- The rights from organization roles and group roles. Most statements need them only in some organizations.
+-- A statement starts each of its subqueries, even a subquery that it never runs. A function starts only when
+-- it is called.
 
--- The groups that give a role to a confirmed member. Platform owners get none: a directory has no power over
--- them (security C-6).
+-- The groups that give a role to a confirmed member. Platform owners get no role by a group: a directory has
+-- no power over platform owners (security C-6).
 create function groups_with_roles(of_org uuid, of_user uuid) returns setof groups language sql stable as $$
     select g.* from group_members i join groups g on g.id = i.group_id and g.org_id = i.org_id
     where i.org_id = of_org and i.user_id = of_user and g.role is not null and g.mapping_stopped_at is null
       and not (select u.is_platform_owner from users u where u.id = of_user)
 $$;
 
--- The capabilities of a role of the organization and, if `by_groups`, of the roles that groups give. Built-in
--- roles of groups are names.
+-- The capabilities of an organization role, and with `by_groups` also of the member's group roles. For a
+-- built-in group role, the result has the role's name.
 create function further_rights(of_org uuid, of_user uuid, own_role uuid, by_groups boolean) returns text[] language plpgsql stable as $$
 begin
     return array(
@@ -247,7 +247,7 @@ begin
     return array(select distinct g.role from groups_with_roles(of_org, of_user) g order by g.role);
 end $$;
 
--- The names of all roles of a member as one text, the own one first.
+-- The names of a member's roles as one text, the member's own role first.
 create function roles_key(of_org uuid, of_user uuid) returns text language plpgsql stable as $$
 begin
     return (
@@ -279,7 +279,7 @@ create table attribute_values (
 );
 create index attribute_values_of_user on attribute_values (user_id);
 
--- The values of a group. A user without an own value has those of the groups.
+-- The values of a group. A user without an own value has the values of their groups.
 create table group_attribute_values (
     group_id    uuid primary key references groups on delete cascade,
     org_id      uuid not null references organizations on delete cascade,

@@ -48,14 +48,14 @@ create table services (
     -- id of the present credentials, which tokens of the application name; new keys, or a rotation
     -- without overlap, give a new id
     credential_id                          uuid not null default gen_random_uuid(),
-    initiate_login_uri                     text,  -- where the application starts a sign-in, after one that took too long
+    initiate_login_uri                     text,  -- where the application starts a sign-in again, after a sign-in that took too long
     logo_url                               text,
     authorization_version                  integer not null default 0,  -- the number of changes of its permissions and roles
     claims_version                         bigint,  -- of its row in service_claims; null: there is none
     -- The address of the client ID metadata document of an external client, which no organization registered.
     -- Null for applications. The next columns but `registered_with` are of external clients only.
     client_uri                             text,
-    document_fetched_at                    timestamptz,  -- when the metadata that the row has were fetched
+    document_fetched_at                    timestamptz,  -- when the row's metadata were fetched
     -- the name of the token with which the application registered itself; null: a member or a service account
     -- created it
     registered_with                        text,
@@ -153,7 +153,7 @@ create table end_users (
 create index end_users_by_age on end_users (org_id, created_at, user_id) include (email, deactivated);
 create index end_users_deactivated on end_users (org_id) where deactivated;
 create index end_users_of_user on end_users (user_id);
--- A search of the audit log finds the users of applications by the beginning of their address.
+-- Searches in the audit log find users of applications by the start of their address.
 create index end_users_by_address on end_users (org_id, email text_pattern_ops);
 create trigger forget_attributes_of_end_user after delete on end_users
     for each row execute function forget_attributes();
@@ -186,9 +186,9 @@ create table service_groups_assigned (
 create index service_groups_assigned_of_group on service_groups_assigned (group_id);
 create index service_groups_assigned_of_organization on service_groups_assigned (org_id);
 
--- Whether a group of the organization opens a service to this user. It is asked last, if nothing else opens
--- it. A directory can put members into groups before they confirm the membership. Then a group gives nothing
--- yet, so that no page of a foreign organization makes a stranger its user.
+-- Whether a group of the organization opens a service to this user. Statements ask this last, if nothing else
+-- opens the service. A directory can put members into groups before they confirm the membership. Until then,
+-- a group gives nothing, so that no page of a foreign organization makes a stranger its user.
 create function group_opens_service(of_service uuid, of_user uuid) returns boolean language plpgsql stable as $$
 begin
     return exists (
@@ -198,7 +198,7 @@ begin
                or exists (select from end_users e where e.org_id = g.org_id and e.user_id = i.user_id)));
 end $$;
 
--- The permissions that a service declares, and the roles that it makes of them.
+-- The permissions that a service declares. Its roles combine them.
 create table service_permissions (
     org_id       uuid not null,
     service_id   uuid not null references services on delete cascade,
@@ -214,7 +214,7 @@ create table service_roles (
     slug         text not null,
     name         text not null,
     description  text,
-    permissions  text[] not null,  -- names of service_permissions: every change of both is one statement
+    permissions  text[] not null,  -- names of service_permissions; one statement changes both tables
     created_at   timestamptz not null,
     updated_at   timestamptz not null,
     constraint service_roles_slug_key unique (service_id, slug)
@@ -243,7 +243,7 @@ create table service_role_groups (
 create index service_role_groups_of_group on service_role_groups (group_id, service_id);
 create index service_role_groups_of_organization on service_role_groups (org_id, service_id);
 
--- The roles that a user has at a service, with the group that gives each, or without one. As for
+-- The roles that a user has at a service. A role that a group gives has the group's id. As for
 -- `group_opens_service`, a group gives no role before the membership is confirmed.
 create function service_roles_of(of_org uuid, of_user uuid, of_service uuid)
 returns table (role_id uuid, group_id uuid, assigned_at timestamptz) language sql stable as $$
@@ -262,21 +262,21 @@ create table service_claims (
     service_id  uuid primary key references services on delete cascade,
     org_id      uuid not null,
     document    jsonb not null,  -- core/authentication/model/claim_document.py
-    sources     text[] not null,  -- of the values: attribute, directory
+    sources     text[] not null,  -- where the values come from: attribute, directory
     changed_at  timestamptz not null
 );
 create sequence service_claim_versions;
 
--- The further facts about a user that the tokens of a service name, as JSON. Most services need none, and a
--- statement would start all of these subqueries even if it ran none of them. With `everything`, it has also
--- the facts that the service does not use.
+-- The further facts about a user for the tokens of a service, as JSON. Most services need no further facts, but
+-- without the function, a statement would start all these subqueries. With `everything`, the result also has
+-- facts that the service does not use.
 create function application_facts(of_service uuid, of_user uuid, with_groups boolean, everything boolean) returns jsonb
 language plpgsql stable as $$
 begin
     return (
         select jsonb_build_object(
             'document', c.document,
-            -- The own values, the values of the user's groups, and their merge rules
+            -- The user's own values, the values of the user's groups, and the merge rules
             'attributes', case when everything or 'attribute' = any(c.sources) then (
                 select jsonb_build_array(
                     (select a.attributes from attribute_values a where a.org_id = v.org_id and a.user_id = u.id), y.of_groups,
@@ -293,7 +293,7 @@ begin
                     'familyName', x.family_name,
                     'userName', coalesce(x.user_name, case when u.email_verified_at is not null then u.email end)))
                 from scim_users x where x.org_id = v.org_id and x.user_id = u.id) end,
-            -- The roles of the organization that groups give, beside the own one
+            -- The organization's roles that groups give, without the user's own role
             'further_roles', case when o.maps_groups and m.confirmed_at is not null then
                 nullif(array_remove(roles_by_groups(m.org_id, m.user_id), m.role), '{}') end,
             'app_roles', case when everything or v.authorization_version > 0 then array(
@@ -302,7 +302,7 @@ begin
             'permissions', case when everything or v.authorization_version > 0 then array(
                 select distinct p.name from service_roles_of(v.org_id, u.id, v.id) s
                 join service_roles r on r.id = s.role_id and r.service_id = v.id, unnest(r.permissions) p (name) order by p.name) end,
-            -- The groups of the organization that the user is in, and whether each is assigned to the application
+            -- The user's groups in the organization, with whether a group is assigned to the application
             'groups', case when everything or with_groups then (
                 select jsonb_agg(jsonb_build_array(
                     g.id, g.name, g.external_id,
@@ -338,8 +338,8 @@ create table member_login_totals (
     primary key (org_id, day, provider)
 );
 
--- The number of sign-ins and failed attempts for charts. `gatehouse serve` counts them again for each hour until
--- it is final. An id of zeros stands for the platform: as `org_id` for all organizations, as `service_id` for
+-- The number of sign-ins and failed attempts for charts. `gatehouse serve` counts each hour again until
+-- the hour is final. An id of zeros stands for the platform: as `org_id` for all organizations, as `service_id` for
 -- Gatehouse itself. No foreign keys: the housekeeper deletes the rows of deleted organizations
 -- (docs/adr/0006).
 create table sign_in_figures (
@@ -368,7 +368,7 @@ create table user_figures (
     span           text not null check (span in ('hour', 'day')),
     start          timestamptz not null,
     active         bigint not null,
-    -- of the active users: those whose first sign-in of the day, and of the week, was in this hour or day
+    -- active users whose first sign-in of the day, or of the week, was in this hour or day
     first_of_day   bigint not null,
     first_of_week  bigint not null,
     new_users      bigint not null,  -- whose first sign-in ever was on this day
@@ -376,15 +376,15 @@ create table user_figures (
 );
 create index user_figures_by_start on user_figures (span, start);
 
--- The number of confirmed members of an organization, or of all users, and how many have a second factor.
+-- How many confirmed members an organization has, or users the platform, and how many have a second factor.
 create table population_figures (
     org_id         uuid not null,
     day            date not null,
     counted_at     timestamptz not null,
     users          bigint not null,
     second_factor  bigint not null,
-    organizations  bigint,  -- only of the platform
-    passkeys       bigint not null,  -- of users with a passkey or security key
+    organizations  bigint,  -- null in rows of organizations
+    passkeys       bigint not null,  -- users with a passkey or security key
     primary key (org_id, day)
 );
 create index population_figures_by_day on population_figures (day);

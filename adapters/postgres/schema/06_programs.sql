@@ -12,7 +12,7 @@ create table service_accounts (
     created_at   timestamptz not null,
     updated_at   timestamptz not null,
     role_id      uuid references organization_roles,
-    -- the service accounts of an owner who ended their part go on until this time, with these rights at most
+    -- after its owner left, the account goes on until `ends_at`, with `kept_rights` at most
     ends_at      timestamptz,
     kept_rights  text[],
     constraint service_accounts_role_check check (role_id is not null or is_role(role)),
@@ -70,7 +70,7 @@ create table api_resources (
     access_policy                     text not null check (access_policy in ('anyone', 'members', 'assigned')),
     created_at                        timestamptz not null,
     updated_at                        timestamptz not null,
-    -- these five: the external clients, which no organization registered, that may ask for the resource
+    -- `external_*`: the external clients, which no organization registered, that may ask for the resource
     external_admit                    text not null default 'none',
     external_hosts                    text[] not null default '{}',  -- of the addresses of the clients' documents
     external_scopes                   text[],  -- null: all scopes

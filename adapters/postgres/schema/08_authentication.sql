@@ -26,7 +26,7 @@ create table sessions (
     -- The only organization in which the impersonation acts; null: all. No foreign key: deleting
     -- the organization must not lift the limit.
     impersonated_in          uuid,
-    authenticated_at         timestamptz,  -- the last sign-in in it; null: when the session was created
+    authenticated_at         timestamptz,  -- the session's last sign-in; null: when the session was created
     browser_session_id       uuid,  -- in which the user authorized the application
     scope                    text[],  -- null: the application did not ask for OpenID Connect
     id_token_claims          text[],  -- the names in the parameter `claims`; the same for userinfo
@@ -44,11 +44,11 @@ create table sessions (
     -- All scopes that the authorization request asked for; `scope` and `api_scope` have the granted
     -- ones. Null without such a request.
     asked_scope              text[],
-    -- The proofs of the last sign-in in the session, and their strength together. Null: its user did not
-    -- sign in, as in an impersonation.
+    -- The proofs of the session's last sign-in, and their joint strength. Null: the user did not sign in,
+    -- as in an impersonation.
     proofs                   jsonb,
     strength                 smallint,
-    -- the authentication classes of which one had to be met, as the application asked (OpenID Connect Core
+    -- the authentication classes that the application accepted, if it asked for classes (OpenID Connect Core
     -- section 5.5.1.1)
     asked_acr                text[],
     -- The only organization in which the session is good, because it began at a connection of this
@@ -121,20 +121,20 @@ create table sign_in_flows (
     browser_hash          bytea,  -- SHA-256 of the browser's device cookie; null: an API client
     target                text not null,
     request               text not null,  -- of the target, which alone reads it
-    secret_hash           bytea unique,  -- SHA-256 of a secret by which others name it
+    secret_hash           bytea unique,  -- SHA-256 of a secret that names the flow
     -- No foreign keys: sign-ins of strangers would lock the row of one service (docs/adr/0005).
     org_id                uuid,
     service_id            uuid,
     wants_fresh           boolean not null,
     keeps_trust           boolean not null,
-    first_session_id      uuid,  -- of the browser when it began
+    first_session_id      uuid,  -- of the browser when the flow began
     user_id               uuid references users on delete cascade,  -- of the proofs
     proofs                jsonb not null,
     proofs_expire_at      timestamptz,
     identity              bytea,  -- sealed; to link when all factors are proved
     failures              integer not null default 0,  -- at the present challenge, or at the second factor
-    session_id            uuid references sessions on delete cascade,  -- that it is for, or that an API client started for it
-    ticket_hash           bytea,  -- SHA-256; of that API client
+    session_id            uuid references sessions on delete cascade,  -- the session that the flow is for, or that an API client started
+    ticket_hash           bytea,  -- SHA-256 of the API client's ticket
     -- the newest email or trip to an identity provider
     challenge_id          uuid unique,  -- of the email
     challenge             jsonb,
@@ -146,8 +146,8 @@ create table sign_in_flows (
     challenge_expires_at  timestamptz,
     begun_at              timestamptz not null,
     expires_at            timestamptz not null,
-    closed_at             timestamptz,  -- finished, or pushed out by newer ones of the browser
-    -- the host of an external client that waits for the sign-in: it is in no table before the first consent
+    closed_at             timestamptz,  -- finished, or pushed out by newer flows of the browser
+    -- the host of an external client that waits for the sign-in: no table has the client before the first consent
     external_client       text,
     -- the link to a connection that waits for a sign-in of the account's own
     -- (core/federation/connections/model/links.py)
@@ -233,7 +233,7 @@ create index identities_of_service on identities (service_id) where service_id i
 -- The sign-in log: successes and failures.
 create table login_events (
     id               uuid primary key,
-    -- null: of attempts at accounts that the log does not name
+    -- null: the log does not name the account
     user_id          uuid references users on delete cascade,
     session_id       uuid,
     org_id           uuid,
@@ -285,7 +285,7 @@ create index login_events_failed_of_user on login_events (user_id, created_at de
 create index login_events_failed_by_reason on login_events (org_id, reason, created_at desc, id desc) where not success;
 create index login_events_failed_of_reason on login_events (reason, created_at desc, id desc) where not success;
 
--- How the users of an organization, of one of its services, or of the platform sign in.
+-- The sign-in policies for organizations, their applications, and the platform.
 create sequence sign_in_policy_versions;
 create table sign_in_policies (
     id            uuid primary key,
@@ -295,7 +295,7 @@ create table sign_in_policies (
     version       bigint not null default nextval('sign_in_policy_versions'),
     changed_at    timestamptz not null,
     changed_by    uuid,  -- no foreign key (docs/adr/0005)
-    reminded      smallint not null default 0,  -- of the platform's: the emails that were sent about it
+    reminded      smallint not null default 0,  -- in the platform's policy: the number of emails about its start
     -- If a member with fewer rights than the owner changed the policy: the owner's rules and break-glass list. Null: the present
     -- values are the owner's.
     owner_rules   jsonb,
@@ -322,15 +322,15 @@ create table policy_passes (
     session_id   uuid not null references sessions on delete cascade,
     org_id       uuid not null,
     version      bigint not null,
-    role         text,  -- that the decision was made for
+    role         text,  -- the user's roles at the decision
     valid_until  timestamptz not null,  -- then the policy is asked again
     -- the last use of the organization in the session, less a tenth of the idle time at most
     used_at      timestamptz not null,
     primary key (session_id, org_id)
 ) with (fillfactor = 80);
 
--- Whether the session has a pass of this version of the organization's sign-in policy, for the roles of its
--- user.
+-- Whether the session has a pass for this version of the organization's sign-in policy, and for the user's
+-- present roles.
 create function has_policy_pass(of_session uuid, of_org uuid, of_user uuid, of_version bigint, at timestamptz) returns boolean
 language plpgsql stable as $$
 begin
@@ -340,8 +340,8 @@ begin
           and y.role is not distinct from roles_key(of_org, of_user));
 end $$;
 
--- The members who may open the organization without the connection that its sign-in policy requires. At most
--- three. The end of each is recorded in the audit log, so the end of the membership deletes no row.
+-- At most three members, who may open the organization without the connection that its sign-in policy requires.
+-- The audit log records when a member leaves the list, so the end of a membership deletes no row by itself.
 create table break_glass_users (
     org_id   uuid not null references organizations on delete cascade,
     user_id  uuid not null references users on delete cascade,
@@ -349,7 +349,8 @@ create table break_glass_users (
 );
 create index break_glass_users_of_user on break_glass_users (user_id);
 
--- The sessions in which they have done so, each reported once. Sessions of applications stand for the browser's.
+-- The sessions that used break glass, so that a session is reported once. A browser's session stands for the
+-- sessions of applications that began in it.
 create table break_glass_uses (
     session_id  uuid not null references sessions on delete cascade,
     org_id      uuid not null references organizations on delete cascade,

@@ -17,7 +17,7 @@ create index scim_tokens_by_age on scim_tokens (org_id, created_at, id);
 create index scim_tokens_by_expiry on scim_tokens (expires_at) where expires_at is not null;
 
 -- The data about a user from the directory of an organization. Other organizations do not see it. For
--- former members, `membership_id` and `joined_at` are of their last membership, and order them in lists.
+-- former members, `membership_id` and `joined_at` are of the last membership, and give the order in lists.
 create table scim_users (
     org_id         uuid not null references organizations on delete cascade,
     user_id        uuid not null references users on delete cascade,
@@ -30,7 +30,7 @@ create table scim_users (
     membership_id  uuid,
     joined_at      timestamptz,
     updated_at     timestamptz not null,
-    -- of a former member: the address when they left; null: that of the account
+    -- of a former member: the address when they left; null: the account's address
     email          text,
     user_name      text,  -- null: the email address is the userName
     -- other attributes from the directory, such as title, by their SCIM names

@@ -140,7 +140,7 @@ create index webhook_deliveries_by_event on webhook_deliveries (webhook_id, even
 create index webhook_deliveries_by_outcome on webhook_deliveries (webhook_id, delivered, created_at desc, id desc);
 create index webhook_deliveries_by_age on webhook_deliveries (created_at);
 create index webhook_deliveries_of_actor on webhook_deliveries (actor_id) where actor_id is not null;
--- The health of a webhook is that of its newest attempts, and failed deliveries are sent again in groups.
+-- The newest attempts tell the health of a webhook. Failed deliveries are sent again in groups.
 create index webhook_deliveries_by_attempt on webhook_deliveries (webhook_id, updated_at desc) where attempt_count > 0;
 create index webhook_deliveries_to_resend on webhook_deliveries (webhook_id, created_at, id)
     where status = 'done' and not delivered and resent_at is null and event_type <> 'webhook.ping';
@@ -153,7 +153,7 @@ create table traffic_figures (
     start         timestamptz not null,
     outcome       text not null,
     total         bigint not null,
-    milliseconds  bigint not null,  -- of all together
+    milliseconds  bigint not null,  -- the sum of all durations
     slowest       integer not null,  -- in milliseconds
     primary key (org_id, kind, span, start, outcome)
 );

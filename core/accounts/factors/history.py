@@ -1,4 +1,4 @@
-"""The second factors that an account had. The mailbox alone must not remove the last one (security A-6, A-13)."""
+"""The second factors that an account had. The mailbox alone must not remove the last second factor (security A-6, A-13)."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -55,7 +55,7 @@ class FactorHistory:
         return bool(factors)
 
     def second_keys_at(self, at: datetime) -> datetime | None:
-        """Return since when, or earlier, passkeys and security keys were a second factor just before `at`. None: they were not."""
+        """Return since when (at the latest) keys were a second factor just before `at`. None: keys were no second factor."""
         of_keys = [switch for switch in self.switches if switch.factor is FactorKind.PASSKEY]
         earlier = next((switch for switch in of_keys if switch.at < at), None)
         later = next((switch for switch in reversed(of_keys) if switch.at >= at), None)
@@ -71,9 +71,9 @@ class FactorHistory:
     def find_undo_start(self, since: datetime, now: datetime) -> datetime | None:
         """Return the time to which an undo since `since` takes the second factors back.
 
-        This is `since`, if the account has a second factor then, or may be without. Otherwise it is the last earlier time when a second
-        factor was turned off that can be restored. Times before the last removal by others do not count: those factors may be lost.
-        None: no factor can be restored, so a present factor stays.
+        The start is `since`, if the account then has a second factor, or needs none. Otherwise the start is the last earlier time when the
+        user turned off a second factor that can be restored. Times before another person's last removal do not count: the removed
+        factors may be lost. None: no factor can be restored, so a present factor stays.
         """
         if self.oldest is None or self._has_left(since) or not self.had_one(now):
             return since

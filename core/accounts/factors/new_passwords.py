@@ -22,7 +22,7 @@ async def find_least_length(read: Reading, account: Account) -> int:
 
 
 async def check_of_address(ports: Ports, email: Email, password: str) -> None:
-    """Check a new password of the account with this address, if there is one."""
+    """Check a new password of the account with this address, if the account exists."""
     async with ports.storage.reading() as read:
         account = await read.accounts.by_email(email)
     await check(ports, account, email, password)

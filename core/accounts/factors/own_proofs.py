@@ -43,7 +43,7 @@ async def find_missing_passkey(ports: Ports, caller: Person) -> Decision | None:
 
 
 async def find_passkey_step(ports: Ports, read: Reading | Transaction, account: Account, proofs: Proofs, now: datetime) -> Decision | None:
-    """Return the sign-in with a passkey that is missing, or None if the account has none or the user has just shown it."""
+    """Return the missing sign-in with a passkey. None: the account has no passkey, or the user has just shown a passkey."""
     fresh = recent(proofs, now - ports.policy.fresh_sign_in_ttl)
     if strength_of(fresh) is Strength.PHISHING_RESISTANT or not await relying_party.has_passkey(ports, read, account):
         return None

@@ -222,7 +222,7 @@ class PasskeyNeeded(SignInNotAccepted):
 
 
 class PasswordAndMailboxNeeded(SignInNotAccepted):
-    """To go on without your passkey, show your password and your mailbox. Confirm that it's you with both, and repeat this."""
+    """To go on without your passkey, show your password and your mailbox. Confirm that it's you in these two ways, and repeat this."""
 
 
 class LinkNeedsProof(Forbidden):

@@ -174,7 +174,7 @@ class QueuedEmail:
     # A one-time token, or the code of REAUTHENTICATION or SETUP_CODE. For PAYMENT_ACTION the URL of an invoice, a secret as well. For
     # ORGANIZATION_REJECTED, ORGANIZATION_SUSPENDED, ORGANIZATION_TRANSFERRED and ADMIN_NETWORKS_REMOVED the reason, for
     # OWNER_RECOVERY, OWNER_RESET and OWNER_RESET_USED the address of the platform owner who gets the link, for RECOVERY_ISSUED
-    # and BREAK_GLASS_USED that of the account, for OWNER_CHANGE_EMAILS and IMPOSED_RULE_EMAILS an OwnerChange, for CONNECTION_EMAILS
+    # and BREAK_GLASS_USED the address of the account, for OWNER_CHANGE_EMAILS and IMPOSED_RULE_EMAILS an OwnerChange, for CONNECTION_EMAILS
     # a ConnectionNotice, for POLICY_DUE the day on which the rule starts.
     token: str | None = field(default=None, repr=False)
     token_at: datetime | None = None  # when the email was counted against the limit of its recipient
@@ -216,7 +216,7 @@ class EmailBacklog:
 class BusyServers:
     """The mail servers with enough emails in progress. Emails for these servers are not claimed."""
 
-    organizations: frozenset[UUID] = frozenset()  # organizations with a busy server of their own
+    organizations: frozenset[UUID] = frozenset()  # organizations whose own server is busy
     every_own_server: bool = False  # the own servers of all organizations are busy
     platform: bool = False  # the platform's server is busy
     served: frozenset[UUID | None] = frozenset()  # organizations that had their turn at the platform's server; None for account emails

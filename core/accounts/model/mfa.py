@@ -50,7 +50,7 @@ class MfaEvent(StrEnum):
 FAILURES: Final = frozenset({MfaEvent.SETUP_FAILED, MfaEvent.VERIFY_FAILED, MfaEvent.PASSKEY_REFUSED, MfaEvent.RECOVERY_FAILED})
 
 
-# The log entries when a factor becomes a second factor, when its user ends this, and when others do.
+# The log entries of a second factor: it is turned on, its user turns it off, or another person does.
 ENABLED: Final = MappingProxyType({FactorKind.TOTP: MfaEvent.ENABLED, FactorKind.PASSKEY: MfaEvent.PASSKEY_ENABLED})
 DISABLED: Final = MappingProxyType({FactorKind.TOTP: MfaEvent.DISABLED, FactorKind.PASSKEY: MfaEvent.PASSKEY_DISABLED})
 FORCE_DISABLED: Final = MappingProxyType({FactorKind.TOTP: MfaEvent.FORCE_DISABLED, FactorKind.PASSKEY: MfaEvent.PASSKEY_FORCE_DISABLED})

@@ -181,7 +181,7 @@ class PasskeyWait:
 
     @classmethod
     def of(cls, account: Account, now: datetime) -> "PasskeyWait | None":
-        """Return the wait of an account, or None if it has none, or has not used it in time."""
+        """Return the wait of an account. None: the account has no wait, or its user did not use the wait in time."""
         started_at = account.passkey_wait_at
         return None if started_at is None or now >= started_at + UNDO_TTL else cls(started_at)
 

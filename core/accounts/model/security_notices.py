@@ -13,14 +13,14 @@ from core.kernel.proofs import FactorKind
 from core.kernel.values import Email
 
 UNDO_TTL: Final = timedelta(hours=72)
-# A link about a factor that was added up to 72 hours after the removal of an earlier factor restores the earlier factor (security A-13).
+# If a factor was added within 72 hours after an earlier factor was removed, its link restores the earlier factor (security A-13).
 FACTORS_KEPT: Final = 2 * UNDO_TTL
 # Marks at the end of the detail of PASSWORD_CHANGED
 RESTORES_BY_UNDO: Final = "!"
 ASKS_FOR_FACTORS: Final = "+"
 NEEDS_RECOVERY: Final = "?"
 PASSWORD_REMOVED: Final = "removed"  # the detail of a notice of PASSWORD_CHANGED  # noqa: S105
-AFTER_WAIT: Final = ""  # the detail of a notice of PASSKEY_REMOVED at the end of a wait
+AFTER_WAIT: Final = ""  # the detail of PASSKEY_REMOVED after a wait
 
 
 class UndoLinkInvalid(Invalid):
@@ -40,8 +40,8 @@ class SecurityNotice:
     undo_until: datetime
     # The name of the identity provider, for IDENTITY_LINKED and IDENTITY_UNLINKED. The product that keeps the passkey, for
     # PASSKEY_ADDED and PASSKEY_REMOVED, or AFTER_WAIT. The second factor, for MFA_ENABLED and MFA_DISABLED: `totp` or `passkey`, with
-    # `:on` if the other one stays. The number of passkeys that stay after a reset, with the marks
-    # above, or PASSWORD_REMOVED, for PASSWORD_CHANGED.
+    # `:on` if another second factor stays. The number of passkeys that stay after a reset, with the marks above, or PASSWORD_REMOVED,
+    # for PASSWORD_CHANGED.
     detail: str | None = None
     undone_at: datetime | None = None
 
@@ -67,7 +67,7 @@ class UndoableChanges:
     def starts(self) -> tuple[SecurityNotice, ...]:
         """The changes to start from, the oldest first, or none if the link itself undoes nothing.
 
-        They were mailed to the same address, or the same session made them: a thief may have made several changes, in several sessions.
+        The changes were mailed to the same address, or made in the same session: a thief may have made several changes in several sessions.
         """
         address, session = self.notice.address, self.notice.session_id
         found = (other for other in self.live if other.address == address or (session and other.session_id == session))
@@ -87,7 +87,7 @@ class UndoneChanges:
     is_reopened: bool  # the account was to be deleted
     undone: tuple[SecurityNotice, ...]
     needs_recovery: bool  # for the factor that a sign-in policy asks for
-    keeps_second: bool  # to keep a second factor, the undo restored an earlier factor, or if `is_unchanged`, left a present factor
+    keeps_second: bool  # the undo restored an earlier second factor, or with `is_unchanged` left a present factor
     is_unchanged: bool
 
 
@@ -95,7 +95,7 @@ class UndoneChanges:
 class AddedSignInMethod:
     """A linked account, a passkey or a second factor, for its user to recognize. `added_at` is UTC."""
 
-    id: UUID  # of the identity or the passkey; of the user for the app; derived from the user's id for other second factors
+    id: UUID  # of the identity or the passkey; the user's id for the app; derived from the user's id for keys as a second factor
     provider: ConnectionSlug | None  # None for a passkey and a second factor
     added_at: datetime
     is_recent: bool  # it ends with a reset unless the user recognizes it
@@ -106,5 +106,5 @@ class AddedSignInMethod:
 
     @property
     def is_kept_by_policy(self) -> bool:
-        """Whether the user cannot end it on the page of a reset, because a sign-in policy needs it."""
+        """Whether the reset page cannot end the method, because a sign-in policy needs it."""
         return bool(self.needed_by) and not self.is_recent and not self.signed_up_unproven

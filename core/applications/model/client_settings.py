@@ -181,7 +181,7 @@ def _check_uri(uri: str | None, name: str, refusal: type[Invalid]) -> None:
 
 
 def check_limits(settings: ClientSettings, policy: Policy) -> None:
-    """Check the settings against the limits of the platform: the lifetimes of tokens, and the port of the keys."""
+    """Check the settings against the platform's limits: token lifetimes, and the port of the keys."""
     if settings.jwks_uri is not None and not uris.has_port_of(settings.jwks_uri, policy.key_ports):
         raise KeyPortNotAllowed
     for seconds, limit in (

@@ -105,7 +105,7 @@ class Population:
     day: date
     users: int
     second_factor: int  # users with one
-    passkeys: int  # users with one
+    passkeys: int  # users with a passkey
     organizations: int | None  # of the whole platform
 
 

@@ -215,8 +215,8 @@ async def _complete_link(
 ) -> None:
     """Link the identity of a sign-in to its locked account, and report it to the user of an older account.
 
-    An identity that is linked in this context already gets its new tokens. If only an application knows the identity, and the sign-in is
-    not enough to link it, the user is signed in without the link. If the account itself has the identity, an application's link needs
+    An identity that is already linked in this context gets its new tokens. If only an application knows the identity, and the sign-in is
+    not enough for a link, the user is signed in without the link. If the account itself has the identity, an application's link needs
     no further proof and sends no email. The caller must lock the subject before the account.
 
     Raises: PreAuthInvalid if the identity no longer signs in to this account, because it was linked to another account or

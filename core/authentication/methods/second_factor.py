@@ -120,7 +120,7 @@ class SecondPasskey:
 
 
 def to_method(code: str | None, credential: Json | None, *, trusts_device: bool) -> Code | SecondPasskey:
-    """Return the answer of a client that sent one of both."""
+    """Return the answer of a client that sent a code or a credential."""
     if code is not None and credential is None:
         return Code(code, trusts_device)
     if credential is not None and code is None:

@@ -13,7 +13,7 @@ from core.kernel.proofs import Method
 from core.kernel.values import Email
 
 RECOVERY_TTL: Final = timedelta(hours=24)
-REPEAT_TTL: Final = timedelta(hours=72)  # after a sign-in ended a recovery, the next recovery refuses sign-ins
+REPEAT_TTL: Final = timedelta(hours=72)  # within this time after a sign-in ended a recovery, the next recovery refuses sign-ins
 MAX_ATTEMPTS: Final = 5  # at the code
 CODE_LETTERS: Final = 10  # 50 bits
 _SEPARATORS: Final = re.compile(r"[\s-]")

@@ -35,7 +35,7 @@ async def load_next_options(ports: Ports, caller: Person) -> ReauthenticationOpt
 
 
 async def load_options(ports: Ports, caller: Person, decision: Decision | None = None) -> ReauthenticationOptions:
-    """Return the ways in which the caller can prove that they are here, or those that meet a sign-in policy with this decision."""
+    """Return the ways in which the caller can prove that they are here, or with a decision the ways that meet its sign-in policy."""
     now = ports.clock.now()
     async with ports.storage.reading() as read:
         account = await read.accounts.by_id(caller.user_id) or refuse(AccountGone)

@@ -64,7 +64,7 @@ async def lock_to_refresh(tx: Transaction, caller: OrganizationCaller, slug: str
 
 
 async def lock_to_change(tx: Transaction, caller: OrganizationCaller, slug: str) -> OrganizationConnection:
-    """Lock a connection as `lock_to_refresh` does, and note that the caller has changed it."""
+    """Lock a connection as `lock_to_refresh` does, and note that the caller changes the connection."""
     connection = await lock_to_refresh(tx, caller, slug)
     if caller.actor_id not in connection.changed_by:
         connection = replace(connection, changed_by=(*connection.changed_by, caller.actor_id))

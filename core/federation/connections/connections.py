@@ -175,8 +175,8 @@ async def _require_complete(tx: Transaction, changed: OrganizationConnection) ->
 async def activate(ports: Ports, caller: OrganizationCaller, slug: str, version: str | None = None) -> None:
     """Let users sign in through a connection. From the first time on, the values by which users are known are fixed.
 
-    `version` is from the details that the caller read. Otherwise a member with `integrations.manage` alone could change which users come
-    in, before the caller activates the connection (security S-12). None: the present version, if only the caller has changed the connection
+    `version` is from the details that the caller read. Otherwise a member with `integrations.manage` alone could change who comes in just
+    before the caller activates the connection (security S-12). None: the present version, if only the caller has changed the connection
     since its last activation.
     """
     now = ports.clock.now()
@@ -225,7 +225,7 @@ async def remove(ports: Ports, caller: OrganizationCaller, slug: str) -> None:
 async def put_client_secret(ports: Ports, caller: OrganizationCaller, slug: str, secret: str, issuer: str | None) -> OrganizationConnection:
     """Store the secret with which we authenticate at the identity provider. It replaces the earlier secret, and is never returned.
 
-    `issuer` is the issuer that the caller enters the secret for. None: the present issuer, unless other callers could have changed it.
+    `issuer` is the issuer that the caller enters the secret for. None: the present issuer, unless another caller could have changed it.
     """
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
@@ -242,7 +242,7 @@ async def put_client_secret(ports: Ports, caller: OrganizationCaller, slug: str,
 
 
 async def create_key(ports: Ports, caller: OrganizationCaller, slug: str) -> tuple[SamlCertificate, CertificateState]:
-    """Create a key of ours for a connection. The first one is active at once, and each other one when it is activated."""
+    """Create a key of ours for a connection. The first key is active at once. A later key waits for its activation."""
     await find(ports, caller, slug)  # before generating a key, which takes long
     key = await ports.certificates.create(caller.acts_in.slug, slug, ports.clock.now(), CERTIFICATE_YEARS)
     async with ports.storage.transaction(by=caller) as tx:
@@ -257,7 +257,7 @@ async def create_key(ports: Ports, caller: OrganizationCaller, slug: str) -> tup
 
 
 async def activate_key(ports: Ports, caller: OrganizationCaller, slug: str) -> SamlCertificate:
-    """Use the next key from now on, and return it. The previous one stays published, and decrypts, for PREVIOUS_KEPT."""
+    """Use the next key from now on, and return it. The previous key stays published, and decrypts, for PREVIOUS_KEPT."""
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
         connection = await _lock_to_replace(tx, caller, slug, now)
@@ -271,7 +271,7 @@ async def activate_key(ports: Ports, caller: OrganizationCaller, slug: str) -> S
 
 
 async def add_certificate(ports: Ports, caller: OrganizationCaller, slug: str, pem: str) -> ProviderCertificate:
-    """Trust a certificate of the identity provider, beside the present ones, and return it."""
+    """Trust a further certificate of the identity provider, and return it."""
     facts = await ports.certificates.facts(pem)
     certificate = ProviderCertificate(
         fingerprint=facts.fingerprint,
@@ -288,7 +288,7 @@ async def add_certificate(ports: Ports, caller: OrganizationCaller, slug: str, p
 
 
 async def trust(tx: Transaction, caller: OrganizationCaller, slug: str, certificate: ProviderCertificate) -> None:
-    """Lock a connection, and let it trust a certificate, beside the present ones."""
+    """Lock a connection, and let it trust a further certificate."""
     connection = await lock_to_change(tx, caller, slug)
     await require_power_over_trust(tx, caller, connection)
     if len(await tx.connection_keys.certificates(connection.org_id, connection.id)) >= MAX_CERTIFICATES:

@@ -45,7 +45,7 @@ class Refreshed:
 
 
 async def measure(ports: Ports) -> tuple[Mapping[HealthState, int], datetime | None]:
-    """Return the numbers of active connections by health, and the end of the first certificate, or None without one."""
+    """Return the numbers of active connections by health, and the end of the first certificate. None: there is no certificate."""
     async with ports.storage.reading() as read:
         return await read.connection_healths.figures()
 

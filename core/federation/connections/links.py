@@ -47,7 +47,7 @@ async def list_own(ports: Ports, caller: Person) -> Sequence[OwnConnectionLink]:
 
 
 async def remove_own(ports: Ports, caller: Person, connection_id: UUID) -> None:
-    """Unlink the caller's account from a connection, and end the sign-ins there. A link is never the only way into an account."""
+    """Unlink the caller's account from a connection, and end sign-ins through it. A link is never the only way into an account."""
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
         own = {link.connection_id: link.org_id for link in await tx.connection_identities.of_user(caller.user_id)}

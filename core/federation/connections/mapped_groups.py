@@ -35,7 +35,7 @@ from ports.storage import Transaction
 
 
 async def list_all(ports: Ports, caller: OrganizationCaller, slug: str) -> Sequence[MappedGroup]:
-    """Return the groups that a connection gives: first those for all its users."""
+    """Return the groups that a connection gives: first the groups for all its users."""
     async with ports.storage.reading() as read:
         connection = await read.connections.by_slug(caller.acts_in.id, slug) or refuse(OrganizationConnectionNotFound)
         return await read.connections.mapped_groups(connection.org_id, connection.id)
@@ -69,7 +69,7 @@ async def add(ports: Ports, caller: Member, slug: str, value: str | None, group_
 
 
 async def remove(ports: Ports, caller: Member, slug: str, mapping_id: UUID) -> None:
-    """Let a connection give a group no longer. Users lose it at their next sign-in."""
+    """Let a connection give a group no longer. Users lose the group at their next sign-in."""
     async with ports.storage.transaction(by=caller) as tx:
         connection = await lock_to_change(tx, caller, slug)
         present = {each.mapping.id: each.mapping for each in await tx.connections.mapped_groups(connection.org_id, connection.id)}
@@ -80,7 +80,7 @@ async def remove(ports: Ports, caller: Member, slug: str, mapping_id: UUID) -> N
 
 
 async def require_power(tx: Transaction, caller: OrganizationCaller, connection: OrganizationConnection) -> None:
-    """Check that the caller could fill each mapped group by hand, before another claim decides about them."""
+    """Check that the caller could fill each mapped group by hand, before another claim decides about the groups."""
     mapped = await tx.connections.mapped_groups(connection.org_id, connection.id)
     for group_id in sorted({each.mapping.group_id for each in mapped}):
         await groups.lock_own_group(tx, caller, group_id)

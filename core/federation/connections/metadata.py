@@ -179,7 +179,7 @@ async def describe(ports: Ports, text: str) -> DescribedProvider:
 async def apply(
     tx: Transaction, connection: OrganizationConnection, described: DescribedProvider, metadata_url: str | None, now: datetime
 ) -> OrganizationConnection:
-    """Give a locked connection the values of metadata. Certificates of earlier metadata go; those of admins stay."""
+    """Give a locked connection the values of metadata. Certificates from earlier metadata go. Certificates that admins added stay."""
     values: dict[str, Any] = {**described.settings, "metadata_url": metadata_url}
     settings = replace(connection.settings, **values)
     changed = await connections.save_change(tx, connection, replace(connection, settings=settings))

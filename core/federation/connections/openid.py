@@ -93,7 +93,7 @@ def _hints(preset: str | None, hints: ProviderHints | None) -> dict[str, str]:
 
 
 async def published_keys(ports: Ports, connection_id: UUID) -> list[Mapping[str, str]]:
-    """Return the public keys of our client assertions as JWKs: the present one, then the next one."""
+    """Return the public keys of our client assertions as JWKs: the present key, then the next key."""
     async with ports.storage.reading() as read:
         connection = await read.connections.of_active_org(connection_id) or refuse(OrganizationConnectionNotFound)
         keys = await read.connection_keys.of_connection(connection.org_id, connection.id, ports.clock.now())
@@ -153,7 +153,7 @@ def _session_of(client: OpenIdClient, answer: OpenIdAnswer) -> ProviderSession:
 
 
 def to_received(claims: Mapping[str, Any], mapping: ClaimMapping) -> ReceivedClaims:
-    """Return the claims of an ID token in the form that both protocols share."""
+    """Return the claims of an ID token in the common form of OpenID Connect and SAML."""
     methods, values = claims.get("amr"), {name: _texts(value) for name, value in claims.items() if name not in PROTOCOL_CLAIMS}
     match claims.get("_claim_names"):
         case dict() as left_out if mapping.groups in left_out:

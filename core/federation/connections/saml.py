@@ -131,7 +131,7 @@ def check_fresh(identity: AssertedIdentity, since: datetime) -> None:
 
 
 def to_received(identity: AssertedIdentity, settings: SamlSettings) -> ReceivedClaims:
-    """Return the identity in the form that both protocols share."""
+    """Return the identity in the common form of OpenID Connect and SAML."""
     values: dict[str, list[str]] = {}
     for attribute in identity.attributes:
         values.setdefault(attribute.name, []).extend(attribute.values)

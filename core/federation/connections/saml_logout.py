@@ -103,7 +103,7 @@ async def can_request(read: Reading | Transaction, login: ConnectionLogin, now: 
 
 
 async def request_url(ports: Ports, login: ConnectionLogin, secret: str, base_url: str) -> str | None:
-    """Return the URL at the identity provider with a LogoutRequest of the browser with this secret, or None if it takes none."""
+    """Return the identity provider's URL with a LogoutRequest for the browser with this secret. None: the provider takes no request."""
     now = ports.clock.now()
     async with ports.storage.reading() as read:
         provider = await _find_provider(read, login, base_url, now)

@@ -212,7 +212,7 @@ async def _store(ports: Ports, caller: Caller, trip: ConnectionTrip, state: str)
 
 
 async def read_response(ports: Ports, connection_id: UUID, browser: str | None, text: str) -> ConnectionReturn:
-    """Return the response in a form of a SAML identity provider. It is not verified, and decrypted only for a live trip."""
+    """Return the response in a SAML identity provider's form. The response is not verified yet, and decrypted only for a live trip."""
     answer = await ports.saml_providers.parse(decode_response(text))
     if browser is None and answer.in_response_to is not None:
         raise CookiesNeeded

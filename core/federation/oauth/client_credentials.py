@@ -90,7 +90,7 @@ def _api_scopes(account: ProgramClient) -> Sequence[ApiScope]:
 
 
 def _narrow(allowed: Iterable[str], requested: Sequence[str] | None) -> tuple[str, ...]:
-    """Return the requested scopes, or all allowed ones, in their order."""
+    """Return the requested scopes, or all allowed scopes, in their order."""
     names = tuple(allowed)
     if requested is not None and not set(requested) <= set(names):
         raise ScopeNotAllowed

@@ -92,7 +92,7 @@ async def find(ports: Ports, read: Reading, address: str, resource: str | None) 
 
 
 async def _find_registered(ports: Ports, read: Reading, client: ExternalClient) -> Service:
-    """Return the stored client, or else one with the metadata in its client id."""
+    """Return the stored client, or else a client with the metadata in the client id."""
     stored = await read.services.client_by_id(client.api.org_id, client.service.id)
     if stored is not None:
         return stored[0]
@@ -216,7 +216,7 @@ async def _note_success(ports: Ports, visitor: Visitor, stored: Service, fetched
 
 
 async def find_stored(ports: Ports, read: Reading, address: str, resource: str | None) -> ExternalClient:
-    """Return the client that was stored in the organization of this API resource, which admits it."""
+    """Return the client that was stored in the organization of this API resource. The resource admits the client."""
     try:
         client = await find(ports, read, address, resource)
     except (ClientAddressInvalid, SealedClientInvalid, ClientResourceUnknown, ClientNotAdmitted):

@@ -145,7 +145,7 @@ async def _require_enabled(read: Reading | Transaction, org_id: UUID, service_id
 
 
 async def create_next_certificate(ports: Ports, caller: OrganizationCaller, service_slug: str) -> SamlCertificate:
-    """Create the certificate that `activate_certificate` will make the active one. The metadata has it from now on."""
+    """Create the certificate that `activate_certificate` will activate. The metadata contains it from now on."""
     async with ports.storage.reading() as read:  # check before generating a key, which takes long
         service = await read.services.by_slug(caller.acts_in.id, service_slug) or refuse(ServiceNotFound)
         await _require_no_next(read, service, ports.clock.now())
@@ -181,7 +181,7 @@ async def delete_next_certificate(ports: Ports, caller: OrganizationCaller, serv
 
 
 async def activate_certificate(ports: Ports, caller: OrganizationCaller, service_slug: str) -> tuple[SamlCertificate, datetime]:
-    """Sign with the next certificate from now on. Return it, and the end of the time in which this can be undone."""
+    """Sign with the next certificate from now on. Return it, and the time until which the activation can be undone."""
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
         _, service = await services.lock_organization_for(tx, caller, service_slug, Capability.INTEGRATIONS_MANAGE)
@@ -195,7 +195,7 @@ async def activate_certificate(ports: Ports, caller: OrganizationCaller, service
 
 
 async def undo_activation(ports: Ports, caller: OrganizationCaller, service_slug: str) -> SamlCertificate:
-    """Sign with the previous certificate again, and return it. The active one becomes the next one."""
+    """Sign with the previous certificate again, and return it. The active certificate becomes the next certificate."""
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
         _, service = await services.lock_organization_for(tx, caller, service_slug, Capability.INTEGRATIONS_MANAGE)

@@ -62,7 +62,7 @@ async def complete_for_session(
 
 
 async def _check_sign_ins(ports: Ports, tx: Transaction, trip: ProviderTrip, session_id: UUID, visitor: Visitor, now: datetime) -> None:
-    """Check again, under the lock of the account, what `begin_with_ticket` demanded: the user may have turned on a second factor since."""
+    """Repeat the checks of `begin_with_ticket` under the account's lock: the user may have turned on a second factor since."""
     sessions = {session_id}
     if await tx.session_sign_ins.browser_of(session_id, visitor.user_id) is None:
         sessions.add(visitor.session_id)

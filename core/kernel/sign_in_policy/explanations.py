@@ -10,7 +10,7 @@ from core.kernel.proofs import Method
 from core.kernel.sign_in_policy.decision import Decision
 from core.kernel.sign_in_policy.rules import GRACE_DAYS, METHODS, PROVIDER_PREFIX, Rule
 
-BREAK_GLASS: Final = "break_glass_users"  # the list, named beside the rules
+BREAK_GLASS: Final = "break_glass_users"  # the name of the break-glass list, which stands beside the names of the rules
 # The labels of the rules on pages and in emails.
 LABELS: Final[Mapping[str, str]] = {
     Rule.METHODS: "Allowed methods",

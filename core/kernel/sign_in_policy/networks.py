@@ -9,7 +9,7 @@ IPV4_IN_IPV6: Final = 96  # bits before an IPv4 address in an IPv6 address (::ff
 
 
 def problem_of_network(text: str) -> str | None:
-    """Return a sentence about the text of a network that can match no address, or None if it can."""
+    """Return what is wrong with a network that can match no address, or None if it can match an address."""
     try:
         interface = ip_interface(text)
     except ValueError:

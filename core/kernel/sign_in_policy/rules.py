@@ -231,14 +231,14 @@ class Rules:
         return replace(self, due_at=due_at, until_due=until_due)
 
     def tightened(self, before: "Rules") -> frozenset[Rule]:
-        """Return the rules that can keep out users who met the rules before, whenever they start."""
+        """Return the rules that can keep out users who met the earlier rules, no matter when the rules start."""
         names = {rule for rule in Rule if rule not in RULES_WITHOUT_LOCKOUT and _is_stricter(rule, self, before)}
         # If a domain's connection is dropped, its addresses can need another connection.
         is_dropped = self.required_connections and not before.required_connections.keys() <= self.required_connections.keys()
         return frozenset(names | {Rule.CONNECTIONS} if is_dropped else names)
 
     def with_earlier(self, names: Collection[Rule], before: "Rules") -> "Rules":
-        """Return these rules, but take the values and starts of the rules in `names` from `before`, the earlier rules."""
+        """Return these rules, with the values and starts that `before`, the earlier rules, has for the rules in `names`."""
 
         def merge(own: Document, earlier: Document) -> dict[str, Any]:
             kept = {name: value for name, value in own.items() if name not in names}
@@ -249,7 +249,7 @@ class Rules:
         return Rules.read({**merge(own, earlier), **starts})
 
     def also_accepting(self, methods: Collection[str]) -> "Rules":
-        """Return the rules that accept these methods, too, now and later."""
+        """Return these rules, but let them also accept `methods`, now and later."""
 
         def widen(part: Document) -> dict[str, Any]:
             return {**part, **({Rule.METHODS: sorted({*part[Rule.METHODS], *methods})} if Rule.METHODS in part else {})}

@@ -10,7 +10,7 @@ from core.kernel.sign_in_policy.rules import Rule, Rules
 def step_up_to(required: Strength, name: str | None) -> Decision:
     """Return the decision about a sign-in without the strength that the application with this name, or its request, requires.
 
-    None: the account itself requires it.
+    `name` None: the account itself requires this strength.
     """
     rule = Rule.PHISHING_RESISTANT if required is Strength.PHISHING_RESISTANT else Rule.SECOND_FACTOR
     return Decision(outcome=Outcome.STEP_UP, rule=rule, source=name, required=required)

@@ -111,7 +111,7 @@ class ServiceAccount:
     created_by: UUID
     created_at: datetime
     updated_at: datetime
-    ends_at: datetime | None = None  # its owner has left or deleted their account, and it ends then (security #own-end)
+    ends_at: datetime | None = None  # the end of an account whose owner has left or deleted their own account (security #own-end)
 
 
 @dataclass(frozen=True, slots=True)

@@ -98,7 +98,7 @@ def to_group(organization: Organization, external_id: str | None) -> ScimGroup:
 
 
 def require_own_group(caller: ScimClient, group_id: UUID) -> None:
-    """Check that the id is that of the caller's organization."""
+    """Check that the id names the caller's organization."""
     if group_id != caller.org_id:
         raise GroupNotFound
 
@@ -255,7 +255,7 @@ class _GroupEdits:
             self.name = text if text and is_visible(text) else refuse(GroupNameMissing)
 
     def read_ids(self, attribute: ScimAttribute, value: Any) -> set[str]:
-        """Return the ids of members in a value, without groups among them."""
+        """Return the ids of members in a value, without the ids of groups."""
         if self.kind is GroupKind.DIRECTORY and value is not None:
             value = value if isinstance(value, list) else [value]
             if not all(isinstance(item, Mapping) for item in value):

@@ -38,7 +38,7 @@ class SetupLinkEnd(StrEnum):
     ADMIN = "admin"
     CODES = "codes"  # too many wrong ones
     FINISHED = "finished"  # by its reader
-    RIGHTS = "rights"  # the creator lost the right to create it
+    RIGHTS = "rights"  # the creator lost the right to create the link
 
 
 class SetupLinkState(StrEnum):

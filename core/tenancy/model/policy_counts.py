@@ -1,4 +1,4 @@
-"""The decisions of a sign-in policy about many people, for its preview."""
+"""The people that a sign-in policy stops, counted for its preview."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
@@ -34,10 +34,9 @@ class PolicyCounter:
             counted += len(batch)
             for person in (each for each in batch if each.account.is_usable):
                 concerned += self.policy.concerns(self.now, is_admin=person.is_admin, user=person.connections)
-                one = self._stop(person)
-                if one is not None:
-                    stopped[one.is_stopped_now] += 1
-                    people += [one] if person.role is not None and len(people) < MAX_PEOPLE else []
+                if (stop := self._stop(person)) is not None:
+                    stopped[stop.is_stopped_now] += 1
+                    people += [stop] if person.role is not None and len(people) < MAX_PEOPLE else []
         later, at_once = stopped
         return PeopleCount(concerned=concerned, stopped_now=at_once, stopped_later=later, is_exact=counted < MAX_COUNTED), people
 

@@ -280,7 +280,7 @@ def validate(server: MailServer) -> MailServer:
 
 
 def parse_host(text: str) -> str:
-    """Return the host in canonical form. Whether its address is allowed is checked at each connection."""
+    """Return the host in canonical form. Each connection checks whether the address is allowed."""
     host = text.strip(" ").lower()
     try:
         address = ipaddress.ip_address(host)

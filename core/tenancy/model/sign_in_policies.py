@@ -33,7 +33,7 @@ from core.kernel.values import Domain, DomainInvalid, new_id
 
 MAX_PEOPLE: Final = 100  # of a preview
 MAX_BREAK_GLASS: Final = 3
-MAX_REMOVALS: Final = 10  # of imposed rules in an hour: then members with fewer rights than the owner impose no rule
+MAX_REMOVALS: Final = 10  # of imposed rules in an hour; after them, members with fewer rights than the owner can impose no rule
 SECOND_METHODS: Final = frozenset({Method.TOTP, Method.PASSKEY})
 MAX_COUNTED: Final = 10_000  # members, and end users, of a preview
 
@@ -123,7 +123,7 @@ class SignInPolicy:
     changed_at: datetime
     changed_by: UUID | None = None
     version: int = 0  # 0 if it is not stored
-    # The owner's rules and break-glass list, if members with fewer rights changed them. None: the present values are the owner's.
+    # The owner's rules and break-glass list, if members with fewer rights changed the policy. None: the present values are the owner's.
     owner_rules: Rules | None = None
     owner_listed: tuple[UUID, ...] | None = None
     # What members with fewer rights changed: the ids of connections, and the domains that took over users of a removed subdomain. If
@@ -323,7 +323,7 @@ def require_available(
 
 
 def require_offered(new: Rules, old: Rules, usable: Collection[str]) -> Sequence[str]:
-    """Refuse a method that is not offered, unless the stored policy has it: settings can have changed since. Return these."""
+    """Return the methods in the rules that are not offered. Refuse them, unless the stored policy has them: settings can change."""
     unusable = [name for name in METHODS if name in (new.methods or ()) and name not in usable]
     for name in unusable:
         if name not in (old.methods or ()):

@@ -45,7 +45,7 @@ class PasskeysRead(Protocol):
         """Return the RP ID of the installation, or None if it has no passkeys for it."""
 
     async def next_wait(self, now: datetime) -> Account | None:
-        """Return an account with a wait for lost passkeys that is over and not announced, or was not used in time, or None."""
+        """Return an account whose wait for lost passkeys is over but not announced, or was not used in time, or None."""
 
     async def users_by_rp_id(self, rp_id: str) -> Mapping[str, int]:
         """Return the number of users with passkeys for this RP ID, and for each other one that of users who have none for this one.
@@ -84,7 +84,7 @@ class Passkeys(PasskeysRead, Protocol):
         """Make the passkeys and security keys of the account its second factor, or with None end that."""
 
     async def set_wait(self, user_id: UUID, at: datetime | None) -> None:
-        """Start the wait for lost passkeys, or with None end it."""
+        """Start the account's wait for lost passkeys, or with None end the wait."""
 
     async def announce_wait(self, user_id: UUID) -> bool:
         """Store that the email about the end of the wait is queued. Of concurrent callers, only the first gets True."""

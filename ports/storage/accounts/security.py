@@ -24,7 +24,7 @@ class MfaRead(Protocol):
         """Return the secrets, which may be pending or expired, or None if the account does not exist. Raises: SealBroken."""
 
     async def newest_at(self, user_id: UUID, event: MfaEvent) -> datetime | None:
-        """Return when the newest entry of this kind was logged about the account (UTC), or None."""
+        """Return the time of the account's newest log entry of this kind (UTC), or None."""
 
     async def switches(self, user_id: UUID, since: datetime) -> list[FactorSwitch]:
         """Return when second factors were turned on and off since then, newest first. At equal times, turning on counts as newer."""

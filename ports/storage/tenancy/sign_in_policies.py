@@ -17,7 +17,7 @@ class SignInPoliciesRead(Protocol):
         """Return the policy of an organization or of one of its applications. Without an organization: that of the platform."""
 
     async def imposed(self, org_id: UUID) -> Sequence[tuple[SignInPolicy, str | None]]:
-        """Return the policies with rules or a break-glass list that are not the owner's, with the slugs of their applications.
+        """Return the policies with imposed rules or an imposed break-glass list, with the slugs of their applications.
 
         The policy of the organization itself comes first, without a slug.
         """
@@ -65,7 +65,7 @@ class SignInPoliciesRead(Protocol):
         """
 
     async def requiring(self, org_id: UUID, connection_id: UUID) -> Sequence[SignInPolicy]:
-        """Return the organization's and its applications' policies that require this connection, by the present or the owner's rules."""
+        """Return the policies in the organization that require this connection, by their present rules or by the owner's rules."""
 
     async def requires_domain(self, org_id: UUID, domain: Domain) -> bool:
         """Return whether the policy of the organization requires a connection for the addresses at this domain."""

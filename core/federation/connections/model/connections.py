@@ -47,7 +47,7 @@ class ConnectionChanged(Conflict):
 
 
 class ConnectionChangedByOthers(Conflict):
-    """Others have changed this connection since it was last active. Read its values, then send their `version` or `issuer`, too."""
+    """Others have changed this connection since it was last active. Read its values, then send `version` or `issuer` with the request."""
 
 
 class ConnectionTestOver(NotFound):
@@ -153,7 +153,7 @@ class OrganizationConnection:
         return self.state is ConnectionState.ACTIVE
 
     def is_changed_by_others(self, actor_id: UUID) -> bool:
-        """Return whether others than this member or service account may have changed the connection since its last activation."""
+        """Return whether another member or service account may have changed the connection since its last activation."""
         return not {*self.changed_by} <= {actor_id}
 
     @property

@@ -180,7 +180,7 @@ class OpenIdClient:
     issuer: str
     client_id: str
     authentication: ProviderAuthentication
-    org_id: UUID | None = None  # requests count for this organization's limit; None: for the connection's limit only
+    org_id: UUID | None = None  # requests count for this organization's limit; None: only for the connection's limit
     client_secret: str | None = field(default=None, repr=False)
     key: SamlCertificate | None = field(default=None, repr=False)  # it signs our client assertions
 
@@ -335,7 +335,7 @@ def is_new_sign_in(authenticated_at: datetime | None, since: datetime, now: date
 
 
 def add_userinfo(claims: Mapping[str, Any], userinfo: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the claims of an ID token with those that only the userinfo endpoint has."""
+    """Return the claims of an ID token, with further claims of the userinfo endpoint."""
     # Without this check the answer could describe another user (OpenID Connect Core section 5.3.2).
     if userinfo.get("sub") != claims["sub"]:
         raise OpenIdAnswerRefused(OpenIdFault.USERINFO_SUBJECT)

@@ -76,7 +76,7 @@ FAULTS: Final[Mapping[SamlFault, str]] = MappingProxyType(
             "No certificate of the connection verifies the signature. Add the identity provider's current signing certificate."
         ),
         SamlFault.SIGNATURE_DISPUTED: (
-            "Our two checks of the signature disagree. Report this, with the time of the sign-in, to the operators of Gatehouse."
+            "Our two signature checks disagree. Report this, with the time of the sign-in, to the operator of Gatehouse."
         ),
         SamlFault.UNSIGNED: "The response is not signed. Sign the response or the assertion at the identity provider.",
         SamlFault.DECRYPTION: (

@@ -30,7 +30,7 @@ OF_PERSON_AND_CLIENT: Final = Bucket("new-client", 3600.0, 1)
 FAILURE_NOTED_FOR: Final = timedelta(minutes=1)  # further ones of the same client change nothing until then
 FETCHES_OF_PERSON: Final = Window("client-documents", 60.0, 10)
 OF_ORGANIZATION: Final = Window("client-documents", 60.0, 20)
-FIRST_OF_ORGANIZATION: Final = Window("first-client-documents", 60.0, 5)  # even if the platform's fetches are used up
+FIRST_OF_ORGANIZATION: Final = Window("first-client-documents", 60.0, 5)  # allowed even if the platform's fetches are used up
 OF_PLATFORM: Final = Window("client-documents", 60.0, 60)
 PLATFORM: Final = "platform"
 _NOT_IN_SLUG: Final = re.compile(r"[^a-z0-9]+")

@@ -279,7 +279,7 @@ def check_code_challenge(service: ServiceContext | None, challenge: str | None, 
 
 
 def _parse_prompt(text: str | None) -> frozenset[Prompt]:
-    """Return the prompts. Unknown ones are refused."""
+    """Return the prompts. Unknown prompts are refused."""
     try:
         prompt = frozenset(Prompt(name) for name in (text or "").split(" ") if name)
     except ValueError:
@@ -364,7 +364,7 @@ def _user_claims(members: Mapping[str, _RequestedMember]) -> tuple[str, ...]:
 def _acr(acr_values: str | None, member: _RequestedMember | None) -> tuple[tuple[Acr, ...], Acr | None]:
     """Return the classes of which one must be met, the weakest first, and the wished one.
 
-    Unknown classes are ignored, unless one of them must be met.
+    Unknown classes are ignored, unless an unknown class must be met.
     """
     essential: tuple[str, ...] = ()
     wished = tuple((acr_values or "").split(" "))
@@ -384,7 +384,7 @@ def _above_password(classes: tuple[Acr, ...]) -> Acr | None:
 
 
 def _subject(in_id_token: _RequestedMember | None, in_userinfo: _RequestedMember | None, hint_subject: UUID | None) -> UUID | None:
-    """Return the user that the answer must be about. A name that is not one of our ids is no user."""
+    """Return the user that the answer must be about. Only our ids name a user."""
     subjects = {hint_subject} if hint_subject is not None else set()
     for member in (in_id_token, in_userinfo):
         if member is not None and member.values:

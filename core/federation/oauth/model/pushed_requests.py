@@ -94,5 +94,5 @@ def hash_of(request_uri: str) -> bytes:
 
 
 def parse_client_id(client_id: str | None) -> UUID | None:
-    """Return the client id of a request for a pushed one, or None for the platform's frontend."""
+    """Return the client id of a request that names a pushed request. None: the platform's frontend."""
     return None if client_id == FRONTEND_CLIENT_ID else parse_id(client_id or "") or refuse(RequestUriInvalid)
