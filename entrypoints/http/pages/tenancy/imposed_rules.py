@@ -19,27 +19,25 @@ from entrypoints.http.pages.console_forms import Form, serves_form
 routes = Blueprint("imposed_rules_pages", __name__)
 
 PAGE: Final = "/app/organizations/<org_slug>/sign-in-policy/imposed-rules"
+EFFECT: Final = (
+    "Your own rules are in force again, except for required connections that members changed or that would keep you out. You and all admins "
+    "get an email. Members can save such rules again."
+)
 ADVICE: Final = Markup(
-    'This needs a passkey or a second factor of your account. If you have none, <a href="{}">add a factor</a> first. If the rules keep you '
-    "from that, ask the operator of this site for a recovery of your account."
+    'This needs a passkey or a second factor of your account. If your account has none, <a href="{}">add a factor</a> first. If the rules '
+    "prevent this, ask the operator of this site for a recovery of your account."
 ).format(SECURITY_PATH)
-
-IN_FORCE: Final = "Your own rules are in force again, except for required connections that members changed or that would keep you out."
 
 
 async def _question(**_: str) -> Question:
-    found = await imposed_rules.list_all(ports(), acting_member())
-    places = [(each.service_slug or "the organization", ", ".join(LABELS[rule] for rule in each.rules)) for each in found]
-    effect = f"{IN_FORCE} All owners and admins get an email. Members can save such rules again."
+    imposed = await imposed_rules.list_all(ports(), acting_member())
+    places = [(rules.service_slug or "the organization", ", ".join(LABELS[name] for name in rules.rules)) for rules in imposed]
+    consequences = [sentence("Members with fewer rights than yours made or changed these rules for {}: {}.", *place) for place in places]
     return Question(
         verb="Remove sign-in rules of",
         target=(await organizations.get(ports(), acting_member())).name,
-        consequences=(
-            *(sentence("Members with fewer rights than yours made or changed these rules for {}: {}.", *place) for place in places),
-            effect if places else "All rules are yours. There is nothing to remove.",
-            ADVICE,
-        ),
-        button="Remove rules",
+        consequences=(*consequences, EFFECT, ADVICE) if imposed else ("All rules are yours. There is nothing to remove.",),
+        button="Remove rules" if imposed else "",
         back=("Organizations", ORGANIZATIONS_PATH),
     )
 

@@ -31,7 +31,7 @@ from tests.tenancy.api.test_roles import join_with
 
 pytestmark = pytest.mark.slow
 
-HERE: Final = ["0.0.0.0/32"]  # of the client of the API in tests; `ask` comes from elsewhere
+HERE: Final = ["0.0.0.0/32"]  # the API client of the tests; `ask` comes from elsewhere
 ELSEWHERE: Final = "203.0.113.9"
 TOLD: Final = "New sign-in rules at Acme - Gatehouse"
 REMOVED: Final = "Sign-in rules of Acme were removed - Gatehouse"
@@ -553,5 +553,7 @@ async def test_the_page_that_refuses_the_owner_leads_to_the_removal(acme: Tenant
     done = await browser.submit(path, path)
     assert done.status == 303, done.text
     assert (await browser.open(f"/app/organizations/{acme.slug}/sign-in-policy")).status == 200
+    shown = main_of(await browser.open(path))
+    assert ("There is nothing to remove" in shown, "<form" in shown) == (True, False)
     answer = await browser.submit(path, path)
     assert (answer.status, "There is nothing to remove" in answer.text) == (400, True)
