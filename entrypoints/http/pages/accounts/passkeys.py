@@ -8,6 +8,7 @@ from quart import Blueprint, Response
 
 from core.accounts import mfa, passkey_waits, passkeys
 from core.accounts.model.passkeys import OwnPasskeys, Passkey, PasskeyKind, PasskeyNotAdded
+from core.kernel.display import format_utc
 from core.kernel.errors import Refusal
 from core.kernel.page_paths import SECURITY_PATH
 from core.kernel.rate_limits import PASSKEYS
@@ -223,6 +224,9 @@ async def delete(passkey_id: UUID, form: Form) -> Response:
 
 async def _loss() -> Question:
     wait = await passkey_waits.find(ports(), signed_in())
+    if wait is not None and ports().clock.now() < wait.over_at:
+        text = f"The wait has started. You can remove the passkeys from {format_utc(wait.over_at)} on."
+        return Question(verb=GO_ON, target=ALL, consequences=(text,), button="", back=("Security", SECTION))
     if wait is not None:
         return Question(
             verb="Remove",

@@ -261,6 +261,8 @@ async def test_the_pages_lead_through_the_wait(
     assert await pages.send(LOST) == "/app/account/security"
     security = main_of(await browser.open("/app/account/security"))
     assert ("reported as lost" in security, "We'll email you then." in security) == (True, True)
+    again = await browser.submit(LOST, "/app/account/security")
+    assert (again.status, "already started" in main_of(again), "<form" in main_of(again)) == (400, True, False)
     assert leads_to(await browser.open(LOST)) == "/app/account/security#passkeys"
     assert leads_to(await browser.submit(f"{LOST}/cancel", "/app/account/security")) == "/app/account/security"
     assert "reported as lost" not in main_of(await browser.open("/app/account/security"))
