@@ -175,8 +175,8 @@ async def update(ports: Ports, caller: Person, account_id: UUID, changes: Servic
         return await tx.service_accounts.by_id(old.org_id, account_id, now) or refuse(ServiceAccountNotFound)
 
 
-async def end_now(ports: Ports, caller: Member, account_id: UUID) -> None:
-    """End a service account that goes on after its owner has left. Other service accounts stay as they are.
+async def end_now(ports: Ports, caller: Member, account_id: UUID) -> bool:
+    """End a service account that goes on after its owner has left. Return False for other service accounts, which stay as they are.
 
     Its credentials and the roles that it gave end, even if the owner is back (security R-4).
     """
@@ -190,6 +190,7 @@ async def end_now(ports: Ports, caller: Member, account_id: UUID) -> None:
                 await tx.credentials.remove(account.org_id, account.id, credential.id)
                 tx.record(events.credential_revoked(account, credential))
             await grants.void_promotions(tx, caller.acts_in.id, [account.id], now)
+        return account.ends_at is not None
 
 
 async def end_due(ports: Ports, holder: UUID) -> dict[str, int]:

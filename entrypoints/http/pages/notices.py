@@ -155,6 +155,7 @@ NOTICES: Final = {
     "service-account-created": "Service account created. Create a credential for it.",
     "service-account-saved": "Service account saved.",
     "service-account-ended": "Service account ended. Its next request is refused.",
+    "service-account-kept": "Nothing changed. This service account has already ended, or it has another owner.",
     "service-account-deleted": "Service account deleted. Its next request is refused.",
     "resource-scopes-saved": "Scopes saved.",
     "resource-scopes-removed": "Scopes removed. The service account gets no further tokens for this API.",

@@ -43,8 +43,8 @@ service_account_views.declare(
 @accepts(f"POST {API_OF_ONE}/end")
 async def end(org_slug: str, account_id: UUID) -> Response:
     """End a service account now that goes on after its owner has left."""
-    await service_accounts.end_now(ports(), acting_member(), account_id)
-    return redirect_with_notice("service-account-ended", path_of(account_id))
+    has_ended = await service_accounts.end_now(ports(), acting_member(), account_id)
+    return redirect_with_notice("service-account-ended" if has_ended else "service-account-kept", path_of(account_id))
 
 
 # API resources

@@ -22,7 +22,7 @@ from ports import Ports
 from tests.accounts.email_changes import undo
 from tests.fakes.outside import FakeClock, FakeMailTransport
 from tests.programs.service_accounts import Robot, add_robot, sign_token, try_add_credential
-from tests.support.browser import FakeBrowser
+from tests.support.browser import FakeBrowser, leads_to
 from tests.support.builders import Answer, add_account, deliver, run_concurrently, run_sql, sign_in
 from tests.support.platform import Platform
 from tests.support.programs import Program
@@ -435,6 +435,20 @@ async def test_the_page_shows_the_end_and_has_the_button(acme: Tenant, app: Quar
     ended = await browser.submit(f"{page}/end", page)
     assert (ended.status, await status(robot)) == (303, 401)
     assert "stopped" in (await browser.open(page)).text
+
+
+async def test_the_button_ends_no_account_that_a_member_has_taken_over(acme: Tenant, app: QuartTrio) -> None:
+    """The page with the button was opened before."""
+    robot = await add_robot_of_admin(acme, role="admin", granted_capabilities=["members.manage"])
+    await acme.join("ada", await add_account(acme.ports, "ada@acme.example"), ADMIN)
+    await leave(acme)
+    assert (await patch(robot, owner_id=acme.id("owner"))).status == 200
+    browser = FakeBrowser(app)
+    await browser.sign_in("ada@acme.example")
+    page = f"/app/organizations/acme/service-accounts/{robot.id}"
+    shown = (await browser.open(leads_to(await browser.submit(f"{page}/end", page)))).text
+    assert ("it has another owner" in shown, "Service account ended." in shown) == (True, False)
+    assert await status(robot) == 200
 
 
 async def test_the_pages_before_an_own_end_name_the_accounts(acme: Tenant, other_tenant: Tenant, app: QuartTrio) -> None:
