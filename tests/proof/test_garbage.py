@@ -224,16 +224,6 @@ def json_readers() -> list[tuple[str, str]]:
     return sorted(bodies().keys() - {("POST", "/webhooks/billing")})
 
 
-@cache
-def form_readers() -> set[tuple[str, str]]:
-    """Return the routes with a form as body."""
-    return {
-        (method, filled(path))
-        for method, path, operation in operations()
-        if "application/x-www-form-urlencoded" in operation.get("requestBody", {}).get("content", {})
-    }
-
-
 async def waiting_for_body(
     app: Application, send: Send, all_routes: list[tuple[str, str]], findings: Findings
 ) -> set[tuple[str, str, bytes]]:

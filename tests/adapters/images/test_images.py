@@ -13,18 +13,13 @@ from core.kernel.images import (
     LARGE,
     MAX_IMAGE_BYTES,
     SMALL,
-    ImageMissing,
-    ImageTooLarge,
     ImageTooManyPixels,
     ImageType,
     ImageTypeMismatch,
-    ImageTypeUnsupported,
     NewImage,
     check_header,
 )
 from tests.fakes.images import SECRET, accepted_images, picture, png, refused_images
-
-OF_HEADER = (ImageMissing, ImageTooLarge, ImageTypeUnsupported, ImageTooManyPixels)
 
 
 async def reencode(content: bytes, *, is_square: bool = False) -> NewImage:

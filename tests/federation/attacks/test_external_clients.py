@@ -32,11 +32,6 @@ __all__ = ["client", "server"]  # the fixtures
 MARKUP: Final = "\"><script>alert(1)</script><img src=x onerror=alert(1)>'{{99999999*99999999}}"
 
 
-async def consent_is_asked(party: ExternalParty) -> bool:
-    page = await party.open()
-    return page.status == 200 and "access?" in page.text
-
-
 async def test_a_document_cannot_claim_the_redirect_uri_of_another_client(client: ExternalParty, user: Account) -> None:
     """The user agreed to the other client, so a code would go there without a question. A consent is to one client alone."""
     await client.code()

@@ -18,9 +18,10 @@ from tests.support.background import Background
 from tests.support.builders import make_ports
 
 
-def run_machine(machine: type[MailboxMachine], conninfo: str, *, examples: int, steps: int) -> None:
-    """Run a machine on its own connections to the database of the worker."""
+@pytest.mark.slow
+def test_the_mailbox_alone_never_removes_the_last_second_factor_and_its_owner_gets_in(conninfo: str) -> None:
     with Background() as background:
+        machine = MailboxMachine
         machine.background, machine.pool = background, Pool(conninfo, size=2)
         machine.clock, machine.sent = FakeClock(), FakeMailTransport()
         policy = Policy(account_guess_limit=10**6, mails_per_recipient=10**6)
@@ -28,12 +29,7 @@ def run_machine(machine: type[MailboxMachine], conninfo: str, *, examples: int, 
         machine.ports = replace(ports, policy=policy)
         try:
             # Without shrinking, which would take minutes.
-            steady = settings(max_examples=examples, stateful_step_count=steps, phases=[Phase.generate])
+            steady = settings(max_examples=60, stateful_step_count=20, phases=[Phase.generate])
             run_state_machine_as_test(machine, settings=steady)
         finally:
             background.run(machine.pool.aclose)
-
-
-@pytest.mark.slow
-def test_the_mailbox_alone_never_removes_the_last_second_factor_and_its_owner_gets_in(conninfo: str) -> None:
-    run_machine(MailboxMachine, conninfo, examples=60, steps=20)

@@ -321,9 +321,9 @@ def _former_secret_until(service: Service) -> str | None:
     return format_utc(until) if until is not None and service.former_secret_works(ports().clock.now()) else None
 
 
-async def _secret_values(typed: Form | None, service_slug: str) -> dict[str, Any]:
+async def _secret_values(typed: Form, service_slug: str) -> dict[str, Any]:
     service = await services.find(ports(), acting_member(), service_slug)
-    chosen = DEFAULT_OVERLAP if typed is None else typed.get("overlap", "")
+    chosen = typed.get("overlap", "") if typed else DEFAULT_OVERLAP
     values = {"overlaps": list(OVERLAPS)[1:], "chosen": chosen, "former_secret_until": _former_secret_until(service)}
     return {**application_values(service), **values}
 
@@ -340,7 +340,7 @@ async def show_secret_form(org_slug: str, service_slug: str) -> Response:
     service = await services.find(ports(), acting_member(), service_slug)
     if service.service_type.is_public:
         raise NoClientSecret
-    return await console_page("applications/application_secret.html", **await _secret_values(None, service_slug))
+    return await console_page("applications/application_secret.html", **await _secret_values({}, service_slug))
 
 
 @routes.post(SECRET)

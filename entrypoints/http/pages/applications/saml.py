@@ -101,7 +101,7 @@ def _to_typed(configuration: SamlConfiguration) -> dict[str, str]:
     }
 
 
-async def _values(typed: Form | None, service_slug: str) -> dict[str, Any]:
+async def _values(typed: Form, service_slug: str) -> dict[str, Any]:
     service = await services.find(ports(), acting_member(), service_slug)
     configuration, _ = await saml.get_configuration(ports(), acting_member(), service.slug)
     endpoints = {"Entity ID": "", "Metadata URL": "metadata", "Sign-on URL": "sso", "Logout URL": "slo"}
@@ -110,7 +110,7 @@ async def _values(typed: Form | None, service_slug: str) -> dict[str, Any]:
         "configuration": configuration,
         "certificates": await saml.list_certificates(ports(), acting_member(), service.slug),
         "undo_days": model.PREVIOUS_KEPT.days,
-        "typed": _to_typed(configuration) if typed is None else typed,
+        "typed": typed or _to_typed(configuration),
         "problems": (),
         "imported": False,
         "saved": None,
@@ -126,7 +126,7 @@ async def _values(typed: Form | None, service_slug: str) -> dict[str, Any]:
 @shows(*OPERATIONS)
 async def show_saml(org_slug: str, service_slug: str) -> Response:
     """Show the SAML configuration of an application, and the values to copy into it."""
-    values = {**await _values(None, service_slug), "problems": await metadata.check(ports(), acting_member(), service_slug)}
+    values = {**await _values({}, service_slug), "problems": await metadata.check(ports(), acting_member(), service_slug)}
     return await console_page("applications/saml.html", **values)
 
 
@@ -141,7 +141,7 @@ def _further_text(configuration: SamlConfiguration) -> str:
 
 
 def _further(form: Form) -> list[tuple[str, str, str | None]]:
-    """Return the name, the source and the separator of each line of further attributes."""
+    """Return the name, the source and the separator of each further attribute, one in a line."""
     further = list[tuple[str, str, str | None]]()
     for line in to_lines(form.get(FURTHER, "")):
         pair, joined, separator = line.partition(JOINED)
@@ -229,7 +229,7 @@ async def saved_page(notice: str, service_slug: str, problems: Sequence[SamlProb
     """Return the page after a save, with the problems that only the metadata has. `notice` is a key of NOTICES."""
     problems = [*problems, *await metadata.check(ports(), acting_member(), service_slug)]
     return await console_page(
-        "applications/saml.html", **{**await _values(None, service_slug), "problems": problems, "saved": NOTICES[notice]}
+        "applications/saml.html", **{**await _values({}, service_slug), "problems": problems, "saved": NOTICES[notice]}
     )
 
 
@@ -242,7 +242,7 @@ def read_settings(form: Form, stored: SamlConfiguration = NOT_CONFIGURED) -> Ser
 
 
 async def _metadata_values(form: Form, service_slug: str) -> dict[str, Any]:
-    values = await _values(None, service_slug)
+    values = await _values({}, service_slug)
     return {**values, "typed": {**values["typed"], **{name: form.get(name, "") for name in ("metadata", METADATA_URL)}}}
 
 
@@ -256,7 +256,7 @@ async def read_metadata(org_slug: str, service_slug: str, form: Form) -> Respons
     settings = read_settings({**form, "enabled": ""})
     text = await metadata.read_source(ports(), acting_member(), settings.metadata, settings.metadata_url)
     described, problems = await metadata.read_metadata(ports(), acting_member(), service_slug, text)
-    values = await _values(None, service_slug)
+    values = await _values({}, service_slug)
     typed = {**_to_typed(replace_described(values["configuration"], described)), "enabled": "yes"}
     values |= {"typed": typed, "problems": problems, "imported": True}
     return await console_page("applications/saml.html", **values)
@@ -335,7 +335,7 @@ async def _change_certificates(change: Callable[[Ports, Member, str], Awaitable[
     try:
         await change(ports_once(), acting_member(), service_slug)
     except Refusal as refusal:
-        return await refused_console_page(refusal, "applications/saml.html", **await _values(None, service_slug))
+        return await refused_console_page(refusal, "applications/saml.html", **await _values({}, service_slug))
     return redirect_with_notice(notice, f"{application_path(service_slug)}/saml")
 
 

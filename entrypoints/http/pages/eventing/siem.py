@@ -28,7 +28,7 @@ PROVIDERS: Final = [
 TESTED: Final = {200: "The result of the test."}
 
 
-async def _values(typed: Form | None = None) -> dict[str, Any]:
+async def _values(typed: Form) -> dict[str, Any]:
     status = await _status()
     stored = {"provider": "http", "enabled": "yes"}
     if status is not None:
@@ -69,7 +69,7 @@ async def configure(org_slug: str, form: Form) -> Response:
 async def test(org_slug: str) -> Response:
     """Send a test entry to the SIEM."""
     tested = await siem.send_test_entry(ports(), acting_member())
-    return await console_page("eventing/siem.html", **{**await _values(), "result": (tested is SiemResult.GOOD, tested.value)})
+    return await console_page("eventing/siem.html", **{**await _values({}), "result": (tested is SiemResult.GOOD, tested.value)})
 
 
 @routes.post(f"{PAGE}/remove")

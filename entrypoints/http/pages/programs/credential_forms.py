@@ -1,6 +1,6 @@
-"""The pages of a program's credentials. Service accounts and API resources declare them."""
+"""The pages of a program's credentials, for service accounts and API resources."""
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from functools import wraps
 from inspect import get_annotations
@@ -15,7 +15,7 @@ from core.kernel.errors import Invalid
 from core.kernel.outbound import KeyPortNotAllowed
 from core.kernel.values import rfc3339
 from core.programs.model import credentials as model
-from core.programs.model.credentials import CredentialKind, NewCredential
+from core.programs.model.credentials import CredentialKind
 from entrypoints.http.api.programs.credential_models import CredentialRequest, to_credential_request
 from entrypoints.http.base.context import app_context, ports, signed_in
 from entrypoints.http.base.redirects import fill_in
@@ -46,11 +46,6 @@ class NewCredentialQuery(Query):
     kind: CredentialKind = Field(CredentialKind.SECRET, description="The kind of credential that the form creates.")
 
 
-def _read(form: Mapping[str, str]) -> NewCredential:
-    """Return the credential that a form stands for."""
-    return to_credential_request(to_model(CredentialRequest, form, {"public_key": _to_key, "expires_at": _to_end}))
-
-
 def _to_key(text: str) -> dict[str, Any] | None:
     if not text.strip():
         return None
@@ -75,10 +70,10 @@ def declare(
     values: Callable[[UUID], Awaitable[dict[str, Any]]],
     use_cases: tuple[Callable[..., Awaitable[Any]], ...],
 ) -> None:
-    """Register the pages of a program's credentials: the list, the form that creates one, and the button that revokes one.
+    """Register the list of a program's credentials, the form for a new credential, and the button that revokes a credential.
 
-    `page` and `api` are the routes of the list, and their last parameter is the id of the program. `values` are those of the
-    program's pages, and `template` is that of the list. `use_cases` list, create and revoke.
+    `page` and `api` are the routes of the list, and their last parameter is the id of the program. `template` shows the list, and
+    `values` returns the values that all pages of the program share. `use_cases` list, create and revoke.
     """
     parameter = page.rpartition("<")[2].partition(">")[0]
     list_all, create_one, revoke_one = use_cases
@@ -120,7 +115,8 @@ def declare(
 
         A secret is shown only once.
         """
-        credential, secret = await create_one(ports_once(), signed_in(), program_id, _read(form))
+        data = to_model(CredentialRequest, form, {"public_key": _to_key, "expires_at": _to_end})
+        credential, secret = await create_one(ports_once(), signed_in(), program_id, to_credential_request(data))
         path = fill_in(page, request.view_args or {})
         if secret is None:
             return redirect_with_notice("credential-created", path)

@@ -88,7 +88,7 @@ async def create(org_slug: str, form: Form) -> Response:
     return await secret_page("Set-up link created", {link.name: url_of(secret)}, advice=advice, done=("Watch its progress", _path(link.id)))
 
 
-async def _values(_: Form | None, setup_link_id: UUID, **__: object) -> dict[str, Any]:
+async def _values(_: Form, setup_link_id: UUID, **__: object) -> dict[str, Any]:
     details = await links.find(ports(), acting_member(), setup_link_id)
     agent = details.link.opened_agent
     return {
@@ -119,7 +119,7 @@ async def _path_of_connection(proposal: SetupProposal | None) -> str | None:
 @shows(f"GET {API_OF_ONE}", f"POST {API_OF_PART}", f"DELETE {API_OF_ONE}")
 async def show_link(org_slug: str, setup_link_id: UUID) -> Response:
     """Show a set-up link with its progress."""
-    return await console_page("setup/link.html", **await _values(None, setup_link_id))
+    return await console_page("setup/link.html", **await _values({}, setup_link_id))
 
 
 @routes.post(f"{ONE}/parts/<setup_part>/apply")

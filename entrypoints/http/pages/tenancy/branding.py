@@ -28,7 +28,7 @@ FIELDS: Final[Fields] = {LogoInvalid: "logo_url", ColorInvalid: "primary_color"}
 NAMES: Final = ("product_name", "primary_color", "logo_url")
 
 
-async def _values(typed: Form | None = None, preview: BrandingSettings | None = None) -> dict[str, Any]:
+async def _values(typed: Form, preview: BrandingSettings | None = None) -> dict[str, Any]:
     """Return the values of the page. The address of an uploaded logo does not stand in its field."""
     settings = await branding.get_settings(ports(), acting_member())
     uploaded = image_path(settings.logo_url, LARGE)
@@ -80,7 +80,7 @@ async def preview_branding(org_slug: str, form: Form) -> Response:
 
 
 async def _logo_values(_: Form) -> dict[str, Any]:
-    return await _values()
+    return await _values({})
 
 
 @routes.post(f"{PAGE}/logo")

@@ -55,7 +55,7 @@ async def claim(org_slug: str, form: Form) -> Response:
     return redirect_with_notice("domain-set", _path(added.domain))
 
 
-async def _values(_: Form | None, domain: str) -> dict[str, Any]:
+async def _values(_: Form, domain: str) -> dict[str, Any]:
     claim = await domains.get(ports(), acting_member(), domain_of_path(domain))
     return {"claim": claim, "list_path": _path(), "path": _path(claim.domain)}
 
@@ -65,7 +65,7 @@ async def _values(_: Form | None, domain: str) -> dict[str, Any]:
 @shows(f"GET {API_OF_ONE}", f"POST {API_OF_ONE}/verify", f"DELETE {API_OF_ONE}")
 async def show_domain(org_slug: str, domain: str) -> Response:
     """Show a domain of an organization, and the DNS record that verifies it."""
-    return await console_page("tenancy/domain.html", **await _values(None, domain))
+    return await console_page("tenancy/domain.html", **await _values({}, domain))
 
 
 @routes.post(f"{ONE}/verify")

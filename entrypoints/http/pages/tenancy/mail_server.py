@@ -30,7 +30,7 @@ FIELDS: Final[Fields] = {
 TESTED: Final = {200: "The result of the test."}
 
 
-async def _values(typed: Form | None = None) -> dict[str, Any]:
+async def _values(typed: Form) -> dict[str, Any]:
     settings = await _settings()
     stored = {"port": str(model.DEFAULT_PORT), "tls": "yes"} if settings is None else _to_typed(settings)
     path = organization_path("/mail-server")
@@ -72,7 +72,7 @@ async def configure(org_slug: str, form: Form) -> Response:
 async def test(org_slug: str) -> Response:
     """Send an email to your own address through the mail server."""
     check = await samples.send_test(ports(), acting_member())
-    return await console_page("tenancy/mail_server.html", **{**await _values(), "result": (check is MailServerCheck.GOOD, check.value)})
+    return await console_page("tenancy/mail_server.html", **{**await _values({}), "result": (check is MailServerCheck.GOOD, check.value)})
 
 
 @routes.post(f"{PAGE}/remove")

@@ -57,7 +57,7 @@ async def create_organization(form: Form) -> Response:
     return redirect_with_notice("organization-waits", "/app/account/organizations")
 
 
-async def _values(typed: Form | None = None) -> dict[str, Any]:
+async def _values(typed: Form) -> dict[str, Any]:
     caller = acting_member()
     organization = await organizations.get(ports(), caller)
     stored = {

@@ -28,7 +28,6 @@ from tests.support.rows import DAY, NOW
 from tests.support.saml import new_certificate
 from tests.support.tenants import Tenant
 
-EPOCH = datetime.fromtimestamp(0, UTC)
 HOUR = timedelta(hours=1)
 
 

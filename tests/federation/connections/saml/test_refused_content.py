@@ -144,7 +144,6 @@ def _bearer(recipient: str = Content().bearer.split('"')[1], request: str = REQU
 
 ACS: Final = Content().bearer.split('"')[1]
 RESTRICTION: Final = Content().restrictions
-STATEMENT: Final = Content().statement
 BROKEN_NAMES: Final = {
     "empty": "<saml:NameID> </saml:NameID>",
     "long": f"<saml:NameID>{'a' * 1025}</saml:NameID>",

@@ -24,8 +24,6 @@ from tests.support.builders import Answer, run_sql
 pytestmark = pytest.mark.slow
 
 SCOPES: Final = {scope_of(capability, changes=False) for capability in CUSTOMIZABLE} - {None}
-# Parts of answers that are about the caller
-OF_CALLER: Final = frozenset({"role", "roles", "is_self", "your_role"})
 
 
 async def test_a_token_sees_no_more_than_a_member_with_the_rights_of_its_scope(app: QuartTrio, pool: Pool, world: World) -> None:

@@ -118,9 +118,9 @@ async def change(org_slug: str, connection_slug: str, form: Form) -> Response:
     return await check_saved(connection_slug, "connection-secret-removed" if had_secret and not has_secret else "connection-saved")
 
 
-async def _metadata_values(form: Form | None, connection_slug: str) -> dict[str, Any]:
+async def _metadata_values(form: Form, connection_slug: str) -> dict[str, Any]:
     values = await connection_values({}, connection_slug)
-    return {**values, "typed": {**values["typed"], **{name: (form or {}).get(name, "") for name in ("url", "metadata")}}}
+    return {**values, "typed": {**values["typed"], **{name: form.get(name, "") for name in ("url", "metadata")}}}
 
 
 @routes.post(f"{ONE}/metadata")

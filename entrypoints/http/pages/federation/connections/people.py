@@ -37,7 +37,7 @@ async def _people_values(connection_slug: str, query: ConnectionPeopleQuery) -> 
     }
 
 
-async def _first_page_values(_: Form | None, connection_slug: str, user_id: UUID) -> dict[str, Any]:
+async def _first_page_values(_: Form, connection_slug: str, user_id: UUID) -> dict[str, Any]:
     return await _people_values(connection_slug, ConnectionPeopleQuery())
 
 
