@@ -232,7 +232,7 @@ def observe(metrics: PrometheusMetrics, record: RequestRecord) -> None:
 
 
 async def watch_certificate(certificate: TlsCertificate | None, clock: Clock, measure: Callable[[datetime], object]) -> None:
-    """Read the certificate, if there is one, again when its files change. `measure` gets its end."""
+    """Read the certificate, if any, again when its files change. `measure` gets the end of the certificate."""
     while certificate is not None:
         # At once, because a worker that starts later has the certificate that its parent read at the start.
         try:

@@ -133,8 +133,8 @@ _ENDPOINTS: Final = (
     ("api.installation", "Platform owners: health of the installation, and its settings."),
     ("api.billing.provider_events", "Events of the payment provider."),
 )
-# The API description lists the areas in this order.
 _MODULES: Final = [(import_module(f"entrypoints.http.{name}"), text) for name, text in _ENDPOINTS]
+# The API description lists the areas in this order.
 BLUEPRINTS: Final = (
     *_MODULES,
     *pages.load([operations, *(module for module, _ in _MODULES)]),

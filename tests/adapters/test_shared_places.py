@@ -38,7 +38,7 @@ from tests.support.waiting import PATIENCE
 
 ORGANIZATIONS = [of_organization(UUID(int=number)) for number in range(40)]
 HONEST = of_organization(UUID(int=99))
-SLOW = "https://slow"  # the start of the addresses of servers that answer when the test says so
+SLOW = "https://slow"  # servers at these addresses answer when the test says so
 
 
 class HeldSender:

@@ -1,8 +1,8 @@
-"""Two releases that follow each other: a database, a backup and processes of the first one meet the second one.
+"""Two releases that follow each other: a database, a backup and processes of the first release meet the second release.
 
-The first release is the newest one that `ops/releases.toml` records. Its files come from the history of the repository, and the second
-one is the present revision. Before a release is recorded, the present revision is the first one, and the second one is the same with
-another version and a migration.
+The first release is the newest release in `ops/releases.toml`, with files from the history of the repository. The second release is the
+present revision. Before a release is recorded, the first release is the present revision. The second release then differs in its version
+and in a migration.
 """
 
 import io
@@ -42,7 +42,7 @@ class Release(NamedTuple):
 
 
 def two_releases(folder: Path) -> tuple[Release, Release]:
-    """Return two releases that follow each other. `folder` is new, and may get the files of one."""
+    """Return two releases that follow each other. `folder` is new, and may get the files of a release."""
     present = Release(VERSION, ROOT)
     if RECORDED:
         return Release(RECORDED[-1]["version"], _kept_files(RECORDED[-1]["revision"])), present

@@ -91,7 +91,7 @@ class Files(NamedTuple):
 def two_releases(shared: Shared, release: Path) -> tuple[Files, Files]:
     """Two releases that follow each other, as `tests.engine.releases` explains. One of them is `release`.
 
-    The present script builds the other one, with the wheels that the build of `release` has downloaded.
+    The present script builds the other release, with the wheels that the build of `release` has downloaded.
     """
     present, one_machine = Files(VERSION, release), ("--machine", "x86_64", "--revision")
     if RECORDED:

@@ -30,7 +30,7 @@ def deactivate(acme: Tenant, platform: Platform, name: str) -> Awaitable[Answer]
 
 
 ROLE: Final = {"slug": "integrator", "name": "Integrator", "capabilities": ["integrations.manage"]}
-# What ends the rights of the maker of a link: the member "admin", the member "member" with a role of the organization, or a service account
+# Acts that end the rights of a maker: the member "admin", the member "member" with a custom role, or a service account
 LOST_RIGHTS: Final[dict[str, tuple[str, Maker]]] = {
     "demotion": ("admin", lambda acme, platform, robot: acme.set_role("owner", "admin", "member")),
     "removal": ("admin", lambda acme, platform, robot: acme.remove("owner", "admin")),

@@ -48,15 +48,15 @@ class Cookie:
         _set(response, self.kind, "", timedelta(0))
 
 
-SESSION: Final = Cookie("session", timedelta(0))  # of the browser session. Set it `until` the session expires
+SESSION: Final = Cookie("session", timedelta(0))  # secret of the browser session. Set it `until` the session expires
 DEVICE: Final = Cookie("device", timedelta(days=400))  # id of the browser. Browsers keep cookies no longer
-TRUST: Final = Cookie("trust", TRUST_TOKEN_TTL)  # of the device. Without it, the next sign-in needs the second factor
+TRUST: Final = Cookie("trust", TRUST_TOKEN_TTL)  # trust token of the device. Without it, the next sign-in needs the second factor
 NOTICE: Final = Cookie("notice", timedelta(seconds=60), re.compile(".*"))  # name of the notice that the next page shows
-# Path of the page that asked the user to set up a factor: the pages of their account lead back to it.
+# Path of the page that asked the user to set up a factor. The pages of the account lead back to this page.
 ENROLLMENT: Final = Cookie("enrollment", timedelta(hours=1), re.compile(rf"{ENROLL_PATH}\?[A-Za-z0-9._~%&=+*-]+"))
-LOGOUT: Final = Cookie("saml-logout", LOGOUT_TTL)  # of the single logout in progress
-PROVIDER_LOGOUT: Final = Cookie("provider-logout", LOGOUT_TTL)  # of the sign-out that goes on at an identity provider
-SETUP: Final = Cookie("setup", timedelta(days=MAX_DAYS))  # of the opened set-up link, which ends on the server, not with the cookie
+LOGOUT: Final = Cookie("saml-logout", LOGOUT_TTL)  # secret of the single logout in progress
+PROVIDER_LOGOUT: Final = Cookie("provider-logout", LOGOUT_TTL)  # secret of the sign-out that goes on at an identity provider
+SETUP: Final = Cookie("setup", timedelta(days=MAX_DAYS))  # secret of the opened set-up link. The server ends the link, not the cookie
 
 
 def sign_on(state: str) -> Cookie:

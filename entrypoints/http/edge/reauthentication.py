@@ -28,9 +28,9 @@ from entrypoints.http.edge.uploads import is_upload
 # In the parameter `policy`, where the slug of an organization stands. No slug has this character.
 PLATFORM: Final = "*"
 EVERYWHERE: Final = "**"  # all policies of the user, for a change of their factors
-OWN_PASSKEY: Final = "****"  # no policy: a passkey, because the account has one
-LOST_PASSKEY: Final = "*****"  # no policy: the password and the mailbox, of a user who lost all passkeys
 OWN_PROOF: Final = "***"  # no policy: the session began at an organization's connection, and the route needs a way of the account's own
+OWN_PASSKEY: Final = "****"  # no policy: a passkey, because the account has a passkey
+LOST_PASSKEY: Final = "*****"  # no policy: the password and the mailbox, of a user who lost all passkeys
 OWN_FACTOR: Final = "******"  # no policy: a passkey or a second factor of the account, which no policy of an organization refuses
 # The parameter `policy` of the confirmation that a refusal asks for. It names no organization and no application.
 POLICY_OF: Final = MappingProxyType(
@@ -53,9 +53,9 @@ async def to_reauthentication(for_policy: str | None = None, age: SignInAge = Si
     A form that our own page sent is kept for them, unless it has a secret or a file. The fields of a kept form
     that the view has taken are kept again.
 
-    `for_policy` names the sign-in policy that asks for it, as in acme, acme/shop, PLATFORM or EVERYWHERE. `age` is the age that the
-    sign-in through its required connection needs. `org_slug` is the organization in which the user acts, if its policy limits the ways to
-    confirm.
+    `for_policy` names the sign-in policy that asks for it, as in acme, acme/shop, PLATFORM or EVERYWHERE. `age` is the age that
+    the request needs of the sign-in through the required connection. `org_slug` is the organization in which the user acts, if its policy
+    limits the ways to confirm.
     """
     policy = {} if for_policy is None else {"policy": for_policy} | _age_field(age)
     policy |= {} if org_slug is None or for_policy is not None else {"org": org_slug}

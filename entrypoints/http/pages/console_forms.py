@@ -149,7 +149,7 @@ async def _read_form() -> dict[str, str]:
 
 
 def _restore(form: EndedForm | None) -> dict[str, str]:
-    """Return the fields of a form of an ended session, and mark the request."""
+    """Return the fields of a form that was sent after the end of its session, and mark the request."""
     fields = note_sent(dict(ended_forms.restore(form, signed_in(), request.path)))
     g.is_restored = True
     # A form that was sent has a token. An empty form stands for a page that is opened (`serves_form`).
@@ -237,10 +237,10 @@ def _without_slug(parameters: Mapping[str, Any]) -> dict[str, Any]:
 def serves_form(
     routes: Blueprint, path: str, *api: str, opens: Callable[[View], View] | None = None, query: type[Query] | None = None
 ) -> Callable[[V], V]:
-    """Register a form that has `on_refusal`, and at the same path the page with it, for the same callers or those of `opens`.
+    """Register a form that has `on_refusal`, and its page at the same path. The page has the callers of the form, or of `opens`.
 
     To show the page, `values` of `on_refusal` gets no fields, and with `query` also the parameter `query_args`. `api` names the
-    operations of the page, if they are not those of the form.
+    operations of the page, if the form has other operations.
     """
 
     def decorate(form: V) -> V:

@@ -1,4 +1,4 @@
-"""The modules of pages. The first sentence of the docstring of each is its text in the API description, if it has routes outside `/app`.
+"""The modules of pages. If a module has routes outside `/app`, the first sentence of its docstring is its text in the API description.
 
 Pages that are part of a protocol are in `app`, beside its endpoints.
 """

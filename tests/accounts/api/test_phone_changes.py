@@ -42,7 +42,7 @@ class Changer:
     sent: FakeMailTransport
     user: Account
     old: Authenticator
-    passkey: str = ""  # the id of the present one
+    passkey: str = ""  # the id of the present passkey
     authenticator: SoftAuthenticator | None = None  # with the present passkey, which each session shows
     resets: list[str] = field(default_factory=list)
     new: Authenticator | None = None
@@ -109,12 +109,8 @@ class Changer:
         page = await browser.open(f"/auth/reset-password?token={self.resets[-1]}")
         await browser.send("/auth/reset-password", **{**hidden_fields(page), "new_password": NEW_PASSWORD})
 
-    async def use_all_resets(self) -> None:
-        for token in self.resets:
-            await self.api.post("/api/auth/reset-password", {"token": token, "new_password": NEW_PASSWORD})
-
     async def undo(self, number: int, start: int) -> Answer:
-        """Use this link of all in the mailbox, with this start of those that it offers."""
+        """Use the link with this number in the mailbox, from the start with this number."""
         found = (await undo_links_at(self.ports, self.sent, EMAIL))[number].partition("token=")[2]
         offered = await starts(self.api, found)
         return await undo(self.api, found, offered[start % len(offered)] if offered else None)
@@ -189,7 +185,7 @@ async def test_a_reset_keeps_a_second_factor_and_the_undo_link_in_its_email_brin
 @pytest.mark.parametrize("steps", CHANGES.values(), ids=list(CHANGES))
 @pytest.mark.parametrize(("start", "order"), [(0, -1), (-1, 1), (-1, -1)], ids=["all", "oldest first", "newest first"])
 async def test_an_undo_from_any_start_keeps_a_second_factor(changer: Changer, start: int, order: int, steps: Sequence[Step]) -> None:
-    """The links are used one after the other, each with the earliest or latest start. None of them takes the way back away."""
+    """Every link is used in turn, with its earliest or latest start. No link takes the way back away."""
     for step in steps:
         await step(changer)
     for number in range(len(await undo_links_at(changer.ports, changer.sent, EMAIL)))[::order]:
@@ -272,7 +268,7 @@ async def test_a_passkey_that_replaced_a_passkey_is_named_too(changer: Changer) 
 @pytest.mark.parametrize("on", [ON, KEY])
 @pytest.mark.parametrize("steps", [(), (KEY,), (OFF, KEY), (OFF, ON)], ids=["app", "both", "key", "two apps"])
 async def test_where_no_earlier_factor_can_come_back_one_stays(changer: Changer, pool: Pool, steps: Sequence[Step], on: Step) -> None:
-    """An admin removed the lost ones, so that no undo restores them."""
+    """An admin removed the lost factors, so no undo restores them."""
     for step in steps:
         await step(changer)
     changer.clock.advance(50 * HOUR)
@@ -307,7 +303,7 @@ async def test_a_deactivated_account_that_a_reset_frees_keeps_its_second_factor(
 
 
 async def test_of_the_present_keys_only_the_oldest_stays(changer: Changer, pool: Pool) -> None:
-    """A thief of a session added the others. Each of them would stay a way in."""
+    """A thief of a session added the later keys. A later key would stay a way in."""
     await changer.remove_by_admin()
     owner = PasskeyUser(changer.api, await changer.token())
     await owner.add_key(name="Owner")

@@ -256,7 +256,7 @@ async def test_the_user_keeps_a_second_factor_of_older_keys(theft: Theft) -> Non
 
 
 async def test_an_older_linked_account_that_the_user_does_not_keep_ends_beside_a_recent_way(theft: Theft) -> None:
-    """Each of both ways meets the policy, so the page lists both."""
+    """Either way meets the policy, so the page lists both ways."""
     await theft.link()
     theft.clock.advance(UNDO_TTL)
     await theft.add_passkey()

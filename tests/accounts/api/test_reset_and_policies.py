@@ -1,4 +1,4 @@
-"""The mailbox alone gets past no sign-in policy: a reset keeps what it needs, or only a recovery replaces it (security A-6).
+"""The mailbox alone gets past no sign-in policy: a reset keeps the needed factor, or only a recovery replaces it (security A-6).
 
 The module is longer than 400 lines, because each policy meets each factor and both kinds of reset here.
 """
@@ -150,7 +150,7 @@ async def test_a_reset_keeps_the_only_factor_that_meets_a_policy_or_only_a_recov
     document: dict[str, Any],
     on_page: bool,
 ) -> None:
-    """Also one of today, when the policy may have begun. On the page, it ends: a thief of a session may have added both."""
+    """A factor of today, too: the policy may have begun today. On the page, it ends, because a thief may have added factor and policy."""
     user, has_passkey = await add_account(ports), document not in BY_APP
     if has_passkey:
         await PasskeyUser(api, (await sign_in(ports, user)).access_token).add()
@@ -205,9 +205,9 @@ async def test_a_reset_keeps_the_linked_account_that_meets_a_policy(
     of_shop: bool,
     age: timedelta,
 ) -> None:
-    """Otherwise the mailbox alone could add a passkey. Without a policy, only older ones stay where nothing asks the user.
+    """Otherwise the mailbox alone could add a passkey. Without a policy, only older accounts stay where nothing asks the user.
 
-    On the page, a recent one ends, and only a recovery replaces it.
+    On the page, a recent account ends, and only a recovery replaces it.
     """
     user = await add_account(ports)
     if place is not None:
@@ -365,7 +365,7 @@ async def test_a_reset_ends_a_recent_factor_beside_an_older_one(
 async def test_of_two_recent_factors_the_user_keeps_either(
     acme: Tenant, api: Api, app: QuartTrio, ports: Ports, pool: Pool, sent: FakeMailTransport, kept: str | None
 ) -> None:
-    """A thief of a session may have added one of them. Without a choice, only a recovery gives another one."""
+    """A thief of a session may have added one factor. Without a choice, only a recovery gives another factor."""
     user = await add_account(ports)
     passkey = await PasskeyUser(api, (await sign_in(ports, user)).access_token).add()
     await add_mfa(ports, user)

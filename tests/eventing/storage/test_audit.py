@@ -46,7 +46,7 @@ async def test_every_field_of_an_entry_is_read(storage: Postgres, pool: Pool, cl
                 action="service.created",
                 target_type="service",
                 target_id="service-1",
-                address=None,  # that of the impersonator is in the platform's log only
+                address=None,  # the platform's log alone has the impersonator's address
                 agent=None,
                 success=True,
                 details={"name": "Shop", "nested": {"x": [1, None]}},

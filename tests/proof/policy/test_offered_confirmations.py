@@ -242,7 +242,7 @@ AGES: Final = (timedelta(minutes=20), timedelta(minutes=70))
 @pytest.mark.slow
 @pytest.mark.parametrize("has", ACCOUNTS, ids=lambda has: ", ".join(has) or "a password alone")
 async def test_each_offered_way_is_enough_for_the_act(world: World, sent: FakeMailTransport, has: Collection[str]) -> None:
-    """The API and the page about the factors of the account offer the same ways, but the page asks at once for a passkey of the account."""
+    """The API and the page of the account's factors offer the same ways, but the page asks at once for the account's passkey."""
     ada, wrong = await Confirming.create(world, has, sent), dict[str, object]()
     for (name, document), age in product(POLICIES.items(), AGES):
         await world.put(document)

@@ -143,7 +143,8 @@ class PolicyStartsResponse(ResponseModel):
 
 
 IMPOSED: Final[Any] = Field(
-    description="Rules that members with fewer rights than the owner made, which the owner can remove. `break_glass_users` is the list."
+    description="Rules that members with fewer rights than the owner made, which the owner can remove. `break_glass_users` is the list of "
+    "break glass."
 )
 
 
@@ -370,7 +371,7 @@ async def replace_break_glass_users(org_slug: str, data: BreakGlassUsersRequest)
 
 
 class ImposedRulesResponse(ResponseModel):
-    """The imposed rules of the organization, or of a service of the organization."""
+    """The imposed rules in a sign-in policy of the organization."""
 
     service_slug: str | None = Field(description="The slug of the service, or null for the sign-in policy of the organization.")
     rules: list[str] = Field(description="The names of the rules, as in the policy. `break_glass_users` is the list of break glass.")
@@ -383,7 +384,7 @@ async def list_imposed_rules(org_slug: str) -> list[ImposedRulesResponse]:
 
     The members added these rules to sign-in policies, or tightened the owner's rules. No sign-in policy counts here.
     """
-    return [ImposedRulesResponse.of(each) for each in await imposed_rules.list_all(ports(), acting_member())]
+    return [ImposedRulesResponse.of(rules) for rules in await imposed_rules.list_all(ports(), acting_member())]
 
 
 @routes.delete(OF_IMPOSED_RULES)

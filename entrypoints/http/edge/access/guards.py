@@ -105,7 +105,7 @@ def _guard(view: View, access: Access, authenticate: Authenticate) -> View:
 
 
 def opens_page_of(form: View) -> AccessDecorator:
-    """Return the decorator for the page of a form: it has the callers of the form, but shows only."""
+    """Return the decorator for the page of a form: the same callers can open the page, which changes nothing."""
     return AccessDecorator(replace(access_of(form), declared=None, limit=()), getattr(form, _AUTHENTICATE))
 
 

@@ -84,7 +84,7 @@ class Issuer:
                 "Give them the code only when you are sure who asks: in person, or in a call that you started. Their sessions end now, "
                 f"and the other {self.others} get an email.",
                 "A sign-in with all factors of the account ends the recovery. If another person signed in, start another recovery within "
-                "72 hours: nobody can sign in to the account until that recovery ends.",
+                "72 hours: all sign-ins to the account are refused until that recovery ends.",
             ),
             button="Start recovery",
             reason="Reason, for the audit log",
@@ -128,7 +128,7 @@ def _add_forms(noun: str, path: str, api: str, issuer: Issuer, access: Callable[
         until = format_utc(issued.expires_at)
         advice = f"Give it to {address} after checking who asks. It works with the link that we emailed, until {until}."
         if issued.refuses_sign_ins:
-            advice += " A sign-in ended the last recovery. So nobody can sign in to this account until the new recovery has ended."
+            advice += " A sign-in ended the last recovery. So all sign-ins to this account are refused until the new recovery has ended."
         return await secret_page("Recovery code", {"Code": issued.code}, advice=advice, done=(f"Back to {address}", page))
 
     async def cancel(user_id: UUID, form: Form, **_: str) -> Response:

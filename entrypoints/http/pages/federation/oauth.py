@@ -153,7 +153,7 @@ async def _answer(waiting: WaitingRequest, user: Visitor | None, provider: str |
 
 
 async def resume(flow: Flow, user: Visitor | None, reply: PageAnswer | None) -> Asked | Response:
-    """Return the next step of the flow of an authorization request, or the response that ends it."""
+    """Return the next step of an authorization request's flow, or the response that ends the flow."""
     try:
         waiting = await requests.load(ports(), flow, app_context().base_url, user)
     except NoAccessToResource as refusal:

@@ -122,7 +122,7 @@ def step_path(step: Step) -> str:
 
 
 def _prefix_of(flow: Flow) -> str:
-    """Return the path of a stored flow, before that of a step."""
+    """Return the path of a stored flow, which the path of a step follows."""
     return f"{HOME_PATH}/flow/{flow.id}"
 
 

@@ -59,7 +59,7 @@ async def sign_in_form(
 ) -> Response:
     """Return the sign-in page, with the sentence that says why it is asked, or a notice about the step before, if any.
 
-    `email` is the address to fill in, instead of that of the request. `step_up` is of a user with a session.
+    `email` is filled in instead of the address of the request. `step_up` is for a user with a session.
     """
     asked = step_up.sentence if step_up is not None else asked
     notice = asked or NOTICES.get(cookies.NOTICE.read() or "")
@@ -104,7 +104,7 @@ async def _find_step_up(flow: Flow, options: SignInOptions) -> StepUp | None:
     step_up = await step_ups.find(user, options.destination, of_policy)
     if step_up is None and options.is_folded and options.passkey and not options.providers:
         shown = await step_ups.load(user, step_up_to(Strength.PHISHING_RESISTANT, needs.name or PRODUCT))
-        return replace(shown, needs_recovery=None)  # the session has the passkey, with which its user can add another one
+        return replace(shown, needs_recovery=None)  # the session has shown the passkey, so its user can add another passkey
     return step_up
 
 

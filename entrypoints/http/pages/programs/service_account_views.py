@@ -1,4 +1,4 @@
-"""The pages of service accounts. Those of organizations and those of the platform declare them.
+"""The pages of service accounts, for an organization and for the platform.
 
 A caller who is a `Member` sees the accounts of their organization, and a platform owner those of the platform.
 """
@@ -138,9 +138,9 @@ async def _new_values(typed: Form, query_args: PresetQuery | None = None) -> dic
 
 
 async def _settings_values(typed: Form, account_id: UUID, query_args: PresetQuery | None = None) -> dict[str, Any]:
-    """Return the values of the page with the settings, with the typed fields, or else with those of the account.
+    """Return the values of the settings page: the typed fields, or else the fields of the account.
 
-    A preset has the boxes of scopes that are checked instead of those of the account.
+    A preset checks its own boxes instead of the scopes of the account.
     """
     listed = await find(account_id)
     account = listed.account
@@ -167,7 +167,7 @@ async def _path_after_deletion(account: ServiceAccount) -> str:
 
 
 def declare(routes: Blueprint, page: str, api: str, opens: Callable[[View], View], changes: Callable[[View], View], *also: str) -> None:
-    """Register the pages of service accounts: the list, the form that creates one, its settings, and its credentials.
+    """Register the list, the form for a new account, the settings of an account, and its credentials.
 
     `page` and `api` are the routes of the list. `also` are further operations of the API on an account.
     """

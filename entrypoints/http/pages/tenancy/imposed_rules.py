@@ -20,8 +20,8 @@ routes = Blueprint("imposed_rules_pages", __name__)
 
 PAGE: Final = "/app/organizations/<org_slug>/sign-in-policy/imposed-rules"
 EFFECT: Final = (
-    "Your own rules are in force again, except for required connections that members changed or that would keep you out. You and all admins "
-    "get an email. Members can save such rules again."
+    "Your own rules are in force again, except for required connections that members changed or that would keep you out. You and all "
+    "admins get an email. Members can save such rules again."
 )
 ADVICE: Final = Markup(
     'This needs a passkey or a second factor of your account. If your account has none, <a href="{}">add a factor</a> first. If the rules '

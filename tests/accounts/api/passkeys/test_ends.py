@@ -164,7 +164,7 @@ async def test_the_page_of_a_reset_asks_about_recent_passkeys(
 async def test_a_reset_asks_about_each_recent_key_beside_an_older_second_factor(
     app: QuartTrio, holder: PasskeyUser, user: Account, ports: Ports, sent: FakeMailTransport, clock: FakeClock, is_passkey: bool
 ) -> None:
-    """The older one stays. Otherwise the mailbox alone would be enough to sign in."""
+    """The older factor stays. Otherwise the mailbox alone would be enough to sign in."""
     await (holder.add(second_factor=True) if is_passkey else holder.add_key())
     clock.advance(UNDO_TTL)
     newer = PasskeyUser(holder.api, (await sign_in(ports, user, second_factor=True)).access_token)
@@ -198,7 +198,7 @@ async def test_the_keys_of_a_second_factor_no_longer_sign_in_alone_at_an_address
 async def test_the_first_passkey_ends_a_change_of_the_address_that_another_session_requested(
     holder: PasskeyUser, ports: Ports, sent: FakeMailTransport, pool: Pool, user: Account, by_thief: bool, earlier: LiteralString | None
 ) -> None:
-    """It was requested without the passkey. The session that adds the passkey keeps its own request. Some keys do not count."""
+    """The change was requested without the passkey. The session that adds the passkey keeps its own request. Some keys do not count."""
     if earlier is not None:
         await PasskeyUser(holder.api, holder.token).add()
         await run_sql(pool, earlier)

@@ -159,7 +159,7 @@ class HeldEffect:
         return self.access.row(self.route.partition(" ")[0])
 
     def hold(self, caller: Caller, changes: Changes, *, is_old: bool = False) -> list[Change]:
-        """Compare the effect with the changes of a request, and return those that count. `is_old`: the session began hours ago."""
+        """Compare the effect with the changes of a request, and return the changes that count. `is_old`: the session began hours ago."""
         found = counted(changes, self.keys, self.world)
         self.shown.add(any(self.shows(change) for change in found))
         self._note("it changed", caller, (change for change in found if not self.allows(change, caller)))

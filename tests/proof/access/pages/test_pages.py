@@ -75,7 +75,7 @@ async def test_every_form_leads_back_to_a_page_that_has_it(app: QuartTrio, pool:
     async with app.app_context():
         for path, pages in shown.items():
             form, found = adapter.match(path, method="POST", return_rule=True)[0], adapter.match(page_of_form(path), return_rule=True)[0]
-            # The page of a form at its own path is shown, too, after it was refused, unless the path is that of a further button.
+            # After a refusal, the form is shown at its own path, too, unless the path belongs to a further button.
             if f"GET {found.rule}" not in pages | WITHOUT_PAGE and (found.rule != form.rule or path in of_buttons):
                 elsewhere[form.rule] = found.rule
     assert elsewhere == {}

@@ -1,8 +1,8 @@
 """From where a platform owner acts stays in the platform's log (security #addresses-of-platform-owners).
 
-A platform owner, a program of the platform, a platform owner who acts as each kind of user, and members of the organization and a user
-of its application who are platform owners send the request of every route, from an address and with an agent of their own. No row that
-anyone else reads has them afterwards, but the records of the own account, which organizations read without them.
+The request of every route is sent by a platform owner, also as each kind of user, and by a program of the platform. Platform owners who are
+members, or use an application, send it, too. Address and agent are unique. Afterwards only rows for platform owners have them, and records
+of the own account, which organizations read without them.
 """
 
 import json
@@ -58,7 +58,7 @@ def _callers(route: str, credentials: Credentials) -> list[str]:
 
 
 async def _act(app: QuartTrio, pool: Pool, world: World, route: str, caller: Caller) -> AsyncIterator[str]:
-    """Send the request, and yield each changed row with the address or the agent, or an empty text for one that only the platform reads."""
+    """Send the request, and yield each changed row with the address or the agent. A row that only the platform reads is an empty text."""
     request, before, accounts = REQUESTS.get(route, Request()), await mark(pool), {_account_of(world.callers["platform"])}
     if caller.name in OF_OWN:
         accounts.add(_account_of(caller))

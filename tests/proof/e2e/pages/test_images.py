@@ -36,7 +36,7 @@ def test_pictures_and_logos_are_uploaded_previewed_and_removed(demo: tuple[Servi
     browser.press("Upload")
     assert "Picture saved." in browser.text
     assert len(browser.find(".drop-account img.avatar")) == len(browser.find("img.uploaded")) == 1
-    browser.wait_until(lambda: browser.script(LOADED))  # pictures that load lazily are no part of the loading of the page
+    browser.wait_until(lambda: browser.script(LOADED))  # lazy pictures load after the page
     (home / "large.png").write_bytes(bytes(300_000))
     choose(browser, home / "large.png")
     assert browser.script("return document.querySelector('input[type=file]').validationMessage").startswith("This file has 300 KB.")

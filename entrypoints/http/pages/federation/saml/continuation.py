@@ -76,7 +76,7 @@ async def authenticate(org_slug: str, service_slug: str) -> Response:
 
 
 async def resume(flow: Flow, user: Visitor | None, _reply: PageAnswer | None) -> Asked | Response:
-    """Return the next step of the flow of a sign-on, or the response that ends it."""
+    """Return the next step of a sign-on's flow, or the response that ends the flow."""
     try:
         outcome = await saml_sign_on.resume(ports(), caller(), await target.load(ports(), flow), user)
         if isinstance(outcome, Asked):
